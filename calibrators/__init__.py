@@ -1,0 +1,1 @@
+"""Inputs in, ranges out: data sources, host calibration, calibration tables and TensorRT calibrators."""

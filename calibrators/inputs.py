@@ -1,0 +1,32 @@
+"""What a model wants to be fed: the one description that data sources are checked against."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """One input of a model.
+
+    Attributes:
+        name: The input's name in the graph.
+        dtype: Its element type.
+        shape: Its dimensions: an int where static, a str (or None, unnamed) where dynamic. None where
+            even the rank is unknown.
+    """
+
+    name: str
+    dtype: np.dtype
+    shape: tuple[int | str | None, ...] | None
+
+    @property
+    def static_batch(self) -> int | None:
+        """The first dimension where it is fixed, else None."""
+        return self.shape[0] if self.shape and isinstance(self.shape[0], int) else None
+
+    def __str__(self) -> str:
+        dims = "unknown shape" if self.shape is None else "x".join(str(d if d is not None else "?") for d in self.shape)
+        return f"'{self.name}' ({self.dtype}, {dims})"
