@@ -1,0 +1,94 @@
+"""The demo: a small digit classifier and the images that it was trained, calibrated and judged on.
+
+The model is ``digits.onnx``, made by ``scripts/train_demo_model.py``; the images are those of scikit-learn.
+The split is fixed, so that the held-out images are never seen in training or calibration.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrators.errors import UnsupportedError
+
+DEMO_MODEL: Path = Path(__file__).with_name("digits.onnx")
+"""The classifier: ``images`` (batch, 1, 8, 8) to ``logits`` (batch, 10), float32."""
+
+SPLIT_SEED = 20240
+"""Seeds the one permutation that separates training and held-out images."""
+
+CALIBRATION_COUNT = 500
+"""How many of the training images are offered for calibration."""
+
+HELDOUT_COUNT = 597
+"""How many images are kept from training and calibration."""
+
+PIXEL_MAX = 16.0
+"""The brightest grey level in the data set."""
+
+PIXEL_MEAN = 0.305
+"""Mean of the training pixels, once scaled to 0..1."""
+
+PIXEL_STD = 0.376
+"""Standard deviation of the training pixels, once scaled to 0..1."""
+
+
+@dataclass(frozen=True)
+class DigitsSplit:
+    """The digits, normalized for the demo model; images have shape (N, 1, 8, 8), labels (N,).
+
+    Attributes:
+        train_images: The images that the model was trained on, float32.
+        train_labels: Their digits, int64.
+        calibration_images: The first ``CALIBRATION_COUNT`` training images, float32.
+        heldout_images: Images never trained on, float32.
+        heldout_labels: Their digits, int64.
+    """
+
+    train_images: NDArray[np.float32]
+    train_labels: NDArray[np.int64]
+    calibration_images: NDArray[np.float32]
+    heldout_images: NDArray[np.float32]
+    heldout_labels: NDArray[np.int64]
+
+
+def load_digits_split() -> DigitsSplit:
+    """Load the digits and split them the way the demo model was trained.
+
+    Returns:
+        The same arrays on every call and every machine.
+
+    Raises:
+        UnsupportedError: scikit-learn, which carries the images, is not installed.
+    """
+    images, labels = _load_digits()
+    # RandomState, not default_rng: its stream is promised never to change between NumPy versions.
+    order = np.random.RandomState(SPLIT_SEED).permutation(len(images))
+    train, heldout = order[:-HELDOUT_COUNT], order[-HELDOUT_COUNT:]
+    return DigitsSplit(
+        train_images=images[train],
+        train_labels=labels[train],
+        calibration_images=images[train[:CALIBRATION_COUNT]],
+        heldout_images=images[heldout],
+        heldout_labels=labels[heldout],
+    )
+
+
+def normalize(pixels: NDArray[Any]) -> NDArray[np.float32]:
+    """Scale grey levels of 0..16 to the range that the demo model expects; the shape is kept."""
+    return ((pixels.astype(np.float32) / PIXEL_MAX - PIXEL_MEAN) / PIXEL_STD).astype(np.float32)
+
+
+def _load_digits() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError as error:
+        raise UnsupportedError(
+            'The demo digits come with scikit-learn, which is not installed: pip install "trtint8[demo]".'
+        ) from error
+    digits = load_digits()
+    return normalize(digits.images[:, np.newaxis]), digits.target.astype(np.int64)
