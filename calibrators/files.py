@@ -32,9 +32,11 @@ def check_writable(path: str | os.PathLike[str]) -> Path:
         # A real attempt: permission bits say nothing about root, read-only mounts or full quotas.
         descriptor, probe = tempfile.mkstemp(prefix=f".{path.name}.", dir=folder)
         os.close(descriptor)
-        os.unlink(probe)
+        Path(probe).unlink()
     except OSError as error:
-        raise OutputError(f"cannot write '{path}': {error.strerror or error}; choose another place") from error
+        raise OutputError(
+            f"cannot write '{path}': {error.strerror or error}; choose another place"
+        ) from error
     return path
 
 
@@ -54,21 +56,24 @@ def write_atomically(path: str | os.PathLike[str], data: bytes | Iterable[bytes]
         OutputError: The folder is missing or not writable, or the disk is full.
     """
     path = Path(path)
-    temporary: str | None = None
+    temporary: Path | None = None
     try:
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        temporary = Path(name)
         with os.fdopen(descriptor, "wb") as stream:
             for piece in [data] if isinstance(data, bytes) else data:
                 stream.write(piece)
             stream.flush()
             os.fsync(stream.fileno())
-        os.chmod(temporary, _mode_for(path))
-        os.replace(temporary, path)
+        temporary.chmod(_mode_for(path))
+        temporary.replace(path)
     except OSError as error:
-        raise OutputError(f"cannot write '{path}': {error.strerror or error}; choose another place") from error
+        raise OutputError(
+            f"cannot write '{path}': {error.strerror or error}; choose another place"
+        ) from error
     finally:
-        if temporary is not None and os.path.exists(temporary):
-            os.unlink(temporary)
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
     return path
 
 

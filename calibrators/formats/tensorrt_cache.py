@@ -1,0 +1,127 @@
+"""TensorRT's calibration cache.
+
+A header, ``TRT-<version>-<algorithm>``, and a line a tensor: its name, a colon, and the scale (amax/127) as
+the big-endian hexadecimal digits of a float32::
+
+    TRT-8601-EntropyCalibration2
+    images: 3c010204
+
+Tensor names may hold colons themselves, so a line splits at its last one; TensorRT drops leading zeros.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from calibrators.errors import TableError
+
+ALGORITHMS = ("EntropyCalibration", "EntropyCalibration2", "MinMaxCalibration", "LegacyCalibration")
+
+_HEADER = re.compile(r"TRT-(\d+)-(\w+)")
+_SCALE = re.compile(r"[0-9a-fA-F]{1,8}")
+
+
+@dataclass(frozen=True)
+class TensorrtCache:
+    """The contents of a calibration cache.
+
+    Attributes:
+        version: TensorRT's version as digits, for example ``8601`` or ``101600``.
+        algorithm: One of :data:`ALGORITHMS`.
+        scales: Tensor name to scale, exactly as float32 in the file.
+    """
+
+    version: str
+    algorithm: str
+    scales: Mapping[str, float]
+
+
+def looks_like_cache(data: bytes) -> bool:
+    """Whether the bytes start as a calibration cache does."""
+    return data.startswith(b"TRT-")
+
+
+def parse(data: bytes, source: str) -> TensorrtCache:
+    """Reads a cache.
+
+    Args:
+        data: The file's content.
+        source: What to call it in messages.
+
+    Returns:
+        The cache's contents.
+
+    Raises:
+        TableError: The header or a line is malformed, a tensor stands twice, or a scale is NaN,
+            infinite, negative or zero.
+    """
+    try:
+        lines = data.decode("utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise TableError(f"'{source}' is not a calibration cache: byte {error.start} is not text") from error
+    header = _HEADER.fullmatch(lines[0].strip()) if lines else None
+    if not header or header[2] not in ALGORITHMS:
+        raise TableError(
+            f"'{source}' is not a calibration cache: its first line must be TRT-<version>-<algorithm> with "
+            f"one of {', '.join(ALGORITHMS)}, not '{lines[0][:80] if lines else ''}'"
+        )
+    scales: dict[str, float] = {}
+    for number, name, digits in _entries(lines[1:], source):
+        if name in scales:
+            raise TableError(
+                f"'{source}' line {number}: tensor '{name}' stands twice; remove one of the lines"
+            )
+        (scales[name],) = struct.unpack(">f", bytes.fromhex(digits.zfill(8)))
+    if not scales:
+        raise TableError(f"'{source}' holds no tensors; calibrate again")
+    _check_scales(scales, f"'{source}'")
+    return TensorrtCache(header[1], header[2], scales)
+
+
+def render(cache: TensorrtCache) -> bytes:
+    """Writes a cache, eight digits a scale.
+
+    Args:
+        cache: What to write.
+
+    Returns:
+        The file's content.
+
+    Raises:
+        TableError: The algorithm is unknown, or a scale is NaN, infinite, negative or zero.
+    """
+    if cache.algorithm not in ALGORITHMS:
+        raise TableError(
+            f"unknown calibration algorithm '{cache.algorithm}'; use one of {', '.join(ALGORITHMS)}"
+        )
+    _check_scales(cache.scales, "the table")
+    lines = [f"TRT-{cache.version}-{cache.algorithm}"]
+    lines += [f"{name}: {struct.pack('>f', scale).hex()}" for name, scale in cache.scales.items()]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def _entries(lines: list[str], source: str) -> Iterator[tuple[int, str, str]]:
+    for number, line in enumerate(lines, start=2):
+        if not line.strip():
+            continue
+        name, colon, digits = line.rpartition(":")
+        if not (colon and name and _SCALE.fullmatch(digits.strip())):
+            raise TableError(
+                f"'{source}' line {number} is not '<tensor>: <scale as hexadecimal float32>': '{line[:80]}'"
+            )
+        yield number, name, digits.strip()
+
+
+def _check_scales(scales: Mapping[str, float], source: str) -> None:
+    bad = [
+        f"'{name}' ({scale})" for name, scale in scales.items() if not (math.isfinite(scale) and scale > 0)
+    ]
+    if bad:
+        shown = ", ".join(bad[:5]) + (f" and {len(bad) - 5} more" if len(bad) > 5 else "")
+        raise TableError(
+            f"{source} has scales that are not positive numbers: {shown}; calibrate again or set them"
+        )

@@ -1,0 +1,148 @@
+"""Histograms of activation magnitudes that do not depend on how the data was cut into batches.
+
+Every bin is a power of two wide. When a larger value arrives than the bins reach, the width doubles and
+neighbouring bins add up, which loses nothing: the result is the histogram that would have come from all
+the data at once. So two histograms merge exactly, and neither batch size nor order leaves a trace.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Bins of a histogram. The largest magnitude always falls into the upper half of them.
+BINS = 2048
+
+#: Below this exponent 1/width would overflow float32.
+_SMALLEST_EXPONENT = -126
+
+#: Values are binned in pieces that stay in the processor's cache.
+_CHUNK = 1 << 16
+
+
+@dataclass(eq=False)
+class Histogram:
+    """Counts of |x| over bins of equal width, starting at 0.
+
+    Zeros, NaNs and infinities are counted apart and are in no bin.
+
+    Attributes:
+        counts: Values per bin, int64, shape (bins,); bin ``i`` holds ``i * width <= |x| < (i + 1) * width``.
+        bin_width: Width of a bin; a power of two once a value was observed, 0.0 before.
+        amax: The largest finite |x| observed, exact; 0.0 where there was none.
+        zeros: How many values were exactly zero.
+        nans: How many were NaN.
+        infs: How many were infinite, of either sign.
+    """
+
+    counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(BINS, np.int64))
+    bin_width: float = 0.0
+    amax: float = 0.0
+    zeros: int = 0
+    nans: int = 0
+    infs: int = 0
+
+    @property
+    def total(self) -> int:
+        """How many finite values were observed, zeros included."""
+        return int(self.counts.sum()) + self.zeros
+
+    def observe(self, values: NDArray[np.floating]) -> None:
+        """Adds every element of an array of any shape.
+
+        Args:
+            values: Floating-point array; taken as float32.
+        """
+        flat = np.ascontiguousarray(values, dtype=np.float32).reshape(-1)
+        if not flat.size:
+            return
+        largest = max(float(flat.max()), -float(flat.min()))
+        if not math.isfinite(largest):  # also where a NaN came through max
+            nans = int(np.isnan(flat).sum())
+            finite = flat[np.isfinite(flat)]
+            self.nans += nans
+            self.infs += flat.size - finite.size - nans
+            self.observe(finite)
+            return
+        self._reach(largest)
+        self.zeros += (zeros := flat.size - int(np.count_nonzero(flat)))
+        if self.bin_width:
+            self.counts += _bin_counts(flat, self.bin_width, len(self.counts))
+            self.counts[0] -= zeros
+
+    def merge(self, other: Histogram) -> Histogram:
+        """A new histogram of everything that either of the two has observed.
+
+        Args:
+            other: A histogram with the same number of bins.
+
+        Returns:
+            What observing both sets of values in one histogram would have given, exactly.
+
+        Raises:
+            ValueError: The numbers of bins differ.
+        """
+        if len(self.counts) != len(other.counts):
+            raise ValueError(f"cannot merge histograms of {len(self.counts)} and {len(other.counts)} bins")
+        merged = self.copy()
+        merged._reach(other.amax)
+        if other.bin_width:
+            merged.counts += _widened(other.counts, other.bin_width, merged.bin_width)
+        merged.zeros += other.zeros
+        merged.nans += other.nans
+        merged.infs += other.infs
+        return merged
+
+    def copy(self) -> Histogram:
+        """An independent copy."""
+        return Histogram(self.counts.copy(), self.bin_width, self.amax, self.zeros, self.nans, self.infs)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Histogram):
+            return NotImplemented
+        mine, theirs = ((h.bin_width, h.amax, h.zeros, h.nans, h.infs, len(h.counts)) for h in (self, other))
+        return mine == theirs and bool(np.array_equal(self.counts, other.counts))
+
+    __hash__ = None  # type: ignore[assignment]  # it grows with each observation
+
+    def _reach(self, amax: float) -> None:
+        """Widens the bins until they hold ``amax``."""
+        self.amax = max(self.amax, amax)
+        if self.amax:
+            width = bin_width_for(self.amax, len(self.counts))
+            if self.bin_width and width != self.bin_width:
+                self.counts = _widened(self.counts, self.bin_width, width)
+            self.bin_width = width
+
+
+def bin_width_for(amax: float, bins: int) -> float:
+    """The narrowest power of two for which ``amax`` falls into one of ``bins`` bins (a power of two)."""
+    _, exponent = math.frexp(amax)  # 2 ** (exponent - 1) <= amax < 2 ** exponent
+    return math.ldexp(1.0, max(exponent - (bins.bit_length() - 1), _SMALLEST_EXPONENT))
+
+
+def _bin_counts(flat: NDArray[np.float32], width: float, bins: int) -> NDArray[np.int64]:
+    """Counts per bin of finite values; multiplying by a power of two is exact, so no value is misplaced."""
+    factor = np.float32(1.0 / width)
+    scaled = np.empty(min(_CHUNK, flat.size), np.float32)
+    index = np.empty(scaled.size, np.intp)
+    counts = np.zeros(bins, np.int64)
+    for start in range(0, flat.size, _CHUNK):
+        piece = flat[start : start + _CHUNK]
+        n = piece.size
+        np.abs(piece, out=scaled[:n])
+        np.multiply(scaled[:n], factor, out=scaled[:n])
+        np.copyto(index[:n], scaled[:n], casting="unsafe")
+        counts += np.bincount(index[:n], minlength=bins)
+    return counts
+
+
+def _widened(counts: NDArray[np.int64], width: float, new_width: float) -> NDArray[np.int64]:
+    """The same counts over bins that are ``new_width / width`` (a power of two) times as wide."""
+    group = min(int(new_width / width), len(counts))
+    wide = np.zeros_like(counts)
+    wide[: len(counts) // group] = counts.reshape(-1, group).sum(axis=1)
+    return wide
