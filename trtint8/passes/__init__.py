@@ -1,0 +1,1 @@
+"""Graph rewrites that prepare a float model, each a pass with pre- and postconditions of its own."""

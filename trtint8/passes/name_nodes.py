@@ -1,0 +1,27 @@
+"""A unique name for every node."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+
+class NameNodesPass(ir.passes.InPlacePass):
+    """Names nodes that have no name, or one that an earlier node has, after their operator and output.
+
+    ``keep_float`` patterns, the reasons that are printed and TensorRT's layer report all speak of nodes by
+    name. Names that are unique already stay.
+    """
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Names the nodes of the main graph."""
+        taken: set[str] = set()
+        renamed = False
+        for node in model.graph:
+            if not node.name or node.name in taken:
+                base = f"{node.op_type}_{node.outputs[0].name if node.outputs else ''}"
+                name, n = base, 1
+                while name in taken:
+                    name, n = f"{base}_{n}", n + 1
+                node.name, renamed = name, True
+            taken.add(node.name)
+        return ir.passes.PassResult(model, modified=renamed)

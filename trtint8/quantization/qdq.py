@@ -1,0 +1,152 @@
+"""Q/DQ pairs put into a model where a placement says."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Mapping
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from calibrators.table import QMAX
+from trtint8.quantization.placement import Edge, Placement
+
+logger = logging.getLogger(__name__)
+
+#: Scales below the smallest normal float32 are rejected or flushed to zero.
+_SMALLEST_SCALE = float(np.finfo(np.float32).tiny)
+
+
+def insert_qdq(model: ir.Model, placement: Placement, amax: Mapping[str, float]) -> None:
+    """Rewires every edge of a placement through QuantizeLinear and DequantizeLinear.
+
+    Each tensor gets one pair, whatever the number of its readers. Weights stay float32 initializers.
+    Zero points are 0, biases are untouched, and tensors keep their names.
+
+    Args:
+        model: The float model that the placement was made for; changed in place.
+        placement: Which edges.
+        amax: The range of every tensor in ``placement.tensors``.
+    """
+    writer = _Writer(model)
+    scales = activation_scales(placement, amax)
+    for edge in placement.activations:
+        writer.quantize(edge, scales[edge.tensor])
+    for edge in placement.weights:
+        writer.quantize(edge, weight_scale(writer.constant(edge), edge.axis))
+
+
+def activation_scales(placement: Placement, amax: Mapping[str, float]) -> dict[str, np.float32]:
+    """The scale of every quantized activation; tensors that share one get the widest range among them.
+
+    A tensor that was zero throughout calibration has no range to speak of: any scale represents zero, so
+    it gets that of [-1, 1], with a warning.
+
+    Args:
+        placement: Which tensors, and which share.
+        amax: Their ranges.
+
+    Returns:
+        Tensor name to scale, amax / 127.
+    """
+    ranges = {tensor: amax[tensor] for tensor in placement.tensors}
+    for group in placement.shared:
+        ranges |= dict.fromkeys(group, max(ranges[tensor] for tensor in group))
+    for tensor in [tensor for tensor, value in ranges.items() if value == 0]:
+        warnings.warn(
+            f"tensor '{tensor}' was zero in all calibration samples, so its range is a guess of 1; "
+            "use samples that activate it, or set it by hand",
+            stacklevel=2,
+        )
+        ranges[tensor] = 1.0
+    return {tensor: np.float32(max(value / QMAX, _SMALLEST_SCALE)) for tensor, value in ranges.items()}
+
+
+def weight_scale(weights: NDArray[np.floating], axis: int | None) -> NDArray[np.float32]:
+    """Max |w| / 127, for each channel or for the whole tensor.
+
+    Args:
+        weights: Any shape.
+        axis: The output channels' axis, or None for one scale.
+
+    Returns:
+        Shape (channels,), or () without an axis. A channel of zeros gets the scale 1.
+    """
+    others = None if axis is None else tuple(i for i in range(weights.ndim) if i != axis)
+    largest = np.abs(weights).max(axis=others).astype(np.float64)
+    scale = np.where(largest == 0, 1.0, np.maximum(largest / QMAX, _SMALLEST_SCALE))
+    return np.asarray(scale, np.float32)
+
+
+class _Writer:
+    """Inserts pairs, one for each tensor and axis."""
+
+    def __init__(self, model: ir.Model) -> None:
+        self._graph = model.graph
+        self._nodes = {node.name: node for node in model.graph}
+        self._names = {value.name for node in model.graph for value in (*node.inputs, *node.outputs) if value}
+        self._names |= {value.name for value in model.graph.inputs} | set(model.graph.initializers)
+        self._pairs: dict[tuple[str, int | None], ir.Value] = {}
+
+    def constant(self, edge: Edge) -> NDArray[np.floating]:
+        value = self._nodes[edge.node].inputs[edge.index]
+        tensor = ir.convenience.get_const_tensor(value) if value is not None else None
+        assert tensor is not None, f"the placement calls '{edge.tensor}' a weight"
+        return tensor.numpy()
+
+    def quantize(self, edge: Edge, scale: NDArray[np.float32] | np.float32) -> None:
+        node = self._nodes[edge.node]
+        key = (edge.tensor, edge.axis)
+        if key not in self._pairs:
+            value = node.inputs[edge.index]
+            assert value is not None
+            self._pairs[key] = self._insert_pair(value, np.asarray(scale, np.float32), edge.axis, node)
+        node.replace_input_with(edge.index, self._pairs[key])
+
+    def _insert_pair(
+        self, value: ir.Value, scale: NDArray[np.float32], axis: int | None, reader: ir.Node
+    ) -> ir.Value:
+        name = value.name or ""
+        parameters = [
+            self._initializer(f"{name}_scale", scale),
+            self._initializer(f"{name}_zero_point", np.zeros(scale.shape, np.int8)),
+        ]
+        attributes = [] if axis is None else [ir.AttrInt64("axis", axis)]
+        quantize = ir.Node(
+            "", "QuantizeLinear", [value, *parameters], attributes, name=f"{name}_QuantizeLinear"
+        )
+        quantized = quantize.outputs[0]
+        quantized.name = self._unique(f"{name}_quantized")
+        quantized.shape, quantized.dtype = value.shape, ir.DataType.INT8
+        dequantize = ir.Node(
+            "", "DequantizeLinear", [quantized, *parameters], attributes, name=f"{name}_DequantizeLinear"
+        )
+        result = dequantize.outputs[0]
+        result.name = self._unique(f"{name}_dequantized")
+        result.shape, result.dtype = value.shape, ir.DataType.FLOAT
+        producer = value.producer()
+        if producer is not None:
+            self._graph.insert_after(producer, [quantize, dequantize])
+        elif value.is_graph_input():
+            self._graph.insert_before(self._graph[0], [quantize, dequantize])
+        else:
+            self._graph.insert_before(reader, [quantize, dequantize])
+        return result
+
+    def _initializer(self, name: str, array: NDArray[np.generic]) -> ir.Value:
+        unique = self._unique(name)
+        tensor = ir.tensor(array, name=unique)
+        value = ir.Value(
+            name=unique, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype), const_value=tensor
+        )
+        self._graph.register_initializer(value)
+        return value
+
+    def _unique(self, name: str) -> str:
+        unique, n = name, 1
+        while unique in self._names:
+            unique, n = f"{name}_{n}", n + 1
+        self._names.add(unique)
+        return unique
