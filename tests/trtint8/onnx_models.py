@@ -1,0 +1,105 @@
+"""Small ONNX models, built node by node, for tests that need a real one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from calibrators.inputs import InputSpec
+
+
+class Graph:
+    """Collects nodes and constants; every method returns the name of the tensor that it made.
+
+    With ``quantized`` False, :meth:`qdq` adds nothing, so that one function describes a model and its
+    float twin.
+    """
+
+    def __init__(self, quantized=True):
+        self.quantized = quantized
+        self.nodes, self.constants = [], []
+        self.random = np.random.default_rng(0)
+
+    def constant(self, array):
+        name = f"constant{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(np.asarray(array), name))
+        return name
+
+    def weights(self, *shape):
+        return self.constant(self.random.standard_normal(shape).astype(np.float32) * 0.1)
+
+    def op(self, op_type, inputs, name, **attributes):
+        self.nodes.append(helper.make_node(op_type, inputs, [f"{name}_out"], name=name, **attributes))
+        return f"{name}_out"
+
+    def qdq(self, tensor, axis=None, channels=None, zero_point=0):
+        if not self.quantized:
+            return tensor
+        shape = () if channels is None else (channels,)
+        scale = self.constant(np.full(shape, 0.02, np.float32))
+        zero = self.constant(np.full(shape, zero_point, np.int8))
+        attributes = {} if axis is None else {"axis": axis}
+        stem = f"{tensor}_{len(self.nodes)}"
+        quantized = self.op("QuantizeLinear", [tensor, scale, zero], f"{stem}_q", **attributes)
+        return self.op("DequantizeLinear", [quantized, scale, zero], f"{stem}_dq", **attributes)
+
+    def model(self, inputs, output):
+        graph = helper.make_graph(
+            self.nodes,
+            "graph",
+            [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs.items()],
+            [helper.make_tensor_value_info(output, TensorProto.FLOAT, None)],
+            self.constants,
+        )
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def specs(model):
+    """The inputs of ``model`` as the packages describe them."""
+    return [
+        InputSpec(
+            value.name,
+            np.dtype(np.float32),
+            tuple(
+                d.dim_param if d.HasField("dim_param") else d.dim_value
+                for d in value.type.tensor_type.shape.dim
+            ),
+        )
+        for value in model.graph.input
+    ]
+
+
+def conv_relu_conv(quantized=True, channels=16, names=("first", "second")):
+    """Conv, Relu, Conv on images of 3x16x16."""
+    g = Graph(quantized)
+    x = g.op(
+        "Conv",
+        [g.qdq("images"), g.qdq(g.weights(channels, 3, 3, 3), 0, channels), g.weights(channels)],
+        names[0],
+        pads=[1] * 4,
+    )
+    x = g.qdq(g.op("Relu", [x], "relu"))
+    weights = g.qdq(g.weights(channels, channels, 3, 3), 0, channels)
+    return g.model(
+        {"images": ["N", 3, 16, 16]}, g.op("Conv", [x, weights, g.weights(channels)], names[1], pads=[1] * 4)
+    )
+
+
+def conv_chain(length):
+    """A Q/DQ network whose build takes long enough to be interrupted."""
+    g = Graph()
+    x = g.op("Conv", [g.qdq("images"), g.qdq(g.weights(64, 3, 3, 3), 0, 64)], "conv", pads=[1] * 4)
+    for index in range(length):
+        weights = g.qdq(g.weights(64, 64, 3, 3), 0, 64)
+        x = g.op("Relu", [g.op("Conv", [g.qdq(x), weights], f"conv{index}", pads=[1] * 4)], f"relu{index}")
+    return g.model({"images": ["N", 3, 32, 32]}, x)
+
+
+def save_external(model, folder: Path):
+    """Writes ``model.onnx`` with its weights in ``weights.bin`` beside it."""
+    path = folder / "model.onnx"
+    onnx.save(model, path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    return path

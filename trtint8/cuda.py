@@ -1,0 +1,87 @@
+"""Whether this machine has a usable NVIDIA GPU, asked of the driver alone.
+
+TensorRT's ``Builder`` and ``Runtime`` can crash the whole process where there is no driver, so this is
+asked first. Only ctypes is needed: no CUDA toolkit, no Python CUDA package.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+
+from calibrators.errors import GpuUnavailableError
+
+_LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+_SUCCESS = 0
+_COMPUTE_CAPABILITY_MAJOR = 75
+_COMPUTE_CAPABILITY_MINOR = 76
+
+
+def gpu_problem() -> str | None:
+    """Why no GPU can be used, in words; None where one can."""
+    try:
+        driver = ctypes.CDLL(_LIBRARY)
+    except OSError:
+        return f"no NVIDIA driver is installed ({_LIBRARY} was not found)"
+    status = driver.cuInit(0)
+    if status != _SUCCESS:
+        return f"the NVIDIA driver does not start ({_error_name(driver, status)})"
+    count = ctypes.c_int()
+    status = driver.cuDeviceGetCount(ctypes.byref(count))
+    if status != _SUCCESS:
+        return f"the NVIDIA driver cannot list its GPUs ({_error_name(driver, status)})"
+    return None if count.value else "the NVIDIA driver sees no GPU"
+
+
+def require_gpu(what: str) -> None:
+    """Fails unless a GPU can be used.
+
+    Args:
+        what: What needs the GPU; the beginning of the sentence "... needs an NVIDIA GPU".
+
+    Raises:
+        GpuUnavailableError: There is no driver or no GPU.
+    """
+    problem = gpu_problem()
+    if problem:
+        raise GpuUnavailableError(
+            f"{what} needs an NVIDIA GPU, but {problem}; run this on a machine that has one"
+        )
+
+
+def driver_version() -> str | None:
+    """The newest CUDA version that the installed driver supports, like "12.4"; None without a driver."""
+    try:
+        driver = ctypes.CDLL(_LIBRARY)
+    except OSError:
+        return None
+    version = ctypes.c_int()
+    if driver.cuDriverGetVersion(ctypes.byref(version)) != _SUCCESS:
+        return None
+    return f"{version.value // 1000}.{version.value % 1000 // 10}"
+
+
+def gpu_names() -> list[str]:
+    """The visible GPUs in CUDA's order, like "NVIDIA L4 (compute capability 8.9)"; empty without one."""
+    if gpu_problem():
+        return []
+    driver = ctypes.CDLL(_LIBRARY)
+    count = ctypes.c_int()
+    driver.cuDeviceGetCount(ctypes.byref(count))
+    return [_describe(driver, ordinal) for ordinal in range(count.value)]
+
+
+def _describe(driver: ctypes.CDLL, ordinal: int) -> str:
+    device, major, minor = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
+    name = ctypes.create_string_buffer(256)
+    driver.cuDeviceGet(ctypes.byref(device), ordinal)
+    driver.cuDeviceGetName(name, len(name), device)
+    driver.cuDeviceGetAttribute(ctypes.byref(major), _COMPUTE_CAPABILITY_MAJOR, device)
+    driver.cuDeviceGetAttribute(ctypes.byref(minor), _COMPUTE_CAPABILITY_MINOR, device)
+    return f"{name.value.decode(errors='replace')} (compute capability {major.value}.{minor.value})"
+
+
+def _error_name(driver: ctypes.CDLL, status: int) -> str:
+    name = ctypes.c_char_p()
+    driver.cuGetErrorName(status, ctypes.byref(name))
+    return name.value.decode() if name.value else f"CUDA error {status}"
