@@ -35,6 +35,8 @@ Profile = Mapping[str, ShapeRange]
 # (min, opt, max) of one dimension.
 _DimRange = tuple[int, int, int]
 
+_BATCH: _DimRange = (1, 8, 32)
+
 
 def parse_profile(text: str) -> tuple[str, ShapeRange]:
     """Reads ``NAME=MIN,OPT,MAX``, as in ``images=1x3x224x224,8x3x224x224,32x3x224x224``.
@@ -59,7 +61,7 @@ def parse_profile(text: str) -> tuple[str, ShapeRange]:
     return name, ShapeRange(smallest, optimal, largest)
 
 
-def default_profile(inputs: Sequence[InputSpec], batch: _DimRange = (1, 8, 32)) -> dict[str, ShapeRange]:
+def default_profile(inputs: Sequence[InputSpec], batch: _DimRange = _BATCH) -> dict[str, ShapeRange]:
     """The profile for users who gave none: a dynamic first dimension is the batch.
 
     Args:
@@ -102,7 +104,7 @@ def complete_profile(profile: Profile, inputs: Sequence[InputSpec]) -> dict[str,
                 if isinstance(dim, str):
                     known[dim] = sizes
     missing = [spec for spec in inputs if spec.name not in profile and _is_dynamic(spec)]
-    return {**profile, **{spec.name: _default_range(spec, (1, 8, 32), known) for spec in missing}}
+    return {**profile, **{spec.name: _default_range(spec, _BATCH, known) for spec in missing}}
 
 
 def check_profile(profile: Profile, inputs: Sequence[InputSpec]) -> None:

@@ -1,0 +1,193 @@
+"""Which layers of an engine run in INT8: read from the message in which the builder lists them.
+
+Q/DQ nodes in the model are a wish. The list is the evidence: it names the datatypes that every layer of
+the engine reads and writes, and the ONNX nodes that went into it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+_HEADING = "Layers:\n"
+_LINE = re.compile(
+    r"Name: (?P<name>.*), LayerType: (?P<kind>\w+), Inputs: \[(?P<inputs>.*)\], Constants: "
+    r"\[(?P<constants>.*)\], Outputs: \[(?P<outputs>.*)\], TacticName: .*, StreamId: \d+, "
+    r"Metadata: (?P<metadata>.*)"
+)
+# Tensor names are the model's and may hold anything, so the datatype is found by both its neighbours.
+_DATATYPE = re.compile(r"StrideOrder: \[[\d,]*\], Datatype: (\w+), Format: \(")
+_ONNX_NODE = re.compile(r"\[ONNX Layer: (.*)\]")
+# Separate the nodes of one layer's metadata; node names may hold brackets but no control characters.
+_SEPARATORS = re.compile("[\x1e\x1f]")
+_WEIGHTS = re.compile(r"Total Weights Memory: (\d+) bytes")
+
+_PRECISIONS = {"Int8": "INT8", "FP8": "FP8", "Half": "FP16", "BFloat16": "BF16", "Float": "FP32"}
+_WIDEST_FIRST = ("FP32", "BF16", "FP16", "FP8", "INT8")
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer of the engine.
+
+    Attributes:
+        name: The builder's name for it, often made up.
+        kind: The builder's word for what it does: "correlation" is a convolution, "gemm" a matrix product,
+            "deconv" a transposed convolution, "kgen" a generated kernel, mostly point-wise.
+        inputs: Datatypes of the activations it reads, as the builder spells them ("Int8", "Float").
+        constants: Datatypes of its constants; a convolution's or matrix product's weights come first.
+        outputs: Datatypes of what it writes.
+        onnx_nodes: Names of the ONNX nodes that it computes or that were folded into it.
+    """
+
+    name: str
+    kind: str
+    inputs: tuple[str, ...]
+    constants: tuple[str, ...]
+    outputs: tuple[str, ...]
+    onnx_nodes: tuple[str, ...]
+
+    @property
+    def pointwise(self) -> bool:
+        """True for a kernel that multiplies no matrices, though it may carry such a node's metadata."""
+        # Fused attention is a generated kernel too, but is called "_gemm_mha_...".
+        return self.kind == "kgen" and self.name.startswith("__myl_")
+
+    @property
+    def precision(self) -> str | None:
+        """The type it computes in: "INT8", "FP16", "FP32"...; None where it handles no such tensors.
+
+        A matrix product or convolution is INT8 only where both its operands are. Anything else counts as
+        the widest type that it touches: a fused kernel that dequantizes its operands and then multiplies
+        (``runtime_fusion``) reads Int8, yet computes in float.
+        """
+        if self.kind in ("correlation", "gemm", "deconv") or (self.kind == "kgen" and not self.pointwise):
+            second_operand = self.inputs[1:] + self.constants[:1]
+            if self.inputs[:1] == ("Int8",) and "Int8" in second_operand:
+                return "INT8"
+        elif self.kind.endswith("pool") and set(self.inputs + self.outputs) == {"Int8"}:
+            # Its constants are two unused float scalars.
+            return "INT8"
+        return _widest(self.inputs + self.constants + self.outputs)
+
+
+@dataclass(frozen=True)
+class LayerReport:
+    """All layers of an engine.
+
+    Attributes:
+        layers: In the order in which they run.
+    """
+
+    layers: tuple[Layer, ...]
+
+    def precision_of(self, onnx_node: str) -> str | None:
+        """The type in which a weighted node (Conv, ConvTranspose, Gemm, MatMul) is computed.
+
+        Args:
+            onnx_node: The node's name in the model that was built.
+
+        Returns:
+            "INT8", "FP16", "BF16", "FP32"...; None where no layer mentions the node, because it was
+            folded away or the builder renamed it.
+        """
+        mentions = [layer for layer in self.layers if onnx_node in layer.onnx_nodes]
+        # A point-wise neighbour (bias, re-quantization) shares the metadata of the layer it serves. Only
+        # where there is nothing else did the node itself become point-wise.
+        computing = [layer for layer in mentions if not layer.pointwise] or mentions
+        return _widest_precision(layer.precision for layer in computing)
+
+    def weighted_summary(self, onnx_nodes: Sequence[str]) -> dict[str, list[str]]:
+        """Groups weighted nodes by the type in which they are computed.
+
+        Args:
+            onnx_nodes: Names of the nodes, see :meth:`precision_of`.
+
+        Returns:
+            Precision to node names, in the order given; "unknown" holds those that no layer mentions.
+        """
+        summary: dict[str, list[str]] = {}
+        for node in onnx_nodes:
+            summary.setdefault(self.precision_of(node) or "unknown", []).append(node)
+        return summary
+
+    def counts(self) -> dict[str, int]:
+        """How many layers compute in each type; layers that only handle shapes are left out."""
+        return dict(Counter(layer.precision for layer in self.layers if layer.precision is not None))
+
+    def to_dict(self) -> dict[str, Any]:
+        """A form that JSON can hold; see :meth:`from_dict`."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> LayerReport:
+        """The inverse of :meth:`to_dict`.
+
+        Raises:
+            KeyError: A field is missing.
+        """
+        return cls(
+            tuple(
+                Layer(
+                    layer["name"],
+                    layer["kind"],
+                    tuple(layer["inputs"]),
+                    tuple(layer["constants"]),
+                    tuple(layer["outputs"]),
+                    tuple(layer["onnx_nodes"]),
+                )
+                for layer in data["layers"]
+            )
+        )
+
+
+def parse_layers(messages: Iterable[str]) -> LayerReport | None:
+    """Finds and reads the list of layers among the builder's messages.
+
+    Args:
+        messages: What the builder logged, with detailed profiling verbosity.
+
+    Returns:
+        The layers; None where the builder printed no list, or one in another format.
+    """
+    for message in messages:
+        if message.startswith(_HEADING):
+            # A blank line divides the layers from the list of inputs and outputs.
+            body = message[len(_HEADING) :].partition("\n\n")[0]
+            matches = map(_LINE.fullmatch, body.split("\n"))
+            layers = tuple(_layer(match) for match in matches if match)
+            return LayerReport(layers) if layers else None
+    return None
+
+
+def total_weights_memory(messages: Iterable[str]) -> int | None:
+    """The bytes of weights in the engine, as the builder reports them; None where it does not."""
+    for message in messages:
+        match = _WEIGHTS.fullmatch(message)
+        if match:
+            return int(match[1])
+    return None
+
+
+def _layer(match: re.Match[str]) -> Layer:
+    nodes = map(_ONNX_NODE.fullmatch, _SEPARATORS.split(match["metadata"]))
+    return Layer(
+        match["name"],
+        match["kind"],
+        tuple(_DATATYPE.findall(match["inputs"])),
+        tuple(_DATATYPE.findall(match["constants"])),
+        tuple(_DATATYPE.findall(match["outputs"])),
+        tuple(node[1] for node in nodes if node),
+    )
+
+
+def _widest(datatypes: Iterable[str]) -> str | None:
+    return _widest_precision(_PRECISIONS.get(datatype) for datatype in datatypes)
+
+
+def _widest_precision(precisions: Iterable[str | None]) -> str | None:
+    present = set(precisions)
+    return next((precision for precision in _WIDEST_FIRST if precision in present), None)
