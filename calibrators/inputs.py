@@ -28,5 +28,9 @@ class InputSpec:
         return self.shape[0] if self.shape and isinstance(self.shape[0], int) else None
 
     def __str__(self) -> str:
-        dims = "unknown shape" if self.shape is None else "x".join(str(d if d is not None else "?") for d in self.shape)
+        dims = (
+            "unknown shape"
+            if self.shape is None
+            else "x".join(str(d if d is not None else "?") for d in self.shape)
+        )
         return f"'{self.name}' ({self.dtype}, {dims})"

@@ -10,3 +10,30 @@ import importlib
 from typing import Any
 
 __version__ = "0.1.0"
+
+_PUBLIC = {
+    "Accuracy": "trtint8.accuracy",
+    "BuildResult": "trtint8.api",
+    "CalibrationTable": "calibrators.table",
+    "EngineInfo": "trtint8.engine",
+    "Preprocessing": "calibrators.preprocessing",
+    "ShapeRange": "trtint8.profiles",
+    "TrtInt8Error": "calibrators.errors",
+    "build_int8_engine": "trtint8.api",
+    "calibrate": "trtint8.api",
+    "quantize": "trtint8.api",
+    "read_engine_info": "trtint8.engine",
+    "validate": "trtint8.api",
+}
+
+__all__ = ["__version__", *_PUBLIC]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'trtint8' has no attribute '{name}'")
+    return getattr(importlib.import_module(_PUBLIC[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -233,7 +233,7 @@ def _modern(model: Model) -> ir.Model:
         converted = onnx.version_converter.convert_version(to_proto(model.graph_model), _CONVERTED_OPSET)
     except Exception as error:
         raise ModelError(
-            f"'{model.name}' has opset {opset}, Q/DQ needs {_OLDEST_OPSET} or newer, and it cannot be converted "
+            f"'{model.name}' has opset {opset}, Q/DQ needs {_OLDEST_OPSET}, and it cannot be converted "
             f"({' '.join(str(error).split())[:200]}); export it with a newer opset"
         ) from error
     return ir.from_proto(converted)

@@ -67,7 +67,7 @@ def _fold(model: ir.Model, node: ir.Node) -> bool:
     }
     try:
         evaluator = ReferenceEvaluator(ir.to_proto(node), opsets={"": model.opset_imports[""]})
-        result = np.asarray(evaluator.run(None, arrays)[0])
+        result = np.asarray(next(iter(evaluator.run(None, arrays))))
         tensor = ir.tensor(result, name=node.outputs[0].name)
     except Exception:
         logger.debug("could not fold %s '%s'", node.op_type, node.name, exc_info=True)

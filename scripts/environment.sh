@@ -1,0 +1,19 @@
+# Sourced by the scripts beside it: `environment EXTRAS` makes .venv and installs the project into it.
+
+environment() {
+    local python
+    for python in "${PYTHON:-}" python3.12 python3.11 python3.10 python3.13 python3; do
+        [ -n "$python" ] && "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && break
+        python=
+    done
+    [ -n "$python" ] || { echo "trtint8 needs Python 3.10 or newer" >&2; return 1; }
+    [ -x .venv/bin/python ] || "$python" -m venv .venv
+    # Only when pyproject.toml or the extras changed: a second run starts at once.
+    local stamp=.venv/.installed wanted
+    wanted="$1 $(cksum <pyproject.toml)"
+    if ! grep -qxF "$wanted" "$stamp" 2>/dev/null; then
+        echo "Installing trtint8[$1] into .venv ..." >&2
+        .venv/bin/python -m pip install --quiet --disable-pip-version-check -e ".[$1]"
+        echo "$wanted" >>"$stamp"
+    fi
+}

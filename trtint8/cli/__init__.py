@@ -1,0 +1,1 @@
+"""`trtint8 <verb>`: one small file a verb."""

@@ -1,0 +1,77 @@
+"""`trtint8 build`."""
+
+from __future__ import annotations
+
+import argparse
+
+from trtint8 import api
+from trtint8.cli.data_options import add_data_options, add_method_option, preprocessing_from
+from trtint8.cli.output import engine_rows, print_json, print_table, say
+from trtint8.profiles import parse_profile
+
+EXAMPLE = (
+    "example:\n  trtint8 build resnet50.onnx calibration_images/ -o resnet50.engine "
+    "--resize 256 --crop 224,224 \\\n      --mean 0.485,0.456,0.406 --std 0.229,0.224,0.225 "
+    "--profile images=1x3x224x224,8x3x224x224,32x3x224x224"
+)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Adds the verb's arguments."""
+    parser.add_argument("model", metavar="MODEL", help="a float ONNX model, or one with Q/DQ pairs")
+    parser.add_argument(
+        "calibration",
+        metavar="DATA_OR_TABLE",
+        nargs="?",
+        help="sample inputs, a table or a calibration cache; not for a model with Q/DQ pairs",
+    )
+    parser.add_argument("-o", "--output", required=True, metavar="OUT.engine")
+    add_method_option(parser)
+    parser.add_argument("--target", choices=("auto", "rtx", "tensorrt"), default="auto")
+    parser.add_argument("--route", choices=("auto", "explicit", "implicit"), default="auto")
+    parser.add_argument(
+        "--profile",
+        action="append",
+        default=[],
+        metavar="NAME=MIN,OPT,MAX",
+        help="shapes of a dynamic input, like images=1x3x224x224,8x3x224x224,32x3x224x224; repeatable",
+    )
+    parser.add_argument(
+        "--compute-capability",
+        action="append",
+        default=[],
+        metavar="X.Y",
+        help="a GPU to build for; repeatable",
+    )
+    parser.add_argument("--keep-float", action="append", default=[], metavar="PATTERN", help="repeatable")
+    parser.add_argument("--json", action="store_true", help="print the engine's sidecar as JSON")
+    add_data_options(parser)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Builds and writes the engine."""
+    profile = dict(parse_profile(text) for text in options.profile)
+    result = api.build_int8_engine(
+        options.model,
+        options.calibration,
+        options.output,
+        method=options.method,
+        route=options.route,
+        target=options.target,
+        profiles=[profile] if profile else [],
+        compute_capabilities=options.compute_capability,
+        keep_float=options.keep_float,
+        batch_size=options.batch_size,
+        limit=options.limit,
+        preprocessing=preprocessing_from(options),
+    )
+    for warning in result.warnings:
+        say(f"TensorRT: {warning}")
+    if options.json:
+        print_json(result.info)
+        return
+    rows = [("engine", str(result.engine)), ("Q/DQ model", str(result.qdq_model))]
+    if result.table_file:
+        rows.append(("calibration table", str(result.table_file)))
+    rows += [*engine_rows(result.info), ("build", f"{result.seconds:.1f} s")]
+    print_table("Built", ("", ""), rows)

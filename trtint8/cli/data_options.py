@@ -1,0 +1,76 @@
+"""Options that every verb with a data set has: batches, and how images become inputs."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from calibrators.errors import CalibrationDataError
+from calibrators.preprocessing import Preprocessing
+from calibrators.thresholds import METHODS
+
+
+def add_data_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options to a verb's parser."""
+    group = parser.add_argument_group("data")
+    group.add_argument("--batch-size", type=int, metavar="N", help="samples a batch")
+    group.add_argument("--limit", type=int, metavar="N", help="use only the first N samples")
+    group = parser.add_argument_group("images (.npz with uint8 images, or folders)")
+    group.add_argument("--preprocess", metavar="FILE", help="a .toml or .json with the options below")
+    group.add_argument("--mean", metavar="R,G,B", help="subtracted after scaling")
+    group.add_argument("--std", metavar="R,G,B", help="divided by")
+    group.add_argument("--scale", metavar="X", help="multiplied with first; default 1/255")
+    group.add_argument("--layout", choices=("NCHW", "NHWC"), help="default NCHW")
+    group.add_argument("--channels", choices=("RGB", "BGR"), help="default RGB")
+    group.add_argument("--resize", metavar="N or H,W", help="shorter side, or height and width")
+    group.add_argument("--crop", metavar="H,W", help="centre crop after resizing")
+
+
+def add_method_option(parser: argparse.ArgumentParser) -> None:
+    """Adds ``--method``."""
+    parser.add_argument(
+        "--method", choices=tuple(METHODS), default="entropy", help="how ranges are chosen; default entropy"
+    )
+
+
+def preprocessing_from(options: argparse.Namespace) -> Preprocessing | None:
+    """The preprocessing that the options declare; None where they declare none.
+
+    Raises:
+        CalibrationDataError: A value is malformed, or both a file and options are given.
+    """
+    given: dict[str, Any] = {}
+    for name in ("mean", "std"):
+        if (text := getattr(options, name)) is not None:
+            given[name] = tuple(_number(name, part) for part in text.split(","))
+    if options.scale is not None:
+        numerator, _, denominator = options.scale.partition("/")
+        divisor = _number("scale", denominator or "1")
+        if not divisor:
+            raise CalibrationDataError(f"--scale: '{options.scale}' divides by zero; write 1/255 or a number")
+        given["scale"] = _number("scale", numerator) / divisor
+    if options.resize is not None:
+        sizes = tuple(_integer("resize", part) for part in options.resize.split(","))
+        given["resize"] = sizes[0] if len(sizes) == 1 else sizes
+    if options.crop is not None:
+        given["crop"] = tuple(_integer("crop", part) for part in options.crop.split(","))
+    given |= {name: value for name in ("layout", "channels") if (value := getattr(options, name)) is not None}
+    if options.preprocess and given:
+        raise CalibrationDataError(f"give --preprocess or --{next(iter(given))}, not both")
+    if options.preprocess:
+        return Preprocessing.load(options.preprocess)
+    return Preprocessing(**given) if given else None
+
+
+def _number(option: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise CalibrationDataError(f"--{option}: '{text}' is not a number") from None
+
+
+def _integer(option: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise CalibrationDataError(f"--{option}: '{text}' is not a whole number") from None

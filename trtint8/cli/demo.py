@@ -1,0 +1,79 @@
+"""`trtint8 demo`: the main job on real data that a package carries."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+from calibrators.errors import OutputError
+from trtint8 import api, flavor
+from trtint8.builder import build_engine
+from trtint8.cli.output import int8_layers, percent, print_json, print_table
+from trtint8.data import DEMO_MODEL, load_digits_split
+from trtint8.model import load_model, prepare, runnable
+
+EXAMPLE = "example:\n  trtint8 demo --output demo_output"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Adds the verb's arguments."""
+    parser.add_argument("--output", default="demo_output", metavar="FOLDER", help="default demo_output")
+    parser.add_argument("--json", action="store_true", help="print the results as JSON")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Calibrates, quantizes, builds and validates the digit classifier."""
+    started = time.perf_counter()
+    split = load_digits_split()
+    folder = Path(options.output)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"cannot make the folder '{folder}': {error.strerror or error}") from error
+    result = api.build_int8_engine(
+        DEMO_MODEL, split.calibration_images, folder / "digits.engine", target="rtx"
+    )
+    prepared = prepare(load_model(DEMO_MODEL))
+    with runnable(prepared.graph_model) as serialized:
+        fp32 = build_engine(serialized, prepared.inputs, flavor=flavor.load("rtx"))
+    accuracy = api.validate(
+        result.qdq_model, split.heldout_images, reference=DEMO_MODEL, labels=split.heldout_labels
+    )
+    seconds = time.perf_counter() - started
+    in_int8, of = int8_layers(result.info) or (0, len(result.info.quantized_nodes))
+    files = [
+        result.engine,
+        Path(f"{result.engine}.json"),
+        result.qdq_model,
+        *filter(None, [result.table_file]),
+    ]
+    if options.json:
+        print_json(
+            {
+                "accuracy": accuracy,
+                "weights_bytes": {"fp32": fp32.weights_bytes, "int8": result.info.weights_bytes},
+                "layers_in_int8": in_int8,
+                "weighted_layers": of,
+                "files": files,
+                "seconds": seconds,
+            }
+        )
+        return
+    rows = [
+        ("top-1", percent(accuracy.reference_top1), percent(accuracy.top1)),
+        ("same class as FP32", "", percent(accuracy.agreement)),
+        ("SQNR of the logits", "", f"{accuracy.outputs[0].sqnr_db:.1f} dB"),
+        ("weight memory", _kilobytes(fp32.weights_bytes), _kilobytes(result.info.weights_bytes)),
+        ("layers in INT8", "0", f"{in_int8} of {of}"),
+    ]
+    title = (
+        f"Handwritten digits: calibrated on {len(split.calibration_images)} images, "
+        f"judged on {accuracy.samples} others"
+    )
+    print_table(title, ("", "FP32", "INT8"), rows)
+    print_table(f"Written in {seconds:.1f} s", ("file",), [(str(file),) for file in files])
+
+
+def _kilobytes(size: int | None) -> str:
+    return "?" if size is None else f"{size / 1e3:.1f} kB"

@@ -1,0 +1,66 @@
+"""`trtint8 doctor`."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+from importlib import metadata
+from importlib.util import find_spec
+
+from trtint8 import flavor
+from trtint8.cli.output import print_json, print_table
+from trtint8.cuda import driver_version, gpu_names, gpu_problem
+
+EXAMPLE = "example:\n  trtint8 doctor"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Adds the verb's arguments."""
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Looks around and prints."""
+    rows = findings()
+    if options.json:
+        print_json(dict(rows))
+    else:
+        print_table("trtint8 doctor", ("", ""), rows)
+
+
+def findings() -> list[tuple[str, str]]:
+    """What is here and what works, a line each."""
+    problem = gpu_problem()
+    flavors = flavor.installed()
+    rows = [
+        ("Python", platform.python_version()),
+        ("trtint8", _version("trtint8") or "?"),
+        ("ONNX", _version("onnx") or "missing"),
+        ("ONNX Runtime", _version("onnxruntime") or "missing: pip install onnxruntime"),
+    ]
+    for found in flavors:
+        rows.append(("found", f"{found}" + (f" ({found.import_problem})" if found.import_problem else "")))
+    if not flavors:
+        rows.append(("TensorRT", 'none: pip install "trtint8[rtx]" builds engines on any machine'))
+    rows += [
+        ("GPU", ", ".join(gpu_names()) if problem is None else f"none: {problem}"),
+        ("driver", driver_version() or "none"),
+        ("PyCUDA", _version("pycuda") or 'missing: pip install "trtint8[cuda]" (needs a CUDA toolkit)'),
+        ("images from folders", "works" if find_spec("PIL") else 'pip install "trtint8[images]"'),
+        ("calibrate, quantize, validate", "work, on the CPU"),
+    ]
+    usable = [f for f in flavors if not f.import_problem and (f.builds_without_gpu or problem is None)]
+    rows.append(
+        (
+            "build, explicit route",
+            "works with " + ", ".join(map(str, usable)) if usable else 'pip install "trtint8[rtx]"',
+        )
+    )
+    return rows
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,66 @@
+"""The command line: finds the verb, and turns every error of ours into one sentence and exit status 2."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import logging
+import sys
+import warnings
+from collections.abc import Sequence
+
+from calibrators.errors import TrtInt8Error
+from trtint8 import __version__
+from trtint8.cli.output import say
+
+#: Verb to its one-line help; its module is ``trtint8.cli.<verb>``.
+_VERBS = {
+    "demo": "the whole way on real data: calibrate, quantize, build, validate",
+    "doctor": "what is installed here, and which routes work",
+    "calibrate": "find the range of every tensor on sample inputs",
+    "quantize": "put Q/DQ pairs into an ONNX model",
+    "build": "make an INT8 engine",
+    "validate": "compare INT8 with FP32 on held-out data",
+    "table": "show, compare, convert and change calibration tables",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one verb.
+
+    Args:
+        arguments: The command line without the program's name; ``sys.argv`` where None.
+
+    Returns:
+        The exit status: 0, 2 for a user's mistake, 130 after Ctrl-C.
+    """
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    argv = list(sys.argv[1:] if arguments is None else arguments)
+    parser = argparse.ArgumentParser("trtint8", description="INT8 TensorRT engines from ONNX models.")
+    parser.add_argument("--version", action="version", version=f"trtint8 {__version__}")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    for verb, text in _VERBS.items():
+        sub = verbs.add_parser(verb, help=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+        # Only the verb that was asked for is imported: help and table need no ONNX Runtime.
+        if verb in argv[:1]:
+            module = importlib.import_module(f"trtint8.cli.{verb}")
+            sub.description, sub.epilog = text.capitalize() + ".", module.EXAMPLE
+            module.configure(sub)
+            sub.set_defaults(run=module.run)
+    options = parser.parse_args(argv)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = lambda message, *_args, **_kwargs: say(f"warning: {message}")
+        try:
+            options.run(options)
+        except TrtInt8Error as error:
+            say(f"trtint8 {options.verb}: {error}")
+            return 2
+        except KeyboardInterrupt:
+            say("interrupted; nothing was written")
+            return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

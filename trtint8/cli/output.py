@@ -1,0 +1,105 @@
+"""What the verbs print: tables for people, JSON for programs, messages on standard error."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from trtint8.accuracy import Accuracy, Share
+from trtint8.engine import EngineInfo
+
+
+def say(message: str) -> None:
+    """One message on standard error."""
+    sys.stderr.write(message + "\n")
+
+
+def print_json(value: Any) -> None:
+    """A value as JSON on standard output; what is not finite becomes null."""
+    sys.stdout.write(json.dumps(_plain(value), indent=2, ensure_ascii=False) + "\n")
+
+
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """A table on standard output, the first column left and the others right."""
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="left" if index == 0 else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    # A pipe has no width: let long tensor names stand on one line there.
+    Console(width=None if sys.stdout.isatty() else 160, markup=False, highlight=False).print(table)
+
+
+def percent(share: Share | None) -> str:
+    """A share with its 95 % interval."""
+    if share is None:
+        return "-"
+    low, high = share.interval
+    return f"{100 * share.value:.2f} % ({100 * low:.1f}-{100 * high:.1f})"
+
+
+def accuracy_rows(accuracy: Accuracy) -> list[tuple[str, str, str]]:
+    """Measure, FP32 and INT8."""
+    rows = []
+    if accuracy.top1:
+        rows.append(("top-1", percent(accuracy.reference_top1), percent(accuracy.top1)))
+    if accuracy.top5:
+        rows.append(("top-5", percent(accuracy.reference_top5), percent(accuracy.top5)))
+    if accuracy.agreement:
+        rows.append(("same class as FP32", "", percent(accuracy.agreement)))
+    for output in accuracy.outputs:
+        rows.append((f"SQNR of '{output.name}'", "", f"{output.sqnr_db:.2f} dB"))
+        rows.append((f"cosine of '{output.name}'", "", f"{output.cosine:.6f}"))
+    return rows
+
+
+def int8_layers(info: EngineInfo) -> tuple[int, int] | None:
+    """Weighted nodes that run in INT8, and how many were meant to; None where the builder did not tell."""
+    if info.layers is None:
+        return None
+    wanted = info.quantized_nodes
+    return len(info.layers.weighted_summary(wanted).get("INT8", [])), len(wanted)
+
+
+def engine_rows(info: EngineInfo) -> list[tuple[str, str]]:
+    """What the sidecar says, for a person."""
+    counted = int8_layers(info)
+    rows = [
+        ("TensorRT", f"{'for RTX ' if info.flavor == 'rtx' else ''}{info.tensorrt_version}"),
+        ("runs on", ", ".join(info.compute_capabilities) or "the GPU that built it"),
+    ]
+    for number, profile in enumerate(info.profiles):
+        rows += [(f"profile {number}, '{name}'", str(shapes)) for name, shapes in profile.items()]
+    if counted:
+        rows.append(("weighted layers in INT8", f"{counted[0]} of {counted[1]}"))
+        for precision, nodes in (
+            info.layers.weighted_summary(info.quantized_nodes).items() if info.layers else ()
+        ):
+            if precision != "INT8" and nodes:
+                rows.append((f"in {precision}", ", ".join(nodes)))
+    else:
+        rows.append(("weighted layers in INT8", "this TensorRT does not list its layers"))
+    if info.weights_bytes is not None:
+        rows.append(("weight memory", f"{info.weights_bytes / 1e3:,.1f} kB"))
+    return rows
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Share):
+        return {"value": value.value, "count": value.count, "total": value.total, "interval": value.interval}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, frozenset)):
+        return [_plain(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if isinstance(value, (str, int, bool, type(None))) else str(value)

@@ -1,0 +1,108 @@
+"""`trtint8 table`: show, diff, convert, set."""
+
+from __future__ import annotations
+
+import argparse
+import math
+
+from calibrators.errors import TableError
+from calibrators.files import check_writable
+from calibrators.table import CalibrationTable
+from calibrators.thresholds import METHODS
+from trtint8.cli.output import print_json, print_table
+
+EXAMPLE = (
+    "examples:\n  trtint8 table show resnet50.table.json\n  trtint8 table diff a.json b.cache\n"
+    "  trtint8 table convert resnet50.table.json resnet50.cache\n"
+    "  trtint8 table set resnet50.table.json images=2.64 -o edited.json\n"
+    "  trtint8 table set resnet50.table.json --method mse -o mse.json"
+)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Adds the verb's actions."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    show = actions.add_parser("show", help="list a table's ranges")
+    show.add_argument("table", metavar="TABLE")
+    diff = actions.add_parser("diff", help="tensors whose ranges differ, the largest ratio first")
+    diff.add_argument("table", metavar="A")
+    diff.add_argument("other", metavar="B")
+    convert = actions.add_parser("convert", help="write a table in the format that the ending names")
+    convert.add_argument("table", metavar="FROM")
+    convert.add_argument("output", metavar="TO", help=".json or .cache")
+    convert.add_argument(
+        "--tensorrt-version", default="8601", metavar="DIGITS", help="in a cache's header; default 8601"
+    )
+    change = actions.add_parser("set", help="set ranges by hand, or apply another method")
+    change.add_argument("table", metavar="TABLE")
+    change.add_argument("ranges", nargs="*", metavar="TENSOR=AMAX")
+    change.add_argument("--method", choices=tuple(METHODS), help="from the stored histograms")
+    change.add_argument("-o", "--output", required=True, metavar="OUT")
+    for action in (show, diff):
+        action.add_argument("--json", action="store_true")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Runs one action."""
+    table = CalibrationTable.load(options.table)
+    if options.action == "show":
+        _show(table, options.json)
+    elif options.action == "diff":
+        _diff(table, CalibrationTable.load(options.other), options.json)
+    elif options.action == "convert":
+        table.save(check_writable(options.output), tensorrt_version=options.tensorrt_version)
+    else:
+        if options.method:
+            table = table.with_method(options.method)
+        table.override(_ranges(options.ranges)).save(check_writable(options.output))
+
+
+def _show(table: CalibrationTable, as_json: bool) -> None:
+    if as_json:
+        print_json({"method": table.method, "provenance": table.provenance, "amax": dict(table.amax)})
+        return
+    samples = f", {table.provenance.samples} samples" if table.provenance.samples else ""
+    rows = []
+    for name, amax in table.amax.items():
+        histogram = table.histograms.get(name)
+        zeros = f"{100 * histogram.zeros / histogram.total:.1f} %" if histogram and histogram.total else ""
+        largest = f"{histogram.amax:.6g}" if histogram else ""
+        by_hand = "by hand" if name in table.overridden else ""
+        rows.append((name, f"{amax:.6g}", f"{table.scale(name):.6g}", largest, zeros, by_hand))
+    print_table(
+        f"{len(rows)} tensors, {table.method}{samples}",
+        ("tensor", "amax", "scale", "largest", "zeros", ""),
+        rows,
+    )
+
+
+def _diff(first: CalibrationTable, second: CalibrationTable, as_json: bool) -> None:
+    differences = first.diff(second)
+    if as_json:
+        print_json(
+            [{"tensor": d.name, "first": d.first, "second": d.second, "ratio": d.ratio} for d in differences]
+        )
+        return
+    rows = [
+        (
+            d.name,
+            "missing" if d.first is None else f"{d.first:.6g}",
+            "missing" if d.second is None else f"{d.second:.6g}",
+            f"{d.ratio:.3f}" if math.isfinite(d.ratio) else "",
+        )
+        for d in differences
+    ]
+    print_table(f"{len(rows)} of {len(first.amax)} tensors differ", ("tensor", "A", "B", "ratio"), rows)
+
+
+def _ranges(texts: list[str]) -> dict[str, float]:
+    ranges = {}
+    for text in texts:
+        name, equals, value = text.rpartition("=")
+        try:
+            ranges[name] = float(value)
+        except ValueError:
+            raise TableError(f"'{text}' is not TENSOR=AMAX with a number") from None
+        if not (equals and name):
+            raise TableError(f"'{text}' is not TENSOR=AMAX")
+    return ranges
