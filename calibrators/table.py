@@ -150,15 +150,13 @@ class CalibrationTable:
             TableError: The ending is neither, or a cache cannot hold a range of zero.
             OutputError: The file cannot be written.
         """
-        suffix = Path(path).suffix.lower()
+        suffix = check_table_name(path).suffix.lower()
         if suffix == ".json":
             data = json_format.render(self._fields())
-        elif suffix == ".cache":
+        else:
             scales = {name: float(self.scale(name)) for name in self.amax}
             algorithm = _ALGORITHM.get(self.method, "EntropyCalibration2")
             data = tensorrt_cache.render(tensorrt_cache.TensorrtCache(tensorrt_version, algorithm, scales))
-        else:
-            raise TableError(f"cannot tell the table format of '{path}': end it in .json or .cache")
         return write_atomically(path, data)
 
     def scale(self, name: str) -> np.float32:
@@ -278,6 +276,17 @@ class CalibrationTable:
             )
         except TableError as error:
             raise TableError(f"'{source}': {error}") from error
+
+
+def check_table_name(path: str | os.PathLike[str]) -> Path:
+    """Refuses a file name whose ending names no table format, before any work is done for it.
+
+    Raises:
+        TableError: The ending is neither ``.json`` nor ``.cache``.
+    """
+    if Path(path).suffix.lower() not in (".json", ".cache"):
+        raise TableError(f"cannot tell the table format of '{path}': end it in .json or .cache")
+    return Path(path)
 
 
 def _threshold(method: str) -> Callable[[Histogram], float]:

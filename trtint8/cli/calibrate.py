@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from calibrators.files import check_writable
+from calibrators.table import check_table_name
 from trtint8 import api
 from trtint8.cli.data_options import add_data_options, add_method_option, preprocessing_from
 from trtint8.cli.output import print_json, print_table
@@ -30,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Calibrates and writes the table."""
-    output = check_writable(options.output)
+    output = check_writable(check_table_name(options.output))
     table = api.calibrate(
         options.model,
         options.data,

@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             say(f"trtint8 {options.verb}: {error}")
             return 2
         except KeyboardInterrupt:
-            say("interrupted; nothing was written")
+            say("interrupted")
             return 130
     return 0
 

@@ -1,0 +1,119 @@
+"""The command line as a user meets it: exit status, one sentence, nothing left behind."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from trtint8.cli.main import main
+from trtint8.data import DEMO_MODEL, load_digits_split
+
+MODEL = str(DEMO_MODEL)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    split = load_digits_split()
+    np.savez(folder / "calibration.npz", images=split.calibration_images)
+    np.savez(folder / "heldout.npz", images=split.heldout_images, labels=split.heldout_labels)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def table(files):
+    path = files / "t.json"
+    assert main(["calibrate", MODEL, str(files / "calibration.npz"), "-o", str(path)]) == 0
+    return str(path)
+
+
+def test_calibrate_quantize_validate(files, table, tmp_path, capsys):
+    model = str(tmp_path / "q.onnx")
+    assert main(["quantize", MODEL, table, "-o", model, "--explain"]) == 0
+    assert "fuses into" in capsys.readouterr().out
+    assert main(["validate", model, str(files / "heldout.npz"), "--reference", MODEL, "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["reference_top1"]["count"] == 594
+    assert abs(result["top1"]["count"] - 594) <= 2
+
+
+def test_build_from_a_table(table, tmp_path, capsys):
+    pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")
+    engine = tmp_path / "d.engine"
+    profile = "images=1x1x8x8,4x1x8x8,16x1x8x8"
+    arguments = ["build", MODEL, table, "-o", str(engine), "--target", "rtx", "--profile", profile, "--json"]
+    assert main(arguments) == 0
+    info = json.loads(capsys.readouterr().out)
+    assert info["profiles"][0]["images"]["max"] == [16, 1, 8, 8]
+    assert engine.stat().st_size > 10_000
+
+
+def test_table_verbs(table, tmp_path, capsys):
+    cache, back, edited = (str(tmp_path / name) for name in ("t.cache", "back.json", "edited.json"))
+    assert main(["table", "convert", table, cache]) == 0
+    assert main(["table", "convert", cache, back]) == 0
+    assert main(["table", "set", table, "images=1.5", "--method", "minmax", "-o", edited]) == 0
+    capsys.readouterr()
+    assert main(["table", "show", edited, "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["method"] == "minmax" and shown["amax"]["images"] == 1.5
+    assert main(["table", "diff", table, edited]) == 0
+    assert "images" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("verb", ["demo", "doctor", "calibrate", "quantize", "build", "validate", "table"])
+def test_help_has_an_example(verb, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main([verb, "--help"])
+    assert stop.value.code == 0
+    assert f"trtint8 {verb}" in capsys.readouterr().out.split("example")[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["calibrate", "missing.onnx", "{data}", "-o", "{out}/t.json"], "there is no model 'missing.onnx'"),
+        (["calibrate", MODEL, "missing.npz", "-o", "{out}/t.json"], "missing.npz"),
+        (["calibrate", MODEL, "{data}", "-o", "{out}/t.txt"], "end it in .json or .cache"),
+        (["calibrate", MODEL, "{data}", "-o", "{out}/no/t.json"], "does not exist"),
+        (["calibrate", MODEL, "{data}", "-o", "{out}/t.json", "--mean", "a"], "--mean: 'a' is not a number"),
+        (["calibrate", MODEL, "{data}", "-o", "{out}/t.json", "--batch-size", "0"], "0"),
+        (
+            ["quantize", MODEL, "{table}", "-o", "{out}/q.onnx", "--keep-float", "zz*"],
+            "'zz*' matches no node",
+        ),
+        (["quantize", MODEL, "{bad}", "-o", "{out}/q.onnx"], "line 3"),
+        (["quantize", MODEL, "{nan}", "-o", "{out}/q.onnx"], "'images' (nan)"),
+        (
+            ["build", MODEL, "{table}", "-o", "{out}/d.engine", "--profile", "images=1x1x8x8"],
+            "NAME=MIN,OPT,MAX",
+        ),
+        (["table", "set", "{table}", "images=-1", "-o", "{out}/t.json"], "'images' (-1.0)"),
+        (["table", "set", "{table}", "images", "-o", "{out}/t.json"], "'images' is not TENSOR=AMAX"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_status_two(arguments, words, files, table, tmp_path, capsys):
+    (tmp_path / "in").mkdir()
+    out = tmp_path / "out"
+    out.mkdir()
+    bad, nan = tmp_path / "in" / "bad.cache", tmp_path / "in" / "nan.cache"
+    bad.write_text("TRT-8601-EntropyCalibration2\nimages: 3c010204\nnonsense\n")
+    nan.write_text("TRT-8601-EntropyCalibration2\nimages: 7fc00000\n")
+    known = {"data": files / "calibration.npz", "table": table, "out": out, "bad": bad, "nan": nan}
+    capsys.readouterr()
+    assert main([argument.format(**known) for argument in arguments]) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert len(error.strip().splitlines()) == 1 and "Traceback" not in error
+    assert list(out.iterdir()) == []
+
+
+def test_import_needs_neither_tensorrt_nor_onnx_runtime():
+    code = (
+        "import sys, trtint8; "
+        "print([m for m in ('onnx', 'onnxruntime', 'numpy', 'tensorrt', 'tensorrt_rtx') if m in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
