@@ -167,3 +167,21 @@ def test_a_label_beyond_the_classes(split, table):
             - split.heldout_labels * (np.arange(597) == 596),
             progress=False,
         )
+
+
+def test_an_output_folder_that_vanishes_during_calibration(split, tmp_path):
+    folder = tmp_path / "soon_gone"
+    folder.mkdir()
+
+    def feeds():
+        folder.rmdir()
+        yield {"images": split.calibration_images[:32]}
+
+    with pytest.raises(OutputError, match=r"cannot write '.*soon_gone"):
+        trtint8.build_int8_engine(DEMO_MODEL, feeds, folder / "d.engine", target="rtx", progress=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_output_that_is_a_folder(split, tmp_path):
+    with pytest.raises(OutputError, match="it is a folder"):
+        trtint8.build_int8_engine(DEMO_MODEL, split.calibration_images, tmp_path, target="rtx")

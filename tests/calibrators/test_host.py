@@ -1,0 +1,72 @@
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from calibrators.batches import open_batches
+from calibrators.errors import CalibrationDataError, ModelError
+from calibrators.histogram import Histogram
+from calibrators.host import observe
+from calibrators.inputs import InputSpec
+
+INPUTS = (InputSpec("x", np.dtype(np.float32), ("n", 3)),)
+DATA = np.random.default_rng(5).standard_normal((40, 3)).astype(np.float32)
+WEIGHT = np.random.default_rng(6).standard_normal((3, 4)).astype(np.float32)
+
+
+def _model(operator="Relu"):
+    graph = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["x", "w"], ["product"], "product"),
+            helper.make_node(operator, ["product"], ["y"], "last"),
+        ],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4])],
+        [onnx.numpy_helper.from_array(WEIGHT, "w")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def _observe(model, data=DATA, tensors=("x", "product", "y"), batch_size=7):
+    batches = open_batches(data, INPUTS, batch_size=batch_size)
+    return observe(model, INPUTS, tensors, batches, progress=False)
+
+
+def test_histograms_of_input_intermediate_and_output():
+    seen = _observe(_model().SerializeToString())
+    assert seen.samples == 40
+    assert seen.histograms["product"].amax == pytest.approx(np.abs(DATA @ WEIGHT).max(), rel=1e-6)
+    assert seen.histograms["y"].zeros == int((DATA @ WEIGHT <= 0).sum())
+    expected = Histogram()
+    expected.observe(DATA)
+    assert seen.histograms["x"] == expected
+    assert {name: histogram.total for name, histogram in seen.histograms.items()} == {
+        "x": 120,
+        "product": 160,
+        "y": 160,
+    }
+
+
+def test_external_data_beside_the_model(tmp_path):
+    path = tmp_path / "m.onnx"
+    onnx.save(_model(), path, save_as_external_data=True, location="m.data", size_threshold=0)
+    inline = _observe(_model().SerializeToString())
+    assert _observe(path).histograms == inline.histograms
+
+
+def test_nan_in_an_activation_names_the_tensor():
+    with pytest.raises(CalibrationDataError, match=r"tensor 'y' held \d+ NaN during calibration"):
+        _observe(_model("Sqrt").SerializeToString())
+
+
+def test_what_looks_odd_comes_back_as_a_warning():
+    seen = _observe(_model().SerializeToString(), np.full((8, 3), 2.5, np.float32))
+    assert any("constant" in warning or "2.5" in warning for warning in seen.warnings)
+
+
+def test_a_model_that_the_runtime_refuses():
+    model = _model()
+    model.graph.node[1].op_type = "NoSuchOperator"
+    with pytest.raises(ModelError, match="ONNX Runtime cannot run the model: "):
+        _observe(model.SerializeToString())
