@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -273,9 +274,12 @@ def build_int8_engine(
         method=table.method if table else None,
         qdq_model=qdq_file.name,
     )
-    save_model(graph_model, qdq_file)
-    table_file = table.save(output.with_name(f"{output.stem}.table.json")) if table else None
-    info = save_engine(output, built.plan, info)
+    table_file = output.with_name(f"{output.stem}.table.json") if table else None
+    with _removed_after_failure([qdq_file, *([table_file] if table_file else [])]):
+        save_model(graph_model, qdq_file)
+        if table and table_file:
+            table.save(table_file)
+        info = save_engine(output, built.plan, info)
     return BuildResult(output, qdq_file, table_file, info, table, built.warnings, built.seconds)
 
 
@@ -333,6 +337,18 @@ def validate(
             description=description,
             progress=progress,
         )
+
+
+@contextlib.contextmanager
+def _removed_after_failure(files: Sequence[Path]) -> Iterator[None]:
+    """Takes back the files that appeared in a block that failed; those that were there before stay."""
+    new = [file for file in files if not file.exists()]
+    try:
+        yield
+    except BaseException:
+        for file in new:
+            file.unlink(missing_ok=True)
+        raise
 
 
 def _judged(model: ModelSource) -> tuple[Model, str]:

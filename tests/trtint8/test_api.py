@@ -185,3 +185,12 @@ def test_an_output_folder_that_vanishes_during_calibration(split, tmp_path):
 def test_an_output_that_is_a_folder(split, tmp_path):
     with pytest.raises(OutputError, match="it is a folder"):
         trtint8.build_int8_engine(DEMO_MODEL, split.calibration_images, tmp_path, target="rtx")
+
+
+def test_a_sidecar_that_cannot_be_written_takes_the_other_files_back(split, tmp_path):
+    (tmp_path / "d.engine.json").mkdir()
+    with pytest.raises(OutputError, match=r"d\.engine\.json"):
+        trtint8.build_int8_engine(
+            DEMO_MODEL, split.calibration_images[:32], tmp_path / "d.engine", target="rtx", progress=False
+        )
+    assert [path.name for path in tmp_path.iterdir()] == ["d.engine.json"]
