@@ -14,14 +14,16 @@ class NameNodesPass(ir.passes.InPlacePass):
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Names the nodes of the main graph."""
-        taken: set[str] = set()
+        taken = {node.name for node in model.graph if node.name}
+        seen: set[str] = set()
         renamed = False
         for node in model.graph:
-            if not node.name or node.name in taken:
+            if not node.name or node.name in seen:
                 base = f"{node.op_type}_{node.outputs[0].name if node.outputs else ''}"
                 name, n = base, 1
                 while name in taken:
                     name, n = f"{base}_{n}", n + 1
                 node.name, renamed = name, True
-            taken.add(node.name)
+                taken.add(name)
+            seen.add(node.name)
         return ir.passes.PassResult(model, modified=renamed)
