@@ -40,3 +40,7 @@ class EngineError(TrtInt8Error):
 
 class GpuUnavailableError(TrtInt8Error):
     """The call needs an NVIDIA GPU and driver, and there is none."""
+
+
+class GpuMemoryError(TrtInt8Error):
+    """The GPU, or page-locked host memory, has not enough room."""

@@ -129,12 +129,22 @@ class CalibrationTable:
         source = os.fspath(path)
         if tensorrt_cache.looks_like_cache(data):
             cache = tensorrt_cache.parse(data, source)
-            return cls(
-                {name: scale * QMAX for name, scale in cache.scales.items()},
-                _METHOD.get(cache.algorithm, "entropy"),
-                Provenance(versions={"tensorrt": cache.version}),
-            )
+            return cls.from_cache(cache, Provenance(versions={"tensorrt": cache.version}))
         return cls._from_fields(json_format.parse(data, source), source)
+
+    @classmethod
+    def from_cache(cls, cache: tensorrt_cache.TensorrtCache, provenance: Provenance) -> CalibrationTable:
+        """The contents of a TensorRT calibration cache as a table.
+
+        Args:
+            cache: The contents.
+            provenance: Where they came from.
+
+        Returns:
+            The table; ``amax / 127`` in float32 gives back exactly the cache's scales.
+        """
+        amax = {name: scale * QMAX for name, scale in cache.scales.items()}
+        return cls(amax, _METHOD.get(cache.algorithm, "entropy"), provenance)
 
     def save(self, path: str | os.PathLike[str], *, tensorrt_version: str = "8601") -> Path:
         """Writes the table atomically, in the format that the file's ending names.

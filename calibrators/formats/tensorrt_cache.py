@@ -45,19 +45,20 @@ def looks_like_cache(data: bytes) -> bool:
     return data.startswith(b"TRT-")
 
 
-def parse(data: bytes, source: str) -> TensorrtCache:
+def parse(data: bytes, source: str, *, allow_zero: bool = False) -> TensorrtCache:
     """Reads a cache.
 
     Args:
         data: The file's content.
         source: What to call it in messages.
+        allow_zero: Accept scales of zero, as TensorRT writes them for tensors that were never anything else.
 
     Returns:
         The cache's contents.
 
     Raises:
         TableError: The header or a line is malformed, a tensor stands twice, or a scale is NaN,
-            infinite, negative or zero.
+            infinite, negative or (unless allowed) zero.
     """
     try:
         lines = data.decode("utf-8").splitlines()
@@ -78,7 +79,7 @@ def parse(data: bytes, source: str) -> TensorrtCache:
         (scales[name],) = struct.unpack(">f", bytes.fromhex(digits.zfill(8)))
     if not scales:
         raise TableError(f"'{source}' holds no tensors; calibrate again")
-    _check_scales(scales, f"'{source}'")
+    _check_scales(scales, f"'{source}'", allow_zero=allow_zero)
     return TensorrtCache(header[1], header[2], scales)
 
 
@@ -116,9 +117,11 @@ def _entries(lines: list[str], source: str) -> Iterator[tuple[int, str, str]]:
         yield number, name, digits.strip()
 
 
-def _check_scales(scales: Mapping[str, float], source: str) -> None:
+def _check_scales(scales: Mapping[str, float], source: str, *, allow_zero: bool = False) -> None:
     bad = [
-        f"'{name}' ({scale})" for name, scale in scales.items() if not (math.isfinite(scale) and scale > 0)
+        f"'{name}' ({scale})"
+        for name, scale in scales.items()
+        if not (math.isfinite(scale) and (scale > 0 or (allow_zero and scale == 0)))
     ]
     if bad:
         shown = ", ".join(bad[:5]) + (f" and {len(bad) - 5} more" if len(bad) > 5 else "")

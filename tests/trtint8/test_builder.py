@@ -221,7 +221,7 @@ def test_no_fp16_switch_where_the_graph_decides(rtx):
 
 
 def test_tensorrt_asks_for_a_gpu_before_it_is_touched(monkeypatch):
-    monkeypatch.setattr(cuda, "gpu_problem", lambda: "there is none")
+    monkeypatch.setattr("trtint8.cuda.driver.gpu_problem", lambda: "there is none")
     with pytest.raises(
         GpuUnavailableError, match=r"^building with TensorRT 10\.1 needs an NVIDIA GPU, but there is none"
     ):

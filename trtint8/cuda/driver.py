@@ -1,4 +1,4 @@
-"""Whether this machine has a usable NVIDIA GPU, asked of the driver alone.
+"""Whether this machine has a usable NVIDIA GPU, and the few other things that are asked of the driver alone.
 
 TensorRT's ``Builder`` and ``Runtime`` can crash the whole process where there is no driver, so this is
 asked first. Only ctypes is needed: no CUDA toolkit, no Python CUDA package.
@@ -7,9 +7,11 @@ asked first. Only ctypes is needed: no CUDA toolkit, no Python CUDA package.
 from __future__ import annotations
 
 import ctypes
+import functools
 import sys
+from typing import Any
 
-from calibrators.errors import GpuUnavailableError
+from calibrators.errors import EngineError, GpuUnavailableError
 
 _LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 _SUCCESS = 0
@@ -71,14 +73,63 @@ def gpu_names() -> list[str]:
     return [_describe(driver, ordinal) for ordinal in range(count.value)]
 
 
+def compute_capability(ordinal: int) -> str:
+    """A GPU's compute capability, like "8.9".
+
+    Raises:
+        GpuUnavailableError: There is no such GPU.
+    """
+    require_gpu("asking for a compute capability")
+    return _capability(ctypes.CDLL(_LIBRARY), ordinal)
+
+
+def synchronize_stream(handle: int) -> None:
+    """Waits for a stream that another library made, like PyTorch's.
+
+    Raises:
+        EngineError: Work in the stream failed, or it is none.
+    """
+    call("cuStreamSynchronize", ctypes.c_void_p(handle))
+
+
+def call(function: str, *arguments: Any) -> None:
+    """Calls the driver; a context must be current.
+
+    Args:
+        function: The C name, version suffix included.
+        arguments: ctypes values.
+
+    Raises:
+        EngineError: The driver returns an error.
+    """
+    driver = _loaded()
+    status = getattr(driver, function)(*arguments)
+    if status != _SUCCESS:
+        raise EngineError(
+            f"the GPU failed with {_error_name(driver, status)} in {function}; check the inputs, and the GPU "
+            "with nvidia-smi"
+        )
+
+
+@functools.cache
+def _loaded() -> ctypes.CDLL:
+    return ctypes.CDLL(_LIBRARY)
+
+
 def _describe(driver: ctypes.CDLL, ordinal: int) -> str:
-    device, major, minor = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
+    device = ctypes.c_int()
     name = ctypes.create_string_buffer(256)
     driver.cuDeviceGet(ctypes.byref(device), ordinal)
     driver.cuDeviceGetName(name, len(name), device)
+    return f"{name.value.decode(errors='replace')} (compute capability {_capability(driver, ordinal)})"
+
+
+def _capability(driver: ctypes.CDLL, ordinal: int) -> str:
+    device, major, minor = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
+    driver.cuDeviceGet(ctypes.byref(device), ordinal)
     driver.cuDeviceGetAttribute(ctypes.byref(major), _COMPUTE_CAPABILITY_MAJOR, device)
     driver.cuDeviceGetAttribute(ctypes.byref(minor), _COMPUTE_CAPABILITY_MINOR, device)
-    return f"{name.value.decode(errors='replace')} (compute capability {major.value}.{minor.value})"
+    return f"{major.value}.{minor.value}"
 
 
 def _error_name(driver: ctypes.CDLL, status: int) -> str:

@@ -1,0 +1,45 @@
+"""Opens a GPU with the CUDA package that is installed: PyCUDA, else cuda-python."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+
+from calibrators.errors import GpuUnavailableError, UnsupportedError
+from trtint8.cuda.device import Device
+from trtint8.cuda.driver import gpu_names, require_gpu
+
+
+@functools.cache
+def open_device(ordinal: int = 0) -> Device:
+    """A GPU by its index.
+
+    Args:
+        ordinal: Its index in CUDA's order.
+
+    Returns:
+        The device, the same one for every call: its primary context stays retained.
+
+    Raises:
+        GpuUnavailableError: There is no driver, no GPU, or none of that index.
+        UnsupportedError: Neither PyCUDA nor cuda-python is installed.
+    """
+    require_gpu("running on a device")
+    names = gpu_names()
+    if not 0 <= ordinal < len(names):
+        raise GpuUnavailableError(
+            f"there is no GPU with index {ordinal}; this machine has {len(names)}: {', '.join(names)}"
+        )
+    # Imported here, since both packages need a driver or are absent on most machines.
+    if importlib.util.find_spec("pycuda") is not None:
+        from trtint8.cuda.pycuda_device import PycudaDevice
+
+        return PycudaDevice(ordinal)
+    if importlib.util.find_spec("cuda") is not None and importlib.util.find_spec("cuda.bindings") is not None:
+        from trtint8.cuda.cuda_python_device import CudaPythonDevice
+
+        return CudaPythonDevice(ordinal)
+    raise UnsupportedError(
+        "no Python package for CUDA is installed; run pip install 'trtint8[cuda]' (PyCUDA, which needs a "
+        "CUDA toolkit) or pip install cuda-python"
+    )

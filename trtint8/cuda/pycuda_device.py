@@ -1,0 +1,125 @@
+"""A GPU through PyCUDA."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pycuda.driver as cuda
+from numpy.typing import NDArray
+
+from calibrators.errors import GpuMemoryError
+from trtint8.cuda.device import Event, Stream
+
+
+class _Buffer:
+    def __init__(self, nbytes: int) -> None:
+        try:
+            self._allocation: Any = cuda.mem_alloc(max(1, nbytes))
+        except cuda.MemoryError as error:
+            raise GpuMemoryError(_out_of_memory(nbytes, "the GPU")) from error
+        self.pointer = int(self._allocation)
+        self.nbytes = nbytes
+
+    def free(self) -> None:
+        if self._allocation is not None:
+            self._allocation.free()
+            self._allocation = None
+
+
+class _Pinned:
+    def __init__(self, nbytes: int) -> None:
+        try:
+            self.array: NDArray[np.uint8] = cuda.pagelocked_empty(max(1, nbytes), np.uint8)[:nbytes]
+        except cuda.MemoryError as error:
+            raise GpuMemoryError(_out_of_memory(nbytes, "page-locked host memory")) from error
+        self._allocation: Any = self.array.base.base
+
+    def free(self) -> None:
+        if self._allocation is not None:
+            self._allocation.free()
+            self._allocation = None
+
+
+class _Stream:
+    def __init__(self) -> None:
+        self.raw = cuda.Stream()
+        self.handle = int(self.raw.handle)
+
+    def synchronize(self) -> None:
+        self.raw.synchronize()
+
+
+class _Event:
+    def __init__(self) -> None:
+        self.raw = cuda.Event()
+
+    def record(self, stream: Stream) -> None:
+        self.raw.record(stream.raw)
+
+    def synchronize(self) -> None:
+        self.raw.synchronize()
+
+    def milliseconds_since(self, earlier: Event) -> float:
+        return float(self.raw.time_since(earlier.raw))
+
+
+class PycudaDevice:
+    """Fills :class:`trtint8.cuda.Device`."""
+
+    def __init__(self, ordinal: int) -> None:
+        cuda.init()
+        self.ordinal = ordinal
+        # Never a context of our own: it would take the place of PyTorch's and CuPy's.
+        self._context = cuda.Device(ordinal).retain_primary_context()
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        """See :class:`trtint8.cuda.Device`."""
+        self._context.push()
+        try:
+            yield
+        finally:
+            cuda.Context.pop()
+
+    def allocate(self, nbytes: int) -> _Buffer:
+        """See :class:`trtint8.cuda.Device`."""
+        return _Buffer(nbytes)
+
+    def allocate_pinned(self, nbytes: int) -> _Pinned:
+        """See :class:`trtint8.cuda.Device`."""
+        return _Pinned(nbytes)
+
+    def new_stream(self) -> _Stream:
+        """See :class:`trtint8.cuda.Device`."""
+        return _Stream()
+
+    def new_event(self) -> _Event:
+        """See :class:`trtint8.cuda.Device`."""
+        return _Event()
+
+    def upload(self, pointer: int, source: NDArray[Any], stream: Stream) -> None:
+        """See :class:`trtint8.cuda.Device`."""
+        if source.nbytes:
+            cuda.memcpy_htod_async(pointer, source, stream.raw)
+
+    def download(self, target: NDArray[Any], pointer: int, stream: Stream) -> None:
+        """See :class:`trtint8.cuda.Device`."""
+        if target.nbytes:
+            cuda.memcpy_dtoh_async(target, pointer, stream.raw)
+
+    def copy(self, target: int, source: int, nbytes: int, stream: Stream) -> None:
+        """See :class:`trtint8.cuda.Device`."""
+        if nbytes:
+            cuda.memcpy_dtod_async(target, source, nbytes, stream.raw)
+
+    def memory(self) -> tuple[int, int]:
+        """See :class:`trtint8.cuda.Device`."""
+        free, total = cuda.mem_get_info()
+        return int(free), int(total)
+
+
+def _out_of_memory(nbytes: int, where: str) -> str:
+    return f"cannot allocate {nbytes / 1e6:.1f} MB of {where}; use a smaller batch or free some memory"
