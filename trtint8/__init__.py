@@ -13,13 +13,15 @@ __version__ = "0.1.0"
 
 _PUBLIC = {
     "Accuracy": "trtint8.accuracy",
-    "BuildResult": "trtint8.api",
+    "BuildOptions": "trtint8.build_options",
+    "BuildResult": "trtint8.engine_building",
     "CalibrationTable": "calibrators.table",
+    "Engine": "trtint8.runtime",
     "EngineInfo": "trtint8.engine",
     "Preprocessing": "calibrators.preprocessing",
     "ShapeRange": "trtint8.profiles",
     "TrtInt8Error": "calibrators.errors",
-    "build_int8_engine": "trtint8.api",
+    "build_int8_engine": "trtint8.engine_building",
     "calibrate": "trtint8.api",
     "quantize": "trtint8.api",
     "read_engine_info": "trtint8.engine",

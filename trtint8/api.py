@@ -7,30 +7,27 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
 import onnx
 import onnx_ir as ir
+from numpy.typing import NDArray
 
 from calibrators import host
-from calibrators.batches import open_batches
-from calibrators.errors import CalibrationDataError, EngineError, ModelError, UnsupportedError
-from calibrators.files import check_writable
+from calibrators.batches import FeedDict, open_batches
+from calibrators.errors import GpuUnavailableError, ModelError
 from calibrators.preprocessing import Preprocessing
 from calibrators.table import CalibrationTable, Provenance
-from trtint8 import flavor as flavors
-from trtint8.accuracy import Accuracy, compare, onnx_runner
-from trtint8.builder import build_engine
-from trtint8.engine import EngineInfo, TensorSpec, read_engine_info, save_engine
-from trtint8.model import Model, ModelSource, load_model, prepare, runnable, save_model, to_proto
-from trtint8.profiles import Profile
+from trtint8.accuracy import Accuracy, Runner, compare, onnx_runner
+from trtint8.cuda import gpu_names, gpu_problem
+from trtint8.engine import read_engine_info
+from trtint8.model import Model, ModelSource, load_model, prepare, runnable, to_proto
 from trtint8.quantization.placement import Placement, place
 from trtint8.quantization.qdq import insert_qdq
-
-Target = Literal["auto", "rtx", "tensorrt"]
-Route = Literal["auto", "explicit", "implicit"]
+from trtint8.runtime import Engine
 
 
 def calibrate(
@@ -75,7 +72,7 @@ def calibrate(
         CalibrationDataError: The data does not fit it.
         TableError: The method is unknown.
     """
-    return _calibrate(
+    return calibrate_prepared(
         prepare(load_model(model)),
         data,
         method,
@@ -92,7 +89,7 @@ def calibrate(
     )
 
 
-def _calibrate(
+def calibrate_prepared(
     prepared: Model,
     data: Any,
     method: str,
@@ -102,8 +99,9 @@ def _calibrate(
     threads: int | None = None,
     progress: bool,
 ) -> CalibrationTable:
+    """:func:`calibrate` for a prepared model; ``options`` are those of ``open_batches``."""
     CalibrationTable.from_histograms({}, method, Provenance())  # refuses an unknown method before the run
-    names = place(prepared.graph_model).tensors if tensors == "placed" else _float_tensors(prepared)
+    names = place(prepared.graph_model).tensors if tensors == "placed" else float_tensors(prepared)
     batches = open_batches(data, prepared.inputs, **options)
     with runnable(prepared.graph_model) as serialized:
         seen = host.observe(serialized, prepared.inputs, names, batches, threads=threads, progress=progress)
@@ -154,135 +152,6 @@ def quantize_graph(
     return graph_model, placement
 
 
-@dataclass(frozen=True)
-class BuildResult:
-    """What :func:`build_int8_engine` made.
-
-    Attributes:
-        engine: The engine file; its sidecar is ``<engine>.json``.
-        qdq_model: The Q/DQ model that it was built from.
-        table_file: The calibration table; None where the model was quantized already.
-        info: What the sidecar says.
-        table: The table.
-        warnings: TensorRT's.
-        seconds: How long TensorRT took.
-    """
-
-    engine: Path
-    qdq_model: Path
-    table_file: Path | None
-    info: EngineInfo
-    table: CalibrationTable | None
-    warnings: tuple[str, ...]
-    seconds: float
-
-
-def build_int8_engine(
-    model: ModelSource,
-    calibration: Any,
-    output: str | os.PathLike[str],
-    *,
-    method: str = "entropy",
-    route: Route = "auto",
-    target: Target = "auto",
-    dynamic_ranges: Mapping[str, float] | None = None,
-    profiles: Sequence[Profile] = (),
-    compute_capabilities: Sequence[str] = (),
-    fp16: bool | None = None,
-    keep_float: Sequence[str] = (),
-    batch_size: int | None = None,
-    limit: int | None = None,
-    preprocessing: Preprocessing | None = None,
-    progress: bool = True,
-) -> BuildResult:
-    """Makes an INT8 engine from a float ONNX model and sample inputs.
-
-    Writes the engine and its sidecar ``<output>.json``, and beside them the Q/DQ model
-    (``<stem>.qdq.onnx``) and the calibration table (``<stem>.table.json``).
-
-    Args:
-        model: A path, the serialized model or a ``ModelProto``. One with Q/DQ pairs is built as it is.
-        calibration: Sample inputs (see :func:`calibrate`), a :class:`CalibrationTable`, the path of a table
-            or of a TensorRT calibration cache; None where ``dynamic_ranges`` cover what is needed.
-        output: The engine file.
-        method: How ranges are chosen from sample inputs.
-        route: ``explicit`` (Q/DQ in the graph) is the only one here; ``auto`` takes it.
-        target: Which TensorRT builds; ``auto`` takes the full one where it and a GPU are, else RTX.
-        dynamic_ranges: Tensor name to amax; overrides what was calibrated.
-        profiles: Shapes of dynamic inputs.
-        compute_capabilities: GPUs to build for, like "8.6"; TensorRT for RTX only.
-        fp16: Whether layers outside INT8 may run in FP16, where TensorRT still decides that.
-        keep_float: Names of nodes, or patterns, that stay in float.
-        batch_size: Samples a calibration batch.
-        limit: Use only this many samples.
-        preprocessing: How raw images become what the model is fed.
-        progress: Show progress on a terminal.
-
-    Returns:
-        What was written, and what it is.
-
-    Raises:
-        TrtInt8Error: One of its family, with one sentence that says what to do.
-    """
-    if route == "implicit":
-        raise UnsupportedError(
-            "the implicit route (calibrators and dynamic ranges of TensorRT 8.5 to 10.x) is not available "
-            "in this version; use the explicit one"
-        )
-    output = check_writable(output)
-    flavor = flavors.load(target)
-    loaded = load_model(model)
-    if loaded.is_quantized:
-        graph_model, placement, table = loaded.graph_model, None, None
-    else:
-        prepared = prepare(loaded)
-        place(prepared.graph_model, keep_float)  # a pattern without a match fails before minutes of work
-        table = _ranges(
-            prepared,
-            calibration,
-            dynamic_ranges,
-            method,
-            {"batch_size": batch_size, "limit": limit, "preprocessing": preprocessing},
-            progress,
-        )
-        graph_model, placement = quantize_graph(prepared, table, keep_float)
-
-    with runnable(graph_model) as serialized:
-        built = build_engine(
-            serialized,
-            loaded.inputs,
-            flavor=flavor,
-            profiles=profiles,
-            compute_capabilities=compute_capabilities,
-            fp16=fp16,
-            int8=True,
-            progress=progress,
-        )
-    qdq_file = output.with_name(f"{output.stem}.qdq.onnx")
-    info = EngineInfo(
-        flavor=built.flavor,
-        tensorrt_version=built.version,
-        compute_capabilities=built.compute_capabilities,
-        inputs=_specs(graph_model.graph.inputs),
-        outputs=_specs(graph_model.graph.outputs),
-        profiles=built.profiles,
-        layers=built.report,
-        quantized_nodes=placement.quantized_nodes if placement else (),
-        weights_bytes=built.weights_bytes,
-        model_fingerprint=loaded.fingerprint,
-        table_fingerprint=table.fingerprint if table else None,
-        method=table.method if table else None,
-        qdq_model=qdq_file.name,
-    )
-    table_file = output.with_name(f"{output.stem}.table.json") if table else None
-    with _removed_after_failure([qdq_file, *([table_file] if table_file else [])]):
-        save_model(graph_model, qdq_file)
-        if table and table_file:
-            table.save(table_file)
-        info = save_engine(output, built.plan, info)
-    return BuildResult(output, qdq_file, table_file, info, table, built.warnings, built.seconds)
-
-
 def validate(
     model: ModelSource,
     data: Any,
@@ -296,8 +165,8 @@ def validate(
 ) -> Accuracy:
     """Compares an INT8 model or engine with the FP32 model on data that it was not calibrated on.
 
-    A Q/DQ model runs in ONNX Runtime as true fake quantization. An engine is judged through the Q/DQ model
-    that it was built from, which is kept beside it.
+    An engine runs on the GPU where there is one. Elsewhere it is judged through the Q/DQ model that it was
+    built from, which is kept beside it, and which runs in ONNX Runtime as true fake quantization.
 
     Args:
         model: A Q/DQ model, or the path of an engine file.
@@ -315,73 +184,63 @@ def validate(
     Raises:
         TrtInt8Error: One of its family, with one sentence that says what to do.
     """
-    judged, description = _judged(model)
     original = load_model(reference)
     batches = open_batches(
         data, original.inputs, batch_size=batch_size, limit=limit, preprocessing=preprocessing, labels=labels
     )
-    with runnable(judged.graph_model) as judged_file, runnable(original.graph_model) as reference_file:
-        run_judged, names = onnx_runner(judged_file, optimize=False)
+    with _judge(model) as judge, runnable(original.graph_model) as reference_file:
         run_reference, reference_names = onnx_runner(reference_file, optimize=True)
-        if names != reference_names:
+        if judge.outputs != reference_names:
             raise ModelError(
-                f"the outputs are {', '.join(names)}, the reference's {', '.join(reference_names)}; "
+                f"the outputs are {', '.join(judge.outputs)}, the reference's {', '.join(reference_names)}; "
                 "compare with the model that it was made from"
             )
         return compare(
-            run_judged,
+            judge.run,
             run_reference,
-            names,
+            reference_names,
             original.inputs,
             batches,
-            description=description,
+            description=judge.description,
             progress=progress,
         )
 
 
+@dataclass(frozen=True)
+class _Judge:
+    """What runs the INT8 side, and what it is in words."""
+
+    run: Runner
+    outputs: list[str]
+    description: str
+
+
 @contextlib.contextmanager
-def _removed_after_failure(files: Sequence[Path]) -> Iterator[None]:
-    """Takes back the files that appeared in a block that failed; those that were there before stay."""
-    new = [file for file in files if not file.exists()]
-    try:
-        yield
-    except BaseException:
-        for file in new:
-            file.unlink(missing_ok=True)
-        raise
-
-
-def _judged(model: ModelSource) -> tuple[Model, str]:
+def _judge(model: ModelSource) -> Iterator[_Judge]:
     if not isinstance(model, (str, os.PathLike)) or Path(model).suffix.lower() == ".onnx":
-        return load_model(model), "the Q/DQ model as fake quantization in ONNX Runtime"
-    info = read_engine_info(model)
-    if info.qdq_model is None:
-        raise EngineError(f"'{model}' names no Q/DQ model to judge it by; validate that model itself")
-    beside = Path(model).with_name(info.qdq_model)
-    return load_model(beside), f"the engine's Q/DQ model '{beside.name}' as fake quantization in ONNX Runtime"
-
-
-def _ranges(
-    prepared: Model,
-    calibration: Any,
-    dynamic_ranges: Mapping[str, float] | None,
-    method: str,
-    options: Mapping[str, Any],
-    progress: bool,
-) -> CalibrationTable:
-    if isinstance(calibration, CalibrationTable):
-        table = calibration
-    elif is_table_file(calibration):
-        table = CalibrationTable.load(calibration)
-    elif calibration is not None:
-        table = _calibrate(prepared, calibration, method, options, "placed", progress=progress)
-    elif dynamic_ranges:
-        table = CalibrationTable({})
+        what = "the Q/DQ model as fake quantization in ONNX Runtime"
+    elif gpu_problem() is None:
+        with Engine.load(model) as engine:
+            names = [spec.name for spec in engine.outputs]
+            yield _Judge(partial(_run_engine, engine, names), names, f"the engine on {gpu_names()[0]}")
+        return
     else:
-        raise CalibrationDataError(
-            "nothing to take ranges from: give sample inputs, a table or dynamic_ranges"
-        )
-    return table.override(dynamic_ranges) if dynamic_ranges else table
+        info = read_engine_info(model)
+        if info.qdq_model is None:
+            raise GpuUnavailableError(
+                f"'{os.fspath(model)}' has no Q/DQ model beside it to judge it by without a GPU, and "
+                f"{gpu_problem()}; validate it on a machine with a GPU"
+            )
+        model = Path(model).with_name(info.qdq_model)
+        what = f"the engine's Q/DQ model '{model.name}' as fake quantization in ONNX Runtime"
+    with runnable(load_model(model).graph_model) as file:
+        run, names = onnx_runner(file, optimize=False)
+        yield _Judge(run, names, what)
+
+
+def _run_engine(engine: Engine, names: Sequence[str], feed: FeedDict) -> list[NDArray[Any]]:
+    outputs = engine.infer(feed)
+    return [outputs[name] for name in names]
 
 
 def is_table_file(source: object) -> bool:
@@ -402,7 +261,7 @@ def _float_model(source: ModelSource) -> Model:
     return model
 
 
-def _float_tensors(prepared: Model) -> list[str]:
+def float_tensors(prepared: Model) -> list[str]:
     """Every float32 activation of the graph, inputs included."""
     graph = prepared.graph_model.graph
     values = [*graph.inputs, *(output for node in graph for output in node.outputs)]
@@ -411,14 +270,3 @@ def _float_tensors(prepared: Model) -> list[str]:
         for value in values
         if value.name and value.dtype == ir.DataType.FLOAT and value.name not in graph.initializers
     ]
-
-
-def _specs(values: Sequence[ir.Value]) -> tuple[TensorSpec, ...]:
-    return tuple(
-        TensorSpec(
-            value.name or "",
-            value.dtype.numpy().name if value.dtype is not None else "float32",
-            tuple(dim if isinstance(dim, int) else dim.value for dim in value.shape or ()),
-        )
-        for value in values
-    )

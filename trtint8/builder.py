@@ -10,16 +10,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from calibrators.calibrator import Calibrator
 from calibrators.errors import BuildError, ModelError, TrtInt8Error, UnsupportedError
 from calibrators.inputs import InputSpec
 from calibrators.progress import progress_bar
+from trtint8.build_config import check_options, configure, load_plugins
 from trtint8.build_monitor import deferred_interrupt, new_monitor
+from trtint8.build_options import BuildOptions
 from trtint8.capabilities import resolve_capabilities, set_capabilities
 from trtint8.cuda import require_gpu
+from trtint8.dynamic_ranges import MissingRange
 from trtint8.flavor import Flavor
+from trtint8.implicit import (
+    ImplicitInt8,
+    apply_ranges,
+    calibration_profile,
+    check_calibrator,
+    finish_calibration,
+)
+from trtint8.inspection import inspect_plan
 from trtint8.layers import LayerReport, parse_layers, total_weights_memory
 from trtint8.messages import BuildLog, collected, plain, shared_logger
+from trtint8.precisions import set_io, set_precisions
 from trtint8.profiles import Profile, ShapeRange, complete_profile
+from trtint8.timing_cache import attach_timing_cache, save_timing_cache
+
+_DEFAULTS = BuildOptions()
 
 _ADVICE = (
     ("zero point", "quantize symmetrically, with zero point 0"),
@@ -44,6 +60,8 @@ class BuiltEngine:
         version: The TensorRT version.
         profiles: The optimization profiles, defaults included; empty where all inputs are static.
         warnings: TensorRT's warnings, in plain words and without repetitions.
+        missing_ranges: Tensors that have no dynamic range, around which nothing runs in INT8; empty where
+            precisions stand in the graph or a calibrator found them.
         seconds: How long parsing and building took.
     """
 
@@ -55,6 +73,7 @@ class BuiltEngine:
     version: str
     profiles: tuple[dict[str, ShapeRange], ...]
     warnings: tuple[str, ...]
+    missing_ranges: tuple[MissingRange, ...]
     seconds: float
 
 
@@ -65,11 +84,12 @@ def build_engine(
     flavor: Flavor,
     profiles: Sequence[Profile] = (),
     compute_capabilities: Sequence[str] = (),
-    fp16: bool | None = None,
+    options: BuildOptions = _DEFAULTS,
     int8: bool = False,
+    implicit: ImplicitInt8 | None = None,
     progress: bool = True,
 ) -> BuiltEngine:
-    """Builds an engine from an ONNX model whose precisions stand in the graph.
+    """Builds an engine from an ONNX model.
 
     Args:
         model: The serialized model, or its path. Weights in external files need the path.
@@ -78,9 +98,9 @@ def build_engine(
         profiles: Shapes of dynamic inputs, an optimization profile each; inputs that a profile leaves out
             get defaults. Empty means one profile of defaults.
         compute_capabilities: What to build for, see :func:`~trtint8.capabilities.resolve_capabilities`.
-        fp16: Whether layers outside the quantized parts may run in FP16. None allows it where TensorRT
-            chooses precisions, and says nothing where they stand in the graph.
+        options: Everything else.
         int8: Whether the model holds Q/DQ nodes.
+        implicit: Where the ranges of a float model come from; None where precisions stand in the graph.
         progress: False shows no progress bar.
 
     Returns:
@@ -88,24 +108,29 @@ def build_engine(
 
     Raises:
         ModelError: The model cannot be read, is empty, or lacks a file with its weights.
-        BuildError: TensorRT refused the model or failed, or a profile does not fit the model.
+        BuildError: TensorRT refused the model or failed, or a profile or an option does not fit.
         UnsupportedError: This TensorRT cannot do what was asked.
         GpuUnavailableError: This TensorRT needs a GPU to build.
         KeyboardInterrupt: Ctrl-C was pressed. The build was cancelled at its next step; a step can take
             seconds.
+        BaseException: Whatever the calibrator failed with.
     """
-    if fp16 and flavor.strongly_typed_only:
-        raise UnsupportedError(
-            f"{flavor} takes precisions from the model and has no FP16 switch; convert the model itself to "
-            f"FP16, or leave fp16 out"
-        )
     shapes = tuple(filter(None, (complete_profile(profile, inputs) for profile in profiles or [{}])))
     if not isinstance(model, bytes) and not Path(model).is_file():
         raise ModelError(f"there is no model '{os.fspath(model)}'; give the path of an ONNX file")
+    if implicit is not None and not flavor.implicit_int8:
+        raise UnsupportedError(
+            f"{flavor} has neither calibrators nor dynamic ranges; take the explicit route, which puts Q/DQ "
+            f"pairs into the graph"
+        )
     # Before anything of TensorRT is touched: without a driver it may crash the process.
     if not flavor.builds_without_gpu:
         require_gpu(f"building with {flavor}")
+    check_options(flavor, options)
     capabilities = resolve_capabilities(flavor, compute_capabilities)
+    calibrator = implicit.calibrator if implicit else None
+    if calibrator is not None:
+        check_calibrator(flavor.module, calibrator, options)
 
     start = time.perf_counter()
     with (
@@ -114,58 +139,98 @@ def build_engine(
         progress_bar("building engine", None, enabled=progress) as advance,
     ):
         monitor = new_monitor(flavor.module, advance, interrupted) if flavor.has_progress_monitor else None
+        if isinstance(calibrator, Calibrator):
+            # TensorRT 8 has no monitor: between batches is where it can be stopped.
+            calibrator.cancelled = interrupted
+        build = _Build(
+            flavor, log, capabilities, shapes, options, int8 or implicit is not None, implicit, monitor
+        )
         try:
-            plan = _build_plan(
-                model, shapes, flavor, log, capabilities, monitor, int8=int8, fp16=fp16 is not False
-            )
+            plan, missing = build.run(model)
         except TrtInt8Error as error:
+            finish_calibration(calibrator, error)
             # The frames in its traceback hold the builder and the weights: whoever keeps the error, as
             # notebooks do, would keep them alive.
             raise error.with_traceback(None) from None
+        finish_calibration(calibrator, None)
+        if flavor.lists_layers:
+            report = parse_layers(log.details)
+        else:
+            report = inspect_plan(flavor.module, shared_logger(flavor.module), plan)
     return BuiltEngine(
         plan=plan,
-        report=parse_layers(log.details),
+        report=report,
         weights_bytes=total_weights_memory(log.details),
         compute_capabilities=capabilities,
         flavor=flavor.name,
         version=flavor.version,
         profiles=shapes,
         warnings=tuple(dict.fromkeys(filter(None, map(plain, log.warnings)))),
+        missing_ranges=missing,
         seconds=time.perf_counter() - start,
     )
 
 
-def _build_plan(
-    model: bytes | str | os.PathLike[str],
-    profiles: Sequence[Profile],
-    flavor: Flavor,
-    log: BuildLog,
-    capabilities: Sequence[str],
-    monitor: Any,
-    *,
-    int8: bool,
-    fp16: bool,
-) -> bytes:
-    # None of these objects keeps what it was made from alive, so all of them stay here until the end.
-    trt, logger = flavor.module, shared_logger(flavor.module)
-    builder = _new_builder(trt, logger, flavor, log)
-    network = builder.create_network(_network_flags(trt, flavor))
-    parser = trt.OnnxParser(network, logger)
-    _parse(parser, network, model, flavor, log)
-    config = builder.create_builder_config()
-    # The default prints no datatypes of layers.
-    config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
-    if not flavor.strongly_typed_only:
-        _allow_precisions(trt, config, int8=int8, fp16=fp16)
-    set_capabilities(trt, config, capabilities)
-    for profile in profiles:
-        _add_profile(builder, config, profile)
-    if monitor is not None:
-        config.progress_monitor = monitor
-    memory = builder.build_serialized_network(network, config)
-    if memory is None:
-        raise BuildError(f"{flavor} could not build the engine: {log.reason()}")
-    return bytes(memory)
+@dataclass(frozen=True)
+class _Build:
+    """One run of TensorRT's builder."""
+
+    flavor: Flavor
+    log: BuildLog
+    capabilities: Sequence[str]
+    profiles: Sequence[Profile]
+    options: BuildOptions
+    int8: bool
+    implicit: ImplicitInt8 | None
+    monitor: Any
+
+    def run(self, model: bytes | str | os.PathLike[str]) -> tuple[bytes, tuple[MissingRange, ...]]:
+        """The plan, and the tensors without a range."""
+        # None of these objects keeps what it was made from alive, so all of them stay here until the end.
+        trt, flavor, options = self.flavor.module, self.flavor, self.options
+        logger = shared_logger(trt)
+        builder = _new_builder(trt, logger, flavor, self.log)
+        config = builder.create_builder_config()
+        load_plugins(trt, builder, config, logger, options)
+        network = builder.create_network(_network_flags(trt, flavor))
+        parser = trt.OnnxParser(network, logger)
+        _parse(parser, network, model, flavor, self.log)
+        configure(trt, flavor, builder, config, options, int8=self.int8)
+        set_capabilities(trt, config, self.capabilities)
+        for shapes in self.profiles:
+            _add_profile(builder, config, shapes)
+        int8_inputs = set_io(trt, network, options)
+        missing: tuple[MissingRange, ...] = ()
+        if self.implicit is not None:
+            missing = apply_ranges(trt, network, config, self.implicit, options)
+            self._attach_calibrator(builder, config, int8_inputs)
+        elif options.layer_precisions or options.output_types:
+            set_precisions(trt, network, config, options)
+        if self.monitor is not None:
+            config.progress_monitor = self.monitor
+        if options.timing_cache is not None:
+            attach_timing_cache(config, options.timing_cache)
+        memory = builder.build_serialized_network(network, config)
+        if memory is None:
+            raise BuildError(f"{flavor} could not build the engine: {self.log.reason()}")
+        if options.timing_cache is not None:
+            save_timing_cache(config, options.timing_cache)
+        return bytes(memory), missing
+
+    def _attach_calibrator(self, builder: Any, config: Any, int8_inputs: frozenset[str]) -> None:
+        calibrator = self.implicit.calibrator if self.implicit else None
+        if calibrator is None:
+            return
+        if isinstance(calibrator, Calibrator):
+            calibrator.before_fusion = self.options.calibrate_before_fusion
+            calibrator.int8_inputs = int8_inputs
+            calibrator.prepare()
+        config.int8_calibrator = calibrator
+        shapes = calibration_profile(calibrator, self.profiles)
+        if shapes and not config.set_calibration_profile(_profile(builder, shapes)):
+            raise BuildError(
+                f"TensorRT refuses to calibrate with {_described(shapes)}; give batches of another size"
+            )
 
 
 def _new_builder(trt: Any, logger: Any, flavor: Flavor, log: BuildLog) -> Any:
@@ -184,20 +249,20 @@ def _network_flags(trt: Any, flavor: Flavor) -> int:
     return 0
 
 
-def _allow_precisions(trt: Any, config: Any, *, int8: bool, fp16: bool) -> None:
-    if int8:
-        config.set_flag(trt.BuilderFlag.INT8)
-    if fp16:
-        config.set_flag(trt.BuilderFlag.FP16)
-
-
 def _add_profile(builder: Any, config: Any, shapes: Profile) -> None:
+    if config.add_optimization_profile(_profile(builder, shapes)) < 0:
+        raise BuildError(f"TensorRT refuses the optimization profile {_described(shapes)}; give other shapes")
+
+
+def _profile(builder: Any, shapes: Profile) -> Any:
     profile = builder.create_optimization_profile()
     for name, sizes in shapes.items():
         profile.set_shape(name, sizes.min, sizes.opt, sizes.max)
-    if config.add_optimization_profile(profile) < 0:
-        described = ", ".join(f"{name}={sizes}" for name, sizes in shapes.items())
-        raise BuildError(f"TensorRT refuses the optimization profile {described}; give other shapes")
+    return profile
+
+
+def _described(shapes: Profile) -> str:
+    return ", ".join(f"{name}={sizes}" for name, sizes in shapes.items())
 
 
 def _parse(

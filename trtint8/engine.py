@@ -49,6 +49,10 @@ class EngineInfo:
         quantized_nodes: Names of the ONNX nodes that were meant to run in INT8.
         weights_bytes: Size of its weights; None where the builder did not tell.
         model_fingerprint: Identifies the ONNX model that it came from.
+        route: "explicit" (Q/DQ in the graph) or "implicit" (calibrators and dynamic ranges).
+        missing_ranges: Tensors without a dynamic range, each with the layer that makes it; nothing around
+            them runs in INT8.
+        version_compatible: Whether newer TensorRT versions can run it.
         table_fingerprint: Identifies the calibration table; None where none was used.
         method: How the ranges were found, like "entropy"; None where nothing was calibrated.
         qdq_model: File name of the Q/DQ model that was kept beside it; None where none was.
@@ -67,6 +71,9 @@ class EngineInfo:
     quantized_nodes: tuple[str, ...]
     weights_bytes: int | None
     model_fingerprint: str
+    route: str = "explicit"
+    missing_ranges: tuple[tuple[str, str], ...] = ()
+    version_compatible: bool = False
     table_fingerprint: str | None = None
     method: str | None = None
     qdq_model: str | None = None
@@ -163,6 +170,7 @@ def _from_dict(data: Mapping[str, Any]) -> EngineInfo:
             ),
             "layers": None if layers is None else LayerReport.from_dict(layers),
             "quantized_nodes": tuple(data["quantized_nodes"]),
+            "missing_ranges": tuple((tensor, layer) for tensor, layer in data["missing_ranges"]),
         }
     )
 

@@ -15,6 +15,8 @@ from calibrators.errors import UnsupportedError
 from trtint8.cuda import gpu_problem
 
 FlavorName = Literal["tensorrt", "rtx"]
+#: Which TensorRT to take; "auto" lets the machine decide.
+Target = Literal["auto", "rtx", "tensorrt"]
 
 _MODULES: dict[FlavorName, str] = {"tensorrt": "tensorrt", "rtx": "tensorrt_rtx"}
 _DISTRIBUTIONS: dict[FlavorName, tuple[str, ...]] = {
@@ -23,6 +25,54 @@ _DISTRIBUTIONS: dict[FlavorName, tuple[str, ...]] = {
 }
 _TITLES: dict[FlavorName, str] = {"tensorrt": "TensorRT", "rtx": "TensorRT for RTX"}
 _OLDEST = (8, 5)
+
+
+@dataclass(frozen=True)
+class _Feature:
+    """What some TensorRTs have.
+
+    Attributes:
+        what: It, in words that follow "has no".
+        probe: The attribute of the module that comes with it.
+        found_in: The versions that have it, in words.
+    """
+
+    what: str
+    probe: str
+    found_in: str
+
+
+_FEATURES = {
+    "bf16": _Feature("BF16 switch", "BuilderFlag.BF16", "TensorRT 9.0 to 10.x"),
+    "layer_precisions": _Feature("precision of single layers", "ILayer.precision", "TensorRT 8.5 to 10.x"),
+    "io_types": _Feature(
+        "types of inputs and outputs to choose", "ITensor.set_dynamic_range", "TensorRT 8.5 to 10.x"
+    ),
+    "calibrate_before_fusion": _Feature(
+        "calibration", "QuantizationFlag.CALIBRATE_BEFORE_FUSION", "TensorRT 8.5 to 10.x"
+    ),
+    "optimization_level": _Feature(
+        "builder optimization level", "IBuilderConfig.builder_optimization_level", "TensorRT 8.6 and newer"
+    ),
+    "max_aux_streams": _Feature(
+        "auxiliary streams", "IBuilderConfig.max_aux_streams", "TensorRT 8.6 and newer"
+    ),
+    "hardware_compatibility": _Feature(
+        "hardware compatibility", "HardwareCompatibilityLevel.AMPERE_PLUS", "TensorRT 8.6 and newer"
+    ),
+    "same_compute_capability": _Feature(
+        "compatibility within a compute capability",
+        "HardwareCompatibilityLevel.SAME_COMPUTE_CAPABILITY",
+        "TensorRT 10.16",
+    ),
+    "version_compatible": _Feature(
+        "version compatibility", "BuilderFlag.VERSION_COMPATIBLE", "TensorRT 8.6 and newer"
+    ),
+    "strip_plan": _Feature("plans without weights", "BuilderFlag.STRIP_PLAN", "TensorRT 10.0 and newer"),
+    "serialized_plugins": _Feature(
+        "plugin libraries in the plan", "IBuilderConfig.plugins_to_serialize", "TensorRT 8.6 and newer"
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -105,6 +155,32 @@ class Flavor:
         return self.name == "rtx" or self._version >= (10,)
 
     @property
+    def explicit_by_default(self) -> bool:
+        """True where Q/DQ in the graph is the way to INT8: from 10.1 on, calibrators are deprecated."""
+        return self.name == "rtx" or self._version >= (10, 1)
+
+    @property
+    def lists_layers(self) -> bool:
+        """True where the builder logs the layers of an engine; elsewhere an inspector tells them."""
+        return self.name == "rtx"
+
+    def require(self, feature: str) -> None:
+        """Fails unless this TensorRT has a feature.
+
+        Args:
+            feature: A key like "bf16" or "max_aux_streams".
+
+        Raises:
+            UnsupportedError: It has not; names the versions that have.
+        """
+        wanted = _FEATURES[feature]
+        found: Any = self.module
+        for name in wanted.probe.split("."):
+            found = getattr(found, name, None)
+        if found is None:
+            raise UnsupportedError(f"{self} has no {wanted.what}; {wanted.found_in} has it, or leave it out")
+
+    @property
     def _version(self) -> tuple[int, ...]:
         return tuple(int(part) for part in self.version.split(".") if part.isdigit())
 
@@ -118,7 +194,7 @@ def installed() -> list[Flavor]:
     return found
 
 
-def load(target: Literal["auto", "rtx", "tensorrt"] = "auto") -> Flavor:
+def load(target: Target = "auto") -> Flavor:
     """Imports a TensorRT and says what it can do.
 
     Args:

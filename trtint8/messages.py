@@ -68,7 +68,7 @@ def shared_logger(trt: Any) -> Any:
         trt: The TensorRT module.
 
     Returns:
-        An ``ILogger`` that lives as long as the process.
+        An ``ILogger`` that lives as long as the process; its ``last_error`` is the last one in plain words.
     """
     severity = trt.ILogger.Severity
 
@@ -76,6 +76,7 @@ def shared_logger(trt: Any) -> Any:
         def __init__(self) -> None:
             trt.ILogger.__init__(self)
             self._target: BuildLog | None = None
+            self.last_error = "TensorRT gave no reason"
 
         def log_to(self, target: BuildLog | None) -> None:
             self._target = target
@@ -86,6 +87,7 @@ def shared_logger(trt: Any) -> Any:
                 target = self._target or BuildLog()
                 if level in (severity.ERROR, severity.INTERNAL_ERROR):
                     target.errors.append(message)
+                    self.last_error = plain(message) or self.last_error
                     logger.debug("%s", message)
                 elif level == severity.WARNING:
                     target.warnings.append(message)

@@ -13,6 +13,7 @@ import pytest
 from calibrators.errors import BuildError, GpuUnavailableError, ModelError, UnsupportedError
 from tests.trtint8.onnx_models import Graph, conv_chain, conv_relu_conv, save_external, specs
 from trtint8 import builder, cuda, flavor
+from trtint8.build_options import BuildOptions
 from trtint8.builder import build_engine
 from trtint8.capabilities import resolve_capabilities
 from trtint8.messages import BuildLog, plain
@@ -216,8 +217,8 @@ def test_no_fp16_switch_where_the_graph_decides(rtx):
     with pytest.raises(
         UnsupportedError, match="has no FP16 switch; convert the model itself to FP16, or leave fp16 out"
     ):
-        build(conv_relu_conv(), rtx, fp16=True)
-    build(conv_relu_conv(), rtx, fp16=False)
+        build(conv_relu_conv(), rtx, options=BuildOptions(fp16=True))
+    build(conv_relu_conv(), rtx, options=BuildOptions(fp16=False))
 
 
 def test_tensorrt_asks_for_a_gpu_before_it_is_touched(monkeypatch):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from trtint8 import api
+from trtint8 import engine_building
 from trtint8.cli.data_options import add_data_options, add_method_option, preprocessing_from
 from trtint8.cli.output import engine_rows, print_json, print_table, say
 from trtint8.profiles import parse_profile
@@ -51,7 +51,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Builds and writes the engine."""
     profile = dict(parse_profile(text) for text in options.profile)
-    result = api.build_int8_engine(
+    result = engine_building.build_int8_engine(
         options.model,
         options.calibration,
         options.output,
@@ -70,7 +70,9 @@ def run(options: argparse.Namespace) -> None:
     if options.json:
         print_json(result.info)
         return
-    rows = [("engine", str(result.engine)), ("Q/DQ model", str(result.qdq_model))]
+    rows = [("engine", str(result.engine))]
+    if result.qdq_model:
+        rows.append(("Q/DQ model", str(result.qdq_model)))
     if result.table_file:
         rows.append(("calibration table", str(result.table_file)))
     rows += [*engine_rows(result.info), ("build", f"{result.seconds:.1f} s")]

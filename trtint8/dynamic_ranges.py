@@ -1,0 +1,162 @@
+"""Dynamic ranges of a TensorRT network: which tensors need one, lack one, or take theirs from others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from calibrators.errors import BuildError
+
+# What comes out is what went in, moved; so ranges pass both ways.
+_MOVING = frozenset({"SHUFFLE", "IDENTITY", "SQUEEZE", "UNSQUEEZE"})
+# What comes out is never larger than what went in; so ranges pass forward.
+_NOT_GROWING = frozenset({"SLICE", "GATHER", "CONCATENATION", "POOLING", "PADDING", "SELECT"})
+# Bounded whatever goes in.
+_BOUNDED = {"SOFTMAX": 1.0}
+
+
+@dataclass(frozen=True)
+class NetworkLayer:
+    """A layer's floating-point tensors.
+
+    Attributes:
+        name: The layer's name.
+        kind: TensorRT's ``LayerType``, like "SHUFFLE".
+        inputs: Names of the floating-point tensors it reads.
+        outputs: Names of those it writes.
+        constant_amax: The largest magnitude of a constant; None for other layers.
+    """
+
+    name: str
+    kind: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    constant_amax: float | None = None
+
+
+@dataclass(frozen=True)
+class MissingRange:
+    """A tensor without a dynamic range, around which nothing runs in INT8.
+
+    Attributes:
+        tensor: Its name.
+        layer: The layer that makes it; "input" for the network's inputs.
+    """
+
+    tensor: str
+    layer: str
+
+
+def read_layers(trt: Any, network: Any) -> tuple[NetworkLayer, ...]:
+    """What the parser made of a model.
+
+    Args:
+        trt: The TensorRT module.
+        network: An ``INetworkDefinition``.
+
+    Returns:
+        Every layer that touches floating-point tensors, in order.
+    """
+    layers = []
+    for index in range(network.num_layers):
+        layer = network.get_layer(index)
+        inputs = _float_names(trt, map(layer.get_input, range(layer.num_inputs)))
+        outputs = _float_names(trt, map(layer.get_output, range(layer.num_outputs)))
+        if inputs or outputs:
+            constant = (
+                _constant_amax(trt, layer) if outputs and layer.type == trt.LayerType.CONSTANT else None
+            )
+            layers.append(NetworkLayer(layer.name, layer.type.name, inputs, outputs, constant))
+    return tuple(layers)
+
+
+def input_names(trt: Any, network: Any) -> tuple[str, ...]:
+    """The network's floating-point inputs."""
+    return _float_names(trt, map(network.get_input, range(network.num_inputs)))
+
+
+def propagate(layers: Sequence[NetworkLayer], ranges: Mapping[str, float]) -> dict[str, float]:
+    """Adds the ranges that follow from known ones through layers that keep them.
+
+    Args:
+        layers: In order.
+        ranges: Tensor name to amax.
+
+    Returns:
+        ``ranges`` with those of constants, of bounded functions, and of tensors that are copies or parts
+        of others.
+    """
+    known = dict(ranges)
+    before = -1
+    while before != len(known):
+        before = len(known)
+        for layer in layers:
+            amax = _output_amax(layer, known)
+            for name in layer.outputs if amax is not None else ():
+                known.setdefault(name, amax or 0.0)
+        for layer in reversed(layers):
+            if layer.kind in _MOVING and len(layer.inputs) == len(layer.outputs) == 1:
+                source, target = layer.inputs[0], layer.outputs[0]
+                if target in known:
+                    known.setdefault(source, known[target])
+    return {name: amax for name, amax in known.items() if amax > 0}
+
+
+def missing_ranges(
+    layers: Iterable[NetworkLayer], inputs: Iterable[str], ranges: Mapping[str, float]
+) -> tuple[MissingRange, ...]:
+    """The tensors that have no range, and who makes them."""
+    made = [("input", inputs), *((layer.name, layer.outputs) for layer in layers)]
+    return tuple(MissingRange(name, maker) for maker, names in made for name in names if name not in ranges)
+
+
+def unknown_names(layers: Iterable[NetworkLayer], inputs: Iterable[str], names: Iterable[str]) -> list[str]:
+    """Which of ``names`` are no floating-point tensors of the network."""
+    present = {*inputs, *(name for layer in layers for name in (*layer.inputs, *layer.outputs))}
+    return [name for name in names if name not in present]
+
+
+def set_ranges(network: Any, ranges: Mapping[str, float]) -> None:
+    """Gives every tensor of the network its range, where there is one.
+
+    Args:
+        network: An ``INetworkDefinition`` of TensorRT 8.5 to 10.x.
+        ranges: Tensor name to amax.
+
+    Raises:
+        BuildError: TensorRT refuses a range.
+    """
+    tensors = [network.get_input(index) for index in range(network.num_inputs)]
+    for index in range(network.num_layers):
+        layer = network.get_layer(index)
+        tensors += [layer.get_output(output) for output in range(layer.num_outputs)]
+    for tensor in tensors:
+        amax = ranges.get(tensor.name)
+        if amax is not None and not tensor.set_dynamic_range(-amax, amax):
+            raise BuildError(f"TensorRT refuses the dynamic range {amax:g} of tensor '{tensor.name}'")
+
+
+def _output_amax(layer: NetworkLayer, known: Mapping[str, float]) -> float | None:
+    if layer.constant_amax is not None:
+        return layer.constant_amax
+    if layer.kind in _BOUNDED:
+        return _BOUNDED[layer.kind]
+    if layer.kind in _MOVING | _NOT_GROWING and layer.inputs and all(name in known for name in layer.inputs):
+        return max(known[name] for name in layer.inputs)
+    return None
+
+
+def _constant_amax(trt: Any, layer: Any) -> float:
+    # Layers come back as plain ILayer, which hides their own properties.
+    layer.__class__ = trt.IConstantLayer
+    weights = np.asarray(layer.weights)
+    return float(np.abs(weights).max(initial=0.0))
+
+
+def _float_names(trt: Any, tensors: Iterable[Any]) -> tuple[str, ...]:
+    # An optional input that was left out is None.
+    floats = (trt.DataType.FLOAT, trt.DataType.HALF)
+    return tuple(tensor.name for tensor in tensors if tensor is not None and tensor.dtype in floats)

@@ -1,0 +1,367 @@
+"""The main job in one call: a float ONNX model and sample inputs in, an INT8 engine and its papers out."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import onnx_ir as ir
+
+from calibrators.calibrator import Calibrator
+from calibrators.errors import CalibrationDataError, UnsupportedError
+from calibrators.files import check_writable
+from calibrators.preprocessing import Preprocessing
+from calibrators.ranges import DynamicRanges, read_ranges
+from calibrators.table import CalibrationTable
+from calibrators.tensorrt import calibrator_class
+from trtint8 import flavor as flavors
+from trtint8.api import calibrate_prepared, is_table_file, quantize_graph
+from trtint8.build_options import BuildOptions
+from trtint8.builder import BuiltEngine, build_engine
+from trtint8.cuda import require_gpu
+from trtint8.dynamic_ranges import MissingRange
+from trtint8.engine import EngineInfo, TensorSpec, save_engine
+from trtint8.flavor import Flavor, Target
+from trtint8.implicit import ImplicitInt8
+from trtint8.model import Model, ModelSource, load_model, prepare, runnable, save_model
+from trtint8.profiles import Profile
+from trtint8.quantization.placement import place
+
+Route = Literal["auto", "explicit", "implicit"]
+
+#: Methods that TensorRT has a calibrator for; the others are calibrated on the CPU.
+_CALIBRATORS = {
+    "entropy": "EntropyCalibrator2",
+    "minmax": "MinMaxCalibrator",
+    "percentile": "LegacyCalibrator",
+}
+
+
+@dataclass(frozen=True)
+class BuildResult:
+    """What :func:`build_int8_engine` made.
+
+    Attributes:
+        engine: The engine file; its sidecar is ``<engine>.json``.
+        qdq_model: The Q/DQ model that it was built from; None on the implicit route.
+        table_file: The calibration table; None where nothing was calibrated.
+        info: What the sidecar says.
+        table: The table.
+        warnings: TensorRT's.
+        seconds: How long TensorRT took.
+    """
+
+    engine: Path
+    qdq_model: Path | None
+    table_file: Path | None
+    info: EngineInfo
+    table: CalibrationTable | None
+    warnings: tuple[str, ...]
+    seconds: float
+
+
+def build_int8_engine(
+    model: ModelSource,
+    calibration: Any,
+    output: str | os.PathLike[str],
+    *,
+    method: str = "entropy",
+    route: Route = "auto",
+    target: Target = "auto",
+    dynamic_ranges: DynamicRanges | None = None,
+    profiles: Sequence[Profile] = (),
+    compute_capabilities: Sequence[str] = (),
+    fp16: bool | None = None,
+    keep_float: Sequence[str] = (),
+    options: BuildOptions | None = None,
+    batch_size: int | None = None,
+    limit: int | None = None,
+    preprocessing: Preprocessing | None = None,
+    progress: bool = True,
+) -> BuildResult:
+    """Makes an INT8 engine from a float ONNX model and sample inputs.
+
+    Writes the engine and its sidecar ``<output>.json``, and beside them the calibration table
+    (``<stem>.table.json``) and, on the explicit route, the Q/DQ model (``<stem>.qdq.onnx``). On the implicit
+    route TensorRT's own calibration cache (``<stem>.cache``) is kept and used again while it is not stale.
+
+    Args:
+        model: A path, the serialized model or a ``ModelProto``. One with Q/DQ pairs is built as it is.
+        calibration: Sample inputs (see :func:`trtint8.calibrate`), a :class:`CalibrationTable`, the path of
+            a table or of a TensorRT calibration cache, a calibrator of :mod:`calibrators.tensorrt`; None
+            where ``dynamic_ranges`` cover what is needed.
+        output: The engine file.
+        method: How ranges are chosen from sample inputs.
+        route: ``explicit`` puts Q/DQ pairs into the graph; ``implicit`` uses the calibrators and dynamic
+            ranges of TensorRT 8.5 to 10.x; ``auto`` is implicit where a calibrator is given or TensorRT is
+            older than 10.1.
+        target: Which TensorRT builds; ``auto`` takes the full one where it and a GPU are, else RTX.
+        dynamic_ranges: Tensor name to amax or (min, max), or a text file of them; overrides what was
+            calibrated.
+        profiles: Shapes of dynamic inputs.
+        compute_capabilities: GPUs to build for, like "8.6"; TensorRT for RTX only.
+        fp16: Whether layers outside INT8 may run in FP16, where TensorRT still decides that; overrides
+            ``options``.
+        keep_float: Names of nodes, or patterns, that stay in float.
+        options: Everything else about the build.
+        batch_size: Samples a calibration batch.
+        limit: Use only this many samples.
+        preprocessing: How raw images become what the model is fed.
+        progress: Show progress on a terminal.
+
+    Returns:
+        What was written, and what it is.
+
+    Raises:
+        TrtInt8Error: One of its family, with one sentence that says what to do.
+    """
+    output = check_writable(output)
+    flavor = flavors.load(target)
+    loaded = load_model(model)
+    implicit = _is_implicit(route, calibration, flavor, loaded)
+    if not flavor.builds_without_gpu:
+        require_gpu(f"building with {flavor}")
+    options = options or BuildOptions()
+    if fp16 is not None:
+        options = dataclasses.replace(options, fp16=fp16)
+    sources = _Sources(
+        calibration,
+        read_ranges(dynamic_ranges) if dynamic_ranges is not None else {},
+        method,
+        {"batch_size": batch_size, "limit": limit, "preprocessing": preprocessing},
+        progress,
+    )
+    build = _Build(
+        flavor, loaded, sources, output, tuple(keep_float), profiles, compute_capabilities, options
+    )
+    product = build.implicit() if implicit else build.explicit()
+    return product.save(output, loaded)
+
+
+@dataclass(frozen=True)
+class _Sources:
+    """Where ranges come from."""
+
+    calibration: Any
+    manual: Mapping[str, float]
+    method: str
+    data: Mapping[str, Any]
+    progress: bool
+
+    def table(self, prepared: Model, tensors: Literal["all", "placed"]) -> CalibrationTable:
+        """The ranges without TensorRT's calibrators."""
+        if isinstance(self.calibration, CalibrationTable):
+            table = self.calibration
+        elif is_table_file(self.calibration):
+            table = CalibrationTable.load(self.calibration)
+        elif self.calibration is not None:
+            table = calibrate_prepared(
+                prepared, self.calibration, self.method, self.data, tensors, progress=self.progress
+            )
+        elif self.manual:
+            table = CalibrationTable({})
+        else:
+            raise CalibrationDataError(
+                "nothing to take ranges from: give sample inputs, a table or dynamic_ranges"
+            )
+        return table.override(self.manual) if self.manual else table
+
+
+@dataclass(frozen=True)
+class _Build:
+    """What both routes need."""
+
+    flavor: Flavor
+    loaded: Model
+    sources: _Sources
+    output: Path
+    keep_float: tuple[str, ...]
+    profiles: Sequence[Profile]
+    compute_capabilities: Sequence[str]
+    options: BuildOptions
+
+    def explicit(self) -> _Product:
+        """Q/DQ pairs in the graph."""
+        if self.loaded.is_quantized:
+            built = self._run(self.loaded.graph_model, int8=True)
+            return _Product(built, self.loaded.graph_model, (), None, self.options)
+        prepared = prepare(self.loaded)
+        place(prepared.graph_model, self.keep_float)  # a pattern without a match fails before minutes of work
+        table = self.sources.table(prepared, "placed")
+        graph_model, placement = quantize_graph(prepared, table, self.keep_float)
+        built = self._run(graph_model, int8=True)
+        return _Product(built, graph_model, placement.quantized_nodes, table, self.options)
+
+    def implicit(self) -> _Product:
+        """Calibrators and dynamic ranges."""
+        prepared = prepare(self.loaded)
+        graph_model = prepared.graph_model
+        wanted = place(graph_model, self.keep_float).quantized_nodes
+        calibrator, table = self._calibrator(prepared), None
+        if calibrator is not None and self.sources.manual:
+            # TensorRT does not say which of the two wins, so its calibration becomes a table first.
+            self._run(graph_model, ImplicitInt8(calibrator, keep_float=self.keep_float))
+            table = _table_of(calibrator).override(self.sources.manual)
+            calibrator = None
+        elif calibrator is None:
+            table = self.sources.table(prepared, "all")
+        built = self._run(
+            graph_model,
+            ImplicitInt8(
+                calibrator,
+                table.amax if table else {},
+                frozenset(self.sources.manual),
+                self.keep_float,
+            ),
+        )
+        if isinstance(calibrator, Calibrator):
+            table = calibrator.table
+        return _Product(built, graph_model, wanted, table, self.options, implicit=True)
+
+    def _calibrator(self, prepared: Model) -> Any:
+        """The calibrator that TensorRT gets; None where ranges are known or found on the CPU."""
+        calibration = self.sources.calibration
+        if _is_calibrator(calibration, self.flavor):
+            return calibration
+        name = _CALIBRATORS.get(self.sources.method)
+        known = calibration is None or isinstance(calibration, CalibrationTable) or is_table_file(calibration)
+        if known or name is None:
+            return None
+        return calibrator_class(name, self.flavor)(
+            calibration,
+            prepared.inputs,
+            cache=self.output.with_suffix(".cache"),
+            stale="recalibrate",
+            model_fingerprint=prepared.fingerprint,
+            progress=self.sources.progress,
+            **self.sources.data,
+        )
+
+    def _run(
+        self, graph_model: ir.Model, implicit: ImplicitInt8 | None = None, *, int8: bool = False
+    ) -> BuiltEngine:
+        with runnable(graph_model) as serialized:
+            return build_engine(
+                serialized,
+                self.loaded.inputs,
+                flavor=self.flavor,
+                profiles=self.profiles,
+                compute_capabilities=self.compute_capabilities,
+                options=self.options,
+                int8=int8,
+                implicit=implicit,
+                progress=self.sources.progress,
+            )
+
+
+@dataclass(frozen=True)
+class _Product:
+    """A built engine and what belongs beside it."""
+
+    built: BuiltEngine
+    graph_model: ir.Model
+    wanted: tuple[str, ...]
+    table: CalibrationTable | None
+    options: BuildOptions
+    implicit: bool = False
+
+    def save(self, output: Path, loaded: Model) -> BuildResult:
+        """Writes all files, or none."""
+        built, table, graph = self.built, self.table, self.graph_model.graph
+        qdq_file = None if self.implicit else output.with_name(f"{output.stem}.qdq.onnx")
+        table_file = output.with_name(f"{output.stem}.table.json") if table else None
+        info = EngineInfo(
+            flavor=built.flavor,
+            tensorrt_version=built.version,
+            compute_capabilities=built.compute_capabilities,
+            inputs=_specs(graph.inputs),
+            outputs=_specs(graph.outputs),
+            profiles=built.profiles,
+            layers=built.report,
+            quantized_nodes=self.wanted,
+            weights_bytes=built.weights_bytes,
+            model_fingerprint=loaded.fingerprint,
+            route="implicit" if self.implicit else "explicit",
+            missing_ranges=tuple(map(_described, built.missing_ranges)),
+            version_compatible=self.options.version_compatible,
+            table_fingerprint=table.fingerprint if table else None,
+            method=table.method if table else None,
+            qdq_model=qdq_file.name if qdq_file else None,
+        )
+        with _removed_after_failure([file for file in (qdq_file, table_file) if file]):
+            if qdq_file:
+                save_model(self.graph_model, qdq_file)
+            if table and table_file:
+                table.save(table_file)
+            info = save_engine(output, built.plan, info)
+        return BuildResult(output, qdq_file, table_file, info, table, built.warnings, built.seconds)
+
+
+def _is_implicit(route: Route, calibration: Any, flavor: Flavor, loaded: Model) -> bool:
+    calibrator = _is_calibrator(calibration, flavor)
+    if route == "implicit" and loaded.is_quantized:
+        raise UnsupportedError(
+            f"'{loaded.name}' holds Q/DQ pairs, so its INT8 is explicit; leave the route out, or give the "
+            "float model"
+        )
+    if route == "implicit" and not flavor.implicit_int8:
+        raise UnsupportedError(
+            f"{flavor} has neither calibrators nor dynamic ranges, which TensorRT 8.5 to 10.x have; take the "
+            "explicit route"
+        )
+    if route == "explicit" and calibrator:
+        raise UnsupportedError(
+            "a calibrator belongs to the implicit route, and the explicit one was asked for; give sample "
+            "inputs or a table, or leave the route out"
+        )
+    if route == "auto":
+        return not loaded.is_quantized and (calibrator or not flavor.explicit_by_default)
+    return route == "implicit"
+
+
+def _is_calibrator(calibration: Any, flavor: Flavor) -> bool:
+    if isinstance(calibration, Calibrator):
+        return True
+    return flavor.implicit_int8 and isinstance(calibration, flavor.module.IInt8Calibrator)
+
+
+def _table_of(calibrator: Any) -> CalibrationTable:
+    table = calibrator.table if isinstance(calibrator, Calibrator) else None
+    if table is None:
+        raise UnsupportedError(
+            "dynamic_ranges cannot be put over the ranges of this calibrator, which keeps no table; give one "
+            "of calibrators.tensorrt"
+        )
+    return table
+
+
+@contextlib.contextmanager
+def _removed_after_failure(files: Sequence[Path]) -> Iterator[None]:
+    """Takes back the files that appeared in a block that failed; those that were there before stay."""
+    new = [file for file in files if not file.exists()]
+    try:
+        yield
+    except BaseException:
+        for file in new:
+            file.unlink(missing_ok=True)
+        raise
+
+
+def _described(missing: MissingRange) -> tuple[str, str]:
+    return missing.tensor, missing.layer
+
+
+def _specs(values: Sequence[ir.Value]) -> tuple[TensorSpec, ...]:
+    return tuple(
+        TensorSpec(
+            value.name or "",
+            value.dtype.numpy().name if value.dtype is not None else "float32",
+            tuple(dim if isinstance(dim, int) else dim.value for dim in value.shape or ()),
+        )
+        for value in values
+    )

@@ -1,0 +1,79 @@
+"""Whether bytes can be a plan for this TensorRT and GPU: asked before TensorRT sees them, which may crash."""
+
+from __future__ import annotations
+
+from calibrators.errors import EngineError
+from trtint8.engine import EngineInfo
+from trtint8.flavor import Flavor
+
+# Every plan begins with a letter and "trt"; the letter of TensorRT for RTX is "v".
+_MAGIC = b"trt"
+_RTX = b"vtrt"
+_SHORTEST = 64
+
+
+def check_plan(plan: bytes, flavor: Flavor, source: str) -> None:
+    """Refuses bytes that cannot be a plan of this TensorRT.
+
+    Args:
+        plan: The engine file's bytes.
+        flavor: The TensorRT that is to run them.
+        source: What to call them in messages.
+
+    Raises:
+        EngineError: They are empty, truncated, something else, or a plan of the other TensorRT.
+    """
+    if plan[1:4] != _MAGIC:
+        kind = "is empty" if not plan else "is not a TensorRT engine"
+        raise EngineError(f"{source} {kind}; give a file that 'trtint8 build' or TensorRT wrote")
+    if len(plan) < _SHORTEST or (plan[:4] == _RTX and len(plan) != _rtx_size(plan)):
+        raise EngineError(f"{source} is truncated; copy it again or build the engine again")
+    if (plan[:4] == _RTX) != (flavor.name == "rtx"):
+        other = "TensorRT for RTX" if plan[:4] == _RTX else "TensorRT"
+        raise EngineError(
+            f"{source} is an engine of {other}, and {flavor} cannot run it; load it with that one"
+        )
+
+
+def check_origin(info: EngineInfo, flavor: Flavor, capability: str, source: str) -> None:
+    """Refuses an engine that was built by another version or for other GPUs.
+
+    Args:
+        info: What the sidecar says.
+        flavor: The TensorRT that is to run it.
+        capability: The GPU's compute capability, like "8.9".
+        source: What to call the engine in messages.
+
+    Raises:
+        EngineError: Names both sides.
+    """
+    built, here = _release(info.tensorrt_version), _release(flavor.version)
+    runs = built <= here if info.version_compatible else built == here
+    if not runs:
+        raise EngineError(
+            f"{source} was built with version {info.tensorrt_version} and this is {flavor}; install that "
+            "version or build the engine again"
+        )
+    listed = info.compute_capabilities
+    # Of an engine for the GPU that built it nothing is known.
+    if listed and "current" not in listed and not any(_runs(name, capability) for name in listed):
+        raise EngineError(
+            f"{source} runs on compute capability {', '.join(listed)}, and this GPU has {capability}; build "
+            "the engine for it"
+        )
+
+
+def _rtx_size(plan: bytes) -> int:
+    # The header's third word is the size of the whole.
+    return int.from_bytes(plan[16:24], "little")
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """Major, minor and patch; a rebuild of the same release reads its plans."""
+    return tuple(int(part) for part in version.split(".")[:3] if part.isdigit())
+
+
+def _runs(built: str, here: str) -> bool:
+    """Whether kernels for one compute capability run on another: within a major version, upwards."""
+    (major, minor), (our_major, our_minor) = (tuple(map(int, name.split("."))) for name in (built, here))
+    return major == our_major and minor <= our_minor
