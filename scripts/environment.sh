@@ -2,7 +2,7 @@
 
 environment() {
     local python
-    for python in "${PYTHON:-}" python3.12 python3.11 python3.10 python3.13 python3; do
+    for python in "${PYTHON:-}" python3.11 python3.10 python3.12 python3.13 python3; do
         [ -n "$python" ] && "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && break
         python=
     done

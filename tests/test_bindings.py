@@ -1,0 +1,37 @@
+"""Runs tests/bindings in a process of its own on each of TensorRT's real bindings."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.bindings_setup import VERSIONS, NotAvailableError, prepare
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_on_the_real_bindings(version, record_property):
+    try:
+        bindings = prepare(version)
+    except NotAvailableError as reason:
+        pytest.skip(f"TensorRT {version}: {reason}")
+    done = subprocess.run(
+        [
+            *(sys.executable, "-X", "faulthandler", "-m", "pytest", "tests/bindings", "--quiet"),
+            *("-p", "no:cacheprovider", "-p", "no:xdist", "--color=no"),
+        ],
+        cwd=ROOT,
+        env={**os.environ, **bindings.environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    output = done.stdout + done.stderr
+    assert done.returncode == 0, output
+    summary = re.search(r"^=*\s*(\d+ passed.*?) in [\d.]+s", output, re.MULTILINE)
+    assert summary, output
+    record_property("bindings", f"TensorRT {version} bindings: {summary[1]}")
