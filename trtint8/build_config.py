@@ -9,6 +9,7 @@ from typing import Any
 
 from calibrators.errors import BuildError, UnsupportedError
 from trtint8.build_options import BuildOptions
+from trtint8.cuda import require_gpu
 from trtint8.flavor import Flavor
 
 _HARDWARE = {"ampere_plus": "hardware_compatibility", "same_compute_capability": "same_compute_capability"}
@@ -39,6 +40,7 @@ def check_options(flavor: Flavor, options: BuildOptions) -> None:
         "max_aux_streams": options.max_aux_streams is not None,
         "version_compatible": options.version_compatible,
         "strip_plan": options.strip_plan,
+        "timing_cache": options.timing_cache is not None,
         "serialized_plugins": bool(options.plugins),
     }
     if options.hardware_compatibility is not None:
@@ -46,6 +48,8 @@ def check_options(flavor: Flavor, options: BuildOptions) -> None:
     for feature, asked in wanted.items():
         if asked:
             flavor.require(feature)
+    if (options.refit or options.strip_plan) and flavor.builds_without_gpu:
+        require_gpu(f"building a refittable engine with {flavor}")
     if options.optimization_level is not None and not 0 <= options.optimization_level <= 5:
         raise BuildError(f"optimization_level is {options.optimization_level}; give 0 to 5")
     for library in options.plugins:

@@ -209,7 +209,7 @@ class _Build:
         if self.monitor is not None:
             config.progress_monitor = self.monitor
         if options.timing_cache is not None:
-            attach_timing_cache(config, options.timing_cache)
+            attach_timing_cache(config, options.timing_cache, self.log)
         memory = builder.build_serialized_network(network, config)
         if memory is None:
             raise BuildError(f"{flavor} could not build the engine: {self.log.reason()}")

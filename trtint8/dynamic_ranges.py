@@ -12,10 +12,12 @@ from calibrators.errors import BuildError
 
 # What comes out is what went in, moved; so ranges pass both ways.
 _MOVING = frozenset({"SHUFFLE", "IDENTITY", "SQUEEZE", "UNSQUEEZE"})
+# Fused into the layer before it, whose own output then is never stored: any range will do there.
+_FUSED = frozenset({"RELU"})
 # What comes out is never larger than what went in; so ranges pass forward.
 _NOT_GROWING = frozenset({"SLICE", "GATHER", "CONCATENATION", "POOLING", "PADDING", "SELECT"})
 # Bounded whatever goes in.
-_BOUNDED = {"SOFTMAX": 1.0}
+_BOUNDED = {"SOFTMAX": 1.0, "SIGMOID": 1.0, "TANH": 1.0}
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,7 @@ class NetworkLayer:
 
     Attributes:
         name: The layer's name.
-        kind: TensorRT's ``LayerType``, like "SHUFFLE".
+        kind: TensorRT's ``LayerType``, like "SHUFFLE"; for an activation its ``ActivationType``, like "RELU".
         inputs: Names of the floating-point tensors it reads.
         outputs: Names of those it writes.
         constant_amax: The largest magnitude of a constant; None for other layers.
@@ -66,10 +68,12 @@ def read_layers(trt: Any, network: Any) -> tuple[NetworkLayer, ...]:
         inputs = _float_names(trt, map(layer.get_input, range(layer.num_inputs)))
         outputs = _float_names(trt, map(layer.get_output, range(layer.num_outputs)))
         if inputs or outputs:
-            constant = (
-                _constant_amax(trt, layer) if outputs and layer.type == trt.LayerType.CONSTANT else None
-            )
-            layers.append(NetworkLayer(layer.name, layer.type.name, inputs, outputs, constant))
+            name, kind, constant = layer.name, layer.type.name, None
+            if kind == "CONSTANT" and outputs:
+                constant = _constant_amax(trt, layer)
+            elif kind == "ACTIVATION":
+                kind = _activation(trt, layer)
+            layers.append(NetworkLayer(name, kind, inputs, outputs, constant))
     return tuple(layers)
 
 
@@ -98,7 +102,7 @@ def propagate(layers: Sequence[NetworkLayer], ranges: Mapping[str, float]) -> di
             for name in layer.outputs if amax is not None else ():
                 known.setdefault(name, amax or 0.0)
         for layer in reversed(layers):
-            if layer.kind in _MOVING and len(layer.inputs) == len(layer.outputs) == 1:
+            if layer.kind in _MOVING | _FUSED and len(layer.inputs) == len(layer.outputs) == 1:
                 source, target = layer.inputs[0], layer.outputs[0]
                 if target in known:
                     known.setdefault(source, known[target])
@@ -144,7 +148,11 @@ def _output_amax(layer: NetworkLayer, known: Mapping[str, float]) -> float | Non
         return layer.constant_amax
     if layer.kind in _BOUNDED:
         return _BOUNDED[layer.kind]
-    if layer.kind in _MOVING | _NOT_GROWING and layer.inputs and all(name in known for name in layer.inputs):
+    if (
+        layer.kind in _MOVING | _FUSED | _NOT_GROWING
+        and layer.inputs
+        and all(name in known for name in layer.inputs)
+    ):
         return max(known[name] for name in layer.inputs)
     return None
 
@@ -154,6 +162,12 @@ def _constant_amax(trt: Any, layer: Any) -> float:
     layer.__class__ = trt.IConstantLayer
     weights = np.asarray(layer.weights)
     return float(np.abs(weights).max(initial=0.0))
+
+
+def _activation(trt: Any, layer: Any) -> str:
+    layer.__class__ = trt.IActivationLayer
+    name: str = layer.type.name
+    return name
 
 
 def _float_names(trt: Any, tensors: Iterable[Any]) -> tuple[str, ...]:

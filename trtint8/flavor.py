@@ -35,11 +35,13 @@ class _Feature:
         what: It, in words that follow "has no".
         probe: The attribute of the module that comes with it.
         found_in: The versions that have it, in words.
+        rtx: False where TensorRT for RTX has the attribute and nothing behind it.
     """
 
     what: str
     probe: str
     found_in: str
+    rtx: bool = True
 
 
 _FEATURES = {
@@ -52,25 +54,35 @@ _FEATURES = {
         "calibration", "QuantizationFlag.CALIBRATE_BEFORE_FUSION", "TensorRT 8.5 to 10.x"
     ),
     "optimization_level": _Feature(
-        "builder optimization level", "IBuilderConfig.builder_optimization_level", "TensorRT 8.6 and newer"
+        "builder optimization level", "IBuilderConfig.builder_optimization_level", "TensorRT 8.6 or newer"
     ),
     "max_aux_streams": _Feature(
-        "auxiliary streams", "IBuilderConfig.max_aux_streams", "TensorRT 8.6 and newer"
+        "auxiliary streams", "IBuilderConfig.max_aux_streams", "TensorRT 8.6 or newer"
     ),
     "hardware_compatibility": _Feature(
-        "hardware compatibility", "HardwareCompatibilityLevel.AMPERE_PLUS", "TensorRT 8.6 and newer"
+        "hardware compatibility, but compute capabilities",
+        "HardwareCompatibilityLevel.AMPERE_PLUS",
+        "TensorRT 8.6 or newer",
+        rtx=False,
     ),
     "same_compute_capability": _Feature(
         "compatibility within a compute capability",
         "HardwareCompatibilityLevel.SAME_COMPUTE_CAPABILITY",
-        "TensorRT 10.16",
+        "TensorRT 10.16 or newer",
+        rtx=False,
+    ),
+    "timing_cache": _Feature(
+        "timing cache, since it compiles kernels when it loads an engine",
+        "ITimingCache",
+        "TensorRT",
+        rtx=False,
     ),
     "version_compatible": _Feature(
-        "version compatibility", "BuilderFlag.VERSION_COMPATIBLE", "TensorRT 8.6 and newer"
+        "version compatibility", "BuilderFlag.VERSION_COMPATIBLE", "TensorRT 8.6 or newer"
     ),
-    "strip_plan": _Feature("plans without weights", "BuilderFlag.STRIP_PLAN", "TensorRT 10.0 and newer"),
+    "strip_plan": _Feature("plans without weights", "BuilderFlag.STRIP_PLAN", "TensorRT 10.0 or newer"),
     "serialized_plugins": _Feature(
-        "plugin libraries in the plan", "IBuilderConfig.plugins_to_serialize", "TensorRT 8.6 and newer"
+        "plugin libraries in the plan", "IBuilderConfig.plugins_to_serialize", "TensorRT 8.6 or newer"
     ),
 }
 
@@ -177,8 +189,8 @@ class Flavor:
         found: Any = self.module
         for name in wanted.probe.split("."):
             found = getattr(found, name, None)
-        if found is None:
-            raise UnsupportedError(f"{self} has no {wanted.what}; {wanted.found_in} has it, or leave it out")
+        if found is None or (self.name == "rtx" and not wanted.rtx):
+            raise UnsupportedError(f"{self} has no {wanted.what}; use {wanted.found_in}, or leave it out")
 
     @property
     def _version(self) -> tuple[int, ...]:

@@ -10,25 +10,29 @@ from filelock import FileLock
 
 from calibrators.errors import BuildError
 from calibrators.files import write_atomically
+from trtint8.messages import BuildLog
 
 
-def attach_timing_cache(config: Any, path: str | os.PathLike[str]) -> None:
+def attach_timing_cache(config: Any, path: str | os.PathLike[str], log: BuildLog) -> None:
     """Gives a build the timings of earlier ones.
 
     Args:
         config: An ``IBuilderConfig``.
         path: The file; a missing one is an empty cache.
+        log: What TensorRT says meanwhile.
 
     Raises:
         BuildError: The file is not a timing cache of this TensorRT and GPU, or cannot be read.
     """
     with _lock(path):
         data = _read(path)
-    timing_cache = _load(config, data, path)
-    # Timings of another GPU would mislead TensorRT, so a mismatch is refused.
-    if not config.set_timing_cache(timing_cache, False):
+    before = len(log.errors) + len(log.warnings)
+    timing_cache = config.create_timing_cache(data)
+    # Timings of another GPU would mislead TensorRT, so a mismatch is refused. Garbage is only complained of.
+    attached = timing_cache is not None and config.set_timing_cache(timing_cache, False)
+    if not attached or (data and len(log.errors) + len(log.warnings) > before):
         raise BuildError(
-            f"the timing cache '{os.fspath(path)}' is of another TensorRT or GPU; give another file or "
+            f"'{os.fspath(path)}' is not a timing cache of this TensorRT and GPU; give another file or "
             "remove it"
         )
 
@@ -41,15 +45,15 @@ def save_timing_cache(config: Any, path: str | os.PathLike[str]) -> None:
         path: The file.
 
     Raises:
-        BuildError: What stands in the file meanwhile is no timing cache.
         OutputError: The file cannot be written.
     """
     timing_cache = config.get_timing_cache()
     with _lock(path):
         data = _read(path)
-        if data:
+        others = config.create_timing_cache(data) if data else None
+        if others is not None:
             # A second object: TensorRT never returns from combining a cache with itself.
-            timing_cache.combine(_load(config, data, path), False)
+            timing_cache.combine(others, False)
         write_atomically(path, bytes(timing_cache.serialize()))
 
 
@@ -66,12 +70,3 @@ def _read(path: str | os.PathLike[str]) -> bytes:
         raise BuildError(
             f"the timing cache '{os.fspath(path)}' cannot be read: {error.strerror or error}"
         ) from error
-
-
-def _load(config: Any, data: bytes, path: str | os.PathLike[str]) -> Any:
-    timing_cache = config.create_timing_cache(data)
-    if timing_cache is None:
-        raise BuildError(
-            f"'{os.fspath(path)}' is not a timing cache of this TensorRT; give another file or remove it"
-        )
-    return timing_cache

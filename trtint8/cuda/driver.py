@@ -92,6 +92,11 @@ def synchronize_stream(handle: int) -> None:
     call("cuStreamSynchronize", ctypes.c_void_p(handle))
 
 
+def share_driver() -> None:
+    """Makes the driver's functions visible to libraries that are loaded later and do not name it themselves."""
+    ctypes.CDLL(_LIBRARY, mode=ctypes.RTLD_GLOBAL)
+
+
 def call(function: str, *arguments: Any) -> None:
     """Calls the driver; a context must be current.
 

@@ -7,7 +7,7 @@ import importlib.util
 
 from calibrators.errors import GpuUnavailableError, UnsupportedError
 from trtint8.cuda.device import Device
-from trtint8.cuda.driver import gpu_names, require_gpu
+from trtint8.cuda.driver import gpu_names, require_gpu, share_driver
 
 
 @functools.cache
@@ -31,11 +31,18 @@ def open_device(ordinal: int = 0) -> Device:
             f"there is no GPU with index {ordinal}; this machine has {len(names)}: {', '.join(names)}"
         )
     # Imported here, since both packages need a driver or are absent on most machines.
-    if importlib.util.find_spec("pycuda") is not None:
-        from trtint8.cuda.pycuda_device import PycudaDevice
-
+    if _installed("pycuda.driver"):
+        # A PyCUDA that was built on a machine without a driver does not name the library that it needs.
+        share_driver()
+        try:
+            from trtint8.cuda.pycuda_device import PycudaDevice
+        except ImportError as error:
+            raise UnsupportedError(
+                f"PyCUDA is installed but cannot be imported ({error}); install it again with "
+                "pip install --force-reinstall --no-binary pycuda pycuda"
+            ) from error
         return PycudaDevice(ordinal)
-    if importlib.util.find_spec("cuda") is not None and importlib.util.find_spec("cuda.bindings") is not None:
+    if _installed("cuda.bindings.driver"):
         from trtint8.cuda.cuda_python_device import CudaPythonDevice
 
         return CudaPythonDevice(ordinal)
@@ -43,3 +50,10 @@ def open_device(ordinal: int = 0) -> Device:
         "no Python package for CUDA is installed; run pip install 'trtint8[cuda]' (PyCUDA, which needs a "
         "CUDA toolkit) or pip install cuda-python"
     )
+
+
+def _installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # not even the package that holds it
+        return False
