@@ -35,7 +35,7 @@ VARIABLES = {
         "tensor": "ITensor",
         "flags": "BuilderFlag",
     },
-    "refit.py": {"refitter": "Refitter", "engine": "ICudaEngine"},
+    "refit.py": {"refitter": "Refitter", "engine.raw": "ICudaEngine"},
     "runtime.py:_bindings": {"engine": "ICudaEngine"},
     "runtime.py:load": {"runtime": "Runtime"},
     "runtime.py:new_context": {"self.raw": "ICudaEngine"},

@@ -52,6 +52,7 @@ class EngineInfo:
         route: "explicit" (Q/DQ in the graph) or "implicit" (calibrators and dynamic ranges).
         missing_ranges: Tensors without a dynamic range, each with the layer that makes it; nothing around
             them runs in INT8.
+        shared_scales: Names of scales in the Q/DQ model that are equal and must stay so, in groups.
         version_compatible: Whether newer TensorRT versions can run it.
         table_fingerprint: Identifies the calibration table; None where none was used.
         method: How the ranges were found, like "entropy"; None where nothing was calibrated.
@@ -73,6 +74,7 @@ class EngineInfo:
     model_fingerprint: str
     route: str = "explicit"
     missing_ranges: tuple[tuple[str, str], ...] = ()
+    shared_scales: tuple[tuple[str, ...], ...] = ()
     version_compatible: bool = False
     table_fingerprint: str | None = None
     method: str | None = None
@@ -170,6 +172,7 @@ def _from_dict(data: Mapping[str, Any]) -> EngineInfo:
             ),
             "layers": None if layers is None else LayerReport.from_dict(layers),
             "quantized_nodes": tuple(data["quantized_nodes"]),
+            "shared_scales": tuple(map(tuple, data["shared_scales"])),
             "missing_ranges": tuple((tensor, layer) for tensor, layer in data["missing_ranges"]),
         }
     )

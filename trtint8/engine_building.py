@@ -30,7 +30,8 @@ from trtint8.flavor import Flavor, Target
 from trtint8.implicit import ImplicitInt8
 from trtint8.model import Model, ModelSource, load_model, prepare, runnable, save_model
 from trtint8.profiles import Profile
-from trtint8.quantization.placement import place
+from trtint8.quantization.placement import Placement, place
+from trtint8.quantization.qdq import scale_name
 
 Route = Literal["auto", "explicit", "implicit"]
 
@@ -189,19 +190,19 @@ class _Build:
         """Q/DQ pairs in the graph."""
         if self.loaded.is_quantized:
             built = self._run(self.loaded.graph_model, int8=True)
-            return _Product(built, self.loaded.graph_model, (), None, self.options)
+            return _Product(built, self.loaded.graph_model, None, None, self.options)
         prepared = prepare(self.loaded)
         place(prepared.graph_model, self.keep_float)  # a pattern without a match fails before minutes of work
         table = self.sources.table(prepared, "placed")
         graph_model, placement = quantize_graph(prepared, table, self.keep_float)
         built = self._run(graph_model, int8=True)
-        return _Product(built, graph_model, placement.quantized_nodes, table, self.options)
+        return _Product(built, graph_model, placement, table, self.options)
 
     def implicit(self) -> _Product:
         """Calibrators and dynamic ranges."""
         prepared = prepare(self.loaded)
         graph_model = prepared.graph_model
-        wanted = place(graph_model, self.keep_float).quantized_nodes
+        placement = place(graph_model, self.keep_float)
         calibrator, table = self._calibrator(prepared), None
         if calibrator is not None and self.sources.manual:
             # TensorRT does not say which of the two wins, so its calibration becomes a table first.
@@ -221,7 +222,7 @@ class _Build:
         )
         if isinstance(calibrator, Calibrator):
             table = calibrator.table
-        return _Product(built, graph_model, wanted, table, self.options, implicit=True)
+        return _Product(built, graph_model, placement, table, self.options, implicit=True)
 
     def _calibrator(self, prepared: Model) -> Any:
         """The calibrator that TensorRT gets; None where ranges are known or found on the CPU."""
@@ -265,7 +266,7 @@ class _Product:
 
     built: BuiltEngine
     graph_model: ir.Model
-    wanted: tuple[str, ...]
+    placement: Placement | None
     table: CalibrationTable | None
     options: BuildOptions
     implicit: bool = False
@@ -283,11 +284,12 @@ class _Product:
             outputs=_specs(graph.outputs),
             profiles=built.profiles,
             layers=built.report,
-            quantized_nodes=self.wanted,
+            quantized_nodes=self.placement.quantized_nodes if self.placement else (),
             weights_bytes=built.weights_bytes,
             model_fingerprint=loaded.fingerprint,
             route="implicit" if self.implicit else "explicit",
             missing_ranges=tuple(map(_described, built.missing_ranges)),
+            shared_scales=() if self.implicit or not self.placement else _scales(self.placement.shared),
             version_compatible=self.options.version_compatible,
             table_fingerprint=table.fingerprint if table else None,
             method=table.method if table else None,
@@ -350,6 +352,10 @@ def _removed_after_failure(files: Sequence[Path]) -> Iterator[None]:
         for file in new:
             file.unlink(missing_ok=True)
         raise
+
+
+def _scales(groups: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
+    return tuple(tuple(map(scale_name, group)) for group in groups)
 
 
 def _described(missing: MissingRange) -> tuple[str, str]:

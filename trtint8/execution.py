@@ -42,7 +42,8 @@ class ExecutionContext:
     """Runs an engine, one inference at a time: use one a thread. Made by ``Engine.new_context``.
 
     ``infer`` does everything. The steps that it takes (:meth:`bind`, :meth:`upload`, :meth:`enqueue`,
-    :meth:`download`, :meth:`synchronize`) can be called one by one, within ``with context.device.active():``.
+    :meth:`queue_download`, :meth:`download`, :meth:`synchronize`) can be called one by one, within
+    ``with context.device.active():``.
 
     Attributes:
         device: The GPU.
@@ -154,6 +155,17 @@ class ExecutionContext:
         Returns:
             Output name to a new array.
         """
+        staged = self.queue_download()
+        self.stream.synchronize()
+        # The staging memory is used again by the next run.
+        return {name: array.copy() for name, array in staged.items()}
+
+    def queue_download(self) -> dict[str, NDArray[Any]]:
+        """Queues the copies of the outputs to the host.
+
+        Returns:
+            Output name to an array that holds them once they are there, until the next run.
+        """
         if self._data_dependent():
             # Their sizes are known only now.
             self.stream.synchronize()
@@ -164,9 +176,7 @@ class ExecutionContext:
             target = self._memory[spec.name].staged(nbytes)
             self.device.download(target, pointer, self.stream)
             staged[spec.name] = target.view(spec.dtype).reshape(shape)
-        self.stream.synchronize()
-        # The staging memory is used again by the next run.
-        return {name: array.copy() for name, array in staged.items()}
+        return staged
 
     def synchronize(self) -> None:
         """Waits for everything that is queued."""

@@ -84,6 +84,11 @@ class LayerReport:
 
     layers: tuple[Layer, ...]
 
+    @property
+    def reformats(self) -> int:
+        """How many layers only convert between formats and types."""
+        return sum(layer.kind.lower() == "reformat" for layer in self.layers)
+
     def precision_of(self, onnx_node: str) -> str | None:
         """The type in which a weighted node (Conv, ConvTranspose, Gemm, MatMul) is computed.
 

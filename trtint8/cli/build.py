@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 
 from trtint8 import engine_building
+from trtint8.cli.build_options import add_build_options, build_options_from, profiles_from
 from trtint8.cli.data_options import add_data_options, add_method_option, preprocessing_from
 from trtint8.cli.output import engine_rows, print_json, print_table, say
-from trtint8.profiles import parse_profile
 
 EXAMPLE = (
     "example:\n  trtint8 build resnet50.onnx calibration_images/ -o resnet50.engine "
@@ -30,11 +30,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", choices=("auto", "rtx", "tensorrt"), default="auto")
     parser.add_argument("--route", choices=("auto", "explicit", "implicit"), default="auto")
     parser.add_argument(
+        "--dynamic-ranges",
+        metavar="FILE",
+        help="ranges by hand, a line 'tensor: amax' each; they override what is calibrated",
+    )
+    parser.add_argument(
         "--profile",
         action="append",
         default=[],
         metavar="NAME=MIN,OPT,MAX",
-        help="shapes of a dynamic input, like images=1x3x224x224,8x3x224x224,32x3x224x224; repeatable",
+        help="shapes of a dynamic input, like images=1x3x224x224,8x3x224x224,32x3x224x224; repeatable; an "
+        "input that is named again begins another profile",
     )
     parser.add_argument(
         "--compute-capability",
@@ -45,12 +51,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--keep-float", action="append", default=[], metavar="PATTERN", help="repeatable")
     parser.add_argument("--json", action="store_true", help="print the engine's sidecar as JSON")
+    add_build_options(parser)
     add_data_options(parser)
 
 
 def run(options: argparse.Namespace) -> None:
     """Builds and writes the engine."""
-    profile = dict(parse_profile(text) for text in options.profile)
     result = engine_building.build_int8_engine(
         options.model,
         options.calibration,
@@ -58,9 +64,11 @@ def run(options: argparse.Namespace) -> None:
         method=options.method,
         route=options.route,
         target=options.target,
-        profiles=[profile] if profile else [],
+        dynamic_ranges=options.dynamic_ranges,
+        profiles=profiles_from(options.profile),
         compute_capabilities=options.compute_capability,
         keep_float=options.keep_float,
+        options=build_options_from(options),
         batch_size=options.batch_size,
         limit=options.limit,
         preprocessing=preprocessing_from(options),

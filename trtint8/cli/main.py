@@ -21,6 +21,8 @@ _VERBS = {
     "quantize": "put Q/DQ pairs into an ONNX model",
     "build": "make an INT8 engine",
     "validate": "compare INT8 with FP32 on held-out data",
+    "run": "run an engine on data and write its outputs",
+    "bench": "latency and throughput of engines, side by side",
     "table": "show, compare, convert and change calibration tables",
 }
 

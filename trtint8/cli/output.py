@@ -15,6 +15,9 @@ from rich.table import Table
 from trtint8.accuracy import Accuracy, Share
 from trtint8.engine import EngineInfo
 
+#: Tensors without a range that are named; the sidecar names all.
+_MOST_MISSING = 20
+
 
 def say(message: str) -> None:
     """One message on standard error."""
@@ -84,8 +87,15 @@ def engine_rows(info: EngineInfo) -> list[tuple[str, str]]:
         ):
             if precision != "INT8" and nodes:
                 rows.append((f"in {precision}", ", ".join(nodes)))
+        if info.layers and info.layers.reformats:
+            rows.append(("reformatting layers", str(info.layers.reformats)))
     else:
         rows.append(("weighted layers in INT8", "this TensorRT does not list its layers"))
+    if info.missing_ranges:
+        rows.append(("tensors without a range", str(len(info.missing_ranges))))
+        rows += [
+            (f"  '{tensor}'", f"of layer '{layer}'") for tensor, layer in info.missing_ranges[:_MOST_MISSING]
+        ]
     if info.weights_bytes is not None:
         rows.append(("weight memory", f"{info.weights_bytes / 1e3:,.1f} kB"))
     return rows

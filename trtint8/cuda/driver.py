@@ -93,7 +93,7 @@ def synchronize_stream(handle: int) -> None:
 
 
 def share_driver() -> None:
-    """Makes the driver's functions visible to libraries that are loaded later and do not name it themselves."""
+    """Lets libraries that are loaded later find the driver's functions, even where they do not name it."""
     ctypes.CDLL(_LIBRARY, mode=ctypes.RTLD_GLOBAL)
 
 

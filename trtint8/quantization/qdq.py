@@ -80,6 +80,11 @@ def weight_scale(weights: NDArray[np.floating], axis: int | None) -> NDArray[np.
     return np.asarray(scale, np.float32)
 
 
+def scale_name(tensor: str) -> str:
+    """What the initializer with a tensor's scale is called."""
+    return f"{tensor}_scale"
+
+
 class _Writer:
     """Inserts pairs, one for each tensor and axis."""
 
@@ -110,7 +115,7 @@ class _Writer:
     ) -> ir.Value:
         name = value.name or ""
         parameters = [
-            self._initializer(f"{name}_scale", scale),
+            self._initializer(scale_name(name), scale),
             self._initializer(f"{name}_zero_point", np.zeros(scale.shape, np.int8)),
         ]
         attributes = [] if axis is None else [ir.AttrInt64("axis", axis)]

@@ -1,0 +1,123 @@
+"""The options of `trtint8 build` that say how TensorRT builds."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from calibrators.errors import BuildError
+from trtint8.build_options import BuildOptions
+from trtint8.profiles import Profile, ShapeRange, parse_profile
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def add_build_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options to a verb's parser."""
+    group = parser.add_argument_group("precisions")
+    group.add_argument(
+        "--fp16",
+        action=argparse.BooleanOptionalAction,
+        help="layers outside INT8 may run in FP16; default yes",
+    )
+    group.add_argument("--bf16", action="store_true", help="let them run in BF16")
+    group.add_argument("--no-tf32", action="store_true", help="FP32 without TF32")
+    group.add_argument(
+        "--layer-precision", action="append", default=[], metavar="LAYER=TYPE", help="repeatable"
+    )
+    group.add_argument("--output-type", action="append", default=[], metavar="LAYER=TYPE")
+    group.add_argument("--precision-constraints", choices=("prefer", "obey"))
+    group.add_argument(
+        "--io-type", action="append", default=[], metavar="NAME=TYPE", help="of an input or output"
+    )
+    group.add_argument("--io-format", action="append", default=[], metavar="NAME=FORMAT,...")
+    group.add_argument(
+        "--calibrate-before-fusion", action="store_true", help="makes Entropy's and Legacy's caches portable"
+    )
+    group = parser.add_argument_group("building")
+    group.add_argument(
+        "--memory-pool",
+        action="append",
+        default=[],
+        metavar="POOL=SIZE",
+        help="like workspace=1G",
+    )
+    group.add_argument("--timing-cache", metavar="FILE", help="timings of kernels, read and extended")
+    group.add_argument("--optimization-level", type=int, metavar="0-5")
+    group.add_argument("--max-aux-streams", type=int, metavar="N")
+    group.add_argument("--dla-core", type=int, metavar="N", help="build for a DLA core")
+    group.add_argument("--no-gpu-fallback", action="store_true", help="fail where the DLA lacks a layer")
+    group.add_argument("--hardware-compatibility", choices=("ampere_plus", "same_compute_capability"))
+    group.add_argument("--version-compatible", action="store_true", help="for newer TensorRT versions, too")
+    group.add_argument("--sparse-weights", action="store_true", help="use 2:4 sparsity")
+    group.add_argument("--refit", action="store_true", help="weights can be replaced later")
+    group.add_argument("--strip-plan", action="store_true", help="leave refittable weights out")
+    group.add_argument("--tactic-source", action="append", metavar="NAME", help="repeatable")
+    group.add_argument("--plugin", action="append", default=[], metavar="FILE.so", help="repeatable")
+
+
+def build_options_from(options: argparse.Namespace) -> BuildOptions:
+    """What the options say.
+
+    Raises:
+        BuildError: A value is malformed.
+    """
+    return BuildOptions(
+        fp16=options.fp16,
+        bf16=options.bf16,
+        tf32=not options.no_tf32,
+        layer_precisions=_pairs("layer-precision", options.layer_precision),
+        output_types=_pairs("output-type", options.output_type),
+        precision_constraints=options.precision_constraints,
+        io_types=_pairs("io-type", options.io_type),
+        io_formats={name: text.split(",") for name, text in _pairs("io-format", options.io_format).items()},
+        calibrate_before_fusion=options.calibrate_before_fusion,
+        memory_pools={name: _size(text) for name, text in _pairs("memory-pool", options.memory_pool).items()},
+        timing_cache=options.timing_cache,
+        optimization_level=options.optimization_level,
+        max_aux_streams=options.max_aux_streams,
+        dla_core=options.dla_core,
+        gpu_fallback=not options.no_gpu_fallback,
+        hardware_compatibility=options.hardware_compatibility,
+        version_compatible=options.version_compatible,
+        sparse_weights=options.sparse_weights,
+        refit=options.refit,
+        strip_plan=options.strip_plan,
+        tactic_sources=options.tactic_source,
+        plugins=options.plugin,
+    )
+
+
+def profiles_from(texts: Sequence[str]) -> list[Profile]:
+    """Optimization profiles: an input that stands there a second time begins the next one.
+
+    Raises:
+        BuildError: A text is not NAME=MIN,OPT,MAX.
+    """
+    profiles: list[dict[str, ShapeRange]] = []
+    for text in texts:
+        name, shapes = parse_profile(text)
+        if not profiles or name in profiles[-1]:
+            profiles.append({})
+        profiles[-1][name] = shapes
+    return list(profiles)
+
+
+def _pairs(option: str, texts: Sequence[str]) -> dict[str, Any]:
+    pairs = {}
+    for text in texts:
+        # Names may hold "=", values never do.
+        name, equals, value = text.rpartition("=")
+        if not (equals and name and value):
+            raise BuildError(f"--{option}: '{text}' is not NAME=VALUE")
+        pairs[name] = value
+    return pairs
+
+
+def _size(text: str) -> int:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMG]?)(?:i?B)?", text, re.IGNORECASE)
+    if not match:
+        raise BuildError(f"--memory-pool: '{text}' is not a size; write for example 512M or 1G")
+    return int(float(match[1]) * _UNITS[match[2].upper()])

@@ -1,0 +1,94 @@
+"""`trtint8 run`."""
+
+from __future__ import annotations
+
+import argparse
+import io
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrators.batches import Batches, open_batches
+from calibrators.errors import CalibrationDataError
+from calibrators.files import check_writable, write_atomically
+from calibrators.inputs import InputSpec
+from calibrators.preflight import Preflight
+from calibrators.progress import progress_bar
+from trtint8.cli.data_options import add_data_options, preprocessing_from
+from trtint8.cli.output import print_json, print_table
+from trtint8.engine import TensorSpec
+from trtint8.runtime import Engine
+
+EXAMPLE = "example:\n  trtint8 run resnet50.engine images.npz -o outputs.npz --batch-size 8"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Adds the verb's arguments."""
+    parser.add_argument("engine", metavar="ENGINE")
+    parser.add_argument("data", metavar="DATA", help="an .npz, a folder of images or arrays, or random:COUNT")
+    parser.add_argument("-o", "--output", required=True, metavar="OUT.npz", help="keys are output names")
+    parser.add_argument("--device", type=int, default=0, metavar="N", help="the GPU's index; default 0")
+    parser.add_argument("--json", action="store_true", help="print a summary as JSON")
+    add_data_options(parser)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Runs the engine on all data and writes its outputs."""
+    output = check_writable(options.output)
+    with Engine.load(options.engine, device=options.device) as engine:
+        inputs = input_specs(engine.inputs)
+        batches = open_batches(
+            options.data,
+            inputs,
+            batch_size=options.batch_size,
+            limit=options.limit,
+            preprocessing=preprocessing_from(options),
+        )
+        outputs = _run(engine, inputs, batches)
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **outputs)
+    write_atomically(output, buffer.getvalue())
+    if options.json:
+        summary = {name: {"shape": array.shape, "dtype": str(array.dtype)} for name, array in outputs.items()}
+        print_json({"written": str(output), "outputs": summary})
+        return
+    rows = [(name, *_described(array)) for name, array in outputs.items()]
+    print_table(f"Written to {output}", ("output", "type", "shape", "least", "largest"), rows)
+
+
+def input_specs(specs: tuple[TensorSpec, ...]) -> tuple[InputSpec, ...]:
+    """An engine's inputs as data sources want them."""
+    return tuple(InputSpec(spec.name, np.dtype(spec.dtype), spec.shape) for spec in specs)
+
+
+def _run(engine: Engine, inputs: tuple[InputSpec, ...], batches: Batches) -> dict[str, NDArray[Any]]:
+    preflight = Preflight(inputs)
+    parts: dict[str, list[NDArray[Any]]] = {spec.name: [] for spec in engine.outputs}
+    with progress_bar("Running", batches.num_samples) as advance:
+        for feed in batches:
+            before = preflight.samples
+            preflight.observe(feed)
+            for name, array in engine.infer(feed).items():
+                parts[name].append(array)
+            advance(preflight.samples - before)
+    preflight.finish()
+    return {name: _joined(name, arrays) for name, arrays in parts.items()}
+
+
+def _joined(name: str, arrays: list[NDArray[Any]]) -> NDArray[Any]:
+    if len(arrays) == 1:
+        return arrays[0]
+    try:
+        return np.concatenate(arrays)
+    except ValueError as error:
+        raise CalibrationDataError(
+            f"output '{name}' has batches of different shapes ({error}), which one array cannot hold; run "
+            "them one by one"
+        ) from error
+
+
+def _described(array: NDArray[Any]) -> tuple[str, str, str, str]:
+    shape = "x".join(map(str, array.shape)) or "scalar"
+    extent = (f"{array.min():.6g}", f"{array.max():.6g}") if array.size else ("", "")
+    return str(array.dtype), shape, *extent
