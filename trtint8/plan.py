@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from calibrators.errors import EngineError
 from trtint8.engine import EngineInfo
-from trtint8.flavor import Flavor
+from trtint8.flavor import Flavor, FlavorName
 
 # Every plan begins with a letter and "trt"; the letter of TensorRT for RTX is "v".
 _MAGIC = b"trt"
@@ -12,27 +12,22 @@ _RTX = b"vtrt"
 _SHORTEST = 64
 
 
-def check_plan(plan: bytes, flavor: Flavor, source: str) -> None:
-    """Refuses bytes that cannot be a plan of this TensorRT.
+def plan_flavor(plan: bytes, source: str) -> FlavorName:
+    """Which TensorRT a plan is of.
 
     Args:
         plan: The engine file's bytes.
-        flavor: The TensorRT that is to run them.
         source: What to call them in messages.
 
     Raises:
-        EngineError: They are empty, truncated, something else, or a plan of the other TensorRT.
+        EngineError: They are empty, truncated, or something else.
     """
     if plan[1:4] != _MAGIC:
         kind = "is empty" if not plan else "is not a TensorRT engine"
         raise EngineError(f"{source} {kind}; give a file that 'trtint8 build' or TensorRT wrote")
     if len(plan) < _SHORTEST or (plan[:4] == _RTX and len(plan) != _rtx_size(plan)):
         raise EngineError(f"{source} is truncated; copy it again or build the engine again")
-    if (plan[:4] == _RTX) != (flavor.name == "rtx"):
-        other = "TensorRT for RTX" if plan[:4] == _RTX else "TensorRT"
-        raise EngineError(
-            f"{source} is an engine of {other}, and {flavor} cannot run it; load it with that one"
-        )
+    return "rtx" if plan[:4] == _RTX else "tensorrt"
 
 
 def check_origin(info: EngineInfo, flavor: Flavor, capability: str, source: str) -> None:

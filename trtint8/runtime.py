@@ -16,9 +16,9 @@ from trtint8.arrays import numpy_dtype
 from trtint8.cuda import Device, compute_capability, open_device, require_gpu
 from trtint8.engine import EngineInfo, TensorSpec, read_engine_info, sidecar_path
 from trtint8.execution import Bindings, ExecutionContext
-from trtint8.flavor import Flavor, Target
+from trtint8.flavor import Flavor
 from trtint8.messages import collected, shared_logger
-from trtint8.plan import check_origin, check_plan
+from trtint8.plan import check_origin, plan_flavor
 from trtint8.profiles import ShapeRange
 
 
@@ -54,7 +54,6 @@ class Engine:
         source: str | os.PathLike[str] | bytes,
         *,
         device: int = 0,
-        target: Target = "auto",
         plugins: Sequence[str | os.PathLike[str]] = (),
     ) -> Engine:
         """Loads an engine onto a GPU.
@@ -62,7 +61,6 @@ class Engine:
         Args:
             source: An engine file, whose sidecar is verified where it has one, or the plan itself.
             device: The GPU's index.
-            target: Which TensorRT runs a plan without a sidecar.
             plugins: Shared libraries with the plugins that it uses.
 
         Returns:
@@ -78,8 +76,7 @@ class Engine:
             what = f"'{os.fspath(source)}'"
             info = read_engine_info(source) if sidecar_path(source).is_file() else None
         plan = source if isinstance(source, bytes) else _read(Path(source))
-        flavor = flavors.load("rtx" if info and info.flavor == "rtx" else "tensorrt" if info else target)
-        check_plan(plan, flavor, what)
+        flavor = flavors.load(plan_flavor(plan, what))
         require_gpu(f"running {what}")
         if info is not None:
             check_origin(info, flavor, compute_capability(device), what)

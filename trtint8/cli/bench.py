@@ -110,7 +110,7 @@ def _engines(options: argparse.Namespace) -> Iterator[tuple[str, Engine]]:
                 profiles=profiles,
                 options=BuildOptions(fp16=fp16, tf32=fp16),
             )
-        yield name, Engine.load(built.plan, device=options.device, target=flavor.name)
+        yield name, Engine.load(built.plan, device=options.device)
 
 
 def _measure(name: str, engine: Engine, options: argparse.Namespace) -> BenchReport:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import platform
+from collections.abc import Sequence
 from importlib import metadata
 from importlib.util import find_spec
 
@@ -46,6 +47,7 @@ def findings() -> list[tuple[str, str]]:
         ("GPU", ", ".join(gpu_names()) if problem is None else f"none: {problem}"),
         ("driver", driver_version() or "none"),
         ("PyCUDA", _version("pycuda") or 'missing: pip install "trtint8[cuda]" (needs a CUDA toolkit)'),
+        ("cuda-python", _version("cuda-bindings") or "missing: pip install cuda-python, where PyCUDA is"),
         ("images from folders", "works" if find_spec("PIL") else 'pip install "trtint8[images]"'),
         ("calibrate, quantize, validate", "work, on the CPU"),
     ]
@@ -56,7 +58,26 @@ def findings() -> list[tuple[str, str]]:
             "works with " + ", ".join(map(str, usable)) if usable else 'pip install "trtint8[rtx]"',
         )
     )
+    cuda = _version("pycuda") or _version("cuda-bindings")
+    rows.append(("build, implicit route", _implicit(flavors, problem, cuda)))
+    if problem is not None:
+        runs = "needs an NVIDIA GPU"
+    else:
+        runs = "works" if usable and cuda else "needs a TensorRT, and PyCUDA or cuda-python"
+    rows.append(("run, bench, validate on the GPU", runs))
     return rows
+
+
+def _implicit(flavors: Sequence[flavor.Flavor], gpu_problem: str | None, cuda: str | None) -> str:
+    able = [f for f in flavors if f.implicit_int8 and not f.import_problem]
+    missing = []
+    if not able:
+        missing.append("TensorRT 8.5 to 10.x")
+    if gpu_problem is not None:
+        missing.append("an NVIDIA GPU")
+    if not cuda:
+        missing.append("PyCUDA or cuda-python")
+    return f"needs {', '.join(missing)}" if missing else f"works with {', '.join(map(str, able))}"
 
 
 def _version(package: str) -> str | None:

@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Only the verb that was asked for is imported: help and table need no ONNX Runtime.
         if verb in argv[:1]:
             module = importlib.import_module(f"trtint8.cli.{verb}")
-            sub.description, sub.epilog = text.capitalize() + ".", module.EXAMPLE
+            sub.description, sub.epilog = text[0].upper() + text[1:] + ".", module.EXAMPLE
             module.configure(sub)
             sub.set_defaults(run=module.run)
     options = parser.parse_args(argv)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 import math
+from pathlib import Path
 
+from calibrators.calibration_cache import portability, read_origin
 from calibrators.errors import TableError
 from calibrators.files import check_writable
+from calibrators.formats.tensorrt_cache import looks_like_cache, parse
 from calibrators.table import CalibrationTable
 from calibrators.thresholds import METHODS
 from trtint8.cli.output import print_json, print_table
@@ -46,7 +49,7 @@ def run(options: argparse.Namespace) -> None:
     """Runs one action."""
     table = CalibrationTable.load(options.table)
     if options.action == "show":
-        _show(table, options.json)
+        _show(table, options.json, _cache_facts(options.table))
     elif options.action == "diff":
         _diff(table, CalibrationTable.load(options.other), options.json)
     elif options.action == "convert":
@@ -57,10 +60,37 @@ def run(options: argparse.Namespace) -> None:
         table.override(_ranges(options.ranges)).save(check_writable(options.output))
 
 
-def _show(table: CalibrationTable, as_json: bool) -> None:
+def _cache_facts(path: str) -> dict[str, str]:
+    """What only a calibration cache of TensorRT has to say."""
+    data = Path(path).read_bytes()
+    if not looks_like_cache(data):
+        return {}
+    algorithm, origin = parse(data, path, allow_zero=True).algorithm, read_origin(path)
+    facts = {
+        "algorithm": algorithm,
+        "portability": portability(algorithm, origin.before_fusion if origin else None),
+    }
+    if origin is not None:
+        facts |= {
+            "made by": f"TensorRT {origin.tensorrt}",
+            "from": f"{origin.samples} samples in batches of {origin.batch_size}",
+        }
+    return facts
+
+
+def _show(table: CalibrationTable, as_json: bool, cache: dict[str, str]) -> None:
     if as_json:
-        print_json({"method": table.method, "provenance": table.provenance, "amax": dict(table.amax)})
+        print_json(
+            {
+                "method": table.method,
+                "provenance": table.provenance,
+                "cache": cache or None,
+                "amax": dict(table.amax),
+            }
+        )
         return
+    if cache:
+        print_table("TensorRT calibration cache", ("", ""), list(cache.items()))
     samples = f", {table.provenance.samples} samples" if table.provenance.samples else ""
     rows = []
     for name, amax in table.amax.items():

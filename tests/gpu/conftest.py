@@ -1,0 +1,83 @@
+"""Tests on a GPU, skipped with the reason where something is missing.
+
+CIFAR-10 tests want the environment variable TRTINT8_CIFAR10 to name a folder with ``resnet20.onnx`` (input
+``input``, N x 3 x 32 x 32), ``calibration.npz`` and ``heldout.npz`` (``images`` as uint8, ``labels``).
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from calibrators.batches import open_batches
+from calibrators.errors import TrtInt8Error
+from calibrators.inputs import InputSpec
+from calibrators.preprocessing import Preprocessing
+from trtint8 import flavor as flavors
+from trtint8.accuracy import onnx_runner
+from trtint8.cuda import gpu_problem, open_device
+from trtint8.model import load_model
+
+NORMALIZED = Preprocessing(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
+
+
+@pytest.fixture(scope="session")
+def device():
+    problem = gpu_problem()
+    if problem:
+        pytest.skip(problem)
+    try:
+        return open_device()
+    except TrtInt8Error as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="session", params=["tensorrt", "rtx"])
+def flavor(request, device):
+    """Each TensorRT that is installed."""
+    try:
+        return flavors.load(request.param)
+    except TrtInt8Error as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="session")
+def implicit_flavor(device):
+    try:
+        found = flavors.load("tensorrt")
+    except TrtInt8Error as reason:
+        pytest.skip(str(reason))
+    if not found.implicit_int8:
+        pytest.skip(f"{found} has no calibrators")
+    return found
+
+
+@dataclass(frozen=True)
+class Cifar:
+    """Real data, and what FP32 makes of it in ONNX Runtime."""
+
+    model: Path
+    calibration: Path
+    inputs: tuple[InputSpec, ...]
+    images: np.ndarray
+    labels: np.ndarray
+    logits: np.ndarray
+
+    def top1(self, logits):
+        return 100 * float((logits.argmax(axis=1) == self.labels).mean())
+
+
+@pytest.fixture(scope="session")
+def cifar(device):
+    folder = Path(os.environ.get("TRTINT8_CIFAR10", "missing"))
+    if not (folder / "resnet20.onnx").is_file():
+        pytest.skip("the environment variable TRTINT8_CIFAR10 names no folder with resnet20.onnx")
+    model = folder / "resnet20.onnx"
+    inputs = load_model(model).inputs
+    batches = open_batches(folder / "heldout.npz", inputs, batch_size=500, preprocessing=NORMALIZED)
+    images = np.concatenate([feed["input"] for feed in batches])
+    run, _ = onnx_runner(model, optimize=True)
+    logits = np.concatenate([run({"input": part})[0] for part in np.split(images, 4)])
+    return Cifar(model, folder / "calibration.npz", inputs, images, batches.labels, logits)

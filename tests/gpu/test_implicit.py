@@ -1,0 +1,136 @@
+"""The implicit route on a device: calibrate, build, run."""
+
+import numpy as np
+import pytest
+
+from calibrators.tensorrt import calibrator_class
+from tests.gpu.conftest import NORMALIZED
+from trtint8 import BuildOptions, Engine, build_int8_engine, calibrate, validate
+from trtint8.profiles import ShapeRange
+
+PROFILES = [{"input": ShapeRange((1, 3, 32, 32), (50, 3, 32, 32), (100, 3, 32, 32))}]
+# The packed libraries of TensorRT 8.6 have no cuBLAS and cuDNN beside them.
+OPTIONS = BuildOptions(tactic_sources=())
+ALLOWED_DROP = {
+    "EntropyCalibrator2": 0.5,
+    "EntropyCalibrator": 0.5,
+    "MinMaxCalibrator": 1.0,
+    "LegacyCalibrator": 0.5,
+}
+
+
+def new_calibrator(kind, cifar, implicit_flavor, **options):
+    options = {"batch_size": 50, "preprocessing": NORMALIZED, **options}
+    return calibrator_class(kind, implicit_flavor)(cifar.calibration, cifar.inputs, **options)
+
+
+def logits_of(path, images, batch=50):
+    with Engine.load(path) as engine:
+        parts = [images[start : start + batch] for start in range(0, len(images), batch)]
+        return np.concatenate([engine.infer({"input": part})[engine.outputs[0].name] for part in parts])
+
+
+def build(cifar, calibration, output, **options):
+    options = {"target": "tensorrt", "route": "implicit", "profiles": PROFILES, "options": OPTIONS, **options}
+    return build_int8_engine(cifar.model, calibration, output, progress=False, **options)
+
+
+@pytest.mark.parametrize("kind", ALLOWED_DROP)
+def test_a_calibrator_all_the_way(cifar, implicit_flavor, tmp_path, kind, record_property):
+    cache = tmp_path / "model.cache"
+    calibrator = new_calibrator(kind, cifar, implicit_flavor, cache=cache)
+    result = build(cifar, calibrator, tmp_path / "model.engine")
+    assert calibrator.batches == 10
+    logits = logits_of(result.engine, cifar.images)
+    top1, fp32 = cifar.top1(logits), cifar.top1(cifar.logits)
+    agreement = 100 * float((logits.argmax(1) == cifar.logits.argmax(1)).mean())
+    record_property("accuracy", f"{kind}: top-1 {top1:.2f} (FP32 {fp32:.2f}), same class {agreement:.2f}")
+    assert top1 >= fp32 - ALLOWED_DROP[kind]
+    assert result.info.layers.weighted_summary(result.info.quantized_nodes).get("INT8")
+
+    again = new_calibrator(kind, cifar, implicit_flavor, cache=cache)
+    build(cifar, again, tmp_path / "again.engine")
+    assert again.batches == 0
+    assert again.table.amax == calibrator.table.amax
+
+
+def test_host_and_device_calibration_agree(cifar, implicit_flavor, tmp_path, record_property):
+    calibrator = new_calibrator("MinMaxCalibrator", cifar, implicit_flavor)
+    build(cifar, calibrator, tmp_path / "model.engine")
+    table = calibrate(
+        cifar.model, cifar.calibration, method="minmax", preprocessing=NORMALIZED, progress=False
+    )
+    shared = sorted(calibrator.table.amax.keys() & table.amax.keys())
+    ratios = np.array([calibrator.table.amax[name] / table.amax[name] for name in shared])
+    record_property(
+        "ratios",
+        f"TensorRT's amax over the host's, {len(shared)} tensors: median {np.median(ratios):.4f}, "
+        f"{ratios.min():.4f} to {ratios.max():.4f}",
+    )
+    assert len(shared) >= 20
+    assert 0.98 < np.median(ratios) < 1.02
+
+
+def test_manual_ranges_alone(cifar, implicit_flavor, tmp_path):
+    table = calibrate(cifar.model, cifar.calibration, preprocessing=NORMALIZED, progress=False)
+    result = build(cifar, None, tmp_path / "model.engine", dynamic_ranges=dict(table.amax))
+    top1 = cifar.top1(logits_of(result.engine, cifar.images))
+    assert top1 >= cifar.top1(cifar.logits) - 0.5
+
+
+def test_manual_ranges_win_over_calibrated_ones(cifar, implicit_flavor, tmp_path):
+    calibrator = new_calibrator("EntropyCalibrator2", cifar, implicit_flavor)
+    result = build(cifar, calibrator, tmp_path / "model.engine", dynamic_ranges={"input": 0.01})
+    assert result.table.amax["input"] == 0.01
+    # Nearly everything is clipped away.
+    assert cifar.top1(logits_of(result.engine, cifar.images)) < 50
+
+
+def test_one_engine_takes_every_batch_size(cifar, implicit_flavor, tmp_path):
+    result = build(cifar, cifar.calibration, tmp_path / "model.engine", preprocessing=NORMALIZED)
+    whole = logits_of(result.engine, cifar.images[:200])
+    for batch in (1, 8, 50):
+        np.testing.assert_allclose(logits_of(result.engine, cifar.images[:200], batch), whole, atol=0.5)
+
+
+def test_explicit_beside_implicit(cifar, implicit_flavor, tmp_path, record_property):
+    explicit = build(
+        cifar, cifar.calibration, tmp_path / "qdq.engine", route="explicit", preprocessing=NORMALIZED
+    )
+    implicit = build(cifar, cifar.calibration, tmp_path / "implicit.engine", preprocessing=NORMALIZED)
+    figures = {}
+    for name, result in (("explicit", explicit), ("implicit", implicit)):
+        figures[name] = cifar.top1(logits_of(result.engine, cifar.images))
+    record_property("accuracy", str(figures))
+    assert abs(figures["explicit"] - figures["implicit"]) <= 1.0
+
+
+def test_the_engine_is_judged_itself(cifar, implicit_flavor, tmp_path):
+    result = build(cifar, cifar.calibration, tmp_path / "model.engine", preprocessing=NORMALIZED)
+    accuracy = validate(
+        result.engine,
+        {"input": cifar.images, "labels": cifar.labels},
+        reference=cifar.model,
+        batch_size=50,
+        progress=False,
+    )
+    assert accuracy.judged.startswith("the engine on ")
+    assert accuracy.top1.value >= accuracy.reference_top1.value - 0.005
+
+
+@pytest.mark.parametrize("error", [ValueError("disk gone"), KeyboardInterrupt()])
+def test_a_failing_source_ends_the_build(cifar, implicit_flavor, tmp_path, device, error):
+    def feeds():
+        yield {"input": cifar.images[:50]}
+        raise error
+
+    calibrator = calibrator_class("EntropyCalibrator2", implicit_flavor)(
+        feeds, cifar.inputs, cache=tmp_path / "model.cache"
+    )
+    with device.active():
+        free = device.memory()[0]
+    with pytest.raises(type(error)):
+        build(cifar, calibrator, tmp_path / "model.engine")
+    assert list(tmp_path.iterdir()) == []
+    with device.active():
+        assert device.memory()[0] >= free - (64 << 20)

@@ -1,0 +1,160 @@
+"""Engines on a device, of every TensorRT that is installed."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from calibrators.errors import CalibrationDataError, EngineError
+from trtint8 import BuildOptions, Engine, build_int8_engine
+from trtint8.accuracy import onnx_runner
+from trtint8.bench import bench
+from trtint8.data import DEMO_MODEL
+from trtint8.profiles import ShapeRange
+
+IMAGES = np.random.default_rng(0).random((64, 1, 8, 8), np.float32)
+PROFILES = [
+    {"images": ShapeRange((1, 1, 8, 8), (1, 1, 8, 8), (4, 1, 8, 8))},
+    {"images": ShapeRange((1, 1, 8, 8), (32, 1, 8, 8), (64, 1, 8, 8))},
+]
+
+
+@pytest.fixture(scope="module")
+def path(flavor, tmp_path_factory):
+    options = BuildOptions(tactic_sources=()) if flavor.name == "tensorrt" else None
+    result = build_int8_engine(
+        DEMO_MODEL,
+        IMAGES,
+        tmp_path_factory.mktemp("engine") / "digits.engine",
+        route="explicit",
+        target=flavor.name,
+        profiles=PROFILES,
+        options=options,
+        progress=False,
+    )
+    return result.engine
+
+
+@pytest.fixture(scope="module")
+def engine(path):
+    with Engine.load(path) as loaded:
+        yield loaded
+
+
+@pytest.fixture(scope="module")
+def expected(path):
+    run, _ = onnx_runner(path.with_name("digits.qdq.onnx"), optimize=False)
+    return run({"images": IMAGES})[0]
+
+
+def test_what_it_says_of_itself(engine):
+    assert [(spec.name, spec.dtype, spec.shape) for spec in engine.inputs] == [
+        ("images", "float32", (None, 1, 8, 8))
+    ]
+    assert [spec.name for spec in engine.outputs] == ["logits"]
+    assert list(engine.profiles) == PROFILES
+
+
+@pytest.mark.parametrize("batch", [1, 4, 5, 64])
+def test_close_to_the_simulation(engine, expected, batch):
+    logits = engine.infer({"images": IMAGES[:batch]})["logits"]
+    noise = np.square(logits - expected[:batch]).sum() / np.square(expected[:batch]).sum()
+    assert 10 * np.log10(noise) < -20
+
+
+def test_results_are_the_callers_own(engine):
+    first = engine.infer({"images": IMAGES[:4]})["logits"]
+    kept = first.copy()
+    engine.infer({"images": IMAGES[4:8]})
+    assert np.array_equal(first, kept)
+
+
+def test_a_cuda_graph_computes_the_same(engine):
+    context = engine.new_context(cuda_graph=True)
+    for batch in (4, 4, 8, 4):
+        plain = engine.infer({"images": IMAGES[:batch]})["logits"]
+        assert np.array_equal(context.infer({"images": IMAGES[:batch]})["logits"], plain)
+    context.close()
+
+
+def test_arrays_on_the_device_go_in_and_out(engine):
+    plain = engine.infer({"images": IMAGES[:8]})["logits"]
+    on_device = engine.infer({"images": IMAGES[:8]}, on_device=True)["logits"]
+    assert np.array_equal(on_device.numpy(), plain)
+    interface = on_device.__cuda_array_interface__
+    assert (interface["shape"], interface["typestr"]) == ((8, 10), "<f4")
+
+
+def test_four_threads_get_what_one_gets(engine):
+    wanted = [engine.infer({"images": IMAGES[i : i + 8]})["logits"] for i in range(16)]
+    wrong = []
+
+    def work(shift):
+        for step in range(200):
+            i = (step + shift) % 16
+            if not np.array_equal(engine.infer({"images": IMAGES[i : i + 8]})["logits"], wanted[i]):
+                wrong.append((shift, step))
+
+    threads = [threading.Thread(target=work, args=(shift,)) for shift in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_memory_does_not_grow(engine, device):
+    with device.active():
+        engine.infer({"images": IMAGES})
+        before = device.memory()[0]
+        for _ in range(500):
+            engine.infer({"images": IMAGES})
+        assert device.memory()[0] == before
+
+
+@pytest.mark.parametrize(
+    ("feeds", "message"),
+    [
+        ({}, "needs the input 'images'"),
+        ({"images": IMAGES, "more": IMAGES}, "has no input 'more'"),
+        ({"images": IMAGES.astype(np.float64)}, "takes float32 but was given float64"),
+        ({"images": IMAGES[:, :, :4]}, r"takes shape \?x1x8x8 but was given 64x1x4x8"),
+        ({"images": np.concatenate([IMAGES, IMAGES])}, r"takes 'images' 1x1x8x8 to 4x1x8x8 or"),
+    ],
+)
+def test_feeds_that_do_not_fit(engine, feeds, message):
+    with pytest.raises(CalibrationDataError, match=message):
+        engine.infer(feeds)
+    engine.infer({"images": IMAGES[:1]})
+
+
+def test_times_are_measured(engine):
+    for transfers in (True, False):
+        context = engine.new_context()
+        report = bench(
+            context, {"images": IMAGES[:8]}, name="x", batch_size=8, seconds=0.2, transfers=transfers
+        )
+        assert report.inferences > 10
+        assert report.throughput == pytest.approx(report.inferences / report.seconds)
+        assert set(report.phases) == {"latency", "enqueue", "compute"} | (
+            {"h2d", "d2h"} if transfers else set()
+        )
+        assert 0 < report.phases["compute"].min <= report.phases["latency"].max
+        context.close()
+
+
+def test_plans_that_are_no_plans(path, tmp_path):
+    plan = path.read_bytes()
+    for name, data in (("short", plan[: len(plan) // 2]), ("text", b"hello " * 50), ("empty", b"")):
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(EngineError):
+            Engine.load(tmp_path / name)
+
+
+def test_a_closed_engine(path):
+    engine = Engine.load(path)
+    engine.infer({"images": IMAGES[:1]})
+    engine.close()
+    engine.close()
+    with pytest.raises(EngineError, match="closed"):
+        engine.infer({"images": IMAGES[:1]})

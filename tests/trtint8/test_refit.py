@@ -1,0 +1,29 @@
+import numpy as np
+import pytest
+
+from calibrators.errors import EngineError
+from trtint8.refit import check_shared_scales
+
+GROUPS = [("a_scale", "b_scale"), ("c_scale", "d_scale", "e_scale")]
+
+
+def scale(value):
+    return np.array(value, np.float32)
+
+
+def test_equal_scales_and_other_weights_pass():
+    check_shared_scales({"conv.weight": scale([1, 2])}, GROUPS)
+    check_shared_scales({"a_scale": scale(0.1), "b_scale": scale(0.1)}, GROUPS)
+    check_shared_scales({"a_scale": scale(0.1)}, [])
+
+
+def test_different_scales_are_named():
+    with pytest.raises(
+        EngineError, match="the scales 'a_scale' and 'b_scale' are shared and must stay equal"
+    ):
+        check_shared_scales({"a_scale": scale(0.1), "b_scale": scale(0.2)}, GROUPS)
+
+
+def test_a_part_of_a_group_is_named():
+    with pytest.raises(EngineError, match="the scale 'd_scale' is shared with 'c_scale', 'e_scale'"):
+        check_shared_scales({"d_scale": scale(0.1)}, GROUPS)
