@@ -62,10 +62,11 @@ GATED = {
     "NetworkDefinitionCreationFlag.EXPLICIT_BATCH": "explicit_batch_flag",
     "ParserError.node_name": "names_failing_nodes",
     "ParserError.node_operator": "names_failing_nodes",
+    "PreviewFeature.PROFILE_SHARING_0806": "shares_profiles_on_request",
     "QuantizationFlag": "implicit_int8",
 }
 #: Still there for a while after the property stopped saying so.
-LINGERING = {"explicit_batch_flag"}
+LINGERING = {"explicit_batch_flag", "shares_profiles_on_request"}
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from calibrators import host
 from calibrators.batches import FeedDict, open_batches
 from calibrators.errors import GpuUnavailableError, ModelError
+from calibrators.inputs import InputSpec
 from calibrators.preprocessing import Preprocessing
 from calibrators.table import CalibrationTable, Provenance
 from trtint8.accuracy import Accuracy, Runner, compare, onnx_runner
@@ -87,6 +88,21 @@ def calibrate(
         threads=threads,
         progress=progress,
     )
+
+
+def model_inputs(model: ModelSource) -> tuple[InputSpec, ...]:
+    """What a model must be fed, as calibrators and data sources want to know it.
+
+    Args:
+        model: A path, the serialized model or a ``ModelProto``.
+
+    Returns:
+        Name, dtype and shape of every input.
+
+    Raises:
+        ModelError: The model is unusable.
+    """
+    return load_model(model).inputs
 
 
 def calibrate_prepared(

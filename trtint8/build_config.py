@@ -102,6 +102,8 @@ def configure(
         _set_flag(trt, config, "INT8", int8)
         _set_flag(trt, config, "FP16", options.fp16 is not False)
         _set_flag(trt, config, "BF16", options.bf16)
+    if flavor.shares_profiles_on_request:
+        config.set_preview_feature(trt.PreviewFeature.PROFILE_SHARING_0806, True)
     if not options.tf32:
         config.clear_flag(trt.BuilderFlag.TF32)
     _set_flag(trt, config, "VERSION_COMPATIBLE", options.version_compatible)

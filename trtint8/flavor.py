@@ -172,6 +172,11 @@ class Flavor:
         return self.name == "rtx" or self._version >= (10, 1)
 
     @property
+    def shares_profiles_on_request(self) -> bool:
+        """True where several contexts may use one optimization profile only if the build asked for it."""
+        return self.name == "tensorrt" and (8, 6) <= self._version < (10,)
+
+    @property
     def lists_layers(self) -> bool:
         """True where the builder logs the layers of an engine; elsewhere an inspector tells them."""
         return self.name == "rtx"

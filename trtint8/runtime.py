@@ -83,7 +83,9 @@ class Engine:
         gpu, trt = open_device(device), flavor.module
         with gpu.active(), collected(trt) as log:
             runtime = trt.Runtime(shared_logger(trt))
-            runtime.engine_host_code_allowed = bool(info and info.version_compatible)
+            if info and info.version_compatible:
+                # Such a plan carries the runtime of the version that built it, which is code.
+                runtime.engine_host_code_allowed = True
             for library in plugins:
                 if runtime.get_plugin_registry().load_library(os.fspath(library)) is None:
                     raise EngineError(f"TensorRT cannot load the plugin library '{os.fspath(library)}'")

@@ -86,7 +86,7 @@ def build_options_from(options: argparse.Namespace) -> BuildOptions:
         refit=options.refit,
         strip_plan=options.strip_plan,
         tactic_sources=options.tactic_source,
-        plugins=options.plugin,
+        plugins=tuple(options.plugin),
     )
 
 

@@ -1,0 +1,162 @@
+import contextlib
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trtint8.bench import BenchReport, Summary, bench, summarize
+from trtint8.cli.bench import rows
+
+
+def flat(value):
+    return Summary(*[value] * 7)
+
+
+def test_statistics_of_one_to_a_hundred():
+    shuffled = np.random.default_rng(0).permutation(np.arange(1.0, 101.0))
+    assert summarize(shuffled) == Summary(1.0, 100.0, 50.5, 50.5, 90.0, 95.0, 99.0)
+
+
+def test_percentiles_are_measured_values():
+    # A tenth of 5 values, rounded down, is none: the largest stays.
+    assert summarize([5, 1, 4, 2, 3]) == Summary(1.0, 5.0, 3.0, 3.0, 5.0, 5.0, 5.0)
+    assert summarize(np.arange(20)).p90 == 17.0
+    assert summarize([7.5]) == flat(7.5)
+
+
+@given(st.lists(st.floats(0, 1e3), min_size=1, max_size=300))
+def test_statistics_are_ordered(values):
+    s = summarize(values)
+    assert s.min <= s.median <= s.p90 <= s.p95 <= s.p99 <= s.max
+    assert {s.p90, s.p95, s.p99} <= set(values)
+
+
+REPORT = BenchReport(
+    "int8",
+    8,
+    True,
+    False,
+    400,
+    2.0,
+    {"latency": flat(4.0), "enqueue": flat(0.1), "compute": flat(3.0), "h2d": flat(0.5), "d2h": flat(0.5)},
+)
+
+
+def test_throughput():
+    assert REPORT.throughput == 200
+    assert REPORT.samples_per_second == 1600
+    assert REPORT.warnings == ()
+
+
+def test_a_host_that_is_too_slow():
+    (warning,) = replace(REPORT, phases={**REPORT.phases, "enqueue": flat(3.5)}).warnings
+    assert warning == (
+        "int8: the host needs 3.500 ms to enqueue what the GPU computes in 3.000 ms, so it limits the "
+        "throughput; use cuda_graph or a larger batch"
+    )
+
+
+def test_transfers_that_are_too_slow():
+    (warning,) = replace(REPORT, phases={**REPORT.phases, "h2d": flat(3.5)}).warnings
+    assert warning.startswith(
+        "int8: the upload takes 3.500 ms and the computation 3.000 ms; keep the data on"
+    )
+
+
+def test_engines_side_by_side():
+    table = {row[0]: row[1:] for row in rows([REPORT, replace(REPORT, name="fp32", inferences=100)])}
+    assert table["inferences/s"] == ("200.0", "50.0")
+    assert table["against the slowest"] == ("4.00x", "1.00x")
+    assert table["upload, p99"] == ("0.500", "0.500")
+    assert "upload, p99" not in {row[0] for row in rows([without_transfers()])}
+
+
+def without_transfers():
+    phases = {name: REPORT.phases[name] for name in ("latency", "enqueue", "compute")}
+    return replace(REPORT, transfers=False, phases=phases)
+
+
+class Timeline:
+    """Our own interfaces of device and context on a clock that stands still unless something is done."""
+
+    COSTS = {"upload": 2.0, "enqueue": 10.0, "download": 1.0}  # noqa: RUF012
+
+    def __init__(self):
+        self.device = self
+        self.stream = self
+        self.calls = []
+        self.host = 0.0
+        self.gpu = 0.0
+        self.waiting = self.most_waiting = 0
+
+    def clock(self):
+        return self.host
+
+    @contextlib.contextmanager
+    def active(self):
+        yield
+
+    def new_event(self):
+        timeline = self
+
+        class Event:
+            def record(self, _stream):
+                self.at = timeline.gpu
+
+            def synchronize(self):
+                timeline.waiting -= 1
+                timeline.host = max(timeline.host, self.at / 1e3)
+
+            def milliseconds_since(self, earlier):
+                return self.at - earlier.at
+
+        return Event()
+
+    def bind(self, _feeds):
+        self.calls.append("bind")
+
+    def upload(self):
+        self._do("upload")
+
+    def enqueue(self):
+        self._do("enqueue")
+        self.host += 0.001
+        self.waiting += 1
+        self.most_waiting = max(self.most_waiting, self.waiting)
+
+    def queue_download(self):
+        self._do("download")
+
+    def _do(self, what):
+        self.calls.append(what)
+        self.gpu = max(self.gpu, self.host * 1e3) + self.COSTS[what]
+
+
+@pytest.mark.parametrize("transfers", [True, False])
+def test_the_loop(transfers):
+    timeline = Timeline()
+    report = bench(
+        timeline,
+        {},
+        name="x",
+        batch_size=4,
+        seconds=1.0,
+        warm_up=0.1,
+        transfers=transfers,
+        clock=timeline.clock,
+    )
+    step = ["upload", "enqueue", "download"] if transfers else ["enqueue"]
+    assert timeline.calls[:2] == ["bind", "upload"]
+    assert timeline.calls[2:] == step * (len(timeline.calls[2:]) // len(step))
+    # The GPU is the bottleneck: 13 ms an inference with transfers, 10 without.
+    busy = 13.0 if transfers else 10.0
+    assert report.throughput == pytest.approx(1e3 / busy, rel=0.05)
+    assert report.phases["compute"] == flat(10.0)
+    assert report.phases["enqueue"].mean == pytest.approx(1.0)
+    assert report.phases["latency"].max == pytest.approx(busy)
+    if transfers:
+        assert (report.phases["h2d"].max, report.phases["d2h"].max) == pytest.approx((2.0, 1.0))
+    assert timeline.most_waiting == 3
+    assert timeline.waiting == 0
