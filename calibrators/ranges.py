@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from calibrators.errors import TableError
+from calibrators.table import CalibrationTable, is_table_name
 
-#: Tensor name to amax, or to (min, max); or the path of a text file.
+#: Tensor name to amax, or to (min, max); or the path of a text file, a table or a cache.
 DynamicRanges = Mapping[str, float | tuple[float, float]] | str | os.PathLike[str]
 
 
@@ -18,9 +19,9 @@ def read_ranges(ranges: DynamicRanges) -> dict[str, float]:
     """Brings dynamic ranges to one positive number a tensor.
 
     Args:
-        ranges: Tensor name to amax or to TensorRT's (min, max); or a text file with a line
-            ``tensor: amax`` or ``tensor: min, max`` each, as TensorRT's INT8 sample has it. ``#`` begins a
-            comment line.
+        ranges: Tensor name to amax or to TensorRT's (min, max); or a table or calibration cache (``.json``,
+            ``.cache``); or any other file as text, with a line ``tensor: amax`` or ``tensor: min, max``
+            each, as TensorRT's INT8 sample has it. ``#`` begins a comment line.
 
     Returns:
         Tensor name to amax.
@@ -31,7 +32,7 @@ def read_ranges(ranges: DynamicRanges) -> dict[str, float]:
     Warns:
         UserWarning: A (min, max) is not symmetric; INT8 is, so the wider side counts for both.
     """
-    given = _parse(Path(ranges)) if isinstance(ranges, (str, os.PathLike)) else ranges
+    given = _read(Path(ranges)) if isinstance(ranges, (str, os.PathLike)) else ranges
     widened = []
     result = {}
     for name, value in given.items():
@@ -63,6 +64,10 @@ def _amax(name: str, value: float | tuple[float, float]) -> float:
             "below max"
         )
     return amax
+
+
+def _read(path: Path) -> Mapping[str, float | tuple[float, float]]:
+    return CalibrationTable.load(path).amax if is_table_name(path) else _parse(path)
 
 
 def _parse(path: Path) -> dict[str, float | tuple[float, float]]:

@@ -288,13 +288,18 @@ class CalibrationTable:
             raise TableError(f"'{source}': {error}") from error
 
 
+def is_table_name(path: str | os.PathLike[str]) -> bool:
+    """Whether a file's ending names a table format, ``.json`` or ``.cache``."""
+    return Path(path).suffix.lower() in (".json", ".cache")
+
+
 def check_table_name(path: str | os.PathLike[str]) -> Path:
     """Refuses a file name whose ending names no table format, before any work is done for it.
 
     Raises:
         TableError: The ending is neither ``.json`` nor ``.cache``.
     """
-    if Path(path).suffix.lower() not in (".json", ".cache"):
+    if not is_table_name(path):
         raise TableError(f"cannot tell the table format of '{path}': end it in .json or .cache")
     return Path(path)
 

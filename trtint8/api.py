@@ -21,7 +21,7 @@ from calibrators.batches import FeedDict, open_batches
 from calibrators.errors import GpuUnavailableError, ModelError
 from calibrators.inputs import InputSpec
 from calibrators.preprocessing import Preprocessing
-from calibrators.table import CalibrationTable, Provenance
+from calibrators.table import CalibrationTable, Provenance, is_table_name
 from trtint8.accuracy import Accuracy, Runner, compare, onnx_runner
 from trtint8.cuda import gpu_names, gpu_problem
 from trtint8.engine import read_engine_info
@@ -261,7 +261,7 @@ def _run_engine(engine: Engine, names: Sequence[str], feed: FeedDict) -> list[ND
 
 def is_table_file(source: object) -> bool:
     """Whether a calibration argument is the path of a table or a TensorRT calibration cache."""
-    return isinstance(source, (str, os.PathLike)) and Path(source).suffix.lower() in (".json", ".cache")
+    return isinstance(source, (str, os.PathLike)) and is_table_name(source)
 
 
 def _table(table: CalibrationTable | str | os.PathLike[str]) -> CalibrationTable:

@@ -96,8 +96,9 @@ def configure(
         BuildError: TensorRT refuses a value.
         UnsupportedError: A pool, library or DLA core is unknown here.
     """
-    # The default prints no datatypes of layers.
-    config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
+    config.profiling_verbosity = _member(
+        trt.ProfilingVerbosity, options.profiling_verbosity, "profiling verbosity"
+    )
     if not flavor.strongly_typed_only:
         _set_flag(trt, config, "INT8", int8)
         _set_flag(trt, config, "FP16", options.fp16 is not False)

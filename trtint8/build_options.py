@@ -38,6 +38,8 @@ class BuildOptions:
         refit: Whether its weights can be replaced later.
         strip_plan: Whether to leave out the weights that a refit brings back.
         tactic_sources: Names of libraries that kernels may come from; None for TensorRT's choice.
+        profiling_verbosity: What the engine can tell of its layers: "detailed", "layer_names_only" or
+            "none". The report of what runs in INT8 needs the first.
         plugins: Shared libraries with plugins, loaded and kept in the plan.
     """
 
@@ -62,4 +64,5 @@ class BuildOptions:
     refit: bool = False
     strip_plan: bool = False
     tactic_sources: Sequence[str] | None = None
+    profiling_verbosity: Literal["detailed", "layer_names_only", "none"] = "detailed"
     plugins: Sequence[str | os.PathLike[str]] = ()

@@ -18,7 +18,7 @@ from trtint8.build_config import check_options, configure, load_plugins
 from trtint8.build_monitor import deferred_interrupt, new_monitor
 from trtint8.build_options import BuildOptions
 from trtint8.capabilities import resolve_capabilities, set_capabilities
-from trtint8.cuda import require_gpu
+from trtint8.cuda import compute_capability, require_gpu
 from trtint8.dynamic_ranges import MissingRange
 from trtint8.flavor import Flavor
 from trtint8.implicit import (
@@ -54,8 +54,8 @@ class BuiltEngine:
         plan: The serialized engine.
         report: Its layers; None where this TensorRT lists none.
         weights_bytes: Size of its weights; None where this TensorRT does not tell.
-        compute_capabilities: What it runs on, like ("8.6",) or ("current",); empty means the GPU that
-            built it.
+        compute_capabilities: What it was built for, like ("8.6",), or ("current",) for the GPU that built
+            it.
         flavor: "tensorrt" or "rtx".
         version: The TensorRT version.
         profiles: The optimization profiles, defaults included; empty where all inputs are static.
@@ -127,6 +127,7 @@ def build_engine(
     if not flavor.builds_without_gpu:
         require_gpu(f"building with {flavor}")
     check_options(flavor, options)
+    _check_dla(options, shapes)
     capabilities = resolve_capabilities(flavor, compute_capabilities)
     calibrator = implicit.calibrator if implicit else None
     if calibrator is not None:
@@ -161,7 +162,7 @@ def build_engine(
         plan=plan,
         report=report,
         weights_bytes=total_weights_memory(log.details),
-        compute_capabilities=capabilities,
+        compute_capabilities=capabilities or (compute_capability(0),),
         flavor=flavor.name,
         version=flavor.version,
         profiles=shapes,
@@ -230,6 +231,15 @@ class _Build:
         if shapes and not config.set_calibration_profile(_profile(builder, shapes)):
             raise BuildError(
                 f"TensorRT refuses to calibrate with {_described(shapes)}; give batches of another size"
+            )
+
+
+def _check_dla(options: BuildOptions, profiles: Sequence[Profile]) -> None:
+    for name, sizes in ((name, sizes) for profile in profiles for name, sizes in profile.items()):
+        if options.dla_core is not None and sizes.min != sizes.max:
+            raise BuildError(
+                f"the DLA takes fixed shapes only, and the profile of input '{name}' is {sizes}; give the "
+                "same shape three times"
             )
 
 

@@ -41,7 +41,8 @@ class EngineInfo:
     Attributes:
         flavor: "tensorrt" or "rtx".
         tensorrt_version: The version that built it, and that has to run it.
-        compute_capabilities: What it runs on, like ("8.6",); empty means the kind of GPU that built it.
+        compute_capabilities: What it was built for, like ("8.6",), or ("current",) for the GPU that built
+            it.
         inputs: Its inputs.
         outputs: Its outputs.
         profiles: Its optimization profiles; empty where all inputs are static.
@@ -53,6 +54,8 @@ class EngineInfo:
         missing_ranges: Tensors without a dynamic range, each with the layer that makes it; nothing around
             them runs in INT8.
         shared_scales: Names of scales in the Q/DQ model that are equal and must stay so, in groups.
+        hardware_compatibility: "ampere_plus", "same_compute_capability", or None where the GPU that built it
+            has to run it.
         version_compatible: Whether newer TensorRT versions can run it.
         table_fingerprint: Identifies the calibration table; None where none was used.
         method: How the ranges were found, like "entropy"; None where nothing was calibrated.
@@ -75,6 +78,7 @@ class EngineInfo:
     route: str = "explicit"
     missing_ranges: tuple[tuple[str, str], ...] = ()
     shared_scales: tuple[tuple[str, ...], ...] = ()
+    hardware_compatibility: str | None = None
     version_compatible: bool = False
     table_fingerprint: str | None = None
     method: str | None = None

@@ -102,8 +102,8 @@ def build_int8_engine(
             ranges of TensorRT 8.5 to 10.x; ``auto`` is implicit where a calibrator is given or TensorRT is
             older than 10.1.
         target: Which TensorRT builds; ``auto`` takes the full one where it and a GPU are, else RTX.
-        dynamic_ranges: Tensor name to amax or (min, max), or a text file of them; overrides what was
-            calibrated.
+        dynamic_ranges: Tensor name to amax or (min, max), or a file (see
+            :func:`calibrators.ranges.read_ranges`); overrides what was calibrated.
         profiles: Shapes of dynamic inputs.
         compute_capabilities: GPUs to build for, like "8.6"; TensorRT for RTX only.
         fp16: Whether layers outside INT8 may run in FP16, where TensorRT still decides that; overrides
@@ -290,6 +290,7 @@ class _Product:
             route="implicit" if self.implicit else "explicit",
             missing_ranges=tuple(map(_described, built.missing_ranges)),
             shared_scales=() if self.implicit or not self.placement else _scales(self.placement.shared),
+            hardware_compatibility=self.options.hardware_compatibility,
             version_compatible=self.options.version_compatible,
             table_fingerprint=table.fingerprint if table else None,
             method=table.method if table else None,

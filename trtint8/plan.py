@@ -10,6 +10,7 @@ from trtint8.flavor import Flavor, FlavorName
 _MAGIC = b"trt"
 _RTX = b"vtrt"
 _SHORTEST = 64
+_AMPERE = 8
 
 
 def plan_flavor(plan: bytes, source: str) -> FlavorName:
@@ -49,12 +50,11 @@ def check_origin(info: EngineInfo, flavor: Flavor, capability: str, source: str)
             f"{source} was built with version {info.tensorrt_version} and this is {flavor}; install that "
             "version or build the engine again"
         )
-    listed = info.compute_capabilities
-    # Of an engine for the GPU that built it nothing is known.
-    if listed and "current" not in listed and not any(_runs(name, capability) for name in listed):
+    built_for = info.compute_capabilities
+    if "current" not in built_for and not any(_runs(name, capability, info) for name in built_for):
         raise EngineError(
-            f"{source} runs on compute capability {', '.join(listed)}, and this GPU has {capability}; build "
-            "the engine for it"
+            f"{source} was built for compute capability {', '.join(built_for)}, and this GPU has "
+            f"{capability}; build the engine for it"
         )
 
 
@@ -68,7 +68,12 @@ def _release(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".")[:3] if part.isdigit())
 
 
-def _runs(built: str, here: str) -> bool:
-    """Whether kernels for one compute capability run on another: within a major version, upwards."""
+def _runs(built: str, here: str, info: EngineInfo) -> bool:
+    """Whether an engine for one compute capability runs on another."""
     (major, minor), (our_major, our_minor) = (tuple(map(int, name.split("."))) for name in (built, here))
-    return major == our_major and minor <= our_minor
+    if info.hardware_compatibility == "ampere_plus":
+        return our_major >= _AMPERE
+    if info.flavor == "rtx":
+        # Compiled when it is loaded, for the same generation upwards.
+        return major == our_major and minor <= our_minor
+    return built == here

@@ -72,6 +72,8 @@ def test_every_option():
         ),
         *("--no-gpu-fallback", "--hardware-compatibility", "ampere_plus", "--version-compatible"),
         *(
+            "--profiling-verbosity",
+            "none",
             "--sparse-weights",
             "--refit",
             "--strip-plan",
@@ -102,6 +104,7 @@ def test_every_option():
         refit=True,
         strip_plan=True,
         tactic_sources=["jit_convolutions"],
+        profiling_verbosity="none",
         plugins=("p.so",),
     )
 
@@ -192,11 +195,16 @@ def test_refitting_needs_a_gpu(rtx):
         check_options(rtx, BuildOptions(refit=True))
 
 
-def build(rtx, **options):
+def build(rtx, profiles=(), **options):
     model = prepare(load_model(DEMO_MODEL))
     with runnable(model.graph_model) as serialized:
         return build_engine(
-            serialized, model.inputs, flavor=rtx, options=BuildOptions(**options), progress=False
+            serialized,
+            model.inputs,
+            flavor=rtx,
+            profiles=profiles,
+            options=BuildOptions(**options),
+            progress=False,
         )
 
 
@@ -240,7 +248,22 @@ def test_real_builds_refuse_them(rtx, options, error, message):
 @pytest.mark.skipif(gpu_problem() is None, reason="this machine has a GPU")
 def test_there_is_no_dla_here(rtx):
     with pytest.raises(UnsupportedError, match="there is no DLA core 0"):
+        build(rtx, [{"images": ShapeRange(*[(1, 1, 8, 8)] * 3)}], dla_core=0)
+
+
+def test_the_dla_takes_fixed_shapes(rtx):
+    with pytest.raises(
+        BuildError, match="the DLA takes fixed shapes only, and the profile of input 'images'"
+    ):
         build(rtx, dla_core=0)
+
+
+def test_without_verbosity_there_is_no_report(rtx):
+    model = prepare(load_model(DEMO_MODEL))
+    with runnable(model.graph_model) as serialized:
+        options = BuildOptions(profiling_verbosity="none")
+        built = build_engine(serialized, model.inputs, flavor=rtx, options=options, progress=False)
+    assert built.report is None
 
 
 # The timing cache's file. TensorRT for RTX has the class, though it makes no use of it, and says so.

@@ -14,7 +14,7 @@ def info(**changes):
     fields = {
         "flavor": "tensorrt",
         "tensorrt_version": "10.16.1.11",
-        "compute_capabilities": (),
+        "compute_capabilities": ("8.9",),
         "inputs": (),
         "outputs": (),
         "profiles": (),
@@ -66,21 +66,27 @@ def test_unless_it_was_built_to():
 
 
 @pytest.mark.parametrize(
-    ("built", "here", "runs"),
+    ("built", "here", "runs", "more"),
     [
-        (("8.0", "8.6"), "8.6", True),
-        (("8.0",), "8.9", True),
-        (("8.9",), "8.6", False),
-        (("8.0", "12.0"), "9.0", False),
-        (("12.0",), "12.1", True),
-        (("current",), "9.0", True),
-        ((), "9.0", True),
+        (("8.0", "8.6"), "8.6", True, {"flavor": "rtx"}),
+        (("8.0",), "8.9", True, {"flavor": "rtx"}),
+        (("8.9",), "8.6", False, {"flavor": "rtx"}),
+        (("8.0", "12.0"), "9.0", False, {"flavor": "rtx"}),
+        (("12.0",), "12.1", True, {"flavor": "rtx"}),
+        (("current",), "9.0", True, {"flavor": "rtx"}),
+        (("8.9",), "8.9", True, {}),
+        (("8.0",), "8.9", False, {}),
+        (("8.0",), "8.9", True, {"hardware_compatibility": "ampere_plus"}),
+        (("8.0",), "7.5", False, {"hardware_compatibility": "ampere_plus"}),
+        (("8.0",), "9.0", True, {"hardware_compatibility": "ampere_plus"}),
+        (("8.9",), "8.6", False, {"hardware_compatibility": "same_compute_capability"}),
+        (("8.9",), "8.9", True, {"hardware_compatibility": "same_compute_capability"}),
     ],
 )
-def test_compute_capabilities(built, here, runs):
-    origin = info(compute_capabilities=built)
+def test_compute_capabilities(built, here, runs, more):
+    origin = info(compute_capabilities=built, **more)
     if runs:
         check_origin(origin, Flavor("tensorrt", "10.16.1"), here, "it")
     else:
-        with pytest.raises(EngineError, match=f"it runs on compute capability .*, and this GPU has {here}"):
+        with pytest.raises(EngineError, match=f"built for compute capability .*, and this GPU has {here}"):
             check_origin(origin, Flavor("tensorrt", "10.16.1"), here, "it")

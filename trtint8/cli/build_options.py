@@ -55,6 +55,9 @@ def add_build_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--refit", action="store_true", help="weights can be replaced later")
     group.add_argument("--strip-plan", action="store_true", help="leave refittable weights out")
     group.add_argument("--tactic-source", action="append", metavar="NAME", help="repeatable")
+    group.add_argument(
+        "--profiling-verbosity", choices=("detailed", "layer_names_only", "none"), default="detailed"
+    )
     group.add_argument("--plugin", action="append", default=[], metavar="FILE.so", help="repeatable")
 
 
@@ -86,6 +89,7 @@ def build_options_from(options: argparse.Namespace) -> BuildOptions:
         refit=options.refit,
         strip_plan=options.strip_plan,
         tactic_sources=options.tactic_source,
+        profiling_verbosity=options.profiling_verbosity,
         plugins=tuple(options.plugin),
     )
 

@@ -76,7 +76,7 @@ def engine_rows(info: EngineInfo) -> list[tuple[str, str]]:
     counted = int8_layers(info)
     rows = [
         ("TensorRT", f"{'for RTX ' if info.flavor == 'rtx' else ''}{info.tensorrt_version}"),
-        ("runs on", ", ".join(info.compute_capabilities) or "the GPU that built it"),
+        ("built for", ", ".join(info.compute_capabilities)),
     ]
     for number, profile in enumerate(info.profiles):
         rows += [(f"profile {number}, '{name}'", str(shapes)) for name, shapes in profile.items()]
@@ -87,6 +87,9 @@ def engine_rows(info: EngineInfo) -> list[tuple[str, str]]:
         ):
             if precision != "INT8" and nodes:
                 rows.append((f"in {precision}", ", ".join(nodes)))
+        if info.layers:
+            counts = info.layers.counts().items()
+            rows.append(("layers", ", ".join(f"{count} in {precision}" for precision, count in counts)))
         if info.layers and info.layers.reformats:
             rows.append(("reformatting layers", str(info.layers.reformats)))
     else:
