@@ -32,8 +32,7 @@ from trtint8.model import Model, ModelSource, load_model, prepare, runnable, sav
 from trtint8.profiles import Profile
 from trtint8.quantization.placement import Placement, place
 from trtint8.quantization.qdq import scale_name
-
-Route = Literal["auto", "explicit", "implicit"]
+from trtint8.routes import Route, choose_route, is_calibrator
 
 #: Methods that TensorRT has a calibrator for; the others are calibrated on the CPU.
 _CALIBRATORS = {
@@ -124,7 +123,7 @@ def build_int8_engine(
     output = check_writable(output)
     flavor = flavors.load(target)
     loaded = load_model(model)
-    implicit = _is_implicit(route, calibration, flavor, loaded)
+    chosen = choose_route(route, calibration, flavor, loaded)
     if not flavor.builds_without_gpu:
         require_gpu(f"building with {flavor}")
     options = options or BuildOptions()
@@ -140,7 +139,7 @@ def build_int8_engine(
     build = _Build(
         flavor, loaded, sources, output, tuple(keep_float), profiles, compute_capabilities, options
     )
-    product = build.implicit() if implicit else build.explicit()
+    product = build.implicit() if chosen == "implicit" else build.explicit()
     return product.save(output, loaded)
 
 
@@ -227,7 +226,7 @@ class _Build:
     def _calibrator(self, prepared: Model) -> Any:
         """The calibrator that TensorRT gets; None where ranges are known or found on the CPU."""
         calibration = self.sources.calibration
-        if _is_calibrator(calibration, self.flavor):
+        if is_calibrator(calibration, self.flavor):
             return calibration
         name = _CALIBRATORS.get(self.sources.method)
         known = calibration is None or isinstance(calibration, CalibrationTable) or is_table_file(calibration)
@@ -303,34 +302,6 @@ class _Product:
                 table.save(table_file)
             info = save_engine(output, built.plan, info)
         return BuildResult(output, qdq_file, table_file, info, table, built.warnings, built.seconds)
-
-
-def _is_implicit(route: Route, calibration: Any, flavor: Flavor, loaded: Model) -> bool:
-    calibrator = _is_calibrator(calibration, flavor)
-    if route == "implicit" and loaded.is_quantized:
-        raise UnsupportedError(
-            f"'{loaded.name}' holds Q/DQ pairs, so its INT8 is explicit; leave the route out, or give the "
-            "float model"
-        )
-    if route == "implicit" and not flavor.implicit_int8:
-        raise UnsupportedError(
-            f"{flavor} has neither calibrators nor dynamic ranges, which TensorRT 8.5 to 10.x have; take the "
-            "explicit route"
-        )
-    if route == "explicit" and calibrator:
-        raise UnsupportedError(
-            "a calibrator belongs to the implicit route, and the explicit one was asked for; give sample "
-            "inputs or a table, or leave the route out"
-        )
-    if route == "auto":
-        return not loaded.is_quantized and (calibrator or not flavor.explicit_by_default)
-    return route == "implicit"
-
-
-def _is_calibrator(calibration: Any, flavor: Flavor) -> bool:
-    if isinstance(calibration, Calibrator):
-        return True
-    return flavor.implicit_int8 and isinstance(calibration, flavor.module.IInt8Calibrator)
 
 
 def _table_of(calibrator: Any) -> CalibrationTable:
