@@ -46,7 +46,7 @@ class Calibrator:
         cache: File to read the result from where it exists, and to write it to.
         stale: What to do with a cache that is of another algorithm, of unknown origin, or made from other
             things: ``refuse`` it with an error, or ``recalibrate``.
-        model_fingerprint: Identifies the model in the cache's sidecar.
+        model_fingerprint: Identifies the model in the cache's sidecar; ``build_int8_engine`` fills it in.
         device: The GPU, or its index.
         progress: Show a progress bar on a terminal.
 
@@ -56,6 +56,7 @@ class Calibrator:
         table: The cache that was read or written, as a table; None before that.
         before_fusion: Whether ``QuantizationFlag.CALIBRATE_BEFORE_FUSION`` is set; the builder says so.
         int8_inputs: Inputs of the network that are INT8 themselves; the builder says so.
+        model_fingerprint: As above.
         cancelled: Asked before every batch; True ends the data with a ``KeyboardInterrupt``.
 
     Raises:
@@ -95,7 +96,8 @@ class Calibrator:
             )
         self._cache = check_writable(cache) if cache is not None else None
         self._inputs, self._last_batch, self._num_batches = tuple(inputs), last_batch, num_batches
-        self._stale, self._model, self._device, self._progress = stale, model_fingerprint, device, progress
+        self._stale, self._device, self._progress = stale, device, progress
+        self.model_fingerprint = model_fingerprint
         self.before_fusion = False
         self.int8_inputs: frozenset[str] = frozenset()
         self.cancelled: Callable[[], bool] = lambda: False
@@ -295,7 +297,7 @@ class Calibrator:
         return CacheOrigin(
             calibrator=self.algorithm,
             tensorrt=self.tensorrt_version,
-            model=self._model,
+            model=self.model_fingerprint,
             data=data.fingerprint if data else None,
             samples=data.samples if data else None,
             batch_size=data.batch_size if data else None,

@@ -50,6 +50,8 @@ class Feeder:
         with self._device.active():
             for slot in self._slots:
                 slot.free()
+            if self._stream is not None:
+                self._stream.free()
 
     def _stage(self, turn: int) -> dict[str, int] | None:
         feed = next(self._feeds, None)

@@ -41,6 +41,10 @@ class HostStream:
         while self.queue:
             self.queue.pop(0)()
 
+    def free(self):
+        self.device.check_active()
+        self.freed = True
+
 
 class HostDevice:
     """Fills trtint8.cuda.Device.

@@ -84,6 +84,7 @@ class DeviceArray:
             stream = self.device.new_stream()
             self.device.download(array, self.buffer.pointer, stream)
             stream.synchronize()
+            stream.free()
         return array
 
     def free(self) -> None:

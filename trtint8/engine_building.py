@@ -227,6 +227,9 @@ class _Build:
         """The calibrator that TensorRT gets; None where ranges are known or found on the CPU."""
         calibration = self.sources.calibration
         if is_calibrator(calibration, self.flavor):
+            if isinstance(calibration, Calibrator):
+                # Else a cache of another model would pass for one of this.
+                calibration.model_fingerprint = calibration.model_fingerprint or prepared.fingerprint
             return calibration
         name = _CALIBRATORS.get(self.sources.method)
         known = calibration is None or isinstance(calibration, CalibrationTable) or is_table_file(calibration)

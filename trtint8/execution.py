@@ -190,7 +190,8 @@ class ExecutionContext:
                 memory.free()
             for allocator in self._allocators.values():
                 allocator.free()
-        self._context = None
+            self._context = None
+            self.stream.free()
         self._fed = {}
 
     def __del__(self) -> None:

@@ -40,16 +40,16 @@ class _Pinned:
 
 class _Stream:
     def __init__(self) -> None:
-        self.raw = _checked(driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_DEFAULT))
+        self.raw: Any = _checked(driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_DEFAULT))
         self.handle = int(self.raw)
 
     def synchronize(self) -> None:
         _checked(driver.cuStreamSynchronize(self.raw))
 
-    def __del__(self) -> None:
-        # At the interpreter's end the driver may be gone already.
-        with contextlib.suppress(Exception):
-            driver.cuStreamDestroy(self.raw)
+    def free(self) -> None:
+        if self.raw is not None:
+            _checked(driver.cuStreamDestroy(self.raw))
+            self.raw = None
 
 
 class _Event:

@@ -61,6 +61,10 @@ class Stream(Protocol):
         """Waits until everything in the queue is done."""
         ...
 
+    def free(self) -> None:
+        """Gives it back; a second time does nothing."""
+        ...
+
 
 class Event(Protocol):
     """A mark in a stream."""

@@ -45,11 +45,15 @@ class _Pinned:
 
 class _Stream:
     def __init__(self) -> None:
-        self.raw = cuda.Stream()
+        self.raw: Any = cuda.Stream()
         self.handle = int(self.raw.handle)
 
     def synchronize(self) -> None:
         self.raw.synchronize()
+
+    def free(self) -> None:
+        # PyCUDA destroys it with the object, and complains where that happens without a current context.
+        self.raw = None
 
 
 class _Event:
