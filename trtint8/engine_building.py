@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,14 +14,14 @@ from typing import Any, Literal
 import onnx_ir as ir
 
 from calibrators.calibrator import Calibrator
-from calibrators.errors import CalibrationDataError, UnsupportedError
+from calibrators.errors import CalibrationDataError, TableError, UnsupportedError
 from calibrators.files import check_writable
 from calibrators.preprocessing import Preprocessing
 from calibrators.ranges import DynamicRanges, read_ranges
 from calibrators.table import CalibrationTable
 from calibrators.tensorrt import calibrator_class
 from trtint8 import flavor as flavors
-from trtint8.api import calibrate_prepared, is_table_file, quantize_graph
+from trtint8.api import calibrate_prepared, float_tensors, is_table_file, quantize_graph
 from trtint8.build_options import BuildOptions
 from trtint8.builder import BuiltEngine, build_engine
 from trtint8.cuda import require_gpu
@@ -192,8 +193,16 @@ class _Build:
             return _Product(built, self.loaded.graph_model, None, None, self.options)
         prepared = prepare(self.loaded)
         place(prepared.graph_model, self.keep_float)  # a pattern without a match fails before minutes of work
+        self._check_manual(float_tensors(prepared))
         table = self.sources.table(prepared, "placed")
         graph_model, placement = quantize_graph(prepared, table, self.keep_float)
+        idle = [name for name in self.sources.manual if name not in placement.tensors]
+        if idle:
+            warnings.warn(
+                f"no Q/DQ pair goes to {', '.join(map(repr, idle[:5]))}: the dynamic range has no effect there",
+                UserWarning,
+                stacklevel=3,
+            )
         built = self._run(graph_model, int8=True)
         return _Product(built, graph_model, placement, table, self.options)
 
@@ -222,6 +231,14 @@ class _Build:
         if isinstance(calibrator, Calibrator):
             table = calibrator.table
         return _Product(built, graph_model, placement, table, self.options, implicit=True)
+
+    def _check_manual(self, tensors: Sequence[str]) -> None:
+        unknown = [name for name in self.sources.manual if name not in tensors]
+        if unknown:
+            raise TableError(
+                f"a dynamic range is given for '{unknown[0]}', which is no floating-point tensor of the "
+                f"model; it has for example {', '.join(map(repr, tensors[:2]))}"
+            )
 
     def _calibrator(self, prepared: Model) -> Any:
         """The calibrator that TensorRT gets; None where ranges are known or found on the CPU."""

@@ -4,6 +4,7 @@ import pytest
 
 from calibrators.errors import TableError
 from calibrators.ranges import read_ranges
+from calibrators.table import CalibrationTable
 
 
 def test_numbers_and_symmetric_pairs_are_taken_as_they_are():
@@ -33,6 +34,12 @@ def test_a_text_file(tmp_path):
     file.write_text("a: -1, 3\n")
     with pytest.warns(UserWarning, match="wider"):
         assert read_ranges(str(file)) == {"a": 3.0}
+
+
+def test_tables_and_caches(tmp_path):
+    table = CalibrationTable({"a": 2.0, "b": 3.0})
+    for name in ("ranges.json", "ranges.cache"):
+        assert read_ranges(table.save(tmp_path / name)) == pytest.approx({"a": 2.0, "b": 3.0})
 
 
 @pytest.mark.parametrize(

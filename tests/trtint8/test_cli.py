@@ -7,7 +7,10 @@ import sys
 import numpy as np
 import pytest
 
+from calibrators.calibration_cache import CacheOrigin, write_cache
+from calibrators.table import CalibrationTable
 from trtint8.cli.main import main
+from trtint8.cuda import gpu_problem
 from trtint8.data import DEMO_MODEL, load_digits_split
 
 MODEL = str(DEMO_MODEL)
@@ -63,7 +66,73 @@ def test_table_verbs(table, tmp_path, capsys):
     assert "images" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("verb", ["demo", "doctor", "calibrate", "quantize", "build", "validate", "table"])
+@pytest.mark.parametrize(
+    ("algorithm", "sidecar", "words"),
+    [
+        ("EntropyCalibration2", None, "portable: ranges from before layer fusion"),
+        ("LegacyCalibration", None, "not portable unless it was made with CALIBRATE_BEFORE_FUSION"),
+        ("LegacyCalibration", True, "portable: ranges from before layer fusion"),
+        ("EntropyCalibration", False, "not portable: ranges from after layer fusion"),
+    ],
+)
+def test_the_portability_of_a_cache_is_shown(tmp_path, capsys, algorithm, sidecar, words):
+    cache = tmp_path / "model.cache"
+    data = f"TRT-8601-{algorithm}\nimages: 3c010204\n".encode()
+    cache.write_bytes(data)
+    if sidecar is not None:
+        write_cache(cache, data, CacheOrigin(algorithm, "8.6.1", None, "d", 500, 50, sidecar))
+    assert main(["table", "show", str(cache), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["cache"]["portability"].startswith(words)
+    assert shown["cache"].get("from") == (None if sidecar is None else "500 samples in batches of 50")
+    assert main(["table", "show", str(cache)]) == 0
+    assert words in capsys.readouterr().out
+
+
+def test_ranges_by_hand_from_a_file(table, tmp_path, capsys):
+    ranges = tmp_path / "ranges.txt"
+    ranges.write_text("images: 1.25\n")
+    engine = tmp_path / "d.engine"
+    arguments = ["build", MODEL, table, "-o", str(engine), "--target", "rtx", "--dynamic-ranges", str(ranges)]
+    assert main(arguments) == 0
+    assert CalibrationTable.load(tmp_path / "d.table.json").amax["images"] == 1.25
+    capsys.readouterr()
+    ranges.write_text("pictures: 1.25\n")
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert "a dynamic range is given for 'pictures', which is no floating-point tensor of the model" in error
+    assert "it has for example 'images', " in error
+
+
+def test_a_range_by_hand_that_does_nothing_is_not_silent(table, tmp_path, capsys):
+    ranges = tmp_path / "ranges.txt"
+    ranges.write_text("/stem/bn/BatchNormalization_output_0: 1.25\n")  # fused into the convolution before it
+    engine = tmp_path / "d.engine"
+    assert main(["build", MODEL, table, "-o", str(engine), "--dynamic-ranges", str(ranges)]) == 0
+    assert "BatchNormalization_output_0': the dynamic range has no effect there" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(gpu_problem() is None, reason="this machine has a GPU")
+def test_doctor_says_what_each_route_needs(capsys):
+    assert main(["doctor", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["build, explicit route"].startswith("works with TensorRT for RTX")
+    assert found["build, implicit route"].startswith("needs ")
+    assert "an NVIDIA GPU" in found["build, implicit route"]
+    assert found["run, bench, validate on the GPU"] == "needs an NVIDIA GPU"
+
+
+VERBS = ["demo", "doctor", "calibrate", "quantize", "build", "validate", "run", "bench", "table"]
+
+
+def test_these_are_all_verbs(capsys):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    listed = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith("    ")]
+    assert [word for word in listed if word in VERBS] == VERBS
+
+
+@pytest.mark.parametrize("verb", VERBS)
 def test_help_has_an_example(verb, capsys):
     with pytest.raises(SystemExit) as stop:
         main([verb, "--help"])
@@ -90,6 +159,16 @@ def test_help_has_an_example(verb, capsys):
             ["build", MODEL, "{table}", "-o", "{out}/d.engine", "--profile", "images=1x1x8x8"],
             "NAME=MIN,OPT,MAX",
         ),
+        (["build", MODEL, "{table}", "-o", "{out}/d.engine", "--route", "implicit"], "neither calibrators"),
+        (["build", MODEL, "{table}", "-o", "{out}/d.engine", "--bf16", "--target", "rtx"], "no BF16 switch"),
+        (["build", MODEL, "{table}", "-o", "{out}/d.engine", "--memory-pool", "x=y"], "'y' is not a size"),
+        (
+            ["build", MODEL, "{table}", "-o", "{out}/d.engine", "--dynamic-ranges", "no.txt"],
+            "cannot read the",
+        ),
+        (["run", "missing.engine", "{data}", "-o", "{out}/o.npz"], "'missing.engine' cannot be read"),
+        (["run", "{table}", "{data}", "-o", "{out}/o.npz"], "is not a TensorRT engine"),
+        (["run", "missing.engine", "{data}", "-o", "{out}/no/o.npz"], "does not exist"),
         (["table", "set", "{table}", "images=-1", "-o", "{out}/t.json"], "'images' (-1.0)"),
         (["table", "set", "{table}", "images", "-o", "{out}/t.json"], "'images' is not TENSOR=AMAX"),
     ],

@@ -73,6 +73,11 @@ class _Event:
 class CudaPythonDevice:
     """Fills :class:`trtint8.cuda.Device`."""
 
+    allocate = _Buffer
+    allocate_pinned = _Pinned
+    new_stream = _Stream
+    new_event = _Event
+
     def __init__(self, ordinal: int) -> None:
         _checked(driver.cuInit(0))
         self.ordinal = ordinal
@@ -87,22 +92,6 @@ class CudaPythonDevice:
             yield
         finally:
             _checked(driver.cuCtxPopCurrent())
-
-    def allocate(self, nbytes: int) -> _Buffer:
-        """See :class:`trtint8.cuda.Device`."""
-        return _Buffer(nbytes)
-
-    def allocate_pinned(self, nbytes: int) -> _Pinned:
-        """See :class:`trtint8.cuda.Device`."""
-        return _Pinned(nbytes)
-
-    def new_stream(self) -> _Stream:
-        """See :class:`trtint8.cuda.Device`."""
-        return _Stream()
-
-    def new_event(self) -> _Event:
-        """See :class:`trtint8.cuda.Device`."""
-        return _Event()
 
     def upload(self, pointer: int, source: NDArray[Any], stream: Stream) -> None:
         """See :class:`trtint8.cuda.Device`."""
