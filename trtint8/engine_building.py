@@ -199,7 +199,8 @@ class _Build:
         idle = [name for name in self.sources.manual if name not in placement.tensors]
         if idle:
             warnings.warn(
-                f"no Q/DQ pair goes to {', '.join(map(repr, idle[:5]))}: the dynamic range has no effect there",
+                f"no Q/DQ pair goes to {', '.join(map(repr, idle[:5]))}: the dynamic range has no "
+                "effect there",
                 UserWarning,
                 stacklevel=3,
             )
@@ -219,6 +220,7 @@ class _Build:
             calibrator = None
         elif calibrator is None:
             table = self.sources.table(prepared, "all")
+            table.check_model(prepared.fingerprint, ())
         built = self._run(
             graph_model,
             ImplicitInt8(

@@ -62,7 +62,8 @@ class ExecutionContext:
         cuda_graph: bool,
     ) -> None:
         self.device = device
-        self.profile = 0
+        # A second context may begin without any.
+        self.profile: int = context.active_optimization_profile
         self._context, self._bindings, self._cuda_graph = context, bindings, cuda_graph
         self._owner = owner  # The engine must not go before its contexts.
         self._logger = shared_logger(trt)

@@ -77,7 +77,7 @@ def apply_ranges(
         The tensors that have no range; empty where a calibrator finds them.
 
     Raises:
-        BuildError: A range set by hand is of no tensor, or a pattern matches nothing.
+        BuildError: A range set by hand is of no tensor, all ranges are, or a pattern matches nothing.
     """
     set_precisions(trt, network, config, options, implicit.keep_float)
     layers, inputs = read_layers(trt, network), input_names(trt, network)
@@ -89,6 +89,11 @@ def apply_ranges(
         )
     if implicit.calibrator is not None:
         return ()
+    if implicit.ranges and len(unknown_names(layers, inputs, implicit.ranges)) == len(implicit.ranges):
+        raise BuildError(
+            f"none of the {len(implicit.ranges)} tensors with a range is in the network, "
+            f"'{next(iter(implicit.ranges))}' for example; give ranges of this model"
+        )
     known = propagate(layers, implicit.ranges)
     set_ranges(network, known)
     return missing_ranges(layers, inputs, known)

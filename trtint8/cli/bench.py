@@ -108,7 +108,7 @@ def _engines(options: argparse.Namespace) -> Iterator[tuple[str, Engine]]:
                 prepared.inputs,
                 flavor=flavor,
                 profiles=profiles,
-                options=BuildOptions(fp16=fp16, tf32=fp16),
+                options=BuildOptions(fp16=fp16),
             )
         yield name, Engine.load(built.plan, device=options.device)
 

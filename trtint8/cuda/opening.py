@@ -48,7 +48,7 @@ def open_device(ordinal: int = 0) -> Device:
         return CudaPythonDevice(ordinal)
     raise UnsupportedError(
         "no Python package for CUDA is installed; run pip install 'trtint8[cuda]' (PyCUDA, which needs a "
-        "CUDA toolkit) or pip install cuda-python"
+        "CUDA toolkit) or 'trtint8[cuda-python]'"
     )
 
 
