@@ -47,7 +47,10 @@ def findings() -> list[tuple[str, str]]:
         ("GPU", ", ".join(gpu_names()) if problem is None else f"none: {problem}"),
         ("driver", driver_version() or "none"),
         ("PyCUDA", _version("pycuda") or 'missing: pip install "trtint8[cuda]" (needs a CUDA toolkit)'),
-        ("cuda-python", _version("cuda-bindings") or "missing: pip install cuda-python, where PyCUDA is"),
+        (
+            "cuda-python",
+            _version("cuda-bindings") or 'missing: pip install "trtint8[cuda-python]" where PyCUDA is, too',
+        ),
         ("images from folders", "works" if find_spec("PIL") else 'pip install "trtint8[images]"'),
         ("calibrate, quantize, validate", "work, on the CPU"),
     ]
