@@ -1,0 +1,74 @@
+"""Rounding to whole numbers, in every way that a backend is known to do it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+
+import numpy as np
+from numpy.typing import NDArray
+
+_Floats = NDArray[np.floating]
+
+
+class Rounding(Enum):
+    """What happens to a value between two whole numbers; the ``HALF`` ones differ only at exact halves."""
+
+    HALF_EVEN = "half even"
+    HALF_UP = "half up"
+    HALF_DOWN = "half down"
+    HALF_TOWARDS_ZERO = "half towards zero"
+    HALF_AWAY_FROM_ZERO = "half away from zero"
+    UP = "up"
+    TO_NEAR_INT = "to near int"
+
+
+def round_values(values: _Floats, rounding: Rounding) -> _Floats:
+    """Rounds to whole numbers.
+
+    Args:
+        values: Any shape, float32 or float64.
+        rounding: How. ``UP`` takes the next larger whole number always. ``TO_NEAR_INT`` adds a half away
+            from zero and cuts off, as C code does with ``(int)(x + 0.5)``.
+
+    Returns:
+        The same shape and dtype.
+    """
+    return _FUNCTIONS[rounding](values)
+
+
+def _half_up(values: _Floats) -> _Floats:
+    # floor(x + 0.5) is wrong where the sum itself rounds, as for the largest number below 0.5.
+    whole = np.floor(values)
+    with np.errstate(invalid="ignore"):  # infinite values have no fraction
+        fraction = values - whole
+    return np.where(fraction >= 0.5, whole + 1, whole).astype(values.dtype)
+
+
+def _half_down(values: _Floats) -> _Floats:
+    return -_half_up(-values)
+
+
+def _half_towards_zero(values: _Floats) -> _Floats:
+    return np.copysign(_half_down(np.abs(values)), values)
+
+
+def _half_away_from_zero(values: _Floats) -> _Floats:
+    return np.copysign(_half_up(np.abs(values)), values)
+
+
+def _to_near_int(values: _Floats) -> _Floats:
+    half = values.dtype.type(0.5)
+    rounded: _Floats = np.trunc(values + np.copysign(half, values))
+    return rounded
+
+
+_FUNCTIONS: dict[Rounding, Callable[[_Floats], _Floats]] = {
+    Rounding.HALF_EVEN: np.rint,
+    Rounding.HALF_UP: _half_up,
+    Rounding.HALF_DOWN: _half_down,
+    Rounding.HALF_TOWARDS_ZERO: _half_towards_zero,
+    Rounding.HALF_AWAY_FROM_ZERO: _half_away_from_zero,
+    Rounding.UP: np.ceil,
+    Rounding.TO_NEAR_INT: _to_near_int,
+}
