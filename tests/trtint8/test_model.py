@@ -7,16 +7,9 @@ import pytest
 from onnx import TensorProto, helper
 
 from calibrators.errors import ModelError
-from tests.trtint8.onnx_models import Graph, conv_relu_conv, save_external
+from tests.trtint8.onnx_models import Shaped, conv_relu_conv, save_external
 from trtint8.data import DEMO_MODEL
 from trtint8.model import load_model, prepare, save_model, to_proto
-
-
-class Shaped(Graph):
-    """A graph whose output has the inferred shape, which the checker wants."""
-
-    def model(self, inputs, output):
-        return onnx.shape_inference.infer_shapes(super().model(inputs, output))
 
 
 def small():

@@ -5,18 +5,11 @@ import onnx
 import pytest
 
 from calibrators.errors import ModelError
-from tests.trtint8.onnx_models import Graph
+from tests.trtint8.onnx_models import Shaped
 from trtint8.model import load_model, prepare
 from trtint8.quantization.placement import Edge, place
 
 IMAGES = {"x": ["N", 4, 8, 8]}
-
-
-class Shaped(Graph):
-    """A graph whose output has the inferred shape, which the checker wants."""
-
-    def model(self, inputs, output):
-        return onnx.shape_inference.infer_shapes(super().model(inputs, output))
 
 
 def placed(model, **options):

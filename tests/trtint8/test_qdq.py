@@ -8,17 +8,12 @@ import onnxruntime as ort
 import pytest
 from onnx import numpy_helper
 
-from tests.trtint8.onnx_models import Graph
+from tests.trtint8.onnx_models import Shaped
 from trtint8.model import load_model, prepare, to_proto
+from trtint8.quantization.config import TensorQuantConfig
+from trtint8.quantization.joint import JointConfigs
 from trtint8.quantization.placement import Edge, Placement, place
 from trtint8.quantization.qdq import activation_scales, insert_qdq, weight_scale
-
-
-class Shaped(Graph):
-    """A graph whose output has the inferred shape, which the checker wants."""
-
-    def model(self, inputs, output):
-        return onnx.shape_inference.infer_shapes(super().model(inputs, output))
 
 
 def quantized(model, **amax):
@@ -118,7 +113,13 @@ def test_convolutions_compute_what_numpy_does():
 
 def placement(*tensors, shared=()):
     edges = tuple(Edge("node", index, tensor) for index, tensor in enumerate(tensors))
-    return Placement(edges, (), shared, ())
+    configs = JointConfigs()
+    for group in shared:
+        for tensor in group[1:]:
+            configs.join(tensor, group[0])
+    for tensor in tensors:
+        configs.add(tensor, TensorQuantConfig())
+    return Placement(edges, (), configs, ())
 
 
 def test_shared_groups_get_the_widest_range():

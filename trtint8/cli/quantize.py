@@ -46,8 +46,18 @@ def run(options: argparse.Namespace) -> None:
     )
     save_model(graph_model, output)
     if options.json:
+        configs = placement.configs
+        tensors = {
+            name: {"state": configs[name].state.value, "dominator": configs.dominator(name)}
+            for name in configs
+        }
         print_json(
-            {"model": str(output), "decisions": placement.decisions, "shared_scales": placement.shared}
+            {
+                "model": str(output),
+                "decisions": placement.decisions,
+                "shared_scales": placement.shared,
+                "tensors": tensors,
+            }
         )
         return
     if options.explain:

@@ -8,16 +8,23 @@ its activation (NVIDIA, "Working with Quantized Types", TensorRT documentation).
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
 from calibrators.errors import ModelError
-from trtint8.quantization.sharing import SharedScales
+from trtint8.quantization.config import State, TensorQuantConfig
+from trtint8.quantization.joint import JointConfigs
+from trtint8.quantization.targets import Target, target_named
 
 #: Operators whose INT8 form is what quantization is for.
 WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+
+_EXPLICIT = target_named("tensorrt-gpu")
+
+#: What TensorRT fuses into the weighted operator before it, so that the tensor between is never stored.
+_FUSED_AFTER = {"Clip", "Elu", "HardSigmoid", "LeakyRelu", "Relu", "Selu", "Sigmoid", "Softplus", "Tanh"}
 
 #: Operators that round nothing: quantizing before or after them is the same, with the same scale.
 _COMMUTING = {
@@ -75,13 +82,13 @@ class Placement:
     Attributes:
         activations: Edges that read activations through a pair with one scale.
         weights: Edges that read constant weights through a pair.
-        shared: Groups of activations that have one scale among them, for those that are not alone.
+        configs: How every tensor is quantized, and which stand for others.
         decisions: One for every node that could have been quantized, in graph order.
     """
 
     activations: tuple[Edge, ...]
     weights: tuple[Edge, ...]
-    shared: tuple[tuple[str, ...], ...]
+    configs: JointConfigs
     decisions: tuple[Decision, ...]
 
     @property
@@ -90,18 +97,24 @@ class Placement:
         return tuple(dict.fromkeys(edge.tensor for edge in self.activations))
 
     @property
+    def shared(self) -> tuple[tuple[str, ...], ...]:
+        """Groups of activations that have one scale among them, for those that are not alone."""
+        return self.configs.groups(self.tensors)
+
+    @property
     def quantized_nodes(self) -> tuple[str, ...]:
         """Names of the weighted nodes that run in INT8."""
         return tuple(d.node for d in self.decisions if d.quantized and d.operator in WEIGHTED)
 
 
-def place(model: ir.Model, keep_float: Sequence[str] = ()) -> Placement:
+def place(model: ir.Model, keep_float: Sequence[str] = (), target: Target = _EXPLICIT) -> Placement:
     """Decides which edges of a prepared model get Q/DQ pairs.
 
     Args:
         model: A float model with named nodes, folded constants and inferred types
             (:func:`trtint8.model.prepare`).
         keep_float: Names of nodes, or patterns with ``*`` and ``?``, that stay in float.
+        target: How what is quantized is quantized.
 
     Returns:
         The placement.
@@ -109,13 +122,14 @@ def place(model: ir.Model, keep_float: Sequence[str] = ()) -> Placement:
     Raises:
         ModelError: A pattern matches no node that could be quantized, or the model has none.
     """
-    return _Placer(model, _kept(model, keep_float)).place()
+    return _Placer(model, _kept(model, keep_float), target).place()
 
 
 @dataclass
 class _Placer:
     model: ir.Model
     kept: dict[str, str]
+    target: Target
     activations: list[Edge] = field(default_factory=list)
     weights: list[Edge] = field(default_factory=list)
     decisions: dict[str, Decision] = field(default_factory=dict)
@@ -140,7 +154,7 @@ class _Placer:
             raise ModelError(
                 f"the model has no {', '.join(WEIGHTED)} node, so there is nothing to run in INT8"
             )
-        return Placement(tuple(self.activations), tuple(self.weights), self._shared(), tuple(decisions))
+        return Placement(tuple(self.activations), tuple(self.weights), self._configs(), tuple(decisions))
 
     def _weighted(self, node: ir.Node) -> None:
         reason = self._obstacle(node)
@@ -223,25 +237,66 @@ class _Placer:
             self.activations += [_edge(node, index) for index in range(len(node.inputs))]
             self._decide(node, True, "its inputs and its output share one scale, so it copies INT8")
 
-    def _shared(self) -> tuple[tuple[str, ...], ...]:
-        """Tensors that hold the same quantized values under two names must have one scale."""
-        nodes = {node.name: node for node in self.model.graph}
+    def _configs(self) -> JointConfigs:
+        """A config for every tensor; those that hold the same whole numbers, or none, are joined."""
+        configs = JointConfigs()
+        placed = dict.fromkeys(edge.tensor for edge in self.activations)
+        self._join_copies(configs, placed)
+        self._join_concats(configs)
+        self._join_fused(configs, placed)
+        quantized = {configs.dominator(tensor) for tensor in placed}
+        for value in _activations(self.model):
+            name = value.name or ""
+            if value.dtype is not None and value.dtype != ir.DataType.FLOAT:
+                configs.add(name, TensorQuantConfig(state=State.SHAPE_OR_INDEX))
+            elif configs.dominator(name) in quantized:
+                configs.add(name, self.target.activations)
+            else:
+                configs.add(name, TensorQuantConfig(state=State.FLOAT))
+        for edge in self.weights:
+            configs.add(edge.tensor, self.target.weights_along(edge.axis))
+        return configs
+
+    def _join_copies(self, configs: JointConfigs, placed: Iterable[str]) -> None:
+        """What comes out of an operator that rounds nothing is what went in."""
         values = {value.name: value for node in self.model.graph for value in node.outputs}
-        groups = SharedScales()
-        for tensor in dict.fromkeys(edge.tensor for edge in self.activations):
+        for tensor in placed:
             value = values.get(tensor)
             while value is not None and (node := value.producer()) is not None and _commutes(node):
                 source = node.inputs[0]
                 if source is None:
                     break
-                groups.join(value.name or "", source.name or "")
+                configs.join(value.name or "", source.name or "")
                 value = source
+
+    def _join_concats(self, configs: JointConfigs) -> None:
+        nodes = {node.name: node for node in self.model.graph}
         for decision in self.decisions.values():
             if decision.operator == "Concat" and decision.quantized:
                 concat = nodes[decision.node]
                 for source in concat.inputs:
-                    groups.join(concat.outputs[0].name or "", source.name if source and source.name else "")
-        return groups.among(dict.fromkeys(edge.tensor for edge in self.activations))
+                    configs.join(concat.outputs[0].name or "", source.name if source and source.name else "")
+
+    def _join_fused(self, configs: JointConfigs, placed: Container[str]) -> None:
+        """The last of a chain of fused operators stores its output, and dominates those before it."""
+        for node in self.model.graph:
+            if not (node.op_type in WEIGHTED and self._is_quantized(node)):
+                continue
+            chain = [node.outputs[0]]
+            while (after := self._fused_reader(chain[-1])) is not None and chain[-1].name not in placed:
+                chain.append(after.outputs[0])
+            if chain[-1].name in placed:
+                for value in chain[:-1]:
+                    configs.join(value.name or "", chain[-1].name or "")
+
+    def _fused_reader(self, value: ir.Value) -> ir.Node | None:
+        """The one reader of a value that runs within the operator that makes it."""
+        uses = tuple(value.uses())
+        if len(uses) != 1 or value.is_graph_output():
+            return None
+        reader = uses[0][0]
+        fuses = reader.op_type in _FUSED_AFTER or (reader.op_type == "Add" and self._is_quantized(reader))
+        return reader if fuses and reader.domain == "" else None
 
     def _is_quantized(self, node: ir.Node) -> bool:
         decision = self.decisions.get(node.name or "")
@@ -271,6 +326,12 @@ def weight_axis(node: ir.Node, weight: ir.Value) -> int | None:
     if node.op_type == "Gemm":
         return 0 if bool(node.attributes.get_int("transB", 0)) else 1
     return 1 if weight.shape is not None and len(weight.shape) == 2 else None
+
+
+def _activations(model: ir.Model) -> Iterator[ir.Value]:
+    graph = model.graph
+    yield from (value for value in graph.inputs if value.name not in graph.initializers)
+    yield from (value for node in graph for value in node.outputs if value.name)
 
 
 def _edge(node: ir.Node, index: int) -> Edge:

@@ -52,16 +52,18 @@ def activation_scales(placement: Placement, amax: Mapping[str, float]) -> dict[s
         Tensor name to scale, amax / 127.
     """
     ranges = {tensor: amax[tensor] for tensor in placement.tensors}
-    for group in placement.shared:
-        ranges |= dict.fromkeys(group, max(ranges[tensor] for tensor in group))
-    for tensor in [tensor for tensor, value in ranges.items() if value == 0]:
+    alive = {placement.configs.dominator(tensor) for tensor, value in ranges.items() if value > 0}
+    for tensor in [tensor for tensor in ranges if placement.configs.dominator(tensor) not in alive]:
         warnings.warn(
             f"tensor '{tensor}' was zero in all calibration samples, so its range is a guess of 1; "
             "use samples that activate it, or set it by hand",
             stacklevel=2,
         )
         ranges[tensor] = 1.0
-    return {tensor: np.float32(max(value / QMAX, _SMALLEST_SCALE)) for tensor, value in ranges.items()}
+    ranges = {tensor: max(value, _SMALLEST_SCALE * QMAX) for tensor, value in ranges.items()}
+    return {
+        tensor: np.float32(config.scale) for tensor, config in placement.configs.activated(ranges).items()
+    }
 
 
 def weight_scale(weights: NDArray[np.floating], axis: int | None) -> NDArray[np.float32]:
