@@ -16,12 +16,16 @@ import numpy as np
 from calibrators.errors import TableError
 from calibrators.files import write_atomically
 from calibrators.formats import json as json_format
-from calibrators.formats import tensorrt_cache
+from calibrators.formats import onnxruntime, registry, tensorrt_cache
+from calibrators.formats.registry import FORMATS, SUFFIXES
 from calibrators.histogram import Histogram
 from calibrators.thresholds import METHODS
 
 #: The largest magnitude of symmetric INT8.
 QMAX = 127
+
+#: Endings of files that hold tables.
+TABLE_SUFFIXES = (".json", ".cache", *SUFFIXES)
 
 #: The algorithm that a cache's header names for a table of ours; TensorRT has no MSE calibrator.
 _ALGORITHM = {"minmax": "MinMaxCalibration", "percentile": "LegacyCalibration"}
@@ -111,7 +115,10 @@ class CalibrationTable:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> CalibrationTable:
-        """Reads a table: our JSON or TensorRT's calibration cache, told apart by their content.
+        """Reads a table of any format, told apart by content and ending.
+
+        Ours (JSON), TensorRT's calibration cache, ONNX Runtime's (JSON, FlatBuffers, plain lines), PPQ's,
+        text and CSV. ncnn's knows layers instead of tensors: see :mod:`trtint8.ncnn_tables`.
 
         Args:
             path: The file.
@@ -130,6 +137,11 @@ class CalibrationTable:
         if tensorrt_cache.looks_like_cache(data):
             cache = tensorrt_cache.parse(data, source)
             return cls.from_cache(cache, Provenance(versions={"tensorrt": cache.version}))
+        other = SUFFIXES.get(Path(path).suffix.lower()) or registry.json_format(data)
+        if other is not None:
+            return cls(other.parse(data, source))
+        if Path(path).suffix.lower() == ".cache":
+            return cls(onnxruntime.parse_lines(data, source))
         return cls._from_fields(json_format.parse(data, source), source)
 
     @classmethod
@@ -146,22 +158,34 @@ class CalibrationTable:
         amax = {name: scale * QMAX for name, scale in cache.scales.items()}
         return cls(amax, _METHOD.get(cache.algorithm, "entropy"), provenance)
 
-    def save(self, path: str | os.PathLike[str], *, tensorrt_version: str = "8601") -> Path:
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        format_name: str | None = None,
+        tensorrt_version: str = "8601",
+    ) -> Path:
         """Writes the table atomically, in the format that the file's ending names.
 
         Args:
-            path: ``*.json`` for our own format, ``*.cache`` for TensorRT's calibration cache.
+            path: ``*.json`` for our own format, ``*.cache`` for TensorRT's calibration cache, ``*.txt``,
+                ``*.csv``, ``*.flatbuffers`` for ONNX Runtime's.
+            format_name: A key of :data:`calibrators.formats.registry.FORMATS`, whatever the ending.
             tensorrt_version: What the cache's header says, in digits; TensorRT compares it to its own.
 
         Returns:
             ``path``.
 
         Raises:
-            TableError: The ending is neither, or a cache cannot hold a range of zero.
+            TableError: The ending names no format, or a cache cannot hold a range of zero.
             OutputError: The file cannot be written.
         """
-        suffix = check_table_name(path).suffix.lower()
-        if suffix == ".json":
+        other = FORMATS.get(format_name) if format_name else None
+        suffix = Path(path).suffix.lower() if other else check_table_name(path).suffix.lower()
+        other = other or SUFFIXES.get(suffix)
+        if other is not None:
+            data = other.render(self.amax)
+        elif suffix == ".json":
             data = json_format.render(self._fields())
         else:
             scales = {name: float(self.scale(name)) for name in self.amax}
@@ -289,18 +313,21 @@ class CalibrationTable:
 
 
 def is_table_name(path: str | os.PathLike[str]) -> bool:
-    """Whether a file's ending names a table format, ``.json`` or ``.cache``."""
-    return Path(path).suffix.lower() in (".json", ".cache")
+    """Whether a file's ending names a table format."""
+    return Path(path).suffix.lower() in TABLE_SUFFIXES
 
 
 def check_table_name(path: str | os.PathLike[str]) -> Path:
     """Refuses a file name whose ending names no table format, before any work is done for it.
 
     Raises:
-        TableError: The ending is neither ``.json`` nor ``.cache``.
+        TableError: The ending is none of :data:`TABLE_SUFFIXES`.
     """
     if not is_table_name(path):
-        raise TableError(f"cannot tell the table format of '{path}': end it in .json or .cache")
+        raise TableError(
+            f"cannot tell the table format of '{path}': end it in {', '.join(TABLE_SUFFIXES[:-1])} or "
+            f"{TABLE_SUFFIXES[-1]}"
+        )
     return Path(path)
 
 
