@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import fnmatch
 import hashlib
 import math
 import os
@@ -247,6 +248,55 @@ class CalibrationTable:
             for name, value in self.amax.items()
         }
         return dataclasses.replace(self, amax=amax, method=method)
+
+    def without(self, patterns: Iterable[str]) -> CalibrationTable:
+        """A table with some tensors left out.
+
+        Args:
+            patterns: Names, or patterns with ``*`` and ``?``.
+
+        Returns:
+            The new table.
+
+        Raises:
+            TableError: A pattern matches no tensor.
+        """
+        dropped: set[str] = set()
+        for pattern in patterns:
+            matched = [name for name in self.amax if name == pattern] or fnmatch.filter(self.amax, pattern)
+            if not matched:
+                raise TableError(f"'{pattern}' matches no tensor of the table")
+            dropped.update(matched)
+        return dataclasses.replace(
+            self,
+            amax={name: amax for name, amax in self.amax.items() if name not in dropped},
+            overridden=self.overridden - dropped,
+            histograms={name: found for name, found in self.histograms.items() if name not in dropped},
+        )
+
+    def merged(self, other: CalibrationTable) -> CalibrationTable:
+        """A table with another one's ranges over this one's, and its histograms with them.
+
+        Args:
+            other: Of the same model, as far as both know theirs.
+
+        Returns:
+            The new table; its method is this one's, and what came from the other counts as set by hand
+            where that had another method.
+
+        Raises:
+            TableError: The two are of different models.
+        """
+        mine, theirs = self.provenance.model, other.provenance.model
+        if None not in (mine, theirs) and mine != theirs:
+            raise TableError(f"the tables are of different models ({mine} and {theirs}); merge none of these")
+        foreign = set(other.amax) if other.method != self.method else set(other.overridden)
+        return dataclasses.replace(
+            self,
+            amax={**self.amax, **other.amax},
+            overridden=(self.overridden - set(other.amax)) | foreign,
+            histograms={**self.histograms, **other.histograms},
+        )
 
     def diff(self, other: CalibrationTable) -> list[Difference]:
         """Tensors whose ranges differ, the largest ratio first."""

@@ -1,4 +1,4 @@
-"""`trtint8 table`: show, diff, convert, set."""
+"""`trtint8 table`: show, diff, convert, set, drop, merge, extract."""
 
 from __future__ import annotations
 
@@ -9,16 +9,21 @@ from pathlib import Path
 from calibrators.calibration_cache import portability, read_origin
 from calibrators.errors import TableError
 from calibrators.files import check_writable
+from calibrators.formats.registry import FORMATS
 from calibrators.formats.tensorrt_cache import looks_like_cache, parse
-from calibrators.table import CalibrationTable
+from calibrators.table import CalibrationTable, check_table_name
 from calibrators.thresholds import METHODS
 from trtint8.cli.output import print_json, print_table
+from trtint8.model import load_model
+from trtint8.quantization.extract import extract_table
 
 EXAMPLE = (
     "examples:\n  trtint8 table show resnet50.table.json\n  trtint8 table diff a.json b.cache\n"
     "  trtint8 table convert resnet50.table.json resnet50.cache\n"
     "  trtint8 table set resnet50.table.json images=2.64 -o edited.json\n"
-    "  trtint8 table set resnet50.table.json --method mse -o mse.json"
+    "  trtint8 table set resnet50.table.json --method mse -o mse.json\n"
+    "  trtint8 table convert resnet50.cache resnet50.json --format ppq\n"
+    "  trtint8 table extract resnet50.qdq.onnx -o resnet50.cache"
 )
 
 
@@ -32,10 +37,24 @@ def configure(parser: argparse.ArgumentParser) -> None:
     diff.add_argument("other", metavar="B")
     convert = actions.add_parser("convert", help="write a table in the format that the ending names")
     convert.add_argument("table", metavar="FROM")
-    convert.add_argument("output", metavar="TO", help=".json or .cache")
+    convert.add_argument("output", metavar="TO", help="ending in .json, .cache, .txt...")
     convert.add_argument(
         "--tensorrt-version", default="8601", metavar="DIGITS", help="in a cache's header; default 8601"
     )
+    convert.add_argument(
+        "--format", choices=tuple(FORMATS), help="whatever the ending says; .json alone is trtint8's own"
+    )
+    drop = actions.add_parser("drop", help="leave tensors out")
+    drop.add_argument("table", metavar="TABLE")
+    drop.add_argument("patterns", nargs="+", metavar="TENSOR_OR_PATTERN")
+    drop.add_argument("-o", "--output", required=True, metavar="OUT")
+    merge = actions.add_parser("merge", help="ranges of B over those of A")
+    merge.add_argument("table", metavar="A")
+    merge.add_argument("other", metavar="B")
+    merge.add_argument("-o", "--output", required=True, metavar="OUT")
+    extract = actions.add_parser("extract", help="the table that stands in a Q/DQ model")
+    extract.add_argument("table", metavar="MODEL.onnx")
+    extract.add_argument("-o", "--output", required=True, metavar="OUT")
     change = actions.add_parser("set", help="set ranges by hand, or apply another method")
     change.add_argument("table", metavar="TABLE")
     change.add_argument("ranges", nargs="*", metavar="TENSOR=AMAX")
@@ -47,13 +66,25 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Runs one action."""
+    if options.action == "extract":
+        output = check_writable(check_table_name(options.output))
+        extract_table(load_model(options.table)).save(output)
+        return
     table = CalibrationTable.load(options.table)
     if options.action == "show":
         _show(table, options.json, _cache_facts(options.table))
     elif options.action == "diff":
         _diff(table, CalibrationTable.load(options.other), options.json)
     elif options.action == "convert":
-        table.save(check_writable(options.output), tensorrt_version=options.tensorrt_version)
+        table.save(
+            check_writable(options.output),
+            format_name=options.format,
+            tensorrt_version=options.tensorrt_version,
+        )
+    elif options.action == "drop":
+        table.without(options.patterns).save(check_writable(options.output))
+    elif options.action == "merge":
+        table.merged(CalibrationTable.load(options.other)).save(check_writable(options.output))
     else:
         if options.method:
             table = table.with_method(options.method)
