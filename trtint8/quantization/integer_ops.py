@@ -1,0 +1,138 @@
+"""Sums of products of whole numbers, exact: convolutions and matrix products of int8 with int8.
+
+Everything is computed in float64, whose products and sums of int8 values are exact up to 2^53, because BLAS
+knows no integers. What matters is only whether a sum still fits the hardware's accumulator.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+_Whole = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Window:
+    """The geometry of a convolution over its spatial axes.
+
+    Attributes:
+        strides: One an axis.
+        dilations: Likewise.
+        pads: Zeros before, then after, each axis, as ONNX has them.
+    """
+
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    pads: tuple[int, ...]
+
+
+def convolve(
+    values: NDArray[np.integer], weights: NDArray[np.integer], window: Window, groups: int
+) -> _Whole:
+    """A convolution as ONNX defines it, without bias.
+
+    Args:
+        values: (N, C, spatial...).
+        weights: (M, C / groups, kernel...).
+        window: Strides, dilations and pads.
+        groups: Of channels; C for a depthwise convolution.
+
+    Returns:
+        (N, M, spatial...), whole numbers.
+    """
+    rank = values.ndim - 2
+    before, after = window.pads[:rank], window.pads[rank:]
+    padded = np.pad(values.astype(np.float64), [(0, 0), (0, 0), *zip(before, after, strict=True)])
+    extents = [(k - 1) * d + 1 for k, d in zip(weights.shape[2:], window.dilations, strict=True)]
+    axes = tuple(range(2, 2 + rank))
+    patches = np.lib.stride_tricks.sliding_window_view(padded, extents, axis=axes)
+    whole = [slice(None)] * 2
+    patches = patches[tuple(whole + _every(window.strides) + _every(window.dilations))]
+    # (N, spatial..., C, kernel...): a row a place, a column a product.
+    patches = np.moveaxis(patches, 1, 1 + rank)
+    spatial = patches.shape[1 : 1 + rank]
+    rows = patches.reshape(len(values) * math.prod(spatial), groups, -1)
+    filters = weights.astype(np.float64).reshape(groups, len(weights) // groups, -1)
+    sums = np.stack([rows[:, group] @ filters[group].T for group in range(groups)], axis=1)
+    return np.moveaxis(sums.reshape(len(values), *spatial, len(weights)), -1, 1)
+
+
+def convolve_transposed(
+    values: NDArray[np.integer],
+    weights: NDArray[np.integer],
+    window: Window,
+    groups: int,
+    output_padding: Sequence[int],
+) -> _Whole:
+    """A transposed convolution as ONNX defines it, without bias: one over values spread with zeros.
+
+    Args:
+        values: (N, C, spatial...).
+        weights: (C, M / groups, kernel...).
+        window: Strides, dilations and pads of the convolution that it reverses.
+        groups: Of channels.
+        output_padding: Zeros more at the end of each axis.
+
+    Returns:
+        (N, M, spatial...), whole numbers.
+    """
+    rank = values.ndim - 2
+    kernel = weights.shape[2:]
+    sizes = [(n - 1) * s + 1 for n, s in zip(values.shape[2:], window.strides, strict=True)]
+    spread = np.zeros((*values.shape[:2], *sizes), np.int64)
+    spread[tuple([slice(None)] * 2 + _every(window.strides))] = values
+    extents = [(k - 1) * d for k, d in zip(kernel, window.dilations, strict=True)]
+    before = [extent - pad for extent, pad in zip(extents, window.pads[:rank], strict=True)]
+    after = [
+        extent - pad + more
+        for extent, pad, more in zip(extents, window.pads[rank:], output_padding, strict=True)
+    ]
+    # Channels in and out change places within each group, and the kernel is turned round.
+    inputs = len(weights) // groups
+    turned = weights.reshape(groups, inputs, weights.shape[1], *kernel).swapaxes(1, 2)
+    turned = turned.reshape(groups * weights.shape[1], inputs, *kernel)
+    turned = np.flip(turned, axis=tuple(range(2, 2 + rank)))
+    # Pads larger than the kernel crop.
+    kept = [slice(max(0, -b), n - max(0, -a)) for b, a, n in zip(before, after, sizes, strict=True)]
+    cropped = spread[tuple([slice(None)] * 2 + kept)]
+    pads = tuple(max(0, pad) for pad in (*before, *after))
+    return convolve(cropped, turned, Window((1,) * rank, window.dilations, pads), groups)
+
+
+def _every(steps: Sequence[int]) -> list[slice]:
+    return [slice(None, None, step) for step in steps]
+
+
+def multiply(first: NDArray[np.integer], second: NDArray[np.integer]) -> _Whole:
+    """A matrix product with NumPy's broadcasting."""
+    product: _Whole = first.astype(np.float64) @ second.astype(np.float64)
+    return product
+
+
+def padding(
+    auto_pad: str, pads: Sequence[int], spatial: Sequence[int], kernel: Sequence[int], window: Window
+) -> Window:
+    """A window with the pads that ``auto_pad`` means.
+
+    Args:
+        auto_pad: "NOTSET", "VALID", "SAME_UPPER" or "SAME_LOWER".
+        pads: Explicit ones, for "NOTSET".
+        spatial: Sizes of the input.
+        kernel: Sizes of the kernel.
+        window: Strides and dilations.
+    """
+    if not auto_pad.startswith("SAME"):
+        explicit = tuple(pads) if auto_pad == "NOTSET" and pads else (0,) * (2 * len(kernel))
+        return Window(window.strides, window.dilations, explicit)
+    totals = [
+        max(0, (math.ceil(n / s) - 1) * s + (k - 1) * d + 1 - n)
+        for n, s, k, d in zip(spatial, window.strides, kernel, window.dilations, strict=True)
+    ]
+    small, large = [total // 2 for total in totals], [total - total // 2 for total in totals]
+    ordered = (*small, *large) if auto_pad == "SAME_UPPER" else (*large, *small)
+    return Window(window.strides, window.dilations, ordered)
