@@ -8,14 +8,17 @@ from pathlib import Path
 
 from calibrators.calibration_cache import portability, read_origin
 from calibrators.errors import TableError
-from calibrators.files import check_writable
+from calibrators.files import check_writable, write_atomically
 from calibrators.formats.registry import FORMATS
 from calibrators.formats.tensorrt_cache import looks_like_cache, parse
 from calibrators.table import CalibrationTable, check_table_name
 from calibrators.thresholds import METHODS
-from trtint8.cli.output import print_json, print_table
+from trtint8.cli.output import print_json, print_table, say
 from trtint8.model import load_model
+from trtint8.ncnn_tables import read_ncnn_table, render_ncnn_table
 from trtint8.quantization.extract import extract_table
+
+_NCNN = ".table"
 
 EXAMPLE = (
     "examples:\n  trtint8 table show resnet50.table.json\n  trtint8 table diff a.json b.cache\n"
@@ -44,6 +47,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     convert.add_argument(
         "--format", choices=tuple(FORMATS), help="whatever the ending says; .json alone is trtint8's own"
     )
+    convert.add_argument(
+        "--network",
+        metavar="FILE",
+        help="for ncnn's .table: the network's .param or ONNX file, which says what its layers read",
+    )
     drop = actions.add_parser("drop", help="leave tensors out")
     drop.add_argument("table", metavar="TABLE")
     drop.add_argument("patterns", nargs="+", metavar="TENSOR_OR_PATTERN")
@@ -69,6 +77,9 @@ def run(options: argparse.Namespace) -> None:
     if options.action == "extract":
         output = check_writable(check_table_name(options.output))
         extract_table(load_model(options.table)).save(output)
+        return
+    if options.action == "convert" and options.network:
+        _convert_with_network(options)
         return
     table = CalibrationTable.load(options.table)
     if options.action == "show":
@@ -107,6 +118,22 @@ def _cache_facts(path: str) -> dict[str, str]:
             "from": f"{origin.samples} samples in batches of {origin.batch_size}",
         }
     return facts
+
+
+def _convert_with_network(options: argparse.Namespace) -> None:
+    """From or to ncnn's table, by the ending of the file's name."""
+    output = check_writable(options.output)
+    if output.suffix.lower() == _NCNN:
+        table = CalibrationTable.load(options.table)
+        write_atomically(output, render_ncnn_table(table, options.network))
+        return
+    table, winograd = read_ncnn_table(options.table, options.network)
+    if winograd:
+        say(
+            f"the weights of {len(winograd)} layers, '{winograd[0]}' among them, have ranges for a Winograd "
+            "transformation (31 instead of 127); they are left out, as TensorRT quantizes weights itself"
+        )
+    table.save(output, format_name=options.format)
 
 
 def _show(table: CalibrationTable, as_json: bool, cache: dict[str, str]) -> None:
