@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,11 @@ _NUMPY = {
     "UINT8": "uint8",
     "BOOL": "bool",
 }
+#: NumPy's names of the element types that both sides have.
+DTYPES = tuple(_NUMPY.values())
+
+# What TensorRT asks of addresses on the GPU, in bytes.
+_ALIGNMENT = 256
 
 # Streams of the array interface: our own streams wait for the legacy default stream by themselves.
 _LEGACY_DEFAULT_STREAM = 1
@@ -114,6 +119,48 @@ class DeviceInput:
     dtype: np.dtype[Any]
     owner: object
 
+    @property
+    def nbytes(self) -> int:
+        """Its size."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def aligned(self) -> bool:
+        """Whether TensorRT can read it where it is; slices often start between, empty arrays nowhere."""
+        return self.pointer != 0 and self.pointer % _ALIGNMENT == 0
+
+
+def as_inputs(
+    feeds: Mapping[str, Any], inputs: Sequence[TensorSpec], host_inputs: Set[str]
+) -> dict[str, NDArray[Any] | DeviceInput]:
+    """Takes an array for every input, see :func:`as_input`.
+
+    Args:
+        feeds: Input name to array.
+        inputs: The engine's inputs.
+        host_inputs: Names of those that TensorRT reads on the host.
+
+    Returns:
+        Input name to array, in the order of ``inputs``.
+
+    Raises:
+        CalibrationDataError: A name is unknown or missing, or an array does not fit its input.
+    """
+    wanted = [spec.name for spec in inputs]
+    unknown = [name for name in feeds if name not in wanted]
+    missing = [name for name in wanted if name not in feeds]
+    if unknown or missing:
+        problem = f"has no input '{unknown[0]}'" if unknown else f"needs the input '{missing[0]}'"
+        raise CalibrationDataError(f"the engine {problem}; it takes {', '.join(map(repr, wanted))}")
+    arrays = {spec.name: as_input(feeds[spec.name], spec) for spec in inputs}
+    for name, array in arrays.items():
+        if name in host_inputs and isinstance(array, DeviceInput):
+            raise CalibrationDataError(
+                f"input '{name}' decides shapes and is read on the host, but was given on the GPU; give a "
+                "NumPy array"
+            )
+    return arrays
+
 
 def as_input(value: Any, spec: TensorSpec) -> NDArray[Any] | DeviceInput:
     """Takes an array for an input, without a copy where it is contiguous, and never with a cast.
@@ -153,6 +200,8 @@ def as_input(value: Any, spec: TensorSpec) -> NDArray[Any] | DeviceInput:
 
 
 def _device_input(value: object, interface: Mapping[str, Any], name: str) -> DeviceInput:
+    if interface.get("mask") is not None:
+        raise CalibrationDataError(f"the GPU array for input '{name}' has a mask; give it without one")
     shape, dtype = tuple(interface["shape"]), np.dtype(interface["typestr"])
     strides = interface.get("strides")
     if (

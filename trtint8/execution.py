@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.errors import CalibrationDataError, EngineError
-from trtint8.arrays import DeviceArray, DeviceInput, as_input
+from calibrators.errors import EngineError
+from trtint8.arrays import DeviceArray, DeviceInput, as_inputs
 from trtint8.binding_shapes import choose_profile
 from trtint8.cuda import Device, DeviceBuffer, Graph, PinnedBuffer, Stream, capture
 from trtint8.engine import TensorSpec
@@ -118,7 +118,7 @@ class ExecutionContext:
         """
         if self._context is None:
             raise EngineError("the execution context is closed; make a new one")
-        self._fed = _checked(feeds, self._bindings.inputs)
+        self._fed = as_inputs(feeds, self._bindings.inputs, self._bindings.host_inputs)
         self._switch_profile({name: array.shape for name, array in self._fed.items()})
         for name, array in self._fed.items():
             self._bind_input(name, array)
@@ -126,10 +126,13 @@ class ExecutionContext:
             self._bind_output(spec)
 
     def upload(self) -> None:
-        """Queues the copies of host inputs to the GPU."""
+        """Queues the copies of inputs that are on the host, or where TensorRT cannot read them in place."""
         for name, array in self._fed.items():
-            if isinstance(array, np.ndarray) and name not in self._bindings.host_inputs:
-                memory = self._memory[name]
+            memory = self._memory[name]
+            if isinstance(array, DeviceInput):
+                if not array.aligned:
+                    self.device.copy(memory.pointer, array.pointer, array.nbytes, self.stream)
+            elif name not in self._bindings.host_inputs:
                 self.device.upload(memory.pointer, memory.staged(array.nbytes), self.stream)
 
     def enqueue(self) -> None:
@@ -141,7 +144,7 @@ class ExecutionContext:
         if not self._cuda_graph or self._data_dependent():
             self._execute()
             return
-        key = (self.profile, dict(self._shapes), dict(self._addresses))
+        key = (self.profile, dict(self._shapes), dict(self._addresses), self._host_values())
         if self._graph is None or key != self._graph_key:
             self._free_graph()
             # TensorRT allocates in a first run, which a capture must not.
@@ -149,6 +152,10 @@ class ExecutionContext:
             self.stream.synchronize()
             self._graph, self._graph_key = capture(self.stream, self._execute), key
         self._graph.launch(self.stream)
+
+    def forget_graph(self) -> None:
+        """Has the CUDA graph captured anew by the next run."""
+        self._graph_key = None
 
     def download(self) -> dict[str, NDArray[Any]]:
         """Queues the copies of the outputs to the host, waits, and returns them.
@@ -214,12 +221,16 @@ class ExecutionContext:
     def _bind_input(self, name: str, array: NDArray[Any] | DeviceInput) -> None:
         memory = self._memory[name]
         if isinstance(array, DeviceInput):
-            pointer = array.pointer
+            pointer = array.pointer if array.aligned else memory.room(array.nbytes)
         else:
             staged = memory.room_to_stage(array.nbytes)
             staged.view(array.dtype).reshape(array.shape)[...] = array
-            on_host = name in self._bindings.host_inputs
-            pointer = staged.ctypes.data if on_host else memory.room(array.nbytes)
+            if name in self._bindings.host_inputs:
+                pointer = staged.ctypes.data
+                # Told again even where it is the same: TensorRT may have read the former values already.
+                self._addresses.pop(name, None)
+            else:
+                pointer = memory.room(array.nbytes)
         if self._shapes.get(name) != array.shape:
             self._must(self._context.set_input_shape(name, array.shape), f"shape {array.shape} of '{name}'")
             self._shapes[name] = array.shape
@@ -244,7 +255,18 @@ class ExecutionContext:
             self._addresses[name] = pointer
 
     def _execute(self) -> None:
-        self._must(self._context.execute_async_v3(self.stream.handle), "run")
+        done = self._context.execute_async_v3(self.stream.handle)
+        for allocator in self._allocators.values():
+            allocator.raise_failure()
+        self._must(done, "run")
+
+    def _host_values(self) -> dict[str, bytes]:
+        """The values of inputs on the host, which decide shapes: a CUDA graph holds them."""
+        return {
+            name: array.tobytes()
+            for name, array in self._fed.items()
+            if isinstance(array, np.ndarray) and name in self._bindings.host_inputs
+        }
 
     def _data_dependent(self) -> bool:
         return any(dim < 0 for shape in self._output_shapes.values() for dim in shape)
@@ -255,8 +277,6 @@ class ExecutionContext:
         if all(dim >= 0 for dim in shape):
             return shape, self._memory[spec.name].pointer
         allocator = self._allocators[spec.name]
-        if allocator.failure is not None:
-            raise allocator.failure
         if allocator.shape is None or allocator.buffer is None:
             raise EngineError(f"TensorRT did not tell the shape of output '{spec.name}'; report this model")
         self._memory[spec.name].room_to_stage(math.prod(allocator.shape) * np.dtype(spec.dtype).itemsize)
@@ -328,13 +348,3 @@ class _Memory:
             if memory:
                 memory.free()
         self._buffer = self._pinned = None
-
-
-def _checked(feeds: Mapping[str, Any], inputs: Sequence[TensorSpec]) -> dict[str, NDArray[Any] | DeviceInput]:
-    wanted = [spec.name for spec in inputs]
-    unknown = [name for name in feeds if name not in wanted]
-    missing = [name for name in wanted if name not in feeds]
-    if unknown or missing:
-        problem = f"has no input '{unknown[0]}'" if unknown else f"needs the input '{missing[0]}'"
-        raise CalibrationDataError(f"the engine {problem}; it takes {', '.join(map(repr, wanted))}")
-    return {spec.name: as_input(feeds[spec.name], spec) for spec in inputs}

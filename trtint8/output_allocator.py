@@ -15,9 +15,9 @@ def new_output_allocator(trt: Any, device: Device) -> Any:
         device: Where to allocate.
 
     Returns:
-        An ``IOutputAllocator`` with attributes ``buffer`` (a :class:`DeviceBuffer` or None), ``shape`` (of
-        the last run, or None) and ``failure`` (what the allocation failed with, or None). Keep it as long
-        as the context.
+        An ``IOutputAllocator`` with attributes ``buffer`` (a :class:`DeviceBuffer` or None) and ``shape`` (of
+        the last run, or None), and a method ``raise_failure()``, to be called after each run. Keep it as
+        long as the context.
     """
 
     class OutputAllocator(trt.IOutputAllocator):  # type: ignore[misc]
@@ -25,7 +25,7 @@ def new_output_allocator(trt: Any, device: Device) -> Any:
             trt.IOutputAllocator.__init__(self)
             self.buffer: DeviceBuffer | None = None
             self.shape: tuple[int, ...] | None = None
-            self.failure: BaseException | None = None
+            self._failure: BaseException | None = None
 
         def reallocate_output(self, _tensor_name: str, _memory: int, size: int, _alignment: int) -> int:
             # Exceptions are lost in TensorRT; address 0 tells it that there is no memory.
@@ -35,8 +35,14 @@ def new_output_allocator(trt: Any, device: Device) -> Any:
                     self.buffer = device.allocate(size)
                 return self.buffer.pointer
             except BaseException as error:  # noqa: BLE001
-                self.failure = error
+                self._failure = error
                 return 0
+
+        def raise_failure(self) -> None:
+            """Raises what an allocation failed with, once."""
+            failure, self._failure = self._failure, None
+            if failure is not None:
+                raise failure
 
         def reallocate_output_async(
             self, tensor_name: str, memory: int, size: int, alignment: int, _stream: int

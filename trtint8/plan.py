@@ -31,13 +31,12 @@ def plan_flavor(plan: bytes, source: str) -> FlavorName:
     return "rtx" if plan[:4] == _RTX else "tensorrt"
 
 
-def check_origin(info: EngineInfo, flavor: Flavor, capability: str, source: str) -> None:
-    """Refuses an engine that was built by another version or for other GPUs.
+def check_version(info: EngineInfo, flavor: Flavor, source: str) -> None:
+    """Refuses an engine that was built by another version.
 
     Args:
         info: What the sidecar says.
         flavor: The TensorRT that is to run it.
-        capability: The GPU's compute capability, like "8.9".
         source: What to call the engine in messages.
 
     Raises:
@@ -50,6 +49,19 @@ def check_origin(info: EngineInfo, flavor: Flavor, capability: str, source: str)
             f"{source} was built with version {info.tensorrt_version} and this is {flavor}; install that "
             "version or build the engine again"
         )
+
+
+def check_capability(info: EngineInfo, capability: str, source: str) -> None:
+    """Refuses an engine that was built for other GPUs.
+
+    Args:
+        info: What the sidecar says.
+        capability: The GPU's compute capability, like "8.9".
+        source: What to call the engine in messages.
+
+    Raises:
+        EngineError: Names both sides.
+    """
     built_for = info.compute_capabilities
     if "current" not in built_for and not any(_runs(name, capability, info) for name in built_for):
         raise EngineError(

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.errors import EngineError
+from trtint8.arrays import DTYPES
 from trtint8.messages import collected, shared_logger
 from trtint8.runtime import Engine
 
@@ -24,9 +25,11 @@ def refit(engine: Engine, weights: Mapping[str, NDArray[Any]]) -> None:
         weights: Name of the initializer in the ONNX model to its new values, of the same shape and dtype.
 
     Raises:
-        EngineError: The engine is not refittable, lacks a weight, or TensorRT refuses; or the new scales of
-            a group differ.
+        EngineError: The engine is not refittable, lacks a weight, or TensorRT refuses; a weight has a dtype
+            that TensorRT lacks; or the new scales of a group differ. Where TensorRT fails in the middle, some
+            weights may be new already.
     """
+    check_dtypes(weights)
     check_shared_scales(weights, engine.info.shared_scales if engine.info else ())
     if not engine.raw.refittable:
         raise EngineError("the engine is not refittable; build it with refit=True")
@@ -51,8 +54,27 @@ def refit(engine: Engine, weights: Mapping[str, NDArray[Any]]) -> None:
                 f"TensorRT also needs {', '.join(repr(name) for name in missing[:5])}, which depend on the "
                 "new weights; give them too"
             )
+        # Before the refit, since one that fails may have replaced some weights.
+        engine.forget_graphs()
         if not refitter.refit_cuda_engine():
             raise EngineError(f"TensorRT cannot refit the engine: {log.reason()}")
+
+
+def check_dtypes(weights: Mapping[str, NDArray[Any]]) -> None:
+    """Refuses weights of a dtype that no TensorRT takes, like float64.
+
+    Args:
+        weights: The new weights.
+
+    Raises:
+        EngineError: Names the first of them.
+    """
+    for name, values in weights.items():
+        if values.dtype.name not in DTYPES or not values.dtype.isnative:
+            raise EngineError(
+                f"the new weights '{name}' are {values.dtype}, and TensorRT takes {', '.join(DTYPES)}; "
+                "convert them with astype"
+            )
 
 
 def check_shared_scales(weights: Mapping[str, NDArray[Any]], shared_scales: Sequence[Sequence[str]]) -> None:

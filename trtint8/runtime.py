@@ -18,7 +18,7 @@ from trtint8.engine import EngineInfo, TensorSpec, read_engine_info, sidecar_pat
 from trtint8.execution import Bindings, ExecutionContext
 from trtint8.flavor import Flavor
 from trtint8.messages import collected, shared_logger
-from trtint8.plan import check_origin, plan_flavor
+from trtint8.plan import check_capability, check_version, plan_flavor
 from trtint8.profiles import ShapeRange
 
 
@@ -37,8 +37,8 @@ class Engine:
     def __init__(
         self, flavor: Flavor, runtime: Any, engine: Any, device: Device, info: EngineInfo | None
     ) -> None:
-        # TensorRT does not keep the runtime alive for the engine, nor the engine for its contexts.
-        self._runtime, self._engine = runtime, engine
+        # In this order, so that the engine also goes before its runtime where nobody closes it.
+        self._engine, self._runtime = engine, runtime
         self.flavor, self.device, self.info = flavor, device, info
         self._bindings = _bindings(flavor.module, engine)
         self.inputs, self.outputs = self._bindings.inputs, self._bindings.outputs
@@ -77,9 +77,11 @@ class Engine:
             info = read_engine_info(source) if sidecar_path(source).is_file() else None
         plan = source if isinstance(source, bytes) else _read(Path(source))
         flavor = flavors.load(plan_flavor(plan, what))
+        if info is not None:
+            check_version(info, flavor, what)
         require_gpu(f"running {what}")
         if info is not None:
-            check_origin(info, flavor, compute_capability(device), what)
+            check_capability(info, compute_capability(device), what)
         gpu, trt = open_device(device), flavor.module
         with gpu.active(), collected(trt) as log:
             runtime = trt.Runtime(shared_logger(trt))
@@ -114,10 +116,13 @@ class Engine:
             EngineError: TensorRT cannot make one, mostly for lack of memory.
         """
         trt = self.flavor.module
-        with self._lock, self.device.active(), collected(trt) as log:
+        # Its messages are not collected: that would wait for a build in another thread, which takes minutes.
+        with self._lock, self.device.active():
             context = self.raw.create_execution_context()
             if context is None:
-                raise EngineError(f"TensorRT cannot make an execution context: {log.reason()}")
+                raise EngineError(
+                    f"TensorRT cannot make an execution context: {shared_logger(trt).last_error}"
+                )
             made = ExecutionContext(trt, context, self, self._bindings, self.device, cuda_graph=cuda_graph)
             self._contexts.add(made)
         return made
@@ -140,8 +145,14 @@ class Engine:
             context = self._own.context = self.new_context()
         return context.infer(feeds, on_device=on_device)
 
+    def forget_graphs(self) -> None:
+        """Makes every context capture its CUDA graph anew: a graph may hold what a refit has replaced."""
+        with self._lock:
+            for context in list(self._contexts):
+                context.forget_graph()
+
     def close(self) -> None:
-        """Frees the contexts and the engine; a second time does nothing."""
+        """Frees the contexts and the engine, with no inference under way; a second time does nothing."""
         with self._lock:
             for context in list(self._contexts):
                 context.close()
@@ -175,7 +186,12 @@ def _bindings(trt: Any, engine: Any) -> Bindings:
         shape = tuple(dim if dim >= 0 else None for dim in engine.get_tensor_shape(name))
         is_input = engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT
         (inputs if is_input else outputs).append(TensorSpec(name, dtype.name, shape))
-        if is_input and engine.get_tensor_location(name) == trt.TensorLocation.HOST:
+        if engine.get_tensor_location(name) == trt.TensorLocation.HOST:
+            if not is_input:
+                raise UnsupportedError(
+                    f"output '{name}' of the engine is written on the host, which is not supported; leave it "
+                    "out of the model's outputs"
+                )
             on_host.add(name)
     dynamic = [spec.name for spec in inputs if None in spec.shape and spec.name not in on_host]
     profiles = tuple(

@@ -4,7 +4,7 @@ import pytest
 from calibrators.errors import CalibrationDataError, UnsupportedError
 from tests.host_device import HostDevice
 from trtint8 import flavor
-from trtint8.arrays import DeviceArray, DeviceInput, as_input, numpy_dtype
+from trtint8.arrays import DeviceArray, DeviceInput, as_input, as_inputs, numpy_dtype
 from trtint8.engine import TensorSpec
 
 SPEC = TensorSpec("x", "float32", (None, 3))
@@ -62,11 +62,49 @@ def test_a_producers_stream_is_waited_for(monkeypatch):
         (np.zeros(3, np.float32), r"takes shape \?x3 but was given 3;"),
         (OnDevice(shape=(2, 2)), r"takes shape \?x3 but was given 2x2"),
         (OnDevice(strides=(4, 8)), "the GPU array for input 'x' is not contiguous"),
+        (OnDevice(mask=OnDevice()), "the GPU array for input 'x' has a mask"),
     ],
 )
 def test_what_does_not_fit(value, message):
     with pytest.raises(CalibrationDataError, match=message):
         as_input(value, SPEC)
+
+
+@pytest.mark.parametrize(("pointer", "aligned"), [(4096, True), (4096 + 16, False), (0, False)])
+def test_where_tensorrt_can_read_in_place(pointer, aligned):
+    array = DeviceInput(pointer, (2, 3), np.dtype(np.float32), None)
+    assert (array.aligned, array.nbytes) == (aligned, 24)
+
+
+def test_empty_arrays():
+    host = as_input(np.zeros((0, 3), np.float32), SPEC)
+    device = as_input(OnDevice(shape=(0, 3), data=(0, False), strides=(4, 4)), SPEC)
+    assert host.nbytes == device.nbytes == 0
+    assert host.shape == device.shape == (0, 3)
+
+
+SIZE = TensorSpec("size", "int64", (2,))
+
+
+def test_a_whole_feed():
+    images, size = np.zeros((2, 3), np.float32), np.array([4, 5])
+    assert list(as_inputs({"size": size, "x": images}, (SPEC, SIZE), {"size"})) == ["x", "size"]
+
+
+@pytest.mark.parametrize(
+    ("feeds", "message"),
+    [
+        ({}, "^the engine needs the input 'x'; it takes 'x', 'size'$"),
+        ({"x": 0, "size": 0, "y": 0}, "^the engine has no input 'y'; it takes 'x', 'size'$"),
+        (
+            {"x": OnDevice(), "size": OnDevice(shape=(2,), typestr="<i8")},
+            "^input 'size' decides shapes and is read on the host, but was given on the GPU;",
+        ),
+    ],
+)
+def test_feeds_that_do_not_fit(feeds, message):
+    with pytest.raises(CalibrationDataError, match=message):
+        as_inputs(feeds, (SPEC, SIZE), {"size"})
 
 
 def test_scalars():

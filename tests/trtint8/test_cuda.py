@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from calibrators.errors import GpuUnavailableError
+from calibrators.errors import GpuUnavailableError, UnsupportedError
 from trtint8 import cuda
 
 
@@ -94,3 +94,21 @@ def test_this_machine_gives_consistent_answers():
     problem = cuda.gpu_problem()
     assert (problem is None) == bool(cuda.gpu_names())
     assert problem is None or "NVIDIA" in problem
+
+
+def test_a_gpu_by_its_index(install):
+    install(driver(count=2))
+    assert cuda.compute_capability(1) == "8.9"
+    for ordinal in (2, -1):
+        with pytest.raises(GpuUnavailableError, match=f"no GPU with index {ordinal}; this machine has 2"):
+            cuda.compute_capability(ordinal)
+        with pytest.raises(GpuUnavailableError, match=f"there is no GPU with index {ordinal}"):
+            cuda.open_device(ordinal)
+
+
+def test_a_gpu_without_a_python_package(install, monkeypatch):
+    install(driver(count=1))
+    monkeypatch.setattr("trtint8.cuda.opening._installed", lambda _module: False)
+    cuda.open_device.cache_clear()
+    with pytest.raises(UnsupportedError, match=r"no Python package for CUDA is installed; run pip install"):
+        cuda.open_device(0)

@@ -73,13 +73,27 @@ def gpu_names() -> list[str]:
     return [_describe(driver, ordinal) for ordinal in range(count.value)]
 
 
+def check_ordinal(ordinal: int) -> None:
+    """Fails unless there is a GPU of that index.
+
+    Raises:
+        GpuUnavailableError: There is no driver, no GPU, or none of that index.
+    """
+    require_gpu("running on a device")
+    names = gpu_names()
+    if not 0 <= ordinal < len(names):
+        raise GpuUnavailableError(
+            f"there is no GPU with index {ordinal}; this machine has {len(names)}: {', '.join(names)}"
+        )
+
+
 def compute_capability(ordinal: int) -> str:
     """A GPU's compute capability, like "8.9".
 
     Raises:
         GpuUnavailableError: There is no such GPU.
     """
-    require_gpu("asking for a compute capability")
+    check_ordinal(ordinal)
     return _capability(ctypes.CDLL(_LIBRARY), ordinal)
 
 

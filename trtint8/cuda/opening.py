@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import importlib.util
 
-from calibrators.errors import GpuUnavailableError, UnsupportedError
+from calibrators.errors import UnsupportedError
 from trtint8.cuda.device import Device
-from trtint8.cuda.driver import gpu_names, require_gpu, share_driver
+from trtint8.cuda.driver import check_ordinal, share_driver
 
 
 @functools.cache
@@ -24,12 +24,7 @@ def open_device(ordinal: int = 0) -> Device:
         GpuUnavailableError: There is no driver, no GPU, or none of that index.
         UnsupportedError: Neither PyCUDA nor cuda-python is installed.
     """
-    require_gpu("running on a device")
-    names = gpu_names()
-    if not 0 <= ordinal < len(names):
-        raise GpuUnavailableError(
-            f"there is no GPU with index {ordinal}; this machine has {len(names)}: {', '.join(names)}"
-        )
+    check_ordinal(ordinal)
     # Imported here, since both packages need a driver or are absent on most machines.
     if _installed("pycuda.driver"):
         # A PyCUDA that was built on a machine without a driver does not name the library that it needs.
