@@ -50,6 +50,19 @@ class Histogram:
         """How many finite values were observed, zeros included."""
         return int(self.counts.sum()) + self.zeros
 
+    def above(self, amax: float) -> int:
+        """How many values a range cuts off, as far as the bins tell: those in bins beyond it.
+
+        Args:
+            amax: The range.
+
+        Returns:
+            The number of values in bins that begin at ``amax`` or later.
+        """
+        if not self.bin_width:
+            return 0
+        return int(self.counts[math.ceil(amax / self.bin_width) :].sum())
+
     def observe(self, values: NDArray[np.floating]) -> None:
         """Adds every element of an array of any shape.
 

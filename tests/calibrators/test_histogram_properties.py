@@ -49,3 +49,10 @@ def test_every_value_is_counted_where_it_belongs(values):
 def test_histograms_of_other_sizes_do_not_merge():
     with pytest.raises(ValueError, match="64 and 128 bins"):
         _observed().merge(Histogram(np.zeros(128, np.int64)))
+
+
+def test_what_a_range_cuts_off():
+    histogram = Histogram()
+    assert histogram.above(1.0) == 0
+    histogram.observe(np.array([0, 0.5, -1.0, 2.0, -3.0, 4.0], np.float32))
+    assert [histogram.above(amax) for amax in (4.5, 3.5, 2.5, 0.75, 0.25)] == [0, 1, 2, 4, 5]

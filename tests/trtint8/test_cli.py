@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from calibrators.calibration_cache import CacheOrigin, write_cache
+from calibrators.histogram import Histogram
 from calibrators.table import CalibrationTable
 from trtint8.cli.main import main
 from trtint8.cuda import gpu_problem
@@ -87,6 +88,18 @@ def test_the_portability_of_a_cache_is_shown(tmp_path, capsys, algorithm, sideca
     assert shown["cache"].get("from") == (None if sidecar is None else "500 samples in batches of 50")
     assert main(["table", "show", str(cache)]) == 0
     assert words in capsys.readouterr().out
+
+
+def test_a_table_is_listed_with_what_it_clips(tmp_path, capsys):
+    histogram = Histogram()
+    histogram.observe(np.array([0.0] * 50 + [1.0] * 49 + [8.0], np.float32))
+    table = CalibrationTable({"a": 2.0, "b": 9.0}, "entropy", histograms={"a": histogram, "b": histogram})
+    path = table.override({"b": 9.0}).save(tmp_path / "t.json")
+    assert main(["table", "show", str(path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    cells = {line.split()[1]: line.replace("│", "").split() for line in lines if line.startswith("│")}
+    assert cells["a"] == ["a", "2", "0.015748", "8", "50.0", "%", "1.000", "%"]
+    assert cells["b"] == ["b", "9", "0.0708661", "8", "50.0", "%", "0.000", "%", "by", "hand"]
 
 
 def test_ranges_by_hand_from_a_file(table, tmp_path, capsys):

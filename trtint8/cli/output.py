@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import math
 import sys
@@ -29,13 +30,25 @@ def print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(_plain(value), indent=2, ensure_ascii=False) + "\n")
 
 
-def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A table on standard output, the first column left and the others right."""
+def print_table(
+    title: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    styles: Iterable[str | None] | None = None,
+) -> None:
+    """A table on standard output, the first column left and the others right.
+
+    Args:
+        title: Above it.
+        columns: Their headings.
+        rows: Texts.
+        styles: A colour for each row, on a terminal; None for plain ones.
+    """
     table = Table(title=title, title_justify="left", title_style="bold")
     for index, column in enumerate(columns):
         table.add_column(column, justify="left" if index == 0 else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*row)
+    for row, style in zip(rows, itertools.repeat(None) if styles is None else styles, strict=False):
+        table.add_row(*row, style=style)
     # A pipe has no width: let long tensor names stand on one line there.
     Console(width=None if sys.stdout.isatty() else 160, markup=False, highlight=False).print(table)
 

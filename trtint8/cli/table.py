@@ -20,6 +20,9 @@ from trtint8.quantization.extract import extract_table
 
 _NCNN = ".table"
 
+#: Shares from which a row is coloured.
+_MANY_ZEROS, _MUCH_CLIPPED = 0.99, 0.01
+
 EXAMPLE = (
     "examples:\n  trtint8 table show resnet50.table.json\n  trtint8 table diff a.json b.cache\n"
     "  trtint8 table convert resnet50.table.json resnet50.cache\n"
@@ -150,18 +153,40 @@ def _show(table: CalibrationTable, as_json: bool, cache: dict[str, str]) -> None
     if cache:
         print_table("TensorRT calibration cache", ("", ""), list(cache.items()))
     samples = f", {table.provenance.samples} samples" if table.provenance.samples else ""
-    rows = []
-    for name, amax in table.amax.items():
-        histogram = table.histograms.get(name)
-        zeros = f"{100 * histogram.zeros / histogram.total:.1f} %" if histogram and histogram.total else ""
-        largest = f"{histogram.amax:.6g}" if histogram else ""
-        by_hand = "by hand" if name in table.overridden else ""
-        rows.append((name, f"{amax:.6g}", f"{table.scale(name):.6g}", largest, zeros, by_hand))
+    listing = [_row(table, name) for name in table.amax]
+    columns = ("tensor", "amax", "scale", "largest", "zeros", "clipped", "")
     print_table(
-        f"{len(rows)} tensors, {table.method}{samples}",
-        ("tensor", "amax", "scale", "largest", "zeros", ""),
-        rows,
+        f"{len(listing)} tensors, {table.method}{samples}",
+        columns,
+        [row for row, _ in listing],
+        [style for _, style in listing],
     )
+
+
+def _row(table: CalibrationTable, name: str) -> tuple[tuple[str, ...], str | None]:
+    """One tensor's figures, and the colour that draws attention to it."""
+    amax, histogram = table.amax[name], table.histograms.get(name)
+    known = histogram is not None and histogram.total > 0
+    zeros = histogram.zeros / histogram.total if histogram and known else 0.0
+    clipped = histogram.above(amax) / histogram.total if histogram and known else 0.0
+    by_hand = name in table.overridden
+    style = None
+    if not amax or zeros > _MANY_ZEROS:
+        style = "yellow"
+    elif clipped > _MUCH_CLIPPED:
+        style = "red"
+    elif by_hand:
+        style = "cyan"
+    row = (
+        name,
+        f"{amax:.6g}",
+        f"{table.scale(name):.6g}",
+        f"{histogram.amax:.6g}" if histogram else "",
+        f"{100 * zeros:.1f} %" if known else "",
+        f"{100 * clipped:.3f} %" if known else "",
+        "by hand" if by_hand else "",
+    )
+    return row, style
 
 
 def _diff(first: CalibrationTable, second: CalibrationTable, as_json: bool) -> None:
