@@ -31,8 +31,9 @@ from trtint8.flavor import Flavor, Target
 from trtint8.implicit import ImplicitInt8
 from trtint8.model import Model, ModelSource, load_model, prepare, runnable, save_model
 from trtint8.profiles import Profile
-from trtint8.quantization.placement import Placement, place
+from trtint8.quantization.placement import place
 from trtint8.quantization.qdq import scale_name
+from trtint8.quantization.unquantize import quantized_nodes
 from trtint8.routes import Route, choose_route, is_calibrator
 
 #: Methods that TensorRT has a calibrator for; the others are calibrated on the CPU.
@@ -190,7 +191,8 @@ class _Build:
         """Q/DQ pairs in the graph."""
         if self.loaded.is_quantized:
             built = self._run(self.loaded.graph_model, int8=True)
-            return _Product(built, self.loaded.graph_model, None, None, self.options)
+            wanted = quantized_nodes(self.loaded.graph_model)
+            return _Product(built, self.loaded.graph_model, wanted, None, self.options)
         prepared = prepare(self.loaded)
         place(prepared.graph_model, self.keep_float)  # a pattern without a match fails before minutes of work
         self._check_manual(float_tensors(prepared))
@@ -205,7 +207,8 @@ class _Build:
                 stacklevel=3,
             )
         built = self._run(graph_model, int8=True)
-        return _Product(built, graph_model, placement, table, self.options)
+        scales = _scales(placement.shared)
+        return _Product(built, graph_model, placement.quantized_nodes, table, self.options, scales)
 
     def implicit(self) -> _Product:
         """Calibrators and dynamic ranges."""
@@ -232,7 +235,7 @@ class _Build:
         )
         if isinstance(calibrator, Calibrator):
             table = calibrator.table
-        return _Product(built, graph_model, placement, table, self.options, implicit=True)
+        return _Product(built, graph_model, placement.quantized_nodes, table, self.options, implicit=True)
 
     def _check_manual(self, tensors: Sequence[str]) -> None:
         unknown = [name for name in self.sources.manual if name not in tensors]
@@ -287,9 +290,10 @@ class _Product:
 
     built: BuiltEngine
     graph_model: ir.Model
-    placement: Placement | None
+    wanted: tuple[str, ...]
     table: CalibrationTable | None
     options: BuildOptions
+    shared_scales: tuple[tuple[str, ...], ...] = ()
     implicit: bool = False
 
     def save(self, output: Path, loaded: Model) -> BuildResult:
@@ -305,12 +309,12 @@ class _Product:
             outputs=_specs(graph.outputs),
             profiles=built.profiles,
             layers=built.report,
-            quantized_nodes=self.placement.quantized_nodes if self.placement else (),
+            quantized_nodes=self.wanted,
             weights_bytes=built.weights_bytes,
             model_fingerprint=loaded.fingerprint,
             route="implicit" if self.implicit else "explicit",
             missing_ranges=tuple(map(_described, built.missing_ranges)),
-            shared_scales=() if self.implicit or not self.placement else _scales(self.placement.shared),
+            shared_scales=self.shared_scales,
             hardware_compatibility=self.options.hardware_compatibility,
             version_compatible=self.options.version_compatible,
             table_fingerprint=table.fingerprint if table else None,

@@ -135,7 +135,19 @@ def test_doctor_says_what_each_route_needs(capsys):
     assert found["run, bench, validate on the GPU"] == "needs an NVIDIA GPU"
 
 
-VERBS = ["demo", "doctor", "calibrate", "quantize", "migrate", "build", "validate", "run", "bench", "table"]
+VERBS = [
+    "demo",
+    "doctor",
+    "calibrate",
+    "quantize",
+    "migrate",
+    "lint",
+    "build",
+    "validate",
+    "run",
+    "bench",
+    "table",
+]
 
 
 def test_these_are_all_verbs(capsys):

@@ -20,6 +20,7 @@ _VERBS = {
     "calibrate": "find the range of every tensor on sample inputs",
     "quantize": "put Q/DQ pairs into an ONNX model",
     "migrate": "turn the calibration cache of an implicit engine into a Q/DQ model",
+    "lint": "check a Q/DQ model made elsewhere, and mend it",
     "build": "make an INT8 engine",
     "validate": "compare INT8 with FP32 on held-out data",
     "run": "run an engine on data and write its outputs",

@@ -1,0 +1,60 @@
+"""`trtint8 lint`: a Q/DQ model made elsewhere against TensorRT's rules."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+
+from calibrators.errors import ModelError
+from calibrators.files import check_writable
+from trtint8.cli.output import print_json, print_table
+from trtint8.lint import lint, mend
+from trtint8.model import load_model, save_model
+
+EXAMPLE = "examples:\n  trtint8 lint qat.onnx\n  trtint8 lint qat.onnx --fix -o mended.onnx"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Adds the verb's arguments."""
+    parser.add_argument("model", metavar="MODEL", help="an ONNX model with Q/DQ pairs, made by any tool")
+    parser.add_argument("--fix", action="store_true", help="write a model with pairs as TensorRT wants them")
+    parser.add_argument("-o", "--output", metavar="OUT.onnx", help="where to, with --fix")
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Checks, and mends where asked."""
+    if options.fix != (options.output is not None):
+        raise ModelError("give --fix and --output together, or neither")
+    output = check_writable(options.output) if options.output else None
+    model = load_model(options.model)
+    findings = lint(model)
+    mended = mend(model) if output else None
+    if output and mended:
+        save_model(mended.graph_model, output)
+    if options.json:
+        print_json(
+            {
+                "findings": findings,
+                "quantized_nodes": mended.quantized_nodes if mended else None,
+                "restored": mended.said.restored if mended else None,
+                "filled": mended.filled if mended else None,
+            }
+        )
+        return
+    rows = [(f.node, f.rule, f.message, "yes" if f.mendable else "no") for f in findings]
+    counts = ", ".join(f"{count} {rule}" for rule, count in Counter(f.rule for f in findings).items())
+    title = f"{len(findings)} findings: {counts}" if findings else "Nothing to mend"
+    print_table(title, ("node", "rule", "what", "mendable"), rows)
+    if mended:
+        print_table(
+            "Mended",
+            ("", ""),
+            [
+                ("model", str(output)),
+                ("nodes in INT8", str(len(mended.quantized_nodes))),
+                ("kept in float", str(len(mended.said.kept_float))),
+                ("Relu restored", str(len(mended.said.restored))),
+                ("ranges filled in", str(len(mended.filled))),
+            ],
+        )
