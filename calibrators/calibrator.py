@@ -257,9 +257,9 @@ class Calibrator:
                 f"{', '.join(map(repr, opened.shapes))}; name the arrays after the network's inputs"
             )
         device = open_device(self._device) if isinstance(self._device, int) else self._device
-        self._advance = self._bar.enter_context(
-            progress_bar("Calibrating", self._num_batches, enabled=self._progress)
-        )
+        samples = self._data.num_samples if self._data else None
+        total = samples // opened.batch_size if samples and not self._num_batches else self._num_batches
+        self._advance = self._bar.enter_context(progress_bar("Calibrating", total, enabled=self._progress))
         self._used = True
         self._feeder = Feeder(iter(opened), device)
 
