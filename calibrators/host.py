@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import onnx
+from numpy.typing import NDArray
 
 from calibrators.batches import Batches, FeedDict
 from calibrators.errors import CalibrationDataError
@@ -107,9 +108,9 @@ def _with_outputs(model: bytes | Path, names: Sequence[str]) -> bytes:
     return serialized
 
 
-def _run(session: object, names: Sequence[str], feed: FeedDict) -> list[np.ndarray]:
+def _run(session: object, names: Sequence[str], feed: FeedDict) -> list[NDArray[Any]]:
     try:
-        outputs: list[np.ndarray] = session.run(list(names), feed)  # type: ignore[attr-defined]
+        outputs: list[NDArray[Any]] = session.run(list(names), feed)  # type: ignore[attr-defined]
     except Exception as error:
         shapes = ", ".join(f"'{name}' {array.shape}" for name, array in feed.items())
         raise CalibrationDataError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,7 @@ class InputSpec:
     """
 
     name: str
-    dtype: np.dtype
+    dtype: np.dtype[Any]
     shape: tuple[int | str | None, ...] | None
 
     @property

@@ -178,11 +178,15 @@ def as_labels(labels: Any, count: int | None, what: str) -> NDArray[np.int64]:
     return array.astype(np.int64)
 
 
+# Without types in some versions of NumPy.
+_open_memmap: Callable[..., NDArray[Any]] = np.lib.format.open_memmap
+
+
 def _load(path: Path) -> NDArray[Any] | dict[str, NDArray[Any]]:
     """All arrays of a .npz, or the array of a .npy, mapped."""
     try:
         if path.suffix.lower() == ".npy":
-            return np.lib.format.open_memmap(path, mode="r")
+            return _open_memmap(path, mode="r")
         # Not numpy.load: it leaves a damaged archive open, and takes any kind of file.
         with path.open("rb") as stream, np.lib.npyio.NpzFile(stream, allow_pickle=False) as archive:
             return dict(archive)

@@ -186,4 +186,5 @@ def _prefix_sums(values: _Floats) -> _Floats:
 
 
 def _x_ln_x(x: _Floats) -> _Floats:
-    return x * np.log(np.where(x > 0, x, 1.0))
+    product: _Floats = x * np.log(np.where(x > 0, x, 1.0))
+    return product

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
 from calibrators.errors import ModelError
 from calibrators.table import CalibrationTable
@@ -163,7 +165,7 @@ def _is_weight(value: ir.Value | None) -> bool:
     return value is not None and ir.convenience.get_const_tensor(value) is not None
 
 
-def _constant(node: ir.Node, index: int) -> np.ndarray | None:
+def _constant(node: ir.Node, index: int) -> NDArray[Any] | None:
     value = node.inputs[index] if len(node.inputs) > index else None
     tensor = ir.convenience.get_const_tensor(value) if value is not None else None
     return None if tensor is None else tensor.numpy()

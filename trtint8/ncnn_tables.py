@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
 from calibrators.errors import TableError
 from calibrators.formats import ncnn
@@ -92,7 +94,7 @@ def _weighted(model: str | os.PathLike[str]) -> dict[str, ir.Node]:
     }
 
 
-def _weights(node: ir.Node) -> np.ndarray:
+def _weights(node: ir.Node) -> NDArray[Any]:
     """Output channels first."""
     value = node.inputs[1]
     constant = ir.convenience.get_const_tensor(value) if value is not None else None

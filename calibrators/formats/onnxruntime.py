@@ -47,14 +47,14 @@ def parse_json(data: bytes, source: str) -> dict[str, float]:
     """
     try:
         tensors = json.loads(data)["data"].items()
-        ends = {name: (float(entry["lowest"]), float(entry["highest"])) for name, entry in tensors}
+        ends = {name: (_values(entry["lowest"]), _values(entry["highest"])) for name, entry in tensors}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise TableError(
             f"'{source}' is not a calibration table of ONNX Runtime ({type(error).__name__}: {error})"
         ) from error
     ranges: dict[str, float] = {}
     for name, (low, high) in ends.items():
-        add_range(ranges, name, max(abs(low), abs(high)), source)
+        add_range(ranges, name, max(map(abs, (*low, *high))), source)
     return ranges
 
 
@@ -139,6 +139,12 @@ def parse_lines(data: bytes, source: str) -> dict[str, float]:
         add_range(ranges, name, number(text, source, place), source, place)
     _warn_of_lost_ends(source)
     return ranges
+
+
+def _values(end: Any) -> list[float]:
+    """One end of a tensor: a number, or an array of NumPy as ONNX Runtime spells it."""
+    data = end["data"] if isinstance(end, dict) else end
+    return [float(value) for value in (data if isinstance(data, list) else [data])]
 
 
 def _pairs(data: bytes) -> list[tuple[str, str]]:

@@ -139,7 +139,8 @@ def test_ncnn_round_trip(activations, weights):
 
 
 def test_onnxruntime_json_takes_the_wider_end():
-    assert onnxruntime.parse_json(golden("onnxruntime.json"), "golden") == {"a": 3.0, "b::c d": 1.5}
+    ranges = onnxruntime.parse_json(golden("onnxruntime.json"), "golden")
+    assert ranges == {"a": 3.0, "b::c d": 1.5, "scalar": 0.5}
 
 
 def test_onnxruntime_flatbuffers():
@@ -157,7 +158,8 @@ def test_what_onnxruntime_itself_writes(tmp_path):
     calibrate = pytest.importorskip("onnxruntime.quantization.calibrate")
     from onnxruntime.quantization.quant_utils import write_calibration_table
 
-    ends = {"a": (np.float32(-3), np.float32(2)), "b::c d": (np.float32(0), np.float32(1.5))}
+    ends = {"a": (-3, 2), "b::c d": (0, 1.5)}
+    ends = {name: tuple(np.array([end], np.float32) for end in both) for name, both in ends.items()}
     write_calibration_table(calibrate.TensorsData(calibrate.CalibrationMethod.MinMax, ends), str(tmp_path))
     assert CalibrationTable.load(tmp_path / "calibration.json").amax == {"a": 3.0, "b::c d": 1.5}
     # These two hold the larger end, 2, and not the larger magnitude, 3: nothing in them tells.

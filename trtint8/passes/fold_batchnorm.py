@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
 logger = logging.getLogger(__name__)
 
@@ -85,7 +87,7 @@ def _fold(norm: ir.Node) -> bool:
     return True
 
 
-def _initializer(graph: ir.Graph, name: str, array: np.ndarray) -> ir.Value:
+def _initializer(graph: ir.Graph, name: str, array: NDArray[Any]) -> ir.Value:
     taken = graph.initializers
     unique, n = name, 0
     while unique in taken:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,10 +50,10 @@ def convolve(
     before, after = window.pads[:rank], window.pads[rank:]
     padded = np.pad(values.astype(np.float64), [(0, 0), (0, 0), *zip(before, after, strict=True)])
     extents = [(k - 1) * d + 1 for k, d in zip(weights.shape[2:], window.dilations, strict=True)]
-    axes = tuple(range(2, 2 + rank))
-    patches = np.lib.stride_tricks.sliding_window_view(padded, extents, axis=axes)
-    whole = [slice(None)] * 2
-    patches = patches[tuple(whole + _every(window.strides) + _every(window.dilations))]
+    patches = np.lib.stride_tricks.sliding_window_view(padded, (1, 1, *extents))
+    both = slice(None)
+    picked: tuple[Any, ...] = (both, both, *_every(window.strides), 0, 0, *_every(window.dilations))
+    patches = patches[picked]
     # (N, spatial..., C, kernel...): a row a place, a column a product.
     patches = np.moveaxis(patches, 1, 1 + rank)
     spatial = patches.shape[1 : 1 + rank]
