@@ -153,6 +153,9 @@ def build_engine(
             # The frames in its traceback hold the builder and the weights: whoever keeps the error, as
             # notebooks do, would keep them alive.
             raise error.with_traceback(None) from None
+        finally:
+            if isinstance(calibrator, Calibrator):
+                calibrator.close()
         finish_calibration(calibrator, None)
         if flavor.lists_layers:
             report = parse_layers(log.details)
