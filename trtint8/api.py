@@ -27,7 +27,7 @@ from trtint8.cuda import gpu_names, gpu_problem
 from trtint8.engine import read_engine_info
 from trtint8.model import Model, ModelSource, load_model, prepare, runnable, to_proto
 from trtint8.quantization.placement import Placement, place
-from trtint8.quantization.qdq import insert_qdq
+from trtint8.quantization.qdq import WeightScales, insert_qdq
 from trtint8.runtime import Engine
 
 
@@ -149,7 +149,10 @@ def quantize(
 
 
 def quantize_graph(
-    prepared: Model, table: CalibrationTable, keep_float: Sequence[str] = ()
+    prepared: Model,
+    table: CalibrationTable,
+    keep_float: Sequence[str] = (),
+    weight_scales: WeightScales | None = None,
 ) -> tuple[ir.Model, Placement]:
     """:func:`quantize` for a prepared model of any size, with the reasons.
 
@@ -157,6 +160,7 @@ def quantize_graph(
         prepared: From :func:`trtint8.model.prepare`; not changed.
         table: The ranges.
         keep_float: Names or patterns.
+        weight_scales: Of weights that were quantized before.
 
     Returns:
         The model with Q/DQ pairs, and where they went.
@@ -164,7 +168,7 @@ def quantize_graph(
     graph_model = prepared.graph_model.clone()
     placement = place(graph_model, keep_float)
     table.check_model(prepared.fingerprint, placement.tensors)
-    insert_qdq(graph_model, placement, table.amax)
+    insert_qdq(graph_model, placement, table.amax, weight_scales)
     return graph_model, placement
 
 

@@ -15,11 +15,12 @@ from calibrators.table import CalibrationTable
 from trtint8.api import quantize_graph
 from trtint8.migration import plan_migration
 from trtint8.model import Model, prepare
+from trtint8.passes.expand_qlinear import EXPANDED, ExpandQLinearPass
 from trtint8.quantization.placement import WEIGHTED, place, weight_axis
 from trtint8.quantization.unquantize import Unquantized, unquantize
 
 #: Operators that compute on whole numbers themselves, which TensorRT has no importer for.
-_INTEGER_OPERATORS = ("QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger", "DynamicQuantizeLinear")
+_INTEGER_OPERATORS = ("ConvInteger", "MatMulInteger", "DynamicQuantizeLinear")
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,8 @@ def mend(model: Model) -> Mended:
         model: With Q/DQ pairs, made by any tool.
 
     Returns:
-        The new model; weights keep their values, and weighted nodes that were float stay so.
+        The new model; weights stay the whole numbers that they were, where their scales lie along the axis
+        that TensorRT wants, and weighted nodes that were float stay so.
 
     Raises:
         ModelError: A finding cannot be mended, or a tensor that needs a range had no pair.
@@ -84,6 +86,7 @@ def mend(model: Model) -> Mended:
     if hopeless:
         raise ModelError(f"node '{hopeless[0].node}': {hopeless[0].message}")
     graph_model = model.graph_model.clone()
+    ExpandQLinearPass()(graph_model)
     said = unquantize(graph_model)
     prepared = prepare(Model(graph_model, model.name, model.fingerprint))
     plan = plan_migration(place(prepared.graph_model, said.kept_float), said.ranges)
@@ -93,7 +96,7 @@ def mend(model: Model) -> Mended:
             "float model instead"
         )
     table = CalibrationTable({**said.ranges, **plan.fills})
-    mended, placement = quantize_graph(prepared, table, said.kept_float)
+    mended, placement = quantize_graph(prepared, table, said.kept_float, said.weight_scales)
     return Mended(mended, placement.quantized_nodes, said, plan.fills)
 
 
@@ -102,6 +105,8 @@ def _findings(node: ir.Node) -> Iterator[Finding]:
     if node.op_type in _INTEGER_OPERATORS:
         message = f"TensorRT has no {node.op_type}; export the model with Q/DQ pairs"
         yield Finding("integer-operator", name, message, mendable=False)
+    elif node.op_type in EXPANDED:
+        yield Finding("qlinear", name, f"TensorRT has no {node.op_type}; Q/DQ pairs say the same")
     elif node.op_type in ("QuantizeLinear", "DequantizeLinear"):
         yield from _pair_findings(node, name)
     elif node.op_type in WEIGHTED:

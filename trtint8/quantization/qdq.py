@@ -19,7 +19,16 @@ logger = logging.getLogger(__name__)
 _SMALLEST_SCALE = float(np.finfo(np.float32).tiny)
 
 
-def insert_qdq(model: ir.Model, placement: Placement, amax: Mapping[str, float]) -> None:
+#: Weights that were quantized before: name to their scales, and the axis along which they lie (None for one).
+WeightScales = Mapping[str, tuple[NDArray[np.float32], int | None]]
+
+
+def insert_qdq(
+    model: ir.Model,
+    placement: Placement,
+    amax: Mapping[str, float],
+    weight_scales: WeightScales | None = None,
+) -> None:
     """Rewires every edge of a placement through QuantizeLinear and DequantizeLinear.
 
     Each tensor gets one pair, whatever the number of its readers. Weights stay float32 initializers.
@@ -29,13 +38,17 @@ def insert_qdq(model: ir.Model, placement: Placement, amax: Mapping[str, float])
         model: The float model that the placement was made for; changed in place.
         placement: Which edges.
         amax: The range of every tensor in ``placement.tensors``.
+        weight_scales: Scales to keep, so that weights stay the whole numbers that they were; others are
+            found from the values.
     """
     writer = _Writer(model)
     scales = activation_scales(placement, amax)
     for edge in placement.activations:
         writer.quantize(edge, scales[edge.tensor])
     for edge in placement.weights:
-        writer.quantize(edge, weight_scale(writer.constant(edge), edge.axis))
+        weights = writer.constant(edge)
+        kept = _kept_scale(edge, weights.shape, weight_scales or {})
+        writer.quantize(edge, weight_scale(weights, edge.axis) if kept is None else kept)
 
 
 def activation_scales(placement: Placement, amax: Mapping[str, float]) -> dict[str, np.float32]:
@@ -80,6 +93,19 @@ def weight_scale(weights: NDArray[np.floating], axis: int | None) -> NDArray[np.
     largest = np.abs(weights).max(axis=others).astype(np.float64)
     scale = np.where(largest == 0, 1.0, np.maximum(largest / QMAX, _SMALLEST_SCALE))
     return np.asarray(scale, np.float32)
+
+
+def _kept_scale(
+    edge: Edge, shape: tuple[int, ...], weight_scales: WeightScales
+) -> NDArray[np.float32] | None:
+    """The scales that weights had, where they fit the axis that TensorRT wants; else None."""
+    scale, axis = weight_scales.get(edge.tensor, (None, None))
+    if scale is None or (axis is not None and axis != edge.axis):
+        return None
+    if edge.axis is None:
+        return scale.reshape(())
+    channels: NDArray[np.float32] = np.broadcast_to(scale.reshape(-1), (shape[edge.axis],)).copy()
+    return channels
 
 
 def scale_name(tensor: str) -> str:

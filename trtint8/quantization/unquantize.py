@@ -19,12 +19,15 @@ class Unquantized:
 
     Attributes:
         ranges: Tensor name to the largest magnitude that its pair lets through.
+        weight_scales: Name of a constant to the symmetric scales that it had, and the axis along which they
+            lie; None for one.
         kept_float: Names of weighted nodes of which an input had no pair.
         restored: Names of the Relu nodes that stood only in a quantizer's lower end, and stand in the graph
             again.
     """
 
     ranges: dict[str, float] = field(default_factory=dict)
+    weight_scales: dict[str, tuple[NDArray[np.float32], int | None]] = field(default_factory=dict)
     kept_float: list[str] = field(default_factory=list)
     restored: list[str] = field(default_factory=list)
 
@@ -82,8 +85,10 @@ class _Unquantizer:
 
     def _constant(self, node: ir.Node, whole: NDArray[np.integer]) -> ir.Value:
         scale, zero_point = parameters(node)
-        if scale.size > 1:
-            axis = node.attributes.get_int("axis", 1)
+        axis = node.attributes.get_int("axis", 1) if scale.size > 1 else None
+        if not zero_point.any():
+            self._found.weight_scales[f"{node.outputs[0].name}_float"] = (scale, axis)
+        if axis is not None:
             shape = [1] * whole.ndim
             shape[axis] = -1
             scale, zero_point = scale.reshape(shape), zero_point.reshape(shape)
