@@ -7,14 +7,12 @@ signatures and the calibrators' trampolines are all in the bindings themselves.
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import platform
 import shutil
 import subprocess
 import sys
-import tempfile
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,22 +62,41 @@ def prepare(version: str) -> Bindings:
     tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
     cache = Path(os.environ.get("TRTINT8_TEST_CACHE", Path.home() / ".cache" / "trtint8" / "bindings"))
     folder = cache / f"{version}-{tag}"
-    cache.mkdir(parents=True, exist_ok=True)
-    with (cache / f"{version}-{tag}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.is_dir():
-            # In the same place, so that a rename completes it: a crash leaves nothing that looks finished.
-            with tempfile.TemporaryDirectory(dir=cache) as scratch:
-                site, libraries = Path(scratch, "new", "site"), Path(scratch, "new", "lib")
-                site.mkdir(parents=True)
-                libraries.mkdir()
-                _install(version, Path(scratch), site, libraries)
-                Path(scratch, "new").rename(folder)
-    paths = {"PYTHONPATH": f"{folder / 'site'}", "LD_LIBRARY_PATH": f"{folder / 'lib'}"}
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        with (cache / f"{folder.name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not folder.is_dir():
+                _install_into(folder, version)
+    except (OSError, zipfile.BadZipFile) as error:
+        raise NotAvailableError(f"the bindings cannot be installed into '{cache}' ({error})") from error
+    paths = {
+        name: os.pathsep.join(filter(None, (str(folder / part), os.environ.get(name))))
+        for name, part in (("PYTHONPATH", "site"), ("LD_LIBRARY_PATH", "lib"))
+    }
     return Bindings(version, {**paths, "TRTINT8_BINDINGS": version})
 
 
+def _install_into(folder: Path, version: str) -> None:
+    # In the same place, so that a rename completes it: a crash leaves nothing that looks finished. Always of
+    # the same name, so that what a crash left does not stay.
+    scratch = folder.with_name(f"{folder.name}.new")
+    shutil.rmtree(scratch, ignore_errors=True)
+    site, libraries = scratch / "new" / "site", scratch / "new" / "lib"
+    site.mkdir(parents=True)
+    libraries.mkdir()
+    try:
+        _install(version, scratch, site, libraries)
+        (scratch / "new").rename(folder)
+    finally:
+        shutil.rmtree(scratch)
+
+
 def _install(version: str, scratch: Path, site: Path, libraries: Path) -> None:
+    for tool in ("gcc", "nm"):
+        # Asked before anything is downloaded.
+        if shutil.which(tool) is None:
+            raise NotAvailableError(f"{tool} is not installed")
     if version.startswith("8."):
         # This wheel is tagged for Python 3.10 alone, but its libraries know no Python.
         wheel = _download(scratch, "tensorrt==8.6.0", python="3.10")
@@ -139,13 +156,11 @@ def _download(scratch: Path, requirement: str, python: str | None = None) -> Pat
 
 
 def _run(command: list[str]) -> str:
+    what = "pip download" if "pip" in command else command[0]
     try:
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
-    except FileNotFoundError as error:
-        raise NotAvailableError(f"{command[0]} is not installed") from error
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=1800).stdout
+    except subprocess.TimeoutExpired as error:
+        raise NotAvailableError(f"{what} took more than half an hour") from error
     except subprocess.CalledProcessError as error:
-        lines = error.stderr.strip().splitlines()
-        with contextlib.suppress(IndexError):
-            raise NotAvailableError(f"{' '.join(command[:4])} … failed: {lines[-1]}") from error
-        raise NotAvailableError(f"{' '.join(command[:4])} … failed") from error
-    return done.stdout
+        lines = error.stderr.strip().splitlines() or [f"exit status {error.returncode}"]
+        raise NotAvailableError(f"{what} failed: {lines[-1]}") from error

@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from calibrators.errors import UnsupportedError
+
 PACKAGE = Path(__file__).parents[1] / "trtint8"
 
 #: File, or "file:function" where a name means something else elsewhere, to variable and TensorRT class.
@@ -16,37 +18,47 @@ VARIABLES = {
         "config": "IBuilderConfig",
         "network": "INetworkDefinition",
         "parser": "OnnxParser",
-        "memory": "IHostMemory",
     },
     "builder.py:_profile": {"profile": "IOptimizationProfile"},
     "builder.py:_raise_parser_error": {"error": "ParserError"},
-    "build_config.py": {"builder": "Builder", "config": "IBuilderConfig"},
+    "build_config.py": {
+        "builder": "Builder",
+        "config": "IBuilderConfig",
+        "registry": "IPluginRegistry",
+    },
     "capabilities.py": {"config": "IBuilderConfig"},
     "dynamic_ranges.py": {"network": "INetworkDefinition", "tensor": "ITensor"},
+    "dynamic_ranges.py:_activation": {"layer": "IActivationLayer"},
     "dynamic_ranges.py:_constant_amax": {"layer": "IConstantLayer"},
     "dynamic_ranges.py:read_layers": {"layer": "ILayer"},
     "dynamic_ranges.py:set_ranges": {"layer": "ILayer"},
-    "implicit.py": {"network": "INetworkDefinition", "config": "IBuilderConfig"},
+    "execution.py": {"self._context": "IExecutionContext"},
+    "execution.py:__init__": {"context": "IExecutionContext"},
     "inspection.py": {"runtime": "Runtime", "engine": "ICudaEngine", "inspector": "EngineInspector"},
+    "messages.py": {"severity": "ILogger.Severity"},
     "precisions.py": {
         "network": "INetworkDefinition",
         "config": "IBuilderConfig",
         "layer": "ILayer",
         "tensor": "ITensor",
+        "tensors[name]": "ITensor",
         "flags": "BuilderFlag",
     },
     "refit.py": {"refitter": "Refitter", "engine.raw": "ICudaEngine"},
     "runtime.py:_bindings": {"engine": "ICudaEngine"},
-    "runtime.py:load": {"runtime": "Runtime"},
+    "runtime.py:load": {"runtime": "Runtime", "runtime.get_plugin_registry()": "IPluginRegistry"},
     "runtime.py:new_context": {"self.raw": "ICudaEngine"},
-    "execution.py": {"self._context": "IExecutionContext"},
     "timing_cache.py": {"config": "IBuilderConfig", "timing_cache": "ITimingCache"},
 }
 
-#: Member, or class, to the property of a Flavor that says whether it is there.
+#: Member, or class, to what says whether it is there: a property of a Flavor, or a feature that it requires.
 GATED = {
+    "BuilderFlag.BF16": "bf16",
+    "BuilderFlag.FP16": "implicit_int8",
+    "BuilderFlag.INT8": "implicit_int8",
     "BuilderFlag.OBEY_PRECISION_CONSTRAINTS": "implicit_int8",
     "BuilderFlag.PREFER_PRECISION_CONSTRAINTS": "implicit_int8",
+    "BuilderFlag.STRIP_PLAN": "strip_plan",
     "ComputeCapability": "has_compute_capabilities",
     "IBuilderConfig.int8_calibrator": "implicit_int8",
     "IBuilderConfig.num_compute_capabilities": "has_compute_capabilities",
@@ -78,12 +90,16 @@ class Use:
         member: Its attribute.
         arguments: How many arguments it is called with; None where it is not called.
         place: File and line.
+        keywords: The names of those arguments that are given by name.
+        row: File and variable, as in ``VARIABLES``; "" for the module's own.
     """
 
     owner: str
     member: str
     arguments: int | None
     place: str
+    keywords: tuple[str, ...] = ()
+    row: str = ""
 
 
 def collect() -> list[Use]:
@@ -91,19 +107,31 @@ def collect() -> list[Use]:
     uses = []
     for path in sorted(PACKAGE.rglob("*.py")):
         tree = ast.parse(path.read_text())
-        uses += _visit(tree, path.name, VARIABLES.get(path.name, {}))
+        uses += _visit(tree, path.name, _rows(path.name))
     return uses
 
 
-def _visit(tree: ast.AST, file: str, variables: dict[str, str]) -> list[Use]:
+def dead_rows(uses: list[Use]) -> set[str]:
+    """What the tables speak of and the code no longer does: since then something is not looked at."""
+    rows = {f"{key} {variable}" for key, variables in VARIABLES.items() for variable in variables}
+    names = {name for use in uses for name in (use.owner, use.member, f"{use.owner}.{use.member}")}
+    return rows - {use.row for use in uses} | GATED.keys() - names
+
+
+def _rows(key: str) -> dict[str, tuple[str, str]]:
+    """Variable to class and row."""
+    return {name: (owner, f"{key} {name}") for name, owner in VARIABLES.get(key, {}).items()}
+
+
+def _visit(tree: ast.AST, file: str, variables: dict[str, tuple[str, str]]) -> list[Use]:
     uses = []
     for node in ast.iter_child_nodes(tree):
         inner = variables
         if isinstance(node, ast.FunctionDef):
-            inner = {**variables, **VARIABLES.get(f"{file}:{node.name}", {})}
+            inner = {**variables, **_rows(f"{file}:{node.name}")}
         found = None
         if isinstance(node, ast.Call):
-            found = _use(node.func, file, inner, len(node.args) + len(node.keywords))
+            found = _flag(node, file) or _use(node.func, file, inner, node)
         elif isinstance(node, ast.Attribute):
             found = _use(node, file, inner, None)
         uses += [found] if found else []
@@ -111,25 +139,34 @@ def _visit(tree: ast.AST, file: str, variables: dict[str, str]) -> list[Use]:
     return uses
 
 
-def _use(node: ast.expr, file: str, variables: dict[str, str], arguments: int | None) -> Use | None:
+def _flag(call: ast.Call, file: str) -> Use | None:
+    """A builder flag that is given by its name."""
+    if isinstance(call.func, ast.Name) and call.func.id == "_set_flag":
+        return Use("BuilderFlag", ast.literal_eval(call.args[2]), None, f"{file}:{call.lineno}")
+    return None
+
+
+def _use(
+    node: ast.expr, file: str, variables: dict[str, tuple[str, str]], call: ast.Call | None
+) -> Use | None:
     if not isinstance(node, ast.Attribute) or node.attr.startswith("__"):
         return None
     owner = ast.unparse(node.value)
-    place = f"{file}:{node.lineno}"
-    if owner in variables:
-        return Use(variables[owner], node.attr, arguments, place)
-    if owner in ("trt", "flavor.module"):
-        return Use("", node.attr, arguments, place)
-    if owner.startswith("trt."):
-        return Use(owner.removeprefix("trt."), node.attr, arguments, place)
-    return None
+    owner, row = variables.get(owner, (owner, ""))
+    if not row:
+        if owner not in ("trt", "flavor.module") and not owner.startswith("trt."):
+            return None
+        owner = owner.removeprefix("flavor.module").removeprefix("trt").removeprefix(".")
+    keywords = tuple(keyword.arg or "**" for keyword in call.keywords) if call else ()
+    arguments = len(call.args) + len(keywords) if call else None
+    return Use(owner, node.attr, arguments, f"{file}:{node.lineno}", keywords, row)
 
 
 def problem(module: object, flavor: object, use: Use) -> str | None:
     """What is wrong with a use in these bindings; None where nothing is."""
     name = ".".join(filter(None, (use.owner, use.member)))
     gate = next((GATED[key] for key in (name, use.owner) if key in GATED), None)
-    expected = gate is None or getattr(flavor, gate)
+    expected = gate is None or _has(flavor, gate)
     found = module
     for part in name.split("."):
         found = getattr(found, part, None)
@@ -137,26 +174,49 @@ def problem(module: object, flavor: object, use: Use) -> str | None:
         return f"{use.place}: there is no {name}" if expected else None
     if not expected and gate not in LINGERING:
         return f"{use.place}: {name} is there, though {gate} says no"
-    if use.arguments is not None and not isinstance(found, type):
-        counts = accepted_arguments(found)
-        if counts and not any(low <= use.arguments <= high for low, high in counts):
-            return f"{use.place}: {name} takes {counts} arguments, not {use.arguments}"
+    return None if use.arguments is None else _call_problem(found, name, use)
+
+
+def _call_problem(found: object, name: str, use: Use) -> str | None:
+    function = found.__init__ if isinstance(found, type) else found
+    counts = accepted_arguments(function)
+    if not any(low <= use.arguments <= high for low, high in counts):
+        return f"{use.place}: {name} takes {counts} arguments, not {use.arguments}"
+    for keyword in use.keywords:
+        if not any(keyword in names for names in parameter_names(function)):
+            return f"{use.place}: {name} has no parameter {keyword}"
     return None
 
 
+def _has(flavor: object, gate: str) -> bool:
+    if hasattr(type(flavor), gate):
+        return getattr(flavor, gate)
+    try:
+        flavor.require(gate)
+    except UnsupportedError:
+        return False
+    return True
+
+
 def accepted_arguments(function: object) -> list[tuple[int, int]]:
-    """Least and largest number of arguments besides ``self``, an entry an overload, from the docstring."""
+    """Least and largest number of arguments besides ``self``, an entry an overload."""
+    return [(sum("=" not in p for p in overload), len(overload)) for overload in _overloads(function)]
+
+
+def parameter_names(function: object) -> list[list[str]]:
+    """The parameters' names besides ``self``, an entry an overload."""
+    return [[p.split(":")[0].split("=")[0].strip() for p in overload] for overload in _overloads(function)]
+
+
+def _overloads(function: object) -> list[list[str]]:
+    """The parameters besides ``self`` as the docstring has them: all that the bindings tell."""
     name = getattr(function, "__name__", "")
     lines = re.findall(
         rf"^(?:\d+\. )?{re.escape(name)}\((.*)\)(?: ->.*)?$", function.__doc__ or "", re.MULTILINE
     )
-    counts = []
-    for line in lines:
-        if line == "*args, **kwargs":
-            continue
-        parameters = [p for p in _split(line) if not p.startswith("self")]
-        counts.append((sum("=" not in p for p in parameters), len(parameters)))
-    return counts
+    return [
+        [p for p in _split(line) if not re.match(r"self\b", p)] for line in lines if line != "*args, **kwargs"
+    ]
 
 
 def _split(line: str) -> list[str]:

@@ -13,19 +13,22 @@ from tests.bindings_setup import VERSIONS, NotAvailableError, prepare
 ROOT = Path(__file__).parents[1]
 
 
+@pytest.mark.skipif("TRTINT8_BINDINGS" in os.environ, reason="this process runs on the bindings already")
 @pytest.mark.parametrize("version", VERSIONS)
 def test_on_the_real_bindings(version, record_property):
     try:
         bindings = prepare(version)
     except NotAvailableError as reason:
         pytest.skip(f"TensorRT {version}: {reason}")
+    # Options for this run of pytest, "-n 4" for example, are not for that one.
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(
         [
             *(sys.executable, "-X", "faulthandler", "-m", "pytest", "tests/bindings", "--quiet"),
             *("-p", "no:cacheprovider", "-p", "no:xdist", "--color=no"),
         ],
         cwd=ROOT,
-        env={**os.environ, **bindings.environment},
+        env={**inherited, **bindings.environment},
         capture_output=True,
         text=True,
         timeout=300,

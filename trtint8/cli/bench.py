@@ -5,13 +5,16 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from calibrators.batches import open_batches
 from calibrators.errors import CalibrationDataError
-from calibrators.feeds import FeedDict, batch_rows
+from calibrators.feeds import FeedDict, batch_rows, is_float
 from trtint8.bench import BenchReport, bench
 from trtint8.build_options import BuildOptions
 from trtint8.builder import build_engine
@@ -19,16 +22,15 @@ from trtint8.cli.data_options import add_data_options, preprocessing_from
 from trtint8.cli.output import print_json, print_table, say
 from trtint8.cli.run import input_specs
 from trtint8.cuda import gpu_names, require_gpu
+from trtint8.engine import TensorSpec
 from trtint8.model import load_model, prepare, runnable
+from trtint8.profiles import Profile
 from trtint8.runtime import Engine
 
 EXAMPLE = (
     "examples:\n  trtint8 bench int8.engine fp16.engine --batch-size 8\n"
     "  trtint8 bench resnet50.engine --baseline resnet50.onnx --cuda-graph --json"
 )
-
-#: Batch size where neither the user nor a profile says.
-_DEFAULT_BATCH = 1
 
 _PHASES = {
     "latency": "latency",
@@ -58,7 +60,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Measures and prints."""
     require_gpu("measuring an engine")
-    if options.seconds <= 0:
+    if not 0 < options.seconds < math.inf:  # false for NaN, too
         raise CalibrationDataError(f"--seconds is {options.seconds:g}; give a positive number")
     reports = []
     for name, engine in _engines(options):
@@ -66,22 +68,26 @@ def run(options: argparse.Namespace) -> None:
             reports.append(_measure(name, engine, options))
     for warning in itertools.chain.from_iterable(report.warnings for report in reports):
         say(f"warning: {warning}")
+    gpu, inputs = gpu_names()[options.device], options.data or "random"
     if options.json:
-        print_json({"gpu": gpu_names()[options.device], "reports": [_as_dict(report) for report in reports]})
+        print_json({"gpu": gpu, "inputs": inputs, "reports": [_as_dict(report) for report in reports]})
         return
-    title = f"Batch {reports[0].batch_size} on {gpu_names()[options.device]}, times in ms"
+    title = f"{gpu}, inputs: {inputs}, times in ms"
     print_table(title, ("", *(report.name for report in reports)), rows(reports))
 
 
 def rows(reports: Sequence[BenchReport]) -> list[tuple[str, ...]]:
     """A row a figure, a column an engine."""
-    slowest = min(report.throughput for report in reports)
+    # By samples, since engines may have different batches.
+    slowest = min(report.samples_per_second for report in reports)
     table: list[tuple[str, ...]] = [
+        ("batch", *(str(report.batch_size) for report in reports)),
         ("inferences/s", *(f"{report.throughput:.1f}" for report in reports)),
         ("samples/s", *(f"{report.samples_per_second:.1f}" for report in reports)),
     ]
     if len(reports) > 1:
-        table.append(("against the slowest", *(f"{report.throughput / slowest:.2f}x" for report in reports)))
+        speedups = (f"{report.samples_per_second / slowest:.2f}x" for report in reports)
+        table.append(("against the slowest", *speedups))
     for phase, title in _PHASES.items():
         if phase in reports[0].phases:
             table += [
@@ -120,25 +126,74 @@ def _measure(name: str, engine: Engine, options: argparse.Namespace) -> BenchRep
         context,
         feed,
         name=name,
-        batch_size=batch_rows(feed) or 1,
+        batch_size=_batch_size(engine, feed),
         seconds=options.seconds,
         transfers=not options.no_transfers,
         cuda_graph=options.cuda_graph,
     )
 
 
+def _batch_size(engine: Engine, feed: FeedDict) -> int:
+    """Samples in a feed; inputs of a fixed size beside dynamic ones do not count."""
+    dynamic = {spec.name: feed[spec.name] for spec in engine.inputs if spec.shape and spec.shape[0] is None}
+    return batch_rows(dynamic or feed) or 1
+
+
 def _feed(engine: Engine, options: argparse.Namespace) -> FeedDict:
     """One batch of the data, or random values of that size."""
-    size = options.batch_size
-    if size is None and engine.profiles:
+    preprocessing = preprocessing_from(options)
+    if options.data is None:
+        if preprocessing is not None or options.limit is not None:
+            raise CalibrationDataError("--limit and the options for images have no effect without --data")
+        return random_feed(engine.inputs, engine.profiles, options.batch_size)
+    specs, size = input_specs(engine.inputs), options.batch_size
+    if size is None and engine.profiles and not any(spec.static_batch for spec in specs):
         size = next((sizes.opt[0] for sizes in engine.profiles[0].values() if sizes.opt), None)
-    specs = input_specs(engine.inputs)
-    static = next((spec.static_batch for spec in specs if spec.static_batch is not None), None)
-    data = options.data or f"random:{size or static or _DEFAULT_BATCH}"
     batches = open_batches(
-        data, specs, batch_size=None if static else size, preprocessing=preprocessing_from(options)
+        options.data, specs, batch_size=size, limit=options.limit, preprocessing=preprocessing
     )
     return next(iter(batches))
+
+
+def random_feed(
+    inputs: Sequence[TensorSpec], profiles: Sequence[Profile], batch_size: int | None
+) -> FeedDict:
+    """Values to take the time with, in the shapes that the first profile is tuned for.
+
+    Args:
+        inputs: The engine's inputs.
+        profiles: Its optimization profiles.
+        batch_size: Replaces the first dimension where that is dynamic; None keeps the profile's.
+
+    Returns:
+        Standard normal values; zeros for inputs that are not floating-point.
+
+    Raises:
+        CalibrationDataError: ``batch_size`` is not positive or not the engine's fixed one, or a shape is not
+            known.
+    """
+    if batch_size is not None:
+        firsts = {spec.shape[0] for spec in inputs if spec.shape}
+        if batch_size < 1:
+            raise CalibrationDataError(f"--batch-size is {batch_size}; give a positive integer")
+        if None not in firsts and firsts != {batch_size}:
+            raise CalibrationDataError(
+                f"--batch-size is {batch_size} but the engine has a fixed batch of "
+                f"{' and '.join(sorted(map(str, firsts)))}; leave it out"
+            )
+    random, feed = np.random.default_rng(0), {}
+    for spec in inputs:
+        tuned = profiles[0][spec.name].opt if profiles and spec.name in profiles[0] else spec.shape
+        if batch_size is not None and spec.shape and spec.shape[0] is None:
+            tuned = (batch_size, *tuned[1:])
+        shape = tuple(dim for dim in tuned if isinstance(dim, int))
+        if len(shape) < len(tuned):
+            raise CalibrationDataError(f"no profile says a shape for input '{spec.name}'; give --data")
+        dtype = np.dtype(spec.dtype)
+        # Integers are mostly indices, and 0 is one into any table.
+        values = random.standard_normal(shape, np.float32) if is_float(dtype) else np.zeros(shape)
+        feed[spec.name] = values.astype(dtype)
+    return feed
 
 
 def _as_dict(report: BenchReport) -> dict[str, Any]:

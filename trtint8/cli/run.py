@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import io
+import zipfile
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -46,11 +48,9 @@ def run(options: argparse.Namespace) -> None:
             preprocessing=preprocessing_from(options),
         )
         outputs = _run(engine, inputs, batches)
-    buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, **outputs)
-    write_atomically(output, buffer.getvalue())
+    write_atomically(output, _archive(outputs))
     if options.json:
-        summary = {name: {"shape": array.shape, "dtype": str(array.dtype)} for name, array in outputs.items()}
+        summary = {name: _summary(array) for name, array in outputs.items()}
         print_json({"written": str(output), "outputs": summary})
         return
     rows = [(name, *_described(array)) for name, array in outputs.items()]
@@ -79,6 +79,11 @@ def _run(engine: Engine, inputs: tuple[InputSpec, ...], batches: Batches) -> dic
 def _joined(name: str, arrays: list[NDArray[Any]]) -> NDArray[Any]:
     if len(arrays) == 1:
         return arrays[0]
+    if not arrays[0].ndim:
+        raise CalibrationDataError(
+            f"output '{name}' is one value a batch, and the data has {len(arrays)} batches, which one array "
+            "cannot hold; run them one by one"
+        )
     try:
         return np.concatenate(arrays)
     except ValueError as error:
@@ -86,6 +91,22 @@ def _joined(name: str, arrays: list[NDArray[Any]]) -> NDArray[Any]:
             f"output '{name}' has batches of different shapes ({error}), which one array cannot hold; run "
             "them one by one"
         ) from error
+
+
+def _archive(outputs: Mapping[str, NDArray[Any]]) -> bytes:
+    """The arrays as a .npz."""
+    buffer = io.BytesIO()
+    # Not numpy.savez: its own parameters are names that an output could have, and NumPy 1 has fewer of them.
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, array in outputs.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.save(member, array, allow_pickle=False)
+    return buffer.getvalue()
+
+
+def _summary(array: NDArray[Any]) -> dict[str, Any]:
+    extent = {"min": array.min().item(), "max": array.max().item()} if array.size else {}
+    return {"shape": array.shape, "dtype": str(array.dtype), **extent}
 
 
 def _described(array: NDArray[Any]) -> tuple[str, str, str, str]:
