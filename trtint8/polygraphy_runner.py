@@ -2,12 +2,12 @@
 
 To compare it with Polygraphy's own::
 
-from polygraphy.backend.onnxrt import OnnxrtRunner, SessionFromOnnx
-from polygraphy.comparator import Comparator
-from trtint8.polygraphy_runner import TrtInt8Runner
+    from polygraphy.backend.onnxrt import OnnxrtRunner, SessionFromOnnx
+    from polygraphy.comparator import Comparator
+    from trtint8.polygraphy_runner import TrtInt8Runner
 
-runners = [OnnxrtRunner(SessionFromOnnx("resnet50.onnx")), TrtInt8Runner("resnet50.engine")]
-results = Comparator.run(runners, data_loader=feed_dicts)
+    runners = [OnnxrtRunner(SessionFromOnnx("resnet50.onnx")), TrtInt8Runner("resnet50.engine")]
+    results = Comparator.run(runners, data_loader=feed_dicts)
 """
 
 from __future__ import annotations
