@@ -223,6 +223,14 @@ class CalibrationTable:
         amax = {**self.amax, **{name: float(value) for name, value in ranges.items()}}
         return dataclasses.replace(self, amax=amax, overridden=self.overridden | set(ranges))
 
+    @property
+    def peaks(self) -> dict[str, float]:
+        """The largest magnitude seen in each tensor; where no histogram tells, its range."""
+        return {
+            name: self.histograms[name].amax if name in self.histograms else amax
+            for name, amax in self.amax.items()
+        }
+
     def with_method(self, method: str) -> CalibrationTable:
         """The same data under another method, from the stored histograms; ranges set by hand stay.
 

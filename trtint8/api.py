@@ -26,6 +26,7 @@ from trtint8.accuracy import Accuracy, Runner, compare, onnx_runner
 from trtint8.cuda import gpu_names, gpu_problem
 from trtint8.engine import read_engine_info
 from trtint8.model import Model, ModelSource, load_model, prepare, runnable, to_proto
+from trtint8.quantization.float16 import to_float16
 from trtint8.quantization.placement import Placement, place
 from trtint8.quantization.qdq import WeightScales, insert_qdq
 from trtint8.runtime import Engine
@@ -129,7 +130,12 @@ def calibrate_prepared(
 
 
 def quantize(
-    model: ModelSource, table: CalibrationTable | str | os.PathLike[str], *, keep_float: Sequence[str] = ()
+    model: ModelSource,
+    table: CalibrationTable | str | os.PathLike[str],
+    *,
+    keep_float: Sequence[str] = (),
+    float16: bool = False,
+    float32_io: bool = False,
 ) -> onnx.ModelProto:
     """Puts Q/DQ pairs into a float model, where TensorRT fuses them.
 
@@ -137,6 +143,8 @@ def quantize(
         model: A path, the serialized model or a ``ModelProto``.
         table: The ranges, or the file that holds them.
         keep_float: Names of nodes, or patterns with ``*`` and ``?``, that stay in float.
+        float16: Whether what is outside INT8 becomes FP16, but for nodes that would suffer.
+        float32_io: With ``float16``, whether the model's inputs and outputs stay float32.
 
     Returns:
         The model with Q/DQ pairs; inputs, outputs and tensor names stay.
@@ -145,7 +153,11 @@ def quantize(
         ModelError: The model is unusable or quantized already, or a pattern matches nothing.
         TableError: The table is of another model, stale, or lacks a range.
     """
-    return to_proto(quantize_graph(prepare(_float_model(model)), _table(table), keep_float)[0])
+    prepared, table = prepare(_float_model(model)), _table(table)
+    graph_model, _ = quantize_graph(prepared, table, keep_float)
+    if float16:
+        graph_model, _ = to_float16(graph_model, float32_io=float32_io, peaks=table.peaks, name=prepared.name)
+    return to_proto(graph_model)
 
 
 def quantize_graph(

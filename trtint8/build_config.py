@@ -28,8 +28,8 @@ def check_options(flavor: Flavor, options: BuildOptions) -> None:
     """
     if options.fp16 and flavor.strongly_typed_only:
         raise UnsupportedError(
-            f"{flavor} takes precisions from the model and has no FP16 switch; convert the model itself to "
-            f"FP16, or leave fp16 out"
+            f"{flavor} takes precisions from the model and has no FP16 switch; convert the model itself, "
+            f"as 'trtint8 quantize --float16' does"
         )
     wanted = {
         "bf16": options.bf16,

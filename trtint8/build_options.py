@@ -17,7 +17,7 @@ class BuildOptions:
 
     Attributes:
         fp16: Whether layers outside INT8 may run in FP16; None allows it where TensorRT chooses
-            precisions, and says nothing where they stand in the graph.
+            precisions. Where they stand in the graph it is the graph that is converted, before the builder.
         bf16: Whether they may run in BF16.
         tf32: Whether FP32 convolutions and matrix products may use TF32.
         layer_precisions: Layer name or pattern (``*``, ``?``) to "fp32", "fp16", "bf16" or "int8".

@@ -31,6 +31,7 @@ from trtint8.flavor import Flavor, Target
 from trtint8.implicit import ImplicitInt8
 from trtint8.model import Model, ModelSource, load_model, prepare, runnable, save_model
 from trtint8.profiles import Profile
+from trtint8.quantization.float16 import to_float16
 from trtint8.quantization.placement import place
 from trtint8.quantization.qdq import scale_name
 from trtint8.quantization.unquantize import quantized_nodes
@@ -107,8 +108,9 @@ def build_int8_engine(
             :func:`calibrators.ranges.read_ranges`); overrides what was calibrated.
         profiles: Shapes of dynamic inputs.
         compute_capabilities: GPUs to build for, like "8.6"; TensorRT for RTX only.
-        fp16: Whether layers outside INT8 may run in FP16, where TensorRT still decides that; overrides
-            ``options``.
+        fp16: Whether layers outside INT8 may run in FP16; overrides ``options``. TensorRT decides where;
+            TensorRT 11 and RTX take types from the graph, which is converted, but for nodes that would suffer
+            and for inputs and outputs.
         keep_float: Names of nodes, or patterns, that stay in float.
         options: Everything else about the build.
         batch_size: Samples a calibration batch.
@@ -190,9 +192,9 @@ class _Build:
     def explicit(self) -> _Product:
         """Q/DQ pairs in the graph."""
         if self.loaded.is_quantized:
-            built = self._run(self.loaded.graph_model, int8=True)
-            wanted = quantized_nodes(self.loaded.graph_model)
-            return _Product(built, self.loaded.graph_model, wanted, None, self.options)
+            graph_model = self._typed(self.loaded.graph_model, {})
+            wanted = quantized_nodes(graph_model)
+            return _Product(self._run(graph_model, int8=True), graph_model, wanted, None, self.options)
         prepared = prepare(self.loaded)
         place(prepared.graph_model, self.keep_float)  # a pattern without a match fails before minutes of work
         self._check_manual(float_tensors(prepared))
@@ -206,6 +208,7 @@ class _Build:
                 UserWarning,
                 stacklevel=3,
             )
+        graph_model = self._typed(graph_model, table.peaks)
         built = self._run(graph_model, int8=True)
         scales = _scales(placement.shared)
         return _Product(built, graph_model, placement.quantized_nodes, table, self.options, scales)
@@ -236,6 +239,12 @@ class _Build:
         if isinstance(calibrator, Calibrator):
             table = calibrator.table
         return _Product(built, graph_model, placement.quantized_nodes, table, self.options, implicit=True)
+
+    def _typed(self, graph_model: ir.Model, peaks: Mapping[str, float]) -> ir.Model:
+        """With the types that the engine is to have, where TensorRT takes them from the graph."""
+        if not (self.flavor.strongly_typed_only and self.options.fp16):
+            return graph_model
+        return to_float16(graph_model, float32_io=True, peaks=peaks, name=self.loaded.name)[0]
 
     def _check_manual(self, tensors: Sequence[str]) -> None:
         unknown = [name for name in self.sources.manual if name not in tensors]
@@ -270,6 +279,9 @@ class _Build:
     def _run(
         self, graph_model: ir.Model, implicit: ImplicitInt8 | None = None, *, int8: bool = False
     ) -> BuiltEngine:
+        options = self.options
+        if self.flavor.strongly_typed_only:
+            options = dataclasses.replace(options, fp16=None)  # it stands in the graph by now
         with runnable(graph_model) as serialized:
             return build_engine(
                 serialized,
@@ -277,7 +289,7 @@ class _Build:
                 flavor=self.flavor,
                 profiles=self.profiles,
                 compute_capabilities=self.compute_capabilities,
-                options=self.options,
+                options=options,
                 int8=int8,
                 implicit=implicit,
                 progress=self.sources.progress,

@@ -60,14 +60,20 @@ class Layer:
     def precision(self) -> str | None:
         """The type it computes in: "INT8", "FP16", "FP32"...; None where it handles no such tensors.
 
-        A matrix product or convolution is INT8 only where both its operands are. Anything else counts as
-        the widest type that it touches: a fused kernel that dequantizes its operands and then multiplies
-        (``runtime_fusion``) reads Int8, yet computes in float.
+        A matrix product or convolution has the type of its operands where both have the same, whatever
+        type its scales and its output have. Anything else counts as the widest type that it touches: a
+        fused kernel that dequantizes its operands and then multiplies (``runtime_fusion``) reads Int8, yet
+        computes in float.
         """
-        if self.kind in ("correlation", "gemm", "deconv") or (self.kind == "kgen" and not self.pointwise):
-            second_operand = self.inputs[1:] + self.constants[:1]
-            if self.inputs[:1] == ("Int8",) and "Int8" in second_operand:
-                return "INT8"
+        fused = self.kind == "runtime_fusion"
+        if (
+            fused
+            or self.kind in ("correlation", "gemm", "deconv")
+            or (self.kind == "kgen" and not self.pointwise)
+        ):
+            first, second = self.inputs[:1], self.inputs[1:] + self.constants[:1]
+            if first and first[0] in second and not (fused and first[0] == "Int8"):
+                return _PRECISIONS.get(first[0])
         elif self.kind.endswith("pool") and set(self.inputs + self.outputs) == {"Int8"}:
             # Its constants are two unused float scalars.
             return "INT8"

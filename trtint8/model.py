@@ -18,6 +18,7 @@ from onnx_ir.passes import common
 from calibrators.errors import ModelError
 from calibrators.files import write_atomically
 from calibrators.inputs import InputSpec
+from trtint8.opset import with_opset
 from trtint8.passes.fold_batchnorm import FoldBatchNormPass
 from trtint8.passes.fold_constants import FoldConstantsPass
 from trtint8.passes.name_nodes import NameNodesPass
@@ -229,14 +230,7 @@ def _modern(model: Model) -> ir.Model:
     opset = model.graph_model.opset_imports.get("", 0)
     if opset >= _OLDEST_OPSET:
         return model.graph_model
-    try:
-        converted = onnx.version_converter.convert_version(to_proto(model.graph_model), _CONVERTED_OPSET)
-    except Exception as error:
-        raise ModelError(
-            f"'{model.name}' has opset {opset}, Q/DQ needs {_OLDEST_OPSET}, and it cannot be converted "
-            f"({' '.join(str(error).split())[:200]}); export it with a newer opset"
-        ) from error
-    return ir.from_proto(converted)
+    return with_opset(model.graph_model, _CONVERTED_OPSET, model.name)
 
 
 def _input_spec(value: ir.Value) -> InputSpec:

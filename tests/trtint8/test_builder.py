@@ -215,7 +215,8 @@ def test_wrong_profile_is_found_before_building(rtx):
 
 def test_no_fp16_switch_where_the_graph_decides(rtx):
     with pytest.raises(
-        UnsupportedError, match="has no FP16 switch; convert the model itself to FP16, or leave fp16 out"
+        UnsupportedError,
+        match="has no FP16 switch; convert the model itself, as 'trtint8 quantize --float16' does",
     ):
         build(conv_relu_conv(), rtx, options=BuildOptions(fp16=True))
     build(conv_relu_conv(), rtx, options=BuildOptions(fp16=False))

@@ -25,6 +25,7 @@ from trtint8.cuda import gpu_names, require_gpu
 from trtint8.engine import TensorSpec
 from trtint8.model import load_model, prepare, runnable
 from trtint8.profiles import Profile
+from trtint8.quantization.float16 import to_float16
 from trtint8.runtime import Engine
 
 EXAMPLE = (
@@ -106,15 +107,18 @@ def _engines(options: argparse.Namespace) -> Iterator[tuple[str, Engine]]:
     if options.baseline is None:
         return
     prepared = prepare(load_model(options.baseline))
-    precisions = {"FP32": False} if flavor.strongly_typed_only else {"FP32": False, "FP16": True}
-    for name, fp16 in precisions.items():
-        with runnable(prepared.graph_model) as serialized:
+    for name, fp16 in {"FP32": False, "FP16": True}.items():
+        graph_model, build_options = prepared.graph_model, BuildOptions(fp16=fp16)
+        if fp16 and flavor.strongly_typed_only:
+            build_options = BuildOptions()
+            graph_model, _ = to_float16(graph_model, float32_io=True, peaks={}, name=prepared.name)
+        with runnable(graph_model) as serialized:
             built = build_engine(
                 serialized,
                 prepared.inputs,
                 flavor=flavor,
                 profiles=profiles,
-                options=BuildOptions(fp16=fp16),
+                options=build_options,
             )
         yield name, Engine.load(built.plan, device=options.device)
 

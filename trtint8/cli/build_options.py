@@ -20,7 +20,7 @@ def add_build_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--fp16",
         action=argparse.BooleanOptionalAction,
-        help="layers outside INT8 may run in FP16; default yes",
+        help="layers outside INT8 may run in FP16; default yes, but for TensorRT 11 and RTX",
     )
     group.add_argument("--bf16", action="store_true", help="let them run in BF16")
     group.add_argument("--no-tf32", action="store_true", help="FP32 without TF32")

@@ -1,0 +1,62 @@
+"""Models in a newer opset."""
+
+from __future__ import annotations
+
+import onnx
+import onnx_ir as ir
+
+from calibrators.errors import ModelError
+
+#: Initializers up to here go through the converter, which reads axes and the like; larger ones are weights.
+_LARGEST_CONVERTED = 4096
+
+#: The first IR version that may hold opset 19 and later; checkers refuse older ones.
+_IR_VERSION = 9
+
+
+def with_opset(graph_model: ir.Model, opset: int, name: str) -> ir.Model:
+    """The model in an opset at least as new.
+
+    Weights do not go through ONNX's converter, so the model may be larger than protobuf's 2 GiB.
+
+    Args:
+        graph_model: Any model; it may share weights with the result.
+        opset: The oldest opset that will do.
+        name: What to call the model in a message.
+
+    Returns:
+        The model itself where it is new enough, else a converted one.
+
+    Raises:
+        ModelError: ONNX cannot convert it.
+    """
+    old = graph_model.opset_imports.get("", 0)
+    if old >= opset:
+        return graph_model
+    copy = graph_model.clone()
+    weights = {
+        value.name or "": value.const_value
+        for value in copy.graph.initializers.values()
+        if value.const_value is not None and value.const_value.nbytes > _LARGEST_CONVERTED
+    }
+    listed = {value.name for value in copy.graph.inputs}
+    for weight in weights:
+        value = copy.graph.initializers.pop(weight)
+        if weight not in listed:
+            copy.graph.inputs.append(value)
+    try:
+        converted = ir.from_proto(onnx.version_converter.convert_version(ir.to_proto(copy), opset))
+    except Exception as error:
+        raise ModelError(
+            f"'{name}' has opset {old}, {opset} is needed, and it cannot be converted "
+            f"({' '.join(str(error).split())[:200]}); export it with a newer opset"
+        ) from error
+    inputs = {value.name or "": value for value in converted.graph.inputs}
+    for weight, tensor in weights.items():
+        value = inputs[weight]
+        value.const_value = tensor
+        if weight not in listed:
+            converted.graph.inputs.remove(value)
+        converted.graph.register_initializer(value)
+    converted.ir_version = max(converted.ir_version, _IR_VERSION)
+    return converted
