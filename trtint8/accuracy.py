@@ -1,10 +1,10 @@
-"""What INT8 costs: an engine's or a Q/DQ model's outputs beside those of the FP32 model."""
+"""What INT8 costs: engines' or Q/DQ models' outputs beside those of the FP32 model."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,67 +13,74 @@ from numpy.typing import NDArray
 
 from calibrators.batches import Batches, FeedDict
 from calibrators.errors import CalibrationDataError, ModelError
+from calibrators.feeds import batch_rows
 from calibrators.inputs import InputSpec
 from calibrators.onnx_session import first_line, open_session
 from calibrators.preflight import Preflight
 from calibrators.progress import progress_bar
+from trtint8.fidelity import OUTPUT_METRICS, Fidelity, FidelityMeter
+from trtint8.metrics import Batch, Measurand, Meter, Metric, Outputs, measurands, usual_metrics
+from trtint8.significance import Comparison, Share
 
 #: Feeds to outputs, in the order of the output names.
 Runner = Callable[[FeedDict], list[NDArray[Any]]]
 
+#: What the reference is called in results.
+REFERENCE = "FP32"
 
-@dataclass(frozen=True)
-class Share:
-    """How many of how many, with what that says about the population."""
-
-    count: int
-    total: int
-
-    @property
-    def value(self) -> float:
-        """The share, in [0, 1]."""
-        return self.count / self.total
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """The 95 % interval (Wilson's score interval, JASA 22, 1927)."""
-        z = 1.959963984540054
-        n, p = self.total, self.value
-        centre = (p + z * z / (2 * n)) / (1 + z * z / n)
-        half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-        return max(0.0, centre - half), min(1.0, centre + half)
+#: What the model is called that it is about.
+JUDGED = "INT8"
 
 
 @dataclass(frozen=True)
-class Fidelity:
-    """How close one output is to FP32's.
+class Judged:
+    """A model to judge.
 
     Attributes:
-        name: The output.
-        sqnr_db: Signal to quantization noise, 10 log10(sum(fp32^2) / sum((fp32 - int8)^2)) over all
-            samples, in decibels; infinite where they are equal.
-        cosine: Cosine of the angle between the two, over all samples.
+        name: What it is called in results, such as INT8.
+        run: Runs it, with the reference's outputs in the reference's order.
+        description: What stands for it, in words.
     """
 
     name: str
-    sqnr_db: float
-    cosine: float
+    run: Runner
+    description: str
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One metric of one model.
+
+    Attributes:
+        name: The metric.
+        value: The model's: a share for ``topK`` and ``agreement``, else a number.
+        reference: FP32's; None for ``agreement``, which FP32 has no value of.
+        comparisons: The model less FP32; for ``agreement`` the first model less each other one. Empty where
+            nothing can be paired.
+    """
+
+    name: str
+    value: Share | float
+    reference: Share | float | None = None
+    comparisons: tuple[Comparison, ...] = ()
 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """INT8 beside FP32.
+    """A model, mostly INT8, beside FP32.
 
     Attributes:
-        judged: What stood for INT8, in words.
+        judged: What stood for the model, in words.
         samples: How many samples were fed.
-        top1: Share of samples whose largest INT8 logit is the label's; None without labels.
-        top5: The same for the five largest; None without labels or with five classes or fewer.
+        top1: Share of samples whose largest logit is the label's; None where it was not measured.
+        top5: The same for the five largest.
         reference_top1: FP32's.
         reference_top5: FP32's.
-        agreement: Share of samples where INT8 and FP32 give the same class; None where the first output is
-            not a row of classes a sample.
-        outputs: How close each output is.
+        agreement: Share of samples where the model and FP32 give the same class; None where it was not
+            measured.
+        outputs: How close each output is; empty where that was not asked for.
+        measures: The metrics but those of single outputs, in the order in which they were asked for.
+        also: The other models that were judged on the same samples, by name.
     """
 
     judged: str
@@ -84,6 +91,8 @@ class Accuracy:
     reference_top5: Share | None
     agreement: Share | None
     outputs: tuple[Fidelity, ...]
+    measures: tuple[Measure, ...] = ()
+    also: Mapping[str, Accuracy] = field(default_factory=dict)
 
 
 def onnx_runner(model: bytes | Path, *, optimize: bool) -> tuple[Runner, list[str]]:
@@ -109,108 +118,154 @@ def onnx_runner(model: bytes | Path, *, optimize: bool) -> tuple[Runner, list[st
 
 
 def compare(
-    judged: Runner,
+    judged: Sequence[Judged],
     reference: Runner,
     output_names: Sequence[str],
     inputs: Sequence[InputSpec],
     batches: Batches,
     *,
-    description: str,
+    metrics: Sequence[Metric] | None = None,
     progress: bool = True,
 ) -> Accuracy:
-    """Feeds both sides every batch and compares what comes out, batch by batch.
+    """Feeds all sides every batch and compares what comes out, batch by batch.
 
     Args:
-        judged: The INT8 side.
+        judged: The models, with different names; the first is the one that it is about.
         reference: The FP32 side, with the same outputs.
         output_names: Names of the outputs, in order.
-        inputs: What both are fed.
+        inputs: What all are fed.
         batches: The data; its labels, where it has some, are class indices.
-        description: What the INT8 side is, in words.
+        metrics: What to measure; what applies of the usual where None.
         progress: Show a progress bar on a terminal.
 
     Returns:
-        The comparison.
+        The comparison of the first model, with those of the others in ``also``.
 
     Raises:
-        CalibrationDataError: The data does not fit the model, or a label is not one of its classes.
-        ModelError: The two sides' outputs differ in shape.
+        CalibrationDataError: The data does not fit the model, a label is not one of its classes, or a metric
+            does not apply to them.
+        ModelError: A model's outputs differ from the reference's in shape.
     """
-    sums = np.zeros((len(output_names), 4))
-    tally = _Tally(batches.labels)
+    asked = measurands(metrics or ())  # refuses an unknown name before the run
+    sides: list[_Side] = []
+    fed = 0
     preflight = Preflight(inputs)
     with progress_bar("Validating", batches.num_samples, enabled=progress) as advance:
         for feed in batches:
             before = preflight.samples
             preflight.observe(feed)
-            got, wanted = judged(feed), reference(feed)
-            for index, (a, b) in enumerate(zip(got, wanted, strict=True)):
-                if a.shape != b.shape:
-                    raise ModelError(
-                        f"output '{output_names[index]}' has shape {a.shape}, the reference's {b.shape}; "
-                        "compare with the model that it was made from"
-                    )
-                sums[index] += _sums(a, b)
-            tally.add(got[0], wanted[0])
+            wanted = dict(zip(output_names, reference(feed), strict=True))
+            first_output = wanted[output_names[0]]
+            rows = batch_rows(feed) or (len(first_output) if first_output.ndim else 1)
+            labels = _labels(batches.labels, fed, rows)
+            if not sides:
+                if metrics is None:
+                    metrics = usual_metrics(first_output, labelled=labels is not None)
+                    asked = measurands(metrics)
+                own = [one for one in asked if not one.relative]
+                sides = [_Side(own, None), *(_Side(asked, _fidelity(metrics, output_names)) for _ in judged)]
+            sides[0].add(Batch(feed, wanted, wanted, labels, rows))
+            for side, model in zip(sides[1:], judged, strict=True):
+                got = dict(zip(output_names, model.run(feed), strict=True))
+                _check_shapes(got, wanted)
+                side.add(Batch(feed, got, wanted, labels, rows))
+            fed += rows
             advance(preflight.samples - before)
     preflight.finish()
-    outputs = tuple(_fidelity(name, row) for name, row in zip(output_names, sums, strict=True))
-    return Accuracy(description, preflight.samples, *tally.shares(), outputs)
+    results = [
+        _accuracy(model, side, sides[0], asked, preflight.samples)
+        for model, side in zip(judged, sides[1:], strict=True)
+    ]
+    rivals = dict(zip((model.name for model in judged[1:]), sides[2:], strict=True))
+    others = dict(zip(rivals, results[1:], strict=True))
+    return replace(_with_rivals(results[0], sides[1], rivals, asked), also=others)
 
 
-class _Tally:
-    """Counts of right and of equal classes."""
+class _Side:
+    """The meters of one model."""
 
-    def __init__(self, labels: NDArray[np.int64] | None) -> None:
-        self._labels = labels
-        self._fed = 0
-        self._classes: int | None = None
-        self._hits = np.zeros(5, np.int64)  # top1, top5, reference top1, reference top5, agreement
+    def __init__(self, asked: Sequence[Measurand], fidelity: FidelityMeter | None) -> None:
+        self.meters: dict[str, Meter] = {one.name: one.start() for one in asked}
+        self.fidelity = fidelity
 
-    def add(self, got: NDArray[Any], wanted: NDArray[Any]) -> None:
-        if wanted.ndim != 2 or wanted.shape[1] < 2:
-            return
-        self._classes = wanted.shape[1]
-        ranked = [_top5(got), _top5(wanted)]
-        self._hits[4] += int((ranked[0][:, 0] == ranked[1][:, 0]).sum())
-        if self._labels is not None:
-            labels = self._labels[self._fed : self._fed + len(wanted)]
-            bad = labels[(labels < 0) | (labels >= self._classes)]
-            if len(bad):
-                raise CalibrationDataError(
-                    f"label {bad[0]} is not one of the model's {self._classes} classes (0 to "
-                    f"{self._classes - 1}); check the labels"
-                )
-            for side, order in enumerate(ranked):
-                hit = order == labels[:, None]
-                self._hits[2 * side] += int(hit[:, 0].sum())
-                self._hits[2 * side + 1] += int(hit.any(axis=1).sum())
-        self._fed += len(wanted)
+    def add(self, batch: Batch) -> None:
+        for meter in self.meters.values():
+            meter.add(batch)
+        if self.fidelity:
+            self.fidelity.add(batch.outputs, batch.reference)
 
-    def shares(self) -> tuple[Share | None, Share | None, Share | None, Share | None, Share | None]:
-        """top1, top5, reference_top1, reference_top5, agreement."""
-        if self._classes is None:
-            return None, None, None, None, None
-        top1, top5, reference_top1, reference_top5, agreement = (Share(int(h), self._fed) for h in self._hits)
-        if self._labels is None:
-            return None, None, None, None, agreement
-        if self._classes <= 5:
-            return top1, None, reference_top1, None, agreement
-        return top1, top5, reference_top1, reference_top5, agreement
+    @cached_property
+    def values(self) -> dict[str, Share | float]:
+        return {name: meter.value() for name, meter in self.meters.items()}
 
 
-def _top5(logits: NDArray[Any]) -> NDArray[np.intp]:
-    return np.argsort(-logits, axis=1, kind="stable")[:, :5]
+def _labels(labels: NDArray[np.int64] | None, fed: int, rows: int) -> NDArray[np.int64] | None:
+    if labels is not None and len(labels) < fed + rows:
+        raise CalibrationDataError(f"there are {len(labels)} labels but more samples; give one a sample")
+    return None if labels is None else labels[fed : fed + rows]
 
 
-def _sums(got: NDArray[Any], wanted: NDArray[Any]) -> NDArray[np.float64]:
-    """Sums of wanted^2, got^2, wanted*got and (wanted-got)^2."""
-    a, b = wanted.astype(np.float64).ravel(), got.astype(np.float64).ravel()
-    return np.array([a @ a, b @ b, a @ b, (a - b) @ (a - b)])
+def _fidelity(metrics: Sequence[Metric], output_names: Sequence[str]) -> FidelityMeter | None:
+    asked = {metric for metric in metrics if isinstance(metric, str)}.intersection(OUTPUT_METRICS)
+    return FidelityMeter(output_names, tokens="token_cosine" in asked) if asked else None
 
 
-def _fidelity(name: str, sums: NDArray[np.float64]) -> Fidelity:
-    wanted, got, product, noise = sums
-    sqnr = math.inf if noise == 0 else (10 * math.log10(wanted / noise) if wanted else -math.inf)
-    norm = math.sqrt(wanted * got)
-    return Fidelity(name, float(sqnr), float(product / norm) if norm else float(noise == 0))
+def _accuracy(
+    model: Judged, side: _Side, reference: _Side, asked: Sequence[Measurand], samples: int
+) -> Accuracy:
+    """What the meters say of one model."""
+    measures = {}
+    for one in asked:
+        compared = None
+        if not one.relative:
+            compared = side.meters[one.name].against(reference.meters[one.name], REFERENCE)
+        measures[one.name] = Measure(
+            one.name,
+            side.values[one.name],
+            reference.values.get(one.name),
+            () if compared is None else (compared,),
+        )
+    return Accuracy(
+        model.description,
+        samples,
+        _share(measures, "top1"),
+        _share(measures, "top5"),
+        _share(measures, "top1", of_reference=True),
+        _share(measures, "top5", of_reference=True),
+        _share(measures, "agreement"),
+        side.fidelity.value() if side.fidelity else (),
+        tuple(measures.values()),
+    )
+
+
+def _with_rivals(
+    accuracy: Accuracy, side: _Side, rivals: Mapping[str, _Side], asked: Sequence[Measurand]
+) -> Accuracy:
+    """Compares what FP32 has no value of with the other models."""
+    relative = {one.name for one in asked if one.relative}
+    measures = []
+    for measure in accuracy.measures:
+        if measure.name in relative:
+            compared = [
+                side.meters[measure.name].against(rival.meters[measure.name], name)
+                for name, rival in rivals.items()
+            ]
+            measure = replace(measure, comparisons=tuple(filter(None, compared)))
+        measures.append(measure)
+    return replace(accuracy, measures=tuple(measures))
+
+
+def _share(measures: Mapping[str, Measure], name: str, *, of_reference: bool = False) -> Share | None:
+    if name not in measures:
+        return None
+    value = measures[name].reference if of_reference else measures[name].value
+    return value if isinstance(value, Share) else None
+
+
+def _check_shapes(got: Outputs, wanted: Outputs) -> None:
+    for name, array in wanted.items():
+        if got[name].shape != array.shape:
+            raise ModelError(
+                f"output '{name}' has shape {got[name].shape}, the reference's {array.shape}; "
+                "compare with the model that it was made from"
+            )

@@ -5,31 +5,26 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Mapping, Sequence
 from importlib import metadata
-from pathlib import Path
 from typing import Any, Literal
 
 import onnx
 import onnx_ir as ir
-from numpy.typing import NDArray
 
 from calibrators import host
-from calibrators.batches import FeedDict, open_batches
-from calibrators.errors import GpuUnavailableError, ModelError
+from calibrators.batches import open_batches
+from calibrators.errors import ModelError
 from calibrators.inputs import InputSpec
 from calibrators.preprocessing import Preprocessing
 from calibrators.table import CalibrationTable, Provenance, is_table_name
-from trtint8.accuracy import Accuracy, Runner, compare, onnx_runner
-from trtint8.cuda import gpu_names, gpu_problem
-from trtint8.engine import read_engine_info
+from trtint8.accuracy import JUDGED, REFERENCE, Accuracy, compare, onnx_runner
+from trtint8.judges import open_judged
+from trtint8.metrics import Metric
 from trtint8.model import Model, ModelSource, load_model, prepare, runnable, to_proto
 from trtint8.quantization.float16 import to_float16
 from trtint8.quantization.placement import Placement, place
 from trtint8.quantization.qdq import WeightScales, insert_qdq
-from trtint8.runtime import Engine
 
 
 def calibrate(
@@ -189,7 +184,9 @@ def validate(
     data: Any,
     *,
     reference: ModelSource,
+    also: Mapping[str, ModelSource] | None = None,
     labels: Any = None,
+    metrics: Sequence[Metric] | None = None,
     batch_size: int | None = None,
     limit: int | None = None,
     preprocessing: Preprocessing | None = None,
@@ -200,79 +197,51 @@ def validate(
     An engine runs on the GPU where there is one. Elsewhere it is judged through the Q/DQ model that it was
     built from, which is kept beside it, and which runs in ONNX Runtime as true fake quantization.
 
+    Memory grows with the data by one byte a sample, metric and model (a number for a function), and by
+    what a metric over the data set keeps itself.
+
     Args:
-        model: A Q/DQ model, or the path of an engine file.
+        model: A Q/DQ model, or the path of an engine file; called INT8 in the result.
         data: What :func:`calibrate` takes; its labels, where it has some, are class indices.
         reference: The FP32 model.
+        also: Other models or engines to judge on the same samples, by name, such as ``{"FP16": path}``.
         labels: Labels that do not come with the data: an array, or the path of an ``.npy`` or ``.npz``.
+        metrics: Names (``top1``, ``top5`` or any ``topK``, ``agreement``; of every output ``sqnr``,
+            ``cosine``, ``max_error``, which come together, and ``token_cosine``), functions of a batch's
+            feeds and outputs that return a number or one a sample, and metrics over the data set such as
+            :class:`trtint8.metrics.MeanAveragePrecision`. What applies of all names but ``token_cosine``
+            where None.
         batch_size: Samples a batch.
         limit: Use only this many samples.
         preprocessing: How raw images become what the model is fed.
         progress: Show a progress bar on a terminal.
 
     Returns:
-        The comparison.
+        The comparison, each difference with whether it is more than chance.
 
     Raises:
         TrtInt8Error: One of its family, with one sentence that says what to do.
     """
+    also = also or {}
+    if taken := [name for name in also if name in (JUDGED, REFERENCE)]:
+        raise ModelError(
+            f"'{taken[0]}' in also is the name of the {'model' if taken[0] == JUDGED else 'reference'}; "
+            "take another"
+        )
     original = load_model(reference)
     batches = open_batches(
         data, original.inputs, batch_size=batch_size, limit=limit, preprocessing=preprocessing, labels=labels
     )
-    with _judge(model) as judge, runnable(original.graph_model) as reference_file:
-        run_reference, reference_names = onnx_runner(reference_file, optimize=True)
-        if judge.outputs != reference_names:
-            raise ModelError(
-                f"the outputs are {', '.join(judge.outputs)}, the reference's {', '.join(reference_names)}; "
-                "compare with the model that it was made from"
-            )
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(runnable(original.graph_model))
+        run_reference, names = onnx_runner(file, optimize=True)
+        judged = [
+            stack.enter_context(open_judged(name, source, original.inputs, names))
+            for name, source in {JUDGED: model, **also}.items()
+        ]
         return compare(
-            judge.run,
-            run_reference,
-            reference_names,
-            original.inputs,
-            batches,
-            description=judge.description,
-            progress=progress,
+            judged, run_reference, names, original.inputs, batches, metrics=metrics, progress=progress
         )
-
-
-@dataclass(frozen=True)
-class _Judge:
-    """What runs the INT8 side, and what it is in words."""
-
-    run: Runner
-    outputs: list[str]
-    description: str
-
-
-@contextlib.contextmanager
-def _judge(model: ModelSource) -> Iterator[_Judge]:
-    if not isinstance(model, (str, os.PathLike)) or Path(model).suffix.lower() == ".onnx":
-        what = "the Q/DQ model as fake quantization in ONNX Runtime"
-    elif gpu_problem() is None:
-        with Engine.load(model) as engine:
-            names = [spec.name for spec in engine.outputs]
-            yield _Judge(partial(_run_engine, engine, names), names, f"the engine on {gpu_names()[0]}")
-        return
-    else:
-        info = read_engine_info(model)
-        if info.qdq_model is None:
-            raise GpuUnavailableError(
-                f"'{os.fspath(model)}' has no Q/DQ model beside it to judge it by without a GPU, and "
-                f"{gpu_problem()}; validate it on a machine with a GPU"
-            )
-        model = Path(model).with_name(info.qdq_model)
-        what = f"the engine's Q/DQ model '{model.name}' as fake quantization in ONNX Runtime"
-    with runnable(load_model(model).graph_model) as file:
-        run, names = onnx_runner(file, optimize=False)
-        yield _Judge(run, names, what)
-
-
-def _run_engine(engine: Engine, names: Sequence[str], feed: FeedDict) -> list[NDArray[Any]]:
-    outputs = engine.infer(feed)
-    return [outputs[name] for name in names]
 
 
 def is_table_file(source: object) -> bool:

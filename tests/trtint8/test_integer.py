@@ -168,6 +168,45 @@ def test_matmul_of_two_activations_and_pooling_in_between():
     assert run.largest_sums == {"matmul": 4 * 394}
 
 
+PLANE = np.array([[[[1.0, -2.0], [0.5, 0.3]]]], np.float32)  # [2, -4, 1, 1] * 0.5
+
+
+@pytest.mark.parametrize(
+    ("operator", "attributes", "wanted"),
+    [
+        ("GlobalAveragePool", {}, [[[[0.0]]]]),
+        ("AveragePool", {"kernel_shape": [1, 2]}, [[[[-0.5], [0.5]]]]),
+        ("MaxPool", {"kernel_shape": [2, 1]}, [[[[1.0, 0.5]]]]),
+        ("Relu", {}, [[[[1.0, 0.0], [0.5, 0.5]]]]),
+        ("Flatten", {}, [[1.0, -2.0, 0.5, 0.5]]),
+    ],
+)
+def test_operators_on_whole_numbers(operator, attributes, wanted):
+    g = Shaped()
+    model = g.model({"x": [1, 1, 2, 2]}, g.op(operator, [pair(g, "x", 0.5)], "node", **attributes))
+    assert run_integer(model, {"x": PLANE}).outputs["node_out"].tolist() == wanted
+
+
+@pytest.mark.parametrize("second", [0.5, 0.25])
+def test_sums_and_concatenations_of_one_scale_and_of_two(second):
+    """At 0.5, 1.6 is 3 steps (1.5); at 0.25 it is 6 steps (1.5): the sums are the same, exactly."""
+    for operator, wanted in (("Add", [[2.5, -0.5]]), ("Concat", [[1.0, -2.0, 1.5, 1.5]])):
+        g = Shaped()
+        inputs = [pair(g, "x", 0.5), pair(g, "z", second)]
+        attributes = {"axis": 1} if operator == "Concat" else {}
+        model = g.model({"x": ["N", 2], "z": ["N", 2]}, g.op(operator, inputs, "node", **attributes))
+        feeds = {"x": np.array([[1.0, -2.0]], np.float32), "z": np.array([[1.6, 1.4]], np.float32)}
+        assert run_integer(model, feeds).outputs["node_out"].tolist() == wanted
+
+
+def test_an_average_of_whole_numbers_is_rounded_once():
+    """Three values of 0.1 steps: the sum of 100 + 100 + 101 is exact before the scale touches it."""
+    g = Shaped()
+    model = g.model({"x": [1, 1, 3]}, g.op("GlobalAveragePool", [pair(g, "x", 0.1)], "node"))
+    run = run_integer(model, {"x": np.array([[[10.0, 10.0, 10.1]]], np.float32)})
+    assert run.outputs["node_out"].item() == np.float32(np.float64(301 / 3) * np.float32(0.1))
+
+
 @pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER", "VALID"])
 def test_automatic_pads(auto_pad):
     values, weights = whole(1, 2, 7, 8), whole(3, 2, 4, 3)

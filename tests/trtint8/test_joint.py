@@ -147,3 +147,13 @@ def test_the_target_decides_the_configs():
     np.testing.assert_equal(
         {configs[name].quant_min for name in configs if configs[name].policy.axis == 0}, {-127}
     )
+
+
+def test_what_is_kept_in_float_is_dequantized():
+    """The second convolution's input would have a pair; the first's has one, and stays as it is."""
+    g = Shaped()
+    relu = g.op("Relu", [conv(g, "x", "first")], "relu")
+    configs = configs_of(g.model({"x": ["N", 4, 8, 8]}, conv(g, relu, "second")), keep_float=["second"])
+    weights = [name for name in configs if configs[name].policy.axis == 0]
+    assert (configs["x"].state, configs[relu].state) == (State.INITIAL, State.DEQUANTIZED)
+    assert len(weights) == 1

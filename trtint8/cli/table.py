@@ -1,4 +1,4 @@
-"""`trtint8 table`: show, diff, convert, set, drop, merge, extract."""
+"""`trtint8 table`: show, diff, convert, edit, set, drop, merge, extract."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from calibrators.formats.tensorrt_cache import looks_like_cache, parse
 from calibrators.table import CalibrationTable, check_table_name
 from calibrators.thresholds import METHODS
 from trtint8.cli.output import print_json, print_table, say
+from trtint8.cli.table_edit import edit
 from trtint8.model import load_model
 from trtint8.ncnn_tables import read_ncnn_table, render_ncnn_table
 from trtint8.quantization.extract import extract_table
@@ -27,6 +28,7 @@ EXAMPLE = (
     "examples:\n  trtint8 table show resnet50.table.json\n  trtint8 table diff a.json b.cache\n"
     "  trtint8 table convert resnet50.table.json resnet50.cache\n"
     "  trtint8 table set resnet50.table.json images=2.64 -o edited.json\n"
+    "  trtint8 table edit resnet50.table.json -o edited.json\n"
     "  trtint8 table set resnet50.table.json --method mse -o mse.json\n"
     "  trtint8 table convert resnet50.cache resnet50.json --format ppq\n"
     "  trtint8 table extract resnet50.qdq.onnx -o resnet50.cache"
@@ -71,6 +73,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     change.add_argument("ranges", nargs="*", metavar="TENSOR=AMAX")
     change.add_argument("--method", choices=tuple(METHODS), help="from the stored histograms")
     change.add_argument("-o", "--output", required=True, metavar="OUT")
+    edit_action = actions.add_parser("edit", help="change ranges as text, in the editor that EDITOR names")
+    edit_action.add_argument("table", metavar="TABLE")
+    edit_action.add_argument("-o", "--output", required=True, metavar="OUT")
     for action in (show, diff):
         action.add_argument("--json", action="store_true")
 
@@ -95,6 +100,8 @@ def run(options: argparse.Namespace) -> None:
             format_name=options.format,
             tensorrt_version=options.tensorrt_version,
         )
+    elif options.action == "edit":
+        _edit(table, options.output)
     elif options.action == "drop":
         table.without(options.patterns).save(check_writable(options.output))
     elif options.action == "merge":
@@ -103,6 +110,17 @@ def run(options: argparse.Namespace) -> None:
         if options.method:
             table = table.with_method(options.method)
         table.override(_ranges(options.ranges)).save(check_writable(options.output))
+
+
+def _edit(table: CalibrationTable, output: str) -> None:
+    path = check_writable(check_table_name(output))
+    edited = edit(table)
+    if edited is None:
+        say("nothing was changed")
+        return
+    edited.save(path)
+    differing = len(table.diff(edited))
+    say(f"{differing} range{'s' if differing > 1 else ''} changed in '{path}'")
 
 
 def _cache_facts(path: str) -> dict[str, str]:

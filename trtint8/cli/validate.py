@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import argparse
 
+from calibrators.errors import ModelError
 from trtint8 import api
+from trtint8.accuracy import JUDGED, REFERENCE
 from trtint8.cli.data_options import add_data_options, preprocessing_from
-from trtint8.cli.output import accuracy_rows, print_json, print_table
+from trtint8.cli.output import accuracy_rows, print_json, print_line, print_table, verdicts
 
-EXAMPLE = "example:\n  trtint8 validate resnet50.engine heldout.npz --reference resnet50.onnx --json"
+EXAMPLE = """examples:
+  trtint8 validate resnet50.engine heldout.npz --reference resnet50.onnx --json
+  trtint8 validate int8.onnx heldout.npz --reference fp32.onnx --also FP16=fp16.onnx --metric top1"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -18,6 +22,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "data", metavar="DATA", help="held-out data; labels from its key 'labels' or sub-folders"
     )
     parser.add_argument("--reference", required=True, metavar="FP32.onnx")
+    parser.add_argument(
+        "--also",
+        action="append",
+        default=[],
+        metavar="NAME=MODEL",
+        help="another model or engine to judge on the same samples; may be repeated",
+    )
+    parser.add_argument(
+        "--metric",
+        action="append",
+        metavar="NAME",
+        help="top1, top5 or any topK, agreement, sqnr, cosine, max_error, token_cosine; may be repeated; "
+        "by default what applies of all but token_cosine",
+    )
     parser.add_argument(
         "--labels", metavar="FILE", help="labels that do not come with the data (.npy or .npz)"
     )
@@ -31,13 +49,30 @@ def run(options: argparse.Namespace) -> None:
         options.model,
         options.data,
         reference=options.reference,
+        also=_named(options.also),
         labels=options.labels,
+        metrics=options.metric,
         batch_size=options.batch_size,
         limit=options.limit,
         preprocessing=preprocessing_from(options),
     )
     if options.json:
         print_json(accuracy)
-    else:
-        title = f"{accuracy.samples} samples; INT8 is {accuracy.judged}"
-        print_table(title, ("", "FP32", "INT8"), accuracy_rows(accuracy))
+        return
+    sides = {JUDGED: accuracy, **accuracy.also}
+    described = "; ".join(f"{name} is {side.judged}" for name, side in sides.items())
+    print_table(f"{accuracy.samples} samples; {described}", ("", REFERENCE, *sides), accuracy_rows(accuracy))
+    for verdict in verdicts(accuracy, JUDGED):
+        print_line(verdict)
+
+
+def _named(pairs: list[str]) -> dict[str, str]:
+    named: dict[str, str] = {}
+    for pair in pairs:
+        name, _, model = pair.partition("=")
+        if not (name and model):
+            raise ModelError(f"--also '{pair}' is no NAME=MODEL; write for example FP16=model_fp16.onnx")
+        if name in named:
+            raise ModelError(f"--also gives '{name}' twice; take different names")
+        named[name] = model
+    return named

@@ -2,13 +2,16 @@
 
 Where a weighted operator reads two quantized tensors, the product is of whole numbers: int8 times int8, in
 an accumulator of 32 bits, multiplied by the two scales, and the float bias added to that, as TensorRT and
-ncnn do. Everything else is computed in float32, one operator after another, by ONNX's reference evaluator.
+ncnn do. Pooling, Relu, Concat, Add and operators that move values work on whole numbers too, where their
+inputs have one scale. Everything else is computed in float32, one operator after another, by ONNX's
+reference evaluator.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,8 +21,9 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from calibrators.errors import ModelError
-from trtint8.quantization.arithmetic import dequantize, quantize
+from trtint8.quantization.arithmetic import quantize
 from trtint8.quantization.config import Policy, TensorQuantConfig
+from trtint8.quantization.integer_nodes import Quantized, compute_whole
 from trtint8.quantization.integer_ops import Window, convolve, convolve_transposed, multiply, padding
 from trtint8.quantization.rounding import Rounding
 
@@ -54,27 +58,6 @@ class Agreement:
     tensor: str
     largest: int
     share: float
-
-
-@dataclass(frozen=True)
-class _Quantized:
-    """Whole numbers and what they mean; float only when somebody asks."""
-
-    whole: NDArray[np.integer]
-    config: TensorQuantConfig
-
-    @property
-    def values(self) -> NDArray[np.float32]:
-        return dequantize(self.whole, self.config)
-
-    def scale_along(self, axis: int, rank: int) -> NDArray[np.float32]:
-        """The scale, to be broadcast over a tensor of ``rank`` whose channels lie along ``axis``."""
-        assert self.config.scale is not None
-        if self.config.policy.axis is None:
-            return self.config.scale
-        shape = [1] * rank
-        shape[axis] = -1
-        return self.config.scale.reshape(shape)
 
 
 def run_integer(
@@ -138,11 +121,11 @@ class _Runner:
             self.values[node.output[0]] = self.follow.get(node.output[0], whole)
         elif node.op_type == "DequantizeLinear":
             whole = np.asarray(self.values[node.input[0]])
-            self.values[node.output[0]] = _Quantized(whole, self._config(node))
+            self.values[node.output[0]] = Quantized(whole, self._config(node))
         elif node.op_type in _WEIGHTED and self._is_quantized(node):
             self.values[node.output[0]] = self._weighted(node)
         else:
-            self._evaluate(node)
+            self._otherwise(node)
 
     def _config(self, node: onnx.NodeProto) -> TensorQuantConfig:
         scale = np.asarray(self.values[node.input[1]], np.float32)
@@ -151,7 +134,7 @@ class _Runner:
         return TensorQuantConfig(policy=Policy(axis=axis), rounding=self.rounding).with_scale(scale)
 
     def _is_quantized(self, node: onnx.NodeProto) -> bool:
-        return all(isinstance(self.values[name], _Quantized) for name in node.input[:2])
+        return all(isinstance(self.values[name], Quantized) for name in node.input[:2])
 
     def _weighted(self, node: onnx.NodeProto) -> NDArray[np.float32]:
         first, second = (self.values[name] for name in node.input[:2])
@@ -175,22 +158,35 @@ class _Runner:
                 result = result + bias.reshape(-1, *[1] * (sums.ndim - 2))
         return np.asarray(result, np.float32)
 
-    def _evaluate(self, node: onnx.NodeProto) -> None:
+    def _otherwise(self, node: onnx.NodeProto) -> None:
         names = [name for name in node.input if name]
-        inputs = {name: self._float(name) for name in names}
-        graph = helper.make_graph(
-            [node],
-            "node",
-            [_typed(name, array) for name, array in inputs.items()],
-            [helper.make_empty_tensor_value_info(name) for name in node.output if name],
-        )
-        alone = helper.make_model(graph, opset_imports=self.model.opset_import)
-        results = ReferenceEvaluator(alone).run(None, inputs)
-        self.values |= zip((name for name in node.output if name), map(np.asarray, results), strict=True)
+        evaluate = partial(_evaluate, node, names, self.model.opset_import)
+        outputs = [name for name in node.output if name]
+        if len(outputs) == 1:
+            inputs = [self.values[name] for name in names]
+            whole = compute_whole(node.op_type, inputs, lambda arrays: evaluate(arrays)[0])
+            if whole is not None:
+                self.values[outputs[0]] = whole
+                return
+        self.values |= zip(outputs, evaluate([self._float(name) for name in names]), strict=True)
 
     def _float(self, name: str) -> NDArray[Any]:
         value = self.values[name]
-        return value.values if isinstance(value, _Quantized) else np.asarray(value)
+        return value.values if isinstance(value, Quantized) else np.asarray(value)
+
+
+def _evaluate(
+    node: onnx.NodeProto, names: Sequence[str], opsets: Any, arrays: Sequence[NDArray[Any]]
+) -> list[NDArray[Any]]:
+    """One node by ONNX's reference evaluator."""
+    graph = helper.make_graph(
+        [node],
+        "node",
+        [_typed(name, array) for name, array in zip(names, arrays, strict=True)],
+        [helper.make_empty_tensor_value_info(name) for name in node.output if name],
+    )
+    evaluator = ReferenceEvaluator(helper.make_model(graph, opset_imports=opsets))
+    return [np.asarray(result) for result in evaluator.run(None, dict(zip(names, arrays, strict=True)))]
 
 
 def _typed(name: str, array: NDArray[Any]) -> onnx.ValueInfoProto:

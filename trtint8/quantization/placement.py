@@ -7,6 +7,7 @@ its activation (NVIDIA, "Working with Quantized Types", TensorRT documentation).
 
 from __future__ import annotations
 
+import dataclasses
 import fnmatch
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -245,17 +246,27 @@ class _Placer:
         self._join_concats(configs)
         self._join_fused(configs, placed)
         quantized = {configs.dominator(tensor) for tensor in placed}
+        kept = self._read_by_kept()
         for value in _activations(self.model):
             name = value.name or ""
             if value.dtype is not None and value.dtype != ir.DataType.FLOAT:
                 configs.add(name, TensorQuantConfig(state=State.SHAPE_OR_INDEX))
             elif configs.dominator(name) in quantized:
                 configs.add(name, self.target.activations)
+            elif name in kept:
+                configs.add(name, dataclasses.replace(self.target.activations, state=State.DEQUANTIZED))
             else:
                 configs.add(name, TensorQuantConfig(state=State.FLOAT))
         for edge in self.weights:
             configs.add(edge.tensor, self.target.weights_along(edge.axis))
         return configs
+
+    def _read_by_kept(self) -> set[str]:
+        """What would have a pair if nodes had not been kept in float."""
+        nodes = {node.name: node for node in self.model.graph}
+        names = [name for name in self.kept if name in self.decisions]
+        values = (nodes[name].inputs[index] for name in names for index in (0, 1))
+        return {value.name for value in values if value is not None and value.name}
 
     def _join_copies(self, configs: JointConfigs, placed: Iterable[str]) -> None:
         """What comes out of an operator that rounds nothing is what went in."""

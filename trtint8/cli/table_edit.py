@@ -1,0 +1,60 @@
+"""`trtint8 table edit`: a table as text in the user's editor."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import tempfile
+from pathlib import Path
+
+from calibrators.errors import TableError
+from calibrators.formats.plain import parse_text, render_text
+from calibrators.table import CalibrationTable
+
+_HEADER = (
+    "# A tensor and its range (amax) a line. Change numbers, add lines, delete lines; histograms stay.\n"
+    "# Lines that begin with # are passed over. The file is read when the editor ends.\n"
+)
+
+
+def edit(table: CalibrationTable) -> CalibrationTable | None:
+    """Opens a table in the editor that ``VISUAL`` or ``EDITOR`` names, else vi.
+
+    Args:
+        table: What to edit.
+
+    Returns:
+        The table after the changes, which count as set by hand; None where nothing was changed.
+
+    Raises:
+        TableError: The editor fails, or what it left is no table; the text is kept and named.
+    """
+    command = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
+    handle, name = tempfile.mkstemp(prefix="trtint8-", suffix=".txt")
+    with os.fdopen(handle, "wb") as stream:
+        stream.write(_HEADER.encode() + render_text(table.amax))
+    try:
+        status = subprocess.run([*command, name], check=False).returncode
+    except OSError as error:
+        Path(name).unlink()
+        raise TableError(
+            f"cannot start the editor '{command[0]}': {error.strerror}; set the environment variable EDITOR"
+        ) from error
+    if status != 0:
+        raise TableError(f"the editor '{command[0]}' failed with status {status}; your text is in '{name}'")
+    try:
+        edited = _changed(table, parse_text(Path(name).read_bytes(), name))
+    except TableError as error:
+        raise TableError(f"{error}; nothing was changed, and your text is in '{name}'") from error
+    Path(name).unlink()
+    return edited
+
+
+def _changed(table: CalibrationTable, ranges: dict[str, float]) -> CalibrationTable | None:
+    changed = {name: amax for name, amax in ranges.items() if table.amax.get(name) != amax}
+    gone = [name for name in table.amax if name not in ranges]
+    if not (changed or gone):
+        return None
+    edited = table.override(changed)
+    return edited.without(gone) if gone else edited

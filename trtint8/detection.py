@@ -1,0 +1,170 @@
+"""Mean average precision of object detectors, as COCO defines it."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from calibrators.errors import CalibrationDataError, UnsupportedError
+
+#: COCO's thresholds, 0.50 to 0.95 in steps of 0.05.
+COCO_IOU = tuple(round(0.5 + 0.05 * step, 2) for step in range(10))
+
+#: Detections of a class in an image that count, the best first: COCO's limit.
+_MOST_DETECTIONS = 100
+
+
+class Detections(NamedTuple):
+    """What a detector found in one image.
+
+    Attributes:
+        boxes: Corners x1, y1, x2, y2 in any one unit, shape (n, 4).
+        scores: Confidences, shape (n,).
+        classes: Class indices, shape (n,).
+    """
+
+    boxes: ArrayLike
+    scores: ArrayLike
+    classes: ArrayLike
+
+
+class Truth(NamedTuple):
+    """What is in one image.
+
+    Attributes:
+        boxes: Corners x1, y1, x2, y2 in the unit of the detections, shape (n, 4).
+        classes: Class indices, shape (n,).
+    """
+
+    boxes: ArrayLike
+    classes: ArrayLike
+
+
+#: A batch's outputs to one entry an image: :class:`Detections` or a tuple like it.
+Decode = Callable[[Mapping[str, NDArray[Any]]], Sequence[tuple[ArrayLike, ArrayLike, ArrayLike]]]
+
+
+class MeanAveragePrecision:
+    """Mean average precision (mAP) over classes and IoU thresholds.
+
+    Precision is interpolated at 101 recalls, as in Lin et al., "Microsoft COCO: Common Objects in Context",
+    2014, and its evaluation code; the arithmetic is faster-coco-eval's. Classes that the truth does not have
+    do not count. Boxes and scores of all images are kept until :meth:`value`, outputs are not.
+
+    Args:
+        decode: Makes detections of a batch's outputs: thresholds, anchors and non-maximum suppression are its
+            business.
+        truth: What each image holds, in the order of the data: :class:`Truth` or tuples like it.
+        iou: The intersection over union from which a detection is right; the mean is taken over several.
+
+    Attributes:
+        name: ``mAP`` and the thresholds.
+
+    Raises:
+        CalibrationDataError: A threshold is not in (0, 1], or there is no box in the truth.
+        UnsupportedError: faster-coco-eval is not installed.
+    """
+
+    def __init__(
+        self,
+        decode: Decode,
+        truth: Sequence[tuple[ArrayLike, ArrayLike]],
+        *,
+        iou: float | Sequence[float] = COCO_IOU,
+    ) -> None:
+        _library()  # before the run, not after it
+        self._iou = tuple(float(value) for value in np.atleast_1d(np.asarray(iou)))
+        if wrong := [value for value in self._iou if not 0 < value <= 1]:
+            raise CalibrationDataError(f"iou is {wrong[0]:g}; give thresholds above 0 and up to 1")
+        self._decode, self._truth = decode, truth
+        self._found: list[NDArray[np.float64]] = []
+        ends = f"{self._iou[0]:.2f}" + (f":{self._iou[-1]:.2f}" if len(self._iou) > 1 else "")
+        self.name = f"mAP@{ends}"
+
+    def fresh(self) -> MeanAveragePrecision:
+        """The same metric without data."""
+        return MeanAveragePrecision(self._decode, self._truth, iou=self._iou)
+
+    def update(
+        self,
+        feeds: Mapping[str, NDArray[Any]],  # noqa: ARG002  # the protocol's
+        outputs: Mapping[str, NDArray[Any]],
+        labels: NDArray[np.int64] | None,  # noqa: ARG002
+    ) -> None:
+        """Takes one batch.
+
+        Raises:
+            CalibrationDataError: What ``decode`` returns has other shapes, or the truth has fewer images.
+        """
+        for boxes, scores, classes in self._decode(outputs):
+            number = len(self._found)
+            if number >= len(self._truth):
+                raise CalibrationDataError(
+                    f"the truth has {len(self._truth)} images but the data has more; give one entry an image"
+                )
+            self._found.append(_table(number, "detections", boxes, classes, scores))
+
+    def value(self) -> float:
+        """The mean average precision, in [0, 1]."""
+        images = range(1, len(self._found) + 1)
+        truth = [_table(i - 1, "truth", *self._truth[i - 1]) for i in images]
+        classes = {int(row[4]) for table in (*truth, *self._found) for row in table}
+        if not sum(map(len, truth)):
+            raise CalibrationDataError("the truth has no boxes, so there is no precision; give the truth")
+        library = _library()
+        head = {"images": [{"id": i} for i in images], "categories": [{"id": c} for c in sorted(classes)]}
+        sides = [
+            library.COCO({**head, "annotations": _annotations(tables)}) for tables in (truth, self._found)
+        ]
+        evaluation = library.COCOeval_faster(*sides, iouType="bbox", print_function=lambda *_: None)
+        evaluation.params.iouThrs = np.array(self._iou)
+        evaluation.params.areaRng, evaluation.params.areaRngLbl = [[0, float("inf")]], ["all"]
+        evaluation.params.maxDets = [_MOST_DETECTIONS]
+        evaluation.evaluate()
+        evaluation.accumulate()
+        precision = np.asarray(evaluation.eval["precision"])
+        return float(precision[precision > -1].mean())
+
+
+def _table(image: int, what: str, boxes: Any, classes: Any, scores: Any = None) -> NDArray[np.float64]:
+    """Columns x1, y1, x2, y2, class and, for detections, score."""
+    columns = [np.asarray(boxes, np.float64).reshape(-1, 4), np.asarray(classes, np.float64).reshape(-1, 1)]
+    if scores is not None:
+        columns.append(np.asarray(scores, np.float64).reshape(-1, 1))
+    if len({len(column) for column in columns}) != 1:
+        raise CalibrationDataError(
+            f"the {what} of image {image} have {', '.join(str(len(column)) for column in columns)} boxes, "
+            f"classes{' and scores' if scores is not None else ''}; give as many of each"
+        )
+    return np.concatenate(columns, axis=1)
+
+
+def _annotations(tables: Sequence[NDArray[np.float64]]) -> list[dict[str, Any]]:
+    """COCO's entries, with boxes as x, y, width, height, and numbered from 1: 0 is its "no match"."""
+    entries: list[dict[str, Any]] = []
+    for image, table in enumerate(tables, start=1):
+        for x1, y1, x2, y2, label, *score in table.tolist():
+            entry = {
+                "id": len(entries) + 1,
+                "image_id": image,
+                "category_id": int(label),
+                "bbox": [x1, y1, x2 - x1, y2 - y1],
+                "area": (x2 - x1) * (y2 - y1),
+                "iscrowd": 0,
+            }
+            entries.append(entry | ({"score": score[0]} if score else {}))
+    return entries
+
+
+def _library() -> ModuleType:
+    try:
+        return importlib.import_module("faster_coco_eval")
+    except ImportError as error:
+        raise UnsupportedError(
+            "mean average precision needs faster-coco-eval; install it with pip install 'trtint8[detection]'"
+        ) from error
