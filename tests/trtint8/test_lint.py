@@ -41,6 +41,18 @@ class Pairs(Shaped):
         return self.op("Conv", [source, weights, *bias], name)
 
 
+def concat_of(first, second):
+    """Two convolutions' outputs, quantized with these scales and concatenated."""
+    g = Pairs()
+    x = g.quantize("x")
+    parts = [
+        g.quantize(g.conv(x, name=name), scale, name=f"{name}_part")
+        for name, scale in (("a", first), ("b", second))
+    ]
+    joined = g.quantize(g.op("Concat", parts, "concat", axis=1), max(first, second), name="joined")
+    return g, g.conv(joined, g.stored(np.ones((4, 8, 1, 1), np.int8), name="wide"), name="last")
+
+
 def model_of(g, output):
     return load_model(g.model({"x": ["N", 4, 8, 8]}, output))
 
@@ -74,6 +86,8 @@ def build_rule(rule):
     if rule == "weight-axis":
         weights = g.stored(np.ones((4, 4, 1, 1), np.int8), [0.1] * 4, "w", axis=1)
         return g, g.conv(g.quantize("x"), weights)
+    if rule == "concat-scales":
+        return concat_of(0.1, 0.2)
     raise AssertionError(rule)
 
 
@@ -81,7 +95,7 @@ def build_rule(rule):
     "rule",
     [
         *("zero-point", "type", "bias-int32", "activation-per-channel", "scalar-constant"),
-        *("pair-before-activation", "one-sided", "weight-axis"),
+        *("pair-before-activation", "one-sided", "weight-axis", "concat-scales"),
     ],
 )
 def test_each_rule_finds_its_case(rule):
@@ -150,7 +164,27 @@ def test_weights_keep_their_values():
     assert np.array_equal(values[0], whole * np.float32(0.25))
 
 
-def test_integer_operators_are_told_and_not_mended():
+def test_a_concat_of_one_scale_is_as_tensorrt_wants_it():
+    assert rules(model_of(*concat_of(0.1, 0.1))) == []
+
+
+def test_a_mended_concat_has_the_widest_scale():
+    mended = load_model(to_proto(mend(model_of(*concat_of(0.1, 0.2))).graph_model))
+    assert rules(mended) == []
+    table = extract_table(mended)
+    assert {table.scale(name) for name in ("a_out", "b_out", "concat_out")} == {np.float32(0.2)}
+
+
+def test_an_add_may_have_two_scales():
+    g = Pairs()
+    x = g.quantize("x")
+    first = g.quantize(g.conv(x, name="a"), 0.1, name="a_part")
+    second = g.quantize(g.conv(x, name="b"), 0.3, name="b_part")
+    out = g.conv(g.quantize(g.op("Add", [first, second], "add"), 0.3, name="sum"), name="last")
+    assert rules(model_of(g, out)) == []
+
+
+def test_integer_operators_without_their_pattern_are_told_and_not_mended():
     g = Pairs()
     zero = g.constant(np.uint8(0))
     whole = g.op("Cast", ["x"], "cast", to=onnx.TensorProto.UINT8)
@@ -158,8 +192,43 @@ def test_integer_operators_are_told_and_not_mended():
     out = g.op("Cast", [g.op("ConvInteger", [whole, weights, zero, zero], "conv")], "out", to=1)
     model = model_of(g, out)
     assert rules(model) == ["integer-operator"]
-    with pytest.raises(ModelError, match="node 'conv': TensorRT has no ConvInteger"):
+    with pytest.raises(
+        ModelError, match="node 'conv': TensorRT has no ConvInteger, and 'out_out' is read by"
+    ):
         mend(model)
+
+
+def test_pairs_whose_halves_differ_are_not_mended():
+    g = Pairs()
+    scales = [g.constant(np.float32(scale)) for scale in (0.1, 0.2)]
+    zero = g.constant(ZERO)
+    quantized = g.op("QuantizeLinear", ["x", scales[0], zero], "q")
+    model = model_of(g, g.conv(g.op("DequantizeLinear", [quantized, scales[1], zero], "dq")))
+    assert rules(model) == ["integer-data"]
+    with pytest.raises(ModelError, match="node 'dq': its scale or zero point is not that of 'q'"):
+        mend(model)
+
+
+def test_what_computes_on_whole_numbers_otherwise_is_not_mended():
+    g = Pairs()
+    scale, zero = g.constant(np.float32(0.1)), g.constant(ZERO)
+    quantized = g.op("QuantizeLinear", ["x", scale, zero], "q")
+    out = g.op("DequantizeLinear", [g.op("Abs", [quantized], "abs"), scale, zero], "dq")
+    found = lint(model_of(g, out))
+    assert [(f.rule, f.node, f.mendable) for f in found] == [
+        ("integer-data", "abs", False),
+        ("integer-data", "dq", False),
+    ]
+    assert found[0].message.startswith("it computes on the whole numbers of 'q_out'")
+
+
+def test_nodes_without_names_are_mended_too():
+    g = Pairs()
+    out = g.op("Conv", [g.conv(g.quantize("x")), g.weights(4, 4, 1, 1)], "second")
+    for node in g.nodes:
+        node.name = ""
+    mended = mend(model_of(g, out))
+    assert mended.quantized_nodes == ("Conv_conv_out",)
 
 
 # What ONNX Runtime's quantizer writes by default: asymmetric activations, int32 biases, no Relu left.

@@ -10,7 +10,11 @@ from numpy.typing import NDArray
 from onnx_ir.passes import common
 
 from calibrators.errors import ModelError
+from trtint8.passes.float_movement import moved_data
 from trtint8.quantization.placement import WEIGHTED
+
+#: Activations that give nothing below zero.
+_POSITIVE = ("Relu", "Sigmoid", "Softmax")
 
 
 @dataclass
@@ -106,7 +110,7 @@ class _Unquantizer:
 
     def _activation(self, node: ir.Node, value: ir.Value) -> ir.Value:
         low, high = reach(node)
-        if low == 0 and not _is_relu(value):
+        if low == 0 and not _is_never_negative(value):
             value = self._relu(value)
         name = value.name or ""
         self._found.ranges[name] = max(self._found.ranges.get(name, 0.0), abs(low), abs(high))
@@ -185,6 +189,20 @@ def _is_dequantized(value: ir.Value | None) -> bool:
     return producer is not None and producer.op_type == "DequantizeLinear"
 
 
-def _is_relu(value: ir.Value) -> bool:
-    producer = value.producer()
-    return producer is not None and producer.op_type in ("Relu", "Sigmoid", "Softmax")
+def _is_never_negative(value: ir.Value) -> bool:
+    """Whether a Relu or the like stands before a value, so that its quantizer need not stand for one."""
+    stored = ir.convenience.get_const_tensor(value)
+    if stored is not None:
+        return bool((stored.numpy() >= 0).all())
+    node = value.producer()
+    if node is None or node.op_type in _POSITIVE:
+        return node is not None
+    if node.op_type in ("AveragePool", "GlobalAveragePool"):
+        sources = node.inputs[:1]
+    elif node.op_type in ("Add", "Mul"):
+        sources = node.inputs
+    elif node.op_type == "Resize":
+        return False  # cubic interpolation overshoots
+    else:
+        sources = tuple(moved_data(node).values())
+    return bool(sources) and all(source is not None and _is_never_negative(source) for source in sources)
