@@ -10,7 +10,12 @@ from calibrators.errors import ModelError
 
 
 def open_session(
-    model: bytes | Path, *, optimize: bool, threads: int | None = None, data_folder: Path | None = None
+    model: bytes | Path,
+    *,
+    optimize: bool,
+    threads: int | None = None,
+    data_folder: Path | None = None,
+    one_of_many: bool = False,
 ) -> Any:
     """Opens a model on the CPU.
 
@@ -21,6 +26,8 @@ def open_session(
             into ONNX Runtime's own integer kernels.
         threads: Threads within an operator; ONNX Runtime's choice where None.
         data_folder: Where the external data of a serialized model lies.
+        one_of_many: Whether the session takes turns with many others. Its idle threads then sleep at once:
+            they would take the processor from those of the session that runs.
 
     Returns:
         An ``onnxruntime.InferenceSession``.
@@ -36,6 +43,8 @@ def open_session(
     options.graph_optimization_level = level.ORT_ENABLE_ALL if optimize else level.ORT_DISABLE_ALL
     if threads is not None:
         options.intra_op_num_threads = threads
+    if one_of_many:
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if data_folder is not None:
         options.add_session_config_entry(
             "session.model_external_initializers_file_folder_path", os.fspath(data_folder)

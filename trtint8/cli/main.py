@@ -23,6 +23,7 @@ _VERBS = {
     "lint": "check a Q/DQ model made elsewhere, and mend it",
     "build": "make an INT8 engine",
     "validate": "compare INT8 with FP32 on held-out data",
+    "sensitivity": "which layers cost accuracy in INT8, and why",
     "run": "run an engine on data and write its outputs",
     "bench": "latency and throughput of engines, side by side",
     "table": "show, compare, convert and change calibration tables",

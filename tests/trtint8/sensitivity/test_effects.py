@@ -1,0 +1,102 @@
+"""Sums over samples, by hand and against plain NumPy."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trtint8.sensitivity.effects import EffectMeter, output_scales
+from trtint8.significance import Share
+
+WANTED = {"y": np.array([[3.0, 1.0], [0.0, 4.0], [2.0, 5.0]], np.float32)}
+GOT = {"y": np.array([[3.0, 2.0], [5.0, 4.0], [2.0, 5.0]], np.float32)}
+LABELS = np.array([0, 1, 0])
+
+
+def meter_of(got=GOT, wanted=WANTED, labels=LABELS, scales=None, classes=True):
+    meter = EffectMeter([("all", "")], scales or {"y": 1.0}, classes=classes, labelled=labels is not None)
+    meter.add(("all", ""), got, wanted, labels)
+    return meter
+
+
+def test_an_effect_by_hand():
+    effect = meter_of().effect(("all", ""))
+    # signal 9+1 + 16 + 4+25 = 55, noise 1 + 25 = 26
+    assert effect.sqnr_db == pytest.approx(10 * math.log10(55 / 26))
+    # product 9+2 + 16 + 29 = 56, got 13 + 41 + 29 = 83
+    assert effect.cosine == pytest.approx(56 / math.sqrt(55 * 83))
+    assert effect.agreement == Share(2, 3)
+    assert effect.top1 == Share(1, 3)
+    assert (effect.drop.gained, effect.drop.lost, effect.drop.difference) == (0, 1, -1 / 3)
+    assert meter_of().reference_top1() == Share(2, 3)
+    assert meter_of().noise(("all", "")) == 26
+
+
+def test_outputs_of_different_units_weigh_the_same():
+    wanted = {"boxes": np.array([[100.0, 100.0]]), "scores": np.array([[0.1, 0.1]]), "ids": np.array([[7]])}
+    scales = output_scales(wanted)
+    assert scales == pytest.approx({"boxes": 100.0, "scores": 0.1})
+    got = {"boxes": np.array([[101.0, 100.0]]), "scores": np.array([[0.101, 0.1]]), "ids": np.array([[7]])}
+    meter = EffectMeter([("all", "")], scales, classes=False, labelled=False)
+    meter.add(("all", ""), got, wanted, None)
+    assert meter.effect(("all", "")).sqnr_db == pytest.approx(10 * math.log10(4 / (2 * 0.01**2)))
+    assert output_scales({"dead": np.zeros((2, 2), np.float32)}) == {"dead": 1.0}
+
+
+def test_equal_outputs_are_exact():
+    effect = meter_of(got=WANTED).effect(("all", ""))
+    assert (effect.sqnr_db, effect.interval_db, effect.cosine) == (math.inf, (math.inf, math.inf), 1.0)
+    assert meter_of(got=WANTED).effect(("all", "")).drop.p_value == 1.0
+
+
+def test_without_labels_or_classes():
+    effect = meter_of(labels=None).effect(("all", ""))
+    assert effect.top1 is effect.drop is None and effect.agreement == Share(2, 3)
+    assert meter_of(labels=None).reference_top1() is None
+    assert meter_of(classes=False, labels=None).effect(("all", "")).agreement is None
+
+
+def test_outputs_without_a_common_first_dimension_are_one_sample():
+    wanted = {"a": np.ones((3, 2)), "b": np.ones(5)}
+    meter = EffectMeter([("all", "")], {"a": 1.0, "b": 1.0}, classes=False, labelled=False)
+    meter.add(("all", ""), {"a": np.ones((3, 2)), "b": np.zeros(5)}, wanted, None)
+    assert meter.effect(("all", "")).sqnr_db == pytest.approx(10 * math.log10(11 / 5))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 1000), st.integers(1, 7))
+def test_batches_do_not_matter(seed, size):
+    random = np.random.default_rng(seed)
+    wanted, got = random.standard_normal((2, 12, 4))
+    labels = random.integers(0, 4, 12)
+    parts = EffectMeter([("all", "")], {"y": 1.0}, classes=True, labelled=True)
+    for first in range(0, 12, size):
+        rows = slice(first, first + size)
+        parts.add(("all", ""), {"y": got[rows]}, {"y": wanted[rows]}, labels[rows])
+    whole = meter_of({"y": got}, {"y": wanted}, labels)
+    np.testing.assert_allclose(parts.sums, whole.sums, rtol=1e-12)
+
+
+def test_the_interval_holds_the_truth_as_often_as_it_says():
+    """Noise whose power varies from sample to sample by a factor of ten."""
+    random = np.random.default_rng(0)
+    truth = 10 * math.log10(1 / np.mean(0.01 * np.array([0.2, 2.0])))
+    held = 0
+    for _ in range(400):
+        wanted = random.standard_normal((200, 20))
+        power = 0.01 * random.choice([0.2, 2.0], (200, 1))
+        got = wanted + random.standard_normal((200, 20)) * np.sqrt(power)
+        low, high = meter_of({"y": got}, {"y": wanted}, None, classes=False).effect(("all", "")).interval_db
+        held += low <= truth <= high
+    assert 0.91 < held / 400 < 0.98
+
+
+def test_a_state_survives_json():
+    meter = meter_of()
+    again = EffectMeter.from_state(json.loads(json.dumps(meter.state())))
+    assert again.effect(("all", "")) == meter.effect(("all", ""))
+    again.add(("all", ""), GOT, WANTED, LABELS)
+    assert again.effect(("all", "")).top1 == Share(2, 6)

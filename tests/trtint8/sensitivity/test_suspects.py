@@ -1,0 +1,77 @@
+"""Reasons, each from data made to have it and from data that just has not."""
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from calibrators.histogram import Histogram
+from trtint8.sensitivity.suspects import (
+    channel_suspects,
+    neighbour_suspects,
+    quantile,
+    range_suspects,
+    weight_suspects,
+)
+
+
+def histogram_of(values):
+    histogram = Histogram()
+    histogram.observe(np.asarray(values, np.float32))
+    return histogram
+
+
+def kinds(suspects):
+    return [suspect.kind for suspect in suspects]
+
+
+def test_an_outlier_dominated_range():
+    values = np.append(np.linspace(0.001, 1, 9999), 30.0)
+    (found,) = range_suspects("x", 30.0, histogram_of(values))
+    assert found.kind == "outliers"
+    assert found.message == (
+        "99.9 % of 'x' lies below 1, but its range reaches 30: nearly all values share 4 of 127 steps"
+    )
+    assert kinds(range_suspects("x", 7.9, histogram_of(values))) == []
+
+
+def test_clipped_mass():
+    histogram = histogram_of(np.linspace(0.001, 1, 10000))
+    (found,) = range_suspects("x", 0.95, histogram)
+    assert found.message == "5.0 % of 'x' lies beyond its range of 0.95 and is cut off"
+    assert kinds(range_suspects("x", 0.995, histogram)) == []
+
+
+def test_a_tensor_that_was_never_activated():
+    assert kinds(range_suspects("x", 1.0, histogram_of(np.zeros(9)))) == ["never-activated"]
+    assert range_suspects("x", 1.0, None) == []
+
+
+def test_weights_of_uneven_and_dead_channels():
+    weights = np.array([[1.0, -0.5], [0.0, 0.0], [0.009, 0.001]], np.float32)
+    dead, uneven = weight_suspects("w", weights, 0)
+    assert dead.message == "1 of 3 channels of 'w' are all zero"
+    assert uneven.message == "the channels of 'w' differ by 111x in range; a scale a channel copes with that"
+    assert weight_suspects("w", weights, None)[1].message.endswith("and one scale serves them all")
+    # Along the other axis: 1.0 against 0.5.
+    assert weight_suspects("w", weights, 1) == []
+
+
+@pytest.mark.parametrize(("dead", "found"), [(1, []), (2, ["dead-channels"])])
+def test_channels_of_an_activation(dead, found):
+    alive = np.arange(10) >= dead
+    assert kinds(channel_suspects("x", alive, 32)) == found
+
+
+@pytest.mark.parametrize(("operator", "found"), [("Softmax", ["delicate-neighbour"]), ("Relu", [])])
+def test_the_operator_before(operator, found):
+    node = ir.Node("", operator, [ir.Value(name="x")], name="before")
+    node.outputs[0].name = "y"
+    assert kinds(neighbour_suspects(node.outputs[0])) == found
+    assert neighbour_suspects(ir.Value(name="x")) == []
+
+
+def test_quantiles_leave_zeros_out():
+    histogram = histogram_of([0.0] * 100 + [1.0] * 9 + [2.0])
+    assert quantile(histogram, 0.9) == pytest.approx(1.0, rel=0.01)
+    assert quantile(histogram, 1.0) == 2.0
+    assert quantile(histogram_of([0.0]), 0.9) == 0.0

@@ -1,0 +1,114 @@
+"""`trtint8 sensitivity`."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+
+from calibrators.files import check_writable
+from trtint8 import api
+from trtint8.cli.data_options import add_data_options, preprocessing_from
+from trtint8.cli.output import percent, print_json, print_line, print_table, say
+from trtint8.sensitivity.measure import Plan
+from trtint8.sensitivity.results import LayerSensitivity, Sensitivity
+
+EXAMPLE = (
+    "example:\n  trtint8 sensitivity resnet50.onnx resnet50.table.json heldout.npz -o sensitivity.json\n\n"
+    f"Uses {api.SENSITIVITY_SAMPLES} samples at most where --limit says nothing else."
+)
+
+#: Layers that make more than this share of the noise are coloured.
+_LOUD = 0.1
+
+#: Characters of the longest bar.
+_BAR = 12
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Adds the verb's arguments."""
+    parser.add_argument("model", metavar="MODEL", help="the float ONNX model")
+    parser.add_argument("table", metavar="TABLE", help="its calibration table")
+    parser.add_argument("data", metavar="DATA", help="samples, with labels where there are some")
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="OUT.json",
+        help="where to; what was measured is kept in OUT.json.partial meanwhile, and gone on from",
+    )
+    parser.add_argument("--labels", metavar="FILE", help="labels that do not come with the data")
+    parser.add_argument(
+        "--tolerance",
+        type=float,
+        default=1.0,
+        metavar="DB",
+        help="stop when the SQNR of every layer that matters is known to so many decibels; default 1",
+    )
+    parser.add_argument("--keep-float", action="append", default=[], metavar="PATTERN", help="repeatable")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    add_data_options(parser)
+    parser.set_defaults(limit=api.SENSITIVITY_SAMPLES)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Measures, and prints the layers, the worst first."""
+    output = check_writable(options.output) if options.output else None
+    found = api.measure_sensitivity(
+        options.model,
+        options.table,
+        options.data,
+        labels=options.labels,
+        keep_float=options.keep_float,
+        tolerance_db=options.tolerance,
+        batch_size=options.batch_size,
+        limit=options.limit,
+        preprocessing=preprocessing_from(options),
+        checkpoint=Path(f"{output}.partial") if output else None,
+        on_plan=_announce,
+    )
+    if output:
+        found.save(output)
+    if options.json:
+        print_json(found)
+    else:
+        _print(found)
+
+
+def _announce(plan: Plan) -> None:
+    samples = "all samples" if plan.samples is None else f"at most {plan.samples} samples"
+    seconds = "" if plan.samples is None else f"about {plan.samples * plan.seconds_a_sample:.0f} s, "
+    say(f"{plan.layers} layers, {samples}: {seconds}{1000 * plan.seconds_a_sample:.0f} ms each")
+
+
+def _print(found: Sensitivity) -> None:
+    loudest = max(layer.noise_share for layer in found.layers) or 1.0
+    rows = [_row(layer, loudest) for layer in found.worst_first]
+    styles = ["red" if layer.noise_share > _LOUD else None for layer in found.worst_first]
+    columns = ("layer", "noise", "alone", "without", "weights", "activations", "here", "same class")
+    certain = "" if found.converged else "; the figures are less certain than asked for"
+    title = f"{found.samples} samples: all layers in INT8 {_level(found.quantized.sqnr_db)}{certain}"
+    print_table(title, columns, rows, styles)
+    for layer in found.worst_first:
+        for suspect in layer.suspects:
+            print_line(f"{layer.node}: {suspect.message}")
+
+
+def _row(layer: LayerSensitivity, loudest: float) -> tuple[str, ...]:
+    half = layer.only.interval_db[1] - layer.only.sqnr_db
+    spread = f" ± {half:.1f}" if math.isfinite(layer.only.sqnr_db) else ""
+    return (
+        layer.node,
+        f"{100 * layer.noise_share:5.1f} % " + "█" * math.ceil(_BAR * layer.noise_share / loudest),
+        _level(layer.only.sqnr_db, spread),
+        _level(layer.without.sqnr_db),
+        _level(layer.weights_db),
+        _level(layer.activations_db),
+        _level(layer.cumulative_db),
+        percent(layer.only.agreement),
+    )
+
+
+def _level(value: float | None, spread: str = "") -> str:
+    if value is None:
+        return ""
+    return f"{value:.1f}{spread} dB" if math.isfinite(value) else "exact"

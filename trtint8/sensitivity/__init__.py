@@ -1,0 +1,1 @@
+"""What each layer's quantization costs: measured on the CPU, with the reasons."""

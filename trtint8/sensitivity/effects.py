@@ -1,0 +1,204 @@
+"""What a variant of a network costs: sums over samples, and what they say with which certainty."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trtint8.significance import Comparison, Share, mcnemar, paired_interval
+
+#: The 97.5 % quantile of the standard normal distribution, for 95 % intervals.
+_Z = 1.959963984540054
+
+_DECIBELS = 10 / math.log(10)
+
+#: What is quantized, in a word, and the layer that it is about.
+Variant = tuple[str, str]
+
+_SUMS = ("samples", "signal", "signal2", "noise", "noise2", "both", "product", "got2", "agree")
+_HITS = ("hit", "gained", "lost", "neither")
+
+
+@dataclass(frozen=True)
+class Effect:
+    """How far the outputs of a variant are from those of the float network.
+
+    Attributes:
+        sqnr_db: Signal to quantization noise in decibels, all outputs together; infinite where they are
+            equal.
+        interval_db: Its 95 % interval, by the delta method over samples.
+        cosine: Cosine of the angle between the two, over all samples.
+        agreement: Share of samples with the float network's class; None where the first output is not a row
+            of classes a sample.
+        top1: Share of samples with the label's class; None without labels.
+        drop: ``top1`` less the float network's, with McNemar's test; None without labels.
+    """
+
+    sqnr_db: float
+    interval_db: tuple[float, float]
+    cosine: float
+    agreement: Share | None
+    top1: Share | None
+    drop: Comparison | None
+
+
+class EffectMeter:
+    """Adds up, sample by sample, what variants of one network cost.
+
+    Args:
+        variants: Their names.
+        scales: For each output, what it is divided by, so that outputs of different units weigh the same.
+        classes: Whether the first output is a row of classes a sample.
+        labelled: Whether there are labels.
+
+    Attributes:
+        sums: float64, shape (variants, columns): all that a meter knows.
+    """
+
+    def __init__(
+        self, variants: Sequence[Variant], scales: Mapping[str, float], *, classes: bool, labelled: bool
+    ) -> None:
+        self._rows = {variant: row for row, variant in enumerate(variants)}
+        self._scales = dict(scales)
+        self._classes, self._labelled = classes, labelled and classes
+        self.sums = np.zeros((len(self._rows), len(_SUMS) + len(_HITS)))
+
+    def add(
+        self,
+        variant: Variant,
+        outputs: Mapping[str, NDArray[Any]],
+        reference: Mapping[str, NDArray[Any]],
+        labels: NDArray[np.int64] | None,
+    ) -> None:
+        """Takes a batch of one variant.
+
+        Args:
+            variant: Which.
+            outputs: Its outputs.
+            reference: The float network's.
+            labels: Class indices of the samples, or None.
+        """
+        first = next(iter(self._scales))
+        lengths = {reference[name].shape[:1] for name in self._scales}
+        # Outputs without a common first dimension have no samples to tell apart.
+        rows = lengths.pop()[0] if len(lengths) == 1 and reference[first].ndim else 1
+        columns = np.zeros((rows, 5))
+        for output, scale in self._scales.items():
+            wanted, got = (_rows(side[output], rows) / scale for side in (reference, outputs))
+            error = wanted - got
+            pairs = ((wanted, wanted), (error, error), (wanted, got), (got, got))
+            columns[:, :4] += np.stack([np.einsum("ij,ij->i", a, b) for a, b in pairs], axis=1)
+        if self._classes:
+            wanted_class, got_class = (side[first].argmax(axis=1) for side in (reference, outputs))
+            columns[:, 4] = wanted_class == got_class
+        signal, noise, product, got2, agree = columns.T
+        row = [rows, signal, signal**2, noise, noise**2, signal * noise, product, got2, agree]
+        if self._labelled and labels is not None:
+            row += self._hits(wanted_class, got_class, labels)
+        else:
+            row += [0] * len(_HITS)
+        self.sums[self._rows[variant]] += [float(np.sum(part)) for part in row]
+
+    @staticmethod
+    def _hits(
+        wanted: NDArray[np.int64], got: NDArray[np.int64], labels: NDArray[np.int64]
+    ) -> list[NDArray[np.bool_]]:
+        right, was_right = got == labels, wanted == labels
+        return [right & was_right, right & ~was_right, ~right & was_right, ~right & ~was_right]
+
+    def noise(self, variant: Variant) -> float:
+        """The sum of squared errors of a variant, all samples and outputs together."""
+        return float(self.sums[self._rows[variant], _SUMS.index("noise")])
+
+    def reference_top1(self) -> Share | None:
+        """The float network's share of right classes; None without labels."""
+        if not self._labelled:
+            return None
+        hit, _, lost, _ = self.sums[0, len(_SUMS) :]
+        return Share(int(hit + lost), int(self.sums[0, 0]))
+
+    def state(self) -> dict[str, Any]:
+        """A form that JSON can hold; see :meth:`from_state`."""
+        return {
+            "variants": list(self._rows),
+            "scales": self._scales,
+            "classes": self._classes,
+            "labelled": self._labelled,
+            "sums": self.sums.tolist(),
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> EffectMeter:
+        """The inverse of :meth:`state`."""
+        variants = [(word, layer) for word, layer in state["variants"]]
+        meter = cls(variants, state["scales"], classes=state["classes"], labelled=state["labelled"])
+        meter.sums = np.array(state["sums"])
+        return meter
+
+    def effect(self, variant: Variant) -> Effect:
+        """What the samples so far say of a variant."""
+        row = self.sums[self._rows[variant]]
+        samples, signal, signal2, noise, noise2, both, product, got2, agree = row[: len(_SUMS)]
+        count = int(samples)
+        level, half = _level(count, signal, signal2, noise, noise2, both)
+        norm = math.sqrt(signal * got2)
+        top1 = drop = None
+        if self._labelled:
+            hit, gained, lost, neither = (int(value) for value in row[len(_SUMS) :])
+            top1 = Share(hit + gained, count)
+            drop = Comparison(
+                "FP32",
+                (gained - lost) / count,
+                paired_interval(hit, gained, lost, neither),
+                mcnemar(gained, lost),
+                "McNemar",
+                count,
+                gained=gained,
+                lost=lost,
+            )
+        return Effect(
+            level,
+            (level - half, level + half),
+            float(product / norm) if norm else float(noise == 0),
+            Share(int(agree), count) if self._classes else None,
+            top1,
+            drop,
+        )
+
+
+def output_scales(outputs: Mapping[str, NDArray[Any]]) -> dict[str, float]:
+    """The root mean square of every float output, 1 where it is zero throughout.
+
+    Args:
+        outputs: Of the float network, for a first batch.
+    """
+    floats = {name: array for name, array in outputs.items() if np.issubdtype(array.dtype, np.floating)}
+    levels = {name: math.sqrt(float(np.square(a, dtype=np.float64).mean())) for name, a in floats.items()}
+    return {name: level or 1.0 for name, level in levels.items()}
+
+
+def _rows(array: NDArray[Any], rows: int) -> NDArray[np.float64]:
+    return array.astype(np.float64).reshape(rows, -1)
+
+
+def _level(
+    count: int, signal: float, signal2: float, noise: float, noise2: float, both: float
+) -> tuple[float, float]:
+    """10 log10(signal / noise) and half its 95 % interval.
+
+    The variance of the logarithm of a ratio of means, to first order (the delta method).
+    """
+    if noise == 0:
+        return math.inf, 0.0
+    if signal == 0:
+        return -math.inf, 0.0
+    s, n = signal / count, noise / count
+    variances = (signal2 / count - s * s) / (s * s) + (noise2 / count - n * n) / (n * n)
+    covariance = (both / count - s * n) / (s * n)
+    spread = math.sqrt(max(0.0, variances - 2 * covariance) / count)
+    return _DECIBELS * math.log(s / n), _Z * _DECIBELS * spread

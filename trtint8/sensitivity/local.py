@@ -1,0 +1,121 @@
+"""Layers by themselves: what their weights and their activations cost, and where the error has grown to."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trtint8.sensitivity.propagation import Watch
+from trtint8.sensitivity.segments import Form, Segment, Tensors
+
+#: Columns: of the layer's own output signal, noise of its weights, noise of its activations; of what its
+#: segment gives signal, noise of the quantized network.
+_COLUMNS = 5
+
+
+class LocalMeter:
+    """Adds up errors at every layer.
+
+    Args:
+        names: The layers.
+
+    Attributes:
+        samples: With how many samples layers were looked at by themselves.
+    """
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.samples = 0
+        self._sums = {name: np.zeros(_COLUMNS) for name in names}
+        self._alive: dict[str, NDArray[np.bool_]] = {}
+        self._forms: dict[str, list[bool]] = {}
+
+    def watch(self, samples: int, *, alone: bool) -> Watch:
+        """What a batch is watched with.
+
+        Args:
+            samples: How many the batch has.
+            alone: Whether to run the layers by themselves as well.
+        """
+        self.samples += samples if alone else 0
+
+        def see(segment: Segment, floats: Tensors, quantized: Tensors) -> None:
+            assert segment.layer is not None
+            sums = self._sums[segment.layer.name]
+            for name in segment.behind[segment.layer.output]:
+                sums[3:] += _powers(floats[name], quantized[name])
+            if alone:
+                self._see_alone(segment, floats)
+
+        return see
+
+    def _see_alone(self, segment: Segment, floats: Tensors) -> None:
+        layer = segment.layer
+        assert layer is not None
+        sums = self._sums[layer.name]
+        exact = segment.run_layer(Form.FLOAT, floats)
+        sums[0] += _powers(exact, exact)[0]
+        if layer.weights:
+            sums[1] += _powers(exact, segment.run_layer(Form.WEIGHTS, floats))[1]
+        if layer.activations:
+            sums[2] += _powers(exact, segment.run_layer(Form.ACTIVATIONS, floats))[1]
+        self._forms[layer.name] = [bool(layer.weights), bool(layer.activations)]
+        if layer.activations:
+            values = floats[layer.activations[0].tensor]
+            self._see_channels(layer.name, values)
+
+    def _see_channels(self, name: str, values: NDArray[Any]) -> None:
+        if values.ndim < 2:
+            return
+        # Images have channels on axis 1, sequences of vectors on the last.
+        axis = 1 if values.ndim == 4 else values.ndim - 1
+        alive = (values != 0).any(axis=tuple(i for i in range(values.ndim) if i != axis))
+        self._alive[name] = self._alive.get(name, np.zeros_like(alive)) | alive
+
+    def levels(self, name: str) -> tuple[float | None, float | None, float | None]:
+        """SQNR of a layer's output from its weights, from its activations, and of what leaves its segment."""
+        signal, weights, activations, passing, noise = self._sums[name]
+        has_weights, has_activations = self._forms.get(name, (False, False))
+        return (
+            _decibels(signal, weights) if has_weights else None,
+            _decibels(signal, activations) if has_activations else None,
+            _decibels(passing, noise) if passing else None,
+        )
+
+    def alive(self, name: str) -> NDArray[np.bool_] | None:
+        """Whether each channel of a layer's first activation had any value but zero; None where unknown."""
+        return self._alive.get(name)
+
+    def state(self) -> dict[str, Any]:
+        """A form that JSON can hold; see :meth:`from_state`."""
+        return {
+            "samples": self.samples,
+            "sums": {name: sums.tolist() for name, sums in self._sums.items()},
+            "alive": {name: alive.tolist() for name, alive in self._alive.items()},
+            "forms": self._forms,
+        }
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> LocalMeter:
+        """The inverse of :meth:`state`."""
+        meter = cls(())
+        meter.samples = state["samples"]
+        meter._sums = {name: np.array(sums) for name, sums in state["sums"].items()}
+        meter._alive = {name: np.array(alive, bool) for name, alive in state["alive"].items()}
+        meter._forms = state["forms"]
+        return meter
+
+
+def _powers(exact: NDArray[Any], rounded: NDArray[Any]) -> tuple[float, float]:
+    """Sums of squares of a tensor and of its error."""
+    wanted = exact.astype(np.float64).ravel()
+    error = wanted - rounded.astype(np.float64).ravel()
+    return float(wanted @ wanted), float(error @ error)
+
+
+def _decibels(signal: float, noise: float) -> float:
+    if noise == 0:
+        return math.inf
+    return 10 * math.log10(signal / noise) if signal else -math.inf

@@ -1,0 +1,319 @@
+"""A network cut into segments, each of which runs in float or in INT8 on its own.
+
+A segment begins at a layer, a node that a placement quantizes, and ends before the next one. So a variant of
+the network that differs in one layer shares everything before it with the others, and only what comes after
+has to be computed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from numpy.typing import NDArray
+from onnx import helper, numpy_helper
+
+from calibrators.errors import CalibrationDataError, ModelError
+from calibrators.onnx_session import first_line, open_session
+from trtint8.quantization.arithmetic import fake_quantize
+from trtint8.quantization.placement import Edge, Placement
+from trtint8.quantization.qdq import activation_scales, weight_scale
+
+#: Tensor name to array.
+Tensors = dict[str, NDArray[Any]]
+
+
+class Form(Enum):
+    """What of a layer is quantized."""
+
+    FLOAT = "float"
+    WEIGHTS = "weights"
+    ACTIVATIONS = "activations"
+    INT8 = "int8"
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A node that a placement quantizes.
+
+    Attributes:
+        node: The node.
+        activations: What it reads through pairs, but for weights.
+        weights: Its quantized constants.
+    """
+
+    node: ir.Node
+    activations: tuple[Edge, ...]
+    weights: tuple[Edge, ...]
+
+    @property
+    def name(self) -> str:
+        """The node's."""
+        return self.node.name or ""
+
+    @property
+    def output(self) -> str:
+        """The tensor that it makes."""
+        return self.node.outputs[0].name or ""
+
+
+@dataclass(frozen=True)
+class Quantizer:
+    """How a network's tensors are quantized.
+
+    Attributes:
+        placement: Which edges.
+        scales: Of every quantized activation.
+    """
+
+    placement: Placement
+    scales: Mapping[str, np.float32]
+
+    @classmethod
+    def of(cls, placement: Placement, amax: Mapping[str, float]) -> Quantizer:
+        """For the ranges of a table."""
+        return cls(placement, activation_scales(placement, amax))
+
+    def weights(self, edge: Edge, weights: NDArray[np.float32]) -> NDArray[np.float32]:
+        """What is left of constant weights after quantizing and dequantizing them."""
+        config = self.placement.configs[edge.tensor].with_scale(weight_scale(weights, edge.axis))
+        return fake_quantize(weights, config)
+
+
+@dataclass(eq=False)
+class Segment:
+    """A layer and what follows it up to the next; the first one may have no layer.
+
+    Attributes:
+        layer: The layer that it begins with, or None.
+        inputs: Tensors that it reads from before.
+        outputs: Tensors that later segments read, or that the model gives.
+        behind: For each input, and for the layer's output, the outputs that depend on it.
+    """
+
+    layer: Layer | None
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    behind: Mapping[str, frozenset[str]]
+    _blocks: Mapping[Form, _Block] = field(repr=False)
+    _layer_blocks: Mapping[Form, _Block] = field(repr=False)
+
+    def run(self, form: Form, tensors: Mapping[str, NDArray[Any]]) -> Tensors:
+        """Computes the outputs; ``tensors`` holds at least the inputs."""
+        return self._blocks[form].run(tensors) if self.outputs else {}
+
+    def run_layer(self, form: Form, tensors: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+        """Computes the layer alone; ``tensors`` holds at least the inputs."""
+        assert self.layer is not None
+        return self._layer_blocks[form].run(tensors)[self.layer.output]
+
+
+@dataclass(frozen=True)
+class Network:
+    """A prepared model, cut at its layers.
+
+    Attributes:
+        segments: In the order in which they run.
+        outputs: Names of the model's outputs.
+        last_use: Tensor name to the number of the last segment that reads it.
+    """
+
+    segments: tuple[Segment, ...]
+    outputs: tuple[str, ...]
+    last_use: Mapping[str, int]
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """In the order in which they run."""
+        return tuple(segment.layer for segment in self.segments if segment.layer is not None)
+
+
+def cut(model: ir.Model, quantizer: Quantizer, *, threads: int | None = None) -> Network:
+    """Cuts a model at its layers.
+
+    Args:
+        model: From :func:`trtint8.model.prepare`; it must stay as it is while the segments are used.
+        quantizer: For a placement of this model.
+        threads: Threads within an operator; ONNX Runtime's choice where None.
+
+    Returns:
+        The segments. What they need from ONNX Runtime is opened when it is first used.
+
+    Raises:
+        ModelError: The type of a tensor could not be inferred.
+    """
+    graph, layers = model.graph, _layers(model.graph, quantizer.placement)
+    groups: list[list[ir.Node]] = []
+    for node in graph:
+        if node.name in layers or not groups:
+            groups.append([])
+        groups[-1].append(node)
+    number = {node: index for index, nodes in enumerate(groups) for node in nodes}
+    last_use = {value.name or "": index for node, index in number.items() for value in _reads(node, graph)}
+    segments = []
+    for index, nodes in enumerate(groups):
+        made = [value for node in nodes for value in node.outputs if value.name]
+        outputs = tuple(
+            value.name or ""
+            for value in made
+            if value.is_graph_output() or last_use.get(value.name or "", -1) > index
+        )
+        layer = layers.get(nodes[0].name or "")
+        common = (model, quantizer, layer, threads)
+        alone = (layer.output,) if layer else ()
+        segments.append(
+            Segment(
+                layer,
+                _outside(nodes, graph),
+                outputs,
+                _behind(nodes, graph, outputs, layer),
+                {form: _Block(*common, form, tuple(nodes), outputs) for form in Form},
+                {form: _Block(*common, form, tuple(nodes[:1]), alone) for form in Form} if layer else {},
+            )
+        )
+    return Network(tuple(segments), tuple(value.name or "" for value in graph.outputs), last_use)
+
+
+@dataclass(eq=False)
+class _Block:
+    """Some nodes, the first of them a layer perhaps, as an ONNX Runtime session."""
+
+    model: ir.Model
+    quantizer: Quantizer
+    layer: Layer | None
+    threads: int | None
+    form: Form
+    nodes: tuple[ir.Node, ...]
+    outputs: tuple[str, ...]
+    session: Any = None
+
+    def run(self, tensors: Mapping[str, NDArray[Any]]) -> Tensors:
+        if self.session is None:
+            self.session = open_session(
+                self._serialized(), optimize=True, threads=self.threads, one_of_many=True
+            )
+        feed = {one.name: tensors[one.name] for one in self.session.get_inputs()}
+        try:
+            return dict(zip(self.outputs, self.session.run(list(self.outputs), feed), strict=True))
+        except Exception as error:
+            raise CalibrationDataError(f"the model fails on a batch: {first_line(error)}") from error
+
+    def _serialized(self) -> bytes:
+        protos = [ir.to_proto(node) for node in self.nodes]
+        values = {value.name or "": value for node in self.nodes for value in _reads(node, self.model.graph)}
+        constants = {name: _array(value) for name, value in values.items() if value.const_value is not None}
+        if self.layer is not None:
+            protos[:1] = self._layer_nodes(self.layer, protos[0], constants)
+        made = {name for proto in protos for name in proto.output}
+        inputs = [name for name in values if name not in constants and name not in made]
+        graph = helper.make_graph(
+            protos,
+            "segment",
+            [helper.make_tensor_value_info(name, _dtype(values[name]), None) for name in inputs],
+            [helper.make_empty_tensor_value_info(name) for name in self.outputs],
+            [numpy_helper.from_array(array, name) for name, array in constants.items()],
+        )
+        serialized: bytes = helper.make_model(
+            graph,
+            opset_imports=[helper.make_opsetid(*one) for one in self.model.opset_imports.items()],
+            functions=[ir.to_proto(function) for function in self.model.functions.values()],
+            ir_version=self.model.ir_version,
+        ).SerializeToString()
+        return serialized
+
+    def _layer_nodes(
+        self, layer: Layer, node: onnx.NodeProto, constants: dict[str, NDArray[Any]]
+    ) -> list[onnx.NodeProto]:
+        """The layer with what the form quantizes: rounded weights, and pairs before activations."""
+        pairs = []
+        if self.form in (Form.INT8, Form.WEIGHTS):
+            for edge in layer.weights:
+                # Under a name of its own: a later node of the segment may read the constant as it is.
+                name = f"{edge.tensor}_rounded"
+                constants[name] = self.quantizer.weights(edge, constants[edge.tensor])
+                node.input[edge.index] = name
+        if self.form in (Form.INT8, Form.ACTIVATIONS):
+            for edge in layer.activations:
+                stem = f"{edge.tensor}_read_{edge.index}"
+                parameters = [f"{stem}_scale", f"{stem}_zero_point"]
+                constants |= zip(
+                    parameters, (np.asarray(self.quantizer.scales[edge.tensor]), _ZERO), strict=True
+                )
+                whole, values = f"{stem}_whole", f"{stem}_values"
+                pairs.append(helper.make_node("QuantizeLinear", [edge.tensor, *parameters], [whole]))
+                pairs.append(helper.make_node("DequantizeLinear", [whole, *parameters], [values]))
+                node.input[edge.index] = values
+        return [*pairs, node]
+
+
+_ZERO = np.zeros((), np.int8)
+
+
+def _layers(graph: ir.Graph, placement: Placement) -> dict[str, Layer]:
+    """Node name to layer, in graph order."""
+    edges: dict[str, tuple[list[Edge], list[Edge]]] = {}
+    for index, found in enumerate((placement.activations, placement.weights)):
+        for edge in found:
+            edges.setdefault(edge.node, ([], []))[index].append(edge)
+    return {node.name: Layer(node, *map(tuple, edges[node.name])) for node in graph if node.name in edges}
+
+
+def _reads(node: ir.Node, graph: ir.Graph) -> Iterator[ir.Value]:
+    """What a node reads from its graph, be it within graphs of its own."""
+    yield from (value for value in node.inputs if value is not None)
+    for attribute in node.attributes.values():
+        if attribute.type == ir.AttributeType.GRAPH:
+            inner_graphs: Sequence[ir.Graph] = [attribute.as_graph()]
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            inner_graphs = attribute.as_graphs()
+        else:
+            continue
+        for inner in ir.traversal.RecursiveGraphIterator(*inner_graphs) if inner_graphs else ():
+            yield from (value for value in inner.inputs if value is not None and _belongs(value, graph))
+
+
+def _belongs(value: ir.Value, graph: ir.Graph) -> bool:
+    producer = value.producer()
+    return producer.graph is graph if producer is not None else value in _roots(graph)
+
+
+def _roots(graph: ir.Graph) -> set[ir.Value]:
+    return {*graph.inputs, *graph.initializers.values()}
+
+
+def _outside(nodes: Sequence[ir.Node], graph: ir.Graph) -> tuple[str, ...]:
+    made = {value for node in nodes for value in node.outputs}
+    read = dict.fromkeys(value for node in nodes for value in _reads(node, graph))
+    return tuple(value.name or "" for value in read if value not in made and value.const_value is None)
+
+
+def _behind(
+    nodes: Sequence[ir.Node], graph: ir.Graph, outputs: Sequence[str], layer: Layer | None
+) -> dict[str, frozenset[str]]:
+    sources = [*_outside(nodes, graph), *([layer.output] if layer else [])]
+    behind = {}
+    for source in sources:
+        reached = {source}
+        for node in nodes:
+            if any(value.name in reached for value in _reads(node, graph)):
+                reached.update(value.name for value in node.outputs if value.name)
+        behind[source] = frozenset(reached.intersection(outputs))
+    return behind
+
+
+def _array(value: ir.Value) -> NDArray[Any]:
+    assert value.const_value is not None
+    return value.const_value.numpy()
+
+
+def _dtype(value: ir.Value) -> int:
+    if value.dtype is None:
+        raise ModelError(
+            f"the type of tensor '{value.name}' cannot be inferred; export the model with shapes"
+        )
+    return int(value.dtype)
