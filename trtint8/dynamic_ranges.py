@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calibrators.errors import BuildError
 
@@ -160,8 +161,20 @@ def _output_amax(layer: NetworkLayer, known: Mapping[str, float]) -> float | Non
 def _constant_amax(trt: Any, layer: Any) -> float:
     # Layers come back as plain ILayer, which hides their own properties.
     layer.__class__ = trt.IConstantLayer
-    weights = np.asarray(layer.weights)
-    return float(np.abs(weights).max(initial=0.0))
+    return float(np.abs(weights_array(layer.weights)).max(initial=0.0))
+
+
+def weights_array(weights: Any) -> NDArray[Any]:
+    """A constant's values as the bindings hand them over, flat.
+
+    Args:
+        weights: What ``ILayer.weights`` gives.
+    """
+    array = np.asarray(weights)
+    if array.size > 1 and not any(array.strides):
+        # The bindings of 8.6 lose the strides under NumPy 2: every element would be the first one.
+        array = np.lib.stride_tricks.as_strided(array, strides=(array.itemsize,))
+    return array
 
 
 def _activation(trt: Any, layer: Any) -> str:

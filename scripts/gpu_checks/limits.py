@@ -1,0 +1,99 @@
+"""How much of everything is done, so that the whole fits into eight minutes; the report shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+#: What the limits below add up to, at most.
+MINUTES = 8.0
+
+#: Share of a stage's time after which it begins nothing new.
+SOFT = 0.85
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One process of its own.
+
+    Attributes:
+        name: What ``--stage`` calls it.
+        module: The module that does it.
+        title: What it shows.
+        seconds: Its time limit in a run of :data:`MINUTES`.
+        needs_gpu: False where a CPU is enough.
+    """
+
+    name: str
+    module: str
+    title: str
+    seconds: float
+    needs_gpu: bool = True
+
+
+#: In the order in which they run: what matters most comes first, what may crash the driver comes last.
+STAGES = (
+    Stage("host", "gpu_checks.stages.host", "Calibration and FP32 on the CPU", 40, needs_gpu=False),
+    Stage("implicit", "gpu_checks.stages.implicit", "Implicit INT8: the four calibrators and ranges", 135),
+    Stage("explicit", "gpu_checks.stages.explicit", "Explicit INT8 beside implicit", 45),
+    Stage("runtime", "gpu_checks.stages.runtime", "Throughput, latency and overhead", 115),
+    Stage("threads", "gpu_checks.stages.threads", "Threads and soak", 45),
+    Stage("faults", "gpu_checks.stages.faults", "Faults", 65),
+    Stage("rtx", "gpu_checks.stages.rtx", "An engine that TensorRT for RTX built on the CPU", 25),
+)
+
+#: Samples a calibration batch, and images at once in judging.
+CALIBRATION_BATCH = 50
+JUDGING_BATCH = 100
+
+#: Builder optimization levels: TensorRT tries fewer kernels below its usual 3.
+SMALL_LEVEL = 1
+RESNET50_LEVEL = 2
+
+#: The batches that small networks are timed with.
+SMALL_BATCHES = (1, 64)
+
+#: ResNet-50's batches, the one it is tuned for, and seconds a measurement and before one.
+BATCHES = (1, 8, 64, 256)
+TUNED_BATCH = 64
+MEASURE_SECONDS, WARM_UP_SECONDS = 0.3, 0.1
+ROUNDS = 5
+
+#: Threads, contexts of each, inferences of each context; seconds of soak.
+THREADS, CONTEXTS, INFERENCES = 4, 4, 2500
+SOAK_SECONDS = 10.0
+
+#: Seconds that one fault may take.
+FAULT_SECONDS = 25.0
+
+
+def deadlines(stages: Sequence[Stage], minutes: float, soak: float) -> dict[str, float]:
+    """When each stage has to be over, in seconds from the beginning.
+
+    What a stage does not need is left to those after it.
+
+    Args:
+        stages: Those that run, in order.
+        minutes: What a run of all of them may take, without a longer soak.
+        soak: Seconds of soak, which the stage "threads" gets on top where it is longer than usual.
+    """
+    ends, end = {}, 0.0
+    for stage in stages:
+        end += stage.seconds * minutes / MINUTES
+        if stage.name == "threads":
+            end += max(0.0, soak - SOAK_SECONDS) / SOFT
+        ends[stage.name] = end
+    return ends
+
+
+def described(minutes: float, soak: float) -> Mapping[str, str]:
+    """The limits in words, for the report."""
+    return {
+        "whole run": f"{minutes:g} minutes, and what the soak takes beyond {SOAK_SECONDS:g} s",
+        "builds": f"builder optimization level {SMALL_LEVEL} for the small networks, {RESNET50_LEVEL} for "
+        "the ResNet-50-size one (TensorRT's usual is 3); one timing cache for all; no cuBLAS, no cuDNN",
+        "calibration": f"batches of {CALIBRATION_BATCH}",
+        "times": f"{MEASURE_SECONDS:g} s a measurement; comparisons in {ROUNDS} rounds that take turns",
+        "ResNet-50-size": f"random weights, batches {', '.join(map(str, BATCHES))}, tuned for {TUNED_BATCH}",
+        "threads": f"{THREADS} threads x {CONTEXTS} contexts x {INFERENCES} inferences; soak {soak:g} s",
+    }
