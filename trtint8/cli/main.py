@@ -26,6 +26,7 @@ _VERBS = {
     "sensitivity": "which layers cost accuracy in INT8, and why",
     "run": "run an engine on data and write its outputs",
     "bench": "latency and throughput of engines, side by side",
+    "report": "a self-contained HTML page on one INT8 model",
     "table": "show, compare, convert and change calibration tables",
 }
 

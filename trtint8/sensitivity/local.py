@@ -29,7 +29,7 @@ class LocalMeter:
     def __init__(self, names: tuple[str, ...]) -> None:
         self.samples = 0
         self._sums = {name: np.zeros(_COLUMNS) for name in names}
-        self._alive: dict[str, NDArray[np.bool_]] = {}
+        self._channels: dict[str, NDArray[np.float64]] = {}
         self._forms: dict[str, list[bool]] = {}
 
     def watch(self, samples: int, *, alone: bool) -> Watch:
@@ -71,8 +71,9 @@ class LocalMeter:
             return
         # Images have channels on axis 1, sequences of vectors on the last.
         axis = 1 if values.ndim == 4 else values.ndim - 1
-        alive = (values != 0).any(axis=tuple(i for i in range(values.ndim) if i != axis))
-        self._alive[name] = self._alive.get(name, np.zeros_like(alive)) | alive
+        others = tuple(i for i in range(values.ndim) if i != axis)
+        largest = np.abs(values).max(axis=others).astype(np.float64)
+        self._channels[name] = np.maximum(self._channels.get(name, 0.0), largest)
 
     def levels(self, name: str) -> tuple[float | None, float | None, float | None]:
         """SQNR of a layer's output from its weights, from its activations, and of what leaves its segment."""
@@ -84,16 +85,16 @@ class LocalMeter:
             _decibels(passing, noise) if passing else None,
         )
 
-    def alive(self, name: str) -> NDArray[np.bool_] | None:
-        """Whether each channel of a layer's first activation had any value but zero; None where unknown."""
-        return self._alive.get(name)
+    def channels(self, name: str) -> NDArray[np.float64] | None:
+        """The largest magnitude of each channel of a layer's first activation; None where unknown."""
+        return self._channels.get(name)
 
     def state(self) -> dict[str, Any]:
         """A form that JSON can hold; see :meth:`from_state`."""
         return {
             "samples": self.samples,
             "sums": {name: sums.tolist() for name, sums in self._sums.items()},
-            "alive": {name: alive.tolist() for name, alive in self._alive.items()},
+            "channels": {name: largest.tolist() for name, largest in self._channels.items()},
             "forms": self._forms,
         }
 
@@ -103,7 +104,7 @@ class LocalMeter:
         meter = cls(())
         meter.samples = state["samples"]
         meter._sums = {name: np.array(sums) for name, sums in state["sums"].items()}
-        meter._alive = {name: np.array(alive, bool) for name, alive in state["alive"].items()}
+        meter._channels = {name: np.array(largest) for name, largest in state["channels"].items()}
         meter._forms = state["forms"]
         return meter
 

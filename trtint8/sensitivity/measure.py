@@ -242,9 +242,9 @@ class _Measurement:
             assert value is not None
             found += range_suspects(edge.tensor, table.amax[edge.tensor], table.histograms.get(edge.tensor))
             found += neighbour_suspects(value)
-        alive = self._local.alive(layer.name)
-        if layer.activations and alive is not None:
-            found += channel_suspects(layer.activations[0].tensor, alive, self._local.samples)
+        channels = self._local.channels(layer.name)
+        if layer.activations and channels is not None:
+            found += channel_suspects(layer.activations[0].tensor, channels, self._local.samples)
         for edge in layer.weights:
             constant = layer.node.inputs[edge.index]
             assert constant is not None and constant.const_value is not None

@@ -24,7 +24,10 @@ _OUTLIERS = 8.0
 _NEARLY_ALL = 0.999
 
 _CLIPPED = 0.01
-_UNEVEN = 100.0
+
+#: Channels of weights with one scale that differ by so much; and the largest channel of an activation beside
+#: the median one, which leaves the latter 8 of the 127 steps.
+_UNEVEN_WEIGHTS, _UNEVEN_ACTIVATIONS = 100.0, 16.0
 
 #: Fewer dead channels than this share are ordinary.
 _DEAD = 0.1
@@ -94,33 +97,33 @@ def weight_suspects(tensor: str, weights: NDArray[np.float32], axis: int | None)
             Suspect("dead-channels", f"{dead} of {len(channels)} channels of '{tensor}' are all zero")
         )
     alive = channels[channels > 0]
-    if len(alive) and alive.max() / alive.min() > _UNEVEN:
-        cure = "a scale a channel copes with that" if axis is not None else "and one scale serves them all"
-        found.append(
-            Suspect(
-                "uneven-channels",
-                f"the channels of '{tensor}' differ by {alive.max() / alive.min():.0f}x in range; {cure}",
-            )
-        )
+    # A scale a channel copes with any difference.
+    if axis is None and len(alive) and alive.max() / alive.min() > _UNEVEN_WEIGHTS:
+        times = f"{alive.max() / alive.min():.0f}x"
+        message = f"the channels of '{tensor}' differ by {times} in range, and one scale serves them all"
+        found.append(Suspect("uneven-channels", message))
     return found
 
 
-def channel_suspects(tensor: str, alive: NDArray[np.bool_], samples: int) -> list[Suspect]:
+def channel_suspects(tensor: str, channels: NDArray[np.float64], samples: int) -> list[Suspect]:
     """What the channels of an activation give away.
 
     Args:
         tensor: Its name.
-        alive: Whether each channel had any value but zero.
+        channels: The largest magnitude in each.
         samples: How many samples were looked at.
     """
-    dead = int((~alive).sum())
-    if dead / len(alive) <= _DEAD:
-        return []
-    return [
-        Suspect(
-            "dead-channels", f"{dead} of {len(alive)} channels of '{tensor}' stayed zero in {samples} samples"
-        )
-    ]
+    found = []
+    alive = channels[channels > 0]
+    dead = len(channels) - len(alive)
+    if dead / len(channels) > _DEAD:
+        message = f"{dead} of {len(channels)} channels of '{tensor}' stayed zero in {samples} samples"
+        found.append(Suspect("dead-channels", message))
+    if len(alive) and alive.max() / np.median(alive) > _UNEVEN_ACTIVATIONS:
+        reach = f"one channel of '{tensor}' reaches {alive.max():.3g}, the median one {np.median(alive):.3g}"
+        cure = "equalizing weights helps where the layer before is a convolution"
+        found.append(Suspect("uneven-channels", f"{reach}, and one scale serves them all: {cure}"))
+    return found
 
 
 def neighbour_suspects(value: ir.Value) -> list[Suspect]:

@@ -48,18 +48,27 @@ def test_a_tensor_that_was_never_activated():
 
 def test_weights_of_uneven_and_dead_channels():
     weights = np.array([[1.0, -0.5], [0.0, 0.0], [0.009, 0.001]], np.float32)
-    dead, uneven = weight_suspects("w", weights, 0)
+    dead, uneven = weight_suspects("w", weights, None)
     assert dead.message == "1 of 3 channels of 'w' are all zero"
-    assert uneven.message == "the channels of 'w' differ by 111x in range; a scale a channel copes with that"
-    assert weight_suspects("w", weights, None)[1].message.endswith("and one scale serves them all")
-    # Along the other axis: 1.0 against 0.5.
+    assert uneven.message == "the channels of 'w' differ by 111x in range, and one scale serves them all"
+    # A scale a channel copes with that.
+    assert kinds(weight_suspects("w", weights, 0)) == ["dead-channels"]
     assert weight_suspects("w", weights, 1) == []
 
 
 @pytest.mark.parametrize(("dead", "found"), [(1, []), (2, ["dead-channels"])])
-def test_channels_of_an_activation(dead, found):
-    alive = np.arange(10) >= dead
-    assert kinds(channel_suspects("x", alive, 32)) == found
+def test_dead_channels_of_an_activation(dead, found):
+    channels = np.where(np.arange(10) < dead, 0.0, 1.0)
+    assert kinds(channel_suspects("x", channels, 32)) == found
+
+
+def test_uneven_channels_of_an_activation():
+    channels = np.array([0.5, 0.5, 0.5, 8.1])
+    (found,) = channel_suspects("x", channels, 32)
+    assert found.message.startswith(
+        "one channel of 'x' reaches 8.1, the median one 0.5, and one scale serves"
+    )
+    assert channel_suspects("x", np.array([0.5, 0.5, 0.5, 7.9]), 32) == []
 
 
 @pytest.mark.parametrize(("operator", "found"), [("Softmax", ["delicate-neighbour"]), ("Relu", [])])

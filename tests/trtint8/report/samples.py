@@ -1,0 +1,142 @@
+"""A model's files with numbers that tests know, and a name that pages must escape."""
+
+import dataclasses
+import json
+
+import numpy as np
+import onnx
+
+from calibrators.histogram import Histogram
+from calibrators.table import CalibrationTable, Provenance
+from tests.trtint8.onnx_models import conv_relu_conv
+from trtint8.accuracy import Accuracy, Measure
+from trtint8.bench import BenchReport, Summary
+from trtint8.cli.output import print_json
+from trtint8.engine import EngineInfo, TensorSpec, save_engine
+from trtint8.fidelity import Fidelity
+from trtint8.layers import Layer, LayerReport
+from trtint8.profiles import ShapeRange
+from trtint8.sensitivity.effects import Effect
+from trtint8.sensitivity.results import LayerSensitivity, Sensitivity
+from trtint8.sensitivity.suspects import Suspect
+from trtint8.significance import Comparison, Share
+
+#: A name of a node that is markup where it is not escaped.
+HOSTILE = '</script><b>&"conv"\'' + "long" * 20
+
+PROFILE = {"images": ShapeRange((1, 3, 16, 16), (8, 3, 16, 16), (32, 3, 16, 16))}
+
+TOP1 = Comparison("FP32", -0.01, (-0.02, 0.001), 0.04, "McNemar", 400, gained=2, lost=6)
+
+ACCURACY = Accuracy(
+    "the Q/DQ model as fake quantization in ONNX Runtime",
+    400,
+    Share(316, 400),
+    None,
+    Share(320, 400),
+    None,
+    Share(390, 400),
+    (Fidelity("scores", 26.25, 0.998, 1.5),),
+    (
+        Measure("top1", Share(316, 400), Share(320, 400), (TOP1,)),
+        Measure("agreement", Share(390, 400)),
+        Measure("kappa", 0.75, 0.8, (Comparison("FP32", -0.05, (-0.1, 0.0), 0.5, "bootstrap", 400),)),
+    ),
+)
+
+
+def bench_report(name, inferences, median):
+    times = Summary(0.5, 2.0, 1.0, median, 1.2, 1.3, 1.75)
+    phases = dict.fromkeys(("latency", "enqueue", "compute", "h2d", "d2h"), times)
+    return BenchReport(name, 8, True, False, inferences, 2.0, phases)
+
+
+def effect(sqnr_db, half=0.5, agreement=390):
+    return Effect(
+        sqnr_db, (sqnr_db - half, sqnr_db + half), 0.99, Share(agreement, 400), Share(316, 400), TOP1
+    )
+
+
+SENSITIVITY = Sensitivity(
+    samples=128,
+    converged=True,
+    tolerance_db=1.0,
+    quantized=effect(26.0),
+    reference_top1=Share(320, 400),
+    layers=(
+        LayerSensitivity("second", "Conv", effect(40.0), effect(26.5), 44.0, 41.0, 33.0, 0.2, ()),
+        LayerSensitivity(
+            HOSTILE,
+            "Conv",
+            effect(30.0),
+            effect(31.0),
+            20.0,
+            30.0,
+            42.0,
+            0.75,
+            (Suspect("clipped", "2.0 % of 'images' lies beyond its range of 2.64 and is cut off"),),
+        ),
+        LayerSensitivity("add", "Add", effect(float("inf"), 0.0), effect(26.0), None, 50.0, None, 0.05, ()),
+    ),
+    model_fingerprint="model1",
+    table_fingerprint="",
+    data_fingerprint="data2",
+)
+
+
+def table():
+    random = np.random.default_rng(0)
+    histograms = {}
+    for name, spread in (("images", 1.0), (HOSTILE, 4.0)):
+        histograms[name] = Histogram()
+        histograms[name].observe(random.laplace(0, spread, 50_000).astype(np.float32))
+    histograms[HOSTILE].observe(np.zeros(50_000, np.float32))
+    histograms["silent"] = Histogram()
+    histograms["silent"].observe(np.zeros(100, np.float32))
+    return CalibrationTable.from_histograms(
+        histograms, "entropy", Provenance("model1", "data1", 500, {"trtint8": "0.1.0"})
+    )
+
+
+def engine_info(ranges):
+    layer = Layer("conv_myl0_2", "correlation", ("Int8",), ("Int8", "Float"), ("Int8",), (HOSTILE,))
+    floating = Layer("conv_myl0_3", "correlation", ("Float",), ("Float",), ("Float",), ("second",))
+    return EngineInfo(
+        flavor="rtx",
+        tensorrt_version="1.7.1.116",
+        compute_capabilities=("8.6", "12.0"),
+        inputs=(TensorSpec("images", "float32", ("N", 3, 16, 16)),),
+        outputs=(TensorSpec("second_out", "float32", ("N", 16, 16, 16)),),
+        profiles=(PROFILE,),
+        layers=LayerReport((layer, floating)),
+        quantized_nodes=(HOSTILE, "second"),
+        weights_bytes=5248,
+        model_fingerprint="model1",
+        table_fingerprint=ranges.fingerprint,
+        method="entropy",
+        qdq_model="net.qdq.onnx",
+    )
+
+
+def write_all(folder, capsys):
+    """Every file of a model called ``net``."""
+    ranges = table()
+    ranges.save(folder / "net.table.json")
+    model = onnx.shape_inference.infer_shapes(conv_relu_conv(names=(HOSTILE, "second")))
+    onnx.save(model, folder / "net.qdq.onnx")
+    save_engine(folder / "net.engine", bytes(1000), engine_info(ranges))
+    dataclasses.replace(SENSITIVITY, table_fingerprint=ranges.fingerprint).save(
+        folder / "net.sensitivity.json"
+    )
+    write_json(folder / "net.accuracy.json", ACCURACY, capsys)
+    reports = [bench_report("net.engine", 4000, 0.5), bench_report("FP32", 1000, 2.0)]
+    printed = [{**dataclasses.asdict(one), "throughput": one.throughput, "warnings": []} for one in reports]
+    write_json(folder / "net.bench.json", {"gpu": "GPU 1", "inputs": "random", "reports": printed}, capsys)
+
+
+def write_json(path, value, capsys):
+    """What a verb prints with `--json`, in a file."""
+    capsys.readouterr()
+    print_json(value)
+    path.write_text(capsys.readouterr().out)
+    assert json.loads(path.read_text())

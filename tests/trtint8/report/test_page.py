@@ -1,0 +1,255 @@
+"""The page: valid, complete, escaped, and in need of nothing else."""
+
+import dataclasses
+import re
+import subprocess
+import sys
+
+import html5lib
+import numpy as np
+import pytest
+
+from calibrators.histogram import Histogram
+from calibrators.table import CalibrationTable, Provenance
+from tests.trtint8.report.samples import HOSTILE, write_all
+from trtint8.report.charts import count_label, histogram_chart, level_chart
+from trtint8.report.facts import gather
+from trtint8.report.files import Found, find
+from trtint8.report.page import OPEN_CARDS, level_words, outcome, render
+from trtint8.report.tensors import cards
+from trtint8.report.worst import Answers, Worst, WorstSample
+
+WORST = Worst(
+    400,
+    10,
+    "a stand-in",
+    (
+        WorstSample(
+            7, 0.25, Answers((0, 2), (3.5, 1.25), (2.0, 2.5), True), 2, np.zeros((8, 8, 3), np.uint8)
+        ),
+        WorstSample(9, 0.125, Answers((1, 0), (4.5, 0.75), (4.0, 1.0), False)),
+    ),
+    ("<cat>", "dog", "ship"),
+)
+
+
+@pytest.fixture
+def found(tmp_path, capsys):
+    write_all(tmp_path, capsys)
+    return find([tmp_path])
+
+
+def parsed(page):
+    """The document; fails where the page is not valid HTML."""
+    return html5lib.HTMLParser(strict=True, namespaceHTMLElements=False).parse(page)
+
+
+def texts(element):
+    """All text of an element, with a space around blocks and cells."""
+    return " ".join("".join(pieces(element)).split())
+
+
+def pieces(element):
+    yield element.text or ""
+    for child in element:
+        around = " " if child.tag in ("td", "th", "p", "h2", "table", "div") else ""
+        yield around
+        yield from pieces(child)
+        yield around + (child.tail or "")
+
+
+def by_class(document, name):
+    return [one for one in document.iter() if name in str(one.get("class", "")).split()]
+
+
+def test_the_figures_of_the_facts_stand_in_the_page(found):
+    document = parsed(render(gather(found, worst=WORST)))
+    tiles = [texts(tile) for tile in by_class(document, "tile")]
+    assert tiles[0].startswith("top-1 FP32 80.00 % 75.8–83.6 % INT8 79.00 % 74.7–82.7 %")
+    assert tiles[0].endswith("400 samples; 95 % intervals. The same class as FP32: 97.50 %.")
+    assert tiles[1].startswith("Layers in INT8 1 of 2")
+    assert tiles[2].startswith("Size 5.2 kB of weights in the engine. Engine file 1.0 kB Q/DQ model ")
+    assert tiles[3] == "Latency 0.500 ms median for a batch of 8; GPU 1, random inputs."
+    (verdict,) = by_class(document, "verdict")
+    assert texts(verdict) == (
+        "top-1: INT8 is 1.00 points below FP32 (95 % interval -2.00 to +0.10): more than chance on 400 "
+        "samples (McNemar p = 0.04)."
+    )
+    speed = [texts(row) for row in document.iter("tr") if "×" in texts(row)]
+    assert speed == [
+        "net.engine 8 0.500 ms 1.750 ms 16,000 4.00×",
+        "FP32 8 2.000 ms 1.750 ms 4,000 1.00×",
+    ]
+
+
+def test_the_strip(found):
+    document = parsed(render(gather(found)))
+    first, second = [cell for cell in by_class(document, "cell") if cell.tag == "a"]
+    assert first.get("aria-label").replace("\xa0", " ") == (
+        f"{HOSTILE}: Conv, INT8, 75.0 % of the noise, alone 30.0 dB, here 42.0 dB"
+    )
+    assert second.get("aria-label").replace("\xa0", " ") == (
+        "second: Conv, FP32, 20.0 % of the noise, alone 40.0 dB, here 33.0 dB"
+    )
+    assert "level-4" in first.get("class") and "level-3" in second.get("class")
+    ids = {one.get("id") for one in document.iter() if one.get("id")}
+    assert {link.get("href")[1:] for link in (first, second)} <= ids
+    assert level_words() == ["under 1 %", "1–3 %", "3–10 %", "10–30 %", "over 30 %"]
+
+
+def test_the_layers(found):
+    (layers,) = by_class(parsed(render(gather(found))), "layers")
+    worst, why, second, add = [
+        [texts(cell) for cell in row] for row in layers.find("tbody") if row.tag == "tr"
+    ]
+    name = " ".join(HOSTILE.split())
+    assert worst == [
+        f"{name} Conv", "75.0 %", "30.0 dB ± 0.5", "31.0 dB", "20.0 dB", "30.0 dB", "42.0 dB", "97.5 %",
+    ]  # fmt: skip
+    assert why == ["2.0 % of 'images' lies beyond its range of 2.64 and is cut off."]
+    assert second[:3] == ["second Conv", "20.0 %", "40.0 dB ± 0.5"]
+    assert add == ["add Add", "5.0 %", "exact", "26.0 dB", "–", "50.0 dB", "–", "97.5 %"]
+    rectangles = [(one.get("x"), one.get("width")) for one in layers.iter() if one.tag.endswith("rect")]
+    # 10/11 of the loudest layer's noise come from its weights.
+    assert rectangles[:2] == [(None, "90.91"), ("90.91", "9.09")]
+
+
+def test_the_tensors(found):
+    document = parsed(render(gather(found)))
+    shown = by_class(document, "card")
+    facts = cards(found.table)
+    assert [card.get("data-name") for card in shown] == [card.name for card in facts]
+    for element, card in zip(shown, facts, strict=True):
+        (methods,) = by_class(element, "methods")
+        rows = [texts(row) for row in methods.find("tbody") if row.tag == "tr"]
+        assert len(rows) == 4
+        for row, one in zip(rows, card.ranges, strict=True):
+            assert row.startswith(one.method) and f"{one.amax:.4g}" in row
+            assert ("in use" in row) == one.in_use
+        charts = by_class(element, "chart")
+        assert len(charts) == (card.name != "silent")
+
+
+def test_the_worst_samples(found):
+    (samples,) = by_class(parsed(render(gather(found, worst=WORST))), "samples")
+    first, second = [one for one in samples if one.tag == "li"]
+    assert texts(first) == (
+        "INT8 got it right <cat> ship FP32 3.50 1.25 INT8 2.00 2.50 no. 7, label ship, error 25.0 %"
+    )
+    assert texts(second) == "same answer dog <cat> FP32 4.50 0.75 INT8 4.00 1.00 no. 9, error 12.5 %"
+    (image,) = list(first.iter("img"))
+    assert image.get("src").startswith("data:image/png;base64,") and not list(second.iter("img"))
+    assert [texts(one) for one in by_class(first, "chosen")] == ["3.50", "2.50"]
+
+
+@pytest.mark.parametrize(
+    ("label", "flipped", "words"),
+    [
+        (0, True, "INT8 lost it"),
+        (2, True, "INT8 got it right"),
+        (1, True, "both wrong"),
+        (None, True, "another answer"),
+        (0, False, "same answer"),
+    ],
+)
+def test_outcomes(label, flipped, words):
+    assert outcome(WorstSample(0, 0.1, Answers((0, 2), (2.0, 1.0), (1.0, 2.0), flipped), label)) == words
+    assert outcome(WorstSample(0, 0.1)) == ""
+
+
+def test_nothing_is_loaded_and_names_are_escaped(found):
+    page = render(gather(found, worst=WORST))
+    assert (
+        "http:" not in page
+        and "https:" not in page
+        and "//" not in re.sub(r"base64,[^\"]*", "", page).replace("// Sorting", "")
+    )
+    document = parsed(page)
+    for element in document.iter():
+        for attribute in ("src", "href", "{http://www.w3.org/1999/xlink}href"):
+            assert element.get(attribute, "#").startswith(("#", "data:"))
+    assert HOSTILE not in page and "<b>&" not in page
+    assert len(list(document.iter("script"))) == 1
+    assert [card.get("data-name") for card in by_class(document, "card")].count(HOSTILE) == 1
+
+
+def test_parts(found):
+    """Whatever is missing, the page stands, and says which command makes it."""
+    for kind in found.paths:
+        fields = {} if kind == "qdq" else {kind: getattr(found, kind)}
+        document = parsed(render(gather(Found({kind: found.paths[kind]}, **fields))))
+        commands = [texts(code) for code in by_class(document, "line")]
+        for verb, makes in {
+            "build": "engine", "calibrate": "table", "validate": "accuracy", "sensitivity": "sensitivity",
+            "bench": "bench",
+        }.items():  # fmt: skip
+            offered = any(line.startswith(f"trtint8 {verb} ") for line in commands)
+            assert offered == (makes != kind) or (makes == kind and verb in ("build", "calibrate"))
+        assert any(line.startswith("trtint8 report ") for line in commands)
+
+
+def test_mismatches_are_said_on_top(found):
+    stale = dataclasses.replace(found.sensitivity, model_fingerprint="other")
+    document = parsed(render(gather(dataclasses.replace(found, sensitivity=stale))))
+    (warning,) = by_class(document, "warning")
+    assert texts(warning).startswith("Check this: The sensitivity is of another model than the engine")
+
+
+def test_accuracy_of_what_is_no_classifier(found):
+    plain = dataclasses.replace(found.accuracy, top1=None, reference_top1=None, agreement=None, measures=())
+    document = parsed(render(gather(dataclasses.replace(found, accuracy=plain))))
+    assert texts(by_class(document, "tile")[0]) == "Accuracy 26.2 dB SQNR of the first output on 400 samples."
+
+
+def test_the_same_page_every_time(found):
+    page = render(gather(found))
+    assert render(gather(found)) == page
+    folder = found.paths["table"].parent
+    program = (
+        "import sys; from trtint8.report.facts import gather; from trtint8.report.files import find; "
+        "from trtint8.report.page import render; page = render(gather(find([sys.argv[1]]))); "
+        "sys.stdout.buffer.write(page.encode())"
+    )
+    other = subprocess.run([sys.executable, "-c", program, folder], capture_output=True, check=True)
+    assert other.stdout.decode() == page
+
+
+def test_sixty_tensors_stay_small(tmp_path):
+    random = np.random.default_rng(0)
+    histograms = {f"/layer{i // 8}/layer{i // 8}.{i % 8}/Relu_output_0": Histogram() for i in range(60)}
+    for histogram in histograms.values():
+        histogram.observe(random.laplace(0, random.uniform(0.1, 9), 20_000).astype(np.float32))
+    ranges = CalibrationTable.from_histograms(histograms, "percentile", Provenance())
+    page = render(gather(Found({"table": ranges.save(tmp_path / "n.table.json")}, table=ranges)))
+    document = parsed(page)
+    assert len(page) < 800_000
+    assert len(by_class(document, "card")) == 60
+    assert sum(card.get("open") is not None for card in by_class(document, "card")) == OPEN_CARDS
+
+
+class TestCharts:
+    def test_every_threshold_has_its_line(self):
+        histogram = Histogram()
+        histogram.observe(np.random.default_rng(0).laplace(0, 1, 50_000).astype(np.float32))
+        ranges = CalibrationTable.from_histograms({"x": histogram}, "mse", Provenance())
+        (card,) = cards(ranges)
+        svg = histogram_chart(card)
+        right = card.bar_width * len(card.bar_counts) * 1.015
+        wanted = sorted(36 + (340 - 46) * one.amax / right for one in card.ranges)
+        lines = re.findall(r'<path d="M ([\d.]+) 130 L \1 8 ?" style="([^"]*)"', svg)
+        assert sorted(float(x) for x, _ in lines) == pytest.approx(wanted, abs=0.06)
+        (used,) = [float(x) for x, style in lines if "var(--accent)" in style]
+        assert used == pytest.approx(36 + (340 - 46) * card.used.amax / right, abs=0.06)
+        assert len({style for _, style in lines}) == 4  # told apart by their dashes
+
+    def test_colours_letters_and_ids_are_the_pages(self):
+        svg = level_chart([40.0, 30.0, float("inf"), 20.0], 330)
+        assert svg.startswith('<svg viewBox="0 0 330 170" class="chart" aria-hidden="true">')
+        assert "#0" not in svg and "font" not in svg and ' id="' not in svg and "DejaVu" not in svg
+        assert "var(--accent)" in svg and "20 dB" in svg and "nan" not in svg.lower()
+
+    @pytest.mark.parametrize(
+        ("count", "label"), [(1, "1"), (100, "100"), (10**4, "10 k"), (10**6, "1 M"), (10**11, "100 G")]
+    )
+    def test_counts(self, count, label):
+        assert count_label(count) == label

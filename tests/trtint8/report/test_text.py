@@ -1,0 +1,42 @@
+"""Numbers in words."""
+
+import math
+
+import pytest
+
+from trtint8.report import text
+from trtint8.significance import Share
+
+SPACE = "\N{NO-BREAK SPACE}"
+
+
+@pytest.mark.parametrize(
+    ("function", "value", "wanted"),
+    [
+        (text.decibels, 26.04, "26.0 dB"),
+        (text.decibels, -3.21, "−3.2 dB"),
+        (text.decibels, math.inf, "exact"),
+        (text.decibels, -math.inf, "no signal"),
+        (text.decibels, math.nan, "not a number"),
+        (text.decibels, None, "–"),
+        (text.percentage, 0.125, "12.5 %"),
+        (text.percentage, None, "–"),
+        (text.percentage, math.inf, "∞"),
+        (text.small_percentage, 0.0, "0 %"),
+        (text.small_percentage, 4e-6, "< 0.001 %"),
+        (text.small_percentage, 6e-6, "0.001 %"),
+        (text.small_percentage, 0.0123456, "1.235 %"),
+        (text.interval, Share(80, 100), "71.1–86.7 %"),
+        (text.number, 2.640001, "2.64"),
+        (text.number, -1e-7, "−1e−07"),
+        (text.size, 999, "999 bytes"),
+        (text.size, 5248, "5.2 kB"),
+        (text.size, 3_432_684, "3.43 MB"),
+        (text.size, 25_000_000_000, "25.00 GB"),
+        (text.size, None, "–"),
+        (text.times, 3.999, "4.00×"),
+        (text.breakable, "/a<b/c", "/<wbr>a&lt;b/<wbr>c"),
+    ],
+)
+def test_forms(function, value, wanted):
+    assert str(function(value)).replace(SPACE, " ") == wanted

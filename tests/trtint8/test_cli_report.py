@@ -1,0 +1,82 @@
+"""`trtint8 report` as a user meets it."""
+
+import sys
+
+import numpy as np
+import onnx
+import pytest
+
+import trtint8
+from trtint8.cli.main import main
+from trtint8.data import DEMO_MODEL, load_digits_split
+
+MODEL = str(DEMO_MODEL)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("report")
+    split = load_digits_split()
+    np.savez(folder / "heldout.npz", images=split.heldout_images[:200], labels=split.heldout_labels[:200])
+    table = trtint8.calibrate(DEMO_MODEL, split.calibration_images, tensors="placed", progress=False)
+    out = folder / "out"
+    out.mkdir()
+    table.save(out / "digits.table.json")
+    onnx.save(trtint8.quantize(DEMO_MODEL, table), out / "digits.qdq.onnx")
+    return folder
+
+
+def test_a_report_with_the_worst_samples(folder, tmp_path):
+    output = tmp_path / "report.html"
+    (tmp_path / "names.txt").write_text("\n".join(f"digit {i}" for i in range(10)), encoding="utf-8")
+    arguments = ["--model", MODEL, "--data", str(folder / "heldout.npz"), "--limit", "50"]
+    names = ["--classes", str(tmp_path / "names.txt")]
+    assert main(["report", str(folder / "out"), "-o", str(output), *arguments, *names]) == 0
+    page = output.read_text(encoding="utf-8")
+    assert page.count("data:image/png;base64,") == 20 and ">digit 3</th>" in page
+    assert "of 50 samples get another class in INT8" in page
+    assert "the Q/DQ model as fake quantization in ONNX Runtime" in page
+    assert f"trtint8 sensitivity {MODEL} digits.table.json HELDOUT_DATA" in page
+    assert "trtint8 report " not in page
+
+
+def test_a_report_of_files_alone(folder, tmp_path):
+    output = tmp_path / "report.html"
+    assert main(["report", str(folder / "out" / "digits.table.json"), "-o", str(output)]) == 0
+    page = output.read_text(encoding="utf-8")
+    assert "not measured" in page and "trtint8 report digits.table.json -o digits.html" in page
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--data", "x.npz"], "needs the float model too; give --model"),
+        (["--classes", "x.txt"], "--classes has no effect without --data"),
+        (["--model", "nowhere.onnx"], "there is no model 'nowhere.onnx'"),
+        (["--model", MODEL, "--data", "nowhere.npz"], "the data 'nowhere.npz' does not exist"),
+    ],
+)
+def test_mistakes(folder, tmp_path, capsys, options, message):
+    assert main(["report", str(folder / "out"), "-o", str(tmp_path / "r.html"), *options]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_class_names_that_cannot_be_read(folder, tmp_path, capsys):
+    arguments = ["--model", MODEL, "--data", str(folder / "heldout.npz"), "--classes", "nowhere.txt"]
+    assert main(["report", str(folder / "out"), "-o", str(tmp_path / "r.html"), *arguments]) == 2
+    assert "cannot read the class names 'nowhere.txt'" in capsys.readouterr().err
+
+
+def test_the_table_alone_has_no_worst_samples(folder, tmp_path, capsys):
+    arguments = ["--model", MODEL, "--data", str(folder / "heldout.npz")]
+    table = str(folder / "out" / "digits.table.json")
+    assert main(["report", table, "-o", str(tmp_path / "r.html"), *arguments]) == 2
+    assert "needs the Q/DQ model or the engine" in capsys.readouterr().err
+
+
+def test_without_the_extra(folder, tmp_path, capsys, monkeypatch):
+    monkeypatch.delitem(sys.modules, "trtint8.report.page", raising=False)
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    assert main(["report", str(folder / "out"), "-o", str(tmp_path / "r.html")]) == 2
+    assert "a report needs 'jinja2', which is not installed" in capsys.readouterr().err

@@ -1,0 +1,170 @@
+"""Charts as SVG that takes its colours and letters from the page around it."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+
+from trtint8.report.tensors import Card
+
+#: How the line of each method is drawn: told apart without colour. SVG's stroke-dasharray.
+DASHES: Mapping[str, tuple[float, ...]] = MappingProxyType(
+    {
+        "entropy": (),
+        "percentile": (7, 3),
+        "mse": (7, 2, 1.5, 2),
+        "minmax": (1.5, 2.5),
+        "by hand": (3, 3),
+        "as stored": (3, 3),
+    }
+)
+
+#: Matplotlib wants colours that it knows; these stand for the page's and are replaced by them.
+_COLOURS = {
+    "#000001": "var(--bar)",
+    "#000002": "var(--accent)",
+    "#000003": "var(--line)",
+    "#000004": "var(--grid)",
+    "#000005": "var(--muted)",
+    "#000006": "var(--loud)",
+}
+_BAR, _ACCENT, _LINE, _GRID, _MUTED, _LOUD = _COLOURS
+
+_SETTINGS: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "trtint8",
+    "font.size": 10,
+    "path.simplify": False,
+}
+
+#: Where the logarithmic axis begins, so that a bar of one value can be seen.
+_FLOOR = 0.7
+
+_DECADES = {0: "1", 3: "1 k", 6: "1 M", 9: "1 G", 12: "1 T"}
+
+
+def histogram_chart(card: Card) -> str:
+    """A tensor's histogram on a log scale, with the threshold of every method.
+
+    Args:
+        card: The tensor.
+
+    Returns:
+        SVG of 340 x 150 units, to be put into a page; empty where all values are zero.
+    """
+    if not card.bar_counts:
+        return ""
+    with matplotlib.rc_context(_SETTINGS):
+        figure, axes = _axes(340, 150, left=36, bottom=20, right=10, top=8)
+        top = 2.0 * max(card.bar_counts)
+        edges = [card.bar_width * i for i in range(len(card.bar_counts) + 1)]
+        right = max(edges[-1], *(one.amax for one in card.ranges)) * 1.015
+        axes.set(xlim=(0, right), ylim=(_FLOOR, top), yscale="log")
+        used = card.used.amax
+        axes.axvspan(used, right, color=_LOUD, alpha=0.1, lw=0)
+        # An empty bar has no logarithm.
+        heights = [max(count, _FLOOR) for count in card.bar_counts]
+        axes.stairs(heights, edges, fill=True, baseline=_FLOOR, color=_BAR, lw=0, clip_on=False)
+        for one in card.ranges:
+            dashes = DASHES[one.method]
+            axes.axvline(
+                one.amax,
+                color=_ACCENT if one.in_use else _LINE,
+                lw=2 if one.in_use else 1.2,
+                ls=(0, tuple(length / (2 if one.in_use else 1.2) for length in dashes)) if dashes else "-",
+                clip_on=False,
+            )
+        decades = range(math.ceil(math.log10(top)))
+        step = 1 if len(decades) <= 4 else (2 if len(decades) <= 7 else 3)
+        axes.yaxis.set_major_locator(FixedLocator([10**decade for decade in decades[::step]]))
+        axes.yaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: count_label(value)))
+        axes.xaxis.set_major_locator(MaxNLocator(5))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g}"))
+        return _svg(figure)
+
+
+def level_chart(levels: Sequence[float], width: int) -> str:
+    """How a level changes from layer to layer.
+
+    Args:
+        levels: Decibels, in the order of the graph; infinite ones are left out.
+        width: Of the chart, in units.
+
+    Returns:
+        SVG of ``width`` x 170 units, to be put into a page.
+    """
+    with matplotlib.rc_context(_SETTINGS):
+        figure, axes = _axes(width, 170, left=36, bottom=22, right=10, top=10)
+        finite = [level if math.isfinite(level) else math.nan for level in levels]
+        places = range(1, len(levels) + 1)
+        axes.plot(places, finite, color=_ACCENT, lw=1.6, clip_on=False, solid_joinstyle="round")
+        axes.set_xlim(0.5, len(levels) + 0.5)
+        axes.margins(y=0.12)
+        axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f} dB"))
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        return _svg(figure)
+
+
+def count_label(count: float) -> str:
+    """A power of ten in few letters: ``100``, ``10 k``."""
+    decade = round(math.log10(count))
+    base = 3 * (decade // 3)
+    factor = 10 ** (decade - base)
+    return f"{factor}{_DECADES[base][1:]}" if base in _DECADES else f"1e{decade}"
+
+
+def _axes(
+    width: float, height: float, *, left: float, bottom: float, right: float, top: float
+) -> tuple[Figure, Axes]:
+    """An empty chart; all lengths in units of the SVG."""
+    figure = Figure(figsize=(width / 72, height / 72))
+    box = (left / width, bottom / height, 1 - (left + right) / width, 1 - (bottom + top) / height)
+    axes = figure.add_axes(box)
+    figure.patch.set_visible(False)
+    axes.patch.set_visible(False)
+    for side, spine in axes.spines.items():
+        spine.set(visible=side == "bottom", color=_MUTED, lw=0.8)
+    axes.grid(axis="y", color=_GRID, lw=0.8, clip_on=False)
+    axes.set_axisbelow(True)
+    # Marks of ticks would come with ids that are the same in all charts of a page.
+    axes.tick_params(which="both", bottom=False, left=False, labelcolor=_MUTED, pad=3)
+    return figure, axes
+
+
+def _svg(figure: Figure) -> str:
+    stream = io.StringIO()
+    figure.savefig(stream, format="svg", metadata={"Date": None})
+    return slim(stream.getvalue())
+
+
+def slim(svg: str) -> str:
+    """What a page needs of Matplotlib's SVG: no head, no ids, short numbers, and the page's own style.
+
+    Args:
+        svg: As Matplotlib writes it, with the colours that stand for the page's.
+    """
+    box = re.search(r'viewBox="([^"]*)"', svg)
+    assert box is not None  # Matplotlib always writes one
+    body = svg[svg.index(">", svg.index("<svg")) + 1 : svg.rindex("</svg>")]
+    body = re.sub(r"<metadata>.*?</metadata>|<defs>.*?</defs>|<!--.*?-->", "", body, flags=re.DOTALL)
+    body = re.sub(r' (?:id|clip-path)="[^"]*"', "", body)
+    body = re.sub(r"font[a-z-]*: [^;\"]*;? ?", "", body)
+    body = re.sub(r' transform="rotate\(-?0(?:\.0)? [^"]*\)"', "", body)
+    for stand_in, colour in _COLOURS.items():
+        body = body.replace(stand_in, colour)
+    body = re.sub(r"-?\d+\.\d+(?:e-?\d+)?", lambda match: f"{float(match[0]):.1f}".removesuffix(".0"), body)
+    body = re.sub(r"\s+", " ", body).replace("> <", "><")
+    if "<g " not in body:  # groups that say nothing
+        body = re.sub("</?g>", "", body)
+    return f'<svg viewBox="{box[1]}" class="chart" aria-hidden="true">{body}</svg>'

@@ -1,0 +1,151 @@
+"""Finds what a report can be made of in a folder, or among the files that were named."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from calibrators.errors import TableError
+from calibrators.formats.json import FORMAT as TABLE_FORMAT
+from calibrators.table import CalibrationTable
+from trtint8.accuracy import Accuracy
+from trtint8.engine import EngineInfo, read_engine_info
+from trtint8.report.json_files import Benchmark, parse_accuracy, parse_benchmark
+from trtint8.sensitivity.results import Sensitivity
+
+_ENGINE, _QDQ = ".engine", ".qdq.onnx"
+
+#: What follows a model's name in the names of its files.
+_ENDINGS = (_ENGINE, _QDQ, ".table.json", ".sensitivity.json", ".accuracy.json", ".bench.json")
+
+
+@dataclass(frozen=True)
+class Found:
+    """What there is; None where there is none.
+
+    Attributes:
+        paths: Kind (``engine``, ``qdq``, ``table``, ``sensitivity``, ``accuracy``, ``bench``) to its file.
+        engine: What the engine's sidecar says.
+        table: The calibration table.
+        sensitivity: What the quantization of every layer costs.
+        accuracy: INT8 beside FP32.
+        bench: Latencies.
+    """
+
+    paths: dict[str, Path]
+    engine: EngineInfo | None = None
+    table: CalibrationTable | None = None
+    sensitivity: Sensitivity | None = None
+    accuracy: Accuracy | None = None
+    bench: Benchmark | None = None
+
+    @property
+    def stem(self) -> str:
+        """What the files are called, without their endings."""
+        name = next(iter(self.paths.values())).name
+        ending = next((ending for ending in _ENDINGS if name.endswith(ending)), Path(name).suffix)
+        return name.removesuffix(ending)
+
+
+def find(sources: Sequence[str | os.PathLike[str]]) -> Found:
+    """Looks through folders and files, and reads what it knows by its ending and content.
+
+    Args:
+        sources: A folder as `trtint8 build` leaves it; an engine, which brings along the files beside it that
+            have its name; or any of the files.
+
+    Returns:
+        What is there.
+
+    Raises:
+        TableError: Nothing is there, something is missing or malformed, or there are two of a kind.
+        EngineError: An engine and its sidecar do not belong together.
+    """
+    kinds: dict[str, Path] = {}
+    for path in _files(sources):
+        kind = _kind(path)
+        if kind is None:
+            continue
+        if kinds.setdefault(kind, path) != path:
+            raise TableError(
+                f"there are two files of the kind '{kind}', '{kinds[kind]}' and '{path}'; a report is about "
+                "one model: name the files, or one engine, instead of the folder"
+            )
+    if not kinds:
+        listed = ", ".join(f"'{os.fspath(source)}'" for source in sources)
+        raise TableError(
+            f"nothing to report on in {listed}; give what 'trtint8 build' wrote: a folder, or an engine"
+        )
+    paths = {kind: kinds[kind] for kind in _ORDER if kind in kinds}
+    get = paths.get
+    return Found(
+        paths,
+        read_engine_info(paths["engine"]) if get("engine") else None,
+        CalibrationTable.load(paths["table"]) if get("table") else None,
+        Sensitivity.load(paths["sensitivity"]) if get("sensitivity") else None,
+        parse_accuracy(_json(paths["accuracy"]), str(paths["accuracy"])) if get("accuracy") else None,
+        parse_benchmark(_json(paths["bench"]), str(paths["bench"])) if get("bench") else None,
+    )
+
+
+_ORDER = ("engine", "qdq", "table", "sensitivity", "accuracy", "bench")
+
+
+def _files(sources: Sequence[str | os.PathLike[str]]) -> Iterator[Path]:
+    """Each file once, in the order of names within a folder."""
+    seen: set[Path] = set()
+    for source in sources:
+        path = Path(source)
+        if not path.exists():
+            raise TableError(f"there is no '{path}'; give a folder that 'trtint8 build' wrote to, or files")
+        if path.is_dir():
+            files = sorted(path.iterdir())
+        elif path.suffix == _ENGINE:
+            files = [path, *sorted(path.parent.glob(f"{_escaped(path.stem)}.*"))]
+        elif _kind(path) is None:
+            raise TableError(
+                f"'{path}' is no file that a report knows; give an engine, a .qdq.onnx, a table, or the JSON "
+                "of 'trtint8 sensitivity', 'validate' or 'bench'"
+            )
+        else:
+            files = [path]
+        for file in files:
+            if file.is_file() and file.resolve() not in seen:
+                seen.add(file.resolve())
+                yield file
+
+
+def _escaped(name: str) -> str:
+    """A name that a pattern takes literally."""
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
+
+
+def _kind(path: Path) -> str | None:
+    """What a file is; None for what a report has no use for."""
+    if path.name.endswith(_QDQ):
+        return "qdq"
+    if path.suffix == _ENGINE:
+        return "engine"
+    if path.suffix != ".json":
+        return None
+    document = _json(path)
+    known = {TABLE_FORMAT: "table", "trtint8-sensitivity": "sensitivity"}
+    if document.get("format") in known:
+        return known[document["format"]]
+    if {"judged", "measures"} <= document.keys():
+        return "accuracy"
+    return "bench" if {"gpu", "reports"} <= document.keys() else None
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(path.read_bytes())
+    except OSError as error:
+        raise TableError(f"cannot read '{path}': {error.strerror or error}") from error
+    except ValueError as error:
+        raise TableError(f"'{path}' is not JSON ({error}); make it again, or leave it out") from error
+    return document if isinstance(document, dict) else {}

@@ -1,0 +1,77 @@
+"""What a model was fed, as pictures that a page can carry."""
+
+from __future__ import annotations
+
+import base64
+import io
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from calibrators.feeds import is_float
+from calibrators.preprocessing import Preprocessing
+
+#: Longest side of a picture in a page; larger ones are reduced.
+LONGEST = 160
+
+
+def pixels(array: NDArray[Any], preprocessing: Preprocessing | None) -> NDArray[np.uint8] | None:
+    """Pictures of a model's input: preprocessing undone, so that they show what the network saw.
+
+    Args:
+        array: Shape (N, C, H, W) or (N, H, W, C), with C of 1 or 3.
+        preprocessing: What the raw pixels went through; None where it is not known: the values of each
+            picture are then spread over 0 to 255.
+
+    Returns:
+        uint8, shape (N, H, W, C), RGB; None where the array is no batch of images.
+    """
+    if array.ndim != 4:
+        return None
+    images = _channels_last(array, preprocessing)
+    if images is None:
+        return None
+    if images.dtype == np.uint8:
+        return images
+    if preprocessing is None or not is_float(images.dtype):
+        return _spread(images.astype(np.float64))
+    mean, std = np.array(preprocessing.mean), np.array(preprocessing.std)
+    values = (images.astype(np.float64) * std + mean) / preprocessing.scale
+    if preprocessing.channels == "BGR":
+        values = values[..., ::-1]
+    return _bytes(values)
+
+
+def data_uri(picture: NDArray[np.uint8]) -> str:
+    """A picture as a PNG in a ``data:`` address.
+
+    Args:
+        picture: uint8, shape (H, W, 1) or (H, W, 3).
+    """
+    image = Image.fromarray(picture[..., 0] if picture.shape[2] == 1 else picture)
+    image.thumbnail((LONGEST, LONGEST))
+    stream = io.BytesIO()
+    image.save(stream, "PNG", optimize=True)
+    return f"data:image/png;base64,{base64.b64encode(stream.getvalue()).decode()}"
+
+
+def _channels_last(array: NDArray[Any], preprocessing: Preprocessing | None) -> NDArray[Any] | None:
+    if preprocessing is not None:
+        first = preprocessing.layout == "NCHW" and array.dtype != np.uint8
+    else:
+        first = array.shape[1] in (1, 3)
+    images = array.transpose(0, 2, 3, 1) if first else array
+    return images if images.shape[3] in (1, 3) else None
+
+
+def _spread(images: NDArray[np.float64]) -> NDArray[np.uint8]:
+    low = images.min(axis=(1, 2, 3), keepdims=True)
+    width = images.max(axis=(1, 2, 3), keepdims=True) - low
+    return _bytes(255 * (images - low) / np.where(width == 0, 1, width))
+
+
+def _bytes(values: NDArray[np.float64]) -> NDArray[np.uint8]:
+    whole: NDArray[np.uint8] = np.rint(values).clip(0, 255).astype(np.uint8)
+    return whole

@@ -1,0 +1,190 @@
+"""Where the numbers came from, the commands that make them again, and what is missing or does not fit."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+
+from trtint8.engine import EngineInfo
+from trtint8.report.files import Found
+
+#: What stands in a command for a file that nothing names.
+_MODEL, _DATA, _HELDOUT = "MODEL.onnx", "CALIBRATION_DATA", "HELDOUT_DATA"
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command line.
+
+    Attributes:
+        purpose: What it makes, or what is missing without it, in words.
+        line: To be pasted into a shell; capital words stand for files of the reader's.
+    """
+
+    purpose: str
+    line: str
+
+
+def missing(found: Found, *, model: str | None, with_worst: bool) -> tuple[Command, ...]:
+    """What a full report would have too, and the command that makes each.
+
+    Args:
+        found: What there is.
+        model: The FP32 model's path, where it was given.
+        with_worst: Whether the worst samples are in the report.
+    """
+    stem, model_word = found.stem, _quoted(model, _MODEL)
+    table = _name(found, "table", f"{stem}.table.json")
+    engine = _name(found, "engine", f"{stem}.engine")
+    judged = engine if "engine" in found.paths else _name(found, "qdq", f"{stem}.qdq.onnx")
+    wanted = []
+    if found.engine is None:
+        build = f"trtint8 build {model_word} {table} -o {engine}"
+        wanted.append(Command("The engine: its size, and which layers really run in INT8.", build))
+    if found.table is None or not found.table.histograms:
+        calibrate = f"trtint8 calibrate {model_word} {_DATA} -o {table}"
+        wanted.append(Command("A calibration table with histograms: the cards of the tensors.", calibrate))
+    if found.accuracy is None:
+        line = (
+            f"trtint8 validate {judged} {_HELDOUT} --reference {model_word} --json > "
+            f"{shlex.quote(f'{stem}.accuracy.json')}"
+        )
+        wanted.append(Command("Accuracy on held-out data, beside FP32's.", line))
+    if found.sensitivity is None:
+        line = (
+            f"trtint8 sensitivity {model_word} {table} {_HELDOUT} -o "
+            f"{shlex.quote(f'{stem}.sensitivity.json')}"
+        )
+        wanted.append(Command("Sensitivity: what each layer costs, and why.", line))
+    if found.bench is None:
+        line = f"trtint8 bench {engine} --baseline {model_word} --json > {shlex.quote(f'{stem}.bench.json')}"
+        wanted.append(Command("Latency, measured on a GPU.", line))
+    if not with_worst:
+        sources = " ".join(shlex.quote(path.name) for path in found.paths.values())
+        output = shlex.quote(f"{stem}.html")
+        line = f"trtint8 report {sources} -o {output} --model {model_word} --data {_HELDOUT}"
+        wanted.append(Command("The samples that INT8 hurts most, as pictures.", line))
+    return tuple(wanted)
+
+
+def rebuild(found: Found, *, model: str | None) -> tuple[Command, ...]:
+    """The commands that make the table, the Q/DQ model and the engine again.
+
+    Args:
+        found: What there is.
+        model: The FP32 model's path, where it was given.
+    """
+    model_word, commands = _quoted(model, _MODEL), []
+    stem = found.stem
+    table = _name(found, "table", f"{stem}.table.json")
+    if found.table is not None:
+        samples = found.table.provenance.samples
+        limit = f" --limit {samples}" if samples else ""
+        line = f"trtint8 calibrate {model_word} {_DATA} -o {table} --method {found.table.method}{limit}"
+        if found.table.provenance.model is not None:
+            commands.append(Command("The calibration table, on the data of this fingerprint", line))
+    if found.engine is not None:
+        engine = _name(found, "engine", f"{stem}.engine")
+        source = f"{model_word} {table}"
+        if "qdq" in found.paths:
+            source = _name(found, "qdq", "")
+        line = f"trtint8 build {source} -o {engine} {_build_options(found.engine)}"
+        commands.append(Command("The engine, from the files beside it", line))
+    return tuple(commands)
+
+
+def facts(found: Found) -> tuple[tuple[str, str], ...]:
+    """Name and value of everything that identifies what was measured."""
+    engine, table, sensitivity = found.engine, found.table, found.sensitivity
+    rows = []
+    if engine:
+        flavor = "TensorRT for RTX" if engine.flavor == "rtx" else "TensorRT"
+        rows += [
+            (flavor, engine.tensorrt_version),
+            ("Route", engine.route),
+            ("Built for compute capability", ", ".join(engine.compute_capabilities)),
+            ("Built by", engine.created_by),
+        ]
+    if table:
+        by_hand = f", {len(table.overridden)} set by hand" if table.overridden else ""
+        rows.append(("Ranges", f"{len(table.amax)} tensors, {table.method}{by_hand}"))
+        if table.provenance.samples:
+            rows.append(("Calibration samples", f"{table.provenance.samples:,}"))
+        made_with = ", ".join(f"{tool} {version}" for tool, version in table.provenance.versions.items())
+        if made_with:
+            rows.append(("Calibrated with", made_with))
+    if found.accuracy:
+        measured = f"{found.accuracy.judged}, {found.accuracy.samples:,} samples"
+        rows.append(("Accuracy measured with", measured))
+    if sensitivity:
+        certain = "" if sensitivity.converged else ", less certain than asked for"
+        rows.append(("Sensitivity measured with", f"{sensitivity.samples:,} samples{certain}"))
+    fingerprints = {
+        "model": engine.model_fingerprint if engine else (table.provenance.model if table else None),
+        "calibration table": table.fingerprint if table else (engine.table_fingerprint if engine else None),
+        "calibration data": table.provenance.data if table else None,
+        "sensitivity's data": sensitivity.data_fingerprint if sensitivity else None,
+        "engine file (SHA-256)": engine.plan_sha256 if engine else None,
+    }
+    rows += [(f"Fingerprint of the {name}", value) for name, value in fingerprints.items() if value]
+    rows.append(("Files", ", ".join(path.name for path in found.paths.values())))
+    return tuple(rows)
+
+
+def mismatches(found: Found, *, model_fingerprint: str | None = None) -> tuple[str, ...]:
+    """What does not belong together, a sentence each.
+
+    Args:
+        found: What there is.
+        model_fingerprint: The FP32 model's, where that was given.
+    """
+    engine, table, sensitivity = found.engine, found.table, found.sensitivity
+    models = {
+        "the engine": engine.model_fingerprint if engine else None,
+        "the calibration table": table.provenance.model if table else None,
+        "the sensitivity": sensitivity.model_fingerprint if sensitivity else None,
+        "the FP32 model given": model_fingerprint,
+    }
+    tables = {
+        "the calibration table": table.fingerprint if table else None,
+        "the engine": engine.table_fingerprint if engine else None,
+        "the sensitivity": sensitivity.table_fingerprint if sensitivity else None,
+    }
+    return (*_differing(models, "model"), *_differing(tables, "calibration table"))
+
+
+def _differing(prints: dict[str, str | None], what: str) -> list[str]:
+    known = {name: value for name, value in prints.items() if value}
+    names = list(known)
+    return [
+        f"{name[0].upper()}{name[1:]} is of another {what} than {names[0]}: "
+        "their numbers do not belong together."
+        for name in names[1:]
+        if known[name] != known[names[0]]
+    ]
+
+
+def _build_options(engine: EngineInfo) -> str:
+    options = [f"--target {engine.flavor} --route {engine.route}"]
+    options += [
+        f"--compute-capability {capability}"
+        for capability in engine.compute_capabilities
+        if capability != "current"
+    ]
+    for profile in engine.profiles:
+        for name, sizes in profile.items():
+            shapes = ",".join("x".join(map(str, shape)) for shape in (sizes.min, sizes.opt, sizes.max))
+            options.append(f"--profile {shlex.quote(f'{name}={shapes}')}")
+    if engine.hardware_compatibility:
+        options.append(f"--hardware-compatibility {engine.hardware_compatibility}")
+    if engine.version_compatible:
+        options.append("--version-compatible")
+    return " ".join(options)
+
+
+def _name(found: Found, kind: str, otherwise: str) -> str:
+    return shlex.quote(found.paths[kind].name if kind in found.paths else otherwise)
+
+
+def _quoted(path: str | None, otherwise: str) -> str:
+    return shlex.quote(path) if path else otherwise
