@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from calibrators.errors import OutputError
@@ -75,6 +76,18 @@ def write_atomically(path: str | os.PathLike[str], data: bytes | Iterable[bytes]
         if temporary is not None:
             temporary.unlink(missing_ok=True)
     return path
+
+
+@contextlib.contextmanager
+def removed_after_failure(files: Sequence[Path]) -> Iterator[None]:
+    """Takes back the files that appeared in a block that failed; those that were there before stay."""
+    new = [file for file in files if not file.exists()]
+    try:
+        yield
+    except BaseException:
+        for file in new:
+            file.unlink(missing_ok=True)
+        raise
 
 
 def _mode_for(path: Path) -> int:

@@ -1,7 +1,9 @@
 """How long a measurement of sensitivity takes beside one validation of the same model on the same data.
 
 python scripts/bench_sensitivity.py    # the packaged digits model
-python scripts/bench_sensitivity.py FOLDER resnet20 resnet56    # FOLDER/NAME.onnx, calibration.npz, heldout.npz
+python scripts/bench_sensitivity.py FOLDER resnet20 resnet56
+
+FOLDER holds NAME.onnx, calibration.npz and heldout.npz.
 """
 
 from __future__ import annotations

@@ -24,10 +24,11 @@ _PUBLIC = {
     "TrtInt8Error": "calibrators.errors",
     "build_int8_engine": "trtint8.engine_building",
     "calibrate": "trtint8.api",
-    "measure_sensitivity": "trtint8.api",
+    "measure_sensitivity": "trtint8.analysis",
     "model_inputs": "trtint8.api",
     "quantize": "trtint8.api",
     "read_engine_info": "trtint8.engine",
+    "tune": "trtint8.analysis",
     "validate": "trtint8.api",
 }
 

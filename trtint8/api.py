@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
-from pathlib import Path
 from typing import Any, Literal
 
 import onnx
@@ -26,8 +25,6 @@ from trtint8.model import Model, ModelSource, load_model, prepare, runnable, to_
 from trtint8.quantization.float16 import to_float16
 from trtint8.quantization.placement import Placement, place
 from trtint8.quantization.qdq import WeightScales, insert_qdq
-from trtint8.sensitivity.measure import Plan, measure
-from trtint8.sensitivity.results import Sensitivity
 
 
 def calibrate(
@@ -151,7 +148,7 @@ def quantize(
         ModelError: The model is unusable or quantized already, or a pattern matches nothing.
         TableError: The table is of another model, stale, or lacks a range.
     """
-    prepared, table = prepare(_float_model(model)), _table(table)
+    prepared, table = prepare(load_float_model(model)), as_table(table)
     graph_model, _ = quantize_graph(prepared, table, keep_float)
     if float16:
         graph_model, _ = to_float16(graph_model, float32_io=float32_io, peaks=table.peaks, name=prepared.name)
@@ -247,76 +244,26 @@ def validate(
         )
 
 
-#: So many samples tell layers apart; with more, only the intervals get narrower.
-SENSITIVITY_SAMPLES = 256
-
-
-def measure_sensitivity(
-    model: ModelSource,
-    table: CalibrationTable | str | os.PathLike[str],
-    data: Any,
-    *,
-    labels: Any = None,
-    keep_float: Sequence[str] = (),
-    tolerance_db: float = 1.0,
-    batch_size: int | None = None,
-    limit: int | None = SENSITIVITY_SAMPLES,
-    preprocessing: Preprocessing | None = None,
-    checkpoint: Path | None = None,
-    threads: int | None = None,
-    on_plan: Callable[[Plan], None] = lambda _plan: None,
-    progress: bool = True,
-) -> Sensitivity:
-    """Finds which layers cost accuracy, and why, on the CPU.
-
-    Args:
-        model: A path, the serialized model or a ``ModelProto``; a float model.
-        table: The ranges, or the file that holds them.
-        data: What :func:`calibrate` takes; its labels, where it has some, are class indices.
-        labels: Labels that do not come with the data: an array, or the path of an ``.npy`` or ``.npz``.
-        keep_float: Names of nodes, or patterns, that stay in float throughout.
-        tolerance_db: Stop once every layer that matters is known to so many decibels.
-        batch_size: Samples a batch.
-        limit: Use only this many samples; all where None.
-        preprocessing: How raw images become what the model is fed.
-        checkpoint: A file that keeps what was measured while it grows; one that is there is gone on from.
-        threads: Threads within an operator; ONNX Runtime's choice where None.
-        on_plan: Told what it will cost, before it starts.
-        progress: Show a progress bar on a terminal.
-
-    Returns:
-        What each layer costs (see :func:`trtint8.sensitivity.measure.measure`).
-
-    Raises:
-        TrtInt8Error: One of its family, with one sentence that says what to do.
-    """
-    prepared = prepare(_float_model(model))
-    batches = open_batches(
-        data, prepared.inputs, batch_size=batch_size, limit=limit, preprocessing=preprocessing, labels=labels
-    )
-    return measure(
-        prepared,
-        _table(table),
-        batches,
-        keep_float=keep_float,
-        tolerance_db=tolerance_db,
-        checkpoint=checkpoint,
-        threads=threads,
-        on_plan=on_plan,
-        progress=progress,
-    )
-
-
 def is_table_file(source: object) -> bool:
     """Whether a calibration argument is the path of a table or a TensorRT calibration cache."""
     return isinstance(source, (str, os.PathLike)) and is_table_name(source)
 
 
-def _table(table: CalibrationTable | str | os.PathLike[str]) -> CalibrationTable:
+def as_table(table: CalibrationTable | str | os.PathLike[str]) -> CalibrationTable:
+    """A table, read where it is given as a file.
+
+    Raises:
+        TableError: The file is no table.
+    """
     return table if isinstance(table, CalibrationTable) else CalibrationTable.load(table)
 
 
-def _float_model(source: ModelSource) -> Model:
+def load_float_model(source: ModelSource) -> Model:
+    """A model that is not quantized yet.
+
+    Raises:
+        ModelError: It is unusable, or holds Q/DQ pairs.
+    """
     model = load_model(source)
     if model.is_quantized:
         raise ModelError(

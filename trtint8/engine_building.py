@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +14,7 @@ import onnx_ir as ir
 
 from calibrators.calibrator import Calibrator
 from calibrators.errors import CalibrationDataError, TableError, UnsupportedError
-from calibrators.files import check_writable
+from calibrators.files import check_writable, removed_after_failure
 from calibrators.preprocessing import Preprocessing
 from calibrators.ranges import DynamicRanges, read_ranges
 from calibrators.table import CalibrationTable
@@ -333,7 +332,7 @@ class _Product:
             method=table.method if table else None,
             qdq_model=qdq_file.name if qdq_file else None,
         )
-        with _removed_after_failure([file for file in (qdq_file, table_file) if file]):
+        with removed_after_failure([file for file in (qdq_file, table_file) if file]):
             if qdq_file:
                 save_model(self.graph_model, qdq_file)
             if table and table_file:
@@ -350,18 +349,6 @@ def _table_of(calibrator: Any) -> CalibrationTable:
             "of calibrators.tensorrt"
         )
     return table
-
-
-@contextlib.contextmanager
-def _removed_after_failure(files: Sequence[Path]) -> Iterator[None]:
-    """Takes back the files that appeared in a block that failed; those that were there before stay."""
-    new = [file for file in files if not file.exists()]
-    try:
-        yield
-    except BaseException:
-        for file in new:
-            file.unlink(missing_ok=True)
-        raise
 
 
 def _scales(groups: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:

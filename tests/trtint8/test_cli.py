@@ -145,6 +145,7 @@ VERBS = [
     "build",
     "validate",
     "sensitivity",
+    "tune",
     "run",
     "bench",
     "table",

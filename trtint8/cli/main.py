@@ -24,6 +24,7 @@ _VERBS = {
     "build": "make an INT8 engine",
     "validate": "compare INT8 with FP32 on held-out data",
     "sensitivity": "which layers cost accuracy in INT8, and why",
+    "tune": "the cheapest mix of remedies that keeps accuracy within a budget",
     "run": "run an engine on data and write its outputs",
     "bench": "latency and throughput of engines, side by side",
     "report": "a self-contained HTML page on one INT8 model",

@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 
 from calibrators.files import check_writable
-from trtint8 import api
+from trtint8 import analysis
 from trtint8.cli.data_options import add_data_options, preprocessing_from
 from trtint8.cli.output import percent, print_json, print_line, print_table, say
 from trtint8.sensitivity.measure import Plan
@@ -15,7 +15,7 @@ from trtint8.sensitivity.results import LayerSensitivity, Sensitivity
 
 EXAMPLE = (
     "example:\n  trtint8 sensitivity resnet50.onnx resnet50.table.json heldout.npz -o sensitivity.json\n\n"
-    f"Uses {api.SENSITIVITY_SAMPLES} samples at most where --limit says nothing else."
+    f"Uses {analysis.SENSITIVITY_SAMPLES} samples at most where --limit says nothing else."
 )
 
 #: Layers that make more than this share of the noise are coloured.
@@ -47,13 +47,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keep-float", action="append", default=[], metavar="PATTERN", help="repeatable")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     add_data_options(parser)
-    parser.set_defaults(limit=api.SENSITIVITY_SAMPLES)
+    parser.set_defaults(limit=analysis.SENSITIVITY_SAMPLES)
 
 
 def run(options: argparse.Namespace) -> None:
     """Measures, and prints the layers, the worst first."""
     output = check_writable(options.output) if options.output else None
-    found = api.measure_sensitivity(
+    found = analysis.measure_sensitivity(
         options.model,
         options.table,
         options.data,

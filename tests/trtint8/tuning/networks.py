@@ -1,0 +1,55 @@
+"""Networks to tune, and what they compute."""
+
+import numpy as np
+
+from calibrators.onnx_session import open_session
+from tests.trtint8.onnx_models import Shaped
+from trtint8.model import load_model, prepare, to_proto
+
+
+def prepared(model):
+    return prepare(load_model(model)).graph_model
+
+
+def run(graph_model, feed, names=None):
+    session = open_session(to_proto(graph_model).SerializeToString(), optimize=False)
+    return session.run(names, feed)
+
+
+def array(graph_model, node, index):
+    """The constant that a node reads."""
+    found = next(one for one in graph_model.graph if one.name == node)
+    return found.inputs[index].const_value.numpy()
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def every_operator():
+    """All weighted operators, with and without groups, strides, dilations and biases."""
+    g = Shaped(quantized=False)
+    x = g.op("Conv", ["x", g.weights(8, 4, 3, 2), g.weights(8)], "plain", pads=[1, 0, 1, 1], strides=[2, 1])
+    x = g.op("Relu", [x], "relu")
+    x = g.op("Conv", [x, g.weights(8, 4, 3, 3)], "grouped", group=2, auto_pad="SAME_LOWER", strides=[1, 2])
+    x = g.op("Conv", [x, g.weights(8, 1, 3, 3), g.weights(8)], "depthwise", group=8, pads=[1] * 4)
+    x = g.op(
+        "ConvTranspose", [x, g.weights(8, 6, 3, 2), g.weights(6)], "up", strides=[2, 1], pads=[1, 0, 0, 1]
+    )
+    x = g.op(
+        "ConvTranspose",
+        [x, g.weights(6, 2, 2, 3)],
+        "up_grouped",
+        group=2,
+        strides=[1, 2],
+        dilations=[2, 1],
+        output_padding=[0, 1],
+        pads=[3, 0, 0, 0],
+    )
+    pooled = g.op("Flatten", [g.op("GlobalAveragePool", [x], "pool")], "flat")
+    x = g.op("Gemm", [pooled, g.weights(5, 4), g.weights(5)], "gemm", transB=1, alpha=0.5, beta=2.0)
+    x = g.op("Gemm", [x, g.weights(5, 6)], "gemm_plain")
+    return g.model({"x": ["N", 4, 9, 8]}, g.op("MatMul", [x, g.weights(6, 3)], "matmul"))
+
+
+OPERATORS = ("plain", "grouped", "depthwise", "up", "up_grouped", "gemm", "gemm_plain", "matmul")

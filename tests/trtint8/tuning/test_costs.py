@@ -1,0 +1,29 @@
+"""What layers in float cost."""
+
+import pytest
+
+from tests.trtint8.onnx_models import Shaped
+from trtint8.model import load_model, prepare
+from trtint8.tuning.costs import float_cost
+
+
+def test_shares_of_the_arithmetic_by_hand():
+    g = Shaped(quantized=False)
+    conv = g.op("Conv", ["x", g.weights(8, 4, 3, 3)], "conv", pads=[1] * 4)  # 8*6*6 outputs of 4*9: 10,368
+    depthwise = g.op("Conv", [conv, g.weights(8, 1, 3, 3)], "deep", group=8)  # 8*4*4 outputs of 9: 1,152
+    pooled = g.op("GlobalAveragePool", [depthwise], "pool")  # 8 outputs
+    flat = g.op("Flatten", [pooled], "flat")  # 8
+    model = g.model({"x": ["N", 4, 6, 6]}, g.op("Gemm", [flat, g.weights(8, 10)], "head"))  # 80
+    graph_model = prepare(load_model(model)).graph_model
+    total = 10_368 + 1_152 + 8 + 8 + 80
+    assert float_cost(graph_model, ["conv"]) == pytest.approx(10_368 / total)
+    assert float_cost(graph_model, ["deep", "head"]) == pytest.approx(1_232 / total)
+    assert float_cost(graph_model, []) == 0
+    assert float_cost(graph_model, [node.name for node in graph_model.graph]) == pytest.approx(1)
+
+
+def test_a_transposed_convolution():
+    g = Shaped(quantized=False)
+    up = g.op("ConvTranspose", ["x", g.weights(4, 2, 2, 2)], "up", strides=[2, 2])  # 4*5*5 inputs of 2*4: 800
+    model = g.model({"x": ["N", 4, 5, 5]}, g.op("Relu", [up], "relu"))  # 2*10*10: 200
+    assert float_cost(prepare(load_model(model)).graph_model, ["up"]) == pytest.approx(0.8)

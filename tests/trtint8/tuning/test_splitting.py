@@ -1,0 +1,63 @@
+"""Data in two halves."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from calibrators.batches import open_batches
+from calibrators.errors import CalibrationDataError
+from calibrators.inputs import InputSpec
+from trtint8.tuning.splitting import head, split
+
+SPEC = [InputSpec("x", np.dtype(np.float32), ("N", 2))]
+
+
+def batches_of(count, size, labels=True):
+    array = np.arange(count, dtype=np.float32)[:, None].repeat(2, axis=1)
+    data = {"x": array, **({"labels": np.arange(count)} if labels else {})}
+    return open_batches(data, SPEC, batch_size=size)
+
+
+def seen(batches):
+    return [int(value) for feed in batches for value in feed["x"][:, 0]]
+
+
+@given(st.integers(2, 60), st.integers(1, 10))
+def test_every_sample_is_in_one_half_with_its_label(count, size):
+    if count <= size:
+        return
+    halves = split(batches_of(count, size))
+    samples = [seen(half) for half in halves]
+    assert sorted(samples[0] + samples[1]) == list(range(count))
+    for half, ids in zip(halves, samples, strict=True):
+        assert ids == half.labels.tolist()
+        assert half.num_samples == len(ids) > 0
+        assert seen(half) == ids  # again and again
+
+
+def test_batches_take_turns():
+    tuned_on, judged_on = split(batches_of(7, 2))
+    assert (seen(tuned_on), seen(judged_on)) == ([0, 1, 4, 5], [2, 3, 6])
+
+
+def test_feed_dicts_of_an_iterable_take_turns():
+    feeds = [{"x": np.full((1, 2), index, np.float32)} for index in range(5)]
+    tuned_on, judged_on = split(open_batches(feeds, SPEC))
+    assert (seen(tuned_on), seen(judged_on)) == ([0, 2, 4], [1, 3])
+
+
+def test_one_batch_cannot_be_split():
+    with pytest.raises(CalibrationDataError, match="the data's 4 samples are one batch"):
+        split(batches_of(4, 32))
+
+
+def test_labels_of_feeds_of_unknown_size_cannot_be_split():
+    feeds = [{"x": np.zeros((3, 2), np.float32)}]
+    with pytest.raises(CalibrationDataError, match="needs a batch_size"):
+        split(open_batches(feeds, SPEC, labels=np.arange(3)))
+
+
+@pytest.mark.parametrize(("samples", "taken"), [(1, 3), (3, 3), (4, 6), (100, 8)])
+def test_the_head_is_whole_batches(samples, taken):
+    assert seen(head(batches_of(8, 3), samples)) == list(range(taken))

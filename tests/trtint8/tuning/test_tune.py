@@ -1,0 +1,219 @@
+"""Tuning from end to end, on the demo model with a hot pixel among the calibration data."""
+
+import json
+import shlex
+
+import numpy as np
+import onnx
+import pytest
+
+import trtint8
+from calibrators.errors import CalibrationDataError, TableError
+from calibrators.table import CalibrationTable
+from tests.trtint8.onnx_models import Shaped
+from trtint8.cli.main import main
+from trtint8.data import DEMO_MODEL, load_digits_split
+from trtint8.tuning.tune import save_tuned
+
+SPLIT = load_digits_split()
+HELD_OUT = {"images": SPLIT.heldout_images, "labels": SPLIT.heldout_labels}
+
+
+def wild_images():
+    """The calibration images, with one pixel four hundred times as bright as any other."""
+    images = SPLIT.calibration_images.copy()
+    images[0, 0, 4, 4] = 400
+    return images
+
+
+@pytest.fixture(scope="module")
+def wild_table():
+    return trtint8.calibrate(DEMO_MODEL, wild_images(), method="minmax", progress=False)
+
+
+@pytest.fixture(scope="module")
+def tuned(wild_table):
+    return trtint8.tune(DEMO_MODEL, wild_table, HELD_OUT, max_drop=0.5)
+
+
+def drop(accuracy):
+    return accuracy.reference_top1.value - accuracy.top1.value
+
+
+def test_it_recovers_what_wild_samples_cost(tuned):
+    lost = drop(tuned.accuracy.also["before"])
+    assert lost > 0.3
+    assert drop(tuned.accuracy) < 0.2 * lost
+    # Nothing was decided on these: the other half of the held-out images was tuned on.
+    assert tuned.accuracy.samples < len(SPLIT.heldout_images)
+
+
+def test_the_log_tells_what_was_tried(tuned):
+    first, *others = tuned.trials
+    assert (first.what, first.taken, first.keep_float) == ("as calibrated", True, 0)
+    assert [trial.what for trial in others[:5]] == [
+        "entropy for every tensor",
+        "percentile for every tensor",
+        "mse for every tensor",
+        "minmax for every tensor",
+        "a method for each tensor",
+    ]
+    assert others[3].score == first.score  # the table was minmax's
+    taken = [trial.score for trial in tuned.trials if trial.taken and not trial.keep_float]
+    assert [score.sqnr_db for score in taken] == sorted(score.sqnr_db for score in taken)
+
+
+def test_the_same_seed_gives_the_same_result(tuned, wild_table):
+    again = trtint8.tune(DEMO_MODEL, wild_table, HELD_OUT, max_drop=0.5)
+    assert again.candidate.ranges.amax == tuned.candidate.ranges.amax
+    assert again.candidate.keep_float == tuned.candidate.keep_float
+    assert again.accuracy == tuned.accuracy
+
+
+def test_the_files_make_the_same_model_anew(tuned, tmp_path, capsys):
+    written = save_tuned(tuned, DEMO_MODEL, tmp_path / "t.onnx")
+    saved = (tmp_path / "t.onnx").read_bytes()
+    log = json.loads(written.log.read_bytes())
+    assert log["command"] == written.command
+    assert len(log["trials"]) == len(tuned.trials)
+    assert log["methods"] == tuned.candidate.methods
+    assert main(shlex.split(written.command)[1:]) == 0
+    assert (tmp_path / "t.onnx").read_bytes() == saved
+    judged = trtint8.validate(tmp_path / "t.onnx", HELD_OUT, reference=DEMO_MODEL, progress=False)
+    assert judged.top1.value > 0.97
+
+
+def uneven():
+    """Depthwise convolutions whose channels differ a thousandfold, which the next layer takes back."""
+    random = np.random.default_rng(7)
+    spread = np.geomspace(0.01, 10, 8).astype(np.float32)
+    g = Shaped(quantized=False)
+    x = g.op("Relu", [g.op("Conv", ["x", g.constant(normal(random, 8, 3, 1, 1))], "first")], "relu0")
+    deep = g.constant(normal(random, 8, 1, 3, 3) * spread[:, None, None, None])
+    x = g.op("Relu", [g.op("Conv", [x, deep], "deep", group=8, pads=[1] * 4)], "relu1")
+    mixed = g.constant(normal(random, 6, 8, 1, 1) / spread[None, :, None, None])
+    x = g.op("Flatten", [g.op("GlobalAveragePool", [g.op("Conv", [x, mixed], "mixed")], "pool")], "flat")
+    return g.model({"x": ["N", 3, 6, 6]}, x)
+
+
+def normal(random, *shape):
+    return random.standard_normal(shape).astype(np.float32)
+
+
+def test_uneven_channels_are_equalized_and_the_float_model_is_kept(tmp_path):
+    images = normal(np.random.default_rng(1), 128, 3, 6, 6)
+    onnx.save(uneven(), tmp_path / "m.onnx")
+    options = {"max_drop": 3.0, "batch_size": 16, "progress": False}
+    found = trtint8.tune(tmp_path / "m.onnx", images[:64], images[64:], **options)
+    assert found.candidate.remedies[0] == "cross-layer equalization"
+    after, before = (one.outputs[0].sqnr_db for one in (found.accuracy, found.accuracy.also["before"]))
+    assert after > before + 10
+    written = save_tuned(found, tmp_path / "m.onnx", tmp_path / "t.onnx")
+    assert written.float_model == tmp_path / "t.float.onnx"
+    saved = written.model.read_bytes()
+    assert main(shlex.split(written.command)[1:]) == 0
+    assert written.model.read_bytes() == saved
+
+
+def test_nothing_is_done_where_nothing_is_lost():
+    table = trtint8.calibrate(DEMO_MODEL, SPLIT.calibration_images, progress=False)
+    found = trtint8.tune(DEMO_MODEL, table, HELD_OUT, max_drop=1.0)
+    assert found.candidate.keep_float == () and not found.changed_weights
+    assert len(found.trials) == 6
+
+
+def test_layers_in_float_buy_what_methods_cannot(wild_table):
+    """An imported table has no histograms: only weights and float layers are left."""
+    bare = CalibrationTable(wild_table.amax, "minmax", wild_table.provenance)
+    found = trtint8.tune(DEMO_MODEL, bare, HELD_OUT, max_drop=0.5)
+    assert found.candidate.methods == {}
+    assert found.candidate.keep_float
+    assert drop(found.accuracy) < 0.05
+    assert 0 < found.float_cost <= 1
+    # The fewest layers that were seen to keep the budget, of those that were tried before biases.
+    bought = [trial for trial in found.trials if "in float" in trial.what or "back in INT8" in trial.what]
+    fitting = [trial.keep_float for trial in bought if trial.score.drop <= 0.5]
+    assert len(found.candidate.keep_float) == min(fitting)
+    assert all(trial.taken == (trial.score.drop <= 0.5) for trial in bought)
+
+
+def test_a_budget_for_a_function_of_ones_own(wild_table):
+    seen = []
+
+    def negative_error(feeds, outputs):
+        seen.append(len(feeds["images"]))
+        return -float(np.abs(next(iter(outputs.values()))).mean())
+
+    found = trtint8.tune(
+        DEMO_MODEL, wild_table, SPLIT.heldout_images[:64], max_drop=1e9, metric=negative_error, batch_size=16
+    )
+    assert seen and len(found.accuracy.measures) == 1
+    assert found.accuracy.measures[0].name == "negative_error"
+
+
+def test_without_labels_it_is_agreement(wild_table):
+    found = trtint8.tune(DEMO_MODEL, wild_table, SPLIT.heldout_images[:128], max_drop=2.0)
+    assert found.accuracy.top1 is None
+    assert found.accuracy.agreement.value > found.accuracy.also["before"].agreement.value
+
+
+def test_other_samples_to_judge_by(wild_table):
+    judge = {name: array[:100] for name, array in HELD_OUT.items()}
+    rest = {name: array[100:] for name, array in HELD_OUT.items()}
+    found = trtint8.tune(DEMO_MODEL, wild_table, rest, judge=judge, max_drop=1.0)
+    assert found.accuracy.samples == 100
+
+
+def test_what_stays_in_float_becomes_fp16_where_asked(wild_table):
+    bare = CalibrationTable(wild_table.amax, "minmax", wild_table.provenance)
+    found = trtint8.tune(DEMO_MODEL, bare, HELD_OUT, max_drop=0.5, float16=True)
+    assert any(node.op_type == "Cast" for node in found.graph_model.graph)
+    assert found.graph_model.opset_imports[""] >= 19
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"metric": "sqnr"}, CalibrationDataError, "'sqnr' has no budget in points; give topK, agreement"),
+        ({"max_drop": -1.0}, CalibrationDataError, "max_drop is -1.0; give 0 or more"),
+        ({"metric": "speed"}, CalibrationDataError, "there is no metric 'speed'"),
+        ({"batch_size": 9999}, CalibrationDataError, "are one batch, which cannot be split"),
+    ],
+)
+def test_what_cannot_be_tuned(wild_table, options, error, message):
+    with pytest.raises(error, match=message):
+        trtint8.tune(DEMO_MODEL, wild_table, HELD_OUT, **{"max_drop": 1.0, **options})
+
+
+def test_a_table_of_another_model():
+    with pytest.raises(TableError, match="no range for"):
+        trtint8.tune(DEMO_MODEL, CalibrationTable({"x": 1.0}), HELD_OUT, max_drop=1.0)
+
+
+def test_the_verb(wild_table, tmp_path, capsys):
+    np.savez(tmp_path / "d.npz", **HELD_OUT)
+    wild_table.save(tmp_path / "wild.json")
+    arguments = ["tune", str(DEMO_MODEL), str(tmp_path / "wild.json"), str(tmp_path / "d.npz")]
+    output = tmp_path / "out.onnx"
+    assert main([*arguments, "--max-drop", "0.5", "-o", str(output)]) == 0
+    printed = capsys.readouterr()
+    assert "+ as calibrated: drop " in printed.err
+    assert "samples that nothing was decided on" in printed.out
+    assert "before tuning it was" in printed.out
+    assert "To make it anew: trtint8 quantize " in printed.out
+    assert onnx.load(output).graph.node
+    assert {path.name for path in tmp_path.iterdir()} >= {"out.onnx", "out.table.json", "out.tuning.json"}
+    assert main([*arguments, "--max-drop", "0.5", "-o", str(tmp_path / "no" / "out.onnx")]) == 2
+    assert main([*arguments, "--max-drop", "0.5", "-o", str(output), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["files"]["model"] == str(output)
+
+
+def test_nothing_new_is_left_where_writing_fails(tuned, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("trtint8.tuning.tune.write_atomically", full)
+    (tmp_path / "t.onnx").write_bytes(b"old")
+    with pytest.raises(OSError, match="No space left"):
+        save_tuned(tuned, DEMO_MODEL, tmp_path / "t.onnx")
+    assert [path.name for path in tmp_path.iterdir()] == ["t.onnx"]

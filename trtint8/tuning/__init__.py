@@ -1,0 +1,1 @@
+"""The cheapest mix of remedies that keeps accuracy within a budget."""

@@ -1,0 +1,206 @@
+"""Tuning from end to end: data in two halves, the search on one, the verdict on the other."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx_ir as ir
+
+from calibrators.batches import Batches
+from calibrators.errors import CalibrationDataError
+from calibrators.files import removed_after_failure, write_atomically
+from calibrators.table import CalibrationTable
+from trtint8.accuracy import Accuracy
+from trtint8.fidelity import OUTPUT_METRICS
+from trtint8.metrics import Metric
+from trtint8.model import Model, save_model
+from trtint8.quantization.float16 import to_float16
+from trtint8.tuning.candidates import Candidate, Judge, Score
+from trtint8.tuning.costs import float_cost
+from trtint8.tuning.search import Recalibrate, Search, Trial
+
+#: What the network is called that tuning began with.
+BEFORE = "before"
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much accuracy may be lost.
+
+    Attributes:
+        max_drop: Points of the metric where it is a share, else in its own unit.
+        metric: ``topK``, ``agreement`` or a function of a batch's feeds and outputs, the larger the better;
+            top-1 where None and there are labels, else agreement.
+    """
+
+    max_drop: float
+    metric: Metric | None = None
+
+    def metric_for(self, batches: Batches) -> Metric:
+        """The metric, chosen where none was.
+
+        Raises:
+            CalibrationDataError: It is one of single outputs, which no budget is for, or the budget is none.
+        """
+        if not self.max_drop >= 0:
+            raise CalibrationDataError(f"max_drop is {self.max_drop}; give 0 or more")
+        if self.metric in OUTPUT_METRICS:
+            raise CalibrationDataError(
+                f"'{self.metric}' has no budget in points; give topK, agreement or a function"
+            )
+        if self.metric is not None:
+            return self.metric
+        return "top1" if batches.labels is not None else "agreement"
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What tuning found.
+
+    Attributes:
+        candidate: The float model, its table and what stays in float.
+        score: How it does on the samples that it was tuned on.
+        graph_model: The model with Q/DQ pairs.
+        accuracy: On samples that nothing was decided on: the tuned network beside FP32, and what tuning began
+            with in ``also``.
+        trials: What the search tried, in order.
+        float_cost: The share of the network's arithmetic that stays in float.
+    """
+
+    candidate: Candidate
+    score: Score
+    graph_model: ir.Model
+    accuracy: Accuracy
+    trials: tuple[Trial, ...]
+    float_cost: float
+
+    @property
+    def changed_weights(self) -> bool:
+        """Whether the float model is another one than it was."""
+        return bool(self.candidate.remedies)
+
+
+def tune_prepared(
+    prepared: Model,
+    table: CalibrationTable,
+    tuned_on: Batches,
+    judged_on: Batches,
+    budget: Budget,
+    *,
+    recalibrate: Recalibrate | None = None,
+    round_weights: bool = False,
+    float16: bool = False,
+    seed: int = 0,
+    on_trial: Callable[[Trial], None] = lambda _trial: None,
+) -> Tuned:
+    """Searches on some samples and judges on others.
+
+    Args:
+        prepared: From :func:`trtint8.model.prepare`; not changed.
+        table: Its ranges, with histograms where methods are to be chosen.
+        tuned_on: Samples that the search decides by.
+        judged_on: Samples that it never sees.
+        budget: How much may be lost.
+        recalibrate: Finds ranges for a model with equalized weights; None leaves equalization out.
+        round_weights: Whether adaptive rounding is among the remedies.
+        float16: Whether what is outside INT8 becomes FP16.
+        seed: Of what is drawn.
+        on_trial: Told of every trial.
+
+    Returns:
+        What was found.
+
+    Raises:
+        CalibrationDataError: The metric does not apply to the model or the data.
+        TableError: The table does not fit the model.
+    """
+    start = Candidate(prepared, table)
+    table.check_model(prepared.fingerprint, start.placement.tensors)
+    search = Search(
+        Judge(prepared, tuned_on, budget.metric_for(tuned_on)),
+        budget.max_drop,
+        recalibrate=recalibrate,
+        round_weights=round_weights,
+        seed=seed,
+        on_trial=on_trial,
+    )
+    best, score = search.run(start)
+    graph_model = best.quantized()
+    if float16:
+        graph_model, _ = to_float16(graph_model, float32_io=True, peaks=best.ranges.peaks, name=prepared.name)
+    judge = Judge(prepared, judged_on, budget.metric_for(judged_on))
+    metrics: Sequence[Metric] | None = None if budget.metric is None else [budget.metric, "sqnr"]
+    accuracy = judge.compare(graph_model, metrics, {BEFORE: start.quantized()})
+    cost = float_cost(best.model.graph_model, best.keep_float)
+    return Tuned(best, score, graph_model, accuracy, tuple(search.trials), cost)
+
+
+@dataclass(frozen=True)
+class Written:
+    """The files of a tuned model.
+
+    Attributes:
+        model: With Q/DQ pairs.
+        table: The calibration table.
+        float_model: With changed weights; None where they are the original's.
+        log: What the search tried, as JSON.
+        command: Makes ``model`` anew from the others.
+    """
+
+    model: Path
+    table: Path
+    float_model: Path | None
+    log: Path
+    command: str
+
+
+def save_tuned(
+    tuned: Tuned, original: str | os.PathLike[str], output: str | os.PathLike[str], *, float16: bool = False
+) -> Written:
+    """Writes the Q/DQ model, and beside it the table, the float model where it changed, and the log.
+
+    Args:
+        tuned: What to write.
+        original: The float model's file.
+        output: The Q/DQ model's; the others begin with its stem.
+        float16: Whether it was tuned with ``float16``.
+
+    Returns:
+        The files, and the command that makes the Q/DQ model anew.
+
+    Raises:
+        OutputError: A file cannot be written; those that were not there before are gone again.
+    """
+    output = Path(output)
+    table, log = (output.with_name(f"{output.stem}.{end}") for end in ("table.json", "tuning.json"))
+    float_model = output.with_name(f"{output.stem}.float.onnx") if tuned.changed_weights else None
+    source = float_model or Path(original)
+    parts = ["trtint8", "quantize", os.fspath(source), os.fspath(table), "-o", os.fspath(output)]
+    for name in tuned.candidate.keep_float:
+        parts += ["--keep-float", name]
+    command = shlex.join(parts + (["--float16", "--float32-io"] if float16 else []))
+    with removed_after_failure([path for path in (output, table, float_model, log) if path]):
+        if float_model:
+            save_model(tuned.candidate.model.graph_model, float_model)
+        tuned.candidate.ranges.save(table)
+        save_model(tuned.graph_model, output)
+        write_atomically(log, json.dumps(_log(tuned, command), indent=1).encode())
+    return Written(output, table, float_model, log, command)
+
+
+def _log(tuned: Tuned, command: str) -> Mapping[str, Any]:
+    return {
+        "command": command,
+        "methods": dict(tuned.candidate.methods),
+        "keep_float": list(tuned.candidate.keep_float),
+        "remedies": list(tuned.candidate.remedies),
+        "float_cost": tuned.float_cost,
+        "trials": [dataclasses.asdict(trial) for trial in tuned.trials],
+    }
