@@ -25,6 +25,10 @@ _PLACES = 64
 #: Inputs of an output channel whose products are kept, at most: 4608^2 float64 are 170 MB.
 _LARGEST_BLOCK = 4608
 
+#: How far covariances are drawn to zero. Without it, few samples leave directions in which every error looks
+#: free. On ResNet-20 and smaller networks 0.3 gave better weights, judged by other data, for any number.
+_SHRINKAGE = 0.3
+
 #: Inputs whose gradients are brought up to date together, by one product of matrices.
 _PANEL = 32
 
@@ -37,7 +41,8 @@ class LayerRounding:
     """What became of one layer's weights.
 
     Attributes:
-        before: Squared error of the output at a place, summed over channels, by rounding to nearest.
+        before: Squared error of the output at a place, summed over channels, by rounding to nearest; on the
+            data used, without shrinkage.
         after: The same by the chosen rounding.
         flipped: How many weights are not rounded to nearest.
         weights: How many there are.
@@ -71,12 +76,15 @@ def adapt_rounding(
     rounded ones and H = E[x x^T] of what the layer reads (Nagel et al., "Up or Down? Adaptive Rounding for
     Post-Training Quantization", ICML 2020, section 3.1). The paper relaxes it and follows its gradient. Here
     it is solved by coordinate descent: from rounding to nearest on, one weight after the other goes to the
-    other side where that lowers the exact objective. That is deterministic, needs only NumPy, and never
-    ends worse than it began.
+    other side where that lowers the objective. That is deterministic, needs only NumPy, and never ends worse
+    than it began.
 
-    H comes from the float network, at up to 64 random places of each sample. Where an output channel has more
-    than 4608 inputs, they are cut into blocks of at most that many, whose errors are taken as independent of
-    each other.
+    H comes from the float network, at up to 64 random places of each sample. Three tenths of its part off the
+    diagonal are left out: shrinkage, as for any covariance that few samples tell (Ledoit and Wolf, "A
+    Well-Conditioned Estimator for Large-Dimensional Covariance Matrices", 2004). Nearest rounding is best for
+    the diagonal alone, so what is better with the shrunk H is better with H itself. Where an output channel
+    has more than 4608 inputs, they are cut into blocks of at most that many, whose errors are taken as
+    independent of each other. The matrices of all layers are kept at once, some 1 GB for a ResNet-50.
 
     The new weights are whole multiples of the old ones' scales, and each channel's largest weight stays as it
     is. So a model that is quantized afterwards gets the same scales, and just these whole numbers.
@@ -114,8 +122,9 @@ def adapt_rounding(
     copy = model.clone()
     nodes = {node.name: node for node in copy.graph}
     layers = {}
-    for name, problem in problems.items():
-        weights, layers[name] = problem.solve(passes)
+    for name in list(problems):
+        # Taken out, so that its matrices are freed before the next ones are worked on.
+        weights, layers[name] = problems.pop(name).solve(passes)
         set_constant_input(nodes[name], 1, weights)
     return Adapted(copy, layers)
 
@@ -189,7 +198,9 @@ class _Problem:
         before = after = 0.0
         for block, sums in zip(self._blocks, self._sums, strict=True):
             hessian = sums / self._places
-            found, chosen[:, :, block] = descend(errors[:, :, block], steps[:, :, block], hessian, passes)
+            found, chosen[:, :, block] = descend(
+                errors[:, :, block], steps[:, :, block], _shrunk(hessian), passes
+            )
             before += _objective(errors[:, :, block], hessian)
             after += _objective(found, hessian)
         flipped = np.zeros(order.size, bool)
@@ -212,6 +223,11 @@ def _problem(layer: Layer, placement: Placement) -> _Problem | None:
         if form is None
         else _Problem(form, RoundingGrid.of(weights, edge.axis, placement.configs[edge.tensor]))
     )
+
+
+def _shrunk(hessian: NDArray[np.float64]) -> NDArray[np.float64]:
+    own = hessian * np.eye(hessian.shape[-1])
+    return (1 - _SHRINKAGE) * hessian + _SHRINKAGE * own
 
 
 def _objective(errors: NDArray[np.float64], hessian: NDArray[np.float64]) -> float:

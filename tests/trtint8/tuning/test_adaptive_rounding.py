@@ -110,6 +110,32 @@ def test_panels_are_only_a_faster_way():
         np.testing.assert_allclose(found[0, output], slow, atol=1e-9)
 
 
+def test_few_samples_do_not_mislead(monkeypatch):
+    """With more inputs than samples, H alone calls errors free that other data will show."""
+    random = np.random.default_rng(0)
+    mixed = random.standard_normal((20, 200)) / 4
+
+    def samples(count):
+        noise = 0.5 * random.standard_normal((count, 200))
+        return np.maximum(random.standard_normal((count, 20)) @ mixed + noise, 0).astype(np.float32)
+
+    g = Shaped(quantized=False)
+    model = prepared(g.model({"x": ["N", 200]}, g.op("MatMul", ["x", g.weights(200, 64)], "layer")))
+    few, others = samples(40), samples(5000)
+    weights = array(model, "layer", 1)
+
+    def error(changed):
+        return float(((others @ (changed - weights)) ** 2).sum(axis=1).mean())
+
+    scale = weight_scale(weights, 1)
+    nearest = np.rint(weights / scale) * scale
+    with_it = array(adapted(model, [{"x": few}]).model, "layer", 1)
+    monkeypatch.setattr(adaptive_rounding, "_SHRINKAGE", 0.0)
+    without = array(adapted(model, [{"x": few}]).model, "layer", 1)
+    assert error(with_it) < 0.9 * error(without)
+    assert error(with_it) < 0.7 * error(nearest)
+
+
 FEEDS = [{"x": normal(rows, 4, 9, 8, seed=rows)} for rows in (3, 2, 6)]
 
 
