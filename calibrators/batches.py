@@ -104,7 +104,7 @@ def open_batches(
         _check_untouched(batch_size, limit, shuffle, preprocessing, labels)
         return data
     binding = Binding(tuple(inputs), preprocessing)
-    source = _open_source(data, binding, seed)
+    source = open_source(data, binding, seed)
     if source is None:
         if shuffle:
             raise CalibrationDataError(
@@ -137,7 +137,7 @@ def open_batches(
     )
 
 
-def _open_source(data: Any, binding: Binding, seed: int) -> Source | None:
+def open_source(data: Any, binding: Binding, seed: int) -> Source | None:
     """The samples where their number is known; None for an iterable."""
     if isinstance(data, np.ndarray):
         return from_arrays({binding.only_input("an array").name: data}, binding)

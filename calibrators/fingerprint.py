@@ -37,6 +37,17 @@ class DataFingerprint:
         for row in range(rows):
             self._add({name: array[row, ...] for name, array in feed.items()})
 
+    def merge(self, other: DataFingerprint) -> DataFingerprint:
+        """The fingerprint of what either of the two has observed.
+
+        Args:
+            other: Of other samples.
+        """
+        merged = DataFingerprint()
+        merged.samples = self.samples + other.samples
+        merged._sum = (self._sum + other._sum) % (1 << _BITS)
+        return merged
+
     def hexdigest(self) -> str:
         """The fingerprint of everything observed so far: 64 hexadecimal digits."""
         summary = f"{self.samples} {self._sum:x}"

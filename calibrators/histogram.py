@@ -13,14 +13,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrators.binning import BLOCK, kernel, peak
+
 #: Bins of a histogram. The largest magnitude always falls into the upper half of them.
 BINS = 2048
 
 #: Below this exponent 1/width would overflow float32.
 _SMALLEST_EXPONENT = -126
-
-#: Values are binned in pieces that stay in the processor's cache.
-_CHUNK = 1 << 16
 
 
 @dataclass(eq=False)
@@ -59,7 +58,7 @@ class Histogram:
         Returns:
             The number of values in bins that begin at ``amax`` or later.
         """
-        if not self.bin_width:
+        if amax >= self.amax:  # the largest value itself begins a bin, where it is a round number
             return 0
         return int(self.counts[math.ceil(amax / self.bin_width) :].sum())
 
@@ -69,22 +68,38 @@ class Histogram:
         Args:
             values: Floating-point array; taken as float32.
         """
-        flat = np.ascontiguousarray(values, dtype=np.float32).reshape(-1)
-        if not flat.size:
-            return
-        largest = max(float(flat.max()), -float(flat.min()))
-        if not math.isfinite(largest):  # also where a NaN came through max
-            nans = int(np.isnan(flat).sum())
-            finite = flat[np.isfinite(flat)]
+        flat = np.require(values, np.float32, ["C", "A"]).reshape(-1)
+        while flat.size:
+            flat = flat[self._count(flat) :]
+            if flat.size:  # its first block has a value that is in no bin
+                flat = flat[self._make_room(flat[:BLOCK]) :]
+
+    def _count(self, flat: NDArray[np.float32]) -> int:
+        """Counts values up to the first block that has one in no bin; returns how many."""
+        if not self.bin_width:
+            return 0
+        found = kernel().count(flat, self.bin_width, len(self.counts))
+        found.counts[0] -= found.zeros
+        self.counts += found.counts
+        self.zeros += found.zeros
+        self.amax = max(self.amax, found.peak)
+        return found.taken
+
+    def _make_room(self, block: NDArray[np.float32]) -> int:
+        """Widens the bins for a block, or takes values from it that are never in a bin; returns how many."""
+        largest = peak(block)
+        if not math.isfinite(largest):
+            finite = block[np.isfinite(block)]
+            nans = int(np.isnan(block).sum())
             self.nans += nans
-            self.infs += flat.size - finite.size - nans
+            self.infs += block.size - finite.size - nans
             self.observe(finite)
-            return
+            return block.size
+        if not largest and not self.bin_width:
+            self.zeros += block.size
+            return block.size
         self._reach(largest)
-        self.zeros += (zeros := flat.size - int(np.count_nonzero(flat)))
-        if self.bin_width:
-            self.counts += _bin_counts(flat, self.bin_width, len(self.counts))
-            self.counts[0] -= zeros
+        return 0
 
     def merge(self, other: Histogram) -> Histogram:
         """A new histogram of everything that either of the two has observed.
@@ -135,22 +150,6 @@ def bin_width_for(amax: float, bins: int) -> float:
     """The narrowest power of two for which ``amax`` falls into one of ``bins`` bins (a power of two)."""
     _, exponent = math.frexp(amax)  # 2 ** (exponent - 1) <= amax < 2 ** exponent
     return math.ldexp(1.0, max(exponent - (bins.bit_length() - 1), _SMALLEST_EXPONENT))
-
-
-def _bin_counts(flat: NDArray[np.float32], width: float, bins: int) -> NDArray[np.int64]:
-    """Counts per bin of finite values; multiplying by a power of two is exact, so no value is misplaced."""
-    factor = np.float32(1.0 / width)
-    scaled = np.empty(min(_CHUNK, flat.size), np.float32)
-    index = np.empty(scaled.size, np.intp)
-    counts = np.zeros(bins, np.int64)
-    for start in range(0, flat.size, _CHUNK):
-        piece = flat[start : start + _CHUNK]
-        n = piece.size
-        np.abs(piece, out=scaled[:n])
-        np.multiply(scaled[:n], factor, out=scaled[:n])
-        np.copyto(index[:n], scaled[:n], casting="unsafe")
-        counts += np.bincount(index[:n], minlength=bins)
-    return counts
 
 
 def _widened(counts: NDArray[np.int64], width: float, new_width: float) -> NDArray[np.int64]:

@@ -1,128 +1,279 @@
-"""Calibration on the CPU: runs the FP32 model and streams its activations into histograms."""
+"""Calibration on the CPU: runs the FP32 model and streams its activations into histograms.
+
+A batch is run and counted by one set of threads, one after the other, while the caller's thread reads and
+checks the batch that comes next. Counting does not overlap with the next run: on the same cores that
+gains nothing, and a second batch's activations would have to be kept.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import onnx
-from numpy.typing import NDArray
 
 from calibrators.batches import Batches, FeedDict
+from calibrators.binning import load_in_background
+from calibrators.checkpoint import Checkpoint, Progress, Timer
+from calibrators.counting import ParallelHistograms
 from calibrators.errors import CalibrationDataError
+from calibrators.feeds import batch_rows
 from calibrators.fingerprint import DataFingerprint
 from calibrators.histogram import Histogram
 from calibrators.inputs import InputSpec
-from calibrators.onnx_session import first_line, open_session
+from calibrators.observation_plan import ObservationPlan, plan_observation
+from calibrators.onnx_session import first_line, open_session, run_in_place
 from calibrators.preflight import Preflight
 from calibrators.progress import progress_bar
+from calibrators.threads import available_threads
 
 
 @dataclass(frozen=True)
 class Observation:
-    """What one pass over the calibration data showed.
+    """What a pass over the calibration data, or over a part of it, showed.
 
     Attributes:
         histograms: Of the magnitudes of every tensor that was asked for.
-        samples: How many samples were fed.
-        data_fingerprint: Identifies the samples whatever their order and batch size.
-        warnings: What looks odd about the data, one sentence each.
+        fingerprint: Identifies the samples whatever their order and batch size.
+        preflight: What the samples' values are like.
     """
 
     histograms: dict[str, Histogram]
-    samples: int
-    data_fingerprint: str
-    warnings: tuple[str, ...]
+    fingerprint: DataFingerprint
+    preflight: Preflight
+
+    @property
+    def samples(self) -> int:
+        """How many samples were fed."""
+        return self.fingerprint.samples
+
+    @property
+    def data_fingerprint(self) -> str:
+        """The samples' fingerprint as text."""
+        return self.fingerprint.hexdigest()
+
+    def warnings(self) -> list[str]:
+        """What looks odd about the data as a whole, one sentence each.
+
+        Raises:
+            CalibrationDataError: There was no sample at all.
+        """
+        return self.preflight.finish()
+
+    def merge(self, other: Observation) -> Observation:
+        """What observing both parts of the data in one pass would have shown, exactly.
+
+        Args:
+            other: Of the same tensors of the same model, on other samples.
+        """
+        return Observation(
+            {name: found.merge(other.histograms[name]) for name, found in self.histograms.items()},
+            self.fingerprint.merge(other.fingerprint),
+            self.preflight.merge(other.preflight),
+        )
+
+
+class Observer:
+    """A model that is ready to be observed, on one set of data or on several one after another."""
+
+    def __init__(
+        self,
+        model: onnx.ModelProto | bytes | Path,
+        inputs: Sequence[InputSpec],
+        tensors: Iterable[str],
+        threads: int | None = None,
+    ) -> None:
+        """Opens the model, with all that is to be observed among its outputs.
+
+        Args:
+            model: The FP32 model, serialized or a path; or a message, which is changed.
+            inputs: Its inputs.
+            tensors: Names of float tensors of the graph, inputs included.
+            threads: How many threads run the model and count; all that this process may use where None.
+
+        Raises:
+            CalibrationDataError: ``threads`` is less than 1.
+            ModelError: ONNX Runtime cannot run the model.
+        """
+        if threads is not None and threads < 1:
+            raise CalibrationDataError(f"threads is {threads}; give 1 or more, or leave it out")
+        plan = plan_observation(model, [spec.name for spec in inputs], tensors)
+        load_in_background()  # while ONNX Runtime opens the model and runs the first batch
+        self._inputs, self._threads = tuple(inputs), threads or available_threads()
+        self._session = open_session(
+            plan.model,
+            optimize=True,
+            threads=self._threads,
+            data_folder=model.parent if isinstance(model, Path) else None,
+            weights=plan.weights,
+        )
+        self._plan = dataclasses.replace(plan, model=b"")  # but keep the weights
+
+    def observe(
+        self, batches: Batches, *, progress: bool = True, checkpoint: Checkpoint | None = None
+    ) -> Observation:
+        """Runs the model on every batch and counts the magnitudes of the tensors.
+
+        Activations are counted batch by batch and dropped, so memory does not grow with the data. The
+        result does not depend on batch size, order or threads, as far as ONNX Runtime's own outputs do not:
+        they are bit-identical across batch sizes with its graph optimizations on, which is why they are.
+
+        Args:
+            batches: The calibration data, or a part of it.
+            progress: Show a progress bar on a terminal.
+            checkpoint: Where to keep progress. Data that was counted before an interruption is read again,
+                to see that it is the same, and not run again. The caller removes the file.
+
+        Returns:
+            The histograms and what identifies the data. There may be no samples at all: asking for its
+            ``warnings`` refuses that.
+
+        Raises:
+            CalibrationDataError: The data does not fit the model, it makes the model produce NaN, or it is
+                not the data that the checkpoint has seen.
+            TableError: The checkpoint is of another calibration.
+        """
+        plan = self._plan
+        observed = (*plan.fed, *plan.computed)
+        before = checkpoint.load(observed) if checkpoint else None
+        start = before.histograms if before else {name: Histogram() for name in observed}
+        with (
+            ThreadPoolExecutor(1, "trtint8-run") as worker,
+            ParallelHistograms(start, self._threads) as counted,
+            progress_bar("Calibrating", batches.num_samples, enabled=progress) as advance,
+        ):
+            one_pass = _Pass(self._session, plan, counted, Preflight(self._inputs), advance, checkpoint)
+            one_pass.over(batches, before, worker)
+            histograms = counted.merged()
+        # Copied, because tensors that hold the same values were counted once.
+        found = {name: histograms[source].copy() for name, source in plan.sources.items()}
+        return Observation(found, one_pass.fingerprint, one_pass.preflight)
 
 
 def observe(
-    model: bytes | Path,
+    model: onnx.ModelProto | bytes | Path,
     inputs: Sequence[InputSpec],
     tensors: Iterable[str],
     batches: Batches,
     *,
     threads: int | None = None,
     progress: bool = True,
+    checkpoint: Checkpoint | None = None,
 ) -> Observation:
-    """Runs the model on every batch and counts the magnitudes of the given tensors.
+    """Opens a model and observes it once: see :class:`Observer` and its ``observe``."""
+    observer = Observer(model, inputs, tensors, threads)
+    return observer.observe(batches, progress=progress, checkpoint=checkpoint)
 
-    Activations are counted batch by batch and dropped, so memory does not grow with the data. The result
-    does not depend on batch size or order, as far as ONNX Runtime's own outputs do not: they are
-    bit-identical across batch sizes with its graph optimizations on, which is why they are.
 
-    Args:
-        model: The FP32 model, serialized or a path.
-        inputs: Its inputs.
-        tensors: Names of float tensors of the graph, inputs included.
-        batches: The calibration data.
-        threads: Threads within an operator; ONNX Runtime's choice where None.
-        progress: Show a progress bar on a terminal.
+@dataclass(frozen=True)
+class _Counted:
+    """The data up to and with a batch."""
 
-    Returns:
-        The histograms and what identifies the data.
+    rows: int
+    samples: int
+    data: str
 
-    Raises:
-        CalibrationDataError: The data does not fit the model, there is none, or it makes the model
-            produce NaN.
-        ModelError: ONNX Runtime cannot run the model.
-    """
-    histograms = {name: Histogram() for name in tensors}
-    fed = [spec.name for spec in inputs if spec.name in histograms]
-    computed = [name for name in histograms if name not in fed]
-    preflight, fingerprint = Preflight(inputs), DataFingerprint()
-    session = open_session(
-        _with_outputs(model, computed),
-        optimize=True,
-        threads=threads,
-        data_folder=model.parent if isinstance(model, Path) else None,
+
+class _Pass:
+    """One pass: the next batch is read here while the worker runs and counts the one before."""
+
+    def __init__(
+        self,
+        session: Any,
+        plan: ObservationPlan,
+        counted: ParallelHistograms,
+        preflight: Preflight,
+        advance: Callable[[int], None],
+        checkpoint: Checkpoint | None,
+    ) -> None:
+        self.fingerprint = DataFingerprint()
+        self.preflight = preflight
+        self._session, self._plan, self._counted = session, plan, counted
+        self._advance, self._checkpoint = advance, checkpoint
+        self._timer = Timer(checkpoint.seconds if checkpoint else 0.0)
+
+    def over(self, batches: Iterable[FeedDict], before: Progress | None, worker: ThreadPoolExecutor) -> None:
+        running: tuple[Future[None], _Counted] | None = None
+        for feed in self._rest(iter(batches), before):
+            rows = self._look_at(feed)
+            done = _Counted(rows, self.fingerprint.samples, self._data())
+            # Copied, because a loader may overwrite its buffers once it is asked for the next feed.
+            copy = {name: array.copy() for name, array in feed.items()}
+            if running:
+                self._finish(*running)
+            running = worker.submit(self._run, copy), done
+        if running:
+            self._finish(*running)
+
+    def _rest(self, feeds: Iterator[FeedDict], before: Progress | None) -> Iterator[FeedDict]:
+        """The feeds after those that an earlier pass has counted, which are looked at and passed over."""
+        if before is None:
+            yield from feeds
+            return
+        left = before.samples
+        rest: FeedDict | None = None
+        while left and (feed := next(feeds, None)):
+            rows = batch_rows(feed)
+            if rows is not None and rows > left:
+                feed, rest = _split(feed, left)
+            counted = self._look_at(feed)
+            self._advance(counted)
+            left -= counted
+        if self.fingerprint.hexdigest() != before.data:
+            raise CalibrationDataError(
+                f"the first {before.samples} samples of the data are not those that the checkpoint has seen; "
+                "give the same data in the same order, or begin anew without resume"
+            )
+        if rest:
+            yield rest
+        yield from feeds
+
+    def _look_at(self, feed: FeedDict) -> int:
+        """Checks a feed and remembers it; returns how many samples it holds."""
+        self.preflight.observe(feed)
+        before = self.fingerprint.samples
+        self.fingerprint.observe(feed)
+        return self.fingerprint.samples - before
+
+    def _data(self) -> str:
+        return self.fingerprint.hexdigest() if self._checkpoint else ""
+
+    def _run(self, feed: FeedDict) -> None:
+        outputs = _run(self._session, self._plan.computed, feed)
+        fed = [feed[name] for name in self._plan.fed]
+        self._counted.observe(zip((*self._plan.fed, *self._plan.computed), (*fed, *outputs), strict=True))
+
+    def _finish(self, running: Future[None], done: _Counted) -> None:
+        """Waits until a batch is counted."""
+        running.result()
+        self._advance(done.rows)
+        if found := self._counted.nans():
+            name, count = found
+            raise CalibrationDataError(
+                f"tensor '{name}' held {count} NaN during calibration; the model overflows or its inputs are "
+                "not preprocessed as it expects"
+            )
+        if self._checkpoint and self._timer.due():
+            self._checkpoint.save(done.samples, done.data, self._counted.merged())
+
+
+def _split(feed: FeedDict, rows: int) -> tuple[FeedDict, FeedDict]:
+    """The first samples of a feed, and those after them."""
+    return (
+        {name: array[:rows] for name, array in feed.items()},
+        {name: array[rows:] for name, array in feed.items()},
     )
 
-    with progress_bar("Calibrating", batches.num_samples, enabled=progress) as advance:
-        for feed in batches:
-            preflight.observe(feed)
-            before = fingerprint.samples
-            fingerprint.observe(feed)
-            for name in fed:
-                histograms[name].observe(feed[name])
-            for name, values in zip(computed, _run(session, computed, feed), strict=True):
-                histograms[name].observe(values)
-            advance(fingerprint.samples - before)
-    warnings = preflight.finish()
-    _refuse_nans(histograms)
-    return Observation(histograms, fingerprint.samples, fingerprint.hexdigest(), tuple(warnings))
 
-
-def _with_outputs(model: bytes | Path, names: Sequence[str]) -> bytes:
-    """The model with more of its tensors as outputs; external data stays where it is."""
-    if isinstance(model, Path):
-        proto = onnx.load(model, load_external_data=False)
-    else:
-        proto = onnx.ModelProto.FromString(model)
-    present = {output.name for output in proto.graph.output}
-    proto.graph.output.extend(
-        onnx.helper.make_empty_tensor_value_info(name) for name in names if name not in present
-    )
-    serialized: bytes = proto.SerializeToString()
-    return serialized
-
-
-def _run(session: object, names: Sequence[str], feed: FeedDict) -> list[NDArray[Any]]:
+def _run(session: Any, names: Sequence[str], feed: FeedDict) -> list[Any]:
     try:
-        outputs: list[NDArray[Any]] = session.run(list(names), feed)  # type: ignore[attr-defined]
+        return run_in_place(session, names, feed)
     except Exception as error:
         shapes = ", ".join(f"'{name}' {array.shape}" for name, array in feed.items())
         raise CalibrationDataError(
             f"the model fails on a batch with {shapes}: {first_line(error)}; check the data's dimensions"
         ) from error
-    return outputs
-
-
-def _refuse_nans(histograms: dict[str, Histogram]) -> None:
-    for name, histogram in histograms.items():
-        if histogram.nans:
-            raise CalibrationDataError(
-                f"tensor '{name}' held {histogram.nans} NaN during calibration; the model overflows or its "
-                "inputs are not preprocessed as it expects"
-            )

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from calibrators.errors import ModelError
 
@@ -15,6 +19,7 @@ def open_session(
     optimize: bool,
     threads: int | None = None,
     data_folder: Path | None = None,
+    weights: Mapping[str, NDArray[Any]] | None = None,
     one_of_many: bool = False,
 ) -> Any:
     """Opens a model on the CPU.
@@ -26,6 +31,8 @@ def open_session(
             into ONNX Runtime's own integer kernels.
         threads: Threads within an operator; ONNX Runtime's choice where None.
         data_folder: Where the external data of a serialized model lies.
+        weights: Values of initializers that the model declares as external. The caller keeps them as long
+            as the session.
         one_of_many: Whether the session takes turns with many others. Its idle threads then sleep at once:
             they would take the processor from those of the session that runs.
 
@@ -41,6 +48,11 @@ def open_session(
     options.log_severity_level = 3  # warnings about optimizations that did not apply help nobody here
     level = ort.GraphOptimizationLevel
     options.graph_optimization_level = level.ORT_ENABLE_ALL if optimize else level.ORT_DISABLE_ALL
+    # A pattern puts all tensors of a run into one block, from the second run on; the blocks of the first
+    # stay. With all activations as outputs that doubles the memory, and saves no time.
+    options.enable_mem_pattern = False
+    # Threads that have nothing to run would wait in a loop, on processors that what comes next could use.
+    options.add_session_config_entry("session.force_spinning_stop", "1")
     if threads is not None:
         options.intra_op_num_threads = threads
     if one_of_many:
@@ -49,6 +61,9 @@ def open_session(
         options.add_session_config_entry(
             "session.model_external_initializers_file_folder_path", os.fspath(data_folder)
         )
+    if weights:
+        values = [ort.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
+        options.add_external_initializers(list(weights), values)
     try:
         return ort.InferenceSession(
             model if isinstance(model, bytes) else os.fspath(model),
@@ -57,6 +72,49 @@ def open_session(
         )
     except Exception as error:
         raise ModelError(f"ONNX Runtime cannot run the model: {first_line(error)}") from error
+
+
+def run_in_place(
+    session: Any, names: Sequence[str], feed: Mapping[str, NDArray[Any]]
+) -> list[NDArray[np.float32]]:
+    """Runs a model and leaves its outputs where ONNX Runtime put them.
+
+    ``session.run`` copies every output into fresh memory, which for all activations of a ResNet-50 takes
+    half as long as running it.
+
+    Args:
+        session: From :func:`open_session`.
+        names: The outputs that are wanted.
+        feed: Input name to array.
+
+    Returns:
+        Their values, read-only. The memory goes back to ONNX Runtime when the arrays are gone.
+    """
+    import onnxruntime as ort
+
+    if not names:
+        return []
+    values = {name: ort.OrtValue.ortvalue_from_numpy(array) for name, array in feed.items()}
+    return [_array(output) for output in session.run_with_ort_values(list(names), values)]
+
+
+class _Memory:
+    """What NumPy asks an object for whose memory it may look at; keeps the tensor alive."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+        self.__array_interface__ = {
+            "data": (value.data_ptr(), True),
+            "shape": tuple(value.shape()),
+            "typestr": "<f4",
+            "version": 3,
+        }
+
+
+def _array(value: Any) -> NDArray[np.float32]:
+    if value.data_type() != "tensor(float)":
+        return np.asarray(value.numpy(), np.float32)
+    return np.asarray(_Memory(value))
 
 
 def first_line(error: BaseException) -> str:

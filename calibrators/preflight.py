@@ -62,6 +62,22 @@ class Preflight:
         rows = batch_rows(feed)
         self.samples += 1 if rows is None else rows
 
+    def merge(self, other: Preflight) -> Preflight:
+        """What watching the feeds of both would have shown.
+
+        Args:
+            other: Of the same inputs, on other feeds.
+        """
+        merged = Preflight(self._inputs)
+        merged.samples = self.samples + other.samples
+        merged._ranges = dict(self._ranges)
+        for name, found in other._ranges.items():
+            mine = self._ranges.get(name, found)
+            merged._ranges[name] = _Range(
+                min(mine.low, found.low), max(mine.high, found.high), mine.pixels and found.pixels
+            )
+        return merged
+
     def finish(self) -> list[str]:
         """What looks wrong with the data as a whole.
 

@@ -17,6 +17,7 @@ mass is clipped, the divergence is infinite.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from fractions import Fraction
@@ -31,6 +32,9 @@ LEVELS = 128
 
 #: The share of all values, in percent, that :func:`percentile` keeps unclipped.
 PERCENTILE = 99.99
+
+#: Candidates that are judged at once: what is computed for them stays in the processor's cache.
+_ROWS = 128
 
 _Floats = NDArray[np.float64]
 
@@ -106,19 +110,25 @@ def kl_divergence(counts: _Floats, candidates: NDArray[np.int64], levels: int = 
     filled = _prefix_sums((counts > 0).astype(np.float64))
     h_ln_h = _prefix_sums(_x_ln_x(counts))
     total = mass[-1]
-
-    edges = -(-np.arange(levels + 1) * candidates[:, None] // levels)
-    group_mass = np.diff(mass[edges], axis=1)
-    group_filled = np.diff(filled[edges], axis=1)
-    ln_q = np.log(np.divide(group_mass, group_filled, out=np.ones_like(group_mass), where=group_filled > 0))
-
     last = counts[candidates - 1]
     clipped = total - mass[candidates]
-    p_ln_p = h_ln_h[candidates] - _x_ln_x(last) + _x_ln_x(last + clipped)
-    p_ln_q = (group_mass * ln_q).sum(axis=1) + clipped * ln_q[:, -1]
-    inside = np.maximum(mass[candidates], 1.0)
-    divergence = (p_ln_p - p_ln_q) / total - np.log(total) + np.log(inside)
-    return np.where((last == 0) & (clipped > 0), np.inf, divergence)
+    all_edges = _level_edges(_round_up(len(counts)), levels)
+    divergence = np.full(len(candidates), np.inf)
+    finite = np.flatnonzero((last > 0) | (clipped == 0))
+    for start in range(0, len(finite), _ROWS):
+        rows = finite[start : start + _ROWS]
+        edges = all_edges[candidates[rows]]
+        group_mass = np.diff(mass.take(edges), axis=1)
+        group_filled = np.diff(filled.take(edges), axis=1)
+        np.maximum(group_filled, 1.0, out=group_filled)
+        # Empty groups take part with 0 ln 1.
+        mean = np.divide(group_mass, group_filled, out=group_filled)
+        ln_q = np.log(mean, out=mean, where=group_mass > 0)
+        p_ln_p = h_ln_h[candidates[rows]] - _x_ln_x(last[rows]) + _x_ln_x(last[rows] + clipped[rows])
+        p_ln_q = np.einsum("ij,ij->i", group_mass, ln_q) + clipped[rows] * ln_q[:, -1]
+        inside = np.maximum(mass[candidates[rows]], 1.0)
+        divergence[rows] = (p_ln_p - p_ln_q) / total - np.log(total) + np.log(inside)
+    return divergence
 
 
 def mse(histogram: Histogram, levels: int = LEVELS) -> float:
@@ -157,13 +167,18 @@ def quantization_error(counts: _Floats, candidates: NDArray[np.int64], levels: i
     centres = np.arange(len(counts)) + 0.5
     moment0, moment1, moment2 = (_prefix_sums(counts * centres**k) for k in range(3))
     step = (candidates + 0.5) / (levels - 1)
-    value = np.arange(levels) * step[:, None]
-    # A bin rounds to level k where its centre lies between (k - 1/2) step and (k + 1/2) step.
-    upper = np.ceil((np.arange(levels) + 0.5) * step[:, None] - 0.5).astype(np.int64)
-    upper[:, -1] = len(counts)
-    edges = np.concatenate([np.zeros((len(candidates), 1), np.int64), upper], axis=1).clip(0, len(counts))
-    s0, s1, s2 = (np.diff(moment[edges], axis=1) for moment in (moment0, moment1, moment2))
-    error: _Floats = (s2 - 2 * value * s1 + value**2 * s0).sum(axis=1)
+    all_bounds = _rounding_bounds(_round_up(len(counts)), levels)
+    # The bins that round to level k or more begin at bound k. So sum_k k s1[k], where s1[k] is the moment of
+    # level k alone, is sum_k (total - moment1[bound k]), and sum_k k^2 s0[k] is
+    # sum_k (2k - 1) (total - moment0[bound k]).
+    weights = 2.0 * np.arange(1, levels) - 1
+    linear, square = np.empty(len(candidates)), np.empty(len(candidates))
+    for start in range(0, len(candidates), _ROWS):
+        rows = slice(start, start + _ROWS)
+        bounds = all_bounds[candidates[rows]]
+        linear[rows] = (moment1[-1] - moment1.take(bounds)).sum(axis=1)
+        square[rows] = (moment0[-1] - moment0.take(bounds)) @ weights
+    error: _Floats = moment2[-1] - 2 * step * linear + step**2 * square
     return error
 
 
@@ -179,6 +194,27 @@ def _occupied(histogram: Histogram) -> _Floats:
     """The counts up to the last non-empty bin, as float64."""
     filled = np.flatnonzero(histogram.counts)
     return histogram.counts[: filled[-1] + 1 if len(filled) else 0].astype(np.float64)
+
+
+@functools.lru_cache(maxsize=4)
+def _level_edges(bins: int, levels: int) -> NDArray[np.intp]:
+    """For ranges of 0 to ``bins`` bins, where levels begin and the last ends: (bins + 1, levels + 1)."""
+    return -(-np.arange(levels + 1) * np.arange(bins + 1)[:, None] // levels)
+
+
+@functools.lru_cache(maxsize=4)
+def _rounding_bounds(bins: int, levels: int) -> NDArray[np.intp]:
+    """For ranges that end at each bin's centre, the first bin that rounds to 1, 2, …: (bins, levels - 1).
+
+    These are the bins whose centre is (k - 1/2) steps or more.
+    """
+    step = (np.arange(bins)[:, None] + 0.5) / (levels - 1)
+    return np.ceil((np.arange(1, levels) - 0.5) * step - 0.5).astype(np.intp)
+
+
+def _round_up(bins: int) -> int:
+    """To a power of two, so that histograms of one size share what is kept for it."""
+    return 1 << (bins - 1).bit_length()
 
 
 def _prefix_sums(values: _Floats) -> _Floats:

@@ -23,7 +23,7 @@ _PUBLIC = {
     "ShapeRange": "trtint8.profiles",
     "TrtInt8Error": "calibrators.errors",
     "build_int8_engine": "trtint8.engine_building",
-    "calibrate": "trtint8.api",
+    "calibrate": "trtint8.calibration",
     "measure_sensitivity": "trtint8.analysis",
     "model_inputs": "trtint8.api",
     "quantize": "trtint8.api",

@@ -12,7 +12,8 @@ import numpy as np
 from calibrators.batches import open_batches
 from calibrators.preprocessing import Preprocessing
 from calibrators.table import CalibrationTable
-from trtint8.api import as_table, calibrate_prepared, is_table_file, load_float_model
+from trtint8.api import as_table, is_table_file, load_float_model
+from trtint8.calibration import calibrate_prepared
 from trtint8.metrics import Metric
 from trtint8.model import Model, ModelSource, prepare
 from trtint8.sensitivity.measure import Plan, measure

@@ -4,86 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import os
-import warnings
 from collections.abc import Mapping, Sequence
-from importlib import metadata
-from typing import Any, Literal
+from typing import Any
 
 import onnx
 import onnx_ir as ir
 
-from calibrators import host
 from calibrators.batches import open_batches
 from calibrators.errors import ModelError
 from calibrators.inputs import InputSpec
 from calibrators.preprocessing import Preprocessing
-from calibrators.table import CalibrationTable, Provenance, is_table_name
+from calibrators.table import CalibrationTable, is_table_name
 from trtint8.accuracy import JUDGED, REFERENCE, Accuracy, compare, onnx_runner
+from trtint8.collection import paused_collection
 from trtint8.judges import open_judged
 from trtint8.metrics import Metric
 from trtint8.model import Model, ModelSource, load_model, prepare, runnable, to_proto
 from trtint8.quantization.float16 import to_float16
 from trtint8.quantization.placement import Placement, place
 from trtint8.quantization.qdq import WeightScales, insert_qdq
-
-
-def calibrate(
-    model: ModelSource,
-    data: Any,
-    *,
-    method: str = "entropy",
-    batch_size: int | None = None,
-    limit: int | None = None,
-    shuffle: bool = False,
-    seed: int = 0,
-    preprocessing: Preprocessing | None = None,
-    tensors: Literal["all", "placed"] = "all",
-    threads: int | None = None,
-    progress: bool = True,
-) -> CalibrationTable:
-    """Finds the range of every activation by running the FP32 model on the CPU.
-
-    Needs neither TensorRT nor a GPU. The result depends on the samples only, not on their order or the
-    batch size.
-
-    Args:
-        model: A path, the serialized model or a ``ModelProto``.
-        data: What :func:`calibrators.batches.open_batches` takes: an array, a dict of arrays, an ``.npz``,
-            a folder, an iterable of feed dicts.
-        method: ``entropy``, ``percentile``, ``mse`` or ``minmax``.
-        batch_size: Samples a batch; the model's own where it is fixed, else 32.
-        limit: Use only this many samples.
-        shuffle: Take the samples in random order.
-        seed: Of that order.
-        preprocessing: How raw images become what the model is fed.
-        tensors: ``all`` float activations, as the implicit route wants; or only those that get Q/DQ
-            pairs, which is quicker.
-        threads: Threads within an operator; ONNX Runtime's choice where None.
-        progress: Show a progress bar on a terminal.
-
-    Returns:
-        The table, with the histograms that it was computed from.
-
-    Raises:
-        ModelError: The model is unusable.
-        CalibrationDataError: The data does not fit it.
-        TableError: The method is unknown.
-    """
-    return calibrate_prepared(
-        prepare(load_model(model)),
-        data,
-        method,
-        {
-            "batch_size": batch_size,
-            "limit": limit,
-            "shuffle": shuffle,
-            "seed": seed,
-            "preprocessing": preprocessing,
-        },
-        tensors,
-        threads=threads,
-        progress=progress,
-    )
 
 
 def model_inputs(model: ModelSource) -> tuple[InputSpec, ...]:
@@ -99,29 +38,6 @@ def model_inputs(model: ModelSource) -> tuple[InputSpec, ...]:
         ModelError: The model is unusable.
     """
     return load_model(model).inputs
-
-
-def calibrate_prepared(
-    prepared: Model,
-    data: Any,
-    method: str,
-    options: Mapping[str, Any],
-    tensors: Literal["all", "placed"],
-    *,
-    threads: int | None = None,
-    progress: bool,
-) -> CalibrationTable:
-    """:func:`calibrate` for a prepared model; ``options`` are those of ``open_batches``."""
-    CalibrationTable.from_histograms({}, method, Provenance())  # refuses an unknown method before the run
-    names = place(prepared.graph_model).tensors if tensors == "placed" else float_tensors(prepared)
-    batches = open_batches(data, prepared.inputs, **options)
-    with runnable(prepared.graph_model) as serialized:
-        seen = host.observe(serialized, prepared.inputs, names, batches, threads=threads, progress=progress)
-    for warning in seen.warnings:
-        warnings.warn(warning, stacklevel=3)
-    versions = {name: metadata.version(name) for name in ("trtint8", "onnxruntime", "numpy")}
-    provenance = Provenance(prepared.fingerprint, seen.data_fingerprint, seen.samples, versions)
-    return CalibrationTable.from_histograms(seen.histograms, method, provenance)
 
 
 def quantize(
@@ -155,6 +71,7 @@ def quantize(
     return to_proto(graph_model)
 
 
+@paused_collection()
 def quantize_graph(
     prepared: Model,
     table: CalibrationTable,
@@ -270,14 +187,3 @@ def load_float_model(source: ModelSource) -> Model:
             f"'{model.name}' holds Q/DQ pairs already; build it as it is, or give the float model"
         )
     return model
-
-
-def float_tensors(prepared: Model) -> list[str]:
-    """Every float32 activation of the graph, inputs included."""
-    graph = prepared.graph_model.graph
-    values = [*graph.inputs, *(output for node in graph for output in node.outputs)]
-    return [
-        value.name
-        for value in values
-        if value.name and value.dtype == ir.DataType.FLOAT and value.name not in graph.initializers
-    ]

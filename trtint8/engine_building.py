@@ -20,9 +20,10 @@ from calibrators.ranges import DynamicRanges, read_ranges
 from calibrators.table import CalibrationTable
 from calibrators.tensorrt import calibrator_class
 from trtint8 import flavor as flavors
-from trtint8.api import calibrate_prepared, float_tensors, is_table_file, quantize_graph
+from trtint8.api import is_table_file, quantize_graph
 from trtint8.build_options import BuildOptions
 from trtint8.builder import BuiltEngine, build_engine
+from trtint8.calibration import calibrate_prepared, float_tensors
 from trtint8.cuda import require_gpu
 from trtint8.dynamic_ranges import MissingRange
 from trtint8.engine import EngineInfo, TensorSpec, save_engine

@@ -18,6 +18,7 @@ from onnx_ir.passes import common
 from calibrators.errors import ModelError
 from calibrators.files import write_atomically
 from calibrators.inputs import InputSpec
+from trtint8.collection import paused_collection
 from trtint8.opset import with_opset
 from trtint8.passes.fold_batchnorm import FoldBatchNormPass
 from trtint8.passes.fold_constants import FoldConstantsPass
@@ -60,6 +61,7 @@ class Model:
         return any(node.op_type == "QuantizeLinear" for node in self.graph_model.graph)
 
 
+@paused_collection()
 def load_model(source: ModelSource | Model) -> Model:
     """Reads and checks a model.
 
@@ -89,6 +91,7 @@ def load_model(source: ModelSource | Model) -> Model:
     return _checked(_parse(data, str(path)), path.name, path)
 
 
+@paused_collection()
 def prepare(model: Model) -> Model:
     """The model as both calibration and quantization see it.
 
@@ -124,13 +127,19 @@ def to_proto(graph_model: ir.Model) -> onnx.ModelProto:
     Raises:
         ModelError: It is larger than protobuf's 2 GiB.
     """
-    if _weight_bytes(graph_model) > _LARGEST_INLINE:
+    if not fits_message(graph_model):
         raise ModelError(
             "the model is larger than 2 GiB and does not fit one message; save it to a file instead"
         )
     return ir.to_proto(_inline(graph_model))
 
 
+def fits_message(graph_model: ir.Model) -> bool:
+    """Whether the model, weights included, can be one protobuf message."""
+    return _weight_bytes(graph_model) <= _LARGEST_INLINE
+
+
+@paused_collection()
 def save_model(graph_model: ir.Model, path: str | os.PathLike[str]) -> Path:
     """Writes a model atomically; weights beyond 2 GiB go to ``<path>.data`` beside it.
 
@@ -145,7 +154,7 @@ def save_model(graph_model: ir.Model, path: str | os.PathLike[str]) -> Path:
         OutputError: The file cannot be written.
     """
     path = Path(path)
-    if _weight_bytes(graph_model) <= _LARGEST_INLINE:
+    if fits_message(graph_model):
         return write_atomically(path, to_proto(graph_model).SerializeToString())
     # onnx-ir writes the data under a temporary name too; the message, which names it, comes last.
     with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
@@ -165,7 +174,7 @@ def runnable(graph_model: ir.Model) -> Iterator[bytes | Path]:
     Yields:
         The serialized model, or the path of one that lives as long as the block.
     """
-    if _weight_bytes(graph_model) <= _LARGEST_INLINE:
+    if fits_message(graph_model):
         yield to_proto(graph_model).SerializeToString()
         return
     with tempfile.TemporaryDirectory(prefix="trtint8-") as folder:

@@ -16,6 +16,9 @@ from calibrators.histogram import Histogram
 FORMAT = "trtint8-calibration-table"
 VERSION = 1
 
+#: Of compression. Level 9 saves half a per cent and takes fifteen times as long.
+_LEVEL = 6
+
 
 def parse(data: bytes, source: str) -> dict[str, Any]:
     """Reads a table's fields.
@@ -68,7 +71,7 @@ def _is_number(value: object) -> bool:
 
 
 def _encode_histogram(histogram: Histogram) -> dict[str, Any]:
-    counts = zlib.compress(histogram.counts.astype("<i8").tobytes(), 9)
+    counts = zlib.compress(histogram.counts.astype("<i8").tobytes(), _LEVEL)
     return {
         "bin_width": histogram.bin_width,
         "amax": histogram.amax,

@@ -1,11 +1,19 @@
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from calibrators import histogram as module
+from calibrators.binning import NUMPY, kernel
+from calibrators.counting import ParallelHistograms
 from calibrators.histogram import Histogram
 
+KERNELS = {found.name: found for found in (NUMPY, kernel())}  # numba compiles here, not within an example
 ARRAYS = hnp.arrays(np.float32, st.integers(0, 60), elements=st.floats(width=32))
 
 
@@ -56,3 +64,98 @@ def test_what_a_range_cuts_off():
     assert histogram.above(1.0) == 0
     histogram.observe(np.array([0, 0.5, -1.0, 2.0, -3.0, 4.0], np.float32))
     assert [histogram.above(amax) for amax in (4.5, 3.5, 2.5, 0.75, 0.25)] == [0, 1, 2, 4, 5]
+
+
+def _without_numba(function):
+    """What a function returns where histograms are counted by NumPy."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "kernel", lambda: NUMPY)
+        return function()
+
+
+@given(ARRAYS, ARRAYS)
+def test_both_kernels_count_the_same(first, second):
+    assert _observed(first, second) == _without_numba(lambda: _observed(first, second))
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_kernel_stops_at_the_block_with_a_value_that_is_in_no_bin(name):
+    values = np.full(200_000, -0.75, np.float32)
+    values[:3] = 0
+    for bad in (1.0, np.inf, np.nan):
+        values[150_000] = bad
+        found = KERNELS[name].count(values, 0.25, 4)
+        assert 65_536 < found.taken <= 150_000
+        assert found.counts.tolist() == [3, 0, 0, found.taken - 3]
+        assert (found.zeros, found.peak) == (3, 0.75)
+
+
+@pytest.mark.parametrize("size", [1, 4_095, 4_097, 70_001])
+def test_large_arrays_with_everything_in_them(size):
+    random = np.random.default_rng(size)
+    values = (random.standard_normal(size) * 10.0 ** random.uniform(-45, 37, size)).astype(np.float32)
+    values[random.random(size) < 0.1] = 0
+    values[random.random(size) < 0.001] = np.nan
+    values[random.random(size) < 0.001] = -np.inf
+    found = Histogram()
+    found.observe(values)
+    assert found == _without_numba(lambda: _whole(values))
+    finite = np.abs(values[np.isfinite(values)]).astype(np.float64)
+    assert (found.total, found.amax) == (len(finite), finite.max(initial=0))
+    assert (found.nans, found.infs) == (np.isnan(values).sum(), np.isinf(values).sum())
+
+
+def test_values_up_to_the_end_of_float32_and_more_bins_than_16_bits_number():
+    for bins in (64, 1 << 17):
+        histogram = Histogram(np.zeros(bins, np.int64))
+        histogram.observe(np.array([np.finfo(np.float32).max, 1.0, 1e-45], np.float32))
+        assert (histogram.counts[0], histogram.counts[-1], histogram.total) == (2, 1, 3)
+
+
+def test_arrays_of_other_types_and_layouts():
+    values = np.arange(24, dtype=np.float64).reshape(4, 6)
+    expected = _whole(values)
+    unaligned = np.frombuffer(b"x" + values.astype(np.float32).tobytes(), np.uint8)[1:].view("<f4")
+    for same in (values.T, values[::-1], values.astype(np.float16), unaligned):
+        assert _whole(same) == expected
+
+
+def _whole(values):
+    histogram = Histogram()
+    histogram.observe(values)
+    return histogram
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_threads_leave_no_trace(threads):
+    random = np.random.default_rng(0)
+    arrays = {name: random.standard_normal(size) for name, size in {"a": 3_000_000, "b": 7, "c": 0}.items()}
+    before = {name: _whole(np.array([100.0])) for name in arrays}
+    with ParallelHistograms(before, threads) as counted:
+        counted.observe(arrays.items())
+        counted.observe([("b", np.array([np.nan, 5.0]))])
+        assert counted.nans() == ("b", 1)
+        merged = counted.merged()
+    for name, values in arrays.items():
+        expected = _whole(np.append(values, [100.0, np.nan, 5.0] if name == "b" else [100.0]))
+        assert merged[name] == expected
+    assert before["a"] == _whole(np.array([100.0]))
+
+
+def test_without_a_folder_to_write_to_the_kernel_is_compiled_all_the_same():
+    pytest.importorskip("numba")
+    code = "from calibrators.binning import kernel; import numpy as np;"
+    code += "print(kernel().name, kernel().count(np.ones(3, np.float32), 0.5, 4).counts.tolist())"
+    environment = {**os.environ, "NUMBA_CACHE_DIR": "/dev/null/nowhere"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "numba [0, 0, 3, 0]\n"
+
+
+def test_a_range_that_reaches_the_largest_value_cuts_nothing_off():
+    histogram = Histogram()
+    histogram.observe(np.array([0.5, 1.0, 1.0], np.float32))
+    assert histogram.bin_width * 1024 == 1.0  # 1.0 begins a bin
+    assert (histogram.above(1.0), histogram.above(0.9)) == (0, 2)
+    assert Histogram().above(0.0) == 0

@@ -7,7 +7,7 @@ from calibrators.errors import ModelError, TableError
 from calibrators.table import CalibrationTable
 from tests.trtint8.onnx_models import Shaped
 from trtint8 import quantize
-from trtint8.api import calibrate
+from trtint8.calibration import calibrate
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL
 from trtint8.migration import plan_migration

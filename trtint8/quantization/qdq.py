@@ -11,6 +11,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from calibrators.table import QMAX
+from trtint8.collection import paused_collection
 from trtint8.quantization.placement import Edge, Placement
 
 logger = logging.getLogger(__name__)
@@ -23,6 +24,7 @@ _SMALLEST_SCALE = float(np.finfo(np.float32).tiny)
 WeightScales = Mapping[str, tuple[NDArray[np.float32], int | None]]
 
 
+@paused_collection()
 def insert_qdq(
     model: ir.Model,
     placement: Placement,

@@ -1,0 +1,32 @@
+"""How many threads a computation may use."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+#: Where a container's processor quota stands (cgroup 2).
+_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+
+
+def available_threads(quota_file: Path = _QUOTA) -> int:
+    """The processors that this process may use: those that exist, less what affinity or a container forbids.
+
+    ONNX Runtime's own choice counts the machine's cores, and pins a thread to each: in a container of two
+    processors on a machine of sixty-four, that is sixty-four threads that wait for each other.
+
+    Args:
+        quota_file: Holds the quota and the period, or ``max`` and the period.
+
+    Returns:
+        At least 1.
+    """
+    affinity = getattr(os, "sched_getaffinity", None)  # Linux only
+    processors = len(affinity(0)) if affinity else os.cpu_count() or 1
+    try:
+        quota, period = quota_file.read_text().split()
+        allowed = math.ceil(int(quota) / int(period))
+    except (OSError, ValueError, ZeroDivisionError):  # no quota, or no cgroup
+        return processors
+    return max(1, min(processors, allowed))

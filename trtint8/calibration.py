@@ -1,0 +1,230 @@
+"""Calibration from model and data to table, in this process or over Ray."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib import metadata
+from typing import Any, Literal
+
+import numpy as np
+import onnx_ir as ir
+
+from calibrators import host
+from calibrators.batches import open_batches
+from calibrators.block_shards import is_dataset
+from calibrators.checkpoint import SECONDS as CHECKPOINT_SECONDS
+from calibrators.checkpoint import Checkpoint
+from calibrators.distributed import RayExecutor, RayObserver
+from calibrators.errors import CalibrationDataError, UnsupportedError
+from calibrators.files import check_writable
+from calibrators.preprocessing import Preprocessing
+from calibrators.shards import open_shards
+from calibrators.table import CalibrationTable, Provenance
+from trtint8.activation_memory import calibration_batch_size
+from trtint8.model import Model, ModelSource, fits_message, load_model, prepare, runnable, to_proto
+from trtint8.quantization.placement import place
+
+#: Where a calibration runs.
+Executor = Literal["local", "ray"] | RayExecutor
+
+
+def calibrate(
+    model: ModelSource,
+    data: Any,
+    *,
+    method: str = "entropy",
+    batch_size: int | None = None,
+    limit: int | None = None,
+    shuffle: bool = False,
+    seed: int = 0,
+    preprocessing: Preprocessing | None = None,
+    tensors: Literal["all", "placed"] = "all",
+    threads: int | None = None,
+    progress: bool = True,
+    checkpoint: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    executor: Executor = "local",
+) -> CalibrationTable:
+    """Finds the range of every activation by running the FP32 model on the CPU.
+
+    Needs neither TensorRT nor a GPU. The result depends on the samples only, not on their order, the batch
+    size or the number of threads; nor on whether the run was interrupted and continued; nor on how many
+    workers shared it.
+
+    Args:
+        model: A path, the serialized model or a ``ModelProto``.
+        data: What :func:`calibrators.batches.open_batches` takes: an array, a dict of arrays, an ``.npz``,
+            a folder, an iterable of feed dicts; over Ray also a Ray Dataset.
+        method: ``entropy``, ``percentile``, ``mse`` or ``minmax``.
+        batch_size: Samples a batch; the model's own where it is fixed, else 32, or as many as keep the
+            activations that are observed within 256 MiB.
+        limit: Use only this many samples.
+        shuffle: Take the samples in random order.
+        seed: Of that order.
+        preprocessing: How raw images become what the model is fed.
+        tensors: ``all`` float activations, as the implicit route wants; or only those that get Q/DQ
+            pairs, which is quicker.
+        threads: How many threads run the model and count; all that this process may use where None. Over
+            Ray, those of each worker; 1 where None.
+        progress: Show a progress bar on a terminal.
+        checkpoint: A file to keep progress in. It is deleted at the end.
+        resume: Continue from that file where there is one. The data is read again from its start, compared
+            with what was counted, and run only from there on; so a generator must begin anew too.
+        checkpoint_seconds: The least time between two writes of the checkpoint.
+        executor: ``local``; ``ray`` for workers on the cluster that Ray finds, or on this machine; or a
+            :class:`calibrators.distributed.RayExecutor`, which says where and how many.
+
+    Returns:
+        The table, with the histograms that it was computed from.
+
+    Raises:
+        ModelError: The model is unusable.
+        CalibrationDataError: The data does not fit it, or is not what the checkpoint has seen.
+        TableError: The method is unknown, or the checkpoint is of another calibration.
+        OutputError: The checkpoint cannot be written.
+        UnsupportedError: Ray is not installed, cannot be reached or has no room; or it and a checkpoint are
+            wanted.
+        WorkerError: Workers of Ray died again and again.
+    """
+    ray = ray_executor(executor)
+    if ray and checkpoint:
+        raise UnsupportedError("a calibration over Ray keeps no checkpoint; leave checkpoint out")
+    prepared = prepare(load_model(model))
+    kept = checkpoint_for(prepared, checkpoint, resume, checkpoint_seconds) if checkpoint else None
+    options = {
+        "batch_size": batch_size,
+        "limit": limit,
+        "shuffle": shuffle,
+        "seed": seed,
+        "preprocessing": preprocessing,
+    }
+    calibration = open_calibration(prepared, data, method, options, tensors, threads, ray)
+    del prepared  # the session has weights of its own
+    table = calibration.run(progress=progress, checkpoint=kept)
+    if kept:
+        kept.remove()
+    return table
+
+
+def checkpoint_for(prepared: Model, path: str | os.PathLike[str], resume: bool, seconds: float) -> Checkpoint:
+    """Where a calibration of a model keeps its progress, and what it depends on besides the data.
+
+    Raises:
+        OutputError: The file cannot be written.
+        CalibrationDataError: ``seconds`` is negative.
+    """
+    if not seconds >= 0:
+        raise CalibrationDataError(f"checkpoint_seconds is {seconds}; give 0 or more")
+    versions = {name: metadata.version(name) for name in ("trtint8", "onnxruntime")}
+    return Checkpoint(check_writable(path), {"model": prepared.fingerprint, **versions}, resume, seconds)
+
+
+def calibrate_prepared(
+    prepared: Model,
+    data: Any,
+    method: str,
+    options: Mapping[str, Any],
+    tensors: Literal["all", "placed"],
+    *,
+    threads: int | None = None,
+    progress: bool,
+    checkpoint: Checkpoint | None = None,
+) -> CalibrationTable:
+    """:func:`calibrate` for a prepared model; ``options`` are those of ``open_batches``.
+
+    The checkpoint stays: the caller removes it when the table is safe.
+    """
+    calibration = open_calibration(prepared, data, method, options, tensors, threads)
+    return calibration.run(progress=progress, checkpoint=checkpoint)
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A model and data, ready to run; it holds nothing of the prepared model that it came from.
+
+    Attributes:
+        observe: Runs the model on the data.
+        method: How ranges are chosen.
+        model: The model's fingerprint.
+    """
+
+    observe: Callable[..., host.Observation]
+    method: str
+    model: str
+
+    def run(self, *, progress: bool, checkpoint: Checkpoint | None = None) -> CalibrationTable:
+        """Calibrates; the checkpoint stays: the caller removes it when the table is safe."""
+        seen = self.observe(progress=progress, **({"checkpoint": checkpoint} if checkpoint else {}))
+        for warning in seen.warnings():
+            warnings.warn(warning, stacklevel=3)
+        versions = {name: metadata.version(name) for name in ("trtint8", "onnxruntime", "numpy")}
+        provenance = Provenance(self.model, seen.data_fingerprint, seen.samples, versions)
+        return CalibrationTable.from_histograms(seen.histograms, self.method, provenance)
+
+
+def open_calibration(
+    prepared: Model,
+    data: Any,
+    method: str,
+    options: Mapping[str, Any],
+    tensors: Literal["all", "placed"],
+    threads: int | None,
+    ray: RayExecutor | None = None,
+) -> Calibration:
+    """Opens model and data; the arguments are those of :func:`calibrate_prepared`; ``ray`` shares it out."""
+    CalibrationTable.from_histograms({}, method, Provenance())  # refuses an unknown method before the run
+    names = place(prepared.graph_model).tensors if tensors == "placed" else float_tensors(prepared)
+    options = _with_batch_size(options, prepared, names, data)
+    if ray:
+        shared = RayObserver(runnable(prepared.graph_model), prepared.inputs, names, threads, ray)
+        shards = open_shards(data, prepared.inputs, **options)
+        return Calibration(partial(shared.observe, shards), method, prepared.fingerprint)
+    batches = open_batches(data, prepared.inputs, **options)
+    if fits_message(prepared.graph_model):
+        # As an argument only: a name would keep a second set of weights.
+        observer = host.Observer(to_proto(prepared.graph_model), prepared.inputs, names, threads)
+    else:
+        with runnable(prepared.graph_model) as path:
+            observer = host.Observer(path, prepared.inputs, names, threads)
+    return Calibration(partial(observer.observe, batches), method, prepared.fingerprint)
+
+
+def ray_executor(executor: Executor) -> RayExecutor | None:
+    """Where a calibration runs; None for this process.
+
+    Raises:
+        UnsupportedError: There is no such executor.
+    """
+    if isinstance(executor, RayExecutor):
+        return executor
+    if executor not in ("local", "ray"):
+        raise UnsupportedError(f"the executor is {executor!r}; give 'local', 'ray' or a RayExecutor")
+    return RayExecutor() if executor == "ray" else None
+
+
+def _with_batch_size(
+    options: Mapping[str, Any], prepared: Model, tensors: Sequence[str], data: Any
+) -> dict[str, Any]:
+    """The options with a batch size, where that is ours to choose."""
+    # Others are fed as they come.
+    whole = isinstance(data, (str, os.PathLike, np.ndarray, Mapping)) or is_dataset(data)
+    fixed = any(spec.static_batch is not None for spec in prepared.inputs)
+    if options.get("batch_size") is not None or fixed or not whole:
+        return dict(options)
+    return {**options, "batch_size": calibration_batch_size(prepared.graph_model, tensors)}
+
+
+def float_tensors(prepared: Model) -> list[str]:
+    """Every float32 activation of the graph, inputs included."""
+    graph = prepared.graph_model.graph
+    values = [*graph.inputs, *(output for node in graph for output in node.outputs)]
+    return [
+        value.name
+        for value in values
+        if value.name and value.dtype == ir.DataType.FLOAT and value.name not in graph.initializers
+    ]
