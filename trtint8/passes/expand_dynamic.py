@@ -193,7 +193,7 @@ def _strike(factors: list[ir.Value], operand: _Activation) -> bool:
 
 
 def _constant_product(factors: list[ir.Value]) -> NDArray[np.float64]:
-    product = np.ones((), np.float64)
+    product: NDArray[np.float64] = np.ones((), np.float64)
     for factor in factors:
         array = constant(factor)
         if array is None:

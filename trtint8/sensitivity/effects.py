@@ -97,7 +97,7 @@ class EffectMeter:
             wanted_class, got_class = (side[first].argmax(axis=1) for side in (reference, outputs))
             columns[:, 4] = wanted_class == got_class
         signal, noise, product, got2, agree = columns.T
-        row = [rows, signal, signal**2, noise, noise**2, signal * noise, product, got2, agree]
+        row: list[Any] = [rows, signal, signal**2, noise, noise**2, signal * noise, product, got2, agree]
         if self._labelled and labels is not None:
             row += self._hits(wanted_class, got_class, labels)
         else:

@@ -74,7 +74,9 @@ def measure_channel_ranges(
     pairs = _pairs_named(model, tensors)
     if not tensors:
         return {}
-    ranges = {name: np.zeros(pairs[name].channels, np.float32) for name in tensors}
+    ranges: dict[str, NDArray[np.float32]] = {
+        name: np.zeros(pairs[name].channels, np.float32) for name in tensors
+    }
     copy = model.clone()
     given = {value.name for value in copy.graph.outputs}
     made = [value for node in copy.graph for value in node.outputs if value.name in ranges]

@@ -101,7 +101,8 @@ class MatrixForm:
             strides, step = (1,) * rank, -1
         padded = np.pad(values, [(0, 0), (0, 0), *zip(pads[:rank], pads[rank:], strict=True)])
         extents = [(size - 1) * dilation + 1 for size, dilation in zip(kernel, window.dilations, strict=True)]
-        views = np.lib.stride_tricks.sliding_window_view(padded, extents, axis=tuple(range(2, 2 + rank)))
+        axes: Any = tuple(range(2, 2 + rank))  # older stubs of NumPy know one axis only
+        views = np.lib.stride_tricks.sliding_window_view(padded, tuple(extents), axis=axes)
         taken = [slice(None, None, stride) for stride in strides]
         dilated = [slice(None, None, step * dilation) for dilation in window.dilations]
         index: tuple[Any, ...] = (..., *taken, *dilated)
