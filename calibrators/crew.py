@@ -7,16 +7,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from calibrators.errors import TrtInt8Error
+from calibrators.errors import TrtInt8Error, WorkerError
 from calibrators.host import Observation
 from calibrators.shards import Shard
 
 #: How many workers may die on one shard, or one after another before they are ready.
 _DEATHS = 3
-
-
-class WorkerError(TrtInt8Error):
-    """A worker died again and again."""
 
 
 @dataclass(frozen=True)

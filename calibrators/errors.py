@@ -44,3 +44,7 @@ class GpuUnavailableError(TrtInt8Error):
 
 class GpuMemoryError(TrtInt8Error):
     """The GPU, or page-locked host memory, has not enough room."""
+
+
+class WorkerError(TrtInt8Error):
+    """A worker of a Ray cluster died again and again."""

@@ -20,6 +20,7 @@ _PUBLIC = {
     "EngineInfo": "trtint8.engine",
     "InputSpec": "calibrators.inputs",
     "Preprocessing": "calibrators.preprocessing",
+    "RayExecutor": "calibrators.distributed",
     "ShapeRange": "trtint8.profiles",
     "TrtInt8Error": "calibrators.errors",
     "build_int8_engine": "trtint8.engine_building",

@@ -17,9 +17,8 @@ import pytest
 import trtint8
 from calibrators import distributed
 from calibrators.batches import open_batches
-from calibrators.crew import WorkerError
 from calibrators.distributed import RayExecutor, RayObserver
-from calibrators.errors import CalibrationDataError, ModelError, UnsupportedError
+from calibrators.errors import CalibrationDataError, ModelError, UnsupportedError, WorkerError
 from calibrators.host import observe
 from calibrators.inputs import InputSpec
 from calibrators.shards import open_shards
@@ -40,14 +39,18 @@ DATA = np.random.default_rng(5).standard_normal((40, 3)).astype(np.float32)
 def cluster():
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        ray.init(
-            "local",
-            num_cpus=3,
-            object_store_memory=100 << 20,
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level="ERROR",
-        )
+        try:
+            ray.init(
+                "local",
+                num_cpus=3,
+                num_gpus=1,  # Ray takes our word for it
+                object_store_memory=100 << 20,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level="ERROR",
+            )
+        except (OSError, RuntimeError, ValueError) as error:
+            pytest.skip(f"Ray does not start here: {error}")
         yield
         ray.shutdown()
 
@@ -335,6 +338,19 @@ def test_a_model_on_disk_must_be_seen_by_the_worker(cluster, tmp_path):
     assert _observe(shards, path).histograms == _alone(DATA).histograms
 
 
+class TellingGpus:
+    """A reader that fails with the GPUs that its process sees."""
+
+    def read(self, batches):
+        raise CalibrationDataError(f"sees GPU {os.environ['CUDA_VISIBLE_DEVICES']!r}")
+
+
+def test_workers_see_the_gpus_that_ray_reserves_for_them(cluster, images, expected, tmp_path):
+    assert _over_ray(images, tmp_path, num_gpus=0.5) == expected
+    with pytest.raises(CalibrationDataError, match="sees GPU '0'"):
+        _observe(replace(open_shards(DATA, INPUTS), reader=TellingGpus()), num_gpus=0.5)
+
+
 def test_more_workers_than_there_is_room_for(cluster, images, expected, tmp_path):
     assert _over_ray(images, tmp_path, workers=9, shard_batches=1) == expected
 
@@ -343,9 +359,9 @@ def test_more_workers_than_there_is_room_for(cluster, images, expected, tmp_path
     ("how", "threads", "sentence"),
     [
         (
-            {"num_gpus": 1},
+            {"num_gpus": 2},
             1,
-            "a worker needs 1 CPU and 1 GPU, but the largest machine of the Ray cluster has 3",
+            "a worker needs 1 CPU and 2 GPU, but the largest machine of the Ray cluster has 3 and 1",
         ),
         ({}, 4, "a worker needs 4 CPU and 0 GPU"),
         ({"address": "somewhere"}, 1, "connected to a Ray cluster already"),
@@ -381,7 +397,8 @@ def test_on_the_command_line(cluster, images, expected, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("address", "reason"), [("127.0.0.1:1", ".*Connection refused"), ("nonsense", "Invalid address format")]
+    ("address", "reason"),
+    [("127.0.0.1:1", ".*Connection refused"), ("nonsense", "Invalid address|Port is not specified")],
 )
 def test_a_cluster_that_is_not_there(address, reason, tmp_path, capsys):
     arguments = ["calibrate", str(DEMO_MODEL), "random:8", "-o", str(tmp_path / "t.json"), "--ray", address]
@@ -389,7 +406,7 @@ def test_a_cluster_that_is_not_there(address, reason, tmp_path, capsys):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert re.fullmatch(
-        f"trtint8 calibrate: cannot connect to the Ray cluster '{address}': {reason}.*\n", done.stderr
+        f"trtint8 calibrate: cannot connect to the Ray cluster '{address}': ({reason}).*\n", done.stderr
     )
 
 

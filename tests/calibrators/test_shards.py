@@ -1,4 +1,5 @@
 import pickle
+import subprocess
 import sys
 
 import numpy as np
@@ -151,5 +152,12 @@ def test_what_open_batches_refuses_is_refused_here(data, inputs, options, senten
         open_shards(data, inputs, **options)
 
 
-def test_nothing_here_needs_ray():
-    assert not {name for name in sys.modules if name == "ray.data"} or "ray" in sys.modules
+def test_ray_is_not_imported_before_it_is_asked_for():
+    code = (
+        "import sys, trtint8; from calibrators import distributed, shards; trtint8.calibrate;"
+        "import numpy as np; from calibrators.inputs import InputSpec;"
+        "shards.open_shards(np.ones((2, 1)), [InputSpec('x', np.dtype(float), (None, 1))]);"
+        "print([name for name in sys.modules if name.partition('.')[0] == 'ray'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
