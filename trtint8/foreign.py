@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import onnx_ir as ir
 from onnx_ir.passes import common
 
+from trtint8.constants import constant
 from trtint8.passes.expand_dynamic import INTEGER, ExpandDynamicPass, IntegerProduct, integer_product
 from trtint8.passes.expand_qlinear import ExpandQLinearPass, is_qlinear, qlinear_obstacle
 from trtint8.passes.float_movement import FloatMovementPass
 from trtint8.passes.name_nodes import NameNodesPass
-from trtint8.passes.pairs import WHOLE, agree, constant, parameters_of
+from trtint8.passes.pairs import WHOLE, agree, parameters_of
 
 _QUANTIZERS = ("QuantizeLinear", "DynamicQuantizeLinear")
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from trtint8.passes.pairs import constant, input_at
+from trtint8.constants import constant
+from trtint8.passes.pairs import input_at
 from trtint8.quantization.placement import WEIGHTED, weight_axis
 
 
@@ -118,4 +119,4 @@ def _is_weight(value: ir.Value | None) -> bool:
     producer = value.producer() if value is not None else None
     if producer is not None and producer.op_type == "QuantizeLinear":
         value = producer.inputs[0]
-    return value is not None and ir.convenience.get_const_tensor(value) is not None
+    return constant(value) is not None

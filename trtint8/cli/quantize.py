@@ -10,7 +10,7 @@ from calibrators.files import check_writable
 from calibrators.table import CalibrationTable
 from trtint8 import api
 from trtint8.cli.output import print_json, print_table
-from trtint8.model import load_model, prepare, save_model
+from trtint8.model import prepare, save_model
 from trtint8.quantization.float16 import to_float16
 from trtint8.quantization.placement import Placement
 
@@ -47,11 +47,7 @@ def run(options: argparse.Namespace) -> None:
     if options.float32_io and not options.float16:
         raise ModelError("--float32-io says what stays FP32 when the rest becomes FP16; add --float16")
     output = check_writable(options.output)
-    model = load_model(options.model)
-    if model.is_quantized:
-        raise ModelError(
-            f"'{model.name}' holds Q/DQ pairs already; build it as it is, or give the float model"
-        )
+    model = api.load_float_model(options.model)
     table = CalibrationTable.load(options.table)
     graph_model, placement = api.quantize_graph(prepare(model), table, options.keep_float)
     float32: dict[str, str] = {}

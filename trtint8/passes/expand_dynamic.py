@@ -15,12 +15,11 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 from onnx_ir.passes import common
 
+from trtint8.constants import add_initializer, constant
 from trtint8.passes.pairs import (
     Parameters,
     agree,
-    constant,
     dequantized,
-    initializer,
     input_at,
     parameters_of,
     take_over,
@@ -261,7 +260,7 @@ def _operand(graph: ir.Graph, node: ir.Node, index: int, operand: _Activation | 
             return operand.source
         return dequantized(node, operand.data, operand.parameters, name)
     scale, zero = (
-        initializer(graph, f"{name}_{what}", array)
+        add_initializer(graph, f"{name}_{what}", array)
         for what, array in (("scale", operand.scale), ("zero_point", operand.zero))
     )
     return dequantized(node, operand.data, Parameters(scale, zero), name, operand.axis)
@@ -283,7 +282,7 @@ def _take_bias(graph: ir.Graph, conv: ir.Node) -> None:
     except _MismatchError:
         return
     conv.resize_inputs(3)
-    conv.replace_input_with(2, initializer(graph, f"{conv.name}_bias", channels))
+    conv.replace_input_with(2, add_initializer(graph, f"{conv.name}_bias", channels))
     take_over(add.outputs[0], output)
     graph.remove(add, safe=True)
 

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from trtint8.constants import add_initializer, constant
 from trtint8.passes.pairs import (
     WHOLE,
     Parameters,
-    constant,
     dequantized,
-    initializer,
     input_at,
     supplant,
 )
@@ -182,7 +181,7 @@ def _result(graph: ir.Graph, node: ir.Node, form: _Form) -> Parameters | None:
     data = node.inputs[_operands(node, form)[0]]
     if zero is None and data is not None and data.dtype == ir.DataType.INT8:
         # A QuantizeLinear without a zero point makes uint8.
-        zero = initializer(graph, f"{node.name}_output_zero_point", np.zeros((), np.int8))
+        zero = add_initializer(graph, f"{node.name}_output_zero_point", np.zeros((), np.int8))
     return Parameters(scale, zero)
 
 
@@ -194,4 +193,4 @@ def _bias(graph: ir.Graph, node: ir.Node, form: _Form) -> ir.Value:
     assert first is not None and second is not None and whole is not None
     scale = first.astype(np.float64).reshape(-1) * second.astype(np.float64).reshape(-1)
     scale *= node.attributes.get_float("alpha", 1.0)
-    return initializer(graph, f"{node.name}_bias_float", (whole * scale).astype(np.float32))
+    return add_initializer(graph, f"{node.name}_bias_float", (whole * scale).astype(np.float32))

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from trtint8.constants import add_initializer, constant
 from trtint8.passes.pairs import (
     WHOLE,
     Parameters,
     agree,
-    constant,
     dequantized,
-    initializer,
     input_at,
     parameters_of,
     supplant,
@@ -145,7 +144,7 @@ def _float_source(
 ) -> ir.Value | None:
     """A node's data in float, or None where it cannot be known."""
     if value is parameters.zero:
-        return initializer(graph, f"{node.name}_input{index}_zero", np.zeros((), np.float32))
+        return add_initializer(graph, f"{node.name}_input{index}_zero", np.zeros((), np.float32))
     if constant(parameters.scale) is not None:
         if _quantized_with(value) is None and constant(value) is None:
             return None

@@ -9,6 +9,8 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from trtint8.constants import add_initializer
+
 logger = logging.getLogger(__name__)
 
 #: Operator to the axis of its weights that counts output channels.
@@ -92,11 +94,4 @@ def _initializer(graph: ir.Graph, name: str, array: NDArray[Any]) -> ir.Value:
     unique, n = name, 0
     while unique in taken:
         unique, n = f"{name}_{(n := n + 1)}", n
-    value = ir.Value(
-        name=unique,
-        shape=ir.Shape(array.shape),
-        type=ir.TensorType(ir.DataType.from_numpy(array.dtype)),
-        const_value=ir.tensor(array, name=unique),
-    )
-    graph.register_initializer(value)
-    return value
+    return add_initializer(graph, unique, array)

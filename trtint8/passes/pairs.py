@@ -1,13 +1,14 @@
-"""What the expansions of integer operators share: constants, pairs, and nodes that take another's place."""
+"""What the expansions of integer operators share: pairs, and nodes that take another's place."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
+
+from trtint8.constants import constant
 
 #: The types of quantized data.
 WHOLE = (ir.DataType.INT8, ir.DataType.UINT8)
@@ -18,12 +19,6 @@ class Parameters(NamedTuple):
 
     scale: ir.Value
     zero: ir.Value | None
-
-
-def constant(value: ir.Value | None) -> NDArray[Any] | None:
-    """A value's contents, where they are constant."""
-    tensor = ir.convenience.get_const_tensor(value) if value is not None else None
-    return None if tensor is None else tensor.numpy()
 
 
 def input_at(node: ir.Node, index: int) -> ir.Value | None:
@@ -52,16 +47,6 @@ def _same(first: ir.Value | None, second: ir.Value | None, missing: float) -> bo
     arrays = [np.asarray(missing) if value is None else constant(value) for value in (first, second)]
     left, right = (None if array is None else array.reshape(-1) for array in arrays)
     return left is not None and right is not None and np.array_equal(left, right)
-
-
-def initializer(graph: ir.Graph, name: str, array: NDArray[Any]) -> ir.Value:
-    """A new constant of a graph."""
-    tensor = ir.tensor(array, name=name)
-    value = ir.Value(
-        name=name, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype), const_value=tensor
-    )
-    graph.register_initializer(value)
-    return value
 
 
 def dequantized(

@@ -15,6 +15,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 from onnx_ir.passes import common
 
+from trtint8.constants import add_initializer, constant
 from trtint8.opset import with_opset
 from trtint8.passes.name_nodes import NameNodesPass
 from trtint8.quantization.float16_rules import float32_nodes, signature
@@ -118,14 +119,14 @@ class _Converter:
     def _rescale(self, node: ir.Node, dtype: ir.DataType | None) -> None:
         scale = node.inputs[1]
         assert scale is not None and dtype is not None, "the schema demands both"
-        tensor = ir.convenience.get_const_tensor(scale)
-        if tensor is None:
+        exact = constant(scale)
+        if exact is None:
             node.replace_input_with(1, self._typed(scale, dtype))
             return
         key = (scale, dtype)
         if key not in self.made:
-            rounded = round_scale(tensor.numpy()).astype(dtype.numpy())
-            self.made[key] = self._initializer(f"{scale.name}_{_SHORT[dtype]}", rounded)
+            rounded = round_scale(exact).astype(dtype.numpy())
+            self.made[key] = add_initializer(self.model.graph, f"{scale.name}_{_SHORT[dtype]}", rounded)
         node.replace_input_with(1, self.made[key])
 
     def _typed(self, value: ir.Value, dtype: ir.DataType) -> ir.Value:
@@ -140,7 +141,7 @@ class _Converter:
     def _retyped(self, value: ir.Value, dtype: ir.DataType) -> ir.Value:
         name = f"{value.name}_{_SHORT[dtype]}"
         if value.const_value is not None:
-            return self._initializer(name, value.const_value.numpy().astype(dtype.numpy()))
+            return add_initializer(self.model.graph, name, value.const_value.numpy().astype(dtype.numpy()))
         producer = value.producer()
         if producer is not None and producer.op_type == "DequantizeLinear":
             attributes = list(producer.attributes.values())
@@ -156,14 +157,6 @@ class _Converter:
         else:
             graph.insert_after(producer, node)
         return output
-
-    def _initializer(self, name: str, array: NDArray[np.floating]) -> ir.Value:
-        tensor = ir.tensor(array, name=name)
-        value = ir.Value(
-            name=name, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype), const_value=tensor
-        )
-        self.model.graph.register_initializer(value)
-        return value
 
     def _renamed_output(self, value: ir.Value) -> ir.Value:
         """The model's output in its type, under the name that it had."""

@@ -13,6 +13,8 @@ import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from trtint8.constants import constant
+
 #: FP16 ends at 65504. Inputs unlike those of calibration reach further than theirs, by up to this factor.
 _MARGIN = 2.0
 LARGEST = float(np.finfo(np.float16).max)
@@ -83,7 +85,7 @@ def float32_nodes(model: ir.Model, peaks: Mapping[str, float]) -> dict[str, str]
     reach = dict(peaks)
     for node in model.graph:
         if node.op_type == "DequantizeLinear":
-            scale = _constant(node.inputs[1])
+            scale = constant(node.inputs[1])
             if scale is not None:
                 reach[node.outputs[0].name or ""] = 128.0 * float(np.abs(scale).max(initial=0))
     kept: dict[str, str] = {}
@@ -142,18 +144,18 @@ def _reasons(
         if reach.get(value.name or "", 0.0) > LARGEST / _MARGIN:
             yield f"'{value.name}' reaches {reach[value.name or '']:g}, and FP16 ends at {LARGEST:.0f}"
     for value in floats:
-        constant = _constant(value)
-        if constant is not None and not _fits(constant):
+        array = constant(value)
+        if array is not None and not _fits(array):
             yield f"the constant '{value.name}' does not fit FP16"
     if node.op_type == "Softmax" and _producer(floats[0]) in kept:
         yield "its input is in FP32, where masks may lie beyond FP16"
 
 
-def _fits(constant: NDArray[Any]) -> bool:
-    finite = constant[np.isfinite(constant)]
+def _fits(array: NDArray[Any]) -> bool:
+    finite = array[np.isfinite(array)]
     if np.abs(finite).max(initial=0.0) > LARGEST:
         return False
-    if constant.size != 1 or not finite.size or not finite.any():
+    if array.size != 1 or not finite.size or not finite.any():
         return True
     exact = float(finite.reshape(-1)[0])
     return math.isclose(float(np.float16(exact)), exact, rel_tol=_DISTORTION)
@@ -162,8 +164,3 @@ def _fits(constant: NDArray[Any]) -> bool:
 def _producer(value: ir.Value) -> str | None:
     producer = value.producer()
     return producer.name if producer is not None else None
-
-
-def _constant(value: ir.Value | None) -> NDArray[Any] | None:
-    tensor = ir.convenience.get_const_tensor(value) if value is not None else None
-    return None if tensor is None else tensor.numpy()

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from calibrators.table import QMAX
 from trtint8.collection import paused_collection
+from trtint8.constants import add_initializer, constant
 from trtint8.quantization.placement import Edge, Placement
 
 logger = logging.getLogger(__name__)
@@ -126,10 +127,9 @@ class _Writer:
         self._pairs: dict[tuple[str, int | None], ir.Value] = {}
 
     def constant(self, edge: Edge) -> NDArray[np.floating]:
-        value = self._nodes[edge.node].inputs[edge.index]
-        tensor = ir.convenience.get_const_tensor(value) if value is not None else None
-        assert tensor is not None, f"the placement calls '{edge.tensor}' a weight"
-        return tensor.numpy()
+        weights = constant(self._nodes[edge.node].inputs[edge.index])
+        assert weights is not None, f"the placement calls '{edge.tensor}' a weight"
+        return weights
 
     def quantize(self, edge: Edge, scale: NDArray[np.float32] | np.float32) -> None:
         node = self._nodes[edge.node]
@@ -171,13 +171,7 @@ class _Writer:
         return result
 
     def _initializer(self, name: str, array: NDArray[np.generic]) -> ir.Value:
-        unique = self._unique(name)
-        tensor = ir.tensor(array, name=unique)
-        value = ir.Value(
-            name=unique, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype), const_value=tensor
-        )
-        self._graph.register_initializer(value)
-        return value
+        return add_initializer(self._graph, self._unique(name), array)
 
     def _unique(self, name: str) -> str:
         unique, n = name, 1

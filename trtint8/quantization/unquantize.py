@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from onnx_ir.passes import common
 
 from calibrators.errors import ModelError
+from trtint8.constants import add_initializer
 from trtint8.passes.float_movement import moved_data
 from trtint8.quantization.placement import WEIGHTED
 
@@ -98,15 +99,7 @@ class _Unquantizer:
             scale, zero_point = scale.reshape(shape), zero_point.reshape(shape)
         values = (whole.astype(np.float32) - zero_point.astype(np.float32)) * scale
         name = f"{node.outputs[0].name}_float"
-        tensor = ir.tensor(values.astype(np.float32).reshape(whole.shape), name=name)
-        value = ir.Value(
-            name=name,
-            shape=ir.Shape(whole.shape),
-            type=ir.TensorType(ir.DataType.FLOAT),
-            const_value=tensor,
-        )
-        self._graph.register_initializer(value)
-        return value
+        return add_initializer(self._graph, name, values.astype(np.float32).reshape(whole.shape))
 
     def _activation(self, node: ir.Node, value: ir.Value) -> ir.Value:
         low, high = reach(node)

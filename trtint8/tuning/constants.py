@@ -9,12 +9,12 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from trtint8.constants import add_initializer, constant
+
 
 def constant_input(node: ir.Node, index: int) -> NDArray[Any] | None:
     """The value of an input, or None where there is no such input or it is computed."""
-    value = node.inputs[index] if index < len(node.inputs) else None
-    tensor = ir.convenience.get_const_tensor(value) if value is not None else None
-    return None if tensor is None else tensor.numpy()
+    return constant(node.inputs[index]) if index < len(node.inputs) else None
 
 
 def set_constant_input(node: ir.Node, index: int, array: NDArray[Any]) -> None:
@@ -49,9 +49,4 @@ def _initializer(node: ir.Node, stem: str, array: NDArray[Any]) -> ir.Value:
     taken |= {value.name for value in graph.inputs} | set(graph.initializers)
     names = itertools.chain([stem], (f"{stem}_{number}" for number in itertools.count(1)))
     name = next(name for name in names if name not in taken)
-    tensor = ir.tensor(np.ascontiguousarray(array), name=name)
-    value = ir.Value(
-        name=name, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype), const_value=tensor
-    )
-    graph.register_initializer(value)
-    return value
+    return add_initializer(graph, name, np.ascontiguousarray(array))
