@@ -70,16 +70,22 @@ class FidelityMeter:
 
     def _fidelity(self, name: str) -> Fidelity:
         wanted, got, product, noise = self._sums[name]
-        sqnr = math.inf if noise == 0 else (10 * math.log10(wanted / noise) if wanted else -math.inf)
         norm = math.sqrt(wanted * got)
         total, count = self._cosines[name]
         return Fidelity(
             name,
-            float(sqnr),
+            decibels(float(wanted), float(noise)),
             float(product / norm) if norm else float(noise == 0),
             self._largest[name],
             total / count if count else None,
         )
+
+
+def decibels(signal: float, noise: float) -> float:
+    """10 log10(signal / noise) of two powers; infinite without noise, minus infinite without signal."""
+    if noise == 0:
+        return math.inf
+    return 10 * math.log10(signal / noise) if signal else -math.inf
 
 
 def row_cosines(got: NDArray[np.float64], wanted: NDArray[np.float64]) -> NDArray[np.float64]:

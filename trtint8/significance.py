@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 #: The 97.5 % quantile of the standard normal distribution, for 95 % intervals.
-_Z = 1.959963984540054
+Z95 = 1.959963984540054
 
 #: Resamples of a bootstrap: enough for the ends of a 95 % interval, by Efron and Tibshirani's advice.
 _RESAMPLES = 2000
@@ -35,8 +35,8 @@ class Share:
     def interval(self) -> tuple[float, float]:
         """The 95 % interval (Wilson's score interval, JASA 22, 1927)."""
         n, p = self.total, self.value
-        centre = (p + _Z * _Z / (2 * n)) / (1 + _Z * _Z / n)
-        half = _Z / (1 + _Z * _Z / n) * math.sqrt(p * (1 - p) / n + _Z * _Z / (4 * n * n))
+        centre = (p + Z95 * Z95 / (2 * n)) / (1 + Z95 * Z95 / n)
+        half = Z95 / (1 + Z95 * Z95 / n) * math.sqrt(p * (1 - p) / n + Z95 * Z95 / (4 * n * n))
         return max(0.0, centre - half), min(1.0, centre + half)
 
 

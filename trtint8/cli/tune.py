@@ -6,7 +6,7 @@ import argparse
 
 from calibrators.files import check_writable
 from trtint8 import analysis
-from trtint8.accuracy import JUDGED, REFERENCE
+from trtint8.accuracy import REFERENCE
 from trtint8.cli.data_options import add_data_options, add_method_option, preprocessing_from
 from trtint8.cli.output import accuracy_rows, print_json, print_line, print_table, say, verdicts
 from trtint8.tuning.search import Trial
@@ -94,10 +94,8 @@ def _print(tuned: Tuned, written: Written) -> None:
     accuracy = tuned.accuracy
     columns = ("", REFERENCE, "tuned", *accuracy.also)
     print_table(f"{accuracy.samples} samples that nothing was decided on", columns, accuracy_rows(accuracy))
-    for verdict in verdicts(accuracy, JUDGED):
-        print_line(
-            verdict.replace(f"{JUDGED} is", "tuned is").replace(f"{BEFORE} is", "before tuning it was")
-        )
+    for verdict in verdicts(accuracy, "tuned"):
+        print_line(verdict.replace(f"{BEFORE} is", "before tuning it was"))
     rows = [
         ("model", str(written.model)),
         ("table", str(written.table)),

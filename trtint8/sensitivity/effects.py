@@ -10,10 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trtint8.significance import Comparison, Share, mcnemar, paired_interval
-
-#: The 97.5 % quantile of the standard normal distribution, for 95 % intervals.
-_Z = 1.959963984540054
+from trtint8.significance import Z95, Comparison, Share, mcnemar, paired_interval
 
 _DECIBELS = 10 / math.log(10)
 
@@ -201,4 +198,4 @@ def _level(
     variances = (signal2 / count - s * s) / (s * s) + (noise2 / count - n * n) / (n * n)
     covariance = (both / count - s * n) / (s * n)
     spread = math.sqrt(max(0.0, variances - 2 * covariance) / count)
-    return _DECIBELS * math.log(s / n), _Z * _DECIBELS * spread
+    return _DECIBELS * math.log(s / n), Z95 * _DECIBELS * spread

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from trtint8.fidelity import decibels
 from trtint8.sensitivity.propagation import Watch
 from trtint8.sensitivity.segments import Form, Segment, Tensors
 
@@ -80,9 +80,9 @@ class LocalMeter:
         signal, weights, activations, passing, noise = self._sums[name]
         has_weights, has_activations = self._forms.get(name, (False, False))
         return (
-            _decibels(signal, weights) if has_weights else None,
-            _decibels(signal, activations) if has_activations else None,
-            _decibels(passing, noise) if passing else None,
+            decibels(signal, weights) if has_weights else None,
+            decibels(signal, activations) if has_activations else None,
+            decibels(passing, noise) if passing else None,
         )
 
     def channels(self, name: str) -> NDArray[np.float64] | None:
@@ -114,9 +114,3 @@ def _powers(exact: NDArray[Any], rounded: NDArray[Any]) -> tuple[float, float]:
     wanted = exact.astype(np.float64).ravel()
     error = wanted - rounded.astype(np.float64).ravel()
     return float(wanted @ wanted), float(error @ error)
-
-
-def _decibels(signal: float, noise: float) -> float:
-    if noise == 0:
-        return math.inf
-    return 10 * math.log10(signal / noise) if signal else -math.inf

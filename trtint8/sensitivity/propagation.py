@@ -53,9 +53,8 @@ def propagate(network: Network, feed: FeedDict, watch: Watch) -> Propagated:
             side.advance(segment)
         if segment.layer is not None:
             watch(segment, float_side.tensors, int8_side.tensors)
-        gone = {name for name in segment.inputs if network.last_use[name] == number} - set(network.outputs)
         for side in (float_side, int8_side):
-            side.forget(gone)
+            side.forget(network.last_read_by(number))
     return Propagated(
         _only(network.outputs, float_side.tensors),
         _only(network.outputs, int8_side.tensors),

@@ -127,6 +127,11 @@ class Network:
     outputs: tuple[str, ...]
     last_use: Mapping[str, int]
 
+    def last_read_by(self, number: int) -> set[str]:
+        """The tensors that nothing needs any more after a segment, the model's outputs left out."""
+        read = {name for name in self.segments[number].inputs if self.last_use[name] == number}
+        return read - set(self.outputs)
+
     @property
     def layers(self) -> tuple[Layer, ...]:
         """In the order in which they run."""
@@ -274,16 +279,7 @@ def _reads(node: ir.Node, graph: ir.Graph) -> Iterator[ir.Value]:
         else:
             continue
         for inner in ir.traversal.RecursiveGraphIterator(*inner_graphs) if inner_graphs else ():
-            yield from (value for value in inner.inputs if value is not None and _belongs(value, graph))
-
-
-def _belongs(value: ir.Value, graph: ir.Graph) -> bool:
-    producer = value.producer()
-    return producer.graph is graph if producer is not None else value in _roots(graph)
-
-
-def _roots(graph: ir.Graph) -> set[ir.Value]:
-    return {*graph.inputs, *graph.initializers.values()}
+            yield from (value for value in inner.inputs if value is not None and value.graph is graph)
 
 
 def _outside(nodes: Sequence[ir.Node], graph: ir.Graph) -> tuple[str, ...]:

@@ -24,6 +24,5 @@ def float_layers(network: Network, feed: FeedDict) -> Iterator[tuple[Segment, La
         if segment.layer is not None:
             yield segment, segment.layer, tensors
         tensors |= segment.run(Form.FLOAT, tensors)
-        for name in segment.inputs:
-            if network.last_use[name] == number:
-                tensors.pop(name, None)
+        for name in network.last_read_by(number):
+            tensors.pop(name, None)

@@ -94,7 +94,7 @@ class Search:
         Returns:
             The cheapest candidate found within the budget, and how it does on the samples tuned on.
         """
-        best = _Best(start, self._score("as calibrated", start, None))
+        best = _Best(start, self._score("as calibrated", start, lambda _score: True))
         if start.table.histograms:
             for what, candidate in self._methods(start):
                 self._improve(best, what, candidate)
@@ -105,8 +105,7 @@ class Search:
         if not self._fits(best.score):
             self._compensate(best)
         if not self._fits(best.score):
-            bought = self._bought(uncompensated)
-            best = _Best(bought, self._judge.score(bought))
+            best = self._bought(uncompensated)
             self._compensate(best)
         return best.candidate, best.score
 
@@ -129,25 +128,23 @@ class Search:
         Within the budget beats beyond it; else the SQNR decides, which few samples tell better than they tell
         shares of right classes.
         """
-        score = self._score(what, candidate, best.score)
+        score = self._score(what, candidate, lambda score: self._is_better(score, best.score))
         if self._is_better(score, best.score):
             best.candidate, best.score = candidate, score
 
     def _is_better(self, score: Score, than: Score) -> bool:
         return (self._fits(score), score.sqnr_db) > (self._fits(than), than.sqnr_db)
 
-    def _score(self, what: str, candidate: Candidate, best: Score | None) -> Score:
-        start = time.perf_counter()
+    def _score(self, what: str, candidate: Candidate, is_taken: Callable[[Score], bool]) -> Score:
+        """Runs a candidate, and notes it with whether the search goes on from it."""
+        begun = time.perf_counter()
         score = self._judge.score(candidate)
-        taken = self._is_better(score, best) if best is not None else True
-        self._note(what, candidate, score, taken=taken, seconds=time.perf_counter() - start)
-        return score
-
-    def _note(self, what: str, candidate: Candidate, score: Score, *, taken: bool, seconds: float) -> None:
+        seconds = time.perf_counter() - begun
         cost = float_cost(candidate.model.graph_model, candidate.keep_float)
-        trial = Trial(what, score, taken, len(candidate.keep_float), cost, seconds)
+        trial = Trial(what, score, is_taken(score), len(candidate.keep_float), cost, seconds)
         self.trials.append(trial)
         self._on_trial(trial)
+        return score
 
     def _methods(self, start: Candidate) -> Iterator[tuple[str, Candidate]]:
         names = [name for name in start.placement.tensors if name in start.table.histograms]
@@ -185,43 +182,40 @@ class Search:
         )
         return "adaptive rounding", _with_weights(start, adapted.model, "adaptive rounding")
 
-    def _bought(self, start: Candidate) -> Candidate:
+    def _bought(self, start: Candidate) -> _Best:
         """The fewest layers in float, those first that make most noise for their cost."""
         order = self._by_noise_for_cost(start)
-        scores: dict[int, bool] = {}
+        tried: dict[int, _Best] = {}
 
         def fits(count: int) -> bool:
-            if count not in scores:
-                scores[count] = self._keeps(start, order[:count], f"{count} layers in float")
-            return scores[count]
+            if count not in tried:
+                tried[count] = self._in_float(start, order[:count], f"{count} layers in float")
+            return self._fits(tried[count].score)
 
         enough = next((count for count in _doubling(len(order)) if fits(count)), len(order))
-        too_few = max((count for count, fit in scores.items() if not fit), default=0)
+        too_few = max((count for count in tried if not fits(count)), default=0)
         while enough - too_few > 1:
             middle = (enough + too_few) // 2
             if fits(middle):
                 enough = middle
             else:
                 too_few = middle
-        return self._returned(start, order[:enough])
+        return self._returned(start, order[:enough], tried[enough])
 
-    def _keeps(self, start: Candidate, names: Sequence[str], what: str) -> bool:
-        """Whether the budget is kept with some more layers in float."""
+    def _in_float(self, start: Candidate, names: Sequence[str], what: str) -> _Best:
+        """A candidate with some more layers in float; taken if it keeps the budget."""
         candidate = dataclasses.replace(start, keep_float=(*start.keep_float, *names))
-        begun = time.perf_counter()
-        score = self._judge.score(candidate)
-        fits = self._fits(score)
-        self._note(what, candidate, score, taken=fits, seconds=time.perf_counter() - begun)
-        return fits
+        return _Best(candidate, self._score(what, candidate, self._fits))
 
-    def _returned(self, start: Candidate, names: Sequence[str]) -> Candidate:
+    def _returned(self, start: Candidate, names: Sequence[str], best: _Best) -> _Best:
         """Without the layers that turn out not to be needed."""
         kept = list(names)
         for name in list(names)[-_MOST_RETURNS - 1 : -1]:
             others = [other for other in kept if other != name]
-            if self._keeps(start, others, f"'{name}' back in INT8"):
-                kept = others
-        return dataclasses.replace(start, keep_float=(*start.keep_float, *kept))
+            without = self._in_float(start, others, f"'{name}' back in INT8")
+            if self._fits(without.score):
+                kept, best = others, without
+        return best
 
     def _by_noise_for_cost(self, start: Candidate) -> list[str]:
         found = measure(
