@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,11 @@ class Share:
 
     count: int
     total: int
+
+    @classmethod
+    def from_dict(cls, entry: Mapping[str, Any]) -> Share:
+        """From the fields, as JSON holds them."""
+        return cls(int(entry["count"]), int(entry["total"]))
 
     @property
     def value(self) -> float:
@@ -65,6 +71,12 @@ class Comparison:
     unit: str = "samples"
     gained: int | None = None
     lost: int | None = None
+
+    @classmethod
+    def from_dict(cls, entry: Mapping[str, Any]) -> Comparison:
+        """From the fields, as JSON holds them."""
+        low, high = (float(end) for end in entry["interval"])
+        return cls(**{**entry, "interval": (low, high)})
 
     @property
     def significant(self) -> bool:

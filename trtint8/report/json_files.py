@@ -88,7 +88,7 @@ def _accuracy(entry: Mapping[str, Any]) -> Accuracy:
 
 
 def _share(entry: Mapping[str, Any] | None) -> Share | None:
-    return None if entry is None else Share(int(entry["count"]), int(entry["total"]))
+    return None if entry is None else Share.from_dict(entry)
 
 
 def _fidelity(entry: Mapping[str, Any]) -> Fidelity:
@@ -107,7 +107,7 @@ def _fidelity(entry: Mapping[str, Any]) -> Fidelity:
 
 def _measure(entry: Mapping[str, Any]) -> Measure:
     value = _value(entry["value"])
-    compared = tuple(_comparison(one) for one in entry["comparisons"])
+    compared = tuple(map(Comparison.from_dict, entry["comparisons"]))
     reference = entry["reference"]
     return Measure(
         str(entry["name"]),
@@ -119,11 +119,6 @@ def _measure(entry: Mapping[str, Any]) -> Measure:
 
 def _value(entry: Mapping[str, Any] | float | None) -> Share | float | None:
     return _share(entry) if isinstance(entry, Mapping) else (None if entry is None else float(entry))
-
-
-def _comparison(entry: Mapping[str, Any]) -> Comparison:
-    low, high = (float(end) for end in entry["interval"])
-    return Comparison(**{**entry, "interval": (low, high)})
 
 
 def _bench_report(entry: Mapping[str, Any]) -> BenchReport:

@@ -10,6 +10,7 @@ import numpy as np
 from calibrators.histogram import Histogram
 from calibrators.table import QMAX, CalibrationTable
 from calibrators.thresholds import METHODS
+from trtint8.fidelity import decibels
 
 #: Bars of a chart at most; at least half of them are in use.
 CHART_BINS = 128
@@ -107,7 +108,7 @@ def range_sqnr(histogram: Histogram, amax: float) -> float:
     rounded = scale * np.minimum(np.rint(points / scale), QMAX) if scale else np.zeros_like(points)
     weights = histogram.counts[filled][:, None] / _POINTS
     noise = float((weights * (points - rounded) ** 2).sum())
-    return 10 * math.log10(float((weights * points**2).sum()) / noise) if noise else math.inf
+    return decibels(float((weights * points**2).sum()), noise)
 
 
 def chart_bars(histogram: Histogram) -> tuple[float, tuple[int, ...]]:

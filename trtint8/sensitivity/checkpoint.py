@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from calibrators.checkpoint import Timer
 from calibrators.errors import TableError
 from calibrators.files import write_atomically
 
@@ -25,7 +25,7 @@ class Checkpoint:
 
     def __init__(self, path: Path | None, identity: Mapping[str, Any]) -> None:
         self._path, self._identity = path, dict(identity)
-        self._saved_at = time.monotonic()
+        self._timer = Timer(_SECONDS)
 
     def load(self) -> dict[str, Any] | None:
         """What was saved last; None where nothing was.
@@ -52,11 +52,10 @@ class Checkpoint:
 
     def save_now_and_then(self, state: Callable[[], dict[str, Any]]) -> None:
         """Saves, atomically, if the last time is some seconds ago."""
-        if self._path is None or time.monotonic() - self._saved_at < _SECONDS:
+        if self._path is None or not self._timer.due():
             return
         document = {"identity": self._identity, "state": state()}
         write_atomically(self._path, json.dumps(document).encode())
-        self._saved_at = time.monotonic()
 
     def remove(self) -> None:
         """Removes the file, if there is one."""

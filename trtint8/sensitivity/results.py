@@ -125,9 +125,6 @@ def _layer(entry: dict[str, Any]) -> LayerSensitivity:
 
 
 def _effect(entry: dict[str, Any]) -> Effect:
-    drop = entry["drop"]
-    if drop is not None:
-        drop = Comparison(**{**drop, "interval": tuple(drop["interval"])})
     low, high = (float(end) for end in entry["interval_db"])
     return Effect(
         float(entry["sqnr_db"]),
@@ -135,12 +132,12 @@ def _effect(entry: dict[str, Any]) -> Effect:
         entry["cosine"],
         _share(entry["agreement"]),
         _share(entry["top1"]),
-        drop,
+        None if entry["drop"] is None else Comparison.from_dict(entry["drop"]),
     )
 
 
 def _share(entry: dict[str, int] | None) -> Share | None:
-    return None if entry is None else Share(**entry)
+    return None if entry is None else Share.from_dict(entry)
 
 
 def _level(value: float | str | None) -> float | None:
