@@ -1,16 +1,15 @@
 """Counting magnitudes into bins: the inner loop of calibration.
 
-Two kernels that give the same whole numbers. NumPy's is always there. The compiled one (numba, the extra
-``fast``) takes 0.45 ns a value on one core of a Zen 4, where NumPy's takes 2.4; of what else was tried
-there fast-histogram took 2.0 to 5.8, boost-histogram 3.4 to 10.9 and ``numpy.histogram`` 6.7 to 9.0 (on
-normal values and on those after a Relu; fast-histogram and boost-histogram do not take |x| themselves).
+Two kernels that give the same whole numbers. The compiled one takes 0.45 ns a value on one core of a Zen 4,
+NumPy's, which is always there, 2.4. Of what else was tried there numba took 0.45, but half a second to load;
+fast-histogram 2.0 to 5.8, boost-histogram 3.4 to 10.9 and ``numpy.histogram`` 6.7 to 9.0 (on normal values
+and on those after a Relu; fast-histogram and boost-histogram do not take |x| themselves).
 """
 
 from __future__ import annotations
 
 import functools
 import logging
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -46,7 +45,7 @@ class Kernel:
     """One way to count.
 
     Attributes:
-        name: ``numba`` or ``numpy``.
+        name: ``C`` or ``NumPy``.
         count: Contiguous float32 values, shape (n,); the width of a bin, a power of two; and how many bins
             there are, a power of two. NaN and infinite values are in no bin.
     """
@@ -57,10 +56,10 @@ class Kernel:
 
 @functools.cache
 def kernel() -> Kernel:
-    """The fastest kernel that is installed. The first call may take a second, where numba compiles."""
+    """The fastest kernel that is installed."""
     try:
         from calibrators import compiled
-    except (ImportError, OSError, RuntimeError) as error:  # it is missing, or does not fit what is beside it
+    except ImportError as error:
         logger.debug("histograms are counted by NumPy: %s", error)
         return NUMPY
 
@@ -69,13 +68,7 @@ def kernel() -> Kernel:
         found = compiled.count(values, width, bins) if bins <= compiled.MOST_BINS else None
         return Counted(*found) if found else _count(values, width, bins)
 
-    return Kernel("numba", count)
-
-
-def load_in_background() -> None:
-    """Begins to load the kernel, so that it is there when the first values are."""
-    # No daemon: Python must not end while LLVM is at work.
-    threading.Thread(target=kernel, name="trtint8-kernel").start()
+    return Kernel("C", count)
 
 
 def peak(values: NDArray[np.float32]) -> float:
@@ -103,4 +96,4 @@ def _count(values: NDArray[np.float32], width: float, bins: int) -> Counted:
     return Counted(values.size, counts, zeros, largest)
 
 
-NUMPY = Kernel("numpy", _count)
+NUMPY = Kernel("NumPy", _count)

@@ -14,10 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import onnx
-
 from calibrators.batches import Batches, FeedDict
-from calibrators.binning import load_in_background
 from calibrators.checkpoint import Checkpoint, Progress, Timer
 from calibrators.counting import ParallelHistograms
 from calibrators.errors import CalibrationDataError
@@ -30,6 +27,7 @@ from calibrators.onnx_session import first_line, open_session, run_in_place
 from calibrators.preflight import Preflight
 from calibrators.progress import progress_bar
 from calibrators.threads import available_threads
+from calibrators.weights import LightModel
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,7 @@ class Observer:
 
     def __init__(
         self,
-        model: onnx.ModelProto | bytes | Path,
+        model: LightModel | bytes | Path,
         inputs: Sequence[InputSpec],
         tensors: Iterable[str],
         threads: int | None = None,
@@ -90,7 +88,7 @@ class Observer:
         """Opens the model, with all that is to be observed among its outputs.
 
         Args:
-            model: The FP32 model, serialized or a path; or a message, which is changed.
+            model: The FP32 model; its message, where it has one, is changed.
             inputs: Its inputs.
             tensors: Names of float tensors of the graph, inputs included.
             threads: How many threads run the model and count; all that this process may use where None.
@@ -102,7 +100,6 @@ class Observer:
         if threads is not None and threads < 1:
             raise CalibrationDataError(f"threads is {threads}; give 1 or more, or leave it out")
         plan = plan_observation(model, [spec.name for spec in inputs], tensors)
-        load_in_background()  # while ONNX Runtime opens the model and runs the first batch
         self._inputs, self._threads = tuple(inputs), threads or available_threads()
         self._session = open_session(
             plan.model,
@@ -155,7 +152,7 @@ class Observer:
 
 
 def observe(
-    model: onnx.ModelProto | bytes | Path,
+    model: LightModel | bytes | Path,
     inputs: Sequence[InputSpec],
     tensors: Iterable[str],
     batches: Batches,

@@ -10,13 +10,12 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
+from calibrators.weights import LightModel
+
 #: Operators that only rearrange: their first output has the values of their first input, each as often.
 _REARRANGING = frozenset(
     {"DepthToSpace", "Flatten", "Identity", "Reshape", "SpaceToDepth", "Squeeze", "Transpose", "Unsqueeze"}
 )
-
-#: Bytes from which an initializer is worth being moved.
-_LARGE = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -41,22 +40,22 @@ class ObservationPlan:
 
 
 def plan_observation(
-    model: onnx.ModelProto | bytes | Path, inputs: Iterable[str], tensors: Iterable[str]
+    model: LightModel | bytes | Path, inputs: Iterable[str], tensors: Iterable[str]
 ) -> ObservationPlan:
     """Finds the fewest tensors that show the values of all that were asked for.
 
     What a Reshape or Transpose gives out has the histogram of what it takes in, so only one is exposed.
 
     Args:
-        model: The model, serialized or a path. A message is changed, and is cheapest.
+        model: The model; its message, where it has one, is changed.
         inputs: Names of its inputs.
         tensors: What to observe.
 
     Returns:
         The plan.
     """
-    proto = _parse(model)
-    graph = proto.graph
+    light = model if isinstance(model, LightModel) else _parse(model)
+    graph = light.message.graph
     inputs, asked = set(inputs), list(dict.fromkeys(tensors))
     constant = {tensor.name for tensor in graph.initializer}
     same_as = {
@@ -71,29 +70,14 @@ def plan_observation(
     graph.output.extend(
         onnx.helper.make_empty_tensor_value_info(name) for name in computed if name not in present
     )
-    weights = _take_weights(graph)
     fed = tuple(name for name in needed if name in inputs)
-    return ObservationPlan(proto.SerializeToString(), weights, fed, computed, sources)
+    return ObservationPlan(light.message.SerializeToString(), light.weights, fed, computed, sources)
 
 
-def _take_weights(graph: onnx.GraphProto) -> dict[str, NDArray[np.float32]]:
-    """Moves the values of large initializers out of a graph: serializing and parsing them takes time."""
-    weights = {}
-    for tensor in graph.initializer:
-        if tensor.data_type == onnx.TensorProto.FLOAT and len(tensor.raw_data) >= _LARGE:
-            weights[tensor.name] = np.frombuffer(tensor.raw_data, "<f4").reshape(tuple(tensor.dims))
-            tensor.ClearField("raw_data")
-            tensor.data_location = onnx.TensorProto.EXTERNAL
-            tensor.external_data.add(key="location", value="in memory")
-    return weights
-
-
-def _parse(model: onnx.ModelProto | bytes | Path) -> onnx.ModelProto:
-    if isinstance(model, onnx.ModelProto):
-        return model
+def _parse(model: bytes | Path) -> LightModel:
     proto = onnx.ModelProto()
     proto.ParseFromString(model.read_bytes() if isinstance(model, Path) else model)
-    return proto
+    return LightModel.take(proto)
 
 
 def _source(name: str, same_as: Mapping[str, str]) -> str:

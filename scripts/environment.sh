@@ -8,9 +8,9 @@ environment() {
     done
     [ -n "$python" ] || { echo "trtint8 needs Python 3.10 or newer" >&2; return 1; }
     [ -x .venv/bin/python ] || "$python" -m venv .venv
-    # Only when pyproject.toml or the extras changed: a second run starts at once.
+    # Only when the extras or what is installed from changed: a second run starts at once.
     local stamp=.venv/.installed wanted
-    wanted="$1 $(cksum <pyproject.toml)"
+    wanted="$1 $(cat pyproject.toml setup.py calibrators/*.c | cksum)"
     if ! grep -qxF "$wanted" "$stamp" 2>/dev/null; then
         echo "Installing trtint8[$1] into .venv ..." >&2
         .venv/bin/python -m pip install --quiet --disable-pip-version-check -e ".[$1]"

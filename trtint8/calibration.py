@@ -25,7 +25,7 @@ from calibrators.preprocessing import Preprocessing
 from calibrators.shards import open_shards
 from calibrators.table import CalibrationTable, Provenance
 from trtint8.activation_memory import calibration_batch_size
-from trtint8.model import Model, ModelSource, fits_message, load_model, prepare, runnable, to_proto
+from trtint8.model import Model, ModelSource, fits_message, load_model, prepare, runnable, to_light
 from trtint8.quantization.placement import place
 
 #: Where a calibration runs.
@@ -186,8 +186,7 @@ def open_calibration(
         return Calibration(partial(shared.observe, shards), method, prepared.fingerprint)
     batches = open_batches(data, prepared.inputs, **options)
     if fits_message(prepared.graph_model):
-        # As an argument only: a name would keep a second set of weights.
-        observer = host.Observer(to_proto(prepared.graph_model), prepared.inputs, names, threads)
+        observer = host.Observer(to_light(prepared.graph_model), prepared.inputs, names, threads)
     else:
         with runnable(prepared.graph_model) as path:
             observer = host.Observer(path, prepared.inputs, names, threads)

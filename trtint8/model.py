@@ -18,6 +18,7 @@ from onnx_ir.passes import common
 from calibrators.errors import ModelError
 from calibrators.files import write_atomically
 from calibrators.inputs import InputSpec
+from calibrators.weights import LARGE, LOCATION, LightModel
 from trtint8.collection import paused_collection
 from trtint8.opset import with_opset
 from trtint8.passes.fold_batchnorm import FoldBatchNormPass
@@ -78,7 +79,9 @@ def load_model(source: ModelSource | Model) -> Model:
     if isinstance(source, Model):
         return source
     if isinstance(source, onnx.ModelProto):
-        return _checked(source, "model", None)
+        copy = onnx.ModelProto()
+        copy.CopyFrom(source)
+        return _checked(copy, "model", None)
     if isinstance(source, bytes):
         return _checked(_parse(source, "model"), "model", None)
     path = Path(source)
@@ -132,6 +135,23 @@ def to_proto(graph_model: ir.Model) -> onnx.ModelProto:
             "the model is larger than 2 GiB and does not fit one message; save it to a file instead"
         )
     return ir.to_proto(_inline(graph_model))
+
+
+def to_light(graph_model: ir.Model) -> LightModel:
+    """The model for ONNX Runtime, with large weights where they lie.
+
+    Args:
+        graph_model: One that fits a message. Its weights are not copied, so they must stay as they are.
+    """
+    graph_model, weights = _inline(graph_model).clone(), {}
+    for name, value in graph_model.graph.initializers.items():
+        tensor = value.const_value
+        if tensor is not None and tensor.dtype == ir.DataType.FLOAT and tensor.nbytes >= LARGE:
+            weights[name] = np.ascontiguousarray(tensor.numpy())
+            value.const_value = ir.ExternalTensor(
+                LOCATION, None, None, tensor.dtype, shape=ir.Shape(tensor.shape.numpy()), name=name
+            )
+    return LightModel(ir.to_proto(graph_model), weights)
 
 
 def fits_message(graph_model: ir.Model) -> bool:
@@ -199,23 +219,37 @@ def _checked(proto: onnx.ModelProto, name: str, path: Path | None) -> Model:
         raise ModelError(
             f"'{name}' holds no nodes, so it is not a usable ONNX model; export or download it again"
         )
-    _check_external_data(proto, name, path)
+    external = _check_external_data(proto, name, path)
+    light = LightModel.take(proto)
     try:
-        # By path where there is one: the checker looks for external data beside it.
-        onnx.checker.check_model(os.fspath(path) if path else proto)
+        # By path where data is in other files: the checker looks for them there.
+        onnx.checker.check_model(os.fspath(path) if path and external else light.checkable())
     except Exception as error:
         reason = " ".join(str(error).split())
         raise ModelError(f"'{name}' is not a valid ONNX model: {reason[:300]}") from error
-    graph_model = ir.from_proto(proto)
+    graph_model = _from_light(light)
     if path:
         ir.external_data.set_base_dir(graph_model.graph, path.parent)
     return Model(graph_model, name, _fingerprint(graph_model))
 
 
-def _check_external_data(proto: onnx.ModelProto, name: str, path: Path | None) -> None:
+def _from_light(light: LightModel) -> ir.Model:
+    # Parsed anew: a message that once had weights keeps their memory.
+    message = onnx.ModelProto()
+    message.ParseFromString(light.message.SerializeToString())
+    graph_model = ir.from_proto(message)
+    for name, values in light.weights.items():
+        graph_model.graph.initializers[name].const_value = ir.Tensor(values, name=name)
+    return graph_model
+
+
+def _check_external_data(proto: onnx.ModelProto, name: str, path: Path | None) -> bool:
+    """Whether there is any."""
+    found = False
     for tensor in onnx.external_data_helper._get_all_tensors(proto):
         if tensor.data_location != onnx.TensorProto.EXTERNAL:
             continue
+        found = True
         entries = {entry.key: entry.value for entry in tensor.external_data}
         location = entries.get("location", "")
         if path is None:
@@ -233,6 +267,7 @@ def _check_external_data(proto: onnx.ModelProto, name: str, path: Path | None) -
                 f"'{data}' is truncated: the tensor '{tensor.name}' of '{name}' ends at byte {needed}, the "
                 f"file at {data.stat().st_size}; copy it again"
             )
+    return found
 
 
 def _modern(model: Model) -> ir.Model:

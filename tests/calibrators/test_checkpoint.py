@@ -16,6 +16,7 @@ from calibrators.checkpoint import Checkpoint
 from calibrators.errors import CalibrationDataError, TableError
 from calibrators.histogram import Histogram
 from calibrators.inputs import InputSpec
+from calibrators.weights import LightModel
 
 INPUTS = (InputSpec("x", np.dtype(np.float32), ("n", 3)),)
 DATA = np.random.default_rng(5).standard_normal((40, 3)).astype(np.float32)
@@ -44,7 +45,9 @@ def _feeds(data, size, stop=None):
 def _observe(path, feeds, resume=True, tensors=("x", "y")):
     checkpoint = Checkpoint(path, IDENTITY, resume, seconds=0) if path else None
     batches = open_batches(lambda: feeds, INPUTS)
-    return host.observe(_model(), INPUTS, tensors, batches, progress=False, checkpoint=checkpoint)
+    return host.observe(
+        LightModel.take(_model()), INPUTS, tensors, batches, progress=False, checkpoint=checkpoint
+    )
 
 
 def _interrupted(path, stop, size=4):

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 from calibrators.errors import ModelError
 from tests.trtint8.onnx_models import Shaped, conv_relu_conv, save_external
 from trtint8.data import DEMO_MODEL
-from trtint8.model import load_model, prepare, save_model, to_proto
+from trtint8.model import load_model, prepare, save_model, to_light, to_proto
 
 
 def small():
@@ -103,6 +103,15 @@ def test_prepare_keeps_inputs_outputs_and_results():
     assert [value.name for value in after.graph.output] == ["identity_out"]
     assert len(loaded.graph_model.graph) == 3
     np.testing.assert_allclose(run(after, images()), run(model, images()), rtol=1e-5, atol=1e-5)
+
+
+def test_a_message_that_is_given_stays_as_it_is():
+    model = onnx.load(DEMO_MODEL)
+    before = model.SerializeToString(deterministic=True)
+    light = to_light(prepare(load_model(model)).graph_model)
+    assert light.weights and len(light.message.SerializeToString()) < len(before) / 5
+    assert model.SerializeToString(deterministic=True) == before
+    assert load_model(model).fingerprint == load_model(DEMO_MODEL).fingerprint
 
 
 def test_saved_models_load_back_equal(tmp_path):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from importlib import metadata
 from importlib.util import find_spec
 
+from calibrators.binning import NUMPY, kernel
 from trtint8 import flavor
 from trtint8.cli.output import print_json, print_table
 from trtint8.cuda import driver_version, gpu_names, gpu_problem
@@ -53,6 +54,7 @@ def findings() -> list[tuple[str, str]]:
         ),
         ("images from folders", "works" if find_spec("PIL") else 'pip install "trtint8[images]"'),
         ("calibrate, quantize, validate", "work, on the CPU"),
+        ("counting activations", _counting()),
     ]
     usable = [f for f in flavors if not f.import_problem and (f.builds_without_gpu or problem is None)]
     rows.append(
@@ -81,6 +83,12 @@ def _implicit(flavors: Sequence[flavor.Flavor], gpu_problem: str | None, cuda: s
     if not cuda:
         missing.append("PyCUDA or cuda-python")
     return f"needs {', '.join(missing)}" if missing else f"works with {', '.join(map(str, able))}"
+
+
+def _counting() -> str:
+    if kernel() is NUMPY:
+        return "by NumPy, 5 times slower: trtint8 was installed without a C compiler"
+    return "compiled"
 
 
 def _version(package: str) -> str | None:

@@ -1,0 +1,3 @@
+def count(
+    values: int, size: int, limit: int, factor: float, bins: int, lanes: int
+) -> tuple[int, int, int]: ...

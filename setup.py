@@ -1,0 +1,15 @@
+"""The compiled part; everything else about the package stands in pyproject.toml."""
+
+from setuptools import Extension, setup
+
+setup(
+    ext_modules=[
+        Extension(
+            "calibrators._counting",
+            ["calibrators/_counting.c"],
+            extra_compile_args=["-O3"],
+            py_limited_api=True,
+            optional=True,  # without a C compiler the package is installed all the same, and NumPy counts
+        )
+    ]
+)
