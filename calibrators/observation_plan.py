@@ -54,7 +54,9 @@ def plan_observation(
     Returns:
         The plan.
     """
-    light = model if isinstance(model, LightModel) else _parse(model)
+    if isinstance(model, bytes):
+        model = LightModel.parse(model)
+    light = model if isinstance(model, LightModel) else LightModel.read(model)
     graph = light.message.graph
     inputs, asked = set(inputs), list(dict.fromkeys(tensors))
     constant = {tensor.name for tensor in graph.initializer}
@@ -72,12 +74,6 @@ def plan_observation(
     )
     fed = tuple(name for name in needed if name in inputs)
     return ObservationPlan(light.message.SerializeToString(), light.weights, fed, computed, sources)
-
-
-def _parse(model: bytes | Path) -> LightModel:
-    proto = onnx.ModelProto()
-    proto.ParseFromString(model.read_bytes() if isinstance(model, Path) else model)
-    return LightModel.take(proto)
 
 
 def _source(name: str, same_as: Mapping[str, str]) -> str:

@@ -1,16 +1,20 @@
 """Models whose large weights are kept beside the message that declares them.
 
-Protobuf copies every byte whenever a message is serialized, parsed or changed. Without its weights a message
-goes through all of that in no time, and ONNX Runtime takes the weights from where they lie.
+Protobuf copies every byte whenever a message is parsed, changed or serialized. Without its weights a message
+goes through all of that in no time; the weights are copied once, out of the file, and ONNX Runtime takes them
+from where they lie then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import mmap
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import onnx
+from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 #: What the message says of a weight's values: they are external, in a file that does not exist.
@@ -18,6 +22,10 @@ LOCATION = "in memory"
 
 #: Bytes from which a weight is worth being kept apart.
 LARGE = 1 << 12
+
+_GRAPH = onnx.ModelProto.DESCRIPTOR.fields_by_name["graph"].number
+_INITIALIZER = onnx.GraphProto.DESCRIPTOR.fields_by_name["initializer"].number
+_RAW_DATA = onnx.TensorProto.DESCRIPTOR.fields_by_name["raw_data"].number
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,22 +41,35 @@ class LightModel:
     weights: Mapping[str, NDArray[np.float32]]
 
     @classmethod
-    def take(cls, message: onnx.ModelProto) -> LightModel:
-        """Takes a message apart.
+    def read(cls, path: Path) -> LightModel:
+        """Reads a model's file.
+
+        Raises:
+            OSError: The file cannot be read.
+            google.protobuf.message.DecodeError: It holds no model, or is truncated.
+        """
+        with path.open("rb") as file:
+            if not path.stat().st_size:  # nothing cannot be mapped
+                return cls.parse(b"")
+            return cls.parse(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+    @classmethod
+    def parse(cls, data: bytes | mmap.mmap) -> LightModel:
+        """Reads a serialized model.
 
         Args:
-            message: Is changed, and becomes part of the result.
+            data: In memory, or a mapped file; not needed any more afterwards.
+
+        Raises:
+            google.protobuf.message.DecodeError: It is no such thing, or is truncated.
         """
-        weights = {}
-        for tensor in message.graph.initializer:
-            if tensor.data_type == onnx.TensorProto.FLOAT and len(tensor.raw_data) >= LARGE:
-                values = np.frombuffer(tensor.raw_data, "<f4")
-                if values.size != np.prod(tensor.dims, dtype=np.int64):
-                    continue  # it is invalid; whoever reads it will say so
-                weights[tensor.name] = values.reshape(tuple(tensor.dims))
-                tensor.ClearField("raw_data")
-                tensor.data_location = onnx.TensorProto.EXTERNAL
-                tensor.external_data.add(key="location", value=LOCATION)
+        weights: dict[str, NDArray[np.float32]] = {}
+
+        def light_graph(graph: memoryview) -> bytes | memoryview:
+            return _rewritten(graph, _INITIALIZER, lambda tensor: _declared(tensor, weights))
+
+        message = onnx.ModelProto()
+        message.ParseFromString(_rewritten(memoryview(data), _GRAPH, light_graph))
         return cls(message, weights)
 
     def checkable(self) -> onnx.ModelProto:
@@ -71,3 +92,89 @@ class LightModel:
                     )
                 del graph.initializer[index]
         return found
+
+
+def _declared(tensor: memoryview, weights: dict[str, NDArray[np.float32]]) -> bytes | memoryview:
+    """A serialized initializer without its values, which are added to the weights, where that is worth it."""
+    if len(tensor) < LARGE:
+        return tensor
+    values: list[memoryview] = []
+
+    def take(raw: memoryview) -> bytes:
+        values.append(raw)
+        return b""
+
+    declared = onnx.TensorProto.FromString(_rewritten(tensor, _RAW_DATA, take))
+    floats = declared.data_type == onnx.TensorProto.FLOAT and len(values) == 1 and len(values[0]) >= LARGE
+    # What is invalid stays as it is: whoever reads it will say so.
+    size = 4 * np.prod(declared.dims, dtype=np.int64)
+    if not floats or len(values[0]) != size or declared.name in weights:
+        return tensor
+    # Copied to where floats may lie: a message has no alignment.
+    array = np.frombuffer(values[0], "<f4").reshape(tuple(declared.dims)).copy()
+    array.flags.writeable = False
+    weights[declared.name] = array
+    declared.ClearField("raw_data")
+    declared.data_location = onnx.TensorProto.EXTERNAL
+    declared.external_data.add(key="location", value=LOCATION)
+    found: bytes = declared.SerializeToString()
+    return found
+
+
+# Protobuf's wire format: https://protobuf.dev/programming-guides/encoding. A message is a sequence of fields,
+# each a key (field number and how the value is written) and a value. ------------------------------------
+
+_VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
+
+
+def _rewritten(message: memoryview, number: int, change: Callable[[memoryview], bytes | memoryview]) -> bytes:
+    """A serialized message with other contents in all fields of a number."""
+    pieces: list[bytes | memoryview] = []
+    for key, value, end in _fields(message):
+        if message[key] == number << 3 | _LENGTH:  # numbers below 16 have a key of one byte
+            contents = change(message[value:end])
+            pieces += [message[key : key + 1], _varint(len(contents)), contents]
+        else:
+            pieces.append(message[key:end])
+    return b"".join(pieces)
+
+
+def _fields(message: memoryview) -> Iterator[tuple[int, int, int]]:
+    """Where each field begins, where its value does (its contents, where it has a length) and ends."""
+    position = 0
+    while position < len(message):
+        key, value = _read_varint(message, position)
+        kind = key & 7
+        if kind == _LENGTH:
+            length, value = _read_varint(message, value)
+            end = value + length
+        elif kind == _VARINT:
+            _, end = _read_varint(message, value)
+        elif kind in (_EIGHT_BYTES, _FOUR_BYTES):
+            end = value + (8 if kind == _EIGHT_BYTES else 4)
+        else:
+            raise DecodeError(f"a field of kind {kind}")
+        if end > len(message):
+            raise DecodeError("a field reaches beyond the end")
+        yield position, value, end
+        position = end
+
+
+def _read_varint(message: memoryview, position: int) -> tuple[int, int]:
+    """A number of seven bits a byte, the lowest first, and where it ends."""
+    number = shift = 0
+    while position < len(message) and shift < 64:
+        byte = message[position]
+        number |= (byte & 0x7F) << shift
+        position, shift = position + 1, shift + 7
+        if byte < 0x80:
+            return number, position
+    raise DecodeError("a number without an end")
+
+
+def _varint(number: int) -> bytes:
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*found, number])

@@ -6,13 +6,14 @@ import contextlib
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import onnx
 import onnx_ir as ir
+from google.protobuf.message import DecodeError
 from onnx_ir.passes import common
 
 from calibrators.errors import ModelError
@@ -78,20 +79,13 @@ def load_model(source: ModelSource | Model) -> Model:
     """
     if isinstance(source, Model):
         return source
-    if isinstance(source, onnx.ModelProto):
-        copy = onnx.ModelProto()
-        copy.CopyFrom(source)
-        return _checked(copy, "model", None)
-    if isinstance(source, bytes):
-        return _checked(_parse(source, "model"), "model", None)
+    if isinstance(source, (bytes, onnx.ModelProto)):
+        data = source if isinstance(source, bytes) else source.SerializeToString()
+        return _checked(_parsed("model", lambda: LightModel.parse(data)), "model", None)
     path = Path(source)
     if not path.is_file():
         raise ModelError(f"there is no model '{path}'" + ("; it is a folder" if path.is_dir() else ""))
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise ModelError(f"cannot read the model '{path}': {error.strerror or error}") from error
-    return _checked(_parse(data, str(path)), path.name, path)
+    return _checked(_parsed(str(path), lambda: LightModel.read(path)), path.name, path)
 
 
 @paused_collection()
@@ -201,26 +195,26 @@ def runnable(graph_model: ir.Model) -> Iterator[bytes | Path]:
         yield save_model(graph_model, Path(folder) / "model.onnx")
 
 
-def _parse(data: bytes, name: str) -> onnx.ModelProto:
-    if not data:
-        raise ModelError(f"the model '{name}' is empty; export or download it again")
-    proto = onnx.ModelProto()
+def _parsed(name: str, parse: Callable[[], LightModel]) -> LightModel:
     try:
-        proto.ParseFromString(data)
-    except Exception as error:
+        light = parse()
+    except OSError as error:
+        raise ModelError(f"cannot read the model '{name}': {error.strerror or error}") from error
+    except DecodeError as error:
         raise ModelError(
             f"'{name}' is not an ONNX model, or is truncated; export or download it again"
         ) from error
-    return proto
+    if not light.message.ListFields():
+        raise ModelError(f"the model '{name}' is empty; export or download it again")
+    return light
 
 
-def _checked(proto: onnx.ModelProto, name: str, path: Path | None) -> Model:
-    if not proto.graph.node:
+def _checked(light: LightModel, name: str, path: Path | None) -> Model:
+    if not light.message.graph.node:
         raise ModelError(
             f"'{name}' holds no nodes, so it is not a usable ONNX model; export or download it again"
         )
-    external = _check_external_data(proto, name, path)
-    light = LightModel.take(proto)
+    external = _check_external_data(light, name, path)
     try:
         # By path where data is in other files: the checker looks for them there.
         onnx.checker.check_model(os.fspath(path) if path and external else light.checkable())
@@ -234,20 +228,17 @@ def _checked(proto: onnx.ModelProto, name: str, path: Path | None) -> Model:
 
 
 def _from_light(light: LightModel) -> ir.Model:
-    # Parsed anew: a message that once had weights keeps their memory.
-    message = onnx.ModelProto()
-    message.ParseFromString(light.message.SerializeToString())
-    graph_model = ir.from_proto(message)
+    graph_model = ir.from_proto(light.message)
     for name, values in light.weights.items():
         graph_model.graph.initializers[name].const_value = ir.Tensor(values, name=name)
     return graph_model
 
 
-def _check_external_data(proto: onnx.ModelProto, name: str, path: Path | None) -> bool:
+def _check_external_data(light: LightModel, name: str, path: Path | None) -> bool:
     """Whether there is any."""
     found = False
-    for tensor in onnx.external_data_helper._get_all_tensors(proto):
-        if tensor.data_location != onnx.TensorProto.EXTERNAL:
+    for tensor in onnx.external_data_helper._get_all_tensors(light.message):
+        if tensor.data_location != onnx.TensorProto.EXTERNAL or tensor.name in light.weights:
             continue
         found = True
         entries = {entry.key: entry.value for entry in tensor.external_data}

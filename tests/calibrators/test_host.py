@@ -8,7 +8,6 @@ from calibrators.errors import CalibrationDataError, ModelError
 from calibrators.histogram import Histogram
 from calibrators.host import Observer, observe
 from calibrators.inputs import InputSpec
-from calibrators.weights import LightModel
 
 INPUTS = (InputSpec("x", np.dtype(np.float32), ("n", 3)),)
 DATA = np.random.default_rng(5).standard_normal((40, 3)).astype(np.float32)
@@ -75,7 +74,7 @@ def test_a_model_that_the_runtime_refuses():
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_parts_of_the_data_merge_to_the_whole(threads):
-    observer = Observer(LightModel.take(_model()), INPUTS, ("x", "product", "y"), threads)
+    observer = Observer(_model().SerializeToString(), INPUTS, ("x", "product", "y"), threads)
     whole = observer.observe(open_batches(DATA, INPUTS), progress=False)
     parts = [
         observer.observe(open_batches(part, INPUTS, batch_size=size), progress=False)
@@ -88,7 +87,7 @@ def test_parts_of_the_data_merge_to_the_whole(threads):
 
 
 def test_parts_that_look_odd_alone_need_not_be_odd_together():
-    observer = Observer(LightModel.take(_model()), INPUTS, ("y",))
+    observer = Observer(_model().SerializeToString(), INPUTS, ("y",))
     blank, other = (
         observer.observe(open_batches(np.full((2, 3), value, np.float32), INPUTS), progress=False)
         for value in (2.0, 3.5)
@@ -112,7 +111,7 @@ def test_a_loader_may_overwrite_its_buffer():
 
 def test_no_thread_is_none_too_few():
     with pytest.raises(CalibrationDataError, match="threads is 0; give 1 or more"):
-        Observer(LightModel.take(_model()), INPUTS, ("y",), 0)
+        Observer(_model().SerializeToString(), INPUTS, ("y",), 0)
 
 
 def test_ctrl_c_in_the_data_comes_through():

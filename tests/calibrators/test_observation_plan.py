@@ -36,11 +36,11 @@ def _model():
 TENSORS = ("again", "x", "moved", "flat", "constant", "y")
 
 
-@pytest.mark.parametrize("form", ["message", "bytes", "path"])
+@pytest.mark.parametrize("form", ["light", "bytes", "path"])
 def test_what_only_rearranges_is_observed_once(form, tmp_path):
     (tmp_path / "m.onnx").write_bytes(_model().SerializeToString())
     given = {
-        "message": LightModel.take(_model()),
+        "light": LightModel.parse(_model().SerializeToString()),
         "bytes": _model().SerializeToString(),
         "path": tmp_path / "m.onnx",
     }[form]
@@ -62,7 +62,7 @@ def test_what_only_rearranges_is_observed_once(form, tmp_path):
 def test_every_tensor_gets_a_histogram_of_its_own_in_the_order_that_was_asked():
     data = np.random.default_rng(1).standard_normal((5, 3)).astype(np.float32)
     inputs = (InputSpec("x", np.dtype(np.float32), ("n", 3)),)
-    seen = observe(LightModel.take(_model()), inputs, TENSORS, open_batches(data, inputs), progress=False)
+    seen = observe(_model().SerializeToString(), inputs, TENSORS, open_batches(data, inputs), progress=False)
     expected = Histogram()
     expected.observe(data)
     assert seen.histograms["x"] == seen.histograms["moved"] == expected
