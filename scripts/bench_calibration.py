@@ -24,275 +24,17 @@ import subprocess
 import sys
 import tempfile
 import time
-import venv
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-
-#: Random images that are fed in turn, so that data of any length takes the same memory.
-_POOL = 64
-
-#: What other tools are installed from.
-_PEERS = {
-    "modelopt": ["nvidia-modelopt[onnx]"],
-    "ppq": ["ppq", "torch", "onnx<1.15", "protobuf<3.21", "numpy<2", "setuptools<80"],
-}
+from calibration_bench.cases import MEAN, STD, Case, cases
+from calibration_bench.tools import PEERS, install, run_modelopt, run_onnx, run_ort, run_ours, run_ppq
 
 _FIELDS = ("seconds", "cpu", "peak")
 _OURS = ("entropy", "minmax")
 _ORT = ("ort entropy", "ort minmax")
-
-Work = Callable[[], None]
-
-
-@dataclass(frozen=True)
-class Case:
-    """A model, and its files in the benchmark's folder.
-
-    Attributes:
-        name: What it is called.
-        input: Its only input.
-        batch: Images a batch.
-        images: Of calibration; float32, shape (n, channels, height, width), as a .npy file.
-    """
-
-    name: str
-    input: str
-    batch: int
-    folder: Path
-
-    @property
-    def model(self) -> Path:
-        """The float model."""
-        return self.folder / f"{self.name}.onnx"
-
-    @property
-    def exposed(self) -> Path:
-        """The same with the tensors that placement needs as outputs."""
-        return self.folder / f"{self.name}.exposed.onnx"
-
-    @property
-    def pool(self) -> Path:
-        """The images."""
-        return self.folder / f"{self.name}.npy"
-
-    def feeds(self, images: int) -> Iterator[dict[str, np.ndarray]]:
-        """Batches of images, beginning anew at the end of the pool."""
-        pool = np.load(self.pool)
-        for first in range(0, images, self.batch):
-            rows = np.arange(first, min(first + self.batch, images)) % len(pool)
-            yield {self.input: pool[rows]}
-
-
-def resnet50() -> Any:
-    """A ResNet-50 for 224 x 224 images with random weights."""
-    from onnx import TensorProto, helper, numpy_helper
-
-    random = np.random.default_rng(0)
-    weights, nodes = [], []
-
-    def conv(source: str, width: tuple[int, int], kernel: int, stride: int, name: str, relu: bool) -> str:
-        fan_in = width[0] * kernel * kernel
-        array = random.standard_normal((width[1], width[0], kernel, kernel)) * (2 / fan_in) ** 0.5
-        weights.append(numpy_helper.from_array(array.astype(np.float32), f"{name}.weight"))
-        bias = random.standard_normal(width[1]).astype(np.float32) / 100
-        weights.append(numpy_helper.from_array(bias, f"{name}.bias"))
-        inputs, pads = [source, f"{name}.weight", f"{name}.bias"], [kernel // 2] * 4
-        nodes.append(helper.make_node("Conv", inputs, [name], name, strides=[stride] * 2, pads=pads))
-        if relu:
-            nodes.append(helper.make_node("Relu", [name], [f"{name}.relu"], f"{name}.relu"))
-        return f"{name}.relu" if relu else name
-
-    source = conv("x", (3, 64), 7, 2, "stem", True)
-    pool = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1] * 4}
-    nodes.append(helper.make_node("MaxPool", [source], ["pool"], "pool", **pool))
-    source, channels = "pool", 64
-    for stage, (width, blocks) in enumerate([(64, 3), (128, 4), (256, 6), (512, 3)]):
-        for block in range(blocks):
-            name, stride = f"layer{stage}.{block}", 2 if stage and not block else 1
-            branch = conv(source, (channels, width), 1, 1, f"{name}.conv1", True)
-            branch = conv(branch, (width, width), 3, stride, f"{name}.conv2", True)
-            branch = conv(branch, (width, 4 * width), 1, 1, f"{name}.conv3", False)
-            if not block:
-                source = conv(source, (channels, 4 * width), 1, stride, f"{name}.down", False)
-            nodes.append(helper.make_node("Add", [branch, source], [f"{name}.add"], f"{name}.add"))
-            nodes.append(helper.make_node("Relu", [f"{name}.add"], [f"{name}.out"], f"{name}.out"))
-            source, channels = f"{name}.out", 4 * width
-    weights.append(numpy_helper.from_array(np.float32(0.02) * _normal(random, (2048, 1000)), "fc.weight"))
-    nodes += [
-        helper.make_node("GlobalAveragePool", [source], ["average"], "average"),
-        helper.make_node("Flatten", ["average"], ["flat"], "flat"),
-        helper.make_node("Gemm", ["flat", "fc.weight"], ["y"], "fc"),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "resnet50",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 224, 224])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 1000])],
-        weights,
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-
-
-def _normal(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    return random.standard_normal(shape, dtype=np.float32)
-
-
-# What is measured, each in a process of its own: a function imports, and returns what is timed ------------
-
-
-def run_onnx(model: Path, case: Case, images: int, threads: int) -> Work:
-    """Runs a model and throws its outputs away."""
-    import onnxruntime as ort
-
-    def work() -> None:
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.log_severity_level = 3
-        session = ort.InferenceSession(os.fspath(model), options, providers=["CPUExecutionProvider"])
-        for feed in case.feeds(images):
-            session.run(None, feed)
-
-    return work
-
-
-def run_ours(case: Case, images: int, threads: int, method: str, table: Path) -> Work:
-    """Calibrates as a user would, and writes the table."""
-    import onnxruntime  # noqa: F401  (which we import late)
-
-    from trtint8.calibration import calibrate
-
-    def work() -> None:
-        found = calibrate(
-            case.model,
-            lambda: case.feeds(images),
-            method=method,
-            tensors="placed",
-            threads=threads,
-            progress=False,
-        )
-        found.save(table)
-
-    return work
-
-
-def run_ort(case: Case, images: int, threads: int, method: str, table: Path) -> Work:
-    """ONNX Runtime's own calibrators, over the same tensors."""
-    from onnxruntime import InferenceSession, SessionOptions
-    from onnxruntime.quantization import calibrate as ort
-
-    class Reader(ort.CalibrationDataReader):  # type: ignore[misc]
-        def __init__(self) -> None:
-            self._feeds = case.feeds(images)
-
-        def get_next(self) -> dict[str, np.ndarray] | None:
-            return next(self._feeds, None)
-
-    options = SessionOptions()
-    options.intra_op_num_threads = threads
-    chosen = ort.CalibrationMethod.Entropy if method == "entropy" else ort.CalibrationMethod.MinMax
-    extra = {"num_bins": 2048} if method == "entropy" else {}
-
-    def work() -> None:
-        augmented = os.fspath(table.with_suffix(".augmented.onnx"))
-        calibrator = ort.create_calibrator(
-            case.model,
-            ["Conv", "Gemm", "MatMul"],
-            augmented_model_path=augmented,
-            calibrate_method=chosen,
-            extra_options={"symmetric": True, **extra},
-        )
-        # It has no option for threads.
-        calibrator.infer_session = InferenceSession(augmented, options, providers=["CPUExecutionProvider"])
-        calibrator.collect_data(Reader())
-        ranges = calibrator.compute_data().data
-        amax = {
-            name: float(max(np.abs(np.ravel(bound)).max() for bound in found.range_value))
-            for name, found in ranges.items()
-        }
-        table.write_text(json.dumps({"amax": amax}))
-
-    return work
-
-
-def run_modelopt(case: Case, images: int, threads: int, method: str, table: Path) -> Work:
-    """Model Optimizer's ONNX quantization: calibration and Q/DQ in one call."""
-    # It has no option for threads either, and ONNX Runtime takes as many as there are processors.
-    os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[:threads]))
-    from modelopt.onnx.quantization import quantize
-
-    def work() -> None:
-        target = table.with_suffix(".onnx")
-        quantize(
-            os.fspath(case.model),
-            quantize_mode="int8",
-            calibration_data={case.input: np.concatenate([f[case.input] for f in case.feeds(images)])},
-            calibration_method="entropy" if method == "entropy" else "max",
-            calibration_eps=["cpu"],
-            output_path=os.fspath(target),
-            high_precision_dtype="fp32",
-        )
-        table.write_text(json.dumps({"amax": _scales_in(target)}))
-
-    return work
-
-
-def run_ppq(case: Case, images: int, threads: int, method: str, table: Path) -> Work:
-    """PPQ's TensorRT platform."""
-    import torch
-    from ppq import QuantizationSettingFactory, TargetPlatform
-    from ppq.api import quantize_onnx_model
-
-    torch.set_num_threads(threads)
-
-    def work() -> None:
-        batches = [torch.from_numpy(feed[case.input]) for feed in case.feeds(images)]
-        setting = QuantizationSettingFactory.default_setting()
-        setting.quantize_activation_setting.calib_algorithm = "kl" if method == "entropy" else "minmax"
-        graph = quantize_onnx_model(
-            onnx_import_file=os.fspath(case.model),
-            calib_dataloader=batches,
-            calib_steps=max(8, len(batches)),
-            input_shape=list(batches[0].shape),
-            setting=setting,
-            platform=TargetPlatform.TRT_INT8,
-            device="cpu",
-            verbose=0,
-        )
-        table.write_text(json.dumps({"amax": _ppq_ranges(graph)}))
-
-    return work
-
-
-def _ppq_ranges(graph: Any) -> dict[str, float]:
-    """The range of every variable that PPQ gave a scale."""
-    amax = {}
-    for operation in graph.operations.values():
-        if hasattr(operation, "config_with_variable"):
-            for config, variable in operation.config_with_variable:
-                scale = getattr(config.dominated_by, "scale", None)
-                if not variable.is_parameter and scale is not None and scale.numel() == 1:
-                    amax[variable.name] = 127 * float(scale)
-    return amax
-
-
-def _scales_in(model: Path) -> dict[str, float]:
-    """The range of every activation with a per-tensor QuantizeLinear."""
-    import onnx
-    from onnx import numpy_helper
-
-    graph = onnx.load(model).graph
-    constants = {tensor.name: tensor for tensor in graph.initializer}
-    return {
-        node.input[0]: 127 * float(numpy_helper.to_array(constants[node.input[1]]))
-        for node in graph.node
-        if node.op_type == "QuantizeLinear"
-        and node.input[0] not in constants
-        and not constants[node.input[1]].dims
-    }
 
 
 def child(options: argparse.Namespace) -> None:
@@ -336,7 +78,7 @@ def measure(
     for _ in range(repeat):
         for kind in kinds:
             python = sys.executable
-            if peers and (name := kind.split()[0]) in _PEERS:
+            if peers and (name := kind.split()[0]) in PEERS:
                 python = os.fspath(peers / name / "bin" / "python")
             command = [python, __file__, "--child", kind, "--case", case.name, "--input", case.input]
             command += ["--batch", str(case.batch), "--folder", os.fspath(case.folder)]
@@ -380,28 +122,13 @@ def _ranges(table: Path) -> dict[str, float]:
     return ranges
 
 
-def write_exposed(case: Case) -> None:
-    """The model that placement sees, with all that it needs among the outputs."""
-    from onnx import helper
-
-    from trtint8.model import load_model, prepare, to_proto
-    from trtint8.quantization.placement import place
-
-    prepared = prepare(load_model(case.model))
-    model = to_proto(prepared.graph_model)
-    present = {value.name for value in (*model.graph.input, *model.graph.output)}
-    tensors = [name for name in place(prepared.graph_model).tensors if name not in present]
-    model.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in tensors)
-    case.exposed.write_bytes(model.SerializeToString())
-
-
 def accuracy(case: Case, rows: Sequence[Row], heldout: Path) -> dict[str, float]:
     """Top-1 in per cent of the model quantized with each table, and of the float model as `plain`."""
     import trtint8
     from calibrators.preprocessing import Preprocessing
     from calibrators.table import CalibrationTable
 
-    preprocessing = Preprocessing(mean=_MEAN, std=_STD)
+    preprocessing = Preprocessing(mean=MEAN, std=STD)
     needed = trtint8.calibrate(
         case.model, case.feeds(case.batch), tensors="placed", method="minmax", progress=False
     )
@@ -423,43 +150,6 @@ def accuracy(case: Case, rows: Sequence[Row], heldout: Path) -> dict[str, float]
         if report.top1 and report.reference_top1:
             top1[row.kind], top1["plain"] = 100 * report.top1.value, 100 * report.reference_top1.value
     return top1
-
-
-_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-
-
-def cases(folder: Path, wanted: Sequence[str]) -> Iterator[tuple[Case, Path | None]]:
-    """The cases that can be run here, with their files written; and held-out data, where there is any."""
-    if "resnet50" in wanted:
-        case = Case("resnet50", "x", 8, folder)
-        case.model.write_bytes(resnet50().SerializeToString())
-        np.save(case.pool, _normal(np.random.default_rng(1), (_POOL, 3, 224, 224)))
-        write_exposed(case)
-        yield case, None
-    cifar = os.environ.get("TRTINT8_CIFAR10")
-    if cifar and "resnet56" in wanted:
-        case = Case("resnet56", "input", 50, folder)
-        case.model.write_bytes((Path(cifar) / "resnet56.onnx").read_bytes())
-        images = np.load(Path(cifar) / "calibration.npz")["images"]
-        pixels = ((images / np.float32(255) - np.float32(_MEAN)) / np.float32(_STD)).transpose(0, 3, 1, 2)
-        np.save(case.pool, np.ascontiguousarray(pixels, np.float32))
-        write_exposed(case)
-        yield case, Path(cifar) / "heldout.npz"
-
-
-def install(peers: Path) -> list[str]:
-    """Makes an environment for each of the other tools; returns those that could be made."""
-    made = []
-    for name, packages in _PEERS.items():
-        python = peers / name / "bin" / "python"
-        if not python.exists():
-            venv.create(peers / name, with_pip=True)
-        command = [os.fspath(python), "-m", "pip", "install", "--quiet", *packages]
-        if subprocess.run(command, check=False).returncode:
-            print(f"{name}: cannot be installed here, left out")
-        else:
-            made.append(name)
-    return made
 
 
 def bench_thresholds() -> None:

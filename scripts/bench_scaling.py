@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
-from bench_calibration import resnet50
+from gpu_checks.resnet50 import random_images, resnet50
 
 import trtint8
 from calibrators.batches import open_batches
@@ -119,8 +118,8 @@ def main() -> None:
     print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f} before")
     with tempfile.TemporaryDirectory() as folder:
         model = Path(folder) / "resnet50.onnx"
-        onnx.save(resnet50(), model)
-        images = np.random.default_rng(0).standard_normal((options.images, 3, 224, 224), dtype=np.float32)
+        model.write_bytes(resnet50())
+        images = random_images(options.images)
         driver(model, images)
         scaling(model, images, options.workers, options.repeat)
 

@@ -39,6 +39,7 @@ STAGES = (
     Stage("runtime", "gpu_checks.stages.runtime", "Throughput, latency and overhead", 115),
     Stage("threads", "gpu_checks.stages.threads", "Threads and soak", 45),
     Stage("faults", "gpu_checks.stages.faults", "Faults", 65),
+    Stage("calibration", "gpu_checks.stages.calibration", "Calibration on the GPU in ONNX Runtime", 9),
     Stage("rtx", "gpu_checks.stages.rtx", "An engine that TensorRT for RTX built on the CPU", 25),
 )
 

@@ -16,12 +16,14 @@ _PACKAGES = (
     "numpy",
     "onnx",
     "onnxruntime",
+    "onnxruntime-gpu",
     "onnx-ir",
     "pycuda",
     "cuda-bindings",
     "polygraphy",
     "torch",
-    "cupy",
+    "cupy-cuda12x",
+    "cupy-cuda13x",
 )
 
 
