@@ -8,9 +8,10 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from trtint8.constants import constant
-from trtint8.passes.expand_dynamic import INTEGER, ExpandDynamicPass, IntegerProduct, integer_product
+from trtint8.passes.expand_dynamic import ExpandDynamicPass
 from trtint8.passes.expand_qlinear import ExpandQLinearPass, is_qlinear, qlinear_obstacle
 from trtint8.passes.float_movement import FloatMovementPass
+from trtint8.passes.integer_product import INTEGER, IntegerProduct, integer_product
 from trtint8.passes.name_nodes import NameNodesPass
 from trtint8.passes.pairs import WHOLE, agree, parameters_of
 

@@ -14,8 +14,8 @@ from trtint8.foreign import Expanded, expand
 from trtint8.lint_rules import Finding, pair_findings
 from trtint8.migration import plan_migration
 from trtint8.model import Model, prepare
-from trtint8.passes.expand_dynamic import INTEGER
 from trtint8.passes.expand_qlinear import is_qlinear
+from trtint8.passes.integer_product import INTEGER
 from trtint8.quantization.placement import WEIGHTED, place
 from trtint8.quantization.unquantize import Unquantized, quantized_nodes, unquantize
 

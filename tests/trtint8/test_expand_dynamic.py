@@ -6,7 +6,8 @@ import pytest
 from onnx import helper, numpy_helper
 
 from tests.trtint8.integer_models import Integers, applied, operators, run
-from trtint8.passes.expand_dynamic import ExpandDynamicPass, integer_product
+from trtint8.passes.expand_dynamic import ExpandDynamicPass
+from trtint8.passes.integer_product import integer_product
 
 IMAGES = {"x": ["N", 4, 8, 8]}
 X = np.random.default_rng(1).uniform(-5, 3, (3, 4, 8, 8)).astype(np.float32)
