@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from calibrators.binding import Binding
+from calibrators.binding import LABELS, Binding
 from calibrators.errors import CalibrationDataError
 from calibrators.feeds import FeedDict
+from calibrators.sources import as_labels
 from calibrators.streams import warn_left_out
 
 
@@ -80,11 +82,11 @@ def block_batches(
 
 @dataclass(frozen=True)
 class BlockReader:
-    """Reads slices of blocks; columns are inputs.
+    """Reads slices of blocks; columns are inputs, and a column ``labels`` holds class indices.
 
     Attributes:
-        binding: Says what feeds the model. A dataset's only column feeds a model's only input, whatever the
-            column is called.
+        binding: Says what feeds the model. A dataset's only column, labels left out, feeds a model's only
+            input, whatever the column is called.
     """
 
     binding: Binding
@@ -95,6 +97,13 @@ class BlockReader:
         Raises:
             CalibrationDataError: Columns or element types are not what the model takes.
         """
+        return (feed for feed, _ in self.read_labelled(batches))
+
+    def read_labelled(
+        self, batches: Sequence[Sequence[Slice]]
+    ) -> Iterator[tuple[FeedDict, NDArray[np.int64] | None]]:
+        """As :meth:`read`, each batch with its labels, None where there are none."""
+        fed = {spec.name for spec in self.binding.inputs}
         for batch in batches:
             pieces = [_arrays(piece) for piece in batch]
             try:
@@ -103,11 +112,15 @@ class BlockReader:
                 raise CalibrationDataError(
                     f"samples of different shapes cannot share a batch ({error}); bring them to one shape"
                 ) from error
-            if len(columns) == len(self.binding.inputs) == 1:
+            has_labels = len(columns) > 1 and LABELS not in fed
+            labels = columns.pop(LABELS, None) if has_labels else None
+            if len(columns) == len(fed) == 1:
                 columns = {self.binding.inputs[0].name: next(iter(columns.values()))}
             feed, _ = self.binding.split(columns)
             self.binding.check(feed)
-            yield self.binding.prepare(feed)
+            if labels is not None:
+                labels = as_labels(labels, None, f"the column '{LABELS}'")
+            yield self.binding.prepare(feed), labels
 
 
 def _blocks(dataset: Any) -> Iterator[Slice]:

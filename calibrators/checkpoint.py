@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from calibrators.errors import TableError
+from calibrators.errors import CalibrationDataError, TableError
 from calibrators.files import write_atomically
 from calibrators.histogram import Histogram
 
@@ -38,6 +38,21 @@ class Progress:
     samples: int
     data: str
     histograms: Mapping[str, Histogram]
+
+    def check(self, data: str) -> None:
+        """Refuses to continue with other data.
+
+        Args:
+            data: The fingerprint of as many samples, read again.
+
+        Raises:
+            CalibrationDataError: It is not that of the samples that were counted.
+        """
+        if data != self.data:
+            raise CalibrationDataError(
+                f"the first {self.samples} samples of the data are not those that the checkpoint has seen; "
+                "give the same data in the same order, or begin anew without resume"
+            )
 
 
 @dataclass(frozen=True)

@@ -1,69 +1,37 @@
 """Calibration by several processes, on one machine or many, over Ray.
 
 Each worker opens the model once and observes one shard of the data after another. What it returns merges
-exactly, in any order, so the result is bit for bit that of one process. A shard counts when its observation
-has arrived, whole; a worker that dies before takes nothing along but time.
+exactly, so the result is bit for bit that of one process.
 """
 
 from __future__ import annotations
 
-import contextlib
 import socket
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from calibrators.batches import Batches
-from calibrators.crew import observe_shards
-from calibrators.errors import CalibrationDataError, ModelError, UnsupportedError
+from calibrators.checkpoint import Checkpoint, Timer
+from calibrators.devices import device_kind
+from calibrators.errors import ModelError, UnsupportedError
+from calibrators.fan_out import fan_out
 from calibrators.fingerprint import DataFingerprint
 from calibrators.histogram import Histogram
 from calibrators.host import Observation, Observer
 from calibrators.inputs import InputSpec
+from calibrators.observation_plan import plan_observation
 from calibrators.preflight import Preflight
 from calibrators.progress import progress_bar
+from calibrators.ray_cluster import RayExecutor, import_ray
 from calibrators.shards import Reader, Shard, Shards
+from calibrators.threads import check_threads
+
+__all__ = ["RayExecutor", "RayObserver"]
 
 #: Threads of a worker, where the user does not say.
 _THREADS = 1
-
-#: How many shards a worker gets, where the number of batches is known: enough to share the work evenly.
-_SHARDS_A_WORKER = 8
-
-#: How long a cluster may take to answer.
-_SECONDS_TO_ANSWER = 20
-
-#: Batches a shard at least, where their number is not known, and at most.
-_FEW_BATCHES, _MOST_BATCHES = 8, 64
-
-
-@dataclass(frozen=True)
-class RayExecutor:
-    """Where a calibration runs, and how it is shared out. Nothing of this changes its result.
-
-    Attributes:
-        address: Of a Ray cluster, as ``ray.init`` takes it. None takes the connection that this program has,
-            else the cluster that Ray finds (``RAY_ADDRESS``), else starts one on this machine.
-        workers: How many processes run the model; as many as the cluster has processors for where None.
-        num_gpus: GPUs that Ray reserves for each worker; may be a fraction. The model itself runs on the CPU
-            unless ONNX Runtime is told otherwise.
-        shard_batches: Batches that a worker gets at once; chosen by the number of workers where None.
-    """
-
-    address: str | None = None
-    workers: int | None = None
-    num_gpus: float = 0
-    shard_batches: int | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("workers", "shard_batches"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise CalibrationDataError(f"{name} is {value}; give 1 or more, or leave it out")
-        if not self.num_gpus >= 0:
-            raise CalibrationDataError(f"num_gpus is {self.num_gpus}; give 0 or more")
 
 
 class RayObserver:
@@ -76,6 +44,7 @@ class RayObserver:
         tensors: Iterable[str],
         threads: int | None = None,
         executor: RayExecutor | None = None,
+        device: str = "cpu",
     ) -> None:
         """Remembers what workers are to do.
 
@@ -86,150 +55,162 @@ class RayObserver:
             tensors: Names of float tensors of the graph, inputs included.
             threads: Threads, and processors, of each worker; 1 where None.
             executor: Where to run; ``RayExecutor()`` where None.
+            device: Where each worker runs the model, as :func:`calibrators.devices.open_device` takes it;
+                GPUs count from 0 among those that Ray shows the worker.
 
         Raises:
             CalibrationDataError: ``threads`` is less than 1.
-            UnsupportedError: Ray is not installed.
+            UnsupportedError: Ray is not installed, or shows workers no GPU though they are to run on one.
         """
-        if threads is not None and threads < 1:
-            raise CalibrationDataError(f"threads is {threads}; give 1 or more, or leave it out")
-        self._ray = _import_ray()
+        check_threads(threads)
+        import_ray()
+        executor = executor or RayExecutor()
+        if device_kind(device) != "cpu" and not executor.num_gpus:
+            raise UnsupportedError(
+                f"Ray shows workers no GPU, so device '{device}' would find none; set num_gpus to how many "
+                "each worker is to have, such as 1"
+            )
         self._model, self._inputs, self._tensors = model, tuple(inputs), tuple(dict.fromkeys(tensors))
-        self._threads, self._executor = threads or _THREADS, executor or RayExecutor()
+        self._threads, self._executor, self._device = threads or _THREADS, executor, device
 
-    def observe(self, shards: Shards, *, progress: bool = True) -> Observation:
+    def observe(
+        self, shards: Shards, *, progress: bool = True, checkpoint: Checkpoint | None = None
+    ) -> Observation:
         """Has all shards observed.
 
-        The driver holds what was merged so far, and one observation more; others wait in Ray's object store,
-        no more than there are workers.
+        The driver holds what was merged so far, and one observation more. As observations are merged in the
+        order of the data, a checkpoint is that of one process: either continues what the other has begun.
 
         Args:
             shards: The calibration data.
             progress: Show a progress bar on a terminal; it moves when a shard is done.
+            checkpoint: Where to keep progress. Workers look again at data that was counted before an
+                interruption, to see that it is the same, and do not run it. The caller removes the file.
 
         Returns:
             What one process would have seen.
 
         Raises:
-            CalibrationDataError: The data does not fit the model, or it makes the model produce NaN.
+            CalibrationDataError: The data does not fit the model, it makes the model produce NaN, or it is
+                not the data that the checkpoint has seen.
             ModelError: A worker cannot run the model, or does not see its file.
+            TableError: The checkpoint is of another calibration.
             UnsupportedError: The cluster cannot be reached, or no machine of it has room for a worker.
             WorkerError: A worker died again and again.
         """
-        ray, executor = self._ray, self._executor
-        with _connected(ray, executor.address), self._model as model:
-            workers = self._crew_size(shards)
-            size = executor.shard_batches or _shard_batches(shards, workers)
-            if shards.batches is not None:
-                workers = max(1, min(workers, -(-shards.batches // size)))
-            actor = ray.remote(_Worker).options(num_cpus=self._threads, num_gpus=executor.num_gpus)
-            # Once into the object store, and from there once to each machine.
-            task = ray.put((model, self._inputs, self._tensors, self._threads, shards.reader))
-            with progress_bar("Calibrating", shards.samples, enabled=progress) as advance:
-                seen = observe_shards(ray, lambda: actor.remote(task), workers, shards.cut(size), advance)
-        return seen or self._nothing()
-
-    def _crew_size(self, shards: Shards) -> int:
-        """How many workers there will be."""
-        nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
-        needed = {"CPU": self._threads, "GPU": self._executor.num_gpus}
-        room = sum(
-            min(int(node.get(name, 0) // amount) for name, amount in needed.items() if amount)
-            for node in nodes
-        )
-        if not room:
-            largest = {name: max((node.get(name, 0) for node in nodes), default=0) for name in needed}
-            raise UnsupportedError(
-                f"a worker needs {needed['CPU']} CPU and {needed['GPU']:g} GPU, but the largest machine of "
-                f"the Ray cluster has {largest['CPU']:g} and {largest['GPU']:g}; use fewer threads or GPUs"
+        with self._model as model:
+            merged = _Merged(self._start(), self._kept(model, checkpoint))
+            task = _Task(
+                model, self._inputs, self._tensors, self._threads, self._device, merged.skip, shards.reader
             )
-        wanted = self._executor.workers or room
-        if not shards.computed:
-            return wanted
-        # Workers keep their processors to the end: without one for the dataset's own tasks all would wait.
-        spare = int((sum(node.get("CPU", 0) for node in nodes) - 1) // self._threads)
-        if not spare:
-            raise UnsupportedError(
-                "the Ray cluster has no processor left to compute the Ray Dataset beside a worker; ask for "
-                "fewer threads, start Ray with more CPUs, or pass dataset.materialize()"
-            )
-        return min(wanted, spare)
+            with (
+                fan_out(_Worker, task, shards, self._executor, self._threads) as results,
+                progress_bar("Calibrating", shards.samples, enabled=progress) as advance,
+            ):
+                for done in results:
+                    merged.add(done.result)
+                    advance(done.samples)
+            return merged.finish()
 
-    def _nothing(self) -> Observation:
+    def _start(self) -> Observation:
         histograms = {name: Histogram() for name in self._tensors}
         return Observation(histograms, DataFingerprint(), Preflight(self._inputs))
+
+    def _kept(self, model: bytes | Path, checkpoint: Checkpoint | None) -> _Kept | None:
+        if checkpoint is None:
+            return None
+        plan = plan_observation(model, [spec.name for spec in self._inputs], self._tensors)
+        return _Kept(checkpoint, plan.sources)
+
+
+class _Kept:
+    """A checkpoint, which holds tensors of the same values once, as one process counts them."""
+
+    def __init__(self, checkpoint: Checkpoint, sources: Mapping[str, str]) -> None:
+        self._checkpoint, self._sources = checkpoint, sources
+        self._timer = Timer(checkpoint.seconds)
+        self.before = checkpoint.load(sources.values())
+
+    def histograms(self) -> dict[str, Histogram] | None:
+        """What was counted before, for every tensor."""
+        if self.before is None:
+            return None
+        return {name: self.before.histograms[source] for name, source in self._sources.items()}
+
+    def save(self, seen: Observation) -> None:
+        """Writes, where that is due."""
+        if self._timer.due():
+            found = {source: seen.histograms[name] for name, source in self._sources.items()}
+            self._checkpoint.save(seen.samples, seen.data_fingerprint, found)
+
+
+class _Merged:
+    """What was observed so far: from the first sample on, without a gap."""
+
+    def __init__(self, start: Observation, kept: _Kept | None) -> None:
+        self._seen, self._kept = start, kept
+        self._before = kept.before if kept else None
+        if kept and (histograms := kept.histograms()):
+            self._seen = replace(start, histograms=histograms)
+
+    @property
+    def skip(self) -> int:
+        """How many of the first samples were counted before."""
+        return self._before.samples if self._before else 0
+
+    def add(self, part: Observation) -> None:
+        """Adds what comes next in the data."""
+        self._seen = self._seen.merge(part)
+        if self._seen.samples >= self.skip:
+            self._check()
+            if self._kept:
+                self._kept.save(self._seen)
+
+    def finish(self) -> Observation:
+        """The observation of all the data."""
+        self._check()
+        return self._seen
+
+    def _check(self) -> None:
+        """Compares the samples that were counted before with what workers have read of them now."""
+        if self._before:
+            self._before.check(self._seen.passed_over.hexdigest())
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What a worker is told once."""
+
+    model: bytes | Path
+    inputs: Sequence[InputSpec]
+    tensors: Sequence[str]
+    threads: int
+    device: str
+    skip: int
+    reader: Reader
 
 
 class _Worker:
     """Runs in a process of its own."""
 
-    def __init__(
-        self,
-        task: tuple[bytes | Path, Sequence[InputSpec], Sequence[str], int, Reader],
-    ) -> None:
+    def __init__(self, task: _Task) -> None:
         self._task = task
         self._observer: Observer | None = None
 
     def open(self) -> None:
-        """Opens the model; not when the worker is made, where an error would look like a worker's death."""
-        model, inputs, tensors, threads, _ = self._task
-        if isinstance(model, Path) and not model.is_file():
+        """Opens the model."""
+        task = self._task
+        if isinstance(task.model, Path) and not task.model.is_file():
             raise ModelError(
-                f"the worker on '{socket.gethostname()}' does not see the model's file '{model}', and beyond "
-                "2 GiB a model is not sent; set TMPDIR to a folder that all machines share"
+                f"the worker on '{socket.gethostname()}' does not see the model's file '{task.model}', and "
+                "beyond 2 GiB a model is not sent; set TMPDIR to a folder that all machines share"
             )
-        self._observer = Observer(model, inputs, tensors, threads)
+        self._observer = Observer(task.model, task.inputs, task.tensors, task.threads, task.device)
 
-    def observe(self, shard: Shard) -> Observation:
+    def work(self, shard: Shard) -> Observation:
         """Observes a shard."""
         assert self._observer is not None
-        reader = self._task[-1]
-        batches = Batches(lambda: reader.read(shard.batches), num_samples=shard.samples)
-        return self._observer.observe(batches, progress=False)
-
-
-def _shard_batches(shards: Shards, workers: int) -> int:
-    if shards.batches is None:
-        # The driver must keep up: with more workers each has to be busy for longer.
-        return min(_MOST_BATCHES, max(_FEW_BATCHES, workers))
-    return min(_MOST_BATCHES, max(1, shards.batches // (_SHARDS_A_WORKER * workers)))
-
-
-def _import_ray() -> Any:
-    try:
-        import ray
-    except ImportError as error:
-        raise UnsupportedError('Ray is not installed; run pip install "trtint8[ray]"') from error
-    return ray
-
-
-@contextlib.contextmanager
-def _connected(ray: Any, address: str | None) -> Iterator[None]:
-    """A connection to a cluster for as long as the block runs; one that was there before stays."""
-    if ray.is_initialized():
-        if address is not None:
-            raise UnsupportedError(
-                f"this program is connected to a Ray cluster already, so the address '{address}' would have "
-                "no effect; leave it out, or call ray.shutdown() first"
-            )
-        yield
-        return
-    try:
-        _check_answers(address)
-        ray.init(address=address, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    except (OSError, ValueError, RuntimeError) as error:
-        reason = f"{' '.join(str(error).split())}; start it or mend the address"
-        raise UnsupportedError(
-            f"cannot connect to the Ray cluster '{address or 'local'}': {reason}"
-        ) from error
-    try:
-        yield
-    finally:
-        ray.shutdown()
-
-
-def _check_answers(address: str | None) -> None:
-    """Fails at once where nothing listens: Ray would try for minutes."""
-    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
-    if host and port.isdecimal():
-        socket.create_connection((host, int(port)), timeout=_SECONDS_TO_ANSWER).close()
+        batches = Batches(lambda: self._task.reader.read(shard.batches), num_samples=shard.samples)
+        # Those that were counted before.
+        skip = max(0, self._task.skip - shard.first)
+        return self._observer.observe(batches, progress=False, skip=skip)

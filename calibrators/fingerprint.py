@@ -48,6 +48,10 @@ class DataFingerprint:
         merged._sum = (self._sum + other._sum) % (1 << _BITS)
         return merged
 
+    def copy(self) -> DataFingerprint:
+        """An independent copy."""
+        return self.merge(DataFingerprint())
+
     def hexdigest(self) -> str:
         """The fingerprint of everything observed so far: 64 hexadecimal digits."""
         summary = f"{self.samples} {self._sum:x}"

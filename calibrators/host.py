@@ -1,4 +1,4 @@
-"""Calibration on the CPU: runs the FP32 model and streams its activations into histograms.
+"""Calibration in this process: runs the FP32 model and streams its activations into histograms.
 
 A batch is run and counted by one set of threads, one after the other, while the caller's thread reads and
 checks the batch that comes next. Counting does not overlap with the next run: on the same cores that
@@ -8,25 +8,28 @@ gains nothing, and a second batch's activations would have to be kept.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from calibrators.batches import Batches, FeedDict
-from calibrators.checkpoint import Checkpoint, Progress, Timer
+from calibrators.checkpoint import Checkpoint, Timer
 from calibrators.counting import ParallelHistograms
-from calibrators.errors import CalibrationDataError
+from calibrators.devices import open_device
+from calibrators.errors import CalibrationDataError, TrtInt8Error
 from calibrators.feeds import batch_rows
 from calibrators.fingerprint import DataFingerprint
 from calibrators.histogram import Histogram
 from calibrators.inputs import InputSpec
 from calibrators.observation_plan import ObservationPlan, plan_observation
-from calibrators.onnx_session import first_line, open_session, run_in_place
+from calibrators.onnx_session import first_line
 from calibrators.preflight import Preflight
 from calibrators.progress import progress_bar
-from calibrators.threads import available_threads
+from calibrators.threads import available_threads, check_threads
 from calibrators.weights import LightModel
 
 
@@ -38,11 +41,13 @@ class Observation:
         histograms: Of the magnitudes of every tensor that was asked for.
         fingerprint: Identifies the samples whatever their order and batch size.
         preflight: What the samples' values are like.
+        passed_over: Identifies the first samples, where they were looked at and not run.
     """
 
     histograms: dict[str, Histogram]
     fingerprint: DataFingerprint
     preflight: Preflight
+    passed_over: DataFingerprint = field(default_factory=DataFingerprint)
 
     @property
     def samples(self) -> int:
@@ -72,6 +77,7 @@ class Observation:
             {name: found.merge(other.histograms[name]) for name, found in self.histograms.items()},
             self.fingerprint.merge(other.fingerprint),
             self.preflight.merge(other.preflight),
+            self.passed_over.merge(other.passed_over),
         )
 
 
@@ -84,6 +90,7 @@ class Observer:
         inputs: Sequence[InputSpec],
         tensors: Iterable[str],
         threads: int | None = None,
+        device: str = "cpu",
     ) -> None:
         """Opens the model, with all that is to be observed among its outputs.
 
@@ -92,16 +99,21 @@ class Observer:
             inputs: Its inputs.
             tensors: Names of float tensors of the graph, inputs included.
             threads: How many threads run the model and count; all that this process may use where None.
+            device: Where the model runs and its activations are counted: ``cpu``, ``cuda``, or ``cuda:1`` for
+                the second GPU.
 
         Raises:
             CalibrationDataError: ``threads`` is less than 1.
             ModelError: ONNX Runtime cannot run the model.
+            UnsupportedError: The device is unknown, or something that it needs is not installed.
+            GpuUnavailableError: There is no such GPU.
+            GpuMemoryError: The model does not fit.
         """
-        if threads is not None and threads < 1:
-            raise CalibrationDataError(f"threads is {threads}; give 1 or more, or leave it out")
+        check_threads(threads)
+        self._device = open_device(device)
         plan = plan_observation(model, [spec.name for spec in inputs], tensors)
         self._inputs, self._threads = tuple(inputs), threads or available_threads()
-        self._session = open_session(
+        self._session = self._device.open_session(
             plan.model,
             optimize=True,
             threads=self._threads,
@@ -111,19 +123,21 @@ class Observer:
         self._plan = dataclasses.replace(plan, model=b"")  # but keep the weights
 
     def observe(
-        self, batches: Batches, *, progress: bool = True, checkpoint: Checkpoint | None = None
+        self, batches: Batches, *, progress: bool = True, checkpoint: Checkpoint | None = None, skip: int = 0
     ) -> Observation:
         """Runs the model on every batch and counts the magnitudes of the tensors.
 
         Activations are counted batch by batch and dropped, so memory does not grow with the data. The
         result does not depend on batch size, order or threads, as far as ONNX Runtime's own outputs do not:
-        they are bit-identical across batch sizes with its graph optimizations on, which is why they are.
+        on the CPU they are bit-identical across batch sizes with its graph optimizations on, which is why
+        they are; on a GPU their last bits may change with the batch size.
 
         Args:
             batches: The calibration data, or a part of it.
             progress: Show a progress bar on a terminal.
             checkpoint: Where to keep progress. Data that was counted before an interruption is read again,
                 to see that it is the same, and not run again. The caller removes the file.
+            skip: How many samples to look at first and not to run, where no checkpoint says that.
 
         Returns:
             The histograms and what identifies the data. There may be no samples at all: asking for its
@@ -140,15 +154,20 @@ class Observer:
         start = before.histograms if before else {name: Histogram() for name in observed}
         with (
             ThreadPoolExecutor(1, "trtint8-run") as worker,
-            ParallelHistograms(start, self._threads) as counted,
+            self._device.histograms(start, self._threads) as counted,
             progress_bar("Calibrating", batches.num_samples, enabled=progress) as advance,
         ):
-            one_pass = _Pass(self._session, plan, counted, Preflight(self._inputs), advance, checkpoint)
-            one_pass.over(batches, before, worker)
+            run = functools.partial(self._device.run, self._session)
+            one_pass = _Pass(iter(batches), run, plan, counted, Preflight(self._inputs), advance, checkpoint)
+            one_pass.pass_over(before.samples if before else skip)
+            if before:
+                before.check(one_pass.fingerprint.hexdigest())
+            passed_over = one_pass.fingerprint.copy()
+            one_pass.count(worker)
             histograms = counted.merged()
         # Copied, because tensors that hold the same values were counted once.
         found = {name: histograms[source].copy() for name, source in plan.sources.items()}
-        return Observation(found, one_pass.fingerprint, one_pass.preflight)
+        return Observation(found, one_pass.fingerprint, one_pass.preflight, passed_over)
 
 
 def observe(
@@ -180,7 +199,8 @@ class _Pass:
 
     def __init__(
         self,
-        session: Any,
+        feeds: Iterator[FeedDict],
+        run: Callable[[Sequence[str], FeedDict], Iterable[Any]],
         plan: ObservationPlan,
         counted: ParallelHistograms,
         preflight: Preflight,
@@ -189,13 +209,26 @@ class _Pass:
     ) -> None:
         self.fingerprint = DataFingerprint()
         self.preflight = preflight
-        self._session, self._plan, self._counted = session, plan, counted
+        self._feeds = feeds
+        self._run_model, self._plan, self._counted = run, plan, counted
         self._advance, self._checkpoint = advance, checkpoint
         self._timer = Timer(checkpoint.seconds if checkpoint else 0.0)
 
-    def over(self, batches: Iterable[FeedDict], before: Progress | None, worker: ThreadPoolExecutor) -> None:
+    def pass_over(self, samples: int) -> None:
+        """Looks at the first samples and does not run them."""
+        while samples > 0 and (feed := next(self._feeds, None)):
+            rows = batch_rows(feed)
+            if rows is not None and rows > samples:
+                feed, rest = _split(feed, samples)
+                self._feeds = chain([rest], self._feeds)
+            counted = self._look_at(feed)
+            self._advance(counted)
+            samples -= counted
+
+    def count(self, worker: ThreadPoolExecutor) -> None:
+        """Runs and counts all samples that are left."""
         running: tuple[Future[None], _Counted] | None = None
-        for feed in self._rest(iter(batches), before):
+        for feed in self._feeds:
             rows = self._look_at(feed)
             done = _Counted(rows, self.fingerprint.samples, self._data())
             # Copied, because a loader may overwrite its buffers once it is asked for the next feed.
@@ -205,29 +238,6 @@ class _Pass:
             running = worker.submit(self._run, copy), done
         if running:
             self._finish(*running)
-
-    def _rest(self, feeds: Iterator[FeedDict], before: Progress | None) -> Iterator[FeedDict]:
-        """The feeds after those that an earlier pass has counted, which are looked at and passed over."""
-        if before is None:
-            yield from feeds
-            return
-        left = before.samples
-        rest: FeedDict | None = None
-        while left and (feed := next(feeds, None)):
-            rows = batch_rows(feed)
-            if rows is not None and rows > left:
-                feed, rest = _split(feed, left)
-            counted = self._look_at(feed)
-            self._advance(counted)
-            left -= counted
-        if self.fingerprint.hexdigest() != before.data:
-            raise CalibrationDataError(
-                f"the first {before.samples} samples of the data are not those that the checkpoint has seen; "
-                "give the same data in the same order, or begin anew without resume"
-            )
-        if rest:
-            yield rest
-        yield from feeds
 
     def _look_at(self, feed: FeedDict) -> int:
         """Checks a feed and remembers it; returns how many samples it holds."""
@@ -240,7 +250,7 @@ class _Pass:
         return self.fingerprint.hexdigest() if self._checkpoint else ""
 
     def _run(self, feed: FeedDict) -> None:
-        outputs = _run(self._session, self._plan.computed, feed)
+        outputs = _run(self._run_model, self._plan.computed, feed)
         fed = [feed[name] for name in self._plan.fed]
         self._counted.observe(zip((*self._plan.fed, *self._plan.computed), (*fed, *outputs), strict=True))
 
@@ -266,9 +276,13 @@ def _split(feed: FeedDict, rows: int) -> tuple[FeedDict, FeedDict]:
     )
 
 
-def _run(session: Any, names: Sequence[str], feed: FeedDict) -> list[Any]:
+def _run(
+    run: Callable[[Sequence[str], FeedDict], Iterable[Any]], names: Sequence[str], feed: FeedDict
+) -> Iterable[Any]:
     try:
-        return run_in_place(session, names, feed)
+        return run(names, feed)
+    except TrtInt8Error:  # it is a sentence already
+        raise
     except Exception as error:
         shapes = ", ".join(f"'{name}' {array.shape}" for name, array in feed.items())
         raise CalibrationDataError(

@@ -21,8 +21,9 @@ def open_session(
     data_folder: Path | None = None,
     weights: Mapping[str, NDArray[Any]] | None = None,
     one_of_many: bool = False,
+    providers: Sequence[Any] = ("CPUExecutionProvider",),
 ) -> Any:
-    """Opens a model on the CPU.
+    """Opens a model, on the CPU unless told otherwise.
 
     Args:
         model: The serialized model, or its path.
@@ -34,7 +35,10 @@ def open_session(
         weights: Values of initializers that the model declares as external. The caller keeps them as long
             as the session.
         one_of_many: Whether the session takes turns with many others. Its idle threads then sleep at once:
-            they would take the processor from those of the session that runs.
+            they would take the processor from those of the session that runs. And its memory goes back to the
+            system after each run.
+        providers: ONNX Runtime's execution providers, the preferred one first, each a name or a name with its
+            options. One that cannot be loaded is left out.
 
     Returns:
         An ``onnxruntime.InferenceSession``.
@@ -56,6 +60,8 @@ def open_session(
     if threads is not None:
         options.intra_op_num_threads = threads
     if one_of_many:
+        # Every arena would keep what its session once needed.
+        options.enable_cpu_mem_arena = False
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if data_folder is not None:
         options.add_session_config_entry(
@@ -68,7 +74,9 @@ def open_session(
         return ort.InferenceSession(
             model if isinstance(model, bytes) else os.fspath(model),
             options,
-            providers=["CPUExecutionProvider"],
+            providers=list(providers),
+            # A provider that fails would be replaced without an error; older versions do so regardless.
+            enable_fallback=0,
         )
     except Exception as error:
         raise ModelError(f"ONNX Runtime cannot run the model: {first_line(error)}") from error
@@ -95,7 +103,7 @@ def run_in_place(
     if not names:
         return []
     values = {name: ort.OrtValue.ortvalue_from_numpy(array) for name, array in feed.items()}
-    return [_array(output) for output in session.run_with_ort_values(list(names), values)]
+    return [as_array(output) for output in session.run_with_ort_values(list(names), values)]
 
 
 class _Memory:
@@ -111,7 +119,8 @@ class _Memory:
         }
 
 
-def _array(value: Any) -> NDArray[np.float32]:
+def as_array(value: Any) -> NDArray[np.float32]:
+    """A tensor of ONNX Runtime's as float32; where it lies on the host, that is its own memory, read-only."""
     if value.data_type() != "tensor(float)":
         return np.asarray(value.numpy(), np.float32)
     return np.asarray(_Memory(value))

@@ -7,9 +7,9 @@ the data is cut decides nothing about what the model is fed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -33,11 +33,13 @@ class Shard:
         first: How many samples of the data come before it.
         samples: How many it has.
         batches: What its reader needs to make each batch.
+        labels: Class index per sample, int64; None where there are none, or where the reader has them.
     """
 
     first: int
     samples: int
     batches: Sequence[Any]
+    labels: NDArray[np.int64] | None = None
 
 
 class Reader(Protocol):
@@ -58,6 +60,9 @@ class Shards:
         samples: How many samples there are; None where that is not known before the end.
         batches: How many batches there are; None likewise.
         computed: Whether Ray computes the data while it is read, for which it needs a processor.
+        batch_size: Samples a batch; None where an iterable's feed dicts are passed on as they come.
+        labels: Class index per sample in the order of the data, int64; None where there are none, or where
+            they are read with the samples.
     """
 
     reader: Reader
@@ -65,6 +70,8 @@ class Shards:
     samples: int | None = None
     batches: int | None = None
     computed: bool = False
+    batch_size: int | None = None
+    labels: NDArray[np.int64] | None = None
 
     def cut(self, batches: int) -> Iterator[Shard]:
         """One pass over the data.
@@ -75,8 +82,43 @@ class Shards:
         first, start = 0, self.start()
         while taken := list(islice(start, batches)):
             samples = sum(rows for rows, _ in taken)
-            yield Shard(first, samples, [batch for _, batch in taken])
+            labels = None if self.labels is None else self.labels[first : first + samples]
+            yield Shard(first, samples, [batch for _, batch in taken], labels)
             first += samples
+
+    def begun(self) -> tuple[Shard | None, Shards]:
+        """Takes the first batch of a pass out, to look at it before the pass goes on.
+
+        Returns:
+            The batch as a shard, None where there is none; and the same data, that batch included, for the
+            one pass that has begun.
+        """
+        start = self.start()
+        head = list(islice(start, 1))
+        only_head = replace(self, start=lambda: iter(head))
+        return next(only_head.cut(1), None), replace(self, start=lambda: chain(head, start))
+
+
+def labelled_feeds(reader: Reader, shard: Shard) -> Iterator[tuple[FeedDict, NDArray[np.int64] | None]]:
+    """Reads a shard with its labels.
+
+    Args:
+        reader: The data's.
+        shard: Of the same data.
+
+    Yields:
+        What the model is fed, batch by batch; and the labels from the batch's first sample on, which may go
+        beyond its last one. None where there are no labels.
+    """
+    if isinstance(reader, BlockReader):
+        yield from reader.read_labelled(shard.batches)
+        return
+    labels = shard.labels
+    for feed in reader.read(shard.batches):
+        yield feed, labels
+        if labels is not None:
+            rows = batch_rows(feed)
+            labels = labels[1 if rows is None else rows :]
 
 
 def open_shards(data: Any, inputs: Sequence[InputSpec], **options: Any) -> Shards:
@@ -87,7 +129,7 @@ def open_shards(data: Any, inputs: Sequence[InputSpec], **options: Any) -> Shard
             worker, under the same name. The samples of arrays go out as they are and are preprocessed by the
             workers; an iterable is read, and preprocessed, here.
         inputs: What the model takes.
-        **options: Those of ``open_batches``, but for ``labels``.
+        **options: Those of ``open_batches``. A Ray Dataset has its labels in a column ``labels``.
 
     Returns:
         The shards; together they hold the batches that ``open_batches`` would give.
@@ -102,13 +144,13 @@ def open_shards(data: Any, inputs: Sequence[InputSpec], **options: Any) -> Shard
     source = None if isinstance(data, Batches) else open_source(data, binding, seed)
     if source is None:
         return _open_iterable(open_batches(data, inputs, **options), binding)
-    order = _order(source.count, inputs, options)
+    order = _order(source, inputs, options)
     if isinstance(data, np.ndarray | Mapping):
         return _open_arrays(data, binding, order)
     # A worker has another working folder.
     place = data if str(data).startswith("random:") else str(Path(data).absolute())
     reader = FileReader(place, binding, seed, source.count)
-    return Shards(reader, lambda: _numbered(order), order.num_samples, _count(order))
+    return _shards(reader, lambda: _numbered(order), order)
 
 
 @dataclass(frozen=True)
@@ -157,19 +199,22 @@ class FeedReader:
         return map(self.binding.prepare, batches)
 
 
-def _order(count: int, inputs: Sequence[InputSpec], options: Mapping[str, Any]) -> Batches:
-    """Which samples each batch takes: what ``open_batches`` makes of their numbers."""
+def _order(source: Source, inputs: Sequence[InputSpec], options: Mapping[str, Any]) -> Batches:
+    """Which samples each batch takes, and their labels: what ``open_batches`` makes of their numbers."""
     number = np.dtype(np.intp)
     specs = [InputSpec(spec.name, number, (spec.static_batch,)) for spec in inputs]
-    numbers = np.arange(count)
+    numbers = np.arange(source.count)
     kept = {name: value for name, value in options.items() if name != "preprocessing"}
+    if kept.get("labels") is None:
+        kept["labels"] = source.labels
     return open_batches({spec.name: numbers for spec in specs}, specs, **kept)
 
 
-def _count(batches: Batches) -> int | None:
-    if batches.num_samples is None or batches.batch_size is None:
-        return None
-    return -(-batches.num_samples // batches.batch_size)
+def _shards(reader: Reader, start: Callable[[], Iterator[tuple[int, Any]]], batches: Batches) -> Shards:
+    """Shards of data whose batches are known."""
+    samples, size = batches.num_samples, batches.batch_size
+    count = None if samples is None or size is None else -(-samples // size)
+    return Shards(reader, start, samples, count, batch_size=size, labels=batches.labels)
 
 
 def _numbered(order: Iterable[FeedDict]) -> Iterator[tuple[int, NDArray[Any]]]:
@@ -186,7 +231,7 @@ def _open_arrays(data: Any, binding: Binding, order: Batches) -> Shards:
         for rows, numbers in _numbered(order):
             yield rows, {name: array[numbers] for name, array in fed.items()}
 
-    return Shards(FeedReader(binding), start, order.num_samples, _count(order))
+    return _shards(FeedReader(binding), start, order)
 
 
 def _open_iterable(batches: Batches, binding: Binding) -> Shards:
@@ -197,10 +242,15 @@ def _open_iterable(batches: Batches, binding: Binding) -> Shards:
             yield 1 if rows is None else rows, {name: array.copy() for name, array in feed.items()}
 
     # They are preprocessed already.
-    return Shards(FeedReader(Binding(binding.inputs)), start, batches.num_samples, _count(batches))
+    return _shards(FeedReader(Binding(binding.inputs)), start, batches)
 
 
 def _open_dataset(data: Any, binding: Binding, options: Mapping[str, Any]) -> Shards:
+    if options.get("labels") is not None:
+        raise CalibrationDataError(
+            "labels that do not come with a Ray Dataset cannot be matched with its rows; "
+            "put them into a column 'labels'"
+        )
     # An iterable's rules hold: its number of samples is not known, and it cannot be shuffled here.
     nothing: tuple[FeedDict, ...] = ()
     open_batches(lambda: nothing, binding.inputs, **options)
@@ -210,4 +260,5 @@ def _open_dataset(data: Any, binding: Binding, options: Mapping[str, Any]) -> Sh
         BlockReader(binding),
         lambda: block_batches(data, size, options.get("limit"), whole=fixed is not None),
         computed=is_computed(data),
+        batch_size=size,
     )

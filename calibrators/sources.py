@@ -178,6 +178,24 @@ def as_labels(labels: Any, count: int | None, what: str) -> NDArray[np.int64]:
     return array.astype(np.int64)
 
 
+def first_labels(labels: NDArray[np.int64] | None, count: int, before: int) -> NDArray[np.int64] | None:
+    """The labels of a batch.
+
+    Args:
+        labels: From the batch's first sample on; None where the data has none.
+        count: How many samples the batch has.
+        before: How many samples come before it, for the message.
+
+    Raises:
+        CalibrationDataError: There are not so many.
+    """
+    if labels is not None and len(labels) < count:
+        raise CalibrationDataError(
+            f"there are {before + len(labels)} labels but more samples; give one a sample"
+        )
+    return None if labels is None else labels[:count]
+
+
 # Without types in some versions of NumPy.
 _open_memmap: Callable[..., NDArray[Any]] = np.lib.format.open_memmap
 

@@ -6,6 +6,8 @@ import math
 import os
 from pathlib import Path
 
+from calibrators.errors import CalibrationDataError
+
 #: Where a container's processor quota stands (cgroup 2).
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
@@ -30,3 +32,13 @@ def available_threads(quota_file: Path = _QUOTA) -> int:
     except (OSError, ValueError, ZeroDivisionError):  # no quota, or no cgroup
         return processors
     return max(1, min(processors, allowed))
+
+
+def check_threads(threads: int | None) -> None:
+    """Refuses a number of threads that makes no sense; None leaves the choice to others.
+
+    Raises:
+        CalibrationDataError: It is less than 1.
+    """
+    if threads is not None and threads < 1:
+        raise CalibrationDataError(f"threads is {threads}; give 1 or more, or leave it out")

@@ -11,13 +11,16 @@ import numpy as np
 
 from calibrators.batches import open_batches
 from calibrators.preprocessing import Preprocessing
+from calibrators.shards import open_shards
 from calibrators.table import CalibrationTable
+from calibrators.threads import check_threads
 from trtint8.api import as_table, is_table_file, load_float_model
-from trtint8.calibration import calibrate_prepared
+from trtint8.calibration import Executor, calibrate_prepared, ray_executor
 from trtint8.metrics import Metric
 from trtint8.model import Model, ModelSource, prepare
 from trtint8.sensitivity.measure import Plan, measure
 from trtint8.sensitivity.results import Sensitivity
+from trtint8.sensitivity.workers import measure_over_ray
 from trtint8.tuning.search import Trial
 from trtint8.tuning.splitting import split
 from trtint8.tuning.tune import Budget, Tuned, tune_prepared
@@ -39,6 +42,7 @@ def measure_sensitivity(
     preprocessing: Preprocessing | None = None,
     checkpoint: Path | None = None,
     threads: int | None = None,
+    executor: Executor = "local",
     on_plan: Callable[[Plan], None] = lambda _plan: None,
     progress: bool = True,
 ) -> Sensitivity:
@@ -55,8 +59,11 @@ def measure_sensitivity(
         limit: Use only this many samples; all where None.
         preprocessing: How raw images become what the model is fed.
         checkpoint: A file that keeps what was measured while it grows; one that is there is gone on from.
-        threads: Threads within an operator; ONNX Runtime's choice where None.
-        on_plan: Told what it will cost, before it starts.
+        threads: Threads within an operator; ONNX Runtime's choice where None. Over Ray, those of each
+            worker; 1 where None.
+        executor: Where the network runs: see :func:`calibrate`. The result is the same, bit for bit, for any
+            number of workers.
+        on_plan: Told what it will cost, before it starts; over Ray, in the time of one worker.
         progress: Show a progress bar on a terminal.
 
     Returns:
@@ -65,21 +72,26 @@ def measure_sensitivity(
     Raises:
         TrtInt8Error: One of its family, with one sentence that says what to do.
     """
-    prepared = prepare(load_float_model(model))
-    batches = open_batches(
-        data, prepared.inputs, batch_size=batch_size, limit=limit, preprocessing=preprocessing, labels=labels
-    )
-    return measure(
-        prepared,
-        as_table(table),
-        batches,
-        keep_float=keep_float,
-        tolerance_db=tolerance_db,
-        checkpoint=checkpoint,
-        threads=threads,
-        on_plan=on_plan,
-        progress=progress,
-    )
+    check_threads(threads)
+    ray = ray_executor(executor)
+    prepared, table = prepare(load_float_model(model)), as_table(table)
+    options: dict[str, Any] = {
+        "batch_size": batch_size,
+        "limit": limit,
+        "preprocessing": preprocessing,
+        "labels": labels,
+    }
+    how: dict[str, Any] = {
+        "keep_float": keep_float,
+        "tolerance_db": tolerance_db,
+        "checkpoint": checkpoint,
+        "threads": threads,
+        "on_plan": on_plan,
+        "progress": progress,
+    }
+    if ray:
+        return measure_over_ray(prepared, table, open_shards(data, prepared.inputs, **options), ray, **how)
+    return measure(prepared, table, open_batches(data, prepared.inputs, **options), **how)
 
 
 def tune(

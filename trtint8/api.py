@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,15 +13,20 @@ from calibrators.batches import open_batches
 from calibrators.errors import ModelError
 from calibrators.inputs import InputSpec
 from calibrators.preprocessing import Preprocessing
+from calibrators.shards import open_shards
 from calibrators.table import CalibrationTable, is_table_name
-from trtint8.accuracy import JUDGED, REFERENCE, Accuracy, compare, onnx_runner
+from calibrators.threads import check_threads
+from trtint8.accuracy import JUDGED, REFERENCE, Accuracy
+from trtint8.calibration import Executor, ray_executor
 from trtint8.collection import paused_collection
-from trtint8.judges import open_judged
+from trtint8.comparison import compare_on
+from trtint8.judges import open_panel
 from trtint8.metrics import Metric
 from trtint8.model import Model, ModelSource, load_model, prepare, runnable, to_proto
 from trtint8.quantization.float16 import to_float16
 from trtint8.quantization.placement import Placement, place
 from trtint8.quantization.qdq import WeightScales, insert_qdq
+from trtint8.validation_workers import compare_over_ray
 
 
 def model_inputs(model: ModelSource) -> tuple[InputSpec, ...]:
@@ -107,12 +111,17 @@ def validate(
     batch_size: int | None = None,
     limit: int | None = None,
     preprocessing: Preprocessing | None = None,
+    executor: Executor = "local",
+    threads: int | None = None,
     progress: bool = True,
 ) -> Accuracy:
     """Compares an INT8 model or engine with the FP32 model on data that it was not calibrated on.
 
     An engine runs on the GPU where there is one. Elsewhere it is judged through the Q/DQ model that it was
     built from, which is kept beside it, and which runs in ONNX Runtime as true fake quantization.
+
+    The result is the same, bit for bit, for any number of workers; the number of threads, and the batch size,
+    may change what ONNX Runtime itself makes of a model's last bits.
 
     Memory grows with the data by one byte a sample, metric and model (a number for a function), and by
     what a metric over the data set keeps itself.
@@ -131,6 +140,10 @@ def validate(
         batch_size: Samples a batch.
         limit: Use only this many samples.
         preprocessing: How raw images become what the model is fed.
+        executor: Where models run: see :func:`calibrate`. Over Ray, metrics are computed by the workers;
+            a metric over the data set must merge (:class:`trtint8.metrics.MergeableMetric`).
+        threads: Threads within an operator of a model in ONNX Runtime; its choice where None. Over Ray,
+            those of each worker; 1 where None.
         progress: Show a progress bar on a terminal.
 
     Returns:
@@ -145,20 +158,27 @@ def validate(
             f"'{taken[0]}' in also is the name of the {'model' if taken[0] == JUDGED else 'reference'}; "
             "take another"
         )
+    check_threads(threads)
+    ray = ray_executor(executor)
     original = load_model(reference)
-    batches = open_batches(
-        data, original.inputs, batch_size=batch_size, limit=limit, preprocessing=preprocessing, labels=labels
-    )
-    with contextlib.ExitStack() as stack:
-        file = stack.enter_context(runnable(original.graph_model))
-        run_reference, names = onnx_runner(file, optimize=True)
-        judged = [
-            stack.enter_context(open_judged(name, source, original.inputs, names))
-            for name, source in {JUDGED: model, **also}.items()
-        ]
-        return compare(
-            judged, run_reference, names, original.inputs, batches, metrics=metrics, progress=progress
+    models = {JUDGED: model, **also}
+    options: dict[str, Any] = {
+        "batch_size": batch_size,
+        "limit": limit,
+        "preprocessing": preprocessing,
+        "labels": labels,
+    }
+    if ray:
+        shards = open_shards(data, original.inputs, **options)
+        return compare_over_ray(
+            models, reference, original, shards, ray, metrics=metrics, threads=threads, progress=progress
         )
+    batches = open_batches(data, original.inputs, **options)
+    with (
+        runnable(original.graph_model) as file,
+        open_panel(models, file, original.inputs, metrics, threads) as panel,
+    ):
+        return compare_on(panel, batches, progress=progress)
 
 
 def is_table_file(source: object) -> bool:

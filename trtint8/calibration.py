@@ -18,6 +18,7 @@ from calibrators.batches import open_batches
 from calibrators.block_shards import is_dataset
 from calibrators.checkpoint import SECONDS as CHECKPOINT_SECONDS
 from calibrators.checkpoint import Checkpoint
+from calibrators.devices import device_kind
 from calibrators.distributed import RayExecutor, RayObserver
 from calibrators.errors import CalibrationDataError, UnsupportedError
 from calibrators.files import check_writable
@@ -49,12 +50,13 @@ def calibrate(
     resume: bool = False,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     executor: Executor = "local",
+    device: str = "cpu",
 ) -> CalibrationTable:
-    """Finds the range of every activation by running the FP32 model on the CPU.
+    """Finds the range of every activation by running the FP32 model in ONNX Runtime.
 
-    Needs neither TensorRT nor a GPU. The result depends on the samples only, not on their order, the batch
-    size or the number of threads; nor on whether the run was interrupted and continued; nor on how many
-    workers shared it.
+    Needs neither TensorRT nor a GPU. On the CPU the result depends on the samples only, not on their order,
+    the batch size or the number of threads; nor on whether the run was interrupted and continued; nor on how
+    many workers shared it. On a GPU the last bits of activations may differ with GPU and batch size.
 
     Args:
         model: A path, the serialized model or a ``ModelProto``.
@@ -74,10 +76,14 @@ def calibrate(
         progress: Show a progress bar on a terminal.
         checkpoint: A file to keep progress in. It is deleted at the end.
         resume: Continue from that file where there is one. The data is read again from its start, compared
-            with what was counted, and run only from there on; so a generator must begin anew too.
+            with what was counted, and run only from there on; so a generator must begin anew too. What was
+            begun over Ray can be continued in one process, and the other way round.
         checkpoint_seconds: The least time between two writes of the checkpoint.
         executor: ``local``; ``ray`` for workers on the cluster that Ray finds, or on this machine; or a
             :class:`calibrators.distributed.RayExecutor`, which says where and how many.
+        device: Where the model runs and its activations are counted: ``cpu``; ``cuda``, which takes
+            onnxruntime-gpu, and CuPy or PyTorch with CUDA; or ``cuda:1`` for the second GPU. Over Ray
+            that takes an executor with ``num_gpus``.
 
     Returns:
         The table, with the histograms that it was computed from.
@@ -87,15 +93,15 @@ def calibrate(
         CalibrationDataError: The data does not fit it, or is not what the checkpoint has seen.
         TableError: The method is unknown, or the checkpoint is of another calibration.
         OutputError: The checkpoint cannot be written.
-        UnsupportedError: Ray is not installed, cannot be reached or has no room; or it and a checkpoint are
-            wanted.
+        UnsupportedError: Ray is not installed, cannot be reached or has no room; or the device is unknown or
+            lacks something.
+        GpuUnavailableError: There is no such GPU.
+        GpuMemoryError: The model or a batch does not fit the GPU.
         WorkerError: Workers of Ray died again and again.
     """
     ray = ray_executor(executor)
-    if ray and checkpoint:
-        raise UnsupportedError("a calibration over Ray keeps no checkpoint; leave checkpoint out")
     prepared = prepare(load_model(model))
-    kept = checkpoint_for(prepared, checkpoint, resume, checkpoint_seconds) if checkpoint else None
+    kept = checkpoint_for(prepared, checkpoint, resume, checkpoint_seconds, device) if checkpoint else None
     options = {
         "batch_size": batch_size,
         "limit": limit,
@@ -103,7 +109,7 @@ def calibrate(
         "seed": seed,
         "preprocessing": preprocessing,
     }
-    calibration = open_calibration(prepared, data, method, options, tensors, threads, ray)
+    calibration = open_calibration(prepared, data, method, options, tensors, threads, ray, device)
     del prepared  # the session has weights of its own
     table = calibration.run(progress=progress, checkpoint=kept)
     if kept:
@@ -111,17 +117,25 @@ def calibrate(
     return table
 
 
-def checkpoint_for(prepared: Model, path: str | os.PathLike[str], resume: bool, seconds: float) -> Checkpoint:
+def checkpoint_for(
+    prepared: Model, path: str | os.PathLike[str], resume: bool, seconds: float, device: str = "cpu"
+) -> Checkpoint:
     """Where a calibration of a model keeps its progress, and what it depends on besides the data.
 
     Raises:
         OutputError: The file cannot be written.
         CalibrationDataError: ``seconds`` is negative.
+        UnsupportedError: The device is unknown.
     """
     if not seconds >= 0:
         raise CalibrationDataError(f"checkpoint_seconds is {seconds}; give 0 or more")
-    versions = {name: metadata.version(name) for name in ("trtint8", "onnxruntime")}
-    return Checkpoint(check_writable(path), {"model": prepared.fingerprint, **versions}, resume, seconds)
+    identity = {
+        "model": prepared.fingerprint,
+        "trtint8": metadata.version("trtint8"),
+        "onnxruntime": _runtime_version(),
+        "device": device_kind(device),
+    }
+    return Checkpoint(check_writable(path), identity, resume, seconds)
 
 
 def calibrate_prepared(
@@ -151,18 +165,22 @@ class Calibration:
         observe: Runs the model on the data.
         method: How ranges are chosen.
         model: The model's fingerprint.
+        device: Where the model runs.
     """
 
     observe: Callable[..., host.Observation]
     method: str
     model: str
+    device: str = "cpu"
 
     def run(self, *, progress: bool, checkpoint: Checkpoint | None = None) -> CalibrationTable:
         """Calibrates; the checkpoint stays: the caller removes it when the table is safe."""
         seen = self.observe(progress=progress, **({"checkpoint": checkpoint} if checkpoint else {}))
         for warning in seen.warnings():
             warnings.warn(warning, stacklevel=3)
-        versions = {name: metadata.version(name) for name in ("trtint8", "onnxruntime", "numpy")}
+        runtime = "onnxruntime" if device_kind(self.device) == "cpu" else "onnxruntime (CUDA)"
+        versions = {name: metadata.version(name) for name in ("trtint8", "numpy")}
+        versions[runtime] = _runtime_version()
         provenance = Provenance(self.model, seen.data_fingerprint, seen.samples, versions)
         return CalibrationTable.from_histograms(seen.histograms, self.method, provenance)
 
@@ -175,22 +193,31 @@ def open_calibration(
     tensors: Literal["all", "placed"],
     threads: int | None,
     ray: RayExecutor | None = None,
+    device: str = "cpu",
 ) -> Calibration:
     """Opens model and data; the arguments are those of :func:`calibrate_prepared`; ``ray`` shares it out."""
+    device_kind(device)  # refuses an unknown one before the data is opened
     CalibrationTable.from_histograms({}, method, Provenance())  # refuses an unknown method before the run
     names = place(prepared.graph_model).tensors if tensors == "placed" else float_tensors(prepared)
     options = _with_batch_size(options, prepared, names, data)
     if ray:
-        shared = RayObserver(runnable(prepared.graph_model), prepared.inputs, names, threads, ray)
+        shared = RayObserver(runnable(prepared.graph_model), prepared.inputs, names, threads, ray, device)
         shards = open_shards(data, prepared.inputs, **options)
-        return Calibration(partial(shared.observe, shards), method, prepared.fingerprint)
+        return Calibration(partial(shared.observe, shards), method, prepared.fingerprint, device)
     batches = open_batches(data, prepared.inputs, **options)
     if fits_message(prepared.graph_model):
-        observer = host.Observer(to_light(prepared.graph_model), prepared.inputs, names, threads)
+        observer = host.Observer(to_light(prepared.graph_model), prepared.inputs, names, threads, device)
     else:
         with runnable(prepared.graph_model) as path:
-            observer = host.Observer(path, prepared.inputs, names, threads)
-    return Calibration(partial(observer.observe, batches), method, prepared.fingerprint)
+            observer = host.Observer(path, prepared.inputs, names, threads, device)
+    return Calibration(partial(observer.observe, batches), method, prepared.fingerprint, device)
+
+
+def _runtime_version() -> str:
+    import onnxruntime
+
+    # Not that of a package: it is called onnxruntime or onnxruntime-gpu.
+    return str(onnxruntime.__version__)
 
 
 def ray_executor(executor: Executor) -> RayExecutor | None:

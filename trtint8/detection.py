@@ -54,7 +54,8 @@ class MeanAveragePrecision:
 
     Precision is interpolated at 101 recalls, as in Lin et al., "Microsoft COCO: Common Objects in Context",
     2014, and its evaluation code; the arithmetic is faster-coco-eval's. Classes that the truth does not have
-    do not count. Boxes and scores of all images are kept until :meth:`value`, outputs are not.
+    do not count. Boxes and scores of all images are kept until :meth:`value`, outputs are not. The truth is
+    not pickled: workers do not need it.
 
     Args:
         decode: Makes detections of a batch's outputs: thresholds, anchors and non-maximum suppression are its
@@ -99,20 +100,26 @@ class MeanAveragePrecision:
         """Takes one batch.
 
         Raises:
-            CalibrationDataError: What ``decode`` returns has other shapes, or the truth has fewer images.
+            CalibrationDataError: What ``decode`` returns has other shapes.
         """
-        for boxes, scores, classes in self._decode(outputs):
-            number = len(self._found)
-            if number >= len(self._truth):
-                raise CalibrationDataError(
-                    f"the truth has {len(self._truth)} images but the data has more; give one entry an image"
-                )
-            self._found.append(_table(number, "detections", boxes, classes, scores))
+        for number, (boxes, scores, classes) in enumerate(self._decode(outputs)):
+            what = f"the detections of image {number} of a batch"
+            self._found.append(_table(what, boxes, classes, scores))
+
+    def merge(self, other: MeanAveragePrecision) -> None:
+        """Takes what another one has found, in batches after its own.
+
+        Raises:
+            CalibrationDataError: The truth has fewer images.
+        """
+        self._found += other._found
+        self._check_length()
 
     def value(self) -> float:
         """The mean average precision, in [0, 1]."""
+        self._check_length()
         images = range(1, len(self._found) + 1)
-        truth = [_table(i - 1, "truth", *self._truth[i - 1]) for i in images]
+        truth = [_table(f"the truth of image {i - 1}", *self._truth[i - 1]) for i in images]
         classes = {int(row[4]) for table in (*truth, *self._found) for row in table}
         if not sum(map(len, truth)):
             raise CalibrationDataError("the truth has no boxes, so there is no precision; give the truth")
@@ -130,15 +137,25 @@ class MeanAveragePrecision:
         precision = np.asarray(evaluation.eval["precision"])
         return float(precision[precision > -1].mean())
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the truth."""
+        return {**vars(self), "_truth": ()}
 
-def _table(image: int, what: str, boxes: Any, classes: Any, scores: Any = None) -> NDArray[np.float64]:
+    def _check_length(self) -> None:
+        if len(self._found) > len(self._truth):
+            raise CalibrationDataError(
+                f"the truth has {len(self._truth)} images but the data has more; give one entry an image"
+            )
+
+
+def _table(what: str, boxes: Any, classes: Any, scores: Any = None) -> NDArray[np.float64]:
     """Columns x1, y1, x2, y2, class and, for detections, score."""
     columns = [np.asarray(boxes, np.float64).reshape(-1, 4), np.asarray(classes, np.float64).reshape(-1, 1)]
     if scores is not None:
         columns.append(np.asarray(scores, np.float64).reshape(-1, 1))
     if len({len(column) for column in columns}) != 1:
         raise CalibrationDataError(
-            f"the {what} of image {image} have {', '.join(str(len(column)) for column in columns)} boxes, "
+            f"{what} have {', '.join(str(len(column)) for column in columns)} boxes, "
             f"classes{' and scores' if scores is not None else ''}; give as many of each"
         )
     return np.concatenate(columns, axis=1)

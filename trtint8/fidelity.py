@@ -37,7 +37,7 @@ class Fidelity:
 
 
 class FidelityMeter:
-    """Sums of all outputs, a batch at a time.
+    """Sums of all outputs, kept for each batch until the end: it makes no difference where a batch was seen.
 
     Args:
         names: The outputs.
@@ -45,40 +45,55 @@ class FidelityMeter:
     """
 
     def __init__(self, names: Sequence[str], *, tokens: bool) -> None:
-        self._tokens = tokens
-        self._sums = {name: np.zeros(4) for name in names}
-        self._largest = dict.fromkeys(names, 0.0)
-        self._cosines = dict.fromkeys(names, (0.0, 0))
+        self._names, self._tokens = tuple(names), tokens
+        #: For each batch float64, shape (outputs, 7): six sums and the largest error.
+        self._parts: list[NDArray[np.float64]] = []
 
     def add(self, outputs: Mapping[str, NDArray[Any]], reference: Mapping[str, NDArray[Any]]) -> None:
         """Takes one batch of both sides, with equal shapes."""
-        for name in self._sums:
-            wanted, got = reference[name].astype(np.float64), outputs[name].astype(np.float64)
-            error = wanted - got
-            pairs = ((wanted, wanted), (got, got), (wanted, got), (error, error))
-            self._sums[name] += [np.vdot(a, b) for a, b in pairs]
-            # np.maximum, unlike max, keeps a NaN.
-            self._largest[name] = float(np.maximum(self._largest[name], np.abs(error).max(initial=0.0)))
-            if self._tokens and wanted.ndim > 1:
-                cosines = row_cosines(got, wanted)
-                total, count = self._cosines[name]
-                self._cosines[name] = (total + float(cosines.sum()), count + cosines.size)
+        self._parts.append(np.array([self._part(outputs[name], reference[name]) for name in self._names]))
+
+    def merge(self, other: FidelityMeter) -> None:
+        """Takes what another one of the same outputs has seen, in batches after its own."""
+        self._parts += other._parts
 
     def value(self) -> tuple[Fidelity, ...]:
         """What all batches together say, in the order of the outputs."""
-        return tuple(self._fidelity(name) for name in self._sums)
+        parts = np.stack(self._parts)
+        sums, largest = parts[:, :, :-1].sum(axis=0), parts[:, :, -1].max(axis=0)
+        return tuple(map(_fidelity, self._names, sums.tolist(), largest.tolist()))
 
-    def _fidelity(self, name: str) -> Fidelity:
-        wanted, got, product, noise = self._sums[name]
-        norm = math.sqrt(wanted * got)
-        total, count = self._cosines[name]
-        return Fidelity(
-            name,
-            decibels(float(wanted), float(noise)),
-            float(product / norm) if norm else float(noise == 0),
-            self._largest[name],
-            total / count if count else None,
-        )
+    def _part(self, output: NDArray[Any], reference: NDArray[Any]) -> list[float]:
+        wanted, got = reference.astype(np.float64), output.astype(np.float64)
+        error = wanted - got
+        pairs = ((wanted, wanted), (got, got), (wanted, got), (error, error))
+        cosines = row_cosines(got, wanted) if self._tokens and wanted.ndim > 1 else np.empty(0)
+        return [
+            *(inner_product(a, b) for a, b in pairs),
+            float(cosines.sum()),
+            cosines.size,
+            float(np.abs(error).max(initial=0.0)),
+        ]
+
+
+def _fidelity(name: str, sums: Sequence[float], largest: float) -> Fidelity:
+    wanted, got, product, noise, cosines, count = sums
+    norm = math.sqrt(wanted * got)
+    return Fidelity(
+        name,
+        decibels(wanted, noise),
+        product / norm if norm else float(noise == 0),
+        largest,
+        cosines / count if count else None,
+    )
+
+
+def inner_product(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
+    """The sum of the products of the elements of two arrays of one shape.
+
+    Not ``numpy.vdot``, whose last bits depend on how many threads BLAS uses.
+    """
+    return float(np.einsum("i,i->", a.ravel(), b.ravel()))
 
 
 def decibels(signal: float, noise: float) -> float:

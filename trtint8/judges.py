@@ -16,15 +16,53 @@ from calibrators.errors import GpuUnavailableError, ModelError
 from calibrators.feeds import is_float
 from calibrators.inputs import InputSpec
 from trtint8.accuracy import Judged, Runner, onnx_runner
+from trtint8.comparison import Panel
 from trtint8.cuda import gpu_names, gpu_problem
 from trtint8.engine import read_engine_info
+from trtint8.metrics import Metric
 from trtint8.model import ModelSource, load_model, runnable
 from trtint8.runtime import Engine
 
 
 @contextlib.contextmanager
+def open_panel(
+    models: Mapping[str, ModelSource],
+    reference: bytes | Path,
+    inputs: Sequence[InputSpec],
+    metrics: Sequence[Metric] | None,
+    threads: int | None = None,
+) -> Iterator[Panel]:
+    """Opens models beside a reference.
+
+    Args:
+        models: By what they are called in results.
+        reference: The FP32 model, as ONNX Runtime takes it.
+        inputs: What all are fed.
+        metrics: What to measure; what applies of the usual where None.
+        threads: Threads within an operator; ONNX Runtime's choice where None.
+
+    Yields:
+        All of them, ready to be fed.
+
+    Raises:
+        TrtInt8Error: As :func:`open_judged`; or a metric is unknown.
+    """
+    run, names = onnx_runner(reference, optimize=True, threads=threads)
+    with contextlib.ExitStack() as stack:
+        judged = [
+            stack.enter_context(open_judged(name, model, inputs, names, threads))
+            for name, model in models.items()
+        ]
+        yield Panel(judged, run, names, inputs, metrics)
+
+
+@contextlib.contextmanager
 def open_judged(
-    name: str, model: ModelSource, inputs: Sequence[InputSpec], output_names: Sequence[str]
+    name: str,
+    model: ModelSource,
+    inputs: Sequence[InputSpec],
+    output_names: Sequence[str],
+    threads: int | None = None,
 ) -> Iterator[Judged]:
     """Opens one model or engine beside a reference.
 
@@ -36,6 +74,7 @@ def open_judged(
         model: A model, or the path of an engine file.
         inputs: The reference's.
         output_names: The reference's, in order.
+        threads: Of a model in ONNX Runtime, within an operator; its choice where None.
 
     Yields:
         What runs it.
@@ -44,7 +83,7 @@ def open_judged(
         ModelError: Its inputs or outputs are not the reference's.
         GpuUnavailableError: It is an engine with no model beside it, and there is no GPU.
     """
-    plan = _engine_path(model)
+    plan = engine_path(model)
     if plan and gpu_problem() is None:
         with Engine.load(plan) as engine:
             names = [spec.name for spec in engine.outputs]
@@ -64,12 +103,13 @@ def open_judged(
     else:
         what = whose.format("model") + " in ONNX Runtime"
     with runnable(loaded.graph_model) as file:
-        run, names = onnx_runner(file, optimize=False)
+        run, names = onnx_runner(file, optimize=False, threads=threads)
         dtypes = {spec.name: spec.dtype for spec in loaded.inputs}
         yield _judged(name, run, dtypes, names, inputs, output_names, what)
 
 
-def _engine_path(model: ModelSource) -> Path | None:
+def engine_path(model: ModelSource) -> Path | None:
+    """The path of an engine; None for a model."""
     path = Path(model) if isinstance(model, (str, os.PathLike)) else None
     return path if path and path.suffix.lower() != ".onnx" else None
 

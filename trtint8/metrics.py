@@ -11,13 +11,13 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import CalibrationDataError, UnsupportedError
 from calibrators.feeds import FeedDict
 from trtint8.detection import Detections, MeanAveragePrecision, Truth
 from trtint8.fidelity import OUTPUT_METRICS
-from trtint8.significance import Comparison, Share, compare_hits, compare_values
+from trtint8.meters import HitMeter, Meter, ValueMeter
 
-__all__ = ["DataSetMetric", "Detections", "MeanAveragePrecision", "Metric", "Truth"]
+__all__ = ["DataSetMetric", "Detections", "MeanAveragePrecision", "MergeableMetric", "Metric", "Truth"]
 
 #: Output name to array.
 Outputs = Mapping[str, NDArray[Any]]
@@ -46,6 +46,23 @@ class DataSetMetric(Protocol):
         ...
 
 
+@runtime_checkable
+class MergeableMetric(DataSetMetric, Protocol):
+    """A metric over the data set that several workers can share.
+
+    Each batch is taken by a metric of its own, and these merge in the order of the data. Over Ray they are
+    pickled on their way; what they need not carry, ``__getstate__`` leaves out.
+    """
+
+    def fresh(self) -> MergeableMetric:
+        """The same metric without data."""
+        ...
+
+    def merge(self, other: Any) -> None:
+        """Takes what another one has seen, in batches after its own."""
+        ...
+
+
 #: A name; a function of a batch's feeds and outputs that returns one value, or one a sample; or a metric over
 #: the data set.
 Metric = str | Callable[[FeedDict, Outputs], Any] | DataSetMetric
@@ -70,22 +87,6 @@ class Batch:
     rows: int
 
 
-class Meter(Protocol):
-    """One metric on one model, a batch at a time."""
-
-    def add(self, batch: Batch) -> None:
-        """Takes a batch."""
-        ...
-
-    def value(self) -> Share | float:
-        """The metric over all batches."""
-        ...
-
-    def against(self, other: Any, name: str) -> Comparison | None:
-        """Compares with the same metric on another model; None where samples have no values of their own."""
-        ...
-
-
 @dataclass(frozen=True)
 class Measurand:
     """A metric that was asked for.
@@ -93,85 +94,49 @@ class Measurand:
     Attributes:
         name: What it is called in results.
         relative: Whether it is about the likeness with the reference, which then has no value of its own.
-        start: Makes the meter for one model.
+        start: Makes the meter of one model, without data.
+        look: What that meter is to merge for a batch, which holds this batch alone.
     """
 
     name: str
     relative: bool
     start: Callable[[], Meter]
+    look: Callable[[Batch], Any]
 
 
-class HitMeter:
-    """Right or wrong, a sample: keeps one byte of each."""
+class MergedMeter:
+    """A metric over the data set, one that merges."""
 
-    def __init__(self, hits: Callable[[Batch], NDArray[np.bool_]]) -> None:
-        self._hits = hits
-        self._parts: list[NDArray[np.bool_]] = []
-
-    def add(self, batch: Batch) -> None:
-        """Takes a batch."""
-        self._parts.append(self._hits(batch))
-
-    def value(self) -> Share:
-        """The share that is right."""
-        return Share(sum(int(part.sum()) for part in self._parts), sum(map(len, self._parts)))
-
-    def against(self, other: HitMeter, name: str) -> Comparison:
-        """McNemar's test."""
-        return compare_hits(np.concatenate(self._parts), np.concatenate(other._parts), name)
-
-
-class ValueMeter:
-    """A user's function: keeps its value of each batch, or of each sample where it returns so many."""
-
-    def __init__(self, name: str, function: Callable[[FeedDict, Outputs], Any]) -> None:
-        self._name, self._function = name, function
-        self._values: list[NDArray[np.float64]] = []
-        self._weights: list[NDArray[np.float64]] = []
-
-    def add(self, batch: Batch) -> None:
-        """Takes a batch."""
-        result = self._function(batch.feeds, batch.outputs)
-        try:
-            values = np.array(result, np.float64)  # a copy: a view would keep the batch's outputs alive
-        except (TypeError, ValueError):
-            values = np.empty((0, 0))
-        if values.shape not in ((), (batch.rows,)):
-            raise CalibrationDataError(
-                f"metric '{self._name}' returned {_described(result)} for a batch of {batch.rows} samples; "
-                "return one number, or one a sample"
-            )
-        self._values.append(np.atleast_1d(values))
-        self._weights.append(np.full(values.size, batch.rows / values.size))
-
-    def value(self) -> float:
-        """The mean over samples: a batch's value counts as often as it has samples."""
-        return float(np.average(np.concatenate(self._values), weights=np.concatenate(self._weights)))
-
-    def against(self, other: ValueMeter, name: str) -> Comparison | None:
-        """A paired bootstrap over samples, or over batches where these have one value."""
-        weights = np.concatenate(self._weights)
-        unit = "samples" if (weights == 1).all() else "batches"
-        return compare_values(
-            np.concatenate(self._values), np.concatenate(other._values), weights, name, unit
-        )
-
-
-class DataSetMeter:
-    """A metric over the data set."""
-
-    def __init__(self, metric: DataSetMetric) -> None:
+    def __init__(self, metric: MergeableMetric) -> None:
         self._metric = metric.fresh()
 
-    def add(self, batch: Batch) -> None:
-        """Takes a batch."""
-        self._metric.update(batch.feeds, batch.outputs, batch.labels)
+    def merge(self, other: MergeableMetric) -> None:
+        """Takes a metric that has seen a batch."""
+        self._metric.merge(other)
 
     def value(self) -> float:
         """The metric's own."""
         return float(self._metric.value())
 
-    def against(self, other: DataSetMeter, name: str) -> None:
+    def against(self, other: object, name: str) -> None:
+        """Nothing: it has no value a sample."""
+
+
+class UpdatedMeter:
+    """A metric over the data set that does not merge: it is given the batches themselves."""
+
+    def __init__(self, metric: DataSetMetric) -> None:
+        self._metric = metric.fresh()
+
+    def merge(self, other: Batch) -> None:
+        """Takes a batch."""
+        self._metric.update(other.feeds, other.outputs, other.labels)
+
+    def value(self) -> float:
+        """The metric's own."""
+        return float(self._metric.value())
+
+    def against(self, other: object, name: str) -> None:
         """Nothing: it has no value a sample."""
 
 
@@ -216,22 +181,66 @@ def usual_metrics(first_output: NDArray[Any], *, labelled: bool) -> tuple[str, .
 def _measurand(metric: Metric) -> Measurand:
     if isinstance(metric, str):
         if metric == "agreement":
-            return Measurand(metric, True, partial(HitMeter, _agrees))
+            return Measurand(metric, True, HitMeter, partial(_hits, _agrees))
         if match := re.fullmatch(r"top([1-9][0-9]*)", metric):
-            return Measurand(metric, False, partial(HitMeter, partial(_in_top, int(match[1]))))
+            return Measurand(metric, False, HitMeter, partial(_hits, partial(_in_top, int(match[1]))))
         raise CalibrationDataError(
             f"there is no metric '{metric}'; there are top1, top5 and so on, agreement, "
             f"{', '.join(OUTPUT_METRICS)}"
         )
+    if isinstance(metric, MergeableMetric):
+        return Measurand(metric.name, False, partial(MergedMeter, metric), partial(_updated, metric))
     if isinstance(metric, DataSetMetric):
-        return Measurand(metric.name, False, partial(DataSetMeter, metric))
+        return Measurand(metric.name, False, partial(UpdatedMeter, metric), _itself)
     if callable(metric):
         name = getattr(metric, "__name__", type(metric).__name__)
-        return Measurand(name, False, partial(ValueMeter, name, metric))
+        return Measurand(name, False, ValueMeter, partial(_values, name, metric))
     raise CalibrationDataError(
         f"{metric!r} is no metric; give a name, a function of feeds and outputs, or an object with name, "
         "fresh, update and value"
     )
+
+
+def check_mergeable(metrics: Sequence[Metric]) -> None:
+    """Refuses what several workers cannot share.
+
+    Raises:
+        UnsupportedError: A metric over the data set does not merge.
+    """
+    for metric in metrics:
+        if isinstance(metric, DataSetMetric) and not isinstance(metric, MergeableMetric):
+            raise UnsupportedError(
+                f"metric '{metric.name}' cannot be shared by workers; give its class a method merge(other) "
+                "that takes what another one has seen in batches after its own, or validate in one process"
+            )
+
+
+def _updated(metric: MergeableMetric, batch: Batch) -> DataSetMetric:
+    own = metric.fresh()
+    own.update(batch.feeds, batch.outputs, batch.labels)
+    return own
+
+
+def _itself(batch: Batch) -> Batch:
+    return batch
+
+
+def _values(name: str, function: Callable[[FeedDict, Outputs], Any], batch: Batch) -> ValueMeter:
+    result = function(batch.feeds, batch.outputs)
+    try:
+        values = np.array(result, np.float64)  # a copy: a view would keep the batch's outputs alive
+    except (TypeError, ValueError):
+        values = np.empty((0, 0))
+    if values.shape not in ((), (batch.rows,)):
+        raise CalibrationDataError(
+            f"metric '{name}' returned {_described(result)} for a batch of {batch.rows} samples; "
+            "return one number, or one a sample"
+        )
+    return ValueMeter([(np.atleast_1d(values), np.full(values.size, batch.rows / values.size))])
+
+
+def _hits(find: Callable[[Batch], NDArray[np.bool_]], batch: Batch) -> HitMeter:
+    return HitMeter([find(batch)])
 
 
 def _agrees(batch: Batch) -> NDArray[np.bool_]:

@@ -10,13 +10,12 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from calibrators import host
+from calibrators import devices, host
 from calibrators.batches import open_batches
 from calibrators.checkpoint import Checkpoint
 from calibrators.errors import CalibrationDataError, TableError
 from calibrators.histogram import Histogram
 from calibrators.inputs import InputSpec
-from calibrators.weights import LightModel
 
 INPUTS = (InputSpec("x", np.dtype(np.float32), ("n", 3)),)
 DATA = np.random.default_rng(5).standard_normal((40, 3)).astype(np.float32)
@@ -46,7 +45,7 @@ def _observe(path, feeds, resume=True, tensors=("x", "y")):
     checkpoint = Checkpoint(path, IDENTITY, resume, seconds=0) if path else None
     batches = open_batches(lambda: feeds, INPUTS)
     return host.observe(
-        LightModel.take(_model()), INPUTS, tensors, batches, progress=False, checkpoint=checkpoint
+        _model().SerializeToString(), INPUTS, tensors, batches, progress=False, checkpoint=checkpoint
     )
 
 
@@ -67,9 +66,11 @@ def test_an_interrupted_run_continues_with_the_same_result_whatever_the_batch_si
     whole = _observe(None, _feeds(DATA, 8))
     _interrupted(tmp_path / "c", 24)
     fed = []
-    run = host.run_in_place
+    run = devices.run_in_place
     monkeypatch.setattr(
-        host, "run_in_place", lambda session, names, feed: fed.append(feed["x"]) or run(session, names, feed)
+        devices,
+        "run_in_place",
+        lambda session, names, feed: fed.append(feed["x"]) or run(session, names, feed),
     )
     _same(_observe(tmp_path / "c", _feeds(DATA, size)), whole)
     # The last batch before the interruption was read, but not yet counted and written.
@@ -84,7 +85,7 @@ def test_interrupted_again_and_again(tmp_path):
 
 def test_a_finished_checkpoint_runs_nothing_again(tmp_path, monkeypatch):
     whole = _observe(tmp_path / "c", _feeds(DATA, 4))
-    monkeypatch.setattr(host, "run_in_place", None)
+    monkeypatch.setattr(devices, "run_in_place", None)
     _same(_observe(tmp_path / "c", _feeds(DATA, 5)), whole)
 
 

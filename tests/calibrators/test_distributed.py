@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 
 import trtint8
@@ -33,26 +34,6 @@ rays_own_warnings = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 SAMPLES = 102  # 17 batches of 6
 INPUTS = (InputSpec("x", np.dtype(np.float32), ("n", 3)),)
 DATA = np.random.default_rng(5).standard_normal((40, 3)).astype(np.float32)
-
-
-@pytest.fixture(scope="module")
-def cluster():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        try:
-            ray.init(
-                "local",
-                num_cpus=3,
-                num_gpus=1,  # Ray takes our word for it
-                object_store_memory=100 << 20,
-                include_dashboard=False,
-                log_to_driver=False,
-                logging_level="ERROR",
-            )
-        except (OSError, RuntimeError, ValueError) as error:
-            pytest.skip(f"Ray does not start here: {error}")
-        yield
-        ray.shutdown()
 
 
 @pytest.fixture(scope="module")
@@ -256,7 +237,7 @@ def _workers_of(driver):
 
 
 def test_workers_that_die_again_and_again(cluster, tmp_path):
-    with pytest.raises(WorkerError, match=r"3 workers died while observing samples \d+ to \d+; if memory"):
+    with pytest.raises(WorkerError, match=r"3 workers died while at work on samples \d+ to \d+; if memory"):
         _observe(_dying(tmp_path, 99), workers=1, shard_batches=5)
 
 
@@ -287,8 +268,8 @@ def test_no_more_shards_are_made_than_workers_have_time_for(cluster, monkeypatch
     seen = _observe(open_shards(feeds, INPUTS), workers=2, shard_batches=1)
     assert seen.histograms == _alone(DATA).histograms
     assert done == made == [2] * 20
-    # A worker gets its next shard before what it returned is merged.
-    assert 2 <= max(in_flight) <= 3
+    # Four for each worker, and one that is merged meanwhile.
+    assert 2 <= max(in_flight) <= 9
 
 
 def test_an_error_of_a_worker_is_one_sentence_and_ends_the_others(cluster):
@@ -373,27 +354,35 @@ def test_what_the_cluster_cannot_do(how, threads, sentence, cluster):
         observer.observe(open_shards(DATA, INPUTS))
 
 
+def test_workers_without_gpus_are_not_asked_to_run_on_them(images):
+    with pytest.raises(UnsupportedError, match="device 'cuda' would find none; set num_gpus"):
+        trtint8.calibrate(DEMO_MODEL, images, executor="ray", device="cuda", progress=False)
+
+
+@pytest.mark.skipif("CUDAExecutionProvider" in ort.get_available_providers(), reason="it would run")
+def test_workers_run_where_they_are_told(images, cluster):
+    executor = RayExecutor(num_gpus=1)  # the cluster says that it has one
+    with pytest.raises(UnsupportedError, match="has no CUDA provider; run pip"):
+        trtint8.calibrate(DEMO_MODEL, images, executor=executor, device="cuda", progress=False)
+
+
 @pytest.mark.parametrize(("name", "value"), [("workers", 0), ("shard_batches", -1), ("num_gpus", -0.5)])
 def test_an_executor_that_makes_no_sense(name, value):
     with pytest.raises(CalibrationDataError, match=f"{name} is {value}"):
         RayExecutor(**{name: value})
 
 
-def test_an_unknown_executor_and_a_checkpoint(tmp_path):
+def test_an_unknown_executor():
     with pytest.raises(UnsupportedError, match="executor is 'dask'"):
         trtint8.calibrate(DEMO_MODEL, DATA, executor="dask")
-    with pytest.raises(UnsupportedError, match="keeps no checkpoint"):
-        trtint8.calibrate(DEMO_MODEL, DATA, executor="ray", checkpoint=tmp_path / "c")
 
 
-def test_on_the_command_line(cluster, images, expected, tmp_path, capsys):
+def test_on_the_command_line(cluster, images, expected, tmp_path):
     np.savez(tmp_path / "data.npz", images=images)
     arguments = ["calibrate", str(DEMO_MODEL), str(tmp_path / "data.npz"), "-o", str(tmp_path / "t.json")]
     assert main([*arguments, "--batch-size", "6", "--ray"]) == 0
     assert (tmp_path / "t.json").read_bytes() == expected
     assert not (tmp_path / "t.json.checkpoint").exists()
-    assert main([*arguments, "--resume", "--ray"]) == 2
-    assert "leave --resume out" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from calibrators.batches import open_batches
 from calibrators.errors import CalibrationDataError
 from calibrators.inputs import InputSpec
 from calibrators.preprocessing import Preprocessing
-from calibrators.shards import open_shards
+from calibrators.shards import labelled_feeds, open_shards
 
 FLOAT = np.dtype(np.float32)
 INPUTS = (InputSpec("x", FLOAT, ("n", 3)),)
@@ -108,6 +108,58 @@ def test_an_iterable_is_copied_and_regrouped_here():
     _same(_read(shards, 3), _expected(DATA, batch_size=4, limit=10))
     assert shards.samples is shards.batches is None
     assert [shard.samples for shard in shards.cut(2)] == [8, 2]
+
+
+@given(
+    count=st.integers(1, 23),
+    size=st.integers(1, 9),
+    batches=st.integers(1, 9),
+    shuffle=st.booleans(),
+    limit=st.none() | st.integers(1, 30),
+)
+def test_labels_travel_with_their_samples(count, size, batches, shuffle, limit):
+    data = {
+        "x": np.repeat(np.arange(count, dtype=np.float32)[:, None], 3, axis=1),
+        "labels": np.arange(count),
+    }
+    shards = open_shards(data, INPUTS, batch_size=size, shuffle=shuffle, limit=limit, seed=3)
+    seen = 0
+    for shard in shards.cut(batches):
+        assert len(shard.labels) == shard.samples
+        for feed, labels in labelled_feeds(shards.reader, pickle.loads(pickle.dumps(shard))):
+            rows = len(feed["x"])
+            np.testing.assert_array_equal(feed["x"][:, 0], labels[:rows])
+            seen += rows
+    assert seen == shards.samples
+
+
+def test_labels_from_beside_the_data(npz, tmp_path):
+    np.save(tmp_path / "labels.npy", np.arange(100, 123))
+    for labels in (np.arange(100, 123), tmp_path / "labels.npy"):
+        for data in (DATA, npz, lambda: [{"x": DATA[:9]}, {"x": DATA[9:]}]):
+            (shard,) = open_shards(data, INPUTS, labels=labels, batch_size=9).cut(9)
+            assert shard.labels.tolist() == list(range(100, 123))
+    (shard,) = open_shards(npz, INPUTS, batch_size=9, limit=4).cut(9)
+    assert shard.labels.tolist() == [0, 1, 2, 3]
+    (shard,) = open_shards(DATA, INPUTS).cut(9)
+    assert shard.labels is None
+    with pytest.raises(CalibrationDataError, match="labels has 9 entries but the data has 23 samples"):
+        open_shards(DATA, INPUTS, labels=np.arange(9))
+
+
+@pytest.mark.parametrize("kind", ["array", "iterable", "nothing"])
+def test_a_pass_that_has_begun_goes_on_with_its_first_batch(kind):
+    feeds = [{"x": DATA[:9]}, {"x": DATA[9:]}] if kind != "nothing" else []
+    data = DATA if kind == "array" else iter(feeds)
+    head, shards = open_shards(data, INPUTS, batch_size=4, labels=np.arange(len(feeds) and 23)).begun()
+    if kind == "nothing":
+        assert head is None
+        assert list(shards.cut(1)) == []
+        return
+    assert (head.first, head.samples, head.labels.tolist()) == (0, 4, [0, 1, 2, 3])
+    (feed,) = shards.reader.read(head.batches)
+    np.testing.assert_array_equal(feed["x"], DATA[:4])
+    _same(_read(shards), _expected(DATA, batch_size=4))
 
 
 def test_raw_images_are_preprocessed_by_the_worker():

@@ -88,6 +88,7 @@ def test_the_stages_by_name():
         "runtime",
         "threads",
         "faults",
+        "calibration",
         "rtx",
     ]
     assert [stage.name for stage in STAGES if not stage.needs_gpu] == ["host"]

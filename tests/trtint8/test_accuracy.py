@@ -6,7 +6,8 @@ import pytest
 from calibrators.batches import open_batches
 from calibrators.errors import CalibrationDataError, ModelError
 from calibrators.inputs import InputSpec
-from trtint8.accuracy import Judged, compare
+from trtint8.accuracy import Judged
+from trtint8.comparison import compare
 from trtint8.significance import Share
 
 INPUTS = (InputSpec("x", np.dtype(np.float32), ("n", 6)),)

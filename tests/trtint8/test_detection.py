@@ -121,7 +121,7 @@ def test_what_cannot_be_scored(score):
         score([NOTHING, NOTHING], [Truth([SQUARE], [0])])
     with pytest.raises(CalibrationDataError, match="the truth has no boxes"):
         score([NOTHING], [Truth([], [])])
-    with pytest.raises(CalibrationDataError, match="detections of image 0 have 2, 1, 1 boxes"):
+    with pytest.raises(CalibrationDataError, match="detections of image 0 of a batch have 2, 1, 1 boxes"):
         score([Detections([SQUARE, OTHER], [0.9], [0])], [Truth([SQUARE], [0])])
     with pytest.raises(CalibrationDataError, match="iou is 50"):
         score([NOTHING], [Truth([SQUARE], [0])], iou=50)

@@ -5,12 +5,16 @@ from __future__ import annotations
 import argparse
 
 from calibrators.checkpoint import SECONDS as CHECKPOINT_SECONDS
-from calibrators.distributed import RayExecutor
-from calibrators.errors import UnsupportedError
 from calibrators.files import check_writable
 from calibrators.table import check_table_name
 from trtint8 import calibration as steps
-from trtint8.cli.data_options import add_data_options, add_method_option, preprocessing_from
+from trtint8.cli.data_options import (
+    add_data_options,
+    add_method_option,
+    add_worker_options,
+    executor_from,
+    preprocessing_from,
+)
 from trtint8.cli.output import print_json, print_table, say
 from trtint8.model import load_model, prepare
 
@@ -28,7 +32,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tensors", choices=("all", "placed"), default="all", help="placed: only those that Q/DQ needs"
     )
-    parser.add_argument("--threads", type=int, metavar="N", help="threads; default all that it may use")
+    add_worker_options(parser, "all that it may use")
+    parser.add_argument(
+        "--device",
+        default="cpu",
+        help="where the model runs: cpu, cuda, or cuda:1 for the second GPU; default %(default)s",
+    )
     parser.add_argument(
         "--resume",
         action="store_true",
@@ -41,14 +50,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="time between two writes of TABLE.checkpoint; default %(default)g",
     )
-    parser.add_argument(
-        "--ray",
-        nargs="?",
-        const="",
-        metavar="ADDRESS",
-        help="share the work out over Ray: the cluster there, else the one that Ray finds, else this "
-        "machine; --threads is then each worker's, and there is no checkpoint",
-    )
     parser.add_argument("--json", action="store_true", help="print a summary as JSON")
     add_data_options(parser)
 
@@ -56,14 +57,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Calibrates and writes the table."""
     output = check_writable(check_table_name(options.output))
-    ray = None if options.ray is None else RayExecutor(options.ray or None)
-    if ray and options.resume:
-        raise UnsupportedError("a calibration over Ray keeps no checkpoint to resume; leave --resume out")
+    ray = steps.ray_executor(executor_from(options))
     prepared = prepare(load_model(options.model))
     path = output.with_name(f"{output.name}.checkpoint")
-    kept = (prepared, path, options.resume, options.checkpoint_seconds)
-    checkpoint = None if ray else steps.checkpoint_for(*kept)
-    if checkpoint and path.exists() and not options.resume:
+    kept = (options.resume, options.checkpoint_seconds, options.device)
+    checkpoint = steps.checkpoint_for(prepared, path, *kept)
+    if path.exists() and not options.resume:
         say(f"'{path}' is left from an interrupted run: beginning anew, without --resume")
     data = {
         "batch_size": options.batch_size,
@@ -71,13 +70,12 @@ def run(options: argparse.Namespace) -> None:
         "preprocessing": preprocessing_from(options),
     }
     calibration = steps.open_calibration(
-        prepared, options.data, options.method, data, options.tensors, options.threads, ray
+        prepared, options.data, options.method, data, options.tensors, options.threads, ray, options.device
     )
     del prepared  # the session has weights of its own
     table = calibration.run(progress=True, checkpoint=checkpoint)
     table.save(output)
-    if checkpoint:
-        checkpoint.remove()
+    checkpoint.remove()
     summary = {
         "table": str(output),
         "method": table.method,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import Any, Literal
 
 from calibrators.errors import CalibrationDataError
 from calibrators.preprocessing import Preprocessing
+from calibrators.ray_cluster import RayExecutor
 from calibrators.thresholds import METHODS
 
 
@@ -31,6 +32,45 @@ def add_method_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--method", choices=tuple(METHODS), default="entropy", help="how ranges are chosen; default entropy"
     )
+
+
+def add_worker_options(parser: argparse.ArgumentParser, threads: str = "ONNX Runtime's choice") -> None:
+    """Adds ``--threads``, ``--ray`` and ``--num-gpus``.
+
+    Args:
+        parser: Of a verb.
+        threads: How many there are by default, in words.
+    """
+    parser.add_argument(
+        "--threads", type=int, metavar="N", help=f"threads of a model; default {threads}, over Ray 1"
+    )
+    parser.add_argument(
+        "--ray",
+        nargs="?",
+        const="",
+        metavar="ADDRESS",
+        help="share the work out over Ray: the cluster there, else the one that Ray finds, else this "
+        "machine; --threads is then each worker's",
+    )
+    parser.add_argument(
+        "--num-gpus",
+        type=float,
+        metavar="N",
+        help="over Ray: GPUs of each worker, may be a fraction; default 0",
+    )
+
+
+def executor_from(options: argparse.Namespace) -> Literal["local"] | RayExecutor:
+    """Where the options say that it runs.
+
+    Raises:
+        CalibrationDataError: GPUs are given to workers that there are not.
+    """
+    if options.ray is not None:
+        return RayExecutor(options.ray or None, num_gpus=options.num_gpus or 0)
+    if options.num_gpus is not None:
+        raise CalibrationDataError("--num-gpus is for workers of Ray; add --ray, or leave it out")
+    return "local"
 
 
 def preprocessing_from(options: argparse.Namespace) -> Preprocessing | None:

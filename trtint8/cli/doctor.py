@@ -9,9 +9,12 @@ from importlib import metadata
 from importlib.util import find_spec
 
 from calibrators.binning import NUMPY, kernel
+from calibrators.devices import open_device
+from calibrators.errors import TrtInt8Error
 from trtint8 import flavor
 from trtint8.cli.output import print_json, print_table
 from trtint8.cuda import driver_version, gpu_names, gpu_problem
+from trtint8.data import DEMO_MODEL
 
 EXAMPLE = "example:\n  trtint8 doctor"
 
@@ -38,7 +41,10 @@ def findings() -> list[tuple[str, str]]:
         ("Python", platform.python_version()),
         ("trtint8", _version("trtint8") or "?"),
         ("ONNX", _version("onnx") or "missing"),
-        ("ONNX Runtime", _version("onnxruntime") or "missing: pip install onnxruntime"),
+        (
+            "ONNX Runtime",
+            _version("onnxruntime-gpu") or _version("onnxruntime") or "missing: pip install onnxruntime",
+        ),
     ]
     for found in flavors:
         rows.append(("found", f"{found}" + (f" ({found.import_problem})" if found.import_problem else "")))
@@ -54,6 +60,7 @@ def findings() -> list[tuple[str, str]]:
         ),
         ("images from folders", "works" if find_spec("PIL") else 'pip install "trtint8[images]"'),
         ("calibrate, quantize, validate", "work, on the CPU"),
+        ("calibrate --device cuda", _gpu_calibration()),
         ("counting activations", _counting()),
     ]
     usable = [f for f in flavors if not f.import_problem and (f.builds_without_gpu or problem is None)]
@@ -71,6 +78,14 @@ def findings() -> list[tuple[str, str]]:
         runs = "works" if usable and cuda else "needs a TensorRT, and PyCUDA or cuda-python"
     rows.append(("run, bench, validate on the GPU", runs))
     return rows
+
+
+def _gpu_calibration() -> str:
+    try:
+        open_device("cuda").open_session(DEMO_MODEL, optimize=True)
+    except (TrtInt8Error, ImportError) as error:
+        return f"no: {error}"
+    return "works"
 
 
 def _implicit(flavors: Sequence[flavor.Flavor], gpu_problem: str | None, cuda: str | None) -> str:

@@ -8,7 +8,12 @@ from pathlib import Path
 
 from calibrators.files import check_writable
 from trtint8 import analysis
-from trtint8.cli.data_options import add_data_options, preprocessing_from
+from trtint8.cli.data_options import (
+    add_data_options,
+    add_worker_options,
+    executor_from,
+    preprocessing_from,
+)
 from trtint8.cli.output import percent, print_json, print_line, print_table, say
 from trtint8.sensitivity.measure import Plan
 from trtint8.sensitivity.results import LayerSensitivity, Sensitivity
@@ -45,6 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="stop when the SQNR of every layer that matters is known to so many decibels; default 1",
     )
     parser.add_argument("--keep-float", action="append", default=[], metavar="PATTERN", help="repeatable")
+    add_worker_options(parser)
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     add_data_options(parser)
     parser.set_defaults(limit=analysis.SENSITIVITY_SAMPLES)
@@ -64,6 +70,8 @@ def run(options: argparse.Namespace) -> None:
         limit=options.limit,
         preprocessing=preprocessing_from(options),
         checkpoint=Path(f"{output}.partial") if output else None,
+        threads=options.threads,
+        executor=executor_from(options),
         on_plan=_announce,
     )
     if output:

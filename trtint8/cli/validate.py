@@ -7,7 +7,12 @@ import argparse
 from calibrators.errors import ModelError
 from trtint8 import api
 from trtint8.accuracy import JUDGED, REFERENCE
-from trtint8.cli.data_options import add_data_options, preprocessing_from
+from trtint8.cli.data_options import (
+    add_data_options,
+    add_worker_options,
+    executor_from,
+    preprocessing_from,
+)
 from trtint8.cli.output import accuracy_rows, print_json, print_line, print_table, verdicts
 
 EXAMPLE = """examples:
@@ -39,6 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--labels", metavar="FILE", help="labels that do not come with the data (.npy or .npz)"
     )
+    add_worker_options(parser)
     parser.add_argument("--json", action="store_true", help="print the comparison as JSON")
     add_data_options(parser)
 
@@ -55,6 +61,8 @@ def run(options: argparse.Namespace) -> None:
         batch_size=options.batch_size,
         limit=options.limit,
         preprocessing=preprocessing_from(options),
+        executor=executor_from(options),
+        threads=options.threads,
     )
     if options.json:
         print_json(accuracy)

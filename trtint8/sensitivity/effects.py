@@ -101,6 +101,17 @@ class EffectMeter:
             row += [0] * len(_HITS)
         self.sums[self._rows[variant]] += [float(np.sum(part)) for part in row]
 
+    def fresh(self) -> EffectMeter:
+        """The same without data."""
+        return EffectMeter(tuple(self._rows), self._scales, classes=self._classes, labelled=self._labelled)
+
+    def merge(self, other: EffectMeter) -> None:
+        """Takes what another one of the same variants has seen, in batches after its own.
+
+        Batch by batch the sums are the same, to the last bit, wherever each batch was seen.
+        """
+        self.sums += other.sums
+
     @staticmethod
     def _hits(
         wanted: NDArray[np.int64], got: NDArray[np.int64], labels: NDArray[np.int64]

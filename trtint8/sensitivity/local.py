@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trtint8.fidelity import decibels
+from trtint8.fidelity import decibels, inner_product
 from trtint8.sensitivity.propagation import Watch
 from trtint8.sensitivity.segments import Form, Segment, Tensors
 
@@ -17,7 +17,7 @@ _COLUMNS = 5
 
 
 class LocalMeter:
-    """Adds up errors at every layer.
+    """Adds up errors at every layer: one batch is watched, others are merged.
 
     Args:
         names: The layers.
@@ -72,8 +72,19 @@ class LocalMeter:
         # Images have channels on axis 1, sequences of vectors on the last.
         axis = 1 if values.ndim == 4 else values.ndim - 1
         others = tuple(i for i in range(values.ndim) if i != axis)
-        largest = np.abs(values).max(axis=others).astype(np.float64)
-        self._channels[name] = np.maximum(self._channels.get(name, 0.0), largest)
+        self._channels[name] = np.abs(values).max(axis=others).astype(np.float64)
+
+    def merge(self, other: LocalMeter) -> None:
+        """Takes what another one of the same layers has seen, in batches after its own.
+
+        Batch by batch the sums are the same, to the last bit, wherever each batch was seen.
+        """
+        self.samples += other.samples
+        for name, sums in other._sums.items():
+            self._sums[name] += sums
+        for name, largest in other._channels.items():
+            self._channels[name] = np.maximum(self._channels.get(name, 0.0), largest)
+        self._forms |= other._forms
 
     def levels(self, name: str) -> tuple[float | None, float | None, float | None]:
         """SQNR of a layer's output from its weights, from its activations, and of what leaves its segment."""
@@ -111,6 +122,6 @@ class LocalMeter:
 
 def _powers(exact: NDArray[Any], rounded: NDArray[Any]) -> tuple[float, float]:
     """Sums of squares of a tensor and of its error."""
-    wanted = exact.astype(np.float64).ravel()
-    error = wanted - rounded.astype(np.float64).ravel()
-    return float(wanted @ wanted), float(error @ error)
+    wanted = exact.astype(np.float64)
+    error = wanted - rounded.astype(np.float64)
+    return inner_product(wanted, wanted), inner_product(error, error)

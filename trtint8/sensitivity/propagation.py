@@ -63,6 +63,23 @@ def propagate(network: Network, feed: FeedDict, watch: Watch) -> Propagated:
     )
 
 
+def run_float(network: Network, feed: FeedDict) -> Tensors:
+    """Runs the float network alone.
+
+    Args:
+        network: The cut model.
+        feed: One batch.
+
+    Returns:
+        Its outputs, those that :func:`propagate` finds.
+    """
+    side = _Side(Form.FLOAT, feed)
+    for number, segment in enumerate(network.segments):
+        side.tensors |= segment.run(Form.FLOAT, side.tensors)
+        side.forget(network.last_read_by(number))
+    return _only(network.outputs, side.tensors)
+
+
 def estimate_seconds(network: Network, feed: FeedDict) -> float:
     """How long :func:`propagate` will take for a batch, told from two runs of every segment.
 

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from calibrators.batches import Batches
 from calibrators.feeds import FeedDict
 from calibrators.table import CalibrationTable
-from trtint8.accuracy import JUDGED, Accuracy, Judged, Runner, compare, onnx_runner
+from trtint8.accuracy import JUDGED, Accuracy, Judged, Runner, onnx_runner
+from trtint8.comparison import compare
 from trtint8.metrics import Metric
 from trtint8.model import Model, runnable
 from trtint8.quantization.placement import Placement, place

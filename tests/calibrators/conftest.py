@@ -1,0 +1,25 @@
+"""A Ray cluster of this machine, for the tests of a module."""
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Connects to a cluster of three processors and, as Ray takes our word for it, a GPU."""
+    ray = pytest.importorskip("ray", reason="Ray is not installed (pip install 'trtint8[ray]')")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        try:
+            ray.init(
+                "local",
+                num_cpus=3,
+                num_gpus=1,
+                object_store_memory=100 << 20,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level="ERROR",
+            )
+        except (OSError, RuntimeError, ValueError) as error:
+            pytest.skip(f"Ray does not start here: {error}")
+        yield
+        ray.shutdown()

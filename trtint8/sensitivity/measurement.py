@@ -1,0 +1,177 @@
+"""The sums of a measurement: how they grow batch by batch, when they are enough, and what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from calibrators.errors import CalibrationDataError
+from calibrators.fingerprint import DataFingerprint
+from calibrators.table import CalibrationTable
+from trtint8.model import Model
+from trtint8.sensitivity.checkpoint import Checkpoint
+from trtint8.sensitivity.effects import EffectMeter
+from trtint8.sensitivity.local import LocalMeter
+from trtint8.sensitivity.probe import ALL, ONLY, WITHOUT, Glimpse
+from trtint8.sensitivity.results import LayerSensitivity, Sensitivity
+from trtint8.sensitivity.segments import Layer
+from trtint8.sensitivity.suspects import (
+    Suspect,
+    channel_suspects,
+    neighbour_suspects,
+    range_suspects,
+    weight_suspects,
+)
+
+#: Layers that make less than this share of the noise may stay uncertain.
+_MATTERING = 0.02
+
+#: No figure is believed before so many samples.
+_FEWEST_SAMPLES = 64
+
+
+class Measurement:
+    """What was seen so far.
+
+    Args:
+        prepared: The model.
+        layers: Its layers.
+        tolerance_db: Half the width of the intervals that are wanted, in decibels.
+        checkpoint: Where the sums are kept while they grow; what is there already is gone on from.
+
+    Attributes:
+        skip: So many samples at the start are in the checkpoint, and only compared with what it has seen.
+
+    Raises:
+        TableError: The checkpoint is of another measurement.
+    """
+
+    def __init__(
+        self, prepared: Model, layers: Sequence[Layer], tolerance_db: float, checkpoint: Checkpoint
+    ) -> None:
+        self._prepared, self._layers, self._tolerance_db = prepared, tuple(layers), tolerance_db
+        self._checkpoint, self._saved = checkpoint, checkpoint.load()
+        self._fingerprint = DataFingerprint()
+        self._effects: EffectMeter | None = None
+        self._local = LocalMeter(tuple(layer.name for layer in self._layers))
+        self._converged = False
+        self.skip = 0
+        if self._saved is not None:
+            self.skip = int(self._saved["samples"])
+            self._effects = EffectMeter.from_state(self._saved["meter"])
+            self._local = LocalMeter.from_state(self._saved["local"])
+
+    @property
+    def effects(self) -> EffectMeter | None:
+        """A meter like that of the checkpoint, without data; None where nothing was kept."""
+        return None if self._saved is None else EffectMeter.from_state(self._saved["meter"]).fresh()
+
+    def run(self, glimpses: Iterable[Glimpse]) -> None:
+        """Takes batches in the order of the data until the figures are certain, or there are no more.
+
+        Raises:
+            CalibrationDataError: There are no samples, or not those that the checkpoint has seen.
+        """
+        for glimpse in glimpses:
+            self._fingerprint = self._fingerprint.merge(glimpse.fingerprint)
+            if glimpse.effects is None or glimpse.local is None:
+                self._check_same_data(ended=False)
+                continue
+            if self._effects is None:
+                self._effects = glimpse.effects.fresh()
+            self._effects.merge(glimpse.effects)
+            self._local.merge(glimpse.local)
+            self._checkpoint.save_now_and_then(self._state)
+            self._converged = self._is_certain()
+            if self._converged:
+                break
+        if self._effects is None:
+            raise no_samples()
+        self._check_same_data(ended=True)
+        self._checkpoint.remove()
+
+    def _state(self) -> dict[str, Any]:
+        assert self._effects is not None
+        return {
+            "samples": self._fingerprint.samples,
+            "data": self._fingerprint.hexdigest(),
+            "meter": self._effects.state(),
+            "local": self._local.state(),
+        }
+
+    def _check_same_data(self, *, ended: bool) -> None:
+        """Compares what was passed over with what the checkpoint has seen."""
+        if self._saved is None:
+            return
+        seen = self._fingerprint
+        other = seen.samples == self.skip and seen.hexdigest() != self._saved["data"]
+        beyond = seen.samples > self.skip and not ended
+        if other or beyond or (ended and seen.samples < self.skip):
+            raise CalibrationDataError(
+                "the checkpoint was made with other samples, or in another order; give those, or remove the "
+                "checkpoint to begin anew"
+            )
+
+    def _is_certain(self) -> bool:
+        assert self._effects is not None
+        if self._fingerprint.samples < _FEWEST_SAMPLES:
+            return False
+        noise = {layer.name: self._effects.noise((ONLY, layer.name)) for layer in self._layers}
+        least = _MATTERING * sum(noise.values())
+        effects = [self._effects.effect((ONLY, name)) for name, power in noise.items() if power > least]
+        return all(one.interval_db[1] - one.sqnr_db <= self._tolerance_db for one in effects)
+
+    def result(self, table: CalibrationTable) -> Sensitivity:
+        """What the sums say."""
+        meter = self._effects
+        assert meter is not None
+        quantized = meter.effect(ALL)
+        noise = {layer.name: meter.noise((ONLY, layer.name)) for layer in self._layers}
+        total = sum(noise.values())
+        layers = tuple(
+            LayerSensitivity(
+                layer.name,
+                layer.node.op_type,
+                meter.effect((ONLY, layer.name)),
+                meter.effect((WITHOUT, layer.name)),
+                *self._local.levels(layer.name),
+                noise[layer.name] / total if total else 0.0,
+                tuple(self._suspects(layer, table)),
+            )
+            for layer in self._layers
+        )
+        return Sensitivity(
+            self._fingerprint.samples,
+            self._converged,
+            self._tolerance_db,
+            quantized,
+            meter.reference_top1(),
+            layers,
+            self._prepared.fingerprint,
+            table.fingerprint,
+            self._fingerprint.hexdigest(),
+        )
+
+    def _suspects(self, layer: Layer, table: CalibrationTable) -> list[Suspect]:
+        found: list[Suspect] = []
+        for edge in layer.activations:
+            value = layer.node.inputs[edge.index]
+            assert value is not None
+            found += range_suspects(edge.tensor, table.amax[edge.tensor], table.histograms.get(edge.tensor))
+            found += neighbour_suspects(value)
+        channels = self._local.channels(layer.name)
+        if layer.activations and channels is not None:
+            found += channel_suspects(layer.activations[0].tensor, channels, self._local.samples)
+        for edge in layer.weights:
+            constant = layer.node.inputs[edge.index]
+            assert constant is not None and constant.const_value is not None
+            weights = np.asarray(constant.const_value.numpy(), np.float32)
+            found += weight_suspects(edge.tensor, weights, edge.axis)
+        return found
+
+
+def no_samples() -> CalibrationDataError:
+    """What a measurement without data ends with."""
+    return CalibrationDataError("the data holds no samples; give some")

@@ -1,0 +1,117 @@
+"""What one batch shows of every layer, by itself: it can be looked at anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrators.feeds import FeedDict, batch_rows
+from calibrators.fingerprint import DataFingerprint
+from calibrators.inputs import InputSpec
+from calibrators.preflight import check_feed
+from calibrators.sources import first_labels
+from trtint8.sensitivity.effects import EffectMeter, Variant, output_scales
+from trtint8.sensitivity.local import LocalMeter
+from trtint8.sensitivity.propagation import estimate_seconds, propagate, run_float
+from trtint8.sensitivity.segments import Network
+
+#: The variant with every layer in INT8; the others are a word and a layer.
+ALL: Variant = ("all", "")
+ONLY, WITHOUT = "only", "without"
+
+#: Layers by themselves are looked at with so many samples: their errors are much alike from one to the next.
+_LOCAL_SAMPLES = 32
+
+
+@dataclass(frozen=True)
+class Glimpse:
+    """What one batch showed.
+
+    Attributes:
+        fingerprint: Of its samples.
+        effects: What each variant costs; None where the batch was passed over.
+        local: Errors at every layer; None likewise.
+    """
+
+    fingerprint: DataFingerprint
+    effects: EffectMeter | None = None
+    local: LocalMeter | None = None
+
+    @property
+    def samples(self) -> int:
+        """How many there were."""
+        return self.fingerprint.samples
+
+
+class Probe:
+    """A cut network that is ready to be fed.
+
+    Args:
+        network: The network.
+        inputs: What it is fed.
+        skip: So many samples at the start are checked and passed over.
+        effects: A meter whose scales hold; None takes those of the first batch, see :meth:`begin`.
+
+    Attributes:
+        effects: The same.
+    """
+
+    def __init__(
+        self, network: Network, inputs: Sequence[InputSpec], skip: int, effects: EffectMeter | None
+    ) -> None:
+        self.effects = effects
+        self._network, self._inputs, self._skip = network, tuple(inputs), skip
+        self._names = tuple(layer.name for layer in network.layers)
+
+    def begin(self, feed: FeedDict, first: int, *, labelled: bool) -> float:
+        """Looks ahead at a batch: how outputs are to be weighed, where that is open yet, and what it takes.
+
+        Args:
+            feed: The batch.
+            first: How many samples come before it, for messages.
+            labelled: Whether the data has labels.
+
+        Returns:
+            How many seconds a sample will take.
+        """
+        check_feed(feed, self._inputs, first)
+        if self.effects is None:
+            self.effects = self._new_effects(feed, labelled=labelled)
+        return estimate_seconds(self._network, feed) / (batch_rows(feed) or 1)
+
+    def look(self, feed: FeedDict, labels: NDArray[np.int64] | None, first: int) -> Glimpse:
+        """Runs all variants on a batch.
+
+        Args:
+            feed: The batch.
+            labels: From the batch's first sample on, or None.
+            first: How many samples of the data come before it.
+
+        Raises:
+            CalibrationDataError: The batch does not fit the model, or there are too few labels.
+        """
+        check_feed(feed, self._inputs, first)
+        fingerprint = DataFingerprint()
+        fingerprint.observe(feed)
+        if first < self._skip:
+            return Glimpse(fingerprint)
+        assert self.effects is not None
+        samples = fingerprint.samples
+        own_labels = first_labels(labels, samples, first)
+        effects, local = self.effects.fresh(), LocalMeter(self._names)
+        found = propagate(self._network, feed, local.watch(samples, alone=first < _LOCAL_SAMPLES))
+        effects.add(ALL, found.quantized, found.reference, own_labels)
+        for word, variants in ((ONLY, found.only), (WITHOUT, found.without)):
+            for name, outputs in variants.items():
+                effects.add((word, name), outputs, found.reference, own_labels)
+        return Glimpse(fingerprint, effects, local)
+
+    def _new_effects(self, feed: FeedDict, *, labelled: bool) -> EffectMeter:
+        reference = run_float(self._network, feed)
+        output = reference[self._network.outputs[0]]
+        variants = (ALL, *((word, name) for word in (ONLY, WITHOUT) for name in self._names))
+        classes = output.ndim == 2 and output.shape[1] > 1
+        return EffectMeter(variants, output_scales(reference), classes=classes, labelled=labelled)
