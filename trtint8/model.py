@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ from calibrators.files import write_atomically
 from calibrators.inputs import InputSpec
 from calibrators.weights import LARGE, LOCATION, LightModel
 from trtint8.collection import paused_collection
+from trtint8.fingerprint import fingerprint
 from trtint8.opset import with_opset
 from trtint8.passes.fold_batchnorm import FoldBatchNormPass
 from trtint8.passes.fold_constants import FoldConstantsPass
@@ -224,7 +224,7 @@ def _checked(light: LightModel, name: str, path: Path | None) -> Model:
     graph_model = _from_light(light)
     if path:
         ir.external_data.set_base_dir(graph_model.graph, path.parent)
-    return Model(graph_model, name, _fingerprint(graph_model))
+    return Model(graph_model, name, fingerprint(graph_model))
 
 
 def _from_light(light: LightModel) -> ir.Model:
@@ -274,42 +274,6 @@ def _input_spec(value: ir.Value) -> InputSpec:
         shape = tuple(dim if isinstance(dim, int) else dim.value for dim in value.shape)
     dtype = value.dtype.numpy() if value.dtype is not None else np.dtype(np.float32)
     return InputSpec(value.name or "", dtype, shape)
-
-
-def _fingerprint(graph_model: ir.Model) -> str:
-    """A digest of everything that decides what the model computes, in whatever file its weights lie."""
-    digest = hashlib.sha256()
-    graph = graph_model.graph
-
-    def add(*parts: object) -> None:
-        digest.update("\x1f".join(map(str, parts)).encode() + b"\x1e")
-
-    add(*(f"{domain}:{version}" for domain, version in sorted(graph_model.opset_imports.items())))
-    for value in (*graph.inputs, *graph.outputs):
-        add(value.name, value.dtype, value.shape)
-    for node in ir.traversal.RecursiveGraphIterator(graph):
-        add(
-            node.domain,
-            node.op_type,
-            *(v.name if v else "" for v in node.inputs),
-            "->",
-            *(v.name for v in node.outputs),
-        )
-        for name, attribute in sorted(node.attributes.items()):
-            if attribute.type == ir.AttributeType.TENSOR:
-                _add_tensor(digest, attribute.as_tensor())
-            elif attribute.type not in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
-                add(name, attribute.value)
-    for name, value in sorted(graph.initializers.items()):
-        add(name)
-        if value.const_value is not None:
-            _add_tensor(digest, value.const_value)
-    return digest.hexdigest()
-
-
-def _add_tensor(digest: hashlib._Hash, tensor: ir.TensorProtocol) -> None:
-    digest.update(f"{tensor.dtype}{tuple(tensor.shape.numpy())}".encode())
-    digest.update(tensor.tobytes())
 
 
 def _weight_bytes(graph_model: ir.Model) -> int:
