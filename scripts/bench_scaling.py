@@ -1,4 +1,4 @@
-"""How calibration over Ray scales with workers, and what the driver spends on each shard.
+"""How calibration and validation over Ray scale with workers, and what the driver spends on each shard.
 
 python scripts/bench_scaling.py                                   # a ResNet-50 with random weights
 python scripts/bench_scaling.py --workers 1 2 4 --images 256 --repeat 3
@@ -11,6 +11,7 @@ import and open the model. `images/s` and `speed-up` are of the rest of the run.
 from __future__ import annotations
 
 import argparse
+import copy
 import os
 import pickle
 import statistics
@@ -33,6 +34,9 @@ from trtint8.model import load_model, prepare
 _BATCH = 2
 _REFERENCES = 1000
 
+#: Does the work somewhere on some images, and returns what it found.
+Job = Callable[[Any, np.ndarray], bytes]
+
 
 def seconds(work: Callable[[], Any]) -> float:
     """How long something takes."""
@@ -41,28 +45,56 @@ def seconds(work: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
-def scaling(model: Path, images: np.ndarray, workers: list[int], repeat: int) -> None:
-    """Prints a line for one process and for each number of workers."""
+def calibration(model: Path) -> Job:
+    """Calibrates."""
 
-    def run(count: int, rows: np.ndarray, shard_batches: int) -> bytes:
-        executor = RayExecutor(workers=count, shard_batches=shard_batches) if count else "local"
+    def run(executor: Any, rows: np.ndarray) -> bytes:
         table = trtint8.calibrate(
             model, rows, batch_size=_BATCH, tensors="placed", threads=1, progress=False, executor=executor
         )
         return pickle.dumps((table.amax, table.provenance.data))
 
+    return run
+
+
+def validation(model: Path) -> Job:
+    """Validates the model in INT8."""
+    rows = random_images(_BATCH)
+    table = trtint8.calibrate(model, rows, method="minmax", tensors="placed", progress=False)
+    quantized = trtint8.quantize(model, table)
+
+    def run(executor: Any, rows: np.ndarray) -> bytes:
+        found = trtint8.validate(
+            quantized,
+            rows,
+            reference=model,
+            batch_size=_BATCH,
+            threads=1,
+            progress=False,
+            executor=executor,
+        )
+        return pickle.dumps(found)
+
+    return run
+
+
+def scaling(job: Job, images: np.ndarray, workers: list[int], repeat: int) -> None:
+    """Prints a line for one process and for each number of workers."""
+
+    def run(count: int, rows: np.ndarray, shard_batches: int) -> bytes:
+        return job(RayExecutor(workers=count, shard_batches=shard_batches) if count else "local", rows)
+
     # One process without Ray is number 0.
     times: dict[int, list[tuple[float, float]]] = {count: [] for count in (0, *workers)}
-    tables = set()
+    results = set()
     for _ in range(repeat):
         for count, taken in times.items():
             little = images[: _BATCH * max(count, 1)]
             start = seconds(lambda: run(count, little, 1))  # noqa: B023
-            whole = seconds(lambda: tables.add(run(count, images, 4)))  # noqa: B023
+            whole = seconds(lambda: results.add(run(count, images, 4)))  # noqa: B023
             taken.append((start, whole))
-    print(
-        f"{len(images)} images, batches of {_BATCH}, medians of {repeat}; {len(tables)} table (1: all equal)"
-    )
+    same = "all results equal" if len(results) == 1 else f"{len(results)} different results"
+    print(f"{len(images)} images, batches of {_BATCH}, medians of {repeat}; {same}")
     print(f"{'workers':>8} {'seconds':>8} {'start':>6} {'images/s':>9} {'speed-up':>9}  (least, most)")
     # A whole run has each worker's first batch, too.
     rates = {
@@ -91,6 +123,7 @@ def driver(model: Path, images: np.ndarray) -> None:
     )
     size = len(pickle.dumps(one))
     merge = min(seconds(lambda: one.merge(other)) for _ in range(20))
+    copied = min(seconds(lambda: copy.deepcopy(one)) for _ in range(20))
     references = [ray.put(one) for _ in range(20)]
     get = min(seconds(lambda: ray.get(reference)) for reference in references)  # noqa: B023
     busy = ray.remote(num_cpus=1)(lambda: time.sleep(3600))
@@ -100,7 +133,8 @@ def driver(model: Path, images: np.ndarray) -> None:
         ray.cancel(reference, force=True)
     print(f"an observation of all {len(names)} tensors: {size / 1e6:.2f} MB, {size / len(names):,.0f} B each")
     print(
-        f"the driver, for each shard: get {1e3 * get:.2f} ms (this machine), merge {1e3 * merge:.2f} ms, "
+        f"the driver, for each shard: get {1e3 * get:.2f} ms (this machine), copy {1e3 * copied:.2f} ms, "
+        f"merge {1e3 * merge:.2f} ms, "
         f"wait for one of {len(pending):,} {1e3 * wait:.2f} ms"
     )
 
@@ -121,7 +155,10 @@ def main() -> None:
         model.write_bytes(resnet50())
         images = random_images(options.images)
         driver(model, images)
-        scaling(model, images, options.workers, options.repeat)
+        print("\ncalibration")
+        scaling(calibration(model), images, options.workers, options.repeat)
+        print("\nvalidation, INT8 beside FP32")
+        scaling(validation(model), images[: options.images // 4], options.workers, options.repeat)
 
 
 if __name__ == "__main__":
