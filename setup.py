@@ -11,5 +11,6 @@ setup(
             py_limited_api=True,
             optional=True,  # without a C compiler the package is installed all the same, and NumPy counts
         )
-    ]
+    ],
+    options={"bdist_wheel": {"py_limited_api": "cp310"}},  # one wheel for all versions of Python
 )

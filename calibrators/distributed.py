@@ -6,7 +6,6 @@ exactly, so the result is bit for bit that of one process.
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -15,8 +14,8 @@ from pathlib import Path
 from calibrators.batches import Batches
 from calibrators.checkpoint import Checkpoint, Timer
 from calibrators.devices import device_kind
-from calibrators.errors import ModelError, UnsupportedError
-from calibrators.fan_out import fan_out
+from calibrators.errors import UnsupportedError
+from calibrators.fan_out import check_sees, fan_out
 from calibrators.fingerprint import DataFingerprint
 from calibrators.histogram import Histogram
 from calibrators.host import Observation, Observer
@@ -200,11 +199,7 @@ class _Worker:
     def open(self) -> None:
         """Opens the model."""
         task = self._task
-        if isinstance(task.model, Path) and not task.model.is_file():
-            raise ModelError(
-                f"the worker on '{socket.gethostname()}' does not see the model's file '{task.model}', and "
-                "beyond 2 GiB a model is not sent; set TMPDIR to a folder that all machines share"
-            )
+        check_sees(task.model)
         self._observer = Observer(task.model, task.inputs, task.tensors, task.threads, task.device)
 
     def work(self, shard: Shard) -> Observation:

@@ -7,17 +7,23 @@ which may raise a ``TrtInt8Error``, and ``work(shard)``, which returns anything 
 from __future__ import annotations
 
 import contextlib
+import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import starmap
+from pathlib import Path
 from typing import Any
 
 from calibrators.crew import Crew
+from calibrators.errors import ModelError
 from calibrators.ray_cluster import RayExecutor, connected, crew_size, import_ray
 from calibrators.shards import Shards
 
 #: How many shards a worker gets, where the number of batches is known: enough to share the work evenly.
 _SHARDS_A_WORKER = 8
+
+#: Why models lie in temporary files.
+TEMPORARY = "beyond 2 GiB a model is not sent; set TMPDIR to a folder that all machines share"
 
 #: Batches a shard at least, where their number is not known, and at most.
 _FEW_BATCHES, _MOST_BATCHES = 8, 64
@@ -78,6 +84,20 @@ def fan_out(
             yield starmap(Done, crew.results(workers))
         finally:
             crew.dismiss()
+
+
+def check_sees(model: bytes | Path, advice: str = TEMPORARY) -> None:
+    """What a worker does first with a model that it was told of.
+
+    Args:
+        model: Serialized, or a path.
+        advice: Why it is a path, and what to do.
+
+    Raises:
+        ModelError: It is a file that this machine does not see.
+    """
+    if isinstance(model, Path) and not model.is_file():
+        raise ModelError(f"the worker on '{socket.gethostname()}' does not see '{model}', and {advice}")
 
 
 def _shard_batches(shards: Shards, workers: int) -> int:

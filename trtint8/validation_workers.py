@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from calibrators.errors import ModelError
+from calibrators.fan_out import check_sees
 from calibrators.inputs import InputSpec
 from calibrators.ray_cluster import RayExecutor
 from calibrators.shards import Reader, Shard, Shards
@@ -95,6 +94,10 @@ class _Task:
     reader: Reader
 
 
+#: Why models are paths.
+_NOT_SENT = "engines and models beyond 2 GiB are not sent; put it where all machines see it under this name"
+
+
 class ValidationWorker:
     """Runs in a process of its own, to the end of which its models stay open."""
 
@@ -107,11 +110,7 @@ class ValidationWorker:
         """Opens the models."""
         task = self._task
         for model in (task.reference, *task.models.values()):
-            if isinstance(model, Path) and not model.is_file():
-                raise ModelError(
-                    f"the worker on '{socket.gethostname()}' does not see '{model}', and engines and models "
-                    "beyond 2 GiB are not sent; put it where all machines see it under this name"
-                )
+            check_sees(model, _NOT_SENT)
         self._panel = self._open.enter_context(
             open_panel(task.models, task.reference, task.inputs, task.metrics, task.threads)
         )

@@ -23,3 +23,14 @@ def cluster():
             pytest.skip(f"Ray does not start here: {error}")
         yield
         ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def ray_data(cluster):
+    """Ray Data, on that cluster."""
+    pytest.importorskip("pyarrow", reason="Ray Data needs pyarrow")
+    pytest.importorskip("pandas", reason="Ray Data needs pandas")
+    import ray.data as data
+
+    data.DataContext.get_current().enable_progress_bars = False
+    return data

@@ -142,16 +142,6 @@ def test_nor_on_where_the_samples_lie(kind, cluster, images, expected, tmp_path)
     assert _over_ray(data, tmp_path, shard_batches=2, workers=2, batch_size=25) == expected
 
 
-@pytest.fixture(scope="module")
-def ray_data(cluster):
-    pytest.importorskip("pyarrow", reason="Ray Data needs pyarrow")
-    pytest.importorskip("pandas", reason="Ray Data needs pandas")
-    import ray.data as data
-
-    data.DataContext.get_current().enable_progress_bars = False
-    return data
-
-
 @rays_own_warnings
 def test_a_ray_dataset_that_is_there(ray_data, images, expected, tmp_path):
     dataset = ray_data.from_numpy(np.array_split(images, 7))  # blocks of 15 and 14, batches of 6
@@ -313,7 +303,7 @@ def test_data_without_samples(cluster):
 def test_a_model_on_disk_must_be_seen_by_the_worker(cluster, tmp_path):
     path = tmp_path / "model.onnx"
     shards = open_shards(DATA, INPUTS)
-    with pytest.raises(ModelError, match=r"does not see the model's file '.*model.onnx'"):
+    with pytest.raises(ModelError, match=r"does not see '.*model.onnx'"):
         _observe(shards, path)
     path.write_bytes(_model())
     assert _observe(shards, path).histograms == _alone(DATA).histograms

@@ -1,5 +1,5 @@
 """What the tests of this package share."""
 
-from tests.calibrators.conftest import cluster
+from tests.calibrators.conftest import cluster, ray_data
 
-__all__ = ["cluster"]
+__all__ = ["cluster", "ray_data"]

@@ -140,16 +140,6 @@ def test_labels_from_anywhere(kind, cluster, quantized, tmp_path, monkeypatch):
     assert found.reference_top1.total == SAMPLES and found.reference_top1.value > 0.9
 
 
-@pytest.fixture(scope="module")
-def ray_data(cluster):
-    pytest.importorskip("pyarrow", reason="Ray Data needs pyarrow")
-    pytest.importorskip("pandas", reason="Ray Data needs pandas")
-    import ray.data as data
-
-    data.DataContext.get_current().enable_progress_bars = False
-    return data
-
-
 @rays_own_warnings
 def test_a_ray_dataset_has_its_labels_in_a_column(ray_data, quantized):
     def rows(start):

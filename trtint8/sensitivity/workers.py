@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from calibrators.errors import ModelError
+from calibrators.fan_out import check_sees
 from calibrators.inputs import InputSpec
 from calibrators.ray_cluster import RayExecutor
 from calibrators.shards import Reader, Shard, Shards, labelled_feeds
@@ -128,11 +127,7 @@ class SensitivityWorker:
     def open(self) -> None:
         """Cuts the model; its parts are opened when they are first used."""
         task = self._task
-        if isinstance(task.model, Path) and not task.model.is_file():
-            raise ModelError(
-                f"the worker on '{socket.gethostname()}' does not see the model's file '{task.model}', and "
-                "beyond 2 GiB a model is not sent; set TMPDIR to a folder that all machines share"
-            )
+        check_sees(task.model)
         graph_model = load_model(task.model).graph_model
         quantizer = Quantizer.of(place(graph_model, task.keep_float), task.amax)
         network = cut(graph_model, quantizer, threads=task.threads)

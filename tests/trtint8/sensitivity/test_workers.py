@@ -133,16 +133,6 @@ def test_a_worker_that_is_killed_leaves_no_trace(cluster, table, expected, tmp_p
     assert list(tmp_path.iterdir()) == []  # it did die
 
 
-@pytest.fixture(scope="module")
-def ray_data(cluster):
-    pytest.importorskip("pyarrow", reason="Ray Data needs pyarrow")
-    pytest.importorskip("pandas", reason="Ray Data needs pandas")
-    import ray.data as data
-
-    data.DataContext.get_current().enable_progress_bars = False
-    return data
-
-
 @rays_own_warnings
 def test_a_ray_dataset_with_labels(ray_data, table, expected):
     from ray.data.block import BlockAccessor
@@ -238,7 +228,7 @@ def test_a_large_model_must_be_seen_by_the_workers(cluster, table, expected, tmp
             pass
 
     monkeypatch.setattr(workers, "runnable", OnDisk)
-    with pytest.raises(ModelError, match=r"does not see the model's file '.*model.onnx', .*; set TMPDIR"):
+    with pytest.raises(ModelError, match=r"does not see '.*model.onnx', .*; set TMPDIR"):
         _measured(table, executor="ray")
     (tmp_path / "shared").touch()
     assert _measured(table, tolerance_db=1.2, executor="ray") == expected
