@@ -54,9 +54,10 @@ def calibrate(
 ) -> CalibrationTable:
     """Finds the range of every activation by running the FP32 model in ONNX Runtime.
 
-    Needs neither TensorRT nor a GPU. On the CPU the result depends on the samples only, not on their order,
-    the batch size or the number of threads; nor on whether the run was interrupted and continued; nor on how
-    many workers shared it. On a GPU the last bits of activations may differ with GPU and batch size.
+    Needs neither TensorRT nor a GPU. The result depends on the samples only, not on their order or the batch
+    size; nor on whether the run was interrupted and continued; nor on how many workers or threads shared it;
+    as far as ONNX Runtime computes the same activations. It may not on another number of threads, for some
+    operators, and on another GPU or kind of processor.
 
     Args:
         model: A path, the serialized model or a ``ModelProto``.
