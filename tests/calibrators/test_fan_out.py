@@ -37,13 +37,27 @@ class Echo:
         return np.concatenate([feed["x"] for feed in self._reader.read(shard.batches)])
 
 
-class SlowFirst(Echo):
-    """Takes its time with the first shard of all."""
+class Waiting(Echo):
+    """Leaves its process's id in a folder, and a file for every shard; the first waits for another file."""
+
+    def __init__(self, task):
+        self._reader, self._folder = task
+
+    def open(self):
+        (self._folder / f"{os.getpid()}.process").touch()
 
     def work(self, shard):
         if shard.first == 0:
-            time.sleep(1.5)
+            (self._folder / f"{os.getpid()}.process").unlink()
+            _wait_for(lambda: (self._folder / "go").exists())
+        (self._folder / f"{shard.first}.shard").touch()
         return super().work(shard)
+
+
+def _wait_for(condition):
+    deadline = time.monotonic() + 60
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.01)
 
 
 class Refusing(Echo):
@@ -89,22 +103,32 @@ def test_results_come_in_the_order_of_the_data(workers, shard_batches, cluster):
     np.testing.assert_array_equal(np.concatenate([done.result["rows"] for done in found]), DATA)
 
 
-def test_what_is_ready_early_waits_and_others_are_not_handed_out_without_end(cluster):
-    made = []
+def test_what_is_ready_early_waits_and_others_are_not_handed_out_without_end(cluster, tmp_path):
+    made, before = [], []
 
     def feeds():
         for start in range(0, 40, 2):
-            made.append(time.monotonic())
+            made.append(start)
             yield {"x": DATA[start : start + 2]}
 
-    with _fan_out(SlowFirst, open_shards(feeds, INPUTS), workers=2, shard_batches=1) as results:
-        first = next(results)
-        came = time.monotonic()
-        rest = list(results)
-    assert [done.first for done in (first, *rest)] == list(range(0, 40, 2))
+    def let_go():
+        _wait_for(lambda: len(list(tmp_path.glob("*.shard"))) == 7)
+        time.sleep(0.5)  # in which no other is made
+        before.extend(made)
+        (tmp_path / "go").touch()
+
+    shards = open_shards(feeds, INPUTS)
+    executor = RayExecutor(workers=2, shard_batches=1)
+    with (
+        ThreadPoolExecutor(1) as aside,
+        fan_out(Waiting, (shards.reader, tmp_path), shards, executor, threads=1) as results,
+    ):
+        aside.submit(let_go)
+        found = list(results)
+    assert [done.first for done in found] == list(range(0, 40, 2))
     # Four for each of the two workers, while the first was under way.
-    assert sum(when < came - 0.5 for when in made) == 8
-    assert len(made) == 20
+    assert before == list(range(0, 16, 2))
+    assert made == list(range(0, 40, 2))
 
 
 def test_results_outlive_the_connection_and_belong_to_the_caller(cluster):
@@ -203,37 +227,25 @@ def test_a_result_that_is_lost_is_computed_again_but_not_for_ever(cluster, monke
         list(results)
 
 
-class SlowFirstWithWitness(SlowFirst):
-    """Leaves its process's id in a folder."""
-
-    def __init__(self, task):
-        self._reader, self._folder = task
-
-    def open(self):
-        (self._folder / str(os.getpid())).touch()
-
-    def work(self, shard):
-        if shard.first == 0:
-            (self._folder / str(os.getpid())).unlink()
-        return super().work(shard)
-
-
 def test_a_worker_that_dies_while_it_waits_is_held_against_no_shard(cluster, tmp_path, monkeypatch):
     monkeypatch.setattr("calibrators.crew._DEATHS", 1)
     shards = _shards()
     killed = []
 
     def kill():
-        time.sleep(1)  # by now the shards that may be handed out are done, but for the first
-        for file in tmp_path.iterdir():
-            os.kill(int(file.name), signal.SIGKILL)
+        # Four shards a worker may be handed out, and all but the first get done.
+        _wait_for(lambda: len(list(tmp_path.glob("*.shard"))) == 11)
+        time.sleep(0.5)  # till the last result is there
+        for file in tmp_path.glob("*.process"):
+            os.kill(int(file.stem), signal.SIGKILL)
             killed.append(file)
+        (tmp_path / "go").touch()
 
     task = shards.reader, tmp_path
     executor = RayExecutor(workers=3, shard_batches=1)
     with (
         ThreadPoolExecutor(1) as aside,
-        fan_out(SlowFirstWithWitness, task, shards, executor, threads=1) as results,
+        fan_out(Waiting, task, shards, executor, threads=1) as results,
     ):
         aside.submit(kill)
         found = list(results)
