@@ -1,9 +1,7 @@
 import json
 import random
-import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import onnx
@@ -16,6 +14,7 @@ from calibrators.checkpoint import Checkpoint
 from calibrators.errors import CalibrationDataError, TableError
 from calibrators.histogram import Histogram
 from calibrators.inputs import InputSpec
+from tests.calibrators.killing import kill_after_write
 
 INPUTS = (InputSpec("x", np.dtype(np.float32), ("n", 3)),)
 DATA = np.random.default_rng(5).standard_normal((40, 3)).astype(np.float32)
@@ -157,17 +156,7 @@ def test_killed_at_random_moments_it_ends_with_the_same_table(tmp_path):
     output, checkpoint = tmp_path / "killed.json", tmp_path / "killed.json.checkpoint"
     moments, sizes = random.Random(0), []
     for _ in range(4):
-        before = checkpoint.stat().st_mtime_ns if checkpoint.exists() else None
-        process = subprocess.Popen([*command, str(output), "--resume"], stderr=subprocess.PIPE)
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and process.poll() is None:
-            if checkpoint.exists() and checkpoint.stat().st_mtime_ns != before:
-                break
-            time.sleep(0.005)
-        time.sleep(moments.uniform(0, 0.2))
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-        assert process.returncode == -signal.SIGKILL
+        kill_after_write([*command, str(output), "--resume"], checkpoint, moments)
         with np.load(checkpoint) as arrays:
             sizes.append(json.loads(arrays["fields"].tobytes())["samples"])
     assert sizes == sorted(set(sizes))

@@ -4,10 +4,8 @@ import itertools
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
-import time
 from contextlib import nullcontext
 from functools import partial
 
@@ -24,6 +22,7 @@ from calibrators.distributed import RayExecutor, RayObserver
 from calibrators.errors import CalibrationDataError, TableError
 from calibrators.inputs import InputSpec
 from calibrators.shards import open_shards
+from tests.calibrators.killing import kill_after_write
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL, load_digits_split
 
@@ -193,19 +192,7 @@ def test_a_driver_that_is_killed_at_random_moments_ends_with_the_same_table(tmp_
     environment = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0"}
     moments, reached = random.Random(0), []
     for options in (ray, ["--resume"], ray):
-        before = checkpoint.stat().st_mtime_ns if checkpoint.exists() else None
-        process = subprocess.Popen(
-            [*command, str(output), *options], stderr=subprocess.DEVNULL, env=environment
-        )
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and process.poll() is None:
-            if checkpoint.exists() and checkpoint.stat().st_mtime_ns != before:
-                break
-            time.sleep(0.005)
-        time.sleep(moments.uniform(0, 0.2))
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        assert process.returncode == -signal.SIGKILL
+        kill_after_write([*command, str(output), *options], checkpoint, moments, env=environment)
         reached.append(_samples(checkpoint))
     assert reached == sorted(set(reached))
     assert reached[-1] < 10_000
