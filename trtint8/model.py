@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnx_ir as ir
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, EncodeError
 from onnx_ir.passes import common
 
 from calibrators.errors import ModelError
@@ -79,9 +79,10 @@ def load_model(source: ModelSource | Model) -> Model:
     """
     if isinstance(source, Model):
         return source
-    if isinstance(source, (bytes, onnx.ModelProto)):
-        data = source if isinstance(source, bytes) else source.SerializeToString()
-        return _checked(_parsed("model", lambda: LightModel.parse(data)), "model", None)
+    if isinstance(source, onnx.ModelProto):
+        return _checked(_parsed("model", lambda: LightModel.parse(source.SerializeToString())), "model", None)
+    if isinstance(source, bytes):
+        return _checked(_parsed("model", lambda: LightModel.parse(source)), "model", None)
     path = Path(source)
     if not path.is_file():
         raise ModelError(f"there is no model '{path}'" + ("; it is a folder" if path.is_dir() else ""))
@@ -203,6 +204,11 @@ def _parsed(name: str, parse: Callable[[], LightModel]) -> LightModel:
     except DecodeError as error:
         raise ModelError(
             f"'{name}' is not an ONNX model, or is truncated; export or download it again"
+        ) from error
+    except EncodeError as error:
+        raise ModelError(
+            f"'{name}' is larger than 2 GiB and does not fit one message; save it with external data and "
+            "give its path"
         ) from error
     if not light.message.ListFields():
         raise ModelError(f"the model '{name}' is empty; export or download it again")

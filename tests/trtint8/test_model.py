@@ -1,5 +1,7 @@
 """Reading, checking, fingerprinting, preparing and saving models."""
 
+import os
+
 import numpy as np
 import onnx
 import onnxruntime as ort
@@ -112,6 +114,18 @@ def test_a_message_that_is_given_stays_as_it_is():
     assert light.weights and len(light.message.SerializeToString()) < len(before) / 5
     assert model.SerializeToString(deterministic=True) == before
     assert load_model(model).fingerprint == load_model(DEMO_MODEL).fingerprint
+
+
+@pytest.mark.skipif(
+    "TRTINT8_LARGE" not in os.environ, reason="TRTINT8_LARGE is not set: takes 5 GB of memory"
+)
+def test_a_message_of_more_than_protobuf_can_hold():
+    model = small()
+    for index in range(2):
+        zeros = {"data_type": TensorProto.FLOAT, "dims": [1 << 28], "raw_data": bytes(1 << 30)}
+        model.graph.initializer.add(name=f"large{index}", **zeros)
+    with pytest.raises(ModelError, match=r"^'model' is larger than 2 GiB and .*; save it with external data"):
+        load_model(model)
 
 
 def test_saved_models_load_back_equal(tmp_path):
