@@ -23,14 +23,11 @@ from calibrators.inputs import InputSpec
 from calibrators.observation_plan import plan_observation
 from calibrators.preflight import Preflight
 from calibrators.progress import progress_bar
-from calibrators.ray_cluster import RayExecutor, import_ray
+from calibrators.ray_cluster import WORKER_THREADS, RayExecutor, import_ray
 from calibrators.shards import Reader, Shard, Shards
 from calibrators.threads import check_threads
 
 __all__ = ["RayExecutor", "RayObserver"]
-
-#: Threads of a worker, where the user does not say.
-_THREADS = 1
 
 
 class RayObserver:
@@ -70,7 +67,7 @@ class RayObserver:
                 "each worker is to have, such as 1"
             )
         self._model, self._inputs, self._tensors = model, tuple(inputs), tuple(dict.fromkeys(tensors))
-        self._threads, self._executor, self._device = threads or _THREADS, executor, device
+        self._threads, self._executor, self._device = threads or WORKER_THREADS, executor, device
 
     def observe(
         self, shards: Shards, *, progress: bool = True, checkpoint: Checkpoint | None = None

@@ -11,6 +11,9 @@ from typing import Any
 
 from calibrators.errors import CalibrationDataError, UnsupportedError
 
+#: Threads of a worker, where the user does not say.
+WORKER_THREADS = 1
+
 #: How long a cluster may take to answer.
 _SECONDS_TO_ANSWER = 20
 

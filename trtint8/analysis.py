@@ -15,7 +15,8 @@ from calibrators.shards import open_shards
 from calibrators.table import CalibrationTable
 from calibrators.threads import check_threads
 from trtint8.api import as_table, is_table_file, load_float_model
-from trtint8.calibration import Executor, calibrate_prepared, ray_executor
+from trtint8.calibration import calibrate_prepared
+from trtint8.distributed import Executor, ray_executor
 from trtint8.metrics import Metric
 from trtint8.model import Model, ModelSource, prepare
 from trtint8.sensitivity.measure import Plan, measure

@@ -17,9 +17,9 @@ from calibrators.shards import open_shards
 from calibrators.table import CalibrationTable, is_table_name
 from calibrators.threads import check_threads
 from trtint8.accuracy import JUDGED, REFERENCE, Accuracy
-from trtint8.calibration import Executor, ray_executor
 from trtint8.collection import paused_collection
 from trtint8.comparison import compare_on
+from trtint8.distributed import Executor, ray_executor
 from trtint8.judges import open_panel
 from trtint8.metrics import Metric
 from trtint8.model import Model, ModelSource, load_model, prepare, runnable, to_proto

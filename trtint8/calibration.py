@@ -20,17 +20,15 @@ from calibrators.checkpoint import SECONDS as CHECKPOINT_SECONDS
 from calibrators.checkpoint import Checkpoint
 from calibrators.devices import device_kind
 from calibrators.distributed import RayExecutor, RayObserver
-from calibrators.errors import CalibrationDataError, UnsupportedError
+from calibrators.errors import CalibrationDataError
 from calibrators.files import check_writable
 from calibrators.preprocessing import Preprocessing
 from calibrators.shards import open_shards
 from calibrators.table import CalibrationTable, Provenance
 from trtint8.activation_memory import calibration_batch_size
+from trtint8.distributed import Executor, ray_executor
 from trtint8.model import Model, ModelSource, fits_message, load_model, prepare, runnable, to_light
 from trtint8.quantization.placement import place
-
-#: Where a calibration runs.
-Executor = Literal["local", "ray"] | RayExecutor
 
 
 def calibrate(
@@ -119,7 +117,7 @@ def calibrate(
 
 
 def checkpoint_for(
-    prepared: Model, path: str | os.PathLike[str], resume: bool, seconds: float, device: str = "cpu"
+    prepared: Model, path: str | os.PathLike[str], resume: bool, seconds: float, device: str
 ) -> Checkpoint:
     """Where a calibration of a model keeps its progress, and what it depends on besides the data.
 
@@ -146,16 +144,10 @@ def calibrate_prepared(
     options: Mapping[str, Any],
     tensors: Literal["all", "placed"],
     *,
-    threads: int | None = None,
     progress: bool,
-    checkpoint: Checkpoint | None = None,
 ) -> CalibrationTable:
-    """:func:`calibrate` for a prepared model; ``options`` are those of ``open_batches``.
-
-    The checkpoint stays: the caller removes it when the table is safe.
-    """
-    calibration = open_calibration(prepared, data, method, options, tensors, threads)
-    return calibration.run(progress=progress, checkpoint=checkpoint)
+    """:func:`calibrate` for a prepared model; ``options`` are those of ``open_batches``."""
+    return open_calibration(prepared, data, method, options, tensors).run(progress=progress)
 
 
 @dataclass(frozen=True)
@@ -172,11 +164,11 @@ class Calibration:
     observe: Callable[..., host.Observation]
     method: str
     model: str
-    device: str = "cpu"
+    device: str
 
     def run(self, *, progress: bool, checkpoint: Checkpoint | None = None) -> CalibrationTable:
         """Calibrates; the checkpoint stays: the caller removes it when the table is safe."""
-        seen = self.observe(progress=progress, **({"checkpoint": checkpoint} if checkpoint else {}))
+        seen = self.observe(progress=progress, checkpoint=checkpoint)
         for warning in seen.warnings():
             warnings.warn(warning, stacklevel=3)
         runtime = "onnxruntime" if device_kind(self.device) == "cpu" else "onnxruntime (CUDA)"
@@ -192,11 +184,11 @@ def open_calibration(
     method: str,
     options: Mapping[str, Any],
     tensors: Literal["all", "placed"],
-    threads: int | None,
+    threads: int | None = None,
     ray: RayExecutor | None = None,
     device: str = "cpu",
 ) -> Calibration:
-    """Opens model and data; the arguments are those of :func:`calibrate_prepared`; ``ray`` shares it out."""
+    """Opens model and data; the arguments are those of :func:`calibrate_prepared` and :func:`calibrate`."""
     device_kind(device)  # refuses an unknown one before the data is opened
     CalibrationTable.from_histograms({}, method, Provenance())  # refuses an unknown method before the run
     names = place(prepared.graph_model).tensors if tensors == "placed" else float_tensors(prepared)
@@ -219,19 +211,6 @@ def _runtime_version() -> str:
 
     # Not that of a package: it is called onnxruntime or onnxruntime-gpu.
     return str(onnxruntime.__version__)
-
-
-def ray_executor(executor: Executor) -> RayExecutor | None:
-    """Where a calibration runs; None for this process.
-
-    Raises:
-        UnsupportedError: There is no such executor.
-    """
-    if isinstance(executor, RayExecutor):
-        return executor
-    if executor not in ("local", "ray"):
-        raise UnsupportedError(f"the executor is {executor!r}; give 'local', 'ray' or a RayExecutor")
-    return RayExecutor() if executor == "ray" else None
 
 
 def _with_batch_size(

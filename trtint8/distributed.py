@@ -9,20 +9,20 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.batches import FeedDict
-from calibrators.errors import TrtInt8Error
+from calibrators.errors import TrtInt8Error, UnsupportedError
 from calibrators.fan_out import Done, fan_out
 from calibrators.progress import progress_bar
 from calibrators.ray_cluster import RayExecutor, import_ray
 from calibrators.shards import Reader, Shard, Shards, labelled_feeds
 
-#: Threads of a worker, where the user does not say.
-WORKER_THREADS = 1
+#: Where work on data runs.
+Executor = Literal["local", "ray"] | RayExecutor
 
 
 class Seen(Protocol):
@@ -36,6 +36,19 @@ class Seen(Protocol):
 
 #: Takes a batch, labels from its first sample on, and how many samples of the data come before it.
 Look = Callable[[FeedDict, NDArray[np.int64] | None, int], Seen]
+
+
+def ray_executor(executor: Executor) -> RayExecutor | None:
+    """Where work on data runs; None for this process.
+
+    Raises:
+        UnsupportedError: There is no such executor.
+    """
+    if isinstance(executor, RayExecutor):
+        return executor
+    if executor not in ("local", "ray"):
+        raise UnsupportedError(f"the executor is {executor!r}; give 'local', 'ray' or a RayExecutor")
+    return RayExecutor() if executor == "ray" else None
 
 
 def look_at(shard: Shard, reader: Reader, look: Look) -> bytes:

@@ -11,11 +11,11 @@ from typing import Any
 
 from calibrators.fan_out import check_sees
 from calibrators.inputs import InputSpec
-from calibrators.ray_cluster import RayExecutor
+from calibrators.ray_cluster import WORKER_THREADS, RayExecutor
 from calibrators.shards import Reader, Shard, Shards
 from trtint8.accuracy import Accuracy
 from trtint8.comparison import Panel, together
-from trtint8.distributed import WORKER_THREADS, look_at, seen_in_turn
+from trtint8.distributed import look_at, seen_in_turn
 from trtint8.judges import engine_path, open_panel
 from trtint8.metrics import Metric, check_mergeable, measurands
 from trtint8.model import Model, ModelSource, fits_message, load_model, to_proto

@@ -16,6 +16,7 @@ from trtint8.cli.data_options import (
     preprocessing_from,
 )
 from trtint8.cli.output import print_json, print_table, say
+from trtint8.distributed import ray_executor
 from trtint8.model import load_model, prepare
 
 EXAMPLE = "example:\n  trtint8 calibrate resnet50.onnx calibration.npz -o resnet50.table.json --method mse"
@@ -57,7 +58,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Calibrates and writes the table."""
     output = check_writable(check_table_name(options.output))
-    ray = steps.ray_executor(executor_from(options))
+    ray = ray_executor(executor_from(options))
     prepared = prepare(load_model(options.model))
     path = output.with_name(f"{output.name}.checkpoint")
     kept = (options.resume, options.checkpoint_seconds, options.device)

@@ -9,10 +9,10 @@ from typing import Any
 
 from calibrators.fan_out import check_sees
 from calibrators.inputs import InputSpec
-from calibrators.ray_cluster import RayExecutor
+from calibrators.ray_cluster import WORKER_THREADS, RayExecutor
 from calibrators.shards import Reader, Shard, Shards, labelled_feeds
 from calibrators.table import CalibrationTable
-from trtint8.distributed import WORKER_THREADS, look_at, seen_in_turn
+from trtint8.distributed import look_at, seen_in_turn
 from trtint8.model import Model, load_model, runnable
 from trtint8.quantization.placement import place
 from trtint8.sensitivity.effects import EffectMeter
