@@ -27,9 +27,10 @@ def open_session(
 
     Args:
         model: The serialized model, or its path.
-        optimize: True runs all graph optimizations. False runs the nodes as they stand: a Q/DQ model is
-            then computed in float on quantized values, as a GPU that fuses nothing would, and not turned
-            into ONNX Runtime's own integer kernels.
+        optimize: True runs all graph optimizations but the one that replaces Q/DQ pairs by integer kernels.
+            False runs the nodes as they stand: a Q/DQ model is then computed in float on quantized values, as
+            a GPU that fuses nothing would. Operators that compute on integers need True: only then are their
+            sums exact on every processor.
         threads: Threads within an operator; ONNX Runtime's choice where None.
         data_folder: Where the external data of a serialized model lies.
         weights: Values of initializers that the model declares as external. The caller keeps them as long
@@ -52,6 +53,10 @@ def open_session(
     options.log_severity_level = 3  # warnings about optimizations that did not apply help nobody here
     level = ort.GraphOptimizationLevel
     options.graph_optimization_level = level.ORT_ENABLE_ALL if optimize else level.ORT_DISABLE_ALL
+    # Without it, processors that have AVX2 but no VNNI add pairs of uint8 x int8 products in int16, which
+    # saturates. ONNX Runtime exchanges the operators' weights for uint8 ones while it optimizes the graph.
+    options.add_session_config_entry("session.x64quantprecision", "1")
+    options.add_session_config_entry("session.disable_quant_qdq", "1")
     # A pattern puts all tensors of a run into one block, from the second run on; the blocks of the first
     # stay. With all activations as outputs that doubles the memory, and saves no time.
     options.enable_mem_pattern = False

@@ -72,3 +72,8 @@ def test_calibration_on_the_cpu_needs_no_gpu_stack():
             reached.add(name)
             waiting += [target for target in IMPORTS[name] if target in MODULES]
     assert not [name for name in reached if name.startswith("trtint8")]
+
+
+def test_sessions_of_onnx_runtime_are_made_in_one_place():
+    makers = {name for name, path in MODULES.items() if "InferenceSession(" in path.read_text()}
+    assert makers == {"calibrators.onnx_session"}

@@ -15,6 +15,17 @@ from trtint8.passes.integer_product import INTEGER, IntegerProduct, integer_prod
 from trtint8.passes.name_nodes import NameNodesPass
 from trtint8.passes.pairs import WHOLE, agree, parameters_of
 
+#: ONNX Runtime's operators that compute on integers and that are not expanded.
+_CONTRIBUTED = frozenset(
+    {
+        "DynamicQuantizeLSTM",
+        "DynamicQuantizeMatMul",
+        "MatMulIntegerToFloat",
+        "QAttention",
+        "QLinearReduceMean",
+    }
+)
+
 _QUANTIZERS = ("QuantizeLinear", "DynamicQuantizeLinear")
 
 
@@ -63,6 +74,31 @@ def expand(model: ir.Model) -> Expanded:
         if (obstacle := _obstacle(graph_model, node)) is not None
     }
     return Expanded(original, graph_model, dynamic, tuple(movement.moved), obstacles)
+
+
+def integer_operators(model: ir.Model) -> tuple[str, ...]:
+    """Types of the operators that compute on integers, each once, in alphabetical order."""
+    found = {
+        node.op_type
+        for node in model.graph
+        if is_qlinear(node) or node.op_type in INTEGER or node.op_type in _CONTRIBUTED
+    }
+    return tuple(sorted(found))
+
+
+def expand_static(model: ir.Model) -> ir.Model:
+    """Turns integer operators whose scales are constants into Q/DQ pairs around float operators.
+
+    Args:
+        model: In any form; not changed.
+
+    Returns:
+        A model that computes the same, but for float rounding. What has scales that are computed at run time
+        stays, because no Q/DQ pair stands for it.
+    """
+    expanded = model.clone()
+    ExpandQLinearPass()(expanded)
+    return expanded
 
 
 def _blamed(node: ir.Node, names: set[str | None]) -> str:

@@ -19,8 +19,10 @@ from trtint8.accuracy import Judged, Runner, onnx_runner
 from trtint8.comparison import Panel
 from trtint8.cuda import gpu_names, gpu_problem
 from trtint8.engine import read_engine_info
+from trtint8.foreign import expand_static, integer_operators
 from trtint8.metrics import Metric
 from trtint8.model import ModelSource, load_model, runnable
+from trtint8.passes.integer_product import INTEGER
 from trtint8.runtime import Engine
 
 
@@ -98,14 +100,32 @@ def open_judged(
     stand_in = _beside(plan) if plan else None
     loaded = load_model(stand_in or model)
     whose = f"the engine's {{}} '{stand_in.name}'" if stand_in else "the {}"
-    if loaded.is_quantized:
-        what = whose.format("Q/DQ model") + " as fake quantization in ONNX Runtime"
+    # ONNX Runtime's kernels for integer operators are not what a GPU computes: Q/DQ pairs in float are.
+    graph_model, integers = loaded.graph_model, integer_operators(loaded.graph_model)
+    if integers:
+        graph_model = expand_static(graph_model)
+        left = integer_operators(graph_model)
+        what = _integers_run(whose.format("model"), integers, left)
+    elif loaded.is_quantized:
+        left, what = (), whose.format("Q/DQ model") + " as fake quantization in ONNX Runtime"
     else:
-        what = whose.format("model") + " in ONNX Runtime"
-    with runnable(loaded.graph_model) as file:
-        run, names = onnx_runner(file, optimize=False, threads=threads)
+        left, what = (), whose.format("model") + " in ONNX Runtime"
+    with runnable(graph_model) as file:
+        # Sums of a dynamically quantized product are exact on every processor only in an optimized graph.
+        run, names = onnx_runner(file, optimize=any(name in INTEGER for name in left), threads=threads)
         dtypes = {spec.name: spec.dtype for spec in loaded.inputs}
         yield _judged(name, run, dtypes, names, inputs, output_names, what)
+
+
+def _integers_run(model: str, integers: Sequence[str], left: Sequence[str]) -> str:
+    """How a model with integer operators is run, for the summary."""
+    expanded = [name for name in integers if name not in left]
+    how = []
+    if expanded:
+        how.append(f"{', '.join(expanded)} expanded to Q/DQ pairs, as fake quantization")
+    if left:
+        how.append(f"{', '.join(left)} in integer kernels")
+    return f"{model} with {' and '.join(how)}, in ONNX Runtime"
 
 
 def engine_path(model: ModelSource) -> Path | None:

@@ -98,7 +98,9 @@ def test_qoperator_models_are_mended(folder, name):
     restored = 0 if name == "symmetric" else 2
     assert len(mended.said.restored) == restored and operators(proto).count("Relu") == 2
     theirs, ours, exact = (
-        run(model, x=X) for model in (to_proto(original.graph_model), proto, network_of(folder))
+        # ONNX Runtime cannot optimize a QGemm of int8 with int8.
+        run(model, optimize=False, x=X)
+        for model in (to_proto(original.graph_model), proto, network_of(folder))
     )
     assert np.ptp(exact, axis=0).max() > 0.1
     assert np.abs(ours - theirs).max() < 0.05

@@ -7,6 +7,8 @@ from onnx import TensorProto, helper
 
 import trtint8
 from calibrators.errors import ModelError
+from tests.trtint8.integer_models import ZERO, Integers
+from tests.trtint8.test_expand_dynamic import Dynamic
 from trtint8 import judges
 from trtint8.engine import TensorSpec
 
@@ -91,3 +93,54 @@ def test_an_engine_is_fed_its_own_type_and_gives_outputs_in_order(monkeypatch):
         twice, once = judged.run({"x": DATA})
     assert judged.description == "the engine on NVIDIA T1000"
     assert np.array_equal(twice, 2 * once) and np.array_equal(once, DATA.astype(np.float16))
+
+
+# Models with operators that compute on integers.
+
+
+def saturating():
+    """Quantized rows, and weights whose pairs of products with them do not fit int16: 255 * 127 * 2."""
+    rows = np.full((2, 8), 255, np.float32)
+    weights = np.full((8, 3), 127, np.int8)
+    return rows, weights
+
+
+def integer_product():
+    g = Integers()
+    _, weights = saturating()
+    operands = [*g.quantize("x", 1, ZERO), g.constant(weights), *g.parameters(1, np.int8(0))]
+    output = g.parameters(2048, ZERO)
+    y = g.op("QLinearMatMul", [*operands, *output], "node")
+    return g.proto({"x": ["N", 8]}, g.dequantize(y, output), 2)
+
+
+def dynamic_product():
+    g = Dynamic()
+    _, weights = saturating()
+    data, scale, zero = g.quantize_dynamic("x")
+    y = g.op("MatMulInteger", [data, g.constant(weights), zero, g.constant(np.int8(0))], "node")
+    return g.proto({"x": ["N", 8]}, g.scaled(y, [scale, g.constant(np.float32(1))]), 2)
+
+
+@pytest.mark.parametrize(
+    ("model", "step", "description"),
+    [
+        (
+            integer_product(),
+            2048,
+            "the model with QLinearMatMul expanded to Q/DQ pairs, as fake quantization, in ONNX Runtime",
+        ),
+        (dynamic_product(), 1, "the model with MatMulInteger in integer kernels, in ONNX Runtime"),
+    ],
+)
+def test_integer_operators_are_judged_by_exact_sums(model, step, description):
+    rows, weights = saturating()
+    inputs = trtint8.model_inputs(model)
+    output = model.graph.output[0].name
+    with judges.open_judged("INT8", model, inputs, [output]) as judged:
+        (result,) = judged.run({"x": rows})
+    exact = rows @ weights.astype(np.float32)
+    assert exact[0, 0] == 8 * 255 * 127
+    # With sums in int16 it would be 8 / 2 * 32767, half of that.
+    np.testing.assert_array_equal(result, np.round(exact / step) * step)
+    assert judged.description == description
