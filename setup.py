@@ -5,8 +5,8 @@ from setuptools import Extension, setup
 setup(
     ext_modules=[
         Extension(
-            "calibrators._counting",
-            ["calibrators/_counting.c"],
+            "calibrators.histograms._counting",
+            ["calibrators/histograms/_counting.c"],
             extra_compile_args=["-O3"],
             py_limited_api=True,
             optional=True,  # without a C compiler the package is installed all the same, and NumPy counts

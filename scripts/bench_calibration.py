@@ -125,8 +125,8 @@ def _ranges(table: Path) -> dict[str, float]:
 def accuracy(case: Case, rows: Sequence[Row], heldout: Path) -> dict[str, float]:
     """Top-1 in per cent of the model quantized with each table, and of the float model as `plain`."""
     import trtint8
-    from calibrators.preprocessing import Preprocessing
-    from calibrators.table import CalibrationTable
+    from calibrators.data.preprocessing import Preprocessing
+    from calibrators.tables.table import CalibrationTable
 
     preprocessing = Preprocessing(mean=MEAN, std=STD)
     needed = trtint8.calibrate(
@@ -154,9 +154,9 @@ def accuracy(case: Case, rows: Sequence[Row], heldout: Path) -> dict[str, float]
 
 def bench_thresholds() -> None:
     """Seconds of all methods on 120 histograms like those of a ResNet."""
-    from calibrators.histogram import Histogram
-    from calibrators.table import CalibrationTable, Provenance
-    from calibrators.thresholds import METHODS
+    from calibrators.histograms.histogram import Histogram
+    from calibrators.histograms.thresholds import METHODS
+    from calibrators.tables.table import CalibrationTable, Provenance
 
     for bins in (2_048, 8_192):
         random, histograms = np.random.default_rng(0), {}

@@ -16,10 +16,10 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from calibrators.table import CalibrationTable
-from trtint8.api import quantize_graph
-from trtint8.model import load_model, prepare, save_model
+from calibrators.tables.table import CalibrationTable
+from trtint8.models.model import load_model, prepare, save_model
 from trtint8.quantization.placement import place
+from trtint8.quantization.quantize import quantize_graph
 
 _SIZES = (1_000, 2_000, 5_000, 10_000)
 _WIDTH, _LAYERS = 7_300, 12

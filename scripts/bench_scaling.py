@@ -25,11 +25,11 @@ import numpy as np
 from gpu_checks.resnet50 import random_images, resnet50
 
 import trtint8
-from calibrators.batches import open_batches
-from calibrators.distributed import RayExecutor
-from calibrators.host import Observer
+from calibrators.data.batches import open_batches
+from calibrators.host.observer import Observer
+from calibrators.ray.executor import RayExecutor
 from trtint8.calibration import float_tensors
-from trtint8.model import load_model, prepare
+from trtint8.models.model import load_model, prepare
 
 _BATCH = 2
 _REFERENCES = 1000

@@ -47,7 +47,7 @@ class HostStream:
 
 
 class HostDevice:
-    """Fills trtint8.cuda.Device.
+    """Fills calibrators.cuda.Device.
 
     Attributes:
         live: Buffers that were allocated and not freed.

@@ -3,30 +3,40 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
-import onnx_ir as ir
 
-from calibrators.batches import open_batches
+from calibrators.data.batches import open_batches
+from calibrators.data.inputs import InputSpec
+from calibrators.data.preprocessing import Preprocessing
 from calibrators.errors import ModelError
-from calibrators.inputs import InputSpec
-from calibrators.preprocessing import Preprocessing
-from calibrators.shards import open_shards
-from calibrators.table import CalibrationTable, is_table_name
-from calibrators.threads import check_threads
-from trtint8.accuracy import JUDGED, REFERENCE, Accuracy
-from trtint8.collection import paused_collection
-from trtint8.comparison import compare_on
-from trtint8.distributed import Executor, ray_executor
-from trtint8.judges import open_panel
-from trtint8.metrics import Metric
-from trtint8.model import Model, ModelSource, load_model, prepare, runnable, to_proto
-from trtint8.quantization.float16 import to_float16
-from trtint8.quantization.placement import Placement, place
-from trtint8.quantization.qdq import WeightScales, insert_qdq
-from trtint8.validation_workers import compare_over_ray
+from calibrators.host.threads import check_threads
+from calibrators.ray.executor import Executor, ray_executor
+from calibrators.ray.shards import open_shards
+from calibrators.tables.source import as_table, is_table_file
+from calibrators.tables.table import CalibrationTable
+from trtint8.calibration import calibrate_prepared
+from trtint8.models.model import Model, ModelSource, load_float_model, load_model, prepare, runnable, to_proto
+from trtint8.quantization.float16.convert import to_float16
+from trtint8.quantization.quantize import quantize_graph
+from trtint8.sensitivity.measure import Plan, measure
+from trtint8.sensitivity.results import Sensitivity
+from trtint8.sensitivity.workers import measure_over_ray
+from trtint8.tuning.search import Trial
+from trtint8.tuning.splitting import split
+from trtint8.tuning.tune import Budget, Tuned, tune_prepared
+from trtint8.validation.accuracy import JUDGED, REFERENCE, Accuracy
+from trtint8.validation.comparison import compare_on
+from trtint8.validation.judges import open_panel
+from trtint8.validation.metrics import Metric
+from trtint8.validation.workers import compare_over_ray
+
+#: So many samples tell layers apart; with more, only the intervals get narrower.
+SENSITIVITY_SAMPLES = 256
 
 
 def model_inputs(model: ModelSource) -> tuple[InputSpec, ...]:
@@ -75,31 +85,6 @@ def quantize(
     return to_proto(graph_model)
 
 
-@paused_collection()
-def quantize_graph(
-    prepared: Model,
-    table: CalibrationTable,
-    keep_float: Sequence[str] = (),
-    weight_scales: WeightScales | None = None,
-) -> tuple[ir.Model, Placement]:
-    """:func:`quantize` for a prepared model of any size, with the reasons.
-
-    Args:
-        prepared: From :func:`trtint8.model.prepare`; not changed.
-        table: The ranges.
-        keep_float: Names or patterns.
-        weight_scales: Of weights that were quantized before.
-
-    Returns:
-        The model with Q/DQ pairs, and where they went.
-    """
-    graph_model = prepared.graph_model.clone()
-    placement = place(graph_model, keep_float)
-    table.check_model(prepared.fingerprint, placement.tensors)
-    insert_qdq(graph_model, placement, table.amax, weight_scales)
-    return graph_model, placement
-
-
 def validate(
     model: ModelSource,
     data: Any,
@@ -134,14 +119,14 @@ def validate(
         labels: Labels that do not come with the data: an array, or the path of an ``.npy`` or ``.npz``.
         metrics: Names (``top1``, ``top5`` or any ``topK``, ``agreement``; of every output ``sqnr``,
             ``cosine``, ``max_error``, which come together, and ``token_cosine``), functions of a batch's
-            feeds and outputs that return a number or one a sample, and metrics over the data set such as
-            :class:`trtint8.metrics.MeanAveragePrecision`. What applies of all names but ``token_cosine``
-            where None.
+            feeds and outputs that return a number or one per sample, and metrics over the data set such as
+            :class:`trtint8.validation.metrics.MeanAveragePrecision`. What applies of all names but
+            ``token_cosine`` where None.
         batch_size: Samples a batch.
         limit: Use only this many samples.
         preprocessing: How raw images become what the model is fed.
         executor: Where models run: see :func:`calibrate`. Over Ray, metrics are computed by the workers;
-            a metric over the data set must merge (:class:`trtint8.metrics.MergeableMetric`).
+            a metric over the data set must merge (:class:`trtint8.validation.metrics.MergeableMetric`).
         threads: Threads within an operator of a model in ONNX Runtime; its choice where None. Over Ray,
             those of each worker; 1 where None.
         progress: Show a progress bar on a terminal.
@@ -181,29 +166,153 @@ def validate(
         return compare_on(panel, batches, progress=progress)
 
 
-def is_table_file(source: object) -> bool:
-    """Whether a calibration argument is the path of a table or a TensorRT calibration cache."""
-    return isinstance(source, (str, os.PathLike)) and is_table_name(source)
+def measure_sensitivity(
+    model: ModelSource,
+    table: CalibrationTable | str | os.PathLike[str],
+    data: Any,
+    *,
+    labels: Any = None,
+    keep_float: Sequence[str] = (),
+    tolerance_db: float = 1.0,
+    batch_size: int | None = None,
+    limit: int | None = SENSITIVITY_SAMPLES,
+    preprocessing: Preprocessing | None = None,
+    checkpoint: Path | None = None,
+    threads: int | None = None,
+    executor: Executor = "local",
+    on_plan: Callable[[Plan], None] = lambda _plan: None,
+    progress: bool = True,
+) -> Sensitivity:
+    """Finds which layers cost accuracy, and why, on the CPU.
 
+    Args:
+        model: A path, the serialized model or a ``ModelProto``; a float model.
+        table: The ranges, or the file that holds them.
+        data: What :func:`calibrate` takes; its labels, where it has some, are class indices.
+        labels: Labels that do not come with the data: an array, or the path of an ``.npy`` or ``.npz``.
+        keep_float: Names of nodes, or patterns, that stay in float throughout.
+        tolerance_db: Stop once every layer that matters is known to so many decibels.
+        batch_size: Samples a batch.
+        limit: Use only this many samples; all where None.
+        preprocessing: How raw images become what the model is fed.
+        checkpoint: A file that keeps what was measured while it grows; one that is there is gone on from.
+        threads: Threads within an operator; ONNX Runtime's choice where None. Over Ray, those of each
+            worker; 1 where None.
+        executor: Where the network runs: see :func:`calibrate`. The result is the same, bit for bit, for any
+            number of workers.
+        on_plan: Told what it will cost, before it starts; over Ray, in the time of one worker.
+        progress: Show a progress bar on a terminal.
 
-def as_table(table: CalibrationTable | str | os.PathLike[str]) -> CalibrationTable:
-    """A table, read where it is given as a file.
+    Returns:
+        What each layer costs (see :func:`trtint8.sensitivity.measure.measure`).
 
     Raises:
-        TableError: The file is no table.
+        TrtInt8Error: One of its family, with one sentence that says what to do.
     """
-    return table if isinstance(table, CalibrationTable) else CalibrationTable.load(table)
+    check_threads(threads)
+    ray = ray_executor(executor)
+    prepared, table = prepare(load_float_model(model)), as_table(table)
+    options: dict[str, Any] = {
+        "batch_size": batch_size,
+        "limit": limit,
+        "preprocessing": preprocessing,
+        "labels": labels,
+    }
+    how: dict[str, Any] = {
+        "keep_float": keep_float,
+        "tolerance_db": tolerance_db,
+        "checkpoint": checkpoint,
+        "threads": threads,
+        "on_plan": on_plan,
+        "progress": progress,
+    }
+    if ray:
+        return measure_over_ray(prepared, table, open_shards(data, prepared.inputs, **options), ray, **how)
+    return measure(prepared, table, open_batches(data, prepared.inputs, **options), **how)
 
 
-def load_float_model(source: ModelSource) -> Model:
-    """A model that is not quantized yet.
+def tune(
+    model: ModelSource,
+    calibration: Any,
+    data: Any,
+    *,
+    max_drop: float,
+    metric: Metric | None = None,
+    labels: Any = None,
+    judge: Any = None,
+    method: str = "entropy",
+    round_weights: bool = False,
+    float16: bool = False,
+    seed: int = 0,
+    batch_size: int | None = None,
+    limit: int | None = None,
+    preprocessing: Preprocessing | None = None,
+    on_trial: Callable[[Trial], None] = lambda _trial: None,
+    progress: bool = True,
+) -> Tuned:
+    """Finds the cheapest mix of remedies that keeps accuracy within a budget, on the CPU.
+
+    Free remedies come first: a calibration method for each tensor, then equalized weights, corrected biases
+    and, if asked for, adaptive rounding. Only what is still too much is bought back with layers in float.
+    The result is judged on samples that the search never saw.
+
+    Args:
+        model: A path, the serialized model or a ``ModelProto``; a float model.
+        calibration: Calibration samples, or a table, or the file that holds one. Methods are only chosen
+            with histograms, and weights are only equalized with samples.
+        data: Samples to tune on; what :func:`calibrate` takes, again and again.
+        max_drop: How much the metric may lose: points for a share, else in its own unit.
+        metric: ``topK``, ``agreement``, or a function of a batch's feeds and outputs, the larger the better;
+            top-1 where None and there are labels, else agreement.
+        labels: Labels that do not come with the data.
+        judge: Other samples to judge the result by, with labels of their own; every other batch of ``data``
+            where None, after it was shuffled.
+        method: How ranges are chosen to begin with, where samples are calibrated with.
+        round_weights: Also try adaptive rounding.
+        float16: What stays in float becomes FP16.
+        seed: Of what is drawn.
+        batch_size: Samples a batch.
+        limit: Use only this many samples of ``data``, and as many of ``judge``.
+        preprocessing: How raw images become what the model is fed.
+        on_trial: Told of everything that the search tries.
+        progress: Show a progress bar on a terminal while calibrating.
+
+    Returns:
+        What was found; :func:`trtint8.tuning.tune.save_tuned` writes it.
 
     Raises:
-        ModelError: It is unusable, or holds Q/DQ pairs.
+        TrtInt8Error: One of its family, with one sentence that says what to do.
     """
-    model = load_model(source)
-    if model.is_quantized:
-        raise ModelError(
-            f"'{model.name}' holds Q/DQ pairs already; build it as it is, or give the float model"
+    prepared = prepare(load_float_model(model))
+    options: dict[str, Any] = {"batch_size": batch_size, "limit": limit, "preprocessing": preprocessing}
+    # What can be shuffled is, so that both halves are alike.
+    shuffled = isinstance(data, (str, os.PathLike, Mapping, np.ndarray))
+    batches = open_batches(data, prepared.inputs, labels=labels, shuffle=shuffled, seed=seed, **options)
+    if judge is None:
+        tuned_on, judged_on = split(batches)
+    else:
+        tuned_on, judged_on = batches, open_batches(judge, prepared.inputs, **options)
+    known = isinstance(calibration, CalibrationTable) or is_table_file(calibration)
+
+    def calibrated(changed: Model) -> CalibrationTable:
+        return calibrate_prepared(
+            changed,
+            calibration,
+            method,
+            {"batch_size": batch_size, "preprocessing": preprocessing},
+            "placed",
+            progress=progress,
         )
-    return model
+
+    return tune_prepared(
+        prepared,
+        as_table(calibration) if known else calibrated(prepared),
+        tuned_on,
+        judged_on,
+        Budget(max_drop, metric),
+        recalibrate=None if known else calibrated,
+        round_weights=round_weights,
+        float16=float16,
+        seed=seed,
+        on_trial=on_trial,
+    )

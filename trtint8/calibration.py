@@ -13,21 +13,21 @@ from typing import Any, Literal
 import numpy as np
 import onnx_ir as ir
 
-from calibrators import host
-from calibrators.batches import open_batches
-from calibrators.block_shards import is_dataset
-from calibrators.checkpoint import SECONDS as CHECKPOINT_SECONDS
-from calibrators.checkpoint import Checkpoint
-from calibrators.devices import device_kind
-from calibrators.distributed import RayExecutor, RayObserver
+from calibrators.data.batches import open_batches
+from calibrators.data.preprocessing import Preprocessing
 from calibrators.errors import CalibrationDataError
 from calibrators.files import check_writable
-from calibrators.preprocessing import Preprocessing
-from calibrators.shards import open_shards
-from calibrators.table import CalibrationTable, Provenance
-from trtint8.activation_memory import calibration_batch_size
-from trtint8.distributed import Executor, ray_executor
-from trtint8.model import Model, ModelSource, fits_message, load_model, prepare, runnable, to_light
+from calibrators.host.checkpoint import SECONDS as CHECKPOINT_SECONDS
+from calibrators.host.checkpoint import Checkpoint
+from calibrators.host.devices import device_kind
+from calibrators.host.observer import Observation, Observer
+from calibrators.ray.block_shards import is_dataset
+from calibrators.ray.distributed import RayObserver
+from calibrators.ray.executor import Executor, RayExecutor, ray_executor
+from calibrators.ray.shards import open_shards
+from calibrators.tables.table import CalibrationTable, Provenance
+from trtint8.models.activation_memory import calibration_batch_size
+from trtint8.models.model import Model, ModelSource, fits_message, load_model, prepare, runnable, to_light
 from trtint8.quantization.placement import place
 
 
@@ -59,8 +59,8 @@ def calibrate(
 
     Args:
         model: A path, the serialized model or a ``ModelProto``.
-        data: What :func:`calibrators.batches.open_batches` takes: an array, a dict of arrays, an ``.npz``,
-            a folder, an iterable of feed dicts; over Ray also a Ray Dataset.
+        data: What :func:`calibrators.data.batches.open_batches` takes: an array, a dict of arrays, an
+            ``.npz``, a folder, an iterable of feed dicts; over Ray also a Ray Dataset.
         method: ``entropy``, ``percentile``, ``mse`` or ``minmax``.
         batch_size: Samples a batch; the model's own where it is fixed, else 32, or as many as keep the
             activations that are observed within 256 MiB.
@@ -79,7 +79,7 @@ def calibrate(
             begun over Ray can be continued in one process, and the other way round.
         checkpoint_seconds: The least time between two writes of the checkpoint.
         executor: ``local``; ``ray`` for workers on the cluster that Ray finds, or on this machine; or a
-            :class:`calibrators.distributed.RayExecutor`, which says where and how many.
+            :class:`calibrators.ray.distributed.RayExecutor`, which says where and how many.
         device: Where the model runs and its activations are counted: ``cpu``; ``cuda``, which takes
             onnxruntime-gpu, and CuPy or PyTorch with CUDA; or ``cuda:1`` for the second GPU. Over Ray
             that takes an executor with ``num_gpus``.
@@ -161,7 +161,7 @@ class Calibration:
         device: Where the model runs.
     """
 
-    observe: Callable[..., host.Observation]
+    observe: Callable[..., Observation]
     method: str
     model: str
     device: str
@@ -199,10 +199,10 @@ def open_calibration(
         return Calibration(partial(shared.observe, shards), method, prepared.fingerprint, device)
     batches = open_batches(data, prepared.inputs, **options)
     if fits_message(prepared.graph_model):
-        observer = host.Observer(to_light(prepared.graph_model), prepared.inputs, names, threads, device)
+        observer = Observer(to_light(prepared.graph_model), prepared.inputs, names, threads, device)
     else:
         with runnable(prepared.graph_model) as path:
-            observer = host.Observer(path, prepared.inputs, names, threads, device)
+            observer = Observer(path, prepared.inputs, names, threads, device)
     return Calibration(partial(observer.observe, batches), method, prepared.fingerprint, device)
 
 

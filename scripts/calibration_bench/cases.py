@@ -80,7 +80,7 @@ def _write_exposed(case: Case) -> None:
     """The model that placement sees, with all that it needs among the outputs."""
     from onnx import helper
 
-    from trtint8.model import load_model, prepare, to_proto
+    from trtint8.models.model import load_model, prepare, to_proto
     from trtint8.quantization.placement import place
 
     prepared = prepare(load_model(case.model))

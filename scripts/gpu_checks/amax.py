@@ -12,10 +12,10 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from calibrators.batches import Batches
-from calibrators.histogram import BINS, Histogram
-from calibrators.onnx_session import open_session
-from calibrators.table import CalibrationTable
+from calibrators.data.batches import Batches
+from calibrators.histograms.histogram import BINS, Histogram
+from calibrators.host.onnx_session import open_session
+from calibrators.tables.table import CalibrationTable
 
 #: A ratio within this of 1 counts as the same.
 CLOSE = 0.02

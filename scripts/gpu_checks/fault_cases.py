@@ -24,6 +24,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
+from calibrators.cuda import Device, open_device
+from calibrators.data.inputs import InputSpec
 from calibrators.errors import (
     BuildError,
     EngineError,
@@ -31,15 +33,14 @@ from calibrators.errors import (
     TrtInt8Error,
     UnsupportedError,
 )
-from calibrators.inputs import InputSpec
-from calibrators.tensorrt import calibrator_class
+from calibrators.tensorrt import flavor
+from calibrators.tensorrt.calibrators import calibrator_class
 from gpu_checks.checking import Check, Settings, one_line
 from gpu_checks.records import Finding
-from trtint8 import BuildOptions, Engine, ShapeRange, build_int8_engine, flavor, model_inputs
-from trtint8.builder import build_engine
-from trtint8.cuda import Device, open_device
+from trtint8 import BuildOptions, Engine, ShapeRange, build_int8_engine, model_inputs
+from trtint8.builder.build import build_engine
 from trtint8.data import DEMO_MODEL
-from trtint8.engine import sidecar_path
+from trtint8.engine.file import sidecar_path
 
 TABLE = "What happens"
 

@@ -9,8 +9,9 @@ import platform
 import re
 from pathlib import Path
 
-from trtint8 import __version__, flavor
-from trtint8.cuda import driver_version, gpu_names
+from calibrators.cuda import driver_version, gpu_names
+from calibrators.tensorrt import flavor
+from trtint8 import __version__
 
 _PACKAGES = (
     "numpy",

@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from calibrators.cuda import gpu_problem
 from gpu_checks import limits, machine
 from gpu_checks.checking import Settings
 from gpu_checks.limits import Stage
@@ -19,7 +20,6 @@ from gpu_checks.markdown import render
 from gpu_checks.process import Outcome, environment, run_limited
 from gpu_checks.records import read
 from gpu_checks.report import Report, StageReport, read_stages
-from trtint8.cuda import gpu_problem
 
 
 def main(arguments: Sequence[str], stages: Sequence[Stage] = limits.STAGES) -> int:

@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.batches import open_batches
+from calibrators.data.batches import open_batches
+from calibrators.data.inputs import InputSpec
+from calibrators.data.preprocessing import Preprocessing
 from calibrators.errors import TrtInt8Error
-from calibrators.inputs import InputSpec
-from calibrators.preprocessing import Preprocessing
 from gpu_checks import limits
 from gpu_checks.checking import Check
 from gpu_checks.records import Figure
 from trtint8 import BuildOptions, Engine, ShapeRange
-from trtint8.bench import bench
 from trtint8.data import DEMO_MODEL, load_digits_split
-from trtint8.model import load_model
-from trtint8.profiles import Profile
+from trtint8.engine.profiles import Profile
+from trtint8.models.model import load_model
+from trtint8.runtime.bench import bench
 
 _CIFAR = Preprocessing(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 

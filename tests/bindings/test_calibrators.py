@@ -5,13 +5,13 @@ import json
 import numpy as np
 import pytest
 
+from calibrators.cuda import gpu_problem
+from calibrators.data.inputs import InputSpec
 from calibrators.errors import CalibrationDataError, GpuMemoryError, GpuUnavailableError, TableError
-from calibrators.inputs import InputSpec
-from calibrators.tensorrt import calibrator_class
+from calibrators.tensorrt.calibrators import calibrator_class
+from calibrators.tensorrt.flavor import Flavor
 from tests.bindings.calibrator_driver import CalibratorDriver
 from tests.host_device import HostDevice, read
-from trtint8.cuda import gpu_problem
-from trtint8.flavor import Flavor
 
 ALGORITHMS = {
     "EntropyCalibrator2": ("EntropyCalibration2", "ENTROPY_CALIBRATION_2", "IInt8EntropyCalibrator2"),

@@ -3,8 +3,8 @@
 import pytest
 
 from calibrators.errors import UnsupportedError
-from calibrators.tensorrt import calibrator_class
-from trtint8.flavor import Flavor
+from calibrators.tensorrt.calibrators import calibrator_class
+from calibrators.tensorrt.flavor import Flavor
 
 
 def test_calibrators_that_are_gone_say_what_to_do(trt):

@@ -5,11 +5,11 @@ import pytest
 
 from calibrators.errors import UnsupportedError
 from calibrators.tensorrt import EntropyCalibrator2
+from calibrators.tensorrt.flavor import Flavor
 from trtint8.api import model_inputs
+from trtint8.builder.routes import choose_route
 from trtint8.data import DEMO_MODEL
-from trtint8.flavor import Flavor
-from trtint8.model import load_model
-from trtint8.routes import choose_route
+from trtint8.models.model import load_model
 
 IMAGES = np.zeros((4, 1, 8, 8), np.float32)
 

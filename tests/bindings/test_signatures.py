@@ -2,8 +2,8 @@
 
 import pytest
 
+from calibrators.tensorrt.flavor import Flavor
 from tests.signatures import Use, collect, dead_rows, problem
-from trtint8.flavor import Flavor
 
 USES = collect()
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from calibrators.tensorrt.flavor import Flavor
 from tests.bindings.calibrator_driver import CalibratorDriver
-from trtint8.flavor import Flavor
 
 
 @pytest.fixture

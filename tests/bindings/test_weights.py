@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from trtint8.dynamic_ranges import weights_array
+from trtint8.builder.dynamic_ranges import weights_array
 
 
 @pytest.mark.parametrize("values", [[1.0, -7.0, 2.0], [3.0], [0.0, 0.0]])

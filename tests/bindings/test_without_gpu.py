@@ -7,9 +7,9 @@ import sys
 import numpy as np
 import pytest
 
-from trtint8.cuda import gpu_problem
+from calibrators.cuda import gpu_problem
+from calibrators.tensorrt.flavor import Flavor
 from trtint8.data import DEMO_MODEL
-from trtint8.flavor import Flavor
 
 pytestmark = pytest.mark.skipif(gpu_problem() is None, reason="this machine has a GPU")
 
@@ -80,7 +80,7 @@ def test_loading(tmp_path):
 
 
 def test_a_device():
-    assert is_one_sentence(python("from trtint8.cuda import open_device", "open_device()"))
+    assert is_one_sentence(python("from calibrators.cuda import open_device", "open_device()"))
 
 
 def test_commands(tmp_path):

@@ -7,9 +7,9 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
-from calibrators import onnx_session
-from calibrators.cuda_session import Gpu
-from calibrators.device_counting import OnDevice
+from calibrators.histograms.device_counting import OnDevice
+from calibrators.host import onnx_session
+from calibrators.host.cuda_session import Gpu
 
 NEEDS_DLPACK = pytest.mark.skipif(
     not hasattr(ort.OrtValue.ortvalue_from_numpy(np.zeros(1, np.float32))._ortvalue, "__dlpack__"),
@@ -18,7 +18,7 @@ NEEDS_DLPACK = pytest.mark.skipif(
 
 
 class Here(Gpu):
-    """All of :class:`calibrators.cuda_session.Gpu` but the provider; remembers what it gave out."""
+    """All of :class:`calibrators.host.cuda_session.Gpu` but the provider; remembers what it gave out."""
 
     there, elsewhere = "cpu", ""
 

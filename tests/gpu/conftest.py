@@ -11,14 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from calibrators.batches import open_batches
+from calibrators.cuda import gpu_problem, open_device
+from calibrators.data.batches import open_batches
+from calibrators.data.inputs import InputSpec
+from calibrators.data.preprocessing import Preprocessing
 from calibrators.errors import TrtInt8Error
-from calibrators.inputs import InputSpec
-from calibrators.preprocessing import Preprocessing
-from trtint8 import flavor as flavors
-from trtint8.accuracy import onnx_runner
-from trtint8.cuda import gpu_problem, open_device
-from trtint8.model import load_model
+from calibrators.tensorrt import flavor as flavors
+from trtint8.models.model import load_model
+from trtint8.validation.accuracy import onnx_runner
 
 NORMALIZED = Preprocessing(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from calibrators.cuda import capture, gpu_names, open_device
 from calibrators.errors import GpuMemoryError, GpuUnavailableError
-from trtint8.cuda import capture, gpu_names, open_device
 
 
 def test_bytes_make_the_round_trip(device):

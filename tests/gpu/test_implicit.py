@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from calibrators.calibration_cache import read_origin
-from calibrators.tensorrt import calibrator_class
+from calibrators.tensorrt.calibration_cache import read_origin
+from calibrators.tensorrt.calibrators import calibrator_class
 from tests.gpu.conftest import NORMALIZED
 from trtint8 import BuildOptions, Engine, build_int8_engine, calibrate, validate
-from trtint8.profiles import ShapeRange
+from trtint8.engine.profiles import ShapeRange
 
 PROFILES = [{"input": ShapeRange((1, 3, 32, 32), (50, 3, 32, 32), (100, 3, 32, 32))}]
 # The packed libraries of TensorRT 8.6 have no cuBLAS and cuDNN beside them.

@@ -7,10 +7,10 @@ import pytest
 
 from calibrators.errors import CalibrationDataError, EngineError
 from trtint8 import BuildOptions, Engine, build_int8_engine
-from trtint8.accuracy import onnx_runner
-from trtint8.bench import bench
 from trtint8.data import DEMO_MODEL
-from trtint8.profiles import ShapeRange
+from trtint8.engine.profiles import ShapeRange
+from trtint8.runtime.bench import bench
+from trtint8.validation.accuracy import onnx_runner
 
 IMAGES = np.random.default_rng(0).random((64, 1, 8, 8), np.float32)
 PROFILES = [

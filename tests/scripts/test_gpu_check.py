@@ -17,13 +17,13 @@ from gpu_checks.process import Outcome, environment, run_limited
 from gpu_checks.records import read
 from gpu_checks.stages import faults
 
+from calibrators.cuda import gpu_problem
 from calibrators.errors import EngineError
 from tests.bindings_setup import NotAvailableError, prepare
 from tests.host_device import HostDevice
 from tests.scripts.conftest import SCRIPTS
-from trtint8.cuda import gpu_problem
 from trtint8.data import DEMO_MODEL
-from trtint8.plan import plan_flavor
+from trtint8.engine.plan import plan_flavor
 
 no_gpu = pytest.mark.skipif(gpu_problem() is None, reason="this machine has a GPU")
 
@@ -293,8 +293,8 @@ def test_every_module_can_be_imported_with_tensorrt_8_6():
     program = (
         f"import importlib\nfor name in {modules}: importlib.import_module(name)\n"
         "from trtint8 import flavor, BuildOptions\n"
-        "from trtint8.build_config import check_options\n"
-        "from calibrators.tensorrt import calibrator_class\n"
+        "from trtint8.builder.config import check_options\n"
+        "from calibrators.tensorrt.calibrators import calibrator_class\n"
         "from gpu_checks.stages.implicit import CALIBRATORS\n"
         "found = flavor.load('tensorrt')\n"
         "trt = found.module\n"

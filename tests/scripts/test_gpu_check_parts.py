@@ -25,9 +25,9 @@ from gpu_checks.subjects import lost_at_most, scores
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrators.batches import open_batches
-from calibrators.histogram import BINS, Histogram
-from calibrators.table import CalibrationTable, Provenance
+from calibrators.data.batches import open_batches
+from calibrators.histograms.histogram import BINS, Histogram
+from calibrators.tables.table import CalibrationTable, Provenance
 from trtint8 import model_inputs
 from trtint8.data import DEMO_MODEL
 

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from calibrators.inputs import InputSpec
+from calibrators.data.inputs import InputSpec
 
 
 class Graph:

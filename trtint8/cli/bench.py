@@ -12,21 +12,21 @@ from typing import Any
 
 import numpy as np
 
-from calibrators.batches import open_batches
+from calibrators.cuda import gpu_names, require_gpu
+from calibrators.data.batches import open_batches
+from calibrators.data.feeds import FeedDict, batch_rows, is_float
 from calibrators.errors import CalibrationDataError
-from calibrators.feeds import FeedDict, batch_rows, is_float
-from trtint8.bench import BenchReport, bench
-from trtint8.build_options import BuildOptions
-from trtint8.builder import build_engine
+from trtint8.builder.build import build_engine
+from trtint8.builder.options import BuildOptions
 from trtint8.cli.data_options import add_data_options, preprocessing_from
 from trtint8.cli.output import print_json, print_table, say
 from trtint8.cli.run import input_specs
-from trtint8.cuda import gpu_names, require_gpu
-from trtint8.engine import TensorSpec
-from trtint8.model import load_model, prepare, runnable
-from trtint8.profiles import Profile
-from trtint8.quantization.float16 import to_float16
-from trtint8.runtime import Engine
+from trtint8.engine.file import TensorSpec
+from trtint8.engine.profiles import Profile
+from trtint8.models.model import load_model, prepare, runnable
+from trtint8.quantization.float16.convert import to_float16
+from trtint8.runtime.bench import BenchReport, bench
+from trtint8.runtime.engine import Engine
 
 EXAMPLE = (
     "examples:\n  trtint8 bench int8.engine fp16.engine --batch-size 8\n"

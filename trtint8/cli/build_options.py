@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from calibrators.errors import BuildError
-from trtint8.build_options import BuildOptions
-from trtint8.profiles import Profile, ShapeRange, parse_profile
+from trtint8.builder.options import BuildOptions
+from trtint8.engine.profiles import Profile, ShapeRange, parse_profile
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 

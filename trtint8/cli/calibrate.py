@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from calibrators.checkpoint import SECONDS as CHECKPOINT_SECONDS
 from calibrators.files import check_writable
-from calibrators.table import check_table_name
+from calibrators.host.checkpoint import SECONDS as CHECKPOINT_SECONDS
+from calibrators.ray.executor import ray_executor
+from calibrators.tables.table import check_table_name
 from trtint8 import calibration as steps
 from trtint8.cli.data_options import (
     add_data_options,
@@ -16,8 +17,7 @@ from trtint8.cli.data_options import (
     preprocessing_from,
 )
 from trtint8.cli.output import print_json, print_table, say
-from trtint8.distributed import ray_executor
-from trtint8.model import load_model, prepare
+from trtint8.models.model import load_model, prepare
 
 EXAMPLE = "example:\n  trtint8 calibrate resnet50.onnx calibration.npz -o resnet50.table.json --method mse"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any, Literal
 
+from calibrators.data.preprocessing import Preprocessing
 from calibrators.errors import CalibrationDataError
-from calibrators.preprocessing import Preprocessing
-from calibrators.ray_cluster import RayExecutor
-from calibrators.thresholds import METHODS
+from calibrators.histograms.thresholds import METHODS
+from calibrators.ray.executor import RayExecutor
 
 
 def add_data_options(parser: argparse.ArgumentParser) -> None:

@@ -7,11 +7,14 @@ import time
 from pathlib import Path
 
 from calibrators.errors import OutputError
-from trtint8 import api, engine_building, flavor
-from trtint8.builder import build_engine
-from trtint8.cli.output import int8_layers, percent, print_json, print_table
+from calibrators.tensorrt import flavor
+from trtint8 import api
+from trtint8 import int8_engine as engine_building
+from trtint8.builder.build import build_engine
+from trtint8.cli.output import print_json, print_table
 from trtint8.data import DEMO_MODEL, load_digits_split
-from trtint8.model import load_model, prepare, runnable
+from trtint8.models.model import load_model, prepare, runnable
+from trtint8.validation.wording import percent
 
 EXAMPLE = "example:\n  trtint8 demo --output demo_output"
 
@@ -42,7 +45,7 @@ def run(options: argparse.Namespace) -> None:
         result.qdq_model, split.heldout_images, reference=DEMO_MODEL, labels=split.heldout_labels
     )
     seconds = time.perf_counter() - started
-    in_int8, of = int8_layers(result.info) or (0, len(result.info.quantized_nodes))
+    in_int8, of = result.info.int8_layers or (0, len(result.info.quantized_nodes))
     files = [
         result.engine,
         Path(f"{result.engine}.json"),

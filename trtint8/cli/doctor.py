@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from importlib import metadata
 from importlib.util import find_spec
 
-from calibrators.binning import NUMPY, kernel
-from calibrators.devices import open_device
+from calibrators.cuda import driver_version, gpu_names, gpu_problem
 from calibrators.errors import TrtInt8Error
-from trtint8 import flavor
+from calibrators.histograms.binning import NUMPY, kernel
+from calibrators.host.devices import open_device
+from calibrators.tensorrt import flavor
 from trtint8.cli.output import print_json, print_table
-from trtint8.cuda import driver_version, gpu_names, gpu_problem
 from trtint8.data import DEMO_MODEL
 
 EXAMPLE = "example:\n  trtint8 doctor"

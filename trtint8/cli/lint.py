@@ -8,8 +8,8 @@ from collections import Counter
 from calibrators.errors import ModelError
 from calibrators.files import check_writable
 from trtint8.cli.output import print_json, print_table
-from trtint8.lint import lint, mend
-from trtint8.model import load_model, save_model
+from trtint8.interop.lint import lint, mend
+from trtint8.models.model import load_model, save_model
 
 EXAMPLE = "examples:\n  trtint8 lint qat.onnx\n  trtint8 lint qat.onnx --fix -o mended.onnx"
 

@@ -6,13 +6,14 @@ import argparse
 
 from calibrators.errors import TableError
 from calibrators.files import check_writable
-from calibrators.table import CalibrationTable
-from trtint8 import api, flavor
-from trtint8.builder import BuiltEngine, build_engine
+from calibrators.tables.table import CalibrationTable
+from calibrators.tensorrt import flavor
+from trtint8.builder.build import BuiltEngine, build_engine
 from trtint8.cli.output import print_json, print_table, say
-from trtint8.migration import Migration, plan_migration
-from trtint8.model import load_model, prepare, runnable, save_model
+from trtint8.interop.migration import Migration, plan_migration
+from trtint8.models.model import load_model, prepare, runnable, save_model
 from trtint8.quantization.placement import Placement, place
+from trtint8.quantization.quantize import quantize_graph
 
 EXAMPLE = "example:\n  trtint8 migrate resnet50.onnx resnet50.cache -o resnet50.qdq.onnx --fill"
 
@@ -42,7 +43,7 @@ def run(options: argparse.Namespace) -> None:
     plan = plan_migration(placement, table.amax)
     if plan.unsolved or (plan.missing and not options.fill):
         raise TableError(_refusal(plan))
-    graph_model, placement = api.quantize_graph(prepared, table.override(plan.fills), options.keep_float)
+    graph_model, placement = quantize_graph(prepared, table.override(plan.fills), options.keep_float)
     save_model(graph_model, output)
     proof = None
     if not options.no_proof:

@@ -6,7 +6,6 @@ import dataclasses
 import itertools
 import json
 import math
-import re
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -14,9 +13,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from trtint8.accuracy import REFERENCE, Accuracy
-from trtint8.engine import EngineInfo
-from trtint8.significance import Comparison, Share
+from trtint8.engine.file import EngineInfo
+from trtint8.validation.significance import Share
 
 #: Tensors without a range that are named; the sidecar names all.
 _MOST_MISSING = 20
@@ -60,87 +58,9 @@ def print_table(
     Console(width=None if sys.stdout.isatty() else 160, markup=False, highlight=False).print(table)
 
 
-def percent(share: Share | None) -> str:
-    """A share with its 95 % interval."""
-    if share is None:
-        return "-"
-    low, high = share.interval
-    return f"{100 * share.value:.2f} % ({100 * low:.1f}-{100 * high:.1f})"
-
-
-def accuracy_rows(accuracy: Accuracy) -> list[tuple[str, ...]]:
-    """Measure, FP32, the judged model, and each other one."""
-    sides = (accuracy, *accuracy.also.values())
-    rows = []
-    for index, measure in enumerate(accuracy.measures):
-        values = [_value(side.measures[index].value) for side in sides]
-        rows.append((_title(measure.name), _value(measure.reference), *values))
-    for index, output in enumerate(accuracy.outputs):
-        found = [side.outputs[index] for side in sides]
-        name = f"'{output.name}'"
-        rows.append((f"SQNR of {name}", "", *(f"{one.sqnr_db:.2f} dB" for one in found)))
-        rows.append((f"cosine of {name}", "", *(f"{one.cosine:.6f}" for one in found)))
-        rows.append((f"largest error of {name}", "", *(f"{one.max_error:.4g}" for one in found)))
-        if output.token_cosine is not None:
-            rows.append((f"token cosine of {name}", "", *(f"{one.token_cosine:.6f}" for one in found)))
-    return rows
-
-
-def verdicts(accuracy: Accuracy, name: str) -> list[str]:
-    """A sentence for each comparison: how large the difference is, and whether it is more than chance.
-
-    Args:
-        accuracy: Of the model called ``name``, and of the others in ``also``.
-        name: Of the judged model.
-    """
-    return [
-        f"{_title(measure.name)}: {_verdict(model, comparison, in_points=isinstance(measure.value, Share))}"
-        for model, side in {name: accuracy, **accuracy.also}.items()
-        for measure in side.measures
-        for comparison in measure.comparisons
-    ]
-
-
-def _verdict(name: str, comparison: Comparison, *, in_points: bool) -> str:
-    factor, digits = (100, ".2f") if in_points else (1, ".4g")
-    size = factor * comparison.difference
-    low, high = (f"{factor * end:+{digits}}" for end in comparison.interval)
-    unit = " points" if in_points else ""
-    where = f"{abs(size):{digits}}{unit} {'below' if size < 0 else 'above'}" if size else "level with"
-    counted = f"{comparison.pairs:,} {comparison.unit}"
-    p = f"{comparison.p_value:.2f}" if comparison.p_value >= 0.1 else f"{comparison.p_value:.2g}"
-    meaning = f"more than chance on {counted}"
-    if not comparison.significant:
-        meaning = f"no difference that {counted} can show"
-    return (
-        f"{name} is {where} {comparison.against} (95 % interval {low} to {high}): {meaning} "
-        f"({comparison.test} p = {p})"
-    )
-
-
-def _title(metric: str) -> str:
-    if metric == "agreement":
-        return f"same class as {REFERENCE}"
-    return re.sub(r"^top(\d+)$", r"top-\1", metric)
-
-
-def _value(value: Share | float | None) -> str:
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    return percent(value) if value else ""
-
-
-def int8_layers(info: EngineInfo) -> tuple[int, int] | None:
-    """Weighted nodes that run in INT8, and how many were meant to; None where the builder did not tell."""
-    if info.layers is None:
-        return None
-    wanted = info.quantized_nodes
-    return len(info.layers.weighted_summary(wanted).get("INT8", [])), len(wanted)
-
-
 def engine_rows(info: EngineInfo) -> list[tuple[str, str]]:
     """What the sidecar says, for a person."""
-    counted = int8_layers(info)
+    counted = info.int8_layers
     rows = [
         ("TensorRT", f"{'for RTX ' if info.flavor == 'rtx' else ''}{info.tensorrt_version}"),
         ("built for", ", ".join(info.compute_capabilities)),

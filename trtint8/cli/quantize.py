@@ -7,12 +7,12 @@ from collections.abc import Mapping
 
 from calibrators.errors import ModelError
 from calibrators.files import check_writable
-from calibrators.table import CalibrationTable
-from trtint8 import api
+from calibrators.tables.table import CalibrationTable
 from trtint8.cli.output import print_json, print_table
-from trtint8.model import prepare, save_model
-from trtint8.quantization.float16 import to_float16
+from trtint8.models.model import load_float_model, prepare, save_model
+from trtint8.quantization.float16.convert import to_float16
 from trtint8.quantization.placement import Placement
+from trtint8.quantization.quantize import quantize_graph
 
 EXAMPLE = (
     "example:\n  trtint8 quantize resnet50.onnx resnet50.table.json -o resnet50.qdq.onnx "
@@ -47,9 +47,9 @@ def run(options: argparse.Namespace) -> None:
     if options.float32_io and not options.float16:
         raise ModelError("--float32-io says what stays FP32 when the rest becomes FP16; add --float16")
     output = check_writable(options.output)
-    model = api.load_float_model(options.model)
+    model = load_float_model(options.model)
     table = CalibrationTable.load(options.table)
-    graph_model, placement = api.quantize_graph(prepare(model), table, options.keep_float)
+    graph_model, placement = quantize_graph(prepare(model), table, options.keep_float)
     float32: dict[str, str] = {}
     if options.float16:
         graph_model, float32 = to_float16(

@@ -8,14 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from calibrators.batches import open_batches
+from calibrators.data.batches import open_batches
 from calibrators.errors import CalibrationDataError, ModelError, UnsupportedError
 from calibrators.files import check_writable, write_atomically
-from trtint8.accuracy import JUDGED, onnx_runner
 from trtint8.cli.data_options import add_data_options, preprocessing_from
-from trtint8.judges import open_judged
-from trtint8.model import load_model, runnable
+from trtint8.models.model import load_model, runnable
 from trtint8.report.files import Found, find
+from trtint8.validation.accuracy import JUDGED, onnx_runner
+from trtint8.validation.judges import open_judged
 
 if TYPE_CHECKING:
     from trtint8.report.facts import Report

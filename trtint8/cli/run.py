@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.batches import Batches, open_batches
+from calibrators.data.batches import Batches, open_batches
+from calibrators.data.inputs import InputSpec
+from calibrators.data.preflight import Preflight
 from calibrators.errors import CalibrationDataError
 from calibrators.files import check_writable, write_atomically
-from calibrators.inputs import InputSpec
-from calibrators.preflight import Preflight
 from calibrators.progress import progress_bar
 from trtint8.cli.data_options import add_data_options, preprocessing_from
 from trtint8.cli.output import print_json, print_table
-from trtint8.engine import TensorSpec
-from trtint8.runtime import Engine
+from trtint8.engine.file import TensorSpec
+from trtint8.runtime.engine import Engine
 
 EXAMPLE = "example:\n  trtint8 run resnet50.engine images.npz -o outputs.npz --batch-size 8"
 

@@ -14,9 +14,10 @@ from trtint8.cli.data_options import (
     executor_from,
     preprocessing_from,
 )
-from trtint8.cli.output import percent, print_json, print_line, print_table, say
+from trtint8.cli.output import print_json, print_line, print_table, say
 from trtint8.sensitivity.measure import Plan
 from trtint8.sensitivity.results import LayerSensitivity, Sensitivity
+from trtint8.validation.wording import percent
 
 EXAMPLE = (
     "example:\n  trtint8 sensitivity resnet50.onnx resnet50.table.json heldout.npz -o sensitivity.json\n\n"

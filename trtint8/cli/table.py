@@ -6,18 +6,18 @@ import argparse
 import math
 from pathlib import Path
 
-from calibrators.calibration_cache import portability, read_origin
 from calibrators.errors import TableError
 from calibrators.files import check_writable, write_atomically
-from calibrators.formats.registry import FORMATS
-from calibrators.formats.tensorrt_cache import looks_like_cache, parse
-from calibrators.table import CalibrationTable, check_table_name
-from calibrators.thresholds import METHODS
+from calibrators.histograms.thresholds import METHODS
+from calibrators.tables.formats.registry import FORMATS
+from calibrators.tables.formats.tensorrt_cache import looks_like_cache, parse
+from calibrators.tables.table import CalibrationTable, check_table_name
+from calibrators.tensorrt.calibration_cache import portability, read_origin
 from trtint8.cli.output import print_json, print_table, say
 from trtint8.cli.table_edit import edit
-from trtint8.model import load_model
-from trtint8.ncnn_tables import read_ncnn_table, render_ncnn_table
-from trtint8.quantization.extract import extract_table
+from trtint8.interop.extract import extract_table
+from trtint8.interop.ncnn_tables import read_ncnn_table, render_ncnn_table
+from trtint8.models.model import load_model
 
 _NCNN = ".table"
 

@@ -9,8 +9,8 @@ import tempfile
 from pathlib import Path
 
 from calibrators.errors import TableError
-from calibrators.formats.plain import parse_text, render_text
-from calibrators.table import CalibrationTable
+from calibrators.tables.formats.plain import parse_text, render_text
+from calibrators.tables.table import CalibrationTable
 
 _HEADER = (
     "# A tensor and its range (amax) a line. Change numbers, add lines, delete lines; histograms stay.\n"

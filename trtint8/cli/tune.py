@@ -6,11 +6,12 @@ import argparse
 
 from calibrators.files import check_writable
 from trtint8 import analysis
-from trtint8.accuracy import REFERENCE
 from trtint8.cli.data_options import add_data_options, add_method_option, preprocessing_from
-from trtint8.cli.output import accuracy_rows, print_json, print_line, print_table, say, verdicts
+from trtint8.cli.output import print_json, print_line, print_table, say
 from trtint8.tuning.search import Trial
 from trtint8.tuning.tune import BEFORE, Tuned, Written, save_tuned
+from trtint8.validation.accuracy import REFERENCE
+from trtint8.validation.wording import accuracy_rows, verdicts
 
 EXAMPLE = "example:\n  trtint8 tune mobilenet.onnx calibration.npz labelled.npz --max-drop 0.3 -o int8.onnx"
 

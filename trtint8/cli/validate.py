@@ -6,14 +6,15 @@ import argparse
 
 from calibrators.errors import ModelError
 from trtint8 import api
-from trtint8.accuracy import JUDGED, REFERENCE
 from trtint8.cli.data_options import (
     add_data_options,
     add_worker_options,
     executor_from,
     preprocessing_from,
 )
-from trtint8.cli.output import accuracy_rows, print_json, print_line, print_table, verdicts
+from trtint8.cli.output import print_json, print_line, print_table
+from trtint8.validation.accuracy import JUDGED, REFERENCE
+from trtint8.validation.wording import accuracy_rows, verdicts
 
 EXAMPLE = """examples:
   trtint8 validate resnet50.engine heldout.npz --reference resnet50.onnx --json

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.errors import UnsupportedError
-from trtint8.quantization.rounding import Rounding
+from trtint8.quantization.integer.rounding import Rounding
 
 
 class State(Enum):

@@ -113,7 +113,7 @@ def place(model: ir.Model, keep_float: Sequence[str] = (), target: Target = _EXP
 
     Args:
         model: A float model with named nodes, folded constants and inferred types
-            (:func:`trtint8.model.prepare`).
+            (:func:`trtint8.models.model.prepare`).
         keep_float: Names of nodes, or patterns with ``*`` and ``?``, that stay in float.
         target: How what is quantized is quantized.
 

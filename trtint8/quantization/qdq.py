@@ -10,9 +10,9 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from calibrators.table import QMAX
-from trtint8.collection import paused_collection
-from trtint8.constants import add_initializer, constant
+from calibrators.tables.table import QMAX
+from trtint8.models.gc_pause import paused_collection
+from trtint8.models.graph_constants import add_initializer, constant
 from trtint8.quantization.placement import Edge, Placement
 
 logger = logging.getLogger(__name__)

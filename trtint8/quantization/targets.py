@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from calibrators.errors import UnsupportedError
 from trtint8.quantization.config import Policy, TensorQuantConfig
-from trtint8.quantization.rounding import Rounding
+from trtint8.quantization.integer.rounding import Rounding
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from trtint8.sensitivity.results import LayerSensitivity, Sensitivity
-from trtint8.significance import Share
+from trtint8.validation.significance import Share
 
 
 @dataclass(frozen=True)

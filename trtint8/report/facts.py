@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from trtint8.model import load_model
+from trtint8.models.model import load_model
 from trtint8.report.bars import Bar, bars
 from trtint8.report.files import Found
 from trtint8.report.headline import Headline, headline

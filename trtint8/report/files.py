@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from calibrators.errors import TableError
-from calibrators.formats.json import FORMAT as TABLE_FORMAT
-from calibrators.table import CalibrationTable
-from trtint8.accuracy import Accuracy
-from trtint8.engine import EngineInfo, read_engine_info
+from calibrators.tables.formats.json import FORMAT as TABLE_FORMAT
+from calibrators.tables.table import CalibrationTable
+from trtint8.engine.file import EngineInfo, read_engine_info
 from trtint8.report.json_files import Benchmark, parse_accuracy, parse_benchmark
 from trtint8.sensitivity.results import Sensitivity
+from trtint8.validation.accuracy import Accuracy
 
 _ENGINE, _QDQ = ".engine", ".qdq.onnx"
 

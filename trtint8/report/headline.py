@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trtint8.accuracy import JUDGED
-from trtint8.cli.output import accuracy_rows, int8_layers, verdicts
 from trtint8.report.files import Found
 from trtint8.report.json_files import Benchmark
-from trtint8.significance import Share
+from trtint8.validation.accuracy import JUDGED
+from trtint8.validation.significance import Share
+from trtint8.validation.wording import accuracy_rows, verdicts
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def headline(found: Found, model_bytes: int | None = None) -> Headline:
         tuple(verdicts(accuracy, JUDGED)) if accuracy else (),
         ("FP32", JUDGED, *(accuracy.also if accuracy else ())),
         tuple(accuracy_rows(accuracy)) if accuracy else (),
-        int8_layers(engine) if engine else None,
+        engine.int8_layers if engine else None,
         engine.weights_bytes if engine else None,
         sizes.get("engine"),
         sizes.get("qdq"),

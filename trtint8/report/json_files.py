@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from calibrators.errors import TableError
-from trtint8.accuracy import Accuracy, Measure
-from trtint8.bench import BenchReport, Summary
-from trtint8.fidelity import Fidelity
-from trtint8.significance import Comparison, Share
+from trtint8.runtime.bench import BenchReport, Summary
+from trtint8.validation.accuracy import Accuracy, Measure
+from trtint8.validation.fidelity import Fidelity
+from trtint8.validation.significance import Comparison, Share
 
 
 @dataclass(frozen=True)

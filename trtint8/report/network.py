@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from trtint8.engine import EngineInfo
+from trtint8.engine.file import EngineInfo
 from trtint8.quantization.placement import WEIGHTED
 from trtint8.sensitivity.results import LayerSensitivity, Sensitivity
 

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from calibrators.feeds import is_float
-from calibrators.preprocessing import Preprocessing
+from calibrators.data.feeds import is_float
+from calibrators.data.preprocessing import Preprocessing
 
 #: Longest side of a picture in a page; larger ones are reduced.
 LONGEST = 160

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
-from trtint8.engine import EngineInfo
+from trtint8.engine.file import EngineInfo
 from trtint8.report.files import Found
 
 #: What stands in a command for a file that nothing names.

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibrators.histogram import Histogram
-from calibrators.table import QMAX, CalibrationTable
-from calibrators.thresholds import METHODS
-from trtint8.fidelity import decibels
+from calibrators.histograms.histogram import Histogram
+from calibrators.histograms.thresholds import METHODS
+from calibrators.tables.table import QMAX, CalibrationTable
+from trtint8.validation.fidelity import decibels
 
 #: Bars of a chart at most; at least half of them are in use.
 CHART_BINS = 128

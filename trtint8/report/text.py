@@ -6,7 +6,7 @@ import math
 
 from markupsafe import Markup, escape
 
-from trtint8.significance import Share
+from trtint8.validation.significance import Share
 
 #: A number and its unit stay on one line.
 _SPACE = "\N{NO-BREAK SPACE}"

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.batches import Batches, FeedDict
+from calibrators.data.batches import Batches, FeedDict
+from calibrators.data.feeds import batch_rows, is_float
+from calibrators.data.inputs import InputSpec
+from calibrators.data.preflight import check_feed
+from calibrators.data.preprocessing import Preprocessing
 from calibrators.errors import CalibrationDataError, ModelError
-from calibrators.feeds import batch_rows, is_float
-from calibrators.inputs import InputSpec
-from calibrators.preflight import check_feed
-from calibrators.preprocessing import Preprocessing
 from calibrators.progress import progress_bar
-from trtint8.accuracy import Judged, Runner
 from trtint8.report.pictures import pixels
+from trtint8.validation.accuracy import Judged, Runner
 
 #: How many samples are kept.
 COUNT = 20

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from calibrators.checkpoint import Timer
 from calibrators.errors import TableError
 from calibrators.files import write_atomically
+from calibrators.host.checkpoint import Timer
 
 #: Between two checkpoints.
 _SECONDS = 5.0

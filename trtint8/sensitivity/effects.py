@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trtint8.significance import Z95, Comparison, Share, mcnemar, paired_interval
+from trtint8.validation.significance import Z95, Comparison, Share, mcnemar, paired_interval
 
 _DECIBELS = 10 / math.log(10)
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trtint8.fidelity import decibels, inner_product
 from trtint8.sensitivity.propagation import Watch
 from trtint8.sensitivity.segments import Form, Segment, Tensors
+from trtint8.validation.fidelity import decibels, inner_product
 
 #: Columns: of the layer's own output signal, noise of its weights, noise of its activations; of what its
 #: segment gives signal, noise of the quantized network.

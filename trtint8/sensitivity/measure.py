@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from calibrators.batches import Batches
+from calibrators.data.batches import Batches
 from calibrators.progress import progress_bar
-from calibrators.table import CalibrationTable
-from trtint8.model import Model
+from calibrators.tables.table import CalibrationTable
+from trtint8.models.model import Model
 from trtint8.quantization.placement import Placement, place
 from trtint8.sensitivity.checkpoint import Checkpoint
 from trtint8.sensitivity.measurement import Measurement
@@ -51,7 +51,7 @@ def measure(
     interval) from 64 samples or more; layers that make less than 2 % of the noise may stay uncertain.
 
     Args:
-        prepared: From :func:`trtint8.model.prepare`; not changed.
+        prepared: From :func:`trtint8.models.model.prepare`; not changed.
         table: The ranges.
         batches: Samples; labels, where there are some, are class indices.
         keep_float: Names of nodes, or patterns, that stay in float in every variant.

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from calibrators.data.fingerprint import DataFingerprint
 from calibrators.errors import CalibrationDataError
-from calibrators.fingerprint import DataFingerprint
-from calibrators.table import CalibrationTable
-from trtint8.model import Model
+from calibrators.tables.table import CalibrationTable
+from trtint8.models.model import Model
 from trtint8.sensitivity.checkpoint import Checkpoint
 from trtint8.sensitivity.effects import EffectMeter
 from trtint8.sensitivity.local import LocalMeter

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.feeds import FeedDict, batch_rows
-from calibrators.fingerprint import DataFingerprint
-from calibrators.inputs import InputSpec
-from calibrators.preflight import check_feed
-from calibrators.sources import first_labels
+from calibrators.data.feeds import FeedDict, batch_rows
+from calibrators.data.fingerprint import DataFingerprint
+from calibrators.data.inputs import InputSpec
+from calibrators.data.preflight import check_feed
+from calibrators.data.sources import first_labels
 from trtint8.sensitivity.effects import EffectMeter, Variant, output_scales
 from trtint8.sensitivity.local import LocalMeter
 from trtint8.sensitivity.propagation import estimate_seconds, propagate, run_float

@@ -9,7 +9,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from calibrators.feeds import FeedDict
+from calibrators.data.feeds import FeedDict
 from trtint8.sensitivity.segments import Form, Network, Segment, Tensors
 
 #: Sees a segment's inputs and outputs in the float network and in the quantized one.

@@ -14,7 +14,7 @@ from calibrators.errors import TableError
 from calibrators.files import write_atomically
 from trtint8.sensitivity.effects import Effect
 from trtint8.sensitivity.suspects import Suspect
-from trtint8.significance import Comparison, Share
+from trtint8.validation.significance import Comparison, Share
 
 _FORMAT = "trtint8-sensitivity"
 

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from calibrators.errors import CalibrationDataError, ModelError
-from calibrators.onnx_session import first_line, open_session
-from trtint8.quantization.arithmetic import fake_quantize
+from calibrators.host.onnx_session import first_line, open_session
+from trtint8.quantization.integer.arithmetic import fake_quantize
 from trtint8.quantization.placement import Edge, Placement
 from trtint8.quantization.qdq import activation_scales, weight_scale
 
@@ -142,7 +142,7 @@ def cut(model: ir.Model, quantizer: Quantizer, *, threads: int | None = None) ->
     """Cuts a model at its layers.
 
     Args:
-        model: From :func:`trtint8.model.prepare`; it must stay as it is while the segments are used.
+        model: From :func:`trtint8.models.model.prepare`; it must stay as it is while the segments are used.
         quantizer: For a placement of this model.
         threads: Threads within an operator; ONNX Runtime's choice where None.
 

@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from calibrators.histogram import Histogram
+from calibrators.histograms.histogram import Histogram
 
 #: Operators whose outputs have few large values among many small ones, or the reverse.
 _DELICATE = (

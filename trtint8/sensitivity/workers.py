@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from calibrators.fan_out import check_sees
-from calibrators.inputs import InputSpec
-from calibrators.ray_cluster import WORKER_THREADS, RayExecutor
-from calibrators.shards import Reader, Shard, Shards, labelled_feeds
-from calibrators.table import CalibrationTable
-from trtint8.distributed import look_at, seen_in_turn
-from trtint8.model import Model, load_model, runnable
+from calibrators.data.inputs import InputSpec
+from calibrators.ray.executor import WORKER_THREADS, RayExecutor
+from calibrators.ray.fan_out import check_sees
+from calibrators.ray.in_order import look_at, seen_in_turn
+from calibrators.ray.shards import Reader, Shard, Shards, labelled_feeds
+from calibrators.tables.table import CalibrationTable
+from trtint8.models.model import Model, load_model, runnable
 from trtint8.quantization.placement import place
 from trtint8.sensitivity.effects import EffectMeter
 from trtint8.sensitivity.measure import Plan, checked_placement, checkpoint_of

@@ -10,14 +10,14 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from calibrators.data.feeds import FeedDict, batch_rows
 from calibrators.errors import CalibrationDataError
-from calibrators.feeds import FeedDict, batch_rows
 from trtint8.quantization.placement import WEIGHTED, Placement
 from trtint8.sensitivity.segments import Layer, Quantizer, cut
-from trtint8.tuning.constants import constant_input, set_constant_input
 from trtint8.tuning.layer_runs import float_layers
 from trtint8.tuning.matrix_form import MatrixForm
 from trtint8.tuning.rounding_grid import RoundingGrid
+from trtint8.tuning.weights import constant_input, set_constant_input
 
 #: Of each sample; neighbouring places see much the same.
 _PLACES = 64
@@ -90,7 +90,7 @@ def adapt_rounding(
     is. So a model that is quantized afterwards gets the same scales, and just these whole numbers.
 
     Args:
-        model: From :func:`trtint8.model.prepare`; not changed.
+        model: From :func:`trtint8.models.model.prepare`; not changed.
         placement: For this model. It fits the new one as well. Weights of its quantized Conv, ConvTranspose,
             Gemm and MatMul nodes are rounded, but for those that several nodes share.
         feeds: Calibration data, batch by batch; samples lie along axis 0. The result does not depend on how

@@ -9,12 +9,12 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from calibrators.data.feeds import FeedDict
 from calibrators.errors import CalibrationDataError
-from calibrators.feeds import FeedDict
 from trtint8.quantization.placement import Placement
 from trtint8.sensitivity.segments import Form, Quantizer, Segment, Tensors, cut
-from trtint8.tuning.constants import constant_input, set_constant_input
 from trtint8.tuning.layer_runs import float_layers
+from trtint8.tuning.weights import constant_input, set_constant_input
 
 #: Operators with a bias; their output channels lie along axis 1.
 _BIASED = ("Conv", "ConvTranspose", "Gemm")
@@ -46,7 +46,7 @@ def correct_biases(
     place for one and stays as it is, as do layers whose bias is computed.
 
     Args:
-        model: From :func:`trtint8.model.prepare`; not changed.
+        model: From :func:`trtint8.models.model.prepare`; not changed.
         placement: For this model. It fits the new one as well.
         amax: The range of every tensor in ``placement.tensors``.
         feeds: Calibration data, batch by batch. Sums are all that is kept of it.

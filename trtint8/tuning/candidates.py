@@ -11,17 +11,17 @@ from typing import Any
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from calibrators.batches import Batches
-from calibrators.feeds import FeedDict
-from calibrators.table import CalibrationTable
-from trtint8.accuracy import JUDGED, Accuracy, Judged, Runner, onnx_runner
-from trtint8.comparison import compare
-from trtint8.metrics import Metric
-from trtint8.model import Model, runnable
+from calibrators.data.batches import Batches
+from calibrators.data.feeds import FeedDict
+from calibrators.tables.table import CalibrationTable
+from trtint8.models.model import Model, runnable
 from trtint8.quantization.placement import Placement, place
 from trtint8.quantization.qdq import insert_qdq
-from trtint8.significance import Share
 from trtint8.tuning.methods import with_methods
+from trtint8.validation.accuracy import JUDGED, Accuracy, Judged, Runner, onnx_runner
+from trtint8.validation.comparison import compare
+from trtint8.validation.metrics import Metric
+from trtint8.validation.significance import Share
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ def float_cost(model: ir.Model, names: Iterable[str]) -> float:
     """The share of all multiplications and additions that some nodes make.
 
     Args:
-        model: From :func:`trtint8.model.prepare`.
+        model: From :func:`trtint8.models.model.prepare`.
         names: The nodes.
 
     Returns:

@@ -9,12 +9,12 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from calibrators.data.feeds import FeedDict
 from calibrators.errors import ModelError
-from calibrators.feeds import FeedDict
-from calibrators.onnx_session import open_session
-from trtint8.model import runnable
+from calibrators.host.onnx_session import open_session
+from trtint8.models.model import runnable
 from trtint8.quantization.placement import WEIGHTED
-from trtint8.tuning.constants import constant_input, set_constant_input
+from trtint8.tuning.weights import constant_input, set_constant_input
 
 #: f(s x) = s f(x) for s > 0, value by value.
 _ELEMENTWISE = frozenset({"Dropout", "Identity", "LeakyRelu", "PRelu", "Relu"})
@@ -45,7 +45,7 @@ def equalizable(model: ir.Model) -> tuple[str, ...]:
     """The activations that :func:`equalize` can work on, in graph order.
 
     Args:
-        model: From :func:`trtint8.model.prepare`.
+        model: From :func:`trtint8.models.model.prepare`.
 
     Returns:
         For every weighted node whose output reaches exactly one other weighted node, through operators that
@@ -61,7 +61,7 @@ def measure_channel_ranges(
     """The largest magnitude of each channel of activations.
 
     Args:
-        model: From :func:`trtint8.model.prepare`; not changed.
+        model: From :func:`trtint8.models.model.prepare`; not changed.
         tensors: Of those that :func:`equalizable` names.
         feeds: Calibration data, batch by batch. It is run as a whole network in ONNX Runtime.
 
@@ -107,7 +107,7 @@ def equalize(model: ir.Model, channel_ranges: Mapping[str, NDArray[np.float32]])
     depend on no other pair, so the equilibrium that the paper iterates for is reached at once.
 
     Args:
-        model: From :func:`trtint8.model.prepare`; not changed.
+        model: From :func:`trtint8.models.model.prepare`; not changed.
         channel_ranges: From :func:`measure_channel_ranges`; tensors that are not in it are left alone.
 
     Returns:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from calibrators.feeds import FeedDict
+from calibrators.data.feeds import FeedDict
 from trtint8.sensitivity.segments import Form, Layer, Network, Segment, Tensors
 
 

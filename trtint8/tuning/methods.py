@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import onnx_ir as ir
 
-from calibrators.feeds import FeedDict
-from calibrators.table import CalibrationTable
-from calibrators.thresholds import METHODS
+from calibrators.data.feeds import FeedDict
+from calibrators.histograms.thresholds import METHODS
+from calibrators.tables.table import CalibrationTable
 from trtint8.quantization.placement import Placement
 from trtint8.sensitivity.segments import Form, Quantizer, cut
 from trtint8.tuning.layer_runs import float_layers
@@ -24,8 +24,8 @@ def with_methods(table: CalibrationTable, choices: Mapping[str, str]) -> Calibra
 
     Args:
         table: With histograms.
-        choices: Tensor name to a key of :data:`calibrators.thresholds.METHODS`. Others, and ranges that were
-            set by hand, stay as they are.
+        choices: Tensor name to a key of :data:`calibrators.histograms.thresholds.METHODS`. Others, and
+            ranges that were set by hand, stay as they are.
 
     Returns:
         The new table.
@@ -50,7 +50,7 @@ def choose_methods(
     parts of the layer's signal. Tensors of one scale choose together.
 
     Args:
-        model: From :func:`trtint8.model.prepare`.
+        model: From :func:`trtint8.models.model.prepare`.
         placement: Of this model.
         table: With histograms.
         feeds: Batches; few samples are enough.

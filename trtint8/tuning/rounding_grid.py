@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.table import QMAX
-from trtint8.quantization.arithmetic import quantize
+from calibrators.tables.table import QMAX
 from trtint8.quantization.config import TensorQuantConfig
+from trtint8.quantization.integer.arithmetic import quantize
 from trtint8.quantization.qdq import weight_scale
 
 #: Steps; weights that lie on the grid but for float32's rounding have no other neighbour.

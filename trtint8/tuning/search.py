@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from calibrators.feeds import FeedDict
-from calibrators.table import CalibrationTable
-from calibrators.thresholds import METHODS
-from trtint8.model import Model, load_model, prepare, to_proto
+from calibrators.data.feeds import FeedDict
+from calibrators.histograms.thresholds import METHODS
+from calibrators.tables.table import CalibrationTable
+from trtint8.models.model import Model, load_model, prepare, to_proto
 from trtint8.sensitivity.measure import measure
 from trtint8.tuning.adaptive_rounding import adapt_rounding
 from trtint8.tuning.bias_correction import correct_biases

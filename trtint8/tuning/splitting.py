@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from calibrators.batches import Batches, FeedDict
+from calibrators.data.batches import Batches, FeedDict
+from calibrators.data.feeds import batch_rows
 from calibrators.errors import CalibrationDataError
-from calibrators.feeds import batch_rows
 
 
 def split(batches: Batches) -> tuple[Batches, Batches]:

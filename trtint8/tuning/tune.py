@@ -13,18 +13,18 @@ from typing import Any
 
 import onnx_ir as ir
 
-from calibrators.batches import Batches
+from calibrators.data.batches import Batches
 from calibrators.errors import CalibrationDataError
 from calibrators.files import removed_after_failure, write_atomically
-from calibrators.table import CalibrationTable
-from trtint8.accuracy import Accuracy
-from trtint8.fidelity import OUTPUT_METRICS
-from trtint8.metrics import Metric
-from trtint8.model import Model, save_model
-from trtint8.quantization.float16 import to_float16
+from calibrators.tables.table import CalibrationTable
+from trtint8.models.model import Model, save_model
+from trtint8.quantization.float16.convert import to_float16
 from trtint8.tuning.candidates import Candidate, Judge, Score
 from trtint8.tuning.costs import float_cost
 from trtint8.tuning.search import Recalibrate, Search, Trial
+from trtint8.validation.accuracy import Accuracy
+from trtint8.validation.fidelity import OUTPUT_METRICS
+from trtint8.validation.metrics import Metric
 
 #: What the network is called that tuning began with.
 BEFORE = "before"
@@ -103,7 +103,7 @@ def tune_prepared(
     """Searches on some samples and judges on others.
 
     Args:
-        prepared: From :func:`trtint8.model.prepare`; not changed.
+        prepared: From :func:`trtint8.models.model.prepare`; not changed.
         table: Its ranges, with histograms where methods are to be chosen.
         tuned_on: Samples that the search decides by.
         judged_on: Samples that it never sees.

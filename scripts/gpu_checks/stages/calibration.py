@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import time
 
-from calibrators.devices import open_device
 from calibrators.errors import TrtInt8Error
+from calibrators.host.devices import open_device
 from gpu_checks import limits
 from gpu_checks.amax import compare_amax
 from gpu_checks.checking import Check

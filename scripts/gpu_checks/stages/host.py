@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.batches import open_batches
-from calibrators.histogram import Histogram
-from calibrators.table import CalibrationTable
+from calibrators.data.batches import open_batches
+from calibrators.histograms.histogram import Histogram
+from calibrators.tables.table import CalibrationTable
 from gpu_checks import limits
 from gpu_checks.amax import even_histograms
 from gpu_checks.checking import Check
 from gpu_checks.records import Finding
 from gpu_checks.subjects import Subject, scores, subjects
 from trtint8 import calibrate
-from trtint8.accuracy import onnx_runner
-from trtint8.model import load_model, prepare, runnable
+from trtint8.models.model import load_model, prepare, runnable
+from trtint8.validation.accuracy import onnx_runner
 
 _TABLE = "FP32 and calibration on the CPU"
 

@@ -10,17 +10,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from calibrators.calibrator import Calibrator
-from calibrators.table import CalibrationTable
-from calibrators.tensorrt import calibrator_class
+from calibrators.tables.table import CalibrationTable
+from calibrators.tensorrt import flavor
+from calibrators.tensorrt.calibrator import Calibrator
+from calibrators.tensorrt.calibrators import calibrator_class
 from gpu_checks import limits
 from gpu_checks.amax import compare_amax, conventions, write_csv
 from gpu_checks.checking import Check
 from gpu_checks.records import Figure, Finding
 from gpu_checks.stages.host import HostSide, host_side
 from gpu_checks.subjects import Subject, engine_logits, lost_at_most, scores, small_options, subjects
-from trtint8 import flavor
-from trtint8.engine_building import BuildResult, build_int8_engine
+from trtint8.int8_engine import BuildResult, build_int8_engine
 
 #: TensorRT's calibrator to the method of ours that stands for it, and the points of top-1 it may cost.
 CALIBRATORS: Mapping[str, tuple[str, float]] = {

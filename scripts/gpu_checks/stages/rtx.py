@@ -6,12 +6,13 @@ import sys
 from pathlib import Path
 
 from calibrators.errors import TrtInt8Error
+from calibrators.tensorrt import flavor
 from gpu_checks.checking import Check, one_line
 from gpu_checks.process import environment, run_limited
 from gpu_checks.records import Finding
 from gpu_checks.stages.host import HostSide, host_side
 from gpu_checks.subjects import Subject, judged, lost_at_most, subjects
-from trtint8 import Engine, build_int8_engine, flavor
+from trtint8 import Engine, build_int8_engine
 
 _TABLE = "TensorRT for RTX"
 _BUILD_SECONDS = 20.0

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.table import CalibrationTable
+from calibrators.tables.table import CalibrationTable
+from calibrators.tensorrt import flavor
 from gpu_checks import limits
 from gpu_checks.bare import Bare
 from gpu_checks.checking import Check
@@ -24,11 +25,11 @@ from gpu_checks.records import Figure, Finding
 from gpu_checks.resnet50 import INPUT, SHAPE, random_images, resnet50
 from gpu_checks.stages.implicit import int8_share
 from gpu_checks.subjects import small_options
-from trtint8 import BuildOptions, Engine, ShapeRange, build_int8_engine, calibrate, flavor
-from trtint8.bench import bench
-from trtint8.builder import build_engine
-from trtint8.model import load_model, prepare, runnable
-from trtint8.profiles import Profile
+from trtint8 import BuildOptions, Engine, ShapeRange, build_int8_engine, calibrate
+from trtint8.builder.build import build_engine
+from trtint8.engine.profiles import Profile
+from trtint8.models.model import load_model, prepare, runnable
+from trtint8.runtime.bench import bench
 
 _BUILDS = "Builds of the ResNet-50-size network"
 _THROUGHPUT = "ResNet-50-size network: samples a second, and milliseconds"

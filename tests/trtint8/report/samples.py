@@ -6,20 +6,20 @@ import json
 import numpy as np
 import onnx
 
-from calibrators.histogram import Histogram
-from calibrators.table import CalibrationTable, Provenance
+from calibrators.histograms.histogram import Histogram
+from calibrators.tables.table import CalibrationTable, Provenance
 from tests.trtint8.onnx_models import conv_relu_conv
-from trtint8.accuracy import Accuracy, Measure
-from trtint8.bench import BenchReport, Summary
 from trtint8.cli.output import print_json
-from trtint8.engine import EngineInfo, TensorSpec, save_engine
-from trtint8.fidelity import Fidelity
-from trtint8.layers import Layer, LayerReport
-from trtint8.profiles import ShapeRange
+from trtint8.engine.file import EngineInfo, TensorSpec, save_engine
+from trtint8.engine.layers import Layer, LayerReport
+from trtint8.engine.profiles import ShapeRange
+from trtint8.runtime.bench import BenchReport, Summary
 from trtint8.sensitivity.effects import Effect
 from trtint8.sensitivity.results import LayerSensitivity, Sensitivity
 from trtint8.sensitivity.suspects import Suspect
-from trtint8.significance import Comparison, Share
+from trtint8.validation.accuracy import Accuracy, Measure
+from trtint8.validation.fidelity import Fidelity
+from trtint8.validation.significance import Comparison, Share
 
 #: A name of a node that is markup where it is not escaped.
 HOSTILE = '</script><b>&"conv"\'' + "long" * 20

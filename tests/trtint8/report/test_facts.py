@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrators.histogram import Histogram
-from calibrators.table import CalibrationTable
-from calibrators.thresholds import METHODS
+from calibrators.histograms.histogram import Histogram
+from calibrators.histograms.thresholds import METHODS
+from calibrators.tables.table import CalibrationTable
 from tests.trtint8.report.samples import ACCURACY, HOSTILE, SENSITIVITY, table, write_all
-from trtint8.model import load_model
+from trtint8.models.model import load_model
 from trtint8.report.bars import bars, weights_part
 from trtint8.report.facts import gather
 from trtint8.report.files import Found, find
@@ -20,7 +20,7 @@ from trtint8.report.headline import headline
 from trtint8.report.network import Cell, cells, level
 from trtint8.report.provenance import mismatches, missing, rebuild
 from trtint8.report.tensors import cards, chart_bars, range_sqnr
-from trtint8.significance import Share
+from trtint8.validation.significance import Share
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 from calibrators.errors import TableError
 from tests.trtint8.report.samples import ACCURACY, bench_report
 from trtint8.cli.output import print_json
-from trtint8.fidelity import Fidelity
 from trtint8.report.json_files import Benchmark, parse_accuracy, parse_benchmark
+from trtint8.validation.fidelity import Fidelity
 
 
 def printed(value, capsys):

@@ -9,8 +9,8 @@ import html5lib
 import numpy as np
 import pytest
 
-from calibrators.histogram import Histogram
-from calibrators.table import CalibrationTable, Provenance
+from calibrators.histograms.histogram import Histogram
+from calibrators.tables.table import CalibrationTable, Provenance
 from tests.trtint8.report.samples import HOSTILE, write_all
 from trtint8.report.charts import count_label, histogram_chart, level_chart
 from trtint8.report.facts import gather

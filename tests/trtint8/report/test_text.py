@@ -5,7 +5,7 @@ import math
 import pytest
 
 from trtint8.report import text
-from trtint8.significance import Share
+from trtint8.validation.significance import Share
 
 SPACE = "\N{NO-BREAK SPACE}"
 

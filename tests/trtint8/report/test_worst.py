@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from PIL import Image
 
-from calibrators.batches import open_batches
+from calibrators.data.batches import open_batches
+from calibrators.data.inputs import InputSpec
+from calibrators.data.preprocessing import Preprocessing
 from calibrators.errors import CalibrationDataError, ModelError
-from calibrators.inputs import InputSpec
-from calibrators.preprocessing import Preprocessing
-from trtint8.accuracy import Judged
 from trtint8.report.pictures import LONGEST, data_uri, pixels
 from trtint8.report.worst import Answers, WorstSample, answers, find_worst, rank_batch, relative_errors
+from trtint8.validation.accuracy import Judged
 
 FP32 = np.array([[3.0, 1.0, 0.0], [0.0, 2.0, 1.5], [0.0, 4.0, 0.0], [5.0, 4.75, 0.0]], np.float32)
 INT8 = np.array([[1.0, 1.5, 0.0], [0.0, 2.0, 1.5], [0.0, 2.0, 0.0], [4.5, 4.625, 0.0]], np.float32)

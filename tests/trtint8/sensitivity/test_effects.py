@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trtint8.sensitivity.effects import EffectMeter, output_scales
-from trtint8.significance import Share
+from trtint8.validation.significance import Share
 
 WANTED = {"y": np.array([[3.0, 1.0], [0.0, 4.0], [2.0, 5.0]], np.float32)}
 GOT = {"y": np.array([[3.0, 2.0], [5.0, 4.0], [2.0, 5.0]], np.float32)}

@@ -5,12 +5,12 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from calibrators.host import observe
-from calibrators.onnx_session import open_session
-from calibrators.table import CalibrationTable, Provenance
+from calibrators.host.observer import observe
+from calibrators.host.onnx_session import open_session
+from calibrators.tables.table import CalibrationTable, Provenance
 from tests.trtint8.onnx_models import Shaped
 from trtint8 import quantize
-from trtint8.model import load_model, prepare, to_proto
+from trtint8.models.model import load_model, prepare, to_proto
 from trtint8.quantization.placement import place
 from trtint8.sensitivity.propagation import estimate_seconds, propagate
 from trtint8.sensitivity.segments import Form, Quantizer, cut

@@ -4,7 +4,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from calibrators.histogram import Histogram
+from calibrators.histograms.histogram import Histogram
 from trtint8.sensitivity.suspects import (
     channel_suspects,
     neighbour_suspects,

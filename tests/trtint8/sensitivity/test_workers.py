@@ -13,12 +13,12 @@ from onnx import TensorProto, helper
 
 import trtint8
 from calibrators.errors import CalibrationDataError, ModelError, TableError
-from calibrators.shards import open_shards
+from calibrators.ray.shards import open_shards
 from tests.trtint8.onnx_models import Shaped
 from trtint8 import RayExecutor
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL, load_digits_split
-from trtint8.model import load_model, prepare
+from trtint8.models.model import load_model, prepare
 from trtint8.sensitivity import workers
 from trtint8.sensitivity.workers import measure_over_ray
 
@@ -126,7 +126,7 @@ def test_a_worker_that_is_killed_leaves_no_trace(cluster, table, expected, tmp_p
         shards = open_shards(data, inputs, **options)
         return replace(shards, reader=Dying(shards.reader, tmp_path))
 
-    monkeypatch.setattr("trtint8.analysis.open_shards", open_dying)
+    monkeypatch.setattr("trtint8.api.open_shards", open_dying)
     (tmp_path / "one").touch()
     how = RayExecutor(workers=2, shard_batches=4)
     assert _measured(table, tolerance_db=1.2, executor=how) == expected
@@ -219,7 +219,7 @@ def test_a_large_model_must_be_seen_by_the_workers(cluster, table, expected, tmp
         def __init__(self, graph_model):
             self._path = tmp_path / "model.onnx"
             if (tmp_path / "shared").exists():
-                onnx.save(trtint8.model.to_proto(graph_model), self._path)
+                onnx.save(trtint8.models.model.to_proto(graph_model), self._path)
 
         def __enter__(self):
             return self._path

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from calibrators.onnx_session import open_session
+from calibrators.host.onnx_session import open_session
 from tests.trtint8.onnx_models import Shaped
-from trtint8.model import load_model, prepare, to_proto
+from trtint8.models.model import load_model, prepare, to_proto
 
 
 def prepared(model):

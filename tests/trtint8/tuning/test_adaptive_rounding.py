@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from onnx import helper
 
 from calibrators.errors import CalibrationDataError
-from calibrators.onnx_session import open_session
+from calibrators.host.onnx_session import open_session
 from tests.trtint8.onnx_models import Shaped
 from tests.trtint8.tuning.networks import OPERATORS, array, every_operator, normal, prepared
-from trtint8.model import to_proto
-from trtint8.quantization.arithmetic import quantize
+from trtint8.models.model import to_proto
+from trtint8.quantization.integer.arithmetic import quantize
 from trtint8.quantization.placement import place
 from trtint8.quantization.qdq import insert_qdq, weight_scale
 from trtint8.sensitivity.segments import Form, Quantizer, cut

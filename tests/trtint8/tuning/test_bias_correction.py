@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from calibrators.errors import CalibrationDataError
-from calibrators.host import observe
-from calibrators.table import CalibrationTable, Provenance
+from calibrators.host.observer import observe
+from calibrators.tables.table import CalibrationTable, Provenance
 from tests.trtint8.onnx_models import Shaped, specs
 from tests.trtint8.tuning.networks import OPERATORS, array, every_operator, normal, prepared
-from trtint8.model import to_proto
+from trtint8.models.model import to_proto
 from trtint8.quantization.placement import place
 from trtint8.sensitivity.segments import Form, Quantizer, cut
 from trtint8.tuning.bias_correction import correct_biases

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.trtint8.onnx_models import Shaped
-from trtint8.model import load_model, prepare
+from trtint8.models.model import load_model, prepare
 from trtint8.tuning.costs import float_cost
 
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from calibrators.histogram import Histogram
-from calibrators.table import CalibrationTable, Provenance
-from calibrators.thresholds import METHODS
+from calibrators.histograms.histogram import Histogram
+from calibrators.histograms.thresholds import METHODS
+from calibrators.tables.table import CalibrationTable, Provenance
 from tests.trtint8.onnx_models import Shaped
-from trtint8.model import load_model, prepare
+from trtint8.models.model import load_model, prepare
 from trtint8.quantization.placement import place
 from trtint8.tuning.methods import MIXED, choose_methods, with_methods
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrators.batches import open_batches
+from calibrators.data.batches import open_batches
+from calibrators.data.inputs import InputSpec
 from calibrators.errors import CalibrationDataError
-from calibrators.inputs import InputSpec
 from trtint8.tuning.splitting import head, split
 
 SPEC = [InputSpec("x", np.dtype(np.float32), ("N", 2))]

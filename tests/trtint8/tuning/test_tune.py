@@ -9,7 +9,7 @@ import pytest
 
 import trtint8
 from calibrators.errors import CalibrationDataError, TableError
-from calibrators.table import CalibrationTable
+from calibrators.tables.table import CalibrationTable
 from tests.trtint8.onnx_models import Shaped
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL, load_digits_split

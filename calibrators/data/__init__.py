@@ -1,0 +1,1 @@
+"""Any source of samples as feed dicts for a model."""

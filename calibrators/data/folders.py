@@ -1,0 +1,170 @@
+"""Folders as data: image files, with a sub-folder a class or without, and array files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrators.data.binding import LABELS, Binding
+from calibrators.data.feeds import FeedDict, batch_rows, shape_text
+from calibrators.data.images import IMAGE_SUFFIXES, read_image
+from calibrators.data.inputs import InputSpec
+from calibrators.data.sources import ARRAY_SUFFIXES, Source, as_labels, read_arrays
+from calibrators.errors import CalibrationDataError
+
+
+def from_folder(folder: Path, binding: Binding) -> Source:
+    """A source over the files of a folder, in the order of their names. Hidden and other files are ignored.
+
+    Args:
+        folder: Has either array files, or images, or sub-folders with images: one a class.
+        binding: Says what feeds the model.
+
+    Raises:
+        CalibrationDataError: There are no such files, or several of these kinds.
+    """
+    classes = [path for path in _visible(folder) if path.is_dir()]
+    arrays = _files(folder, ARRAY_SUFFIXES)
+    images = _files(folder, IMAGE_SUFFIXES)
+    by_class = [_files(path, IMAGE_SUFFIXES) for path in classes]
+    if sum(map(bool, (arrays, images, any(by_class)))) > 1:
+        raise CalibrationDataError(
+            f"the folder '{folder}' mixes arrays, images and sub-folders of images; keep one kind in a folder"
+        )
+    if arrays:
+        return _from_array_files(arrays, binding)
+    if images:
+        return _from_image_files(images, binding, None, None)
+    if any(by_class):
+        labels = np.repeat(np.arange(len(classes)), [len(paths) for paths in by_class])
+        paths = [path for paths in by_class for path in paths]
+        return _from_image_files(paths, binding, labels, tuple(path.name for path in classes))
+    raise CalibrationDataError(
+        f"the folder '{folder}' has no samples; put images ({_endings(IMAGE_SUFFIXES)}) or arrays "
+        f"({_endings(ARRAY_SUFFIXES)}) into it, or images into one sub-folder a class"
+    )
+
+
+def _from_image_files(
+    paths: Sequence[Path],
+    binding: Binding,
+    labels: NDArray[np.int64] | None,
+    class_names: tuple[str, ...] | None,
+) -> Source:
+    spec = binding.only_input("a folder of images")
+    grey = _channels(spec, binding) == 1
+    # What every image will be, judged before the first is decoded.
+    binding.check({spec.name: np.empty((1, 1, 1, 3), np.uint8)})
+
+    def read_one(index: int) -> FeedDict:
+        return binding.prepare({spec.name: read_image(paths[index], grey=grey)[None]})
+
+    return Source(len(paths), _reader(read_one, paths), labels, class_names)
+
+
+def _from_array_files(paths: Sequence[Path], binding: Binding) -> Source:
+    rows, labels = [], []
+    for path in paths:
+        feed, some = _read_block(path, binding)
+        rows.append(batch_rows(feed) or 0)
+        if some is not None:
+            labels.append(some)
+    if labels and len(labels) != len(paths):
+        raise CalibrationDataError(
+            f"only {len(labels)} of the {len(paths)} files in '{paths[0].parent}' have '{LABELS}'; "
+            "give labels in all of them or in none"
+        )
+    if not sum(rows):
+        raise CalibrationDataError(f"the files in '{paths[0].parent}' have no samples: all arrays are empty")
+    file_of = np.repeat(np.arange(len(paths)), rows)
+    row_of = np.concatenate([np.arange(n) for n in rows])
+    # Neighbouring samples mostly share a file, and only one file has to be in memory.
+    block = lru_cache(maxsize=1)(lambda file: _read_block(paths[file], binding)[0])
+
+    def read_one(index: int) -> FeedDict:
+        row = row_of[index]
+        return binding.prepare({name: a[row : row + 1] for name, a in block(int(file_of[index])).items()})
+
+    path_of = [paths[file] for file in file_of.tolist()]
+    return Source(len(file_of), _reader(read_one, path_of), np.concatenate(labels) if labels else None)
+
+
+def _read_block(path: Path, binding: Binding) -> tuple[FeedDict, NDArray[np.int64] | None]:
+    """One file as arrays with a batch axis, checked, and its labels."""
+    try:
+        feed, labels = binding.split(read_arrays(path, binding))
+        feed = _with_batch_axis(feed, binding.inputs)
+        binding.check(feed)
+        if (rows := batch_rows(feed)) is None:
+            raise CalibrationDataError("its arrays do not share a number of samples; store one sample a file")
+        if labels is not None:
+            return feed, as_labels(np.atleast_1d(labels), rows, f"'{LABELS}'")
+    except CalibrationDataError as error:
+        raise CalibrationDataError(f"file '{path.name}': {error}") from error
+    return feed, None
+
+
+def _with_batch_axis(feed: FeedDict, inputs: Sequence[InputSpec]) -> FeedDict:
+    """Adds the axis where a file holds one sample: its rank is one less than its input's."""
+    missing = set()
+    for spec in inputs:
+        array = feed[spec.name]
+        if spec.shape is None:
+            raise CalibrationDataError(
+                f"the rank of input '{spec.name}' is unknown, so a sample cannot be told from a batch; "
+                "put all samples into one .npz"
+            )
+        if array.ndim not in (len(spec.shape) - 1, len(spec.shape)):
+            raise CalibrationDataError(
+                f"the array of shape {shape_text(array.shape)} is neither a sample nor a batch for input "
+                f"{spec}; give it the rank {len(spec.shape) - 1} or {len(spec.shape)}"
+            )
+        missing.add(array.ndim < len(spec.shape))
+    if len(missing) > 1:
+        raise CalibrationDataError(
+            "some of its arrays have a batch axis and some do not; give all of them one"
+        )
+    return {name: array[None] for name, array in feed.items()} if missing.pop() else feed
+
+
+def _reader(
+    read_one: Callable[[int], FeedDict], paths: Sequence[Path]
+) -> Callable[[NDArray[np.intp]], FeedDict]:
+    """Joins samples, each with a batch axis of 1, along that axis; ``paths`` are their files."""
+
+    def read(indices: NDArray[np.intp]) -> FeedDict:
+        samples = [read_one(int(index)) for index in indices]
+        first = samples[0]
+        for index, sample in zip(indices.tolist(), samples, strict=True):
+            for name, array in sample.items():
+                if array.shape != first[name].shape:
+                    raise CalibrationDataError(
+                        f"'{paths[index].name}' gives '{name}' the shape {shape_text(array.shape)} but "
+                        f"'{paths[int(indices[0])].name}' gives {shape_text(first[name].shape)}; "
+                        "bring all samples to one shape (for images: set resize or crop)"
+                    )
+        return {name: np.concatenate([sample[name] for sample in samples]) for name in first}
+
+    return read
+
+
+def _channels(spec: InputSpec, binding: Binding) -> int | str | None:
+    """The input's channel dimension: an int where it is fixed. Raw images are always fed NHWC."""
+    layout = binding.preprocessing.layout if binding.preprocessing else "NHWC"
+    return spec.shape[layout.index("C")] if spec.shape is not None and len(spec.shape) == 4 else None
+
+
+def _files(folder: Path, suffixes: frozenset[str]) -> list[Path]:
+    return [path for path in _visible(folder) if path.suffix.lower() in suffixes and path.is_file()]
+
+
+def _visible(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+
+
+def _endings(suffixes: frozenset[str]) -> str:
+    return " ".join(sorted(suffixes))

@@ -1,0 +1,180 @@
+"""Checks of feeds before and while they are fed: what would fail, and what would quietly ruin a range."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrators.data.feeds import FeedDict, batch_rows, check_dtype, check_names, is_float, shape_text
+from calibrators.data.inputs import InputSpec
+from calibrators.errors import CalibrationDataError
+
+
+def check_feed(feed: FeedDict, inputs: Sequence[InputSpec], first_sample: int = 0) -> None:
+    """Refuses a feed that the model cannot take or that holds values without meaning.
+
+    Args:
+        feed: Input name to array.
+        inputs: What the model takes.
+        first_sample: Index of the feed's first sample in the data, for messages.
+
+    Raises:
+        CalibrationDataError: A name is unknown or missing; a type, rank or fixed dimension is not the
+            input's; an array is empty; a value is NaN or infinite; or inputs whose first dimensions are
+            the same in the model have different numbers of samples.
+    """
+    check_names(feed, inputs)
+    for spec in inputs:
+        check_dtype(feed[spec.name], spec)
+        _check_shape(feed[spec.name], spec)
+    _check_rows(feed, inputs)
+    for spec in inputs:
+        _check_finite(feed[spec.name], spec, first_sample)
+
+
+class Preflight:
+    """Watches all feeds of a data set and says at the end what looks wrong with it.
+
+    Attributes:
+        samples: How many samples were observed.
+    """
+
+    def __init__(self, inputs: Sequence[InputSpec]) -> None:
+        self.samples = 0
+        self._inputs = tuple(inputs)
+        self._ranges: dict[str, _Range] = {}
+
+    def observe(self, feed: FeedDict) -> None:
+        """Checks one feed.
+
+        Raises:
+            CalibrationDataError: As :func:`check_feed`.
+        """
+        check_feed(feed, self._inputs, self.samples)
+        for spec in self._inputs:
+            if is_float(spec.dtype):
+                found = _range_of(feed[spec.name], self._ranges.get(spec.name))
+                self._ranges[spec.name] = found
+        rows = batch_rows(feed)
+        self.samples += 1 if rows is None else rows
+
+    def merge(self, other: Preflight) -> Preflight:
+        """What watching the feeds of both would have shown.
+
+        Args:
+            other: Of the same inputs, on other feeds.
+        """
+        merged = Preflight(self._inputs)
+        merged.samples = self.samples + other.samples
+        merged._ranges = dict(self._ranges)
+        for name, found in other._ranges.items():
+            mine = self._ranges.get(name, found)
+            merged._ranges[name] = _Range(
+                min(mine.low, found.low), max(mine.high, found.high), mine.pixels and found.pixels
+            )
+        return merged
+
+    def finish(self) -> list[str]:
+        """What looks wrong with the data as a whole.
+
+        Returns:
+            One sentence a finding: floating-point inputs that never change, and those whose values look like
+            raw pixels.
+
+        Raises:
+            CalibrationDataError: There was no sample at all.
+        """
+        if not self.samples:
+            raise CalibrationDataError("the data has no samples; pass at least one")
+        findings = []
+        for name, found in self._ranges.items():
+            if found.low == found.high:
+                findings.append(
+                    f"input '{name}' is {found.low:g} in all {self.samples} samples; "
+                    "check that the data is not blank"
+                )
+            elif found.pixels and found.high > 1.5:
+                findings.append(
+                    f"input '{name}' has only whole numbers from {found.low:g} to {found.high:g}, "
+                    "like raw pixels; check that the model was trained on these and not on normalized values"
+                )
+        return findings
+
+
+@dataclass(frozen=True)
+class _Range:
+    """Extent of an input's values, and whether all could be those of uint8 pixels."""
+
+    low: float
+    high: float
+    pixels: bool
+
+
+def _range_of(array: NDArray[Any], before: _Range | None) -> _Range:
+    low, high = float(array.min()), float(array.max())
+    pixels = low >= 0 and high <= 255
+    if before is not None:
+        low, high, pixels = min(low, before.low), max(high, before.high), pixels and before.pixels
+    # The costly look comes last: normalized data fails it once and is never looked at again.
+    return _Range(low, high, pixels and bool(np.array_equal(array, np.rint(array))))
+
+
+def _check_shape(array: NDArray[Any], spec: InputSpec) -> None:
+    shape = shape_text(array.shape)
+    if not array.size:
+        raise CalibrationDataError(
+            f"the data for input '{spec.name}' is empty (shape {shape}); pass some samples"
+        )
+    if spec.shape is None:
+        return
+    if array.ndim != len(spec.shape):
+        advice = "add a batch axis with array[None]" if array.ndim == len(spec.shape) - 1 else "reshape it"
+        raise CalibrationDataError(
+            f"the data for input '{spec.name}' has shape {shape} but the model takes "
+            f"{shape_text(spec.shape)}: rank {array.ndim} instead of {len(spec.shape)}; {advice}"
+        )
+    if not _fits(array.shape, spec.shape):
+        advice = "bring the data to this shape"
+        if array.ndim == 4 and any(_fits(_moved(array.shape, axes), spec.shape) for axes in _OTHER_LAYOUTS):
+            advice = "the data has the other layout: set layout to NCHW or NHWC, or transpose it"
+        raise CalibrationDataError(
+            f"the data for input '{spec.name}' has shape {shape} but the model takes "
+            f"{shape_text(spec.shape)}; {advice}"
+        )
+
+
+#: NHWC to NCHW and back.
+_OTHER_LAYOUTS = ((0, 3, 1, 2), (0, 2, 3, 1))
+
+
+def _moved(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(shape[axis] for axis in axes)
+
+
+def _fits(shape: tuple[int, ...], wanted: tuple[int | str | None, ...]) -> bool:
+    return all(not isinstance(dim, int) or dim == size for size, dim in zip(shape, wanted, strict=True))
+
+
+def _check_rows(feed: FeedDict, inputs: Sequence[InputSpec]) -> None:
+    """Inputs with the same first dimension in the model share it; differently named ones may differ."""
+    firsts = {spec.shape[:1] if spec.shape else None for spec in inputs}
+    if len(firsts) == 1 and None not in firsts and batch_rows(feed) is None:
+        sizes = ", ".join(f"'{spec.name}' {feed[spec.name].shape[0]}" for spec in inputs)
+        raise CalibrationDataError(
+            f"the inputs of a feed have different numbers of samples: {sizes}; give all of them the same"
+        )
+
+
+def _check_finite(array: NDArray[Any], spec: InputSpec, first_sample: int) -> None:
+    if not is_float(array.dtype) or np.isfinite(array).all():
+        return
+    bad = ~np.isfinite(array)
+    row = int(np.argmax(bad.reshape(len(array), -1).any(axis=1))) if array.ndim else 0
+    raise CalibrationDataError(
+        f"the data for input '{spec.name}' has {int(bad.sum())} values that are NaN or infinite, "
+        f"the first in sample {first_sample + row}; remove such samples or mend their preprocessing"
+    )

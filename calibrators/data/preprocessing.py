@@ -1,0 +1,207 @@
+"""How raw images become what a model is fed: one description for calibration and validation alike."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrators.data.images import resize_images
+from calibrators.errors import CalibrationDataError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # type: ignore[import-not-found, unused-ignore]  # only Python 3.10 needs it
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """Resize, centre crop, channel order, scale, mean and standard deviation, layout; in this order.
+
+    Attributes:
+        resize: (height, width), or the length of the shorter side with the aspect ratio kept, or None.
+        crop: (height, width) of the centre crop, or None.
+        scale: What every uint8 value is multiplied with.
+        mean: Subtracted after scaling; one value, or one a channel in the order of ``channels``.
+        std: What is divided by after that; as ``mean``.
+        layout: Order of the result's axes.
+        channels: Order of the result's channels; grey images have only one and ignore it.
+
+    Raises:
+        CalibrationDataError: A value has the wrong type, length or sign.
+    """
+
+    resize: tuple[int, int] | int | None = None
+    crop: tuple[int, int] | None = None
+    scale: float = 1 / 255
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+    layout: Literal["NCHW", "NHWC"] = "NCHW"
+    channels: Literal["RGB", "BGR"] = "RGB"
+
+    def __post_init__(self) -> None:
+        # Files and people give lists; tuples keep the object hashable and comparable.
+        for name in ("resize", "crop", "mean", "std"):
+            if isinstance(value := getattr(self, name), list):
+                object.__setattr__(self, name, tuple(value))
+        if not (self.resize is None or _is_length(self.resize) or _is_size(self.resize)):
+            raise _refused("resize", self.resize, "a positive integer (the shorter side) or (height, width)")
+        if not (self.crop is None or _is_size(self.crop)):
+            raise _refused("crop", self.crop, "two positive integers: (height, width)")
+        if not (_is_number(self.scale) and self.scale):
+            raise _refused("scale", self.scale, 'a number other than 0, or in a file "1/255"')
+        if not _is_per_channel(self.mean):
+            raise _refused("mean", self.mean, "a list of one number or of three")
+        if not (_is_per_channel(self.std) and all(value > 0 for value in self.std)):
+            raise _refused("std", self.std, "a list of one number or of three, all greater than 0")
+        if self.layout not in ("NCHW", "NHWC"):
+            raise _refused("layout", self.layout, "'NCHW' or 'NHWC'")
+        if self.channels not in ("RGB", "BGR"):
+            raise _refused("channels", self.channels, "'RGB' or 'BGR'")
+
+    def __call__(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """Prepares a batch of images of one size.
+
+        Args:
+            images: uint8, shape (N, H, W, C), C either 1 (grey) or 3 (RGB).
+
+        Returns:
+            ``(x * scale - mean) / std``, float32, C-contiguous, shape (N, C, H', W') or (N, H', W', C).
+
+        Raises:
+            CalibrationDataError: The array is no such batch, is smaller than the crop, or has another
+                number of channels than ``mean`` or ``std``.
+            UnsupportedError: ``resize`` is set and Pillow is not installed.
+        """
+        if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] not in (1, 3):
+            raise CalibrationDataError(
+                f"preprocessing takes uint8 images of shape (N, H, W, 1) or (N, H, W, 3), not {images.dtype} "
+                f"of shape {images.shape}; convert or transpose them first"
+            )
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if len(values) not in (1, images.shape[3]):
+                raise CalibrationDataError(
+                    f"preprocessing has {len(values)} values for {name} but the images have "
+                    f"{images.shape[3]} channel; give one value"
+                )
+        if self.resize is not None:
+            images = resize_images(images, self._resized(*images.shape[1:3]))
+        if self.crop is not None:
+            images = _centre_crop(images, self.crop)
+        if self.channels == "BGR":
+            images = images[..., ::-1]
+        values32 = images.astype(np.float32, order="C")
+        values32 *= np.float32(self.scale)
+        values32 -= np.array(self.mean, np.float32)
+        values32 /= np.array(self.std, np.float32)
+        return np.ascontiguousarray(values32.transpose(0, 3, 1, 2) if self.layout == "NCHW" else values32)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Preprocessing:
+        """Reads a .toml or .json file whose keys are this class's attributes; absent ones keep their default.
+
+        Args:
+            path: The file. ``scale`` may be a number or a fraction as text, such as "1/255".
+
+        Returns:
+            The preprocessing.
+
+        Raises:
+            CalibrationDataError: The file cannot be read or parsed, has an unknown key, or a value that
+                cannot be used; names the key.
+        """
+        path = Path(path)
+        values = _read_table(path)
+        known = [field.name for field in fields(cls)]
+        if unknown := sorted(values.keys() - set(known)):
+            raise CalibrationDataError(
+                f"preprocessing file '{path}' has the unknown key {', '.join(map(repr, unknown))}; "
+                f"the known ones are {', '.join(known)}"
+            )
+        if isinstance(values.get("scale"), str):
+            values["scale"] = _fraction(values["scale"])
+        try:
+            return cls(**values)
+        except CalibrationDataError as error:
+            raise CalibrationDataError(f"preprocessing file '{path}': {error}") from error
+
+    def _resized(self, height: int, width: int) -> tuple[int, int]:
+        if isinstance(self.resize, tuple):
+            return self.resize
+        assert self.resize is not None
+        shorter = min(height, width)
+        # Rounded down, as torchvision's Resize does.
+        return self.resize * height // shorter, self.resize * width // shorter
+
+
+def _centre_crop(images: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
+    (height, width), (rows, columns) = images.shape[1:3], size
+    if height < rows or width < columns:
+        raise CalibrationDataError(
+            f"preprocessing cannot crop {rows}x{columns} from images of {height}x{width} (height x width); "
+            "set resize or a smaller crop"
+        )
+    # Half to even, as torchvision's CenterCrop does.
+    top, left = round((height - rows) / 2), round((width - columns) / 2)
+    return images[:, top : top + rows, left : left + columns]
+
+
+def _read_table(path: Path) -> dict[str, Any]:
+    suffix = path.suffix.lower()
+    if suffix not in (".toml", ".json"):
+        raise CalibrationDataError(f"preprocessing file '{path}' must end in .toml or .json; rename it")
+    try:
+        text = path.read_text(encoding="utf-8")
+        values = tomllib.loads(text) if suffix == ".toml" else json.loads(text)
+    except OSError as error:
+        raise CalibrationDataError(
+            f"cannot read the preprocessing file '{path}': {error.strerror or error}; check the path"
+        ) from error
+    except ValueError as error:  # either parser's error, or text that is not UTF-8
+        raise CalibrationDataError(
+            f"preprocessing file '{path}' is not valid {suffix[1:].upper()}: {error}; correct it"
+        ) from error
+    if not isinstance(values, dict):
+        raise CalibrationDataError(
+            f"preprocessing file '{path}' holds a {type(values).__name__}; "
+            "give an object with keys such as mean and std"
+        )
+    return values
+
+
+def _fraction(text: str) -> float | str:
+    """The value of "a" or "a/b"; the text itself where it is neither, to be refused like any other."""
+    numerator, _, denominator = text.partition("/")
+    try:
+        return float(numerator) / float(denominator or 1)
+    except (ValueError, ZeroDivisionError):
+        return text
+
+
+def _refused(name: str, value: object, wanted: str) -> CalibrationDataError:
+    return CalibrationDataError(f"preprocessing's {name} is {value!r}; give {wanted}")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_length(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _is_size(value: object) -> bool:
+    return isinstance(value, Sequence) and len(value) == 2 and all(map(_is_length, value))
+
+
+def _is_per_channel(value: object) -> bool:
+    return isinstance(value, Sequence) and len(value) in (1, 3) and all(map(_is_number, value))

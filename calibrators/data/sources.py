@@ -1,0 +1,222 @@
+"""Data that can be read sample by sample in any order: arrays, array files and random numbers."""
+
+from __future__ import annotations
+
+import os
+import re
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrators.data.binding import LABELS, Binding
+from calibrators.data.feeds import FeedDict, batch_rows, is_float, shape_text
+from calibrators.errors import CalibrationDataError
+
+#: File name endings that are taken as arrays, in lower case.
+ARRAY_SUFFIXES = frozenset({".npy", ".npz"})
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """Samples in a known number, readable in any order.
+
+    Attributes:
+        count: How many samples there are; at least 1.
+        read: Sample indices, shape (n,), to the feed dict of these samples.
+        labels: Class index per sample, int64, shape (count,), or None.
+        class_names: Names of the classes by index, or None.
+    """
+
+    count: int
+    read: Callable[[NDArray[np.intp]], FeedDict]
+    labels: NDArray[np.int64] | None = None
+    class_names: tuple[str, ...] | None = None
+
+
+def from_arrays(arrays: Mapping[str, Any], binding: Binding) -> Source:
+    """A source over arrays that hold all samples along axis 0.
+
+    Args:
+        arrays: Input name to array, and ``labels`` where there are any.
+        binding: Says which array feeds which input.
+
+    Raises:
+        CalibrationDataError: Names, element types or lengths do not fit, or there are no samples.
+    """
+    fed, labels = binding.split(arrays)
+    binding.check(fed)
+    rows = batch_rows(fed)
+    if rows is None:
+        shapes = ", ".join(f"'{name}' {shape_text(array.shape)}" for name, array in fed.items())
+        raise CalibrationDataError(
+            f"the arrays do not share a number of samples along axis 0: {shapes}; "
+            "give all of them the same batch axis, or pass an iterable of feed dicts"
+        )
+    if not rows:
+        raise CalibrationDataError("the data has no samples: its arrays have length 0; pass some")
+
+    def read(indices: NDArray[np.intp]) -> FeedDict:
+        return binding.prepare({name: array[indices] for name, array in fed.items()})
+
+    return Source(rows, read, None if labels is None else as_labels(labels, rows, f"'{LABELS}'"))
+
+
+def from_array_file(path: Path, binding: Binding) -> Source:
+    """A source over one .npz or .npy file; a .npy file stays on disk."""
+    return from_arrays(read_arrays(path, binding), binding)
+
+
+def read_arrays(path: Path, binding: Binding) -> dict[str, NDArray[Any]]:
+    """Reads a .npz whole, or maps a .npy, which feeds the model's only input.
+
+    Raises:
+        CalibrationDataError: The file cannot be read or holds Python objects, or it is a .npy and the
+            model has several inputs.
+    """
+    loaded = _load(path)
+    if isinstance(loaded, dict):
+        return loaded
+    return {binding.only_input(f"the file '{path}'").name: loaded}
+
+
+def random_normal(text: str, binding: Binding, seed: int) -> Source:
+    """A source of standard normal values: for timing and smoke tests, useless for calibration.
+
+    Args:
+        text: The number of samples, as written by the user.
+        binding: Its inputs must be floating-point, and all their dimensions but the first static.
+        seed: Sample i depends on ``seed`` and i only.
+
+    Raises:
+        CalibrationDataError: The number is not positive, or an input cannot be filled.
+    """
+    if not (re.fullmatch(r"[0-9]+", text) and int(text)):
+        raise CalibrationDataError(f"'random:{text}' needs a positive number of samples, such as random:64")
+    for spec in binding.inputs:
+        if not is_float(spec.dtype):
+            raise CalibrationDataError(
+                f"cannot make random data for input {spec}: it is not floating-point; pass data of your own"
+            )
+        if not spec.shape or not all(isinstance(dim, int) for dim in spec.shape[1:]):
+            raise CalibrationDataError(
+                f"cannot make random data for input {spec}: a dimension other than the batch is not fixed; "
+                "pass data of your own"
+            )
+
+    def read(indices: NDArray[np.intp]) -> FeedDict:
+        samples = [_random_sample(binding, np.random.default_rng([seed, int(i)])) for i in indices]
+        return {name: np.stack([sample[name] for sample in samples]) for name in samples[0]}
+
+    binding.check(read(np.array([0])))
+    return Source(int(text), read)
+
+
+def load_labels(labels: Any, count: int | None) -> NDArray[np.int64]:
+    """Labels that were given apart from the data.
+
+    Args:
+        labels: Class indices, or the path of a .npy or of a .npz with ``labels`` or one array only.
+        count: How many there must be; None where that is not known.
+
+    Returns:
+        int64, shape (count,).
+
+    Raises:
+        CalibrationDataError: The file is unusable, or the labels are no such array.
+    """
+    if not isinstance(labels, str | os.PathLike):
+        return as_labels(labels, count, "labels")
+    path = Path(labels)
+    if path.suffix.lower() not in ARRAY_SUFFIXES:
+        raise CalibrationDataError(f"labels file '{path}' must be a .npy or .npz file; convert it")
+    loaded = _load(path)
+    if isinstance(loaded, dict):
+        if LABELS not in loaded and len(loaded) != 1:
+            raise CalibrationDataError(
+                f"labels file '{path}' has no array named '{LABELS}' among {', '.join(sorted(loaded))}; "
+                f"rename the one that holds them"
+            )
+        loaded = loaded[LABELS] if LABELS in loaded else next(iter(loaded.values()))
+    return as_labels(loaded, count, f"labels file '{path}'")
+
+
+def as_labels(labels: Any, count: int | None, what: str) -> NDArray[np.int64]:
+    """Checks that labels are one class index a sample.
+
+    Args:
+        labels: Array of an integer type, or a sequence of ints.
+        count: How many samples there are; None where that is not known.
+        what: The labels' name in messages.
+
+    Returns:
+        int64, shape (count,).
+
+    Raises:
+        CalibrationDataError: Type, rank or length is wrong.
+    """
+    try:
+        array = np.asarray(labels)
+    except ValueError as error:  # nested sequences of unequal length
+        raise CalibrationDataError(
+            f"{what} cannot become an array: {error}; pass one int a sample"
+        ) from error
+    if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
+        raise CalibrationDataError(
+            f"{what} must be one class index a sample, not {array.dtype} of shape {shape_text(array.shape)}; "
+            "pass a one-dimensional integer array"
+        )
+    if count is not None and len(array) != count:
+        raise CalibrationDataError(
+            f"{what} has {len(array)} entries but the data has {count} samples; give one a sample"
+        )
+    return array.astype(np.int64)
+
+
+def first_labels(labels: NDArray[np.int64] | None, count: int, before: int) -> NDArray[np.int64] | None:
+    """The labels of a batch.
+
+    Args:
+        labels: From the batch's first sample on; None where the data has none.
+        count: How many samples the batch has.
+        before: How many samples come before it, for the message.
+
+    Raises:
+        CalibrationDataError: There are not so many.
+    """
+    if labels is not None and len(labels) < count:
+        raise CalibrationDataError(
+            f"there are {before + len(labels)} labels but more samples; give one a sample"
+        )
+    return None if labels is None else labels[:count]
+
+
+# Without types in some versions of NumPy.
+_open_memmap: Callable[..., NDArray[Any]] = np.lib.format.open_memmap
+
+
+def _load(path: Path) -> NDArray[Any] | dict[str, NDArray[Any]]:
+    """All arrays of a .npz, or the array of a .npy, mapped."""
+    try:
+        if path.suffix.lower() == ".npy":
+            return _open_memmap(path, mode="r")
+        # Not numpy.load: it leaves a damaged archive open, and takes any kind of file.
+        with path.open("rb") as stream, np.lib.npyio.NpzFile(stream, allow_pickle=False) as archive:
+            return dict(archive)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise CalibrationDataError(
+            f"cannot read '{path}': {error}; save it again with numpy.save or numpy.savez"
+        ) from error
+
+
+def _random_sample(binding: Binding, rng: np.random.Generator) -> FeedDict:
+    sample = {}
+    for spec in binding.inputs:
+        shape = tuple(dim for dim in (spec.shape or ())[1:] if isinstance(dim, int))
+        sample[spec.name] = rng.standard_normal(shape, np.float32).astype(spec.dtype, copy=False)
+    return sample

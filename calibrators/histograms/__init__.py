@@ -1,0 +1,1 @@
+"""Mergeable histograms of magnitudes, how they are counted, and the range each method takes from them."""

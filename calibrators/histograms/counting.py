@@ -1,0 +1,90 @@
+"""Histograms of many tensors, counted by several threads."""
+
+from __future__ import annotations
+
+import functools
+from collections import deque
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrators.histograms.histogram import Histogram
+
+#: Values that a thread takes at once: enough to be worth it, few enough to share a large tensor.
+_PIECE = 1 << 20
+
+
+class ParallelHistograms:
+    """Counts arrays in pieces, each thread into histograms of its own, which merge exactly.
+
+    A context manager, for its threads. No method may be called while another one runs.
+    """
+
+    def __init__(self, histograms: Mapping[str, Histogram], threads: int) -> None:
+        """Begins with what was counted before.
+
+        Args:
+            histograms: Tensor name to histogram; they are not changed.
+            threads: How many count at once, the caller's among them.
+        """
+        self._parts = [{name: found.copy() for name, found in histograms.items()}]
+        self._parts += [
+            {name: Histogram(np.zeros_like(found.counts)) for name, found in histograms.items()}
+            for _ in range(threads - 1)
+        ]
+        self._pool = ThreadPoolExecutor(max(1, threads - 1), "trtint8-count")
+
+    def __enter__(self) -> ParallelHistograms:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._pool.shutdown()
+
+    def observe(self, arrays: Iterable[tuple[str, NDArray[np.floating]]]) -> None:
+        """Counts every element of arrays of any shape; returns when all are counted.
+
+        Args:
+            arrays: Tensor names and their values, taken as float32.
+        """
+        pieces = deque(
+            (name, flat[start : start + _PIECE])
+            for name, values in arrays
+            for flat in [np.ascontiguousarray(values).reshape(-1)]
+            for start in range(0, flat.size, _PIECE)
+        )
+        helpers = self._parts[1 : len(pieces)]
+        waiting = [self._pool.submit(_count, pieces, part) for part in helpers]
+        _count(pieces, self._parts[0])
+        for future in waiting:
+            future.result()
+
+    def nans(self) -> tuple[str, int] | None:
+        """The first tensor that held NaN, and how many so far; None where none did."""
+        for name in self._parts[0]:
+            if found := sum(part[name].nans for part in self._parts):
+                return name, found
+        return None
+
+    def merged(self) -> dict[str, Histogram]:
+        """New histograms of all that was counted so far."""
+        return {
+            name: functools.reduce(Histogram.merge, (part[name] for part in self._parts[1:]), found.copy())
+            for name, found in self._parts[0].items()
+        }
+
+
+def _count(pieces: deque[tuple[str, NDArray[np.floating]]], histograms: Mapping[str, Histogram]) -> None:
+    while True:
+        try:
+            name, values = pieces.popleft()
+        except IndexError:
+            return
+        histograms[name].observe(values)

@@ -1,0 +1,160 @@
+"""Histograms of activation magnitudes that do not depend on how the data was cut into batches.
+
+Every bin is a power of two wide. When a larger value arrives than the bins reach, the width doubles and
+neighbouring bins add up, which loses nothing: the result is the histogram that would have come from all
+the data at once. So two histograms merge exactly, and neither batch size nor order leaves a trace.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrators.histograms.binning import BLOCK, kernel, peak
+
+#: Bins of a histogram. The largest magnitude always falls into the upper half of them.
+BINS = 2048
+
+#: Below this exponent 1/width would overflow float32.
+_SMALLEST_EXPONENT = -126
+
+
+@dataclass(eq=False)
+class Histogram:
+    """Counts of |x| over bins of equal width, starting at 0.
+
+    Zeros, NaNs and infinities are counted apart and are in no bin.
+
+    Attributes:
+        counts: Values per bin, int64, shape (bins,); bin ``i`` holds ``i * width <= |x| < (i + 1) * width``.
+        bin_width: Width of a bin; a power of two once a value was observed, 0.0 before.
+        amax: The largest finite |x| observed, exact; 0.0 where there was none.
+        zeros: How many values were exactly zero.
+        nans: How many were NaN.
+        infs: How many were infinite, of either sign.
+    """
+
+    counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(BINS, np.int64))
+    bin_width: float = 0.0
+    amax: float = 0.0
+    zeros: int = 0
+    nans: int = 0
+    infs: int = 0
+
+    @property
+    def total(self) -> int:
+        """How many finite values were observed, zeros included."""
+        return int(self.counts.sum()) + self.zeros
+
+    def above(self, amax: float) -> int:
+        """How many values a range cuts off, as far as the bins tell: those in bins beyond it.
+
+        Args:
+            amax: The range.
+
+        Returns:
+            The number of values in bins that begin at ``amax`` or later.
+        """
+        if amax >= self.amax:  # the largest value itself begins a bin, where it is a round number
+            return 0
+        return int(self.counts[math.ceil(amax / self.bin_width) :].sum())
+
+    def observe(self, values: NDArray[np.floating]) -> None:
+        """Adds every element of an array of any shape.
+
+        Args:
+            values: Floating-point array; taken as float32.
+        """
+        flat: NDArray[np.float32] = np.require(values, np.float32, ["C", "A"]).reshape(-1)
+        while flat.size:
+            flat = flat[self._count(flat) :]
+            if flat.size:  # its first block has a value that is in no bin
+                flat = flat[self._make_room(flat[:BLOCK]) :]
+
+    def _count(self, flat: NDArray[np.float32]) -> int:
+        """Counts values up to the first block that has one in no bin; returns how many."""
+        if not self.bin_width:
+            return 0
+        found = kernel().count(flat, self.bin_width, len(self.counts))
+        found.counts[0] -= found.zeros
+        self.counts += found.counts
+        self.zeros += found.zeros
+        self.amax = max(self.amax, found.peak)
+        return found.taken
+
+    def _make_room(self, block: NDArray[np.float32]) -> int:
+        """Widens the bins for a block, or takes values from it that are never in a bin; returns how many."""
+        largest = peak(block)
+        if not math.isfinite(largest):
+            finite = block[np.isfinite(block)]
+            nans = int(np.isnan(block).sum())
+            self.nans += nans
+            self.infs += block.size - finite.size - nans
+            self.observe(finite)
+            return block.size
+        if not largest and not self.bin_width:
+            self.zeros += block.size
+            return block.size
+        self._reach(largest)
+        return 0
+
+    def merge(self, other: Histogram) -> Histogram:
+        """A new histogram of everything that either of the two has observed.
+
+        Args:
+            other: A histogram with the same number of bins.
+
+        Returns:
+            What observing both sets of values in one histogram would have given, exactly.
+
+        Raises:
+            ValueError: The numbers of bins differ.
+        """
+        if len(self.counts) != len(other.counts):
+            raise ValueError(f"cannot merge histograms of {len(self.counts)} and {len(other.counts)} bins")
+        merged = self.copy()
+        merged._reach(other.amax)
+        if other.bin_width:
+            merged.counts += _widened(other.counts, other.bin_width, merged.bin_width)
+        merged.zeros += other.zeros
+        merged.nans += other.nans
+        merged.infs += other.infs
+        return merged
+
+    def copy(self) -> Histogram:
+        """An independent copy."""
+        return Histogram(self.counts.copy(), self.bin_width, self.amax, self.zeros, self.nans, self.infs)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Histogram):
+            return NotImplemented
+        mine, theirs = ((h.bin_width, h.amax, h.zeros, h.nans, h.infs, len(h.counts)) for h in (self, other))
+        return mine == theirs and bool(np.array_equal(self.counts, other.counts))
+
+    __hash__ = None  # type: ignore[assignment]  # it grows with each observation
+
+    def _reach(self, amax: float) -> None:
+        """Widens the bins until they hold ``amax``."""
+        self.amax = max(self.amax, amax)
+        if self.amax:
+            width = bin_width_for(self.amax, len(self.counts))
+            if self.bin_width and width != self.bin_width:
+                self.counts = _widened(self.counts, self.bin_width, width)
+            self.bin_width = width
+
+
+def bin_width_for(amax: float, bins: int) -> float:
+    """The narrowest power of two for which ``amax`` falls into one of ``bins`` bins (a power of two)."""
+    _, exponent = math.frexp(amax)  # 2 ** (exponent - 1) <= amax < 2 ** exponent
+    return math.ldexp(1.0, max(exponent - (bins.bit_length() - 1), _SMALLEST_EXPONENT))
+
+
+def _widened(counts: NDArray[np.int64], width: float, new_width: float) -> NDArray[np.int64]:
+    """The same counts over bins that are ``new_width / width`` (a power of two) times as wide."""
+    group = min(int(new_width / width), len(counts))
+    wide = np.zeros_like(counts)
+    wide[: len(counts) // group] = counts.reshape(-1, group).sum(axis=1)
+    return wide

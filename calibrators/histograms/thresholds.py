@@ -1,0 +1,226 @@
+"""From a histogram of |x| to amax, the positive end of the range that INT8 will cover.
+
+All methods are pure functions of one stored histogram, so changing the method never runs the model again.
+
+Why the entropy search here is not the literal one. NVIDIA's slides (S. Migacz, "8-bit Inference with
+TensorRT", GTC 2017, S7310) bin everything, zeros included. After a ReLU half of all values are zero: one
+bin outweighs the rest, every candidate that keeps this bin to itself looks almost perfect, and the search
+ends at the smallest candidate (for a half-normal distribution with outliers at 20 it gives 1.25, where
+99.99 % of the values reach to 3.8). Signed histograms put the same spike into the middle. Networks that
+were calibrated so lose most of their accuracy. Two things prevent it, as in NVIDIA's later
+pytorch-quantization: magnitudes instead of signed values, so that all 128 levels serve one side; and the
+first bin, where exact and almost exact zeros gather that every scale represents equally well, takes the
+count of its neighbour. Further, Q is built from the bins inside the range only and P keeps the clipped
+mass in its last bin, so that clipping costs divergence; where the last bin of a candidate is empty and
+mass is clipped, the divergence is infinite.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrators.histograms.histogram import Histogram
+
+#: Magnitudes that symmetric INT8 tells apart: 0..127.
+LEVELS = 128
+
+#: The share of all values, in percent, that :func:`percentile` keeps unclipped.
+PERCENTILE = 99.99
+
+#: Candidates that are judged at once: what is computed for them stays in the processor's cache.
+_ROWS = 128
+
+_Floats = NDArray[np.float64]
+
+
+def minmax(histogram: Histogram) -> float:
+    """The largest finite magnitude observed: nothing is clipped."""
+    return histogram.amax
+
+
+def percentile(histogram: Histogram, percent: float = PERCENTILE) -> float:
+    """The highest bin edge below which at most ``percent`` per cent of all values lie, zeros among them.
+
+    Args:
+        histogram: Of the tensor's magnitudes.
+        percent: In (0, 100]; 100 is :func:`minmax`.
+
+    Returns:
+        That edge, or the first bin's upper edge where it would be zero; never more than the largest
+        magnitude.
+
+    Raises:
+        ValueError: ``percent`` is not in (0, 100].
+    """
+    if not 0 < percent <= 100:
+        raise ValueError(f"percentile {percent} is not in (0, 100]; try {PERCENTILE}")
+    if percent == 100 or not histogram.amax:
+        return histogram.amax
+    # Whole numbers throughout: ties are common in the thin tail, and rounding would move the edge.
+    allowed = math.floor(Fraction(str(percent)) * histogram.total / 100)
+    index = int(np.searchsorted(np.cumsum(histogram.counts) + histogram.zeros, allowed, side="right"))
+    return min(max(index, 1) * histogram.bin_width, histogram.amax)
+
+
+def entropy(histogram: Histogram, levels: int = LEVELS) -> float:
+    """The range whose quantized distribution diverges least from the original one.
+
+    Minimizes the Kullback-Leibler divergence over all ranges of at least ``levels`` bins (S7310; see the
+    module's text for where this departs from the slides). Of equal ranges the widest is taken.
+
+    Args:
+        histogram: Of the tensor's magnitudes.
+        levels: How many magnitudes the quantized type tells apart.
+
+    Returns:
+        The upper edge of the last bin in range; never more than the largest magnitude.
+    """
+    counts = _occupied(histogram)
+    if len(counts) <= levels:
+        return histogram.amax
+    counts[0] = counts[1]
+    candidates = np.arange(levels, len(counts) + 1)
+    divergence = kl_divergence(counts, candidates, levels)
+    best = candidates[len(candidates) - 1 - int(np.argmin(divergence[::-1]))]
+    return min(float(best) * histogram.bin_width, histogram.amax)
+
+
+def kl_divergence(counts: _Floats, candidates: NDArray[np.int64], levels: int = LEVELS) -> _Floats:
+    """KL(P || Q) in nats of every candidate range.
+
+    P is the first ``i`` bins with all that lies beyond added to the last of them; Q is these bins without
+    the addition, merged to ``levels`` groups whose mean is spread back over their non-empty bins. With
+    prefix sums of h, [h > 0] and h ln h a candidate takes one look-up a level.
+
+    Args:
+        counts: h, shape (bins,), float64, not negative.
+        candidates: Bins in range, int64, shape (n,), each at least 1 and at most ``len(counts)``.
+        levels: Groups of bins in Q; group k holds the bins from ceil(k*i/levels) on.
+
+    Returns:
+        Divergences, shape (n,); infinite where Q has nothing and P has something.
+    """
+    mass = _prefix_sums(counts)
+    filled = _prefix_sums((counts > 0).astype(np.float64))
+    h_ln_h = _prefix_sums(_x_ln_x(counts))
+    total = mass[-1]
+    last = counts[candidates - 1]
+    clipped = total - mass[candidates]
+    all_edges = _level_edges(_round_up(len(counts)), levels)
+    divergence = np.full(len(candidates), np.inf)
+    finite = np.flatnonzero((last > 0) | (clipped == 0))
+    for start in range(0, len(finite), _ROWS):
+        rows = finite[start : start + _ROWS]
+        edges = all_edges[candidates[rows]]
+        group_mass = np.diff(mass.take(edges), axis=1)
+        group_filled = np.diff(filled.take(edges), axis=1)
+        np.maximum(group_filled, 1.0, out=group_filled)
+        # Empty groups take part with 0 ln 1.
+        mean = np.divide(group_mass, group_filled, out=group_filled)
+        ln_q = np.log(mean, out=mean, where=group_mass > 0)
+        p_ln_p = h_ln_h[candidates[rows]] - _x_ln_x(last[rows]) + _x_ln_x(last[rows] + clipped[rows])
+        p_ln_q = np.einsum("ij,ij->i", group_mass, ln_q) + clipped[rows] * ln_q[:, -1]
+        inside = np.maximum(mass[candidates[rows]], 1.0)
+        divergence[rows] = (p_ln_p - p_ln_q) / total - np.log(total) + np.log(inside)
+    return divergence
+
+
+def mse(histogram: Histogram, levels: int = LEVELS) -> float:
+    """The range with the least mean squared error of quantizing and clipping.
+
+    Args:
+        histogram: Of the tensor's magnitudes.
+        levels: How many magnitudes the quantized type tells apart.
+
+    Returns:
+        The centre of the bin that ends the range; never more than the largest magnitude.
+    """
+    counts = _occupied(histogram)
+    if len(counts) < 2:
+        return histogram.amax
+    candidates = np.arange(1, len(counts))
+    error = quantization_error(counts, candidates, levels)
+    best = candidates[int(np.argmin(error))]
+    return min((float(best) + 0.5) * histogram.bin_width, histogram.amax)
+
+
+def quantization_error(counts: _Floats, candidates: NDArray[np.int64], levels: int = LEVELS) -> _Floats:
+    """Sum of squared errors, in squared bin widths, of ranges that end at the centre of a bin.
+
+    Every value stands at its bin's centre. With prefix sums of h, h c and h c^2 a candidate takes one
+    look-up a level.
+
+    Args:
+        counts: h, shape (bins,), float64, not negative.
+        candidates: The last bin in range, int64, shape (n,).
+        levels: How many magnitudes the quantized type tells apart.
+
+    Returns:
+        Errors, shape (n,).
+    """
+    centres = np.arange(len(counts)) + 0.5
+    moment0, moment1, moment2 = (_prefix_sums(counts * centres**k) for k in range(3))
+    step = (candidates + 0.5) / (levels - 1)
+    all_bounds = _rounding_bounds(_round_up(len(counts)), levels)
+    # The bins that round to level k or more begin at bound k. So sum_k k s1[k], where s1[k] is the moment of
+    # level k alone, is sum_k (total - moment1[bound k]), and sum_k k^2 s0[k] is
+    # sum_k (2k - 1) (total - moment0[bound k]).
+    weights = 2.0 * np.arange(1, levels) - 1
+    linear, square = np.empty(len(candidates)), np.empty(len(candidates))
+    for start in range(0, len(candidates), _ROWS):
+        rows = slice(start, start + _ROWS)
+        bounds = all_bounds[candidates[rows]]
+        linear[rows] = (moment1[-1] - moment1.take(bounds)).sum(axis=1)
+        square[rows] = (moment0[-1] - moment0.take(bounds)) @ weights
+    error: _Floats = moment2[-1] - 2 * step * linear + step**2 * square
+    return error
+
+
+METHODS: Mapping[str, Callable[[Histogram], float]] = {
+    "entropy": entropy,
+    "percentile": percentile,
+    "mse": mse,
+    "minmax": minmax,
+}
+
+
+def _occupied(histogram: Histogram) -> _Floats:
+    """The counts up to the last non-empty bin, as float64."""
+    filled = np.flatnonzero(histogram.counts)
+    return histogram.counts[: filled[-1] + 1 if len(filled) else 0].astype(np.float64)
+
+
+@functools.lru_cache(maxsize=4)
+def _level_edges(bins: int, levels: int) -> NDArray[np.intp]:
+    """For ranges of 0 to ``bins`` bins, where levels begin and the last ends: (bins + 1, levels + 1)."""
+    return -(-np.arange(levels + 1) * np.arange(bins + 1)[:, None] // levels)
+
+
+@functools.lru_cache(maxsize=4)
+def _rounding_bounds(bins: int, levels: int) -> NDArray[np.intp]:
+    """For ranges that end at each bin's centre, the first bin that rounds to 1, 2, …: (bins, levels - 1).
+
+    These are the bins whose centre is (k - 1/2) steps or more.
+    """
+    step = (np.arange(bins)[:, None] + 0.5) / (levels - 1)
+    return np.ceil((np.arange(1, levels) - 0.5) * step - 0.5).astype(np.intp)
+
+
+def _round_up(bins: int) -> int:
+    """To a power of two, so that histograms of one size share what is kept for it."""
+    return 1 << (bins - 1).bit_length()
+
+
+def _prefix_sums(values: _Floats) -> _Floats:
+    return np.concatenate([[0.0], np.cumsum(values)])
+
+
+def _x_ln_x(x: _Floats) -> _Floats:
+    product: _Floats = x * np.log(np.where(x > 0, x, 1.0))
+    return product

@@ -1,0 +1,1 @@
+"""The FP32 model in ONNX Runtime, with its activations observed."""

@@ -1,0 +1,290 @@
+"""Calibration in this process: runs the FP32 model and streams its activations into histograms.
+
+A batch is run and counted by one set of threads, one after the other, while the caller's thread reads and
+checks the batch that comes next. Counting does not overlap with the next run: on the same cores that
+gains nothing, and a second batch's activations would have to be kept.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from calibrators.data.batches import Batches, FeedDict
+from calibrators.data.feeds import batch_rows
+from calibrators.data.fingerprint import DataFingerprint
+from calibrators.data.inputs import InputSpec
+from calibrators.data.preflight import Preflight
+from calibrators.errors import CalibrationDataError, TrtInt8Error
+from calibrators.histograms.counting import ParallelHistograms
+from calibrators.histograms.histogram import Histogram
+from calibrators.host.checkpoint import Checkpoint, Timer
+from calibrators.host.devices import open_device
+from calibrators.host.observation_plan import ObservationPlan, plan_observation
+from calibrators.host.onnx_session import first_line
+from calibrators.host.threads import available_threads, check_threads
+from calibrators.host.weights import LightModel
+from calibrators.progress import progress_bar
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What a pass over the calibration data, or over a part of it, showed.
+
+    Attributes:
+        histograms: Of the magnitudes of every tensor that was asked for.
+        fingerprint: Identifies the samples whatever their order and batch size.
+        preflight: What the samples' values are like.
+        passed_over: Identifies the first samples, where they were looked at and not run.
+    """
+
+    histograms: dict[str, Histogram]
+    fingerprint: DataFingerprint
+    preflight: Preflight
+    passed_over: DataFingerprint = field(default_factory=DataFingerprint)
+
+    @property
+    def samples(self) -> int:
+        """How many samples were fed."""
+        return self.fingerprint.samples
+
+    @property
+    def data_fingerprint(self) -> str:
+        """The samples' fingerprint as text."""
+        return self.fingerprint.hexdigest()
+
+    def warnings(self) -> list[str]:
+        """What looks odd about the data as a whole, one sentence each.
+
+        Raises:
+            CalibrationDataError: There was no sample at all.
+        """
+        return self.preflight.finish()
+
+    def merge(self, other: Observation) -> Observation:
+        """What observing both parts of the data in one pass would have shown, exactly.
+
+        Args:
+            other: Of the same tensors of the same model, on other samples.
+        """
+        return Observation(
+            {name: found.merge(other.histograms[name]) for name, found in self.histograms.items()},
+            self.fingerprint.merge(other.fingerprint),
+            self.preflight.merge(other.preflight),
+            self.passed_over.merge(other.passed_over),
+        )
+
+
+class Observer:
+    """A model that is ready to be observed, on one set of data or on several one after another."""
+
+    def __init__(
+        self,
+        model: LightModel | bytes | Path,
+        inputs: Sequence[InputSpec],
+        tensors: Iterable[str],
+        threads: int | None = None,
+        device: str = "cpu",
+    ) -> None:
+        """Opens the model, with all that is to be observed among its outputs.
+
+        Args:
+            model: The FP32 model; its message, where it has one, is changed.
+            inputs: Its inputs.
+            tensors: Names of float tensors of the graph, inputs included.
+            threads: How many threads run the model and count; all that this process may use where None.
+            device: Where the model runs and its activations are counted: ``cpu``, ``cuda``, or ``cuda:1`` for
+                the second GPU.
+
+        Raises:
+            CalibrationDataError: ``threads`` is less than 1.
+            ModelError: ONNX Runtime cannot run the model.
+            UnsupportedError: The device is unknown, or something that it needs is not installed.
+            GpuUnavailableError: There is no such GPU.
+            GpuMemoryError: The model does not fit.
+        """
+        check_threads(threads)
+        self._device = open_device(device)
+        plan = plan_observation(model, [spec.name for spec in inputs], tensors)
+        self._inputs, self._threads = tuple(inputs), threads or available_threads()
+        self._session = self._device.open_session(
+            plan.model,
+            optimize=True,
+            threads=self._threads,
+            data_folder=model.parent if isinstance(model, Path) else None,
+            weights=plan.weights,
+        )
+        self._plan = dataclasses.replace(plan, model=b"")  # but keep the weights
+
+    def observe(
+        self, batches: Batches, *, progress: bool = True, checkpoint: Checkpoint | None = None, skip: int = 0
+    ) -> Observation:
+        """Runs the model on every batch and counts the magnitudes of the tensors.
+
+        Activations are counted batch by batch and dropped, so memory does not grow with the data. The
+        result does not depend on batch size, order or threads, as far as ONNX Runtime's own outputs do not:
+        on the CPU they are bit-identical across batch sizes with its graph optimizations on, which is why
+        they are; on a GPU their last bits may change with the batch size.
+
+        Args:
+            batches: The calibration data, or a part of it.
+            progress: Show a progress bar on a terminal.
+            checkpoint: Where to keep progress. Data that was counted before an interruption is read again,
+                to see that it is the same, and not run again. The caller removes the file.
+            skip: How many samples to look at first and not to run, where no checkpoint says that.
+
+        Returns:
+            The histograms and what identifies the data. There may be no samples at all: asking for its
+            ``warnings`` refuses that.
+
+        Raises:
+            CalibrationDataError: The data does not fit the model, it makes the model produce NaN, or it is
+                not the data that the checkpoint has seen.
+            TableError: The checkpoint is of another calibration.
+        """
+        plan = self._plan
+        observed = (*plan.fed, *plan.computed)
+        before = checkpoint.load(observed) if checkpoint else None
+        start = before.histograms if before else {name: Histogram() for name in observed}
+        with (
+            ThreadPoolExecutor(1, "trtint8-run") as worker,
+            self._device.histograms(start, self._threads) as counted,
+            progress_bar("Calibrating", batches.num_samples, enabled=progress) as advance,
+        ):
+            run = functools.partial(self._device.run, self._session)
+            one_pass = _Pass(iter(batches), run, plan, counted, Preflight(self._inputs), advance, checkpoint)
+            one_pass.pass_over(before.samples if before else skip)
+            if before:
+                before.check(one_pass.fingerprint.hexdigest())
+            passed_over = one_pass.fingerprint.copy()
+            one_pass.count(worker)
+            histograms = counted.merged()
+        # Copied, because tensors that hold the same values were counted once.
+        found = {name: histograms[source].copy() for name, source in plan.sources.items()}
+        return Observation(found, one_pass.fingerprint, one_pass.preflight, passed_over)
+
+
+def observe(
+    model: LightModel | bytes | Path,
+    inputs: Sequence[InputSpec],
+    tensors: Iterable[str],
+    batches: Batches,
+    *,
+    threads: int | None = None,
+    progress: bool = True,
+    checkpoint: Checkpoint | None = None,
+) -> Observation:
+    """Opens a model and observes it once: see :class:`Observer` and its ``observe``."""
+    observer = Observer(model, inputs, tensors, threads)
+    return observer.observe(batches, progress=progress, checkpoint=checkpoint)
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """The data up to and with a batch."""
+
+    rows: int
+    samples: int
+    data: str
+
+
+class _Pass:
+    """One pass: the next batch is read here while the worker runs and counts the one before."""
+
+    def __init__(
+        self,
+        feeds: Iterator[FeedDict],
+        run: Callable[[Sequence[str], FeedDict], Iterable[Any]],
+        plan: ObservationPlan,
+        counted: ParallelHistograms,
+        preflight: Preflight,
+        advance: Callable[[int], None],
+        checkpoint: Checkpoint | None,
+    ) -> None:
+        self.fingerprint = DataFingerprint()
+        self.preflight = preflight
+        self._feeds = feeds
+        self._run_model, self._plan, self._counted = run, plan, counted
+        self._advance, self._checkpoint = advance, checkpoint
+        self._timer = Timer(checkpoint.seconds if checkpoint else 0.0)
+
+    def pass_over(self, samples: int) -> None:
+        """Looks at the first samples and does not run them."""
+        while samples > 0 and (feed := next(self._feeds, None)):
+            rows = batch_rows(feed)
+            if rows is not None and rows > samples:
+                feed, rest = _split(feed, samples)
+                self._feeds = chain([rest], self._feeds)
+            counted = self._look_at(feed)
+            self._advance(counted)
+            samples -= counted
+
+    def count(self, worker: ThreadPoolExecutor) -> None:
+        """Runs and counts all samples that are left."""
+        running: tuple[Future[None], _Counted] | None = None
+        for feed in self._feeds:
+            rows = self._look_at(feed)
+            done = _Counted(rows, self.fingerprint.samples, self._data())
+            # Copied, because a loader may overwrite its buffers once it is asked for the next feed.
+            copy = {name: array.copy() for name, array in feed.items()}
+            if running:
+                self._finish(*running)
+            running = worker.submit(self._run, copy), done
+        if running:
+            self._finish(*running)
+
+    def _look_at(self, feed: FeedDict) -> int:
+        """Checks a feed and remembers it; returns how many samples it holds."""
+        self.preflight.observe(feed)
+        before = self.fingerprint.samples
+        self.fingerprint.observe(feed)
+        return self.fingerprint.samples - before
+
+    def _data(self) -> str:
+        return self.fingerprint.hexdigest() if self._checkpoint else ""
+
+    def _run(self, feed: FeedDict) -> None:
+        outputs = _run(self._run_model, self._plan.computed, feed)
+        fed = [feed[name] for name in self._plan.fed]
+        self._counted.observe(zip((*self._plan.fed, *self._plan.computed), (*fed, *outputs), strict=True))
+
+    def _finish(self, running: Future[None], done: _Counted) -> None:
+        """Waits until a batch is counted."""
+        running.result()
+        self._advance(done.rows)
+        if found := self._counted.nans():
+            name, count = found
+            raise CalibrationDataError(
+                f"tensor '{name}' held {count} NaN during calibration; the model overflows or its inputs are "
+                "not preprocessed as it expects"
+            )
+        if self._checkpoint and self._timer.due():
+            self._checkpoint.save(done.samples, done.data, self._counted.merged())
+
+
+def _split(feed: FeedDict, rows: int) -> tuple[FeedDict, FeedDict]:
+    """The first samples of a feed, and those after them."""
+    return (
+        {name: array[:rows] for name, array in feed.items()},
+        {name: array[rows:] for name, array in feed.items()},
+    )
+
+
+def _run(
+    run: Callable[[Sequence[str], FeedDict], Iterable[Any]], names: Sequence[str], feed: FeedDict
+) -> Iterable[Any]:
+    try:
+        return run(names, feed)
+    except TrtInt8Error:  # it is a sentence already
+        raise
+    except Exception as error:
+        shapes = ", ".join(f"'{name}' {array.shape}" for name, array in feed.items())
+        raise CalibrationDataError(
+            f"the model fails on a batch with {shapes}: {first_line(error)}; check the data's dimensions"
+        ) from error

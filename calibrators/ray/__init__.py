@@ -1,0 +1,1 @@
+"""The same work on many machines, over Ray."""

@@ -1,0 +1,131 @@
+"""A Ray cluster: how it is reached, and how many workers it has room for."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+from calibrators.errors import UnsupportedError
+from calibrators.ray.executor import RayExecutor
+
+#: How long a cluster may take to answer.
+_SECONDS_TO_ANSWER = 20
+
+
+def import_ray() -> Any:
+    """The module.
+
+    Raises:
+        UnsupportedError: Ray is not installed.
+    """
+    try:
+        import ray
+    except ImportError as error:
+        raise UnsupportedError('Ray is not installed; run pip install "trtint8[ray]"') from error
+    return ray
+
+
+def crew_size(ray: Any, executor: RayExecutor, threads: int, *, computed: bool) -> int:
+    """How many workers there will be.
+
+    Args:
+        ray: The module, connected.
+        executor: What was asked for.
+        threads: Processors of each worker.
+        computed: Whether Ray computes the data meanwhile, and needs a processor for that.
+
+    Raises:
+        UnsupportedError: No machine of the cluster has room for a worker.
+    """
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    needed = {"CPU": threads, "GPU": executor.num_gpus}
+    room = sum(
+        min(int(node.get(name, 0) // amount) for name, amount in needed.items() if amount) for node in nodes
+    )
+    if not room:
+        largest = {name: max((node.get(name, 0) for node in nodes), default=0) for name in needed}
+        raise UnsupportedError(
+            f"a worker needs {needed['CPU']} CPU and {needed['GPU']:g} GPU, but the largest machine of "
+            f"the Ray cluster has {largest['CPU']:g} and {largest['GPU']:g}; use fewer threads or GPUs"
+        )
+    wanted = executor.workers or room
+    if not computed:
+        return wanted
+    # Workers keep their processors to the end: without one for the dataset's own tasks all would wait.
+    spare = int((sum(node.get("CPU", 0) for node in nodes) - 1) // threads)
+    if not spare:
+        raise UnsupportedError(
+            "the Ray cluster has no processor left to compute the Ray Dataset beside a worker; ask for "
+            "fewer threads, start Ray with more CPUs, or pass dataset.materialize()"
+        )
+    return min(wanted, spare)
+
+
+@contextlib.contextmanager
+def connected(ray: Any, address: str | None) -> Iterator[None]:
+    """A connection to a cluster for as long as the block runs; one that was there before stays.
+
+    Args:
+        ray: The module.
+        address: As :class:`RayExecutor` has it.
+
+    Raises:
+        UnsupportedError: The cluster cannot be reached, or another one is connected already.
+    """
+    if ray.is_initialized():
+        if address is not None:
+            raise UnsupportedError(
+                f"this program is connected to a Ray cluster already, so the address '{address}' would have "
+                "no effect; leave it out, or call ray.shutdown() first"
+            )
+        yield
+        return
+    named = address or os.environ.get("RAY_ADDRESS", "")
+    try:
+        _check_answers(ray, named)
+        ray.init(address=address, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
+        reason = f"{' '.join(str(error).split()).rstrip('.')}; start it or mend the address"
+        if isinstance(error, _refusals(ray)):
+            reason = (
+                "its token is missing or wrong here; set RAY_AUTH_MODE=token, and have the cluster's token "
+                "in ~/.ray/auth_token or RAY_AUTH_TOKEN"
+            )
+        raise UnsupportedError(f"cannot connect to the Ray cluster '{named or 'local'}': {reason}") from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _check_answers(ray: Any, address: str) -> None:
+    """Fails at once where ``ray.init`` would try for long, and not say what is wrong.
+
+    Raises:
+        OSError: Nothing listens there.
+        ray.exceptions.AuthenticationError: A token is missing or wrong.
+        ray.exceptions.RayError: Something listens there, but not Ray.
+    """
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not (host and port.isdecimal()):
+        return
+    socket.create_connection((host, int(port)), timeout=_SECONDS_TO_ANSWER).close()
+    if address.startswith("ray://") or not _refusals(ray):
+        return
+    try:  # there is no public way to ask
+        # A client that lacks a token which it was told to show ends the process.
+        ray._private.authentication.authentication_token_setup.ensure_token_if_auth_enabled(
+            create_token_if_missing=False
+        )
+        ray._raylet.GcsClient(address=address)
+    except (AttributeError, TypeError):
+        return  # this version of Ray has it elsewhere; ray.init will say what is wrong, later
+
+
+def _refusals(ray: Any) -> tuple[type[Exception], ...]:
+    """What Ray raises where a token is missing or wrong; before 2.52 it knew none."""
+    found = getattr(ray.exceptions, "AuthenticationError", None)
+    return (found,) if found else ()

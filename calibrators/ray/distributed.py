@@ -1,0 +1,209 @@
+"""Calibration by several processes, on one machine or many, over Ray.
+
+Each worker opens the model once and observes one shard of the data after another. What it returns merges
+exactly, so the result is bit for bit that of one process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from calibrators.data.batches import Batches
+from calibrators.data.fingerprint import DataFingerprint
+from calibrators.data.inputs import InputSpec
+from calibrators.data.preflight import Preflight
+from calibrators.errors import UnsupportedError
+from calibrators.histograms.histogram import Histogram
+from calibrators.host.checkpoint import Checkpoint, Timer
+from calibrators.host.devices import device_kind
+from calibrators.host.observation_plan import plan_observation
+from calibrators.host.observer import Observation, Observer
+from calibrators.host.threads import check_threads
+from calibrators.progress import progress_bar
+from calibrators.ray.cluster import import_ray
+from calibrators.ray.executor import WORKER_THREADS, RayExecutor
+from calibrators.ray.fan_out import check_sees, fan_out
+from calibrators.ray.shards import Reader, Shard, Shards
+
+__all__ = ["RayExecutor", "RayObserver"]
+
+
+class RayObserver:
+    """A model that workers of a Ray cluster observe."""
+
+    def __init__(
+        self,
+        model: AbstractContextManager[bytes | Path],
+        inputs: Sequence[InputSpec],
+        tensors: Iterable[str],
+        threads: int | None = None,
+        executor: RayExecutor | None = None,
+        device: str = "cpu",
+    ) -> None:
+        """Remembers what workers are to do.
+
+        Args:
+            model: The FP32 model, entered while it is observed: serialized; or, beyond 2 GiB, a path that all
+                machines see.
+            inputs: Its inputs.
+            tensors: Names of float tensors of the graph, inputs included.
+            threads: Threads, and processors, of each worker; 1 where None.
+            executor: Where to run; ``RayExecutor()`` where None.
+            device: Where each worker runs the model: see :func:`calibrators.host.devices.open_device`. GPUs
+                count from 0 among those that Ray shows the worker.
+
+        Raises:
+            CalibrationDataError: ``threads`` is less than 1.
+            UnsupportedError: Ray is not installed, or shows workers no GPU though they are to run on one.
+        """
+        check_threads(threads)
+        import_ray()
+        executor = executor or RayExecutor()
+        if device_kind(device) != "cpu" and not executor.num_gpus:
+            raise UnsupportedError(
+                f"Ray shows workers no GPU, so device '{device}' would find none; set num_gpus to how many "
+                "each worker is to have, such as 1"
+            )
+        self._model, self._inputs, self._tensors = model, tuple(inputs), tuple(dict.fromkeys(tensors))
+        self._threads, self._executor, self._device = threads or WORKER_THREADS, executor, device
+
+    def observe(
+        self, shards: Shards, *, progress: bool = True, checkpoint: Checkpoint | None = None
+    ) -> Observation:
+        """Has all shards observed.
+
+        The driver holds what was merged so far, and one observation more. As observations are merged in the
+        order of the data, a checkpoint is that of one process: either continues what the other has begun.
+
+        Args:
+            shards: The calibration data.
+            progress: Show a progress bar on a terminal; it moves when a shard is done.
+            checkpoint: Where to keep progress. Workers look again at data that was counted before an
+                interruption, to see that it is the same, and do not run it. The caller removes the file.
+
+        Returns:
+            What one process would have seen.
+
+        Raises:
+            CalibrationDataError: The data does not fit the model, it makes the model produce NaN, or it is
+                not the data that the checkpoint has seen.
+            ModelError: A worker cannot run the model, or does not see its file.
+            TableError: The checkpoint is of another calibration.
+            UnsupportedError: The cluster cannot be reached, or no machine of it has room for a worker.
+            WorkerError: A worker died again and again.
+        """
+        with self._model as model:
+            merged = _Merged(self._start(), self._kept(model, checkpoint))
+            task = _Task(
+                model, self._inputs, self._tensors, self._threads, self._device, merged.skip, shards.reader
+            )
+            with (
+                fan_out(_Worker, task, shards, self._executor, self._threads) as results,
+                progress_bar("Calibrating", shards.samples, enabled=progress) as advance,
+            ):
+                for done in results:
+                    merged.add(done.result)
+                    advance(done.samples)
+            return merged.finish()
+
+    def _start(self) -> Observation:
+        histograms = {name: Histogram() for name in self._tensors}
+        return Observation(histograms, DataFingerprint(), Preflight(self._inputs))
+
+    def _kept(self, model: bytes | Path, checkpoint: Checkpoint | None) -> _Kept | None:
+        if checkpoint is None:
+            return None
+        plan = plan_observation(model, [spec.name for spec in self._inputs], self._tensors)
+        return _Kept(checkpoint, plan.sources)
+
+
+class _Kept:
+    """A checkpoint, which holds tensors of the same values once, as one process counts them."""
+
+    def __init__(self, checkpoint: Checkpoint, sources: Mapping[str, str]) -> None:
+        self._checkpoint, self._sources = checkpoint, sources
+        self._timer = Timer(checkpoint.seconds)
+        self.before = checkpoint.load(sources.values())
+
+    def histograms(self) -> dict[str, Histogram] | None:
+        """What was counted before, for every tensor."""
+        if self.before is None:
+            return None
+        return {name: self.before.histograms[source] for name, source in self._sources.items()}
+
+    def save(self, seen: Observation) -> None:
+        """Writes, where that is due."""
+        if self._timer.due():
+            found = {source: seen.histograms[name] for name, source in self._sources.items()}
+            self._checkpoint.save(seen.samples, seen.data_fingerprint, found)
+
+
+class _Merged:
+    """What was observed so far: from the first sample on, without a gap."""
+
+    def __init__(self, start: Observation, kept: _Kept | None) -> None:
+        self._seen, self._kept = start, kept
+        self._before = kept.before if kept else None
+        if kept and (histograms := kept.histograms()):
+            self._seen = replace(start, histograms=histograms)
+
+    @property
+    def skip(self) -> int:
+        """How many of the first samples were counted before."""
+        return self._before.samples if self._before else 0
+
+    def add(self, part: Observation) -> None:
+        """Adds what comes next in the data."""
+        self._seen = self._seen.merge(part)
+        if self._seen.samples >= self.skip:
+            self._check()
+            if self._kept:
+                self._kept.save(self._seen)
+
+    def finish(self) -> Observation:
+        """The observation of all the data."""
+        self._check()
+        return self._seen
+
+    def _check(self) -> None:
+        """Compares the samples that were counted before with what workers have read of them now."""
+        if self._before:
+            self._before.check(self._seen.passed_over.hexdigest())
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What a worker is told once."""
+
+    model: bytes | Path
+    inputs: Sequence[InputSpec]
+    tensors: Sequence[str]
+    threads: int
+    device: str
+    skip: int
+    reader: Reader
+
+
+class _Worker:
+    """Runs in a process of its own."""
+
+    def __init__(self, task: _Task) -> None:
+        self._task = task
+        self._observer: Observer | None = None
+
+    def open(self) -> None:
+        """Opens the model."""
+        task = self._task
+        check_sees(task.model)
+        self._observer = Observer(task.model, task.inputs, task.tensors, task.threads, task.device)
+
+    def work(self, shard: Shard) -> Observation:
+        """Observes a shard."""
+        assert self._observer is not None
+        batches = Batches(lambda: self._task.reader.read(shard.batches), num_samples=shard.samples)
+        # Those that were counted before.
+        skip = max(0, self._task.skip - shard.first)
+        return self._observer.observe(batches, progress=False, skip=skip)

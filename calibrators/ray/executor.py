@@ -1,0 +1,55 @@
+"""Where work on data runs: in this process, or by workers of a Ray cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from calibrators.errors import CalibrationDataError, UnsupportedError
+
+#: Threads of a worker, where the user does not say.
+WORKER_THREADS = 1
+
+
+@dataclass(frozen=True)
+class RayExecutor:
+    """Where work runs, and how it is shared out. Nothing of this changes its result.
+
+    Attributes:
+        address: Of a Ray cluster, as ``ray.init`` takes it. None takes the connection that this program has,
+            else the cluster that Ray finds (``RAY_ADDRESS``), else starts one on this machine.
+        workers: How many processes run the model; as many as the cluster has processors for where None.
+        num_gpus: GPUs that Ray reserves for each worker; may be a fraction. The model itself runs on the CPU
+            unless ONNX Runtime is told otherwise.
+        shard_batches: Batches that a worker gets at once; chosen by the number of workers where None.
+    """
+
+    address: str | None = None
+    workers: int | None = None
+    num_gpus: float = 0
+    shard_batches: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("workers", "shard_batches"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise CalibrationDataError(f"{name} is {value}; give 1 or more, or leave it out")
+        if not self.num_gpus >= 0:
+            raise CalibrationDataError(f"num_gpus is {self.num_gpus}; give 0 or more")
+
+
+#: Where work on data runs.
+Executor = Literal["local", "ray"] | RayExecutor
+
+
+def ray_executor(executor: Executor) -> RayExecutor | None:
+    """Where work on data runs; None for this process.
+
+    Raises:
+        UnsupportedError: There is no such executor.
+    """
+    if isinstance(executor, RayExecutor):
+        return executor
+    if executor not in ("local", "ray"):
+        raise UnsupportedError(f"the executor is {executor!r}; give 'local', 'ray' or a RayExecutor")
+    return RayExecutor() if executor == "ray" else None

@@ -1,0 +1,1 @@
+"""Calibration tables: tensor name to range."""

@@ -1,0 +1,159 @@
+"""ncnn's INT8 calibration table: a line a layer, ``name scale...`` with scale = 127 / amax.
+
+Activation lines carry a layer's own name and the scale of its input. Weight lines carry the name with
+``_param_N`` behind it and a scale an output channel. For 3x3 convolutions of stride 1, older tools wrote
+31 / amax for the weights, the room that a Winograd transformation in 8 bits needs.
+
+ncnn knows layers, not tensors: which tensor a layer reads stands in the ``.param`` file of the network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrators.errors import TableError
+from calibrators.tables.formats.values import add_range, decoded, number
+
+_QMAX, _WINOGRAD_QMAX = 127.0, 31.0
+_PARAM = "_param_"
+_PARAM_MAGIC = "7767517"
+
+
+@dataclass(frozen=True)
+class NcnnTable:
+    """The contents of a table.
+
+    Attributes:
+        activations: Layer name to the amax of its input; 0 where the scale is 0, ncnn's word for none.
+        weights: Line name (``conv1_param_0``) to the amax of every output channel, likewise.
+    """
+
+    activations: Mapping[str, float]
+    weights: Mapping[str, tuple[float, ...]]
+
+    def tensors(self, inputs: Mapping[str, str]) -> dict[str, float]:
+        """The activations by tensor; where several layers read one, the widest range.
+
+        Args:
+            inputs: Layer name to the tensor that it reads.
+
+        Returns:
+            Tensor name to amax.
+
+        Raises:
+            TableError: A layer is not among ``inputs``.
+        """
+        ranges: dict[str, float] = {}
+        for layer, amax in self.activations.items():
+            if layer not in inputs:
+                raise TableError(
+                    f"the table has a layer '{layer}' that the network lacks; give the .param or ONNX file "
+                    "of the network that was calibrated"
+                )
+            ranges[inputs[layer]] = max(amax, ranges.get(inputs[layer], 0.0))
+        return ranges
+
+
+def parse(data: bytes, source: str) -> NcnnTable:
+    """Reads a table.
+
+    Args:
+        data: The file's content.
+        source: What to call it in messages.
+
+    Returns:
+        The table's contents.
+
+    Raises:
+        TableError: A line is malformed, a name stands twice, or a scale is negative or not finite.
+    """
+    activations: dict[str, float] = {}
+    weights: dict[str, tuple[float, ...]] = {}
+    for line, text in enumerate(decoded(data, source).splitlines(), start=1):
+        name, *scales = text.split()
+        if not text.strip():
+            continue
+        if not scales:
+            raise TableError(f"'{source}' line {line}: layer '{name}' has no scales")
+        amax = [_amax(number(scale, source, line), name, source, line) for scale in scales]
+        if _PARAM in name:
+            if name in weights:
+                raise TableError(f"'{source}' line {line}: '{name}' stands twice; remove one of them")
+            weights[name] = tuple(amax)
+        elif len(amax) > 1:
+            raise TableError(f"'{source}' line {line}: layer '{name}' has {len(amax)} scales instead of one")
+        else:
+            add_range(activations, name, amax[0], source, line)
+    return NcnnTable(activations, weights)
+
+
+def render(table: NcnnTable) -> bytes:
+    """Writes a table: weights first, as ncnn's own tools do."""
+    lines = [(name, [_scale(amax) for amax in channels]) for name, channels in table.weights.items()]
+    lines += [(name, [_scale(amax)]) for name, amax in table.activations.items()]
+    return "".join(
+        f"{name} {' '.join(f'{scale:.9g}' for scale in scales)}\n" for name, scales in lines
+    ).encode()
+
+
+def is_winograd(stored: Sequence[float], weights: NDArray[np.floating]) -> bool:
+    """Whether weight ranges were written for a Winograd transformation, as 31 / amax.
+
+    Args:
+        stored: Ranges as read, one a channel.
+        weights: The layer's weights, output channels first.
+
+    Returns:
+        True where the ranges are 127 / 31 of the true ones rather than the true ones.
+    """
+    true = np.abs(weights.reshape(len(weights), -1)).max(axis=1)
+    known = true > 0
+    if len(stored) != len(true) or not known.any():
+        return False
+    ratio = float(np.median(np.asarray(stored)[known] / true[known]))
+    # Halfway between 1 and 127 / 31, in factors.
+    return ratio > float(np.sqrt(_QMAX / _WINOGRAD_QMAX))
+
+
+def layer_inputs(data: bytes, source: str) -> dict[str, str]:
+    """Which tensor every layer of a ``.param`` file reads first.
+
+    Args:
+        data: The file's content: a magic number, a line of counts, then a line a layer:
+            ``type name inputs outputs input... output... key=value...``.
+        source: What to call it in messages.
+
+    Returns:
+        Layer name to tensor name, for layers that read any.
+
+    Raises:
+        TableError: It is malformed.
+    """
+    lines = decoded(data, source).splitlines()
+    if not lines or lines[0].strip() != _PARAM_MAGIC:
+        raise TableError(f"'{source}' is not a ncnn .param file: its first line must be {_PARAM_MAGIC}")
+    inputs = {}
+    for line, text in enumerate(lines[2:], start=3):
+        words = text.split()
+        try:
+            if words and int(words[2]):
+                inputs[words[1]] = words[4]
+        except (IndexError, ValueError):
+            raise TableError(
+                f"'{source}' line {line} is not 'type name inputs outputs ...': '{text[:80]}'"
+            ) from None
+    return inputs
+
+
+def _amax(scale: float, name: str, source: str, line: int) -> float:
+    if not 0 <= scale < float("inf"):
+        raise TableError(f"'{source}' line {line}: a scale of '{name}' is {scale}; it must be 0 or more")
+    return _QMAX / scale if scale else 0.0
+
+
+def _scale(amax: float) -> float:
+    return _QMAX / amax if amax else 0.0

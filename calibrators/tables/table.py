@@ -1,0 +1,395 @@
+"""The calibration table: the range of every tensor, and where it came from."""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+import hashlib
+import math
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calibrators.errors import TableError
+from calibrators.files import write_atomically
+from calibrators.histograms.histogram import Histogram
+from calibrators.histograms.thresholds import METHODS
+from calibrators.tables.formats import json as json_format
+from calibrators.tables.formats import onnxruntime, registry, tensorrt_cache
+from calibrators.tables.formats.registry import FORMATS, SUFFIXES
+
+#: The largest magnitude of symmetric INT8.
+QMAX = 127
+
+#: Endings of files that hold tables.
+TABLE_SUFFIXES = (".json", ".cache", *SUFFIXES)
+
+#: The algorithm that a cache's header names for a table of ours; TensorRT has no MSE calibrator.
+_ALGORITHM = {"minmax": "MinMaxCalibration", "percentile": "LegacyCalibration"}
+_METHOD = {"MinMaxCalibration": "minmax", "LegacyCalibration": "percentile"}
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where a table came from. None and empty where that is not known.
+
+    Attributes:
+        model: Fingerprint of the model that was calibrated.
+        data: Fingerprint of the samples, whatever their order and batch size.
+        samples: How many samples were fed.
+        versions: Tool name to version.
+    """
+
+    model: str | None = None
+    data: str | None = None
+    samples: int | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One tensor's range in two tables; None where a table lacks the tensor."""
+
+    name: str
+    first: float | None
+    second: float | None
+
+    @property
+    def ratio(self) -> float:
+        """The larger range over the smaller one; infinite where one is missing or zero."""
+        if self.first == self.second:
+            return 1.0
+        low, high = sorted((self.first or 0.0, self.second or 0.0))
+        return high / low if low else math.inf
+
+
+@dataclass(frozen=True)
+class CalibrationTable:
+    """Tensor name to range, the coin that both the implicit and the explicit route accept.
+
+    Tables are not changed in place: :meth:`override` and :meth:`with_method` return new ones.
+
+    Attributes:
+        amax: Tensor name to the positive end of its symmetric range, in the graph's order.
+        method: How the ranges were chosen, a key of :data:`calibrators.histograms.thresholds.METHODS`, or
+            ``manual``.
+        provenance: Where they came from.
+        overridden: Names of the tensors whose range was set by hand.
+        histograms: What the ranges were computed from; empty where the table was imported.
+    """
+
+    amax: Mapping[str, float]
+    method: str = "manual"
+    provenance: Provenance = field(default_factory=Provenance)
+    overridden: frozenset[str] = frozenset()
+    histograms: Mapping[str, Histogram] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        bad = [f"'{name}' ({value})" for name, value in self.amax.items() if not 0 <= value < math.inf]
+        if bad:
+            raise TableError(f"a range must be a number that is not negative: {', '.join(bad[:5])}")
+
+    @classmethod
+    def from_histograms(
+        cls, histograms: Mapping[str, Histogram], method: str, provenance: Provenance
+    ) -> CalibrationTable:
+        """Computes every range from its histogram.
+
+        Args:
+            histograms: Of the magnitudes of each tensor.
+            method: A key of :data:`calibrators.histograms.thresholds.METHODS`.
+            provenance: Where the histograms came from.
+
+        Returns:
+            The table, with the histograms kept.
+
+        Raises:
+            TableError: The method is unknown.
+        """
+        threshold = _threshold(method)
+        amax = {name: threshold(histogram) for name, histogram in histograms.items()}
+        return cls(amax, method, provenance, histograms=histograms)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> CalibrationTable:
+        """Reads a table of any format, told apart by content and ending.
+
+        Ours (JSON), TensorRT's calibration cache, ONNX Runtime's (JSON, FlatBuffers, plain lines), PPQ's,
+        text and CSV. ncnn's knows layers instead of tensors: see :mod:`trtint8.interop.ncnn_tables`.
+
+        Args:
+            path: The file.
+
+        Returns:
+            The table. From a cache, ``amax / 127`` in float32 gives back exactly the file's scales.
+
+        Raises:
+            TableError: The file is missing or malformed.
+        """
+        try:
+            data = Path(path).read_bytes()
+        except OSError as error:
+            raise TableError(f"cannot read the table '{path}': {error.strerror or error}") from error
+        source = os.fspath(path)
+        if tensorrt_cache.looks_like_cache(data):
+            cache = tensorrt_cache.parse(data, source)
+            return cls.from_cache(cache, Provenance(versions={"tensorrt": cache.version}))
+        other = SUFFIXES.get(Path(path).suffix.lower()) or registry.json_format(data)
+        if other is not None:
+            return cls(other.parse(data, source))
+        if Path(path).suffix.lower() == ".cache":
+            return cls(onnxruntime.parse_lines(data, source))
+        return cls._from_fields(json_format.parse(data, source), source)
+
+    @classmethod
+    def from_cache(cls, cache: tensorrt_cache.TensorrtCache, provenance: Provenance) -> CalibrationTable:
+        """The contents of a TensorRT calibration cache as a table.
+
+        Args:
+            cache: The contents.
+            provenance: Where they came from.
+
+        Returns:
+            The table; ``amax / 127`` in float32 gives back exactly the cache's scales.
+        """
+        amax = {name: scale * QMAX for name, scale in cache.scales.items()}
+        return cls(amax, _METHOD.get(cache.algorithm, "entropy"), provenance)
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        format_name: str | None = None,
+        tensorrt_version: str = "8601",
+    ) -> Path:
+        """Writes the table atomically, in the format that the file's ending names.
+
+        Args:
+            path: ``*.json`` for our own format, ``*.cache`` for TensorRT's calibration cache, ``*.txt``,
+                ``*.csv``, ``*.flatbuffers`` for ONNX Runtime's.
+            format_name: A key of :data:`calibrators.tables.formats.registry.FORMATS`, whatever the ending.
+            tensorrt_version: What the cache's header says, in digits; TensorRT compares it to its own.
+
+        Returns:
+            ``path``.
+
+        Raises:
+            TableError: The ending names no format, or a cache cannot hold a range of zero.
+            OutputError: The file cannot be written.
+        """
+        other = FORMATS.get(format_name) if format_name else None
+        suffix = Path(path).suffix.lower() if other else check_table_name(path).suffix.lower()
+        other = other or SUFFIXES.get(suffix)
+        if other is not None:
+            data = other.render(self.amax)
+        elif suffix == ".json":
+            data = json_format.render(self._fields())
+        else:
+            scales = {name: float(self.scale(name)) for name in self.amax}
+            algorithm = _ALGORITHM.get(self.method, "EntropyCalibration2")
+            data = tensorrt_cache.render(tensorrt_cache.TensorrtCache(tensorrt_version, algorithm, scales))
+        return write_atomically(path, data)
+
+    def scale(self, name: str) -> np.float32:
+        """The scale of one tensor, ``amax / 127`` in float32."""
+        scale: np.float32 = np.float32(self.amax[name] / QMAX)
+        return scale
+
+    @property
+    def fingerprint(self) -> str:
+        """Identifies the ranges, whatever their order."""
+        text = "".join(f"{name}\0{value!r}\n" for name, value in sorted(self.amax.items()))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def override(self, ranges: Mapping[str, float]) -> CalibrationTable:
+        """A table with some ranges set by hand; new names are added.
+
+        Args:
+            ranges: Tensor name to amax, each a positive number.
+
+        Returns:
+            The new table.
+
+        Raises:
+            TableError: A value is not a positive finite number.
+        """
+        bad = [f"'{name}' ({value})" for name, value in ranges.items() if not 0 < value < math.inf]
+        if bad:
+            raise TableError(f"a range set by hand must be a positive number: {', '.join(bad[:5])}")
+        amax = {**self.amax, **{name: float(value) for name, value in ranges.items()}}
+        return dataclasses.replace(self, amax=amax, overridden=self.overridden | set(ranges))
+
+    @property
+    def peaks(self) -> dict[str, float]:
+        """The largest magnitude seen in each tensor; where no histogram tells, its range."""
+        return {
+            name: self.histograms[name].amax if name in self.histograms else amax
+            for name, amax in self.amax.items()
+        }
+
+    def with_method(self, method: str) -> CalibrationTable:
+        """The same data under another method, from the stored histograms; ranges set by hand stay.
+
+        Args:
+            method: A key of :data:`calibrators.histograms.thresholds.METHODS`.
+
+        Returns:
+            The new table.
+
+        Raises:
+            TableError: The method is unknown, or the table carries no histograms.
+        """
+        threshold = _threshold(method)
+        without = [name for name in self.amax if name not in self.histograms and name not in self.overridden]
+        if without or not self.histograms:
+            raise TableError(
+                f"the table has no histograms to apply the method '{method}' to"
+                + (f" (for '{without[0]}')" if without else "")
+                + "; calibrate again with that method"
+            )
+        amax = {
+            name: value if name in self.overridden else threshold(self.histograms[name])
+            for name, value in self.amax.items()
+        }
+        return dataclasses.replace(self, amax=amax, method=method)
+
+    def without(self, patterns: Iterable[str]) -> CalibrationTable:
+        """A table with some tensors left out.
+
+        Args:
+            patterns: Names, or patterns with ``*`` and ``?``.
+
+        Returns:
+            The new table.
+
+        Raises:
+            TableError: A pattern matches no tensor.
+        """
+        dropped: set[str] = set()
+        for pattern in patterns:
+            matched = [name for name in self.amax if name == pattern] or fnmatch.filter(self.amax, pattern)
+            if not matched:
+                raise TableError(f"'{pattern}' matches no tensor of the table")
+            dropped.update(matched)
+        return dataclasses.replace(
+            self,
+            amax={name: amax for name, amax in self.amax.items() if name not in dropped},
+            overridden=self.overridden - dropped,
+            histograms={name: found for name, found in self.histograms.items() if name not in dropped},
+        )
+
+    def merged(self, other: CalibrationTable) -> CalibrationTable:
+        """A table with another one's ranges over this one's, and its histograms with them.
+
+        Args:
+            other: Of the same model, as far as both know theirs.
+
+        Returns:
+            The new table; its method is this one's, and what came from the other counts as set by hand
+            where that had another method.
+
+        Raises:
+            TableError: The two are of different models.
+        """
+        mine, theirs = self.provenance.model, other.provenance.model
+        if None not in (mine, theirs) and mine != theirs:
+            raise TableError(f"the tables are of different models ({mine} and {theirs}); merge none of these")
+        foreign = set(other.amax) if other.method != self.method else set(other.overridden)
+        return dataclasses.replace(
+            self,
+            amax={**self.amax, **other.amax},
+            overridden=(self.overridden - set(other.amax)) | foreign,
+            histograms={**self.histograms, **other.histograms},
+        )
+
+    def diff(self, other: CalibrationTable) -> list[Difference]:
+        """Tensors whose ranges differ, the largest ratio first."""
+        names = dict.fromkeys([*self.amax, *other.amax])
+        pairs = (Difference(name, self.amax.get(name), other.amax.get(name)) for name in names)
+        return sorted((pair for pair in pairs if pair.first != pair.second), key=lambda pair: -pair.ratio)
+
+    def check_model(self, fingerprint: str, tensors: Iterable[str]) -> None:
+        """Refuses to serve a model that the table was not made for.
+
+        Args:
+            fingerprint: The model's.
+            tensors: The names whose ranges are needed.
+
+        Raises:
+            TableError: The table is of another model, is stale, or lacks a range.
+        """
+        missing = [name for name in tensors if name not in self.amax]
+        shown = ", ".join(f"'{name}'" for name in missing[:5]) + (", …" if len(missing) > 5 else "")
+        count = f"{len(missing)} tensor{'s' if len(missing) > 1 else ''}"
+        made_for_other = self.provenance.model is not None and self.provenance.model != fingerprint
+        if made_for_other and missing:
+            raise TableError(
+                f"the table was made for another model: it has no range for {shown}; calibrate this one"
+            )
+        if made_for_other:
+            raise TableError(
+                "the table is stale: the model has the same tensors but its weights or nodes have changed "
+                f"since it was calibrated (fingerprint {self.provenance.model} then, {fingerprint} now); "
+                "calibrate again"
+            )
+        if missing:
+            raise TableError(
+                f"the table has no range for {count}: {shown}; calibrate this model, or set them by hand"
+            )
+
+    def _fields(self) -> dict[str, Any]:
+        return {
+            "method": self.method,
+            "model": self.provenance.model,
+            "data": self.provenance.data,
+            "samples": self.provenance.samples,
+            "versions": dict(self.provenance.versions),
+            "overridden": sorted(self.overridden),
+            "amax": dict(self.amax),
+            "histograms": self.histograms,
+        }
+
+    @classmethod
+    def _from_fields(cls, fields: Mapping[str, Any], source: str) -> CalibrationTable:
+        provenance = Provenance(
+            fields.get("model"), fields.get("data"), fields.get("samples"), dict(fields.get("versions") or {})
+        )
+        try:
+            return cls(
+                {name: float(value) for name, value in fields["amax"].items()},
+                fields.get("method", "manual"),
+                provenance,
+                frozenset(fields.get("overridden", ())),
+                fields["histograms"],
+            )
+        except TableError as error:
+            raise TableError(f"'{source}': {error}") from error
+
+
+def is_table_name(path: str | os.PathLike[str]) -> bool:
+    """Whether a file's ending names a table format."""
+    return Path(path).suffix.lower() in TABLE_SUFFIXES
+
+
+def check_table_name(path: str | os.PathLike[str]) -> Path:
+    """Refuses a file name whose ending names no table format, before any work is done for it.
+
+    Raises:
+        TableError: The ending is none of :data:`TABLE_SUFFIXES`.
+    """
+    if not is_table_name(path):
+        raise TableError(
+            f"cannot tell the table format of '{path}': end it in {', '.join(TABLE_SUFFIXES[:-1])} or "
+            f"{TABLE_SUFFIXES[-1]}"
+        )
+    return Path(path)
+
+
+def _threshold(method: str) -> Callable[[Histogram], float]:
+    if method not in METHODS:
+        raise TableError(f"unknown calibration method '{method}'; use one of {', '.join(METHODS)}")
+    return METHODS[method]

@@ -1,0 +1,315 @@
+"""What TensorRT's four calibrators have in common: batches in, a cache out, and no failure lost.
+
+TensorRT's bindings print and swallow every exception of a calibrator, take it for the end of the data, and
+write the cache from what came before. So the first failure is kept here, the data ends, the cache is not
+written, and :meth:`Calibrator.raise_failure` raises it after the build.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from calibrators.cuda import Device, open_device
+from calibrators.data.batches import Batches, open_batches
+from calibrators.data.inputs import InputSpec
+from calibrators.data.preprocessing import Preprocessing
+from calibrators.errors import CalibrationDataError, TableError
+from calibrators.files import check_writable
+from calibrators.progress import progress_bar
+from calibrators.tables.formats.tensorrt_cache import parse
+from calibrators.tables.table import CalibrationTable, Provenance
+from calibrators.tensorrt.calibration_cache import CacheOrigin, read_cache, runs_before_fusion, write_cache
+from calibrators.tensorrt.calibration_pass import CalibrationPass
+from calibrators.tensorrt.feeder import Feeder
+from calibrators.tensorrt.last_batch import LastBatch
+
+#: What to do with a cache that was not made from the same things.
+Stale = Literal["refuse", "recalibrate"]
+
+
+class Calibrator:
+    """Feeds a TensorRT calibrator. Its subclasses in :mod:`calibrators.tensorrt` are what TensorRT takes.
+
+    Args:
+        data: What :func:`calibrators.data.batches.open_batches` takes; None to use a finished ``cache`` only.
+        inputs: The model's inputs; not needed without data.
+        batch_size: Samples a batch; by default the model's fixed batch, else 32.
+        limit: Use only this many samples.
+        preprocessing: How raw images become what the model is fed.
+        last_batch: What becomes of a last batch that is not full: ``drop``, ``pad`` or ``refuse``.
+        num_batches: How many batches the data must give; fewer are a failure, more are not read.
+        cache: File to read the result from where it exists, and to write it to.
+        stale: What to do with a cache that is of another algorithm, of unknown origin, or made from other
+            things: ``refuse`` it with an error, or ``recalibrate``.
+        model_fingerprint: Identifies the model in the cache's sidecar; ``build_int8_engine`` fills it in.
+        device: The GPU, or its index.
+        progress: Show a progress bar on a terminal.
+
+    Attributes:
+        failure: The first exception of a callback; None while there is none.
+        batches: How many batches TensorRT was given.
+        table: The cache that was read or written, as a table; None before that.
+        before_fusion: Whether ``QuantizationFlag.CALIBRATE_BEFORE_FUSION`` is set; the builder says so.
+        int8_inputs: Inputs of the network that are INT8 themselves; the builder says so.
+        model_fingerprint: As above.
+        cancelled: Asked before every batch; True ends the data with a ``KeyboardInterrupt``.
+
+    Raises:
+        CalibrationDataError: The data does not fit the inputs or the options.
+        OutputError: The cache's place cannot be written.
+    """
+
+    algorithm: ClassVar[str]
+    tensorrt_version: ClassVar[str]
+
+    def __init__(
+        self,
+        data: Any = None,
+        inputs: Sequence[InputSpec] = (),
+        *,
+        batch_size: int | None = None,
+        limit: int | None = None,
+        preprocessing: Preprocessing | None = None,
+        last_batch: LastBatch = "drop",
+        num_batches: int | None = None,
+        cache: str | os.PathLike[str] | None = None,
+        stale: Stale = "refuse",
+        model_fingerprint: str | None = None,
+        device: Device | int = 0,
+        progress: bool = True,
+    ) -> None:
+        if data is None and (cache is None or not Path(cache).is_file()):
+            raise CalibrationDataError("nothing to calibrate with: give data, or a cache that exists")
+        if data is not None and not inputs:
+            raise CalibrationDataError("the model's inputs are missing; give inputs=[InputSpec(...)]")
+        if num_batches is not None and num_batches < 1:
+            raise CalibrationDataError(f"num_batches is {num_batches}; give 1 or more, or leave it out")
+        self._data: Batches | None = None
+        if data is not None:
+            self._data = open_batches(
+                data, inputs, batch_size=batch_size, limit=limit, preprocessing=preprocessing
+            )
+        self._cache = check_writable(cache) if cache is not None else None
+        self._inputs, self._last_batch, self._num_batches = tuple(inputs), last_batch, num_batches
+        self._stale, self._device, self._progress = stale, device, progress
+        self.model_fingerprint = model_fingerprint
+        self.before_fusion = False
+        self.int8_inputs: frozenset[str] = frozenset()
+        self.cancelled: Callable[[], bool] = lambda: False
+        self.table: CalibrationTable | None = None
+        self._cached: bytes | None = None
+        self._prepared = False
+        self._shapes: dict[str, tuple[int, ...]] | None = None
+        self._pass: CalibrationPass | None = None
+        self._used = False  # whether batches of the pass were handed out
+        self._reset()
+
+    def _reset(self) -> None:
+        self.failure: BaseException | None = None
+        self.batches = 0
+        if self._used:
+            self._pass, self._used = None, False
+        self._feeder: Feeder | None = None
+        self._bar = contextlib.ExitStack()
+        self._ended = False
+
+    # For the builder.
+
+    def prepare(self) -> None:
+        """Checks the cache before minutes of work, and forgets an earlier failure.
+
+        Where there is a cache and data, the data is read once to compare its fingerprint.
+
+        Raises:
+            TableError: The cache is malformed, stale or of another algorithm, and is to be refused.
+            CalibrationDataError: The data does not fit the model.
+        """
+        self._reset()
+        self._cached = self._read_cache()
+        self._prepared = True
+
+    def shapes(self) -> dict[str, tuple[int, ...]] | None:
+        """The shape of every input in a batch, read from the first one; None without data.
+
+        Raises:
+            CalibrationDataError: There is no batch, or it does not fit the model.
+        """
+        if self._shapes is None and self._data is not None:
+            self._shapes = self._opened().shapes
+        return self._shapes
+
+    def raise_failure(self, build_error: BaseException | None = None) -> None:
+        """Raises what a callback failed with, if one did; to be called after every build.
+
+        Args:
+            build_error: What the build failed with, to be chained.
+        """
+        self.close()
+        if self.failure is not None:
+            raise self.failure from build_error
+
+    def close(self) -> None:
+        """Frees the GPU's memory; a second time does nothing."""
+        feeder, self._feeder = self._feeder, None
+        with self._bar:
+            if feeder is not None:
+                feeder.close()
+
+    # For TensorRT. Whatever leaves these is lost, so nothing does.
+
+    def get_batch_size(self) -> int:
+        """Samples a batch."""
+        try:
+            shapes = self.shapes() or {}
+        except BaseException as error:  # noqa: BLE001
+            self._fail(error)
+            return 1
+        return next((shape[0] for shape in shapes.values() if shape), 1)
+
+    def get_batch(self, names: list[str]) -> list[int] | None:
+        """Device addresses of the next batch, in the order of ``names``; None at the end of the data."""
+        if self.failure is not None:
+            return None
+        try:
+            return self._next(names)
+        except BaseException as error:  # noqa: BLE001
+            self._fail(error)
+            return None
+
+    def read_calibration_cache(self) -> bytes | None:
+        """The cache where there is one that is not stale."""
+        if self.failure is not None:
+            return None
+        try:
+            if not self._prepared:
+                self.prepare()
+        except BaseException as error:  # noqa: BLE001
+            self._fail(error)
+            return None
+        return self._cached
+
+    def write_calibration_cache(self, cache: memoryview) -> None:
+        """Keeps TensorRT's result, unless the calibration failed."""
+        # The view is of memory that TensorRT uses again.
+        data = bytes(cache)
+        if self.failure is not None or not (self._used and self._pass):
+            return
+        try:
+            origin = self._origin(self._pass)
+            if self._cache is not None:
+                write_cache(self._cache, data, origin)
+            self.table = _table(data, origin)
+            dead = [name for name, amax in self.table.amax.items() if not amax]
+            if dead:
+                _warn(f"{len(dead)} tensors were zero in all batches, '{dead[0]}' among them; check the data")
+        except BaseException as error:  # noqa: BLE001
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        self.failure = error
+        with contextlib.suppress(Exception):
+            self.close()
+
+    # The data.
+
+    def _next(self, names: Sequence[str]) -> list[int] | None:
+        if self.cancelled():
+            raise KeyboardInterrupt
+        if self._ended:
+            self._reset()  # TensorRT wants to read the data a second time.
+        if self._feeder is None:
+            self._start(names)
+        assert self._feeder is not None
+        pointers = self._feeder.next()
+        if pointers is None:
+            self._end()
+            return None
+        self.batches = self._feeder.batches
+        self._advance(1)
+        return [pointers[name] for name in names]
+
+    def _opened(self) -> CalibrationPass:
+        if self._data is None:
+            raise CalibrationDataError(
+                f"TensorRT does not accept the cache '{self._cache}' and asks for data, but there is none; "
+                "give the calibrator data"
+            )
+        self._pass = self._pass or CalibrationPass(
+            self._data,
+            self._inputs,
+            last_batch=self._last_batch,
+            num_batches=self._num_batches,
+            int8_inputs=self.int8_inputs,
+        )
+        return self._pass
+
+    def _start(self, names: Sequence[str]) -> None:
+        opened = self._opened()
+        unknown = [name for name in names if name not in opened.shapes]
+        if unknown:
+            raise CalibrationDataError(
+                f"TensorRT asks for the input '{unknown[0]}', and the data has "
+                f"{', '.join(map(repr, opened.shapes))}; name the arrays after the network's inputs"
+            )
+        device = open_device(self._device) if isinstance(self._device, int) else self._device
+        samples = self._data.num_samples if self._data else None
+        total = samples // opened.batch_size if samples and not self._num_batches else self._num_batches
+        self._advance = self._bar.enter_context(progress_bar("Calibrating", total, enabled=self._progress))
+        self._used = True
+        self._feeder = Feeder(iter(opened), device)
+
+    def _end(self) -> None:
+        self._ended = True
+        self.close()
+        for finding in self._opened().finish():
+            _warn(finding)
+
+    # The cache.
+
+    def _read_cache(self) -> bytes | None:
+        if self._cache is None or not self._cache.is_file():
+            return None
+        wanted = self._origin(self._whole_pass() if self._data is not None else None)
+        try:
+            data = read_cache(self._cache, wanted)
+        except TableError as error:
+            if self._stale == "refuse" or self._data is None:
+                raise
+            _warn(f"calibrating again: {error}")
+            return None
+        self.table = _table(data, wanted) if data is not None else None
+        return data
+
+    def _whole_pass(self) -> CalibrationPass:
+        """Reads all data, to know its fingerprint."""
+        opened, self._pass = self._opened(), None
+        self._shapes = opened.shapes
+        for _feed in opened:
+            pass
+        return opened
+
+    def _origin(self, data: CalibrationPass | None) -> CacheOrigin:
+        return CacheOrigin(
+            calibrator=self.algorithm,
+            tensorrt=self.tensorrt_version,
+            model=self.model_fingerprint,
+            data=data.fingerprint if data else None,
+            samples=data.samples if data else None,
+            batch_size=data.batch_size if data else None,
+            before_fusion=runs_before_fusion(self.algorithm, forced=self.before_fusion),
+        )
+
+
+def _table(data: bytes, origin: CacheOrigin) -> CalibrationTable:
+    content = parse(data, "the calibration cache", allow_zero=True)
+    provenance = Provenance(origin.model, origin.data, origin.samples, {"tensorrt": origin.tensorrt})
+    return CalibrationTable.from_cache(content, provenance)
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, UserWarning, stacklevel=3)

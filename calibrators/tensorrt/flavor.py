@@ -1,0 +1,269 @@
+"""Which TensorRT is here, and what it can do: the only place that asks.
+
+Everything else takes a :class:`Flavor`, uses its module, and asks it by capability, never by version.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from calibrators.cuda import gpu_problem
+from calibrators.errors import UnsupportedError
+
+FlavorName = Literal["tensorrt", "rtx"]
+#: Which TensorRT to take; "auto" lets the machine decide.
+Target = Literal["auto", "rtx", "tensorrt"]
+
+_MODULES: dict[FlavorName, str] = {"tensorrt": "tensorrt", "rtx": "tensorrt_rtx"}
+_DISTRIBUTIONS: dict[FlavorName, tuple[str, ...]] = {
+    "tensorrt": ("tensorrt", "tensorrt-cu13", "tensorrt-cu12", "tensorrt-cu11"),
+    "rtx": ("tensorrt-rtx-cu13", "tensorrt-rtx-cu12", "tensorrt-rtx"),
+}
+_TITLES: dict[FlavorName, str] = {"tensorrt": "TensorRT", "rtx": "TensorRT for RTX"}
+_OLDEST = (8, 5)
+
+
+@dataclass(frozen=True)
+class _Feature:
+    """What some TensorRTs have.
+
+    Attributes:
+        what: It, in words that follow "has no".
+        probe: The attribute of the module that comes with it.
+        found_in: The versions that have it, in words.
+        rtx: False where TensorRT for RTX has the attribute and nothing behind it.
+    """
+
+    what: str
+    probe: str
+    found_in: str
+    rtx: bool = True
+
+
+_FEATURES = {
+    "bf16": _Feature("BF16 switch", "BuilderFlag.BF16", "TensorRT 9.0 to 10.x"),
+    "layer_precisions": _Feature("precision of single layers", "ILayer.precision", "TensorRT 8.5 to 10.x"),
+    "io_types": _Feature(
+        "types of inputs and outputs to choose", "ITensor.set_dynamic_range", "TensorRT 8.5 to 10.x"
+    ),
+    "calibrate_before_fusion": _Feature(
+        "calibration", "QuantizationFlag.CALIBRATE_BEFORE_FUSION", "TensorRT 8.5 to 10.x"
+    ),
+    "optimization_level": _Feature(
+        "builder optimization level", "IBuilderConfig.builder_optimization_level", "TensorRT 8.6 or newer"
+    ),
+    "max_aux_streams": _Feature(
+        "auxiliary streams", "IBuilderConfig.max_aux_streams", "TensorRT 8.6 or newer"
+    ),
+    "hardware_compatibility": _Feature(
+        "hardware compatibility, but compute capabilities",
+        "HardwareCompatibilityLevel.AMPERE_PLUS",
+        "TensorRT 8.6 or newer",
+        rtx=False,
+    ),
+    "same_compute_capability": _Feature(
+        "compatibility within a compute capability",
+        "HardwareCompatibilityLevel.SAME_COMPUTE_CAPABILITY",
+        "TensorRT 10.16 or newer",
+        rtx=False,
+    ),
+    "timing_cache": _Feature(
+        "timing cache, since it compiles kernels when it loads an engine",
+        "ITimingCache",
+        "TensorRT",
+        rtx=False,
+    ),
+    "version_compatible": _Feature(
+        "version compatibility", "BuilderFlag.VERSION_COMPATIBLE", "TensorRT 8.6 or newer"
+    ),
+    "strip_plan": _Feature("plans without weights", "BuilderFlag.STRIP_PLAN", "TensorRT 10.0 or newer"),
+    "serialized_plugins": _Feature(
+        "plugin libraries in the plan", "IBuilderConfig.plugins_to_serialize", "TensorRT 8.6 or newer"
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Flavor:
+    """One installed TensorRT.
+
+    Attributes:
+        name: "tensorrt", or "rtx" for TensorRT for RTX.
+        version: Its version, like "10.16.1.11".
+    """
+
+    name: FlavorName
+    version: str
+
+    def __str__(self) -> str:
+        return f"{_TITLES[self.name]} {self.version}"
+
+    @property
+    def module(self) -> Any:
+        """The imported ``tensorrt`` or ``tensorrt_rtx``; the import happens on first use.
+
+        Raises:
+            UnsupportedError: It is installed but cannot be imported.
+        """
+        try:
+            return importlib.import_module(_MODULES[self.name])
+        except (ImportError, OSError) as error:
+            raise UnsupportedError(
+                f"{self} is installed but cannot be imported ({_one_line(error)}); reinstall it with "
+                f"pip install --force-reinstall 'trtint8[{self.name}]'"
+            ) from error
+
+    @property
+    def import_problem(self) -> str | None:
+        """Why the module cannot be imported, in a sentence; None where it can."""
+        try:
+            _ = self.module
+        except UnsupportedError as error:
+            return str(error)
+        return None
+
+    @property
+    def supported(self) -> bool:
+        """True where this version has everything that trtint8 relies on."""
+        return self.name == "rtx" or self._version >= _OLDEST
+
+    @property
+    def explicit_batch_flag(self) -> bool:
+        """True where a network must be created with ``EXPLICIT_BATCH``."""
+        return self.name == "tensorrt" and self._version < (10,)
+
+    @property
+    def strongly_typed_only(self) -> bool:
+        """True where precisions stand in the graph, and there are no FP16 and INT8 builder flags."""
+        return self.name == "rtx" or self._version >= (11,)
+
+    @property
+    def implicit_int8(self) -> bool:
+        """True where calibrators and dynamic ranges exist."""
+        return not self.strongly_typed_only
+
+    @property
+    def builds_without_gpu(self) -> bool:
+        """True where the builder runs on a machine that has no GPU."""
+        return self.name == "rtx"
+
+    @property
+    def has_compute_capabilities(self) -> bool:
+        """True where the builder is told which compute capabilities to build for."""
+        return self.name == "rtx"
+
+    @property
+    def has_progress_monitor(self) -> bool:
+        """True where a build reports its progress and can be cancelled."""
+        return self.name == "rtx" or self._version >= (9,)
+
+    @property
+    def names_failing_nodes(self) -> bool:
+        """True where a parser error carries the node's name and operator, not only its index."""
+        return self.name == "rtx" or self._version >= (10,)
+
+    @property
+    def explicit_by_default(self) -> bool:
+        """True where Q/DQ in the graph is the way to INT8: from 10.1 on, calibrators are deprecated."""
+        return self.name == "rtx" or self._version >= (10, 1)
+
+    @property
+    def shares_profiles_on_request(self) -> bool:
+        """True where several contexts may use one optimization profile only if the build asked for it."""
+        return self.name == "tensorrt" and (8, 6) <= self._version < (10,)
+
+    @property
+    def lists_layers(self) -> bool:
+        """True where the builder logs the layers of an engine; elsewhere an inspector tells them."""
+        return self.name == "rtx"
+
+    def require(self, feature: str) -> None:
+        """Fails unless this TensorRT has a feature.
+
+        Args:
+            feature: A key like "bf16" or "max_aux_streams".
+
+        Raises:
+            UnsupportedError: It has not; names the versions that have.
+        """
+        wanted = _FEATURES[feature]
+        found: Any = self.module
+        for name in wanted.probe.split("."):
+            found = getattr(found, name, None)
+        if found is None or (self.name == "rtx" and not wanted.rtx):
+            raise UnsupportedError(f"{self} has no {wanted.what}; use {wanted.found_in}, or leave it out")
+
+    @property
+    def _version(self) -> tuple[int, ...]:
+        return tuple(int(part) for part in self.version.split(".") if part.isdigit())
+
+
+def installed() -> list[Flavor]:
+    """The TensorRTs that are installed, without importing them where their metadata tells the version."""
+    found = []
+    for name, module in _MODULES.items():
+        if importlib.util.find_spec(module) is not None:
+            found.append(Flavor(name, _installed_version(name)))
+    return found
+
+
+def load(target: Target = "auto") -> Flavor:
+    """Imports a TensorRT and says what it can do.
+
+    Args:
+        target: Which one. "auto" prefers TensorRT where a GPU is usable, and otherwise TensorRT for RTX,
+            because that one also builds without a GPU.
+
+    Returns:
+        A flavor whose module has been imported.
+
+    Raises:
+        UnsupportedError: ``target`` is not installed, cannot be imported, or is too old.
+    """
+    candidates = [flavor for flavor in installed() if target in ("auto", flavor.name)]
+    if not candidates:
+        raise UnsupportedError(_not_installed(target))
+    if target == "auto":
+        preferred = "rtx" if gpu_problem() else "tensorrt"
+        candidates.sort(key=lambda flavor: flavor.name != preferred)
+    problems = []
+    for flavor in candidates:
+        if flavor.supported:
+            problem = flavor.import_problem
+        else:
+            problem = f"{flavor} is too old; install TensorRT 8.5 or newer"
+        if problem is None:
+            return flavor
+        problems.append(problem)
+    raise UnsupportedError("; ".join(problems))
+
+
+def _not_installed(target: str) -> str:
+    if target == "auto":
+        return (
+            "no TensorRT is installed; run pip install 'trtint8[rtx]' (TensorRT for RTX, which also builds "
+            "without a GPU) or pip install 'trtint8[tensorrt]'"
+        )
+    title = _TITLES["rtx" if target == "rtx" else "tensorrt"]
+    return f"{title} is not installed; run pip install 'trtint8[{target}]'"
+
+
+def _installed_version(name: FlavorName) -> str:
+    for distribution in _DISTRIBUTIONS[name]:
+        try:
+            return importlib.metadata.version(distribution)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    # Copied in without metadata, as on some devices: only the module itself knows.
+    try:
+        return str(importlib.import_module(_MODULES[name]).__version__)
+    except (ImportError, OSError, AttributeError):
+        return "unknown"
+
+
+def _one_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -1,0 +1,109 @@
+"""Thresholds against values from other implementations, on three distributions of a million samples."""
+
+import numpy as np
+import pytest
+
+from calibrators.histograms import thresholds
+from calibrators.histograms.histogram import Histogram
+
+
+def _samples(name):
+    rng = np.random.default_rng(0)
+    if name == "laplace":
+        return rng.laplace(size=1_000_000).astype(np.float32)
+    values = rng.standard_normal(1_000_000).astype(np.float32)
+    if name == "relu with outliers":
+        values = np.maximum(values, 0)
+        values[:10] = 20
+    return values
+
+
+def _histogram(name):
+    magnitudes = np.abs(_samples(name)).astype(np.float64)
+    counts, edges = np.histogram(magnitudes, 2048, (0, magnitudes.max()))
+    return Histogram(counts.astype(np.int64), float(edges[1]), float(edges[-1]))
+
+
+@pytest.mark.parametrize(
+    ("name", "entropy", "bins", "mse", "percentile", "ncnn"),
+    [
+        ("normal", 4.65802, 2016, 3.91288, 3.89324, 4.52054),
+        ("laplace", 11.2006, 1501, 9.7119, 9.32014, 10.2939),
+        ("relu with outliers", 4.4043, 451, 15.9131, 3.76953, 4.36035),
+    ],
+)
+def test_reference_values(name, entropy, bins, mse, percentile, ncnn):
+    histogram = _histogram(name)
+    found = thresholds.entropy(histogram)
+    assert found == pytest.approx(entropy, rel=1e-5)
+    assert round(found / histogram.bin_width) == bins
+    assert found == pytest.approx(ncnn, rel=0.1)
+    assert thresholds.mse(histogram) == pytest.approx(mse, rel=1e-5)
+    assert thresholds.percentile(histogram) == pytest.approx(percentile, rel=1e-5)
+
+
+def test_divergence_of_eight_bins_merged_to_two_levels():
+    counts = np.array([1, 0, 2, 3, 5, 3, 1, 7], np.float64)
+    assert thresholds.kl_divergence(counts, np.array([8]), 2)[0] == pytest.approx(0.150315, abs=5e-7)
+
+
+def test_divergence_equals_its_definition():
+    rng = np.random.default_rng(1)
+    for _ in range(50):
+        counts = rng.integers(0, 6, 24).astype(np.float64)
+        counts[-1] = 2
+        candidates = np.arange(4, 25)
+        expected = [_literal_divergence(counts, int(i), 4) for i in candidates]
+        np.testing.assert_allclose(thresholds.kl_divergence(counts, candidates, 4), expected, atol=1e-12)
+
+
+def _literal_divergence(counts, i, levels):
+    p = counts[:i].copy()
+    p[-1] += counts[i:].sum()
+    q = np.zeros(i)
+    level = [
+        next(k for k in range(levels) if -(-k * i // levels) <= j < -(-(k + 1) * i // levels))
+        for j in range(i)
+    ]
+    for k in range(levels):
+        members = [j for j in range(i) if level[j] == k and counts[j] > 0]
+        q[members] = counts[members].mean() if members else 0
+    if ((q == 0) & (p > 0)).any():
+        return np.inf
+    p, q = p / p.sum(), q / max(q.sum(), 1.0)
+    return float(sum(a * np.log(a / b) for a, b in zip(p, q, strict=True) if a > 0))
+
+
+def test_the_zero_spike_of_a_relu_does_not_drag_the_range_down():
+    values = np.maximum(np.random.default_rng(2).standard_normal(200_000).astype(np.float32), 0)
+    histogram = Histogram()
+    histogram.observe(values)
+    assert histogram.zeros > 90_000
+    assert thresholds.entropy(histogram) > 3.0
+
+
+def test_minmax_is_exact_and_percentile_keeps_its_bounds():
+    histogram = _histogram("normal")
+    assert thresholds.minmax(histogram) == histogram.amax
+    assert thresholds.percentile(histogram, 100) == histogram.amax
+    for bad in (0, -1, 100.1):
+        with pytest.raises(ValueError, match="percentile"):
+            thresholds.percentile(histogram, bad)
+
+
+def test_mse_equals_a_search_over_the_definition():
+    counts = np.random.default_rng(3).integers(0, 100, 64).astype(np.float64)
+    centres = np.arange(64) + 0.5
+    candidates = np.arange(1, 64)
+    expected = []
+    for i in candidates:
+        step = (i + 0.5) / 15
+        quantized = np.clip(np.round(centres / step), 0, 15) * step
+        expected.append((counts * (quantized - centres) ** 2).sum())
+    np.testing.assert_allclose(thresholds.quantization_error(counts, candidates, 16), expected, rtol=1e-9)
+
+
+def test_nothing_but_zeros_has_the_range_zero():
+    histogram = Histogram()
+    histogram.observe(np.zeros(10, np.float32))
+    assert [method(histogram) for method in thresholds.METHODS.values()] == [0.0] * 4

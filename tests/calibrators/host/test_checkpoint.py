@@ -1,0 +1,166 @@
+import json
+import random
+import subprocess
+import sys
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from calibrators.data.batches import open_batches
+from calibrators.data.inputs import InputSpec
+from calibrators.errors import CalibrationDataError, TableError
+from calibrators.histograms.histogram import Histogram
+from calibrators.host import devices, observer
+from calibrators.host.checkpoint import Checkpoint
+from tests.calibrators.killing import kill_after_write
+
+INPUTS = (InputSpec("x", np.dtype(np.float32), ("n", 3)),)
+DATA = np.random.default_rng(5).standard_normal((40, 3)).astype(np.float32)
+IDENTITY = {"model": "abc", "onnxruntime": "1.2"}
+
+
+def _model():
+    weight = np.random.default_rng(6).standard_normal((3, 4)).astype(np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"], "product")],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4])],
+        [onnx.numpy_helper.from_array(weight, "w")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def _feeds(data, size, stop=None):
+    for start in range(0, len(data), size):
+        if stop is not None and start >= stop:
+            raise ConnectionError("the disk is gone")
+        yield {"x": data[start : start + size]}
+
+
+def _observe(path, feeds, resume=True, tensors=("x", "y")):
+    checkpoint = Checkpoint(path, IDENTITY, resume, seconds=0) if path else None
+    batches = open_batches(lambda: feeds, INPUTS)
+    return observer.observe(
+        _model().SerializeToString(), INPUTS, tensors, batches, progress=False, checkpoint=checkpoint
+    )
+
+
+def _interrupted(path, stop, size=4):
+    with pytest.raises(ConnectionError):
+        _observe(path, _feeds(DATA, size, stop))
+
+
+def _same(first, second):
+    assert first.histograms == second.histograms
+    assert (first.samples, first.data_fingerprint) == (second.samples, second.data_fingerprint)
+
+
+@pytest.mark.parametrize("size", [4, 7, 40])
+def test_an_interrupted_run_continues_with_the_same_result_whatever_the_batch_size(
+    tmp_path, size, monkeypatch
+):
+    whole = _observe(None, _feeds(DATA, 8))
+    _interrupted(tmp_path / "c", 24)
+    fed = []
+    run = devices.run_in_place
+    monkeypatch.setattr(
+        devices,
+        "run_in_place",
+        lambda session, names, feed: fed.append(feed["x"]) or run(session, names, feed),
+    )
+    _same(_observe(tmp_path / "c", _feeds(DATA, size)), whole)
+    # The last batch before the interruption was read, but not yet counted and written.
+    np.testing.assert_array_equal(np.concatenate(fed), DATA[20:])
+
+
+def test_interrupted_again_and_again(tmp_path):
+    for stop in (8, 20, 20, 36):
+        _interrupted(tmp_path / "c", stop)
+    _same(_observe(tmp_path / "c", _feeds(DATA, 4)), _observe(None, _feeds(DATA, 4)))
+
+
+def test_a_finished_checkpoint_runs_nothing_again(tmp_path, monkeypatch):
+    whole = _observe(tmp_path / "c", _feeds(DATA, 4))
+    monkeypatch.setattr(devices, "run_in_place", None)
+    _same(_observe(tmp_path / "c", _feeds(DATA, 5)), whole)
+
+
+def test_without_resume_it_begins_anew(tmp_path):
+    _interrupted(tmp_path / "c", 24)
+    other = DATA + 1
+    _same(_observe(tmp_path / "c", _feeds(other, 4), resume=False), _observe(None, _feeds(other, 4)))
+
+
+@pytest.mark.parametrize(
+    "data", [DATA + 1, DATA[::-1], DATA[:10], DATA[5:]], ids=["other", "order", "fewer", "moved"]
+)
+def test_other_data_is_refused(tmp_path, data):
+    _interrupted(tmp_path / "c", 24)
+    with pytest.raises(CalibrationDataError, match="first 20 samples of the data are not those"):
+        _observe(tmp_path / "c", _feeds(data, 4))
+
+
+def test_a_generator_that_was_used_before_is_refused(tmp_path):
+    _interrupted(tmp_path / "c", 24)
+    feeds = _feeds(DATA, 4)
+    next(feeds)
+    with pytest.raises(CalibrationDataError, match="not those that the checkpoint has seen"):
+        _observe(tmp_path / "c", feeds)
+
+
+def test_another_model_version_or_set_of_tensors_is_refused(tmp_path):
+    _interrupted(tmp_path / "c", 24)
+    for identity, message in [
+        ({**IDENTITY, "model": "xyz"}, r"made with another model \(abc then, xyz now\)"),
+        ({**IDENTITY, "onnxruntime": "2"}, r"another onnxruntime \(1.2 then, 2 now\)"),
+    ]:
+        with pytest.raises(TableError, match=message):
+            Checkpoint(tmp_path / "c", identity, resume=True).load(["x", "y"])
+    with pytest.raises(TableError, match="another set of tensors"):
+        _observe(tmp_path / "c", _feeds(DATA, 4), tensors=("y",))
+
+
+@pytest.mark.parametrize("damage", [b"", b"no archive", None])
+def test_a_damaged_file_is_refused(tmp_path, damage):
+    path = tmp_path / "c"
+    _interrupted(path, 24)
+    path.write_bytes(path.read_bytes()[:-500] if damage is None else damage)
+    with pytest.raises(TableError, match="cannot read the checkpoint"):
+        Checkpoint(path, IDENTITY, resume=True).load(["x", "y"])
+
+
+def test_what_is_written_is_read_back_exactly(tmp_path):
+    checkpoint = Checkpoint(tmp_path / "c", IDENTITY, resume=True)
+    assert checkpoint.load(["a/b:0"]) is None
+    histogram = Histogram()
+    histogram.observe(np.array([1e-44, 0.1, 3e38, np.inf, np.nan, 0], np.float32))
+    checkpoint.save(3, "data", {"a/b:0": histogram})
+    found = checkpoint.load(["a/b:0"])
+    assert (found.samples, found.data, found.histograms) == (3, "data", {"a/b:0": histogram})
+    checkpoint.remove()
+    assert checkpoint.load(["a/b:0"]) is None
+
+
+def test_killed_at_random_moments_it_ends_with_the_same_table(tmp_path):
+    model, data = tmp_path / "m.onnx", tmp_path / "d.npy"
+    onnx.save(_model(), model)
+    np.save(data, np.random.default_rng(1).standard_normal((2000, 3)).astype(np.float32))
+    command = [sys.executable, "-m", "trtint8.cli.main", "calibrate", str(model), str(data)]
+    command += ["--batch-size", "1", "--checkpoint-seconds", "0", "-o"]
+    subprocess.run([*command, str(tmp_path / "whole.json")], check=True, capture_output=True)
+    assert not (tmp_path / "whole.json.checkpoint").exists()
+
+    output, checkpoint = tmp_path / "killed.json", tmp_path / "killed.json.checkpoint"
+    moments, sizes = random.Random(0), []
+    for _ in range(4):
+        kill_after_write([*command, str(output), "--resume"], checkpoint, moments)
+        with np.load(checkpoint) as arrays:
+            sizes.append(json.loads(arrays["fields"].tobytes())["samples"])
+    assert sizes == sorted(set(sizes))
+    assert not output.exists()
+    subprocess.run([*command, str(output), "--resume"], check=True, capture_output=True)
+    assert output.read_bytes() == (tmp_path / "whole.json").read_bytes()
+    assert not checkpoint.exists()

@@ -1,0 +1,72 @@
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from calibrators.data.batches import open_batches
+from calibrators.data.inputs import InputSpec
+from calibrators.histograms.histogram import Histogram
+from calibrators.host.observation_plan import plan_observation
+from calibrators.host.observer import observe
+from calibrators.host.weights import LightModel
+
+
+def _model():
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["moved"], perm=[1, 0]),
+        helper.make_node("MatMul", ["w", "moved"], ["product"]),
+        helper.make_node("Reshape", ["product", "shape"], ["flat"]),
+        helper.make_node("Identity", ["flat"], ["again"]),
+        helper.make_node("Relu", ["again"], ["y"]),
+        helper.make_node("Flatten", ["w"], ["constant"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [
+            onnx.numpy_helper.from_array(np.arange(12, dtype=np.float32).reshape(4, 3) - 5, "w"),
+            onnx.numpy_helper.from_array(np.array([-1]), "shape"),
+        ],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+TENSORS = ("again", "x", "moved", "flat", "constant", "y")
+
+
+@pytest.mark.parametrize("form", ["light", "bytes", "path"])
+def test_what_only_rearranges_is_observed_once(form, tmp_path):
+    (tmp_path / "m.onnx").write_bytes(_model().SerializeToString())
+    given = {
+        "light": LightModel.parse(_model().SerializeToString()),
+        "bytes": _model().SerializeToString(),
+        "path": tmp_path / "m.onnx",
+    }[form]
+    plan = plan_observation(given, ["x"], TENSORS)
+    assert plan.fed == ("x",)
+    assert plan.computed == ("product", "constant", "y")
+    assert plan.sources == {
+        "again": "product",
+        "x": "x",
+        "moved": "x",
+        "flat": "product",
+        "constant": "constant",
+        "y": "y",
+    }
+    outputs = [output.name for output in onnx.ModelProto.FromString(plan.model).graph.output]
+    assert outputs == ["y", "product", "constant"]
+
+
+def test_every_tensor_gets_a_histogram_of_its_own_in_the_order_that_was_asked():
+    data = np.random.default_rng(1).standard_normal((5, 3)).astype(np.float32)
+    inputs = (InputSpec("x", np.dtype(np.float32), ("n", 3)),)
+    seen = observe(_model().SerializeToString(), inputs, TENSORS, open_batches(data, inputs), progress=False)
+    expected = Histogram()
+    expected.observe(data)
+    assert seen.histograms["x"] == seen.histograms["moved"] == expected
+    assert seen.histograms["x"] is not seen.histograms["moved"]
+    assert seen.histograms["flat"] == seen.histograms["again"]
+    assert seen.histograms["flat"].total == 20
+    assert tuple(seen.histograms) == TENSORS

@@ -1,0 +1,123 @@
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from calibrators.data.batches import open_batches
+from calibrators.data.inputs import InputSpec
+from calibrators.errors import CalibrationDataError, ModelError
+from calibrators.histograms.histogram import Histogram
+from calibrators.host.observer import Observer, observe
+
+INPUTS = (InputSpec("x", np.dtype(np.float32), ("n", 3)),)
+DATA = np.random.default_rng(5).standard_normal((40, 3)).astype(np.float32)
+WEIGHT = np.random.default_rng(6).standard_normal((3, 4)).astype(np.float32)
+
+
+def _model(operator="Relu"):
+    graph = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["x", "w"], ["product"], "product"),
+            helper.make_node(operator, ["product"], ["y"], "last"),
+        ],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4])],
+        [onnx.numpy_helper.from_array(WEIGHT, "w")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def _observe(model, data=DATA, tensors=("x", "product", "y"), batch_size=7):
+    batches = open_batches(data, INPUTS, batch_size=None if callable(data) else batch_size)
+    return observe(model, INPUTS, tensors, batches, progress=False)
+
+
+def test_histograms_of_input_intermediate_and_output():
+    seen = _observe(_model().SerializeToString())
+    assert seen.samples == 40
+    assert seen.histograms["product"].amax == pytest.approx(np.abs(DATA @ WEIGHT).max(), rel=1e-6)
+    assert seen.histograms["y"].zeros == int((DATA @ WEIGHT <= 0).sum())
+    expected = Histogram()
+    expected.observe(DATA)
+    assert seen.histograms["x"] == expected
+    assert {name: histogram.total for name, histogram in seen.histograms.items()} == {
+        "x": 120,
+        "product": 160,
+        "y": 160,
+    }
+
+
+def test_external_data_beside_the_model(tmp_path):
+    path = tmp_path / "m.onnx"
+    onnx.save(_model(), path, save_as_external_data=True, location="m.data", size_threshold=0)
+    inline = _observe(_model().SerializeToString())
+    assert _observe(path).histograms == inline.histograms
+
+
+def test_nan_in_an_activation_names_the_tensor():
+    with pytest.raises(CalibrationDataError, match=r"tensor 'y' held \d+ NaN during calibration"):
+        _observe(_model("Sqrt").SerializeToString())
+
+
+def test_what_looks_odd_comes_back_as_a_warning():
+    seen = _observe(_model().SerializeToString(), np.full((8, 3), 2.5, np.float32))
+    assert any("constant" in warning or "2.5" in warning for warning in seen.warnings())
+
+
+def test_a_model_that_the_runtime_refuses():
+    model = _model()
+    model.graph.node[1].op_type = "NoSuchOperator"
+    with pytest.raises(ModelError, match="ONNX Runtime cannot run the model: "):
+        _observe(model.SerializeToString())
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_parts_of_the_data_merge_to_the_whole(threads):
+    observer = Observer(_model().SerializeToString(), INPUTS, ("x", "product", "y"), threads)
+    whole = observer.observe(open_batches(DATA, INPUTS), progress=False)
+    parts = [
+        observer.observe(open_batches(part, INPUTS, batch_size=size), progress=False)
+        for part, size in ((DATA[25:], 4), (DATA[:3], 1), (DATA[3:25], 9))
+    ]
+    merged = parts[0].merge(parts[1]).merge(parts[2])
+    assert merged.histograms == whole.histograms
+    assert (merged.samples, merged.data_fingerprint) == (40, whole.data_fingerprint)
+    assert merged.warnings() == whole.warnings() == []
+
+
+def test_parts_that_look_odd_alone_need_not_be_odd_together():
+    observer = Observer(_model().SerializeToString(), INPUTS, ("y",))
+    blank, other = (
+        observer.observe(open_batches(np.full((2, 3), value, np.float32), INPUTS), progress=False)
+        for value in (2.0, 3.5)
+    )
+    (warning,) = blank.warnings()
+    assert blank.merge(other).warnings() == []
+    assert blank.merge(blank).warnings() == [warning.replace("all 2 samples", "all 4 samples")]
+
+
+def test_a_loader_may_overwrite_its_buffer():
+    buffer = np.empty((4, 3), np.float32)
+
+    def feeds():
+        for start in range(0, 40, 4):
+            buffer[:] = DATA[start : start + 4]
+            yield {"x": buffer}
+
+    seen = _observe(_model().SerializeToString(), feeds)
+    assert seen.histograms == _observe(_model().SerializeToString()).histograms
+
+
+def test_no_thread_is_none_too_few():
+    with pytest.raises(CalibrationDataError, match="threads is 0; give 1 or more"):
+        Observer(_model().SerializeToString(), INPUTS, ("y",), 0)
+
+
+def test_ctrl_c_in_the_data_comes_through():
+    def feeds():
+        yield {"x": DATA[:4]}
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        _observe(_model().SerializeToString(), feeds)

@@ -1,0 +1,36 @@
+"""What every ONNX Runtime session of the library is opened with."""
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from calibrators.host.onnx_session import open_session
+
+ROWS = np.random.default_rng(0).integers(0, 256, (8, 64)).astype(np.uint8)
+WEIGHTS = np.random.default_rng(1).integers(-128, 128, (64, 8)).astype(np.int8)
+
+
+def product():
+    """MatMulInteger of uint8 rows with constant int8 weights."""
+    graph = helper.make_graph(
+        [helper.make_node("MatMulInteger", ["x", "weights"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.UINT8, ROWS.shape)],
+        [helper.make_tensor_value_info("y", TensorProto.INT32, [8, 8])],
+        [numpy_helper.from_array(WEIGHTS, "weights")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+def test_every_session_asks_for_exact_integer_sums_and_leaves_pairs_in_float(optimize):
+    options = open_session(product().SerializeToString(), optimize=optimize).get_session_options()
+    assert options.get_session_config_entry("session.x64quantprecision") == "1"
+    assert options.get_session_config_entry("session.disable_quant_qdq") == "1"
+
+
+def test_sums_of_integers_do_not_saturate():
+    session = open_session(product().SerializeToString(), optimize=True)
+    np.testing.assert_array_equal(
+        session.run(None, {"x": ROWS})[0], ROWS.astype(np.int32) @ WEIGHTS.astype(np.int32)
+    )

@@ -1,0 +1,420 @@
+"""Calibration over a local Ray cluster of several processes."""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+import trtint8
+from calibrators.data.batches import open_batches
+from calibrators.data.inputs import InputSpec
+from calibrators.errors import CalibrationDataError, ModelError, UnsupportedError, WorkerError
+from calibrators.host.observer import observe
+from calibrators.ray import distributed
+from calibrators.ray.distributed import RayObserver
+from calibrators.ray.executor import RayExecutor
+from calibrators.ray.shards import open_shards
+from trtint8.cli.main import main
+from trtint8.data import DEMO_MODEL, load_digits_split
+
+ray = pytest.importorskip("ray", reason="Ray is not installed (pip install 'trtint8[ray]')")
+
+#: Ray Data trips over its own deprecations.
+rays_own_warnings = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+SAMPLES = 102  # 17 batches of 6
+INPUTS = (InputSpec("x", np.dtype(np.float32), ("n", 3)),)
+DATA = np.random.default_rng(5).standard_normal((40, 3)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def images():
+    return load_digits_split().calibration_images[:SAMPLES]
+
+
+@pytest.fixture(scope="module")
+def expected(images, tmp_path_factory):
+    """The table of one process, as bytes."""
+    return _bytes(trtint8.calibrate(DEMO_MODEL, images, batch_size=6), tmp_path_factory.mktemp("table"))
+
+
+def _bytes(table, folder):
+    path = folder / "table.json"
+    table.save(path)
+    return path.read_bytes()
+
+
+def _over_ray(data, tmp_path, *, batch_size=6, threads=None, limit=None, **how):
+    table = trtint8.calibrate(
+        DEMO_MODEL, data, batch_size=batch_size, threads=threads, limit=limit, executor=RayExecutor(**how)
+    )
+    return _bytes(table, tmp_path)
+
+
+def _model(operator="Relu"):
+    nodes = [onnx.helper.make_node(operator, ["x"], ["y"], "only")]
+    values = [
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", 3]) for name in ("x", "y")
+    ]
+    graph = onnx.helper.make_graph(nodes, "g", values[:1], values[1:])
+    opset = onnx.helper.make_opsetid("", 17)
+    return onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8).SerializeToString()
+
+
+class _Given:
+    """A model that is there anyway, as a context."""
+
+    def __init__(self, model):
+        self._model = model
+
+    def __enter__(self):
+        return self._model
+
+    def __exit__(self, *error):
+        pass
+
+
+def _observe(shards, model=None, **how):
+    model = _model() if model is None else model
+    observer = RayObserver(_Given(model), INPUTS, ["x", "y"], executor=RayExecutor(**how))
+    return observer.observe(shards, progress=False)
+
+
+def _alone(data):
+    return observe(_model(), INPUTS, ["x", "y"], open_batches(data, INPUTS), progress=False)
+
+
+class Dying:
+    """A reader that kills its process in the middle of a shard, once for each file of a folder."""
+
+    def __init__(self, reader, folder, batch):
+        self._reader, self._folder, self._batch = reader, folder, batch
+
+    def read(self, batches):
+        for number, feed in enumerate(self._reader.read(batches)):
+            for file in self._folder.iterdir() if number == self._batch else ():
+                file.unlink()
+                os.kill(os.getpid(), signal.SIGKILL)
+            yield feed
+
+
+def _dying(tmp_path, deaths):
+    shards = open_shards(DATA, INPUTS, batch_size=2)
+    for number in range(deaths):
+        (tmp_path / str(number)).touch()
+    return replace(shards, reader=Dying(shards.reader, tmp_path, 2))
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_the_table_does_not_depend_on_workers_and_shards(workers, cluster, images, expected, tmp_path):
+    for shard_batches, shards in ((17, 1), (4, 5), (1, 17)):
+        assert -(-17 // shard_batches) == shards
+        found = _over_ray(images, tmp_path, workers=workers, shard_batches=shard_batches)
+        assert found == expected, (workers, shards)
+
+
+@pytest.mark.parametrize("batch_size", [1, 25, None])
+def test_nor_on_the_batch_size(batch_size, cluster, images, expected, tmp_path):
+    assert _over_ray(images, tmp_path, batch_size=batch_size, threads=2) == expected
+
+
+@pytest.mark.parametrize("kind", ["npz", "folder", "iterable"])
+def test_nor_on_where_the_samples_lie(kind, cluster, images, expected, tmp_path):
+    data = tmp_path / kind
+    if kind == "npz":
+        np.savez(data := data.with_suffix(".npz"), images=images)
+    elif kind == "folder":
+        data.mkdir()
+        for number, start in enumerate(range(0, SAMPLES, 40)):
+            np.save(data / f"{number}.npy", images[start : start + 40])
+    else:
+        data = [{"images": images[start : start + 10]} for start in range(0, SAMPLES, 10)]
+    assert _over_ray(data, tmp_path, shard_batches=4) == expected
+    assert _over_ray(data, tmp_path, shard_batches=2, workers=2, batch_size=25) == expected
+
+
+@rays_own_warnings
+def test_a_ray_dataset_that_is_there(ray_data, images, expected, tmp_path):
+    dataset = ray_data.from_numpy(np.array_split(images, 7))  # blocks of 15 and 14, batches of 6
+    assert _over_ray(dataset, tmp_path, shard_batches=4) == expected
+    assert _over_ray(dataset, tmp_path, batch_size=40, workers=1) == expected
+
+
+@rays_own_warnings
+def test_a_ray_dataset_that_is_computed_meanwhile(ray_data, images, expected, tmp_path):
+    dataset = ray_data.from_numpy(np.array_split(2 * images, 7)).map_batches(_halved, batch_size=10)
+    assert _over_ray(dataset, tmp_path, shard_batches=2, workers=3) == expected
+
+
+def _halved(batch):
+    return {"images": batch["data"] / np.float32(2)}
+
+
+@rays_own_warnings
+def test_a_ray_dataset_is_limited_and_checked(ray_data, images, tmp_path):
+    dataset = ray_data.from_numpy(np.array_split(images, 7))
+    alone = _bytes(trtint8.calibrate(DEMO_MODEL, images, batch_size=6, limit=50), tmp_path)
+    assert _over_ray(dataset, tmp_path, limit=50) == alone
+    with pytest.raises(CalibrationDataError, match="cannot shuffle"):
+        trtint8.calibrate(DEMO_MODEL, dataset, shuffle=True, executor="ray")
+    with pytest.raises(CalibrationDataError, match=r"begins at sample \d+: input 'images' takes float32"):
+        _over_ray(ray_data.from_numpy(images.astype(np.float64)), tmp_path)
+
+
+@rays_own_warnings
+def test_a_ray_dataset_and_a_fixed_batch(ray_data):
+    shards = open_shards(
+        ray_data.from_numpy(np.array_split(DATA, 3)), (InputSpec("x", np.dtype(np.float32), (6, 3)),)
+    )
+    with pytest.warns(UserWarning, match="left out the last 4 samples"):
+        seen = _observe(shards)
+    assert seen.histograms == _alone(DATA[:36]).histograms
+
+
+@pytest.mark.parametrize("deaths", [1, 2])
+def test_a_worker_that_is_killed_within_a_shard_leaves_no_trace(deaths, cluster, tmp_path):
+    seen = _observe(_dying(tmp_path, deaths), workers=2, shard_batches=5)
+    alone = _alone(DATA)
+    assert list(tmp_path.iterdir()) == []  # they did die
+    assert seen.histograms == alone.histograms
+    assert seen.data_fingerprint == alone.data_fingerprint
+    assert seen.samples == 40
+
+
+def test_workers_that_are_killed_from_outside_leave_no_trace(cluster, images, expected, tmp_path):
+    killed = []
+
+    def feeds():
+        for start in range(0, SAMPLES, 6):
+            if start in (36, 72) and (workers := _workers_of(os.getpid())):
+                os.kill(workers[0], signal.SIGKILL)
+                killed.append(workers[0])
+            yield {"images": images[start : start + 6]}
+
+    assert _over_ray(feeds, tmp_path, batch_size=None, shard_batches=1, workers=3) == expected
+    assert killed
+
+
+def _workers_of(driver):
+    """Ids of the workers' processes, which descend from the driver's."""
+    parents, names = {}, {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            names[int(folder.name)] = (folder / "cmdline").read_text()
+            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:  # it ended meanwhile
+            continue
+
+    def is_ours(process):
+        while process in parents:
+            if process == driver:
+                return True
+            process = parents[process]
+        return False
+
+    return [
+        process for process, name in names.items() if name.startswith("ray::_Worker") and is_ours(process)
+    ]
+
+
+def test_workers_that_die_again_and_again(cluster, tmp_path):
+    with pytest.raises(WorkerError, match=r"3 workers died while at work on samples \d+ to \d+; if memory"):
+        _observe(_dying(tmp_path, 99), workers=1, shard_batches=5)
+
+
+class DeadOnArrival:
+    """A reader that ends the process that unpickles it."""
+
+    def __reduce__(self):
+        return os._exit, (1,)
+
+
+def test_workers_that_die_before_they_are_ready(cluster):
+    shards = replace(open_shards(DATA, INPUTS), reader=DeadOnArrival())
+    with pytest.raises(WorkerError, match="3 workers died while opening the model; if memory"):
+        _observe(shards)
+
+
+def test_no_more_shards_are_made_than_workers_have_time_for(cluster, monkeypatch):
+    made, done, in_flight = [], [], []
+
+    def feeds():
+        for start in range(0, 40, 2):
+            made.append(2)
+            in_flight.append((sum(made) - sum(done)) // 2)
+            yield {"x": DATA[start : start + 2]}
+
+    bar = contextlib.contextmanager(lambda *_args, **_options: iter([done.append]))
+    monkeypatch.setattr(distributed, "progress_bar", bar)
+    seen = _observe(open_shards(feeds, INPUTS), workers=2, shard_batches=1)
+    assert seen.histograms == _alone(DATA).histograms
+    assert done == made == [2] * 20
+    # Four for each worker, and one that is merged meanwhile.
+    assert 2 <= max(in_flight) <= 9
+
+
+def test_an_error_of_a_worker_is_one_sentence_and_ends_the_others(cluster):
+    bad = DATA.copy()
+    bad[33, 1] = np.nan
+    with pytest.raises(
+        CalibrationDataError,
+        match=r"^in the shard that begins at sample 30: the data for input 'x' has 1 values that are NaN or "
+        "infinite, the first in sample 3; ",
+    ):
+        _observe(open_shards(bad, INPUTS, batch_size=5), shard_batches=2)
+    with pytest.raises(CalibrationDataError, match=r"^in the shard .* tensor 'y' held \d+ NaN"):
+        _observe(open_shards(DATA, INPUTS), _model("Sqrt"))
+    with pytest.raises(ModelError, match=r"^ONNX Runtime cannot run the model"):
+        _observe(open_shards(DATA, INPUTS), _model("NoSuchOperator"))
+    _wait_until(lambda: not _workers_of(os.getpid()))
+
+
+def _wait_until(reached):
+    for _ in range(300):
+        if reached():
+            return
+        time.sleep(0.1)
+    pytest.fail("not within 30 seconds")
+
+
+def test_warnings_are_those_of_all_the_data(cluster):
+    blank = np.full((40, 3), 2.5, np.float32)
+    expected = ["input 'x' is 2.5 in all 40 samples; check that the data is not blank"]
+    assert _observe(open_shards(blank, INPUTS, batch_size=5), shard_batches=1).warnings() == expected
+    blank[39] = 2.25
+    assert _observe(open_shards(blank, INPUTS, batch_size=5), shard_batches=1).warnings() == []
+
+
+def test_data_without_samples(cluster):
+    seen = _observe(open_shards(lambda: iter(()), INPUTS))
+    with pytest.raises(CalibrationDataError, match="the data has no samples"):
+        seen.warnings()
+
+
+def test_a_model_on_disk_must_be_seen_by_the_worker(cluster, tmp_path):
+    path = tmp_path / "model.onnx"
+    shards = open_shards(DATA, INPUTS)
+    with pytest.raises(ModelError, match=r"does not see '.*model.onnx'"):
+        _observe(shards, path)
+    path.write_bytes(_model())
+    assert _observe(shards, path).histograms == _alone(DATA).histograms
+
+
+class TellingGpus:
+    """A reader that fails with the GPUs that its process sees."""
+
+    def read(self, batches):
+        raise CalibrationDataError(f"sees GPU {os.environ['CUDA_VISIBLE_DEVICES']!r}")
+
+
+def test_workers_see_the_gpus_that_ray_reserves_for_them(cluster, images, expected, tmp_path):
+    assert _over_ray(images, tmp_path, num_gpus=0.5) == expected
+    with pytest.raises(CalibrationDataError, match="sees GPU '0'"):
+        _observe(replace(open_shards(DATA, INPUTS), reader=TellingGpus()), num_gpus=0.5)
+
+
+def test_more_workers_than_there_is_room_for(cluster, images, expected, tmp_path):
+    assert _over_ray(images, tmp_path, workers=9, shard_batches=1) == expected
+
+
+@pytest.mark.parametrize(
+    ("how", "threads", "sentence"),
+    [
+        (
+            {"num_gpus": 2},
+            1,
+            "a worker needs 1 CPU and 2 GPU, but the largest machine of the Ray cluster has 3 and 1",
+        ),
+        ({}, 4, "a worker needs 4 CPU and 0 GPU"),
+        ({"address": "somewhere"}, 1, "connected to a Ray cluster already"),
+    ],
+)
+def test_what_the_cluster_cannot_do(how, threads, sentence, cluster):
+    observer = RayObserver(_Given(_model()), INPUTS, ["x"], threads, RayExecutor(**how))
+    with pytest.raises(UnsupportedError, match=sentence):
+        observer.observe(open_shards(DATA, INPUTS))
+
+
+def test_workers_without_gpus_are_not_asked_to_run_on_them(images):
+    with pytest.raises(UnsupportedError, match="device 'cuda' would find none; set num_gpus"):
+        trtint8.calibrate(DEMO_MODEL, images, executor="ray", device="cuda", progress=False)
+
+
+@pytest.mark.skipif("CUDAExecutionProvider" in ort.get_available_providers(), reason="it would run")
+def test_workers_run_where_they_are_told(images, cluster):
+    executor = RayExecutor(num_gpus=1)  # the cluster says that it has one
+    with pytest.raises(UnsupportedError, match="has no CUDA provider; run pip"):
+        trtint8.calibrate(DEMO_MODEL, images, executor=executor, device="cuda", progress=False)
+
+
+@pytest.mark.parametrize(("name", "value"), [("workers", 0), ("shard_batches", -1), ("num_gpus", -0.5)])
+def test_an_executor_that_makes_no_sense(name, value):
+    with pytest.raises(CalibrationDataError, match=f"{name} is {value}"):
+        RayExecutor(**{name: value})
+
+
+def test_an_unknown_executor():
+    with pytest.raises(UnsupportedError, match="executor is 'dask'"):
+        trtint8.calibrate(DEMO_MODEL, DATA, executor="dask")
+
+
+def test_on_the_command_line(cluster, images, expected, tmp_path):
+    np.savez(tmp_path / "data.npz", images=images)
+    arguments = ["calibrate", str(DEMO_MODEL), str(tmp_path / "data.npz"), "-o", str(tmp_path / "t.json")]
+    assert main([*arguments, "--batch-size", "6", "--ray"]) == 0
+    assert (tmp_path / "t.json").read_bytes() == expected
+    assert not (tmp_path / "t.json.checkpoint").exists()
+
+
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [("127.0.0.1:1", ".*Connection refused"), ("nonsense", "Invalid address|Port is not specified")],
+)
+def test_a_cluster_that_is_not_there(address, reason, tmp_path, capsys):
+    arguments = ["calibrate", str(DEMO_MODEL), "random:8", "-o", str(tmp_path / "t.json"), "--ray", address]
+    code = f"import sys; from trtint8.cli.main import main; sys.exit(main({arguments!r}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert re.fullmatch(
+        f"trtint8 calibrate: cannot connect to the Ray cluster '{address}': ({reason}).*\n", done.stderr
+    )
+
+
+def test_without_ray_it_says_what_to_install():
+    code = (
+        "import sys; sys.modules['ray'] = None; import trtint8;"
+        f"trtint8.calibrate({str(DEMO_MODEL)!r}, 'random:4', executor='ray')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert 'UnsupportedError: Ray is not installed; run pip install "trtint8[ray]"' in done.stderr
+
+
+def test_ctrl_c_stops_the_workers(tmp_path):
+    output = tmp_path / "t.json"
+    command = [sys.executable, "-m", "trtint8.cli.main", "calibrate", str(DEMO_MODEL), "random:2000000"]
+    process = subprocess.Popen(
+        [*command, "-o", str(output), "--ray", "local"],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0"},
+    )
+    try:
+        _wait_until(lambda: _workers_of(process.pid))
+        workers = _workers_of(process.pid)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert (process.returncode, said) == (130, "interrupted\n")
+    assert not output.exists()
+    _wait_until(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers))

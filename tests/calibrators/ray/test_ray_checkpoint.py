@@ -1,0 +1,203 @@
+"""Calibration over Ray that is interrupted and continued, there or in one process."""
+
+import itertools
+import json
+import os
+import random
+import subprocess
+import sys
+from contextlib import nullcontext
+from functools import partial
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import trtint8
+from calibrators.data.batches import open_batches
+from calibrators.data.inputs import InputSpec
+from calibrators.errors import CalibrationDataError, TableError
+from calibrators.host import observer
+from calibrators.host.checkpoint import Checkpoint
+from calibrators.ray.distributed import RayObserver
+from calibrators.ray.executor import RayExecutor
+from calibrators.ray.shards import open_shards
+from tests.calibrators.killing import kill_after_write
+from trtint8.cli.main import main
+from trtint8.data import DEMO_MODEL, load_digits_split
+
+pytest.importorskip("ray", reason="Ray is not installed (pip install 'trtint8[ray]')")
+
+INPUTS = (InputSpec("x", np.dtype(np.float32), ("n", 3)),)
+TENSORS = ("x", "y", "z")
+DATA = np.random.default_rng(5).standard_normal((60, 3)).astype(np.float32)
+IDENTITY = {"model": "abc", "onnxruntime": "1.2"}
+
+
+def _model():
+    """A product; the checkpoint has what its transposition holds only once."""
+    weight = np.random.default_rng(6).standard_normal((3, 4)).astype(np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"]), helper.make_node("Transpose", ["y"], ["z"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3])],
+        [helper.make_tensor_value_info("z", TensorProto.FLOAT, [4, "n"])],
+        [onnx.numpy_helper.from_array(weight, "w")],
+    )
+    return helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    ).SerializeToString()
+
+
+def _feeds(data, size, stop=None):
+    for start in range(0, len(data), size):
+        if stop is not None and start >= stop:
+            raise ConnectionError("the disk is gone")
+        yield {"x": data[start : start + size]}
+
+
+def _checkpoint(path):
+    return Checkpoint(path, IDENTITY, resume=True, seconds=0) if path else None
+
+
+def _alone(path, feeds):
+    batches = open_batches(lambda: feeds, INPUTS)
+    return observer.observe(_model(), INPUTS, TENSORS, batches, progress=False, checkpoint=_checkpoint(path))
+
+
+def _over_ray(path, feeds, **how):
+    observer = RayObserver(nullcontext(_model()), INPUTS, TENSORS, executor=RayExecutor(**how))
+    return observer.observe(open_shards(lambda: feeds, INPUTS), progress=False, checkpoint=_checkpoint(path))
+
+
+def _samples(path):
+    with np.load(path) as arrays:
+        return json.loads(arrays["fields"].tobytes())["samples"]
+
+
+def _same(first, second):
+    assert first.histograms == second.histograms
+    assert (first.samples, first.data_fingerprint) == (second.samples, second.data_fingerprint)
+    assert first.warnings() == second.warnings()
+
+
+@pytest.fixture(scope="module")
+def whole():
+    return _alone(None, _feeds(DATA, 8))
+
+
+@pytest.mark.parametrize("size", [4, 7, 60])
+@pytest.mark.parametrize("how", [{"workers": 1, "shard_batches": 3}, {"workers": 3, "shard_batches": 1}])
+def test_what_one_process_began_is_continued_over_ray(how, size, whole, cluster, tmp_path):
+    with pytest.raises(ConnectionError):
+        _alone(tmp_path / "c", _feeds(DATA, 4, stop=24))
+    assert _samples(tmp_path / "c") == 20  # within a batch, and within a shard
+    _same(_over_ray(tmp_path / "c", _feeds(DATA, size), **how), whole)
+
+
+@pytest.mark.parametrize("size", [3, 60])
+@pytest.mark.parametrize("continued", [_alone, _over_ray])
+def test_what_was_begun_over_ray_is_continued_anywhere(continued, size, whole, cluster, tmp_path):
+    with pytest.raises(ConnectionError):
+        _over_ray(tmp_path / "c", _feeds(DATA, 2, stop=50), workers=2, shard_batches=2)
+    # The first shards have come back for certain, the last may still have been under way.
+    assert 4 <= _samples(tmp_path / "c") <= 48
+    _same(continued(tmp_path / "c", _feeds(DATA, size)), whole)
+
+
+#: A shard is made when the one before is done, so that data which ends early has been counted till then.
+ONE = {"workers": 1, "shard_batches": 1}
+
+
+def test_interrupted_again_and_again_in_turn(whole, cluster, tmp_path):
+    reached = []
+    for stop, run in zip((8, 20, 36, 44), itertools.cycle((_alone, partial(_over_ray, **ONE)))):
+        with pytest.raises(ConnectionError):
+            run(tmp_path / "c", _feeds(DATA, 2, stop))
+        reached.append(_samples(tmp_path / "c"))
+    assert reached == sorted(reached)
+    _same(_over_ray(tmp_path / "c", _feeds(DATA, 4)), whole)
+
+
+def test_a_finished_checkpoint_counts_nothing_again(whole, cluster, tmp_path):
+    _same(_over_ray(tmp_path / "c", _feeds(DATA, 4)), whole)
+    assert _samples(tmp_path / "c") == 60
+    before = (tmp_path / "c").read_bytes()
+    _same(_over_ray(tmp_path / "c", _feeds(DATA, 5)), whole)
+    assert (tmp_path / "c").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "data", [DATA + 1, DATA[::-1], DATA[:10], DATA[5:]], ids=["other", "order", "fewer", "moved"]
+)
+def test_other_data_is_refused(data, cluster, tmp_path):
+    with pytest.raises(ConnectionError):
+        _alone(tmp_path / "c", _feeds(DATA, 4, stop=24))
+    before = (tmp_path / "c").read_bytes()
+    with pytest.raises(CalibrationDataError, match=r"^the first 20 samples of the data are not those that"):
+        _over_ray(tmp_path / "c", _feeds(data, 4), shard_batches=1)
+    assert (tmp_path / "c").read_bytes() == before
+
+
+def test_another_set_of_tensors_is_refused(cluster, tmp_path):
+    with pytest.raises(ConnectionError):
+        _alone(tmp_path / "c", _feeds(DATA, 4, stop=24))
+    observer = RayObserver(nullcontext(_model()), INPUTS, ["x"])
+    with pytest.raises(TableError, match="is of another set of tensors"):
+        observer.observe(open_shards(DATA, INPUTS), checkpoint=_checkpoint(tmp_path / "c"))
+
+
+def test_through_the_api_and_on_the_command_line(cluster, tmp_path, capsys):
+    images = load_digits_split().calibration_images[:40]
+    np.save(tmp_path / "d.npy", images)
+    output, path = tmp_path / "t.json", tmp_path / "t.json.checkpoint"
+    command = ["calibrate", str(DEMO_MODEL), str(tmp_path / "d.npy"), "-o", str(output)]
+    assert main(command) == 0
+    expected = output.read_bytes()
+    name = trtint8.model_inputs(DEMO_MODEL)[0].name
+
+    def feeds():
+        yield from ({name: images[start : start + 4]} for start in range(0, 32, 4))
+        raise ConnectionError("gone")
+
+    options = {"checkpoint": path, "checkpoint_seconds": 0, "progress": False}
+    here = RayExecutor(**ONE)
+    with pytest.raises(ConnectionError):
+        trtint8.calibrate(DEMO_MODEL, feeds, executor=here, **options)
+    assert path.exists()
+    capsys.readouterr()
+    assert main([*command, "--resume", "--ray"]) == 0
+    assert "beginning anew" not in capsys.readouterr().err
+    assert output.read_bytes() == expected
+    assert not path.exists()
+
+    with pytest.raises(ConnectionError):
+        trtint8.calibrate(DEMO_MODEL, feeds, **options)
+    found = trtint8.calibrate(DEMO_MODEL, images, executor="ray", resume=True, **options)
+    found.save(output)
+    assert output.read_bytes() == expected
+    assert not path.exists()
+
+
+def test_a_driver_that_is_killed_at_random_moments_ends_with_the_same_table(tmp_path):
+    model, data = tmp_path / "m.onnx", tmp_path / "d.npy"
+    model.write_bytes(_model())
+    np.save(data, np.random.default_rng(1).standard_normal((10_000, 3)).astype(np.float32))
+    command = [sys.executable, "-m", "trtint8.cli.main", "calibrate", str(model), str(data)]
+    command += ["--batch-size", "1", "--checkpoint-seconds", "0.02", "-o"]
+    subprocess.run([*command, str(tmp_path / "whole.json")], check=True, capture_output=True)
+
+    output, checkpoint = tmp_path / "killed.json", tmp_path / "killed.json.checkpoint"
+    ray = ["--resume", "--ray", "local"]
+    environment = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0"}
+    moments, reached = random.Random(0), []
+    for options in (ray, ["--resume"], ray):
+        kill_after_write([*command, str(output), *options], checkpoint, moments, env=environment)
+        reached.append(_samples(checkpoint))
+    assert reached == sorted(set(reached))
+    assert reached[-1] < 10_000
+    assert not output.exists()
+    subprocess.run([*command, str(output), *ray], check=True, capture_output=True, env=environment)
+    assert output.read_bytes() == (tmp_path / "whole.json").read_bytes()
+    assert not checkpoint.exists()

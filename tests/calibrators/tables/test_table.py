@@ -1,0 +1,100 @@
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from calibrators.errors import TableError
+from calibrators.histograms import thresholds
+from calibrators.histograms.histogram import Histogram
+from calibrators.tables.formats import tensorrt_cache
+from calibrators.tables.table import CalibrationTable, Provenance
+
+HEADER = b"TRT-8601-EntropyCalibration2\n"
+
+
+def _table(model=None):
+    histograms = {}
+    for seed, name in enumerate(("a", "b::c d")):
+        histograms[name] = Histogram()
+        histograms[name].observe(np.random.default_rng(seed).standard_normal(5000).astype(np.float32))
+    return CalibrationTable.from_histograms(
+        histograms, "entropy", Provenance(model, "data", 50, {"numpy": "2"})
+    )
+
+
+def test_json_keeps_everything(tmp_path):
+    table = _table("m").override({"a": 2.5})
+    assert CalibrationTable.load(table.save(tmp_path / "t.json")) == table
+
+
+def test_another_method_comes_from_the_stored_histograms_and_spares_what_was_set_by_hand():
+    table = _table().override({"a": 2.5}).with_method("mse")
+    assert table.amax == {"a": 2.5, "b::c d": thresholds.mse(table.histograms["b::c d"])}
+    with pytest.raises(TableError, match="no histograms"):
+        CalibrationTable({"a": 1.0}).with_method("mse")
+    with pytest.raises(TableError, match="unknown calibration method 'magic'"):
+        table.with_method("magic")
+
+
+def test_diff_puts_the_largest_ratio_first():
+    differences = CalibrationTable({"a": 1.0, "b": 4.0, "c": 1.0}).diff(
+        CalibrationTable({"a": 2.0, "b": 1.0, "c": 1.0})
+    )
+    assert [(d.name, d.ratio) for d in differences] == [("b", 4.0), ("a", 2.0)]
+
+
+@pytest.mark.parametrize(
+    ("fingerprint", "tensors", "words"),
+    [
+        ("other", ["a", "x"], "another model: it has no range for 'x'"),
+        ("other", ["a"], "stale"),
+        ("m", ["a", "x"], "no range for 1 tensor: 'x'"),
+    ],
+)
+def test_a_table_serves_its_own_model_only(fingerprint, tensors, words):
+    with pytest.raises(TableError, match=words):
+        _table("m").check_model(fingerprint, tensors)
+    _table("m").check_model("m", ["a"])
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 0.0])
+def test_a_range_set_by_hand_is_a_positive_number(value):
+    with pytest.raises(TableError, match="'a'"):
+        _table().override({"a": value})
+
+
+def test_cache_golden_bytes():
+    cache = tensorrt_cache.parse(HEADER + b"images: 3c010204\nb::c d: 1020304\n", "c")
+    assert cache.version == "8601" and cache.algorithm == "EntropyCalibration2"
+    assert cache.scales["images"] == struct.unpack(">f", bytes.fromhex("3c010204"))[0]
+    assert tensorrt_cache.render(cache) == HEADER + b"images: 3c010204\nb::c d: 01020304\n"
+
+
+@given(st.floats(2.0**-120, 2.0**120, width=32))
+def test_scales_survive_the_table_bit_for_bit(scale):
+    table = CalibrationTable({"x": scale * 127})
+    assert float(table.scale("x")) == scale
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "neither a JSON table nor a TensorRT calibration cache"),
+        (b"{}", "not a calibration table"),
+        (b"TRT-8601-Magic\na: 3c010204\n", "its first line must be"),
+        (HEADER, "holds no tensors"),
+        (HEADER + b"a: 3c010204\noops\n", "line 3"),
+        (HEADER + b"a: 3c010204\na: 3c010204\n", "'a' stands twice"),
+        (HEADER + b"a: 7fc00000\n", r"'a' \(nan\)"),
+        (HEADER + b"a: 7f800000\n", r"'a' \(inf\)"),
+        (HEADER + b"a: bc010204\n", r"'a' \(-0.00"),
+        (HEADER + b"a: 0\n", r"'a' \(0.0\)"),
+        (HEADER + b"\xff\xfe: 3c010204\n", "is not text"),
+    ],
+)
+def test_malformed_files(data, words, tmp_path):
+    (tmp_path / "t").write_bytes(data)
+    with pytest.raises(TableError, match=words):
+        CalibrationTable.load(tmp_path / "t")

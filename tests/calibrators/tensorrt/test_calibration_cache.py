@@ -1,0 +1,98 @@
+import dataclasses
+import json
+
+import pytest
+
+from calibrators.errors import TableError
+from calibrators.tensorrt.calibration_cache import (
+    CacheOrigin,
+    origin_path,
+    portability,
+    read_cache,
+    read_origin,
+    runs_before_fusion,
+    write_cache,
+)
+
+DATA = b"TRT-8601-EntropyCalibration2\nimages: 3c010204\n"
+ORIGIN = CacheOrigin("EntropyCalibration2", "8.6.1", "model", "data", 500, 50, True)
+
+
+@pytest.fixture
+def cache(tmp_path):
+    path = tmp_path / "model.cache"
+    write_cache(path, DATA, ORIGIN)
+    return path
+
+
+def test_round_trip(cache):
+    assert read_cache(cache, ORIGIN) == DATA
+    assert read_origin(cache) == ORIGIN
+    assert origin_path(cache).name == "model.cache.json"
+
+
+def test_no_cache_yet(tmp_path):
+    assert read_cache(tmp_path / "missing.cache", ORIGIN) is None
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("model", "other", "model model instead of other"),
+        ("data", "x" * 64, "data data instead of xxxxxxxxxxxx…"),
+        ("samples", 499, "samples 500 instead of 499"),
+        ("batch_size", 25, "batch size 50 instead of 25"),
+        ("tensorrt", "10.0.1", "tensorrt 8.6.1 instead of 10.0.1"),
+        ("before_fusion", False, "before fusion True instead of False"),
+    ],
+)
+def test_every_difference_makes_it_stale(cache, field, value, words):
+    with pytest.raises(TableError, match=f"is stale: {words}; calibrate again"):
+        read_cache(cache, dataclasses.replace(ORIGIN, **{field: value}))
+
+
+def test_what_is_not_known_is_not_compared(cache):
+    unknown = dataclasses.replace(ORIGIN, model=None, data=None, samples=None, batch_size=None)
+    assert read_cache(cache, unknown) == DATA
+
+
+def test_another_algorithm_is_named(cache):
+    wanted = dataclasses.replace(ORIGIN, calibrator="MinMaxCalibration")
+    with pytest.raises(
+        TableError, match="is of EntropyCalibration2, and TensorRT would ignore it for MinMax"
+    ):
+        read_cache(cache, wanted)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", json.dumps({"calibrator": "x"})])
+def test_malformed_sidecars(cache, content):
+    origin_path(cache).write_text(content)
+    with pytest.raises(TableError, match="is malformed"):
+        read_cache(cache, ORIGIN)
+
+
+def test_garbage_is_not_written(tmp_path):
+    with pytest.raises(TableError, match="the cache that TensorRT wrote"):
+        write_cache(tmp_path / "x.cache", b"garbage", ORIGIN)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "before", "words"),
+    [
+        ("EntropyCalibration2", None, "portable: "),
+        ("MinMaxCalibration", True, "portable: "),
+        ("LegacyCalibration", None, "not portable unless"),
+        ("EntropyCalibration", False, "not portable: "),
+        ("EntropyCalibration", True, "portable: "),
+    ],
+)
+def test_portability(algorithm, before, words):
+    assert portability(algorithm, before).startswith(words)
+
+
+def test_who_calibrates_before_fusion():
+    assert runs_before_fusion("EntropyCalibration2")
+    assert runs_before_fusion("MinMaxCalibration")
+    assert not runs_before_fusion("EntropyCalibration")
+    assert runs_before_fusion("LegacyCalibration", forced=True)

@@ -1,0 +1,130 @@
+import subprocess
+import sys
+
+import pytest
+
+from calibrators.errors import UnsupportedError
+from calibrators.tensorrt import flavor
+from calibrators.tensorrt.flavor import Flavor
+
+OLD = {"explicit_batch_flag", "implicit_int8", "supported"}
+NEW = {"has_progress_monitor", "names_failing_nodes", "supported"}
+RTX = {"builds_without_gpu", "has_compute_capabilities", "strongly_typed_only"}
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "true"),
+    [
+        ("tensorrt", "8.4.3.1", OLD - {"supported"}),
+        ("tensorrt", "8.6.1", OLD),
+        ("tensorrt", "9.3.0", OLD | {"has_progress_monitor"}),
+        ("tensorrt", "10.16.1.11", NEW | {"implicit_int8"}),
+        ("tensorrt", "11.4.0", NEW | {"strongly_typed_only"}),
+        ("rtx", "1.7.1.116", NEW | RTX),
+    ],
+)
+def test_capabilities(name, version, true):
+    one = Flavor(name, version)
+    assert {capability for capability in OLD | NEW | RTX if getattr(one, capability)} == true
+
+
+def test_str():
+    assert str(Flavor("rtx", "1.7.1")) == "TensorRT for RTX 1.7.1"
+    assert str(Flavor("tensorrt", "10.1")) == "TensorRT 10.1"
+
+
+def test_load_rtx():
+    pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")
+    loaded = flavor.load("rtx")
+    assert loaded.name == "rtx"
+    assert loaded.module.__name__ == "tensorrt_rtx"
+    assert loaded.version.startswith(loaded.module.__version__)
+    assert loaded in flavor.installed()
+
+
+def test_installed_imports_no_tensorrt():
+    code = (
+        "import sys, calibrators.tensorrt.flavor as f; f.installed(); "
+        "print([m for m in sys.modules if m.startswith('tensorrt')])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+
+
+@pytest.fixture
+def only(monkeypatch):
+    """Makes it look as if just these were installed."""
+
+    def use(*flavors):
+        monkeypatch.setattr(flavor, "installed", lambda: list(flavors))
+
+    return use
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        (
+            "auto",
+            r"no TensorRT is installed; run pip install 'trtint8\[rtx\]' .*'trtint8\[tensorrt\]'",
+        ),
+        ("rtx", r"TensorRT for RTX is not installed; run pip install 'trtint8\[rtx\]'"),
+        ("tensorrt", r"TensorRT is not installed; run pip install 'trtint8\[tensorrt\]'"),
+    ],
+)
+def test_nothing_installed(only, target, message):
+    only()
+    with pytest.raises(UnsupportedError, match=f"^{message}$"):
+        flavor.load(target)
+
+
+@pytest.fixture
+def broken_tensorrt(tmp_path, monkeypatch):
+    """An installation whose libraries are missing."""
+    package = tmp_path / "tensorrt"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise ImportError('libnvinfer.so.10: cannot open\\nmore')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "tensorrt", raising=False)
+    return Flavor("tensorrt", "10.1.0")
+
+
+def test_broken_installation_is_reported(broken_tensorrt, only):
+    assert broken_tensorrt.name in {one.name for one in flavor.installed()}
+    expected = (
+        "TensorRT 10.1.0 is installed but cannot be imported (libnvinfer.so.10: cannot open); reinstall it "
+        "with pip install --force-reinstall 'trtint8[tensorrt]'"
+    )
+    assert broken_tensorrt.import_problem == expected
+    only(broken_tensorrt)
+    with pytest.raises(UnsupportedError) as caught:
+        flavor.load()
+    assert str(caught.value) == expected
+
+
+def test_auto_prefers_what_works(broken_tensorrt, only, monkeypatch):
+    pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")
+    rtx = Flavor("rtx", "1.7.1")
+    only(broken_tensorrt, rtx)
+    for problem in ("no driver", None):
+        monkeypatch.setattr(flavor, "gpu_problem", lambda problem=problem: problem)
+        assert flavor.load() == rtx
+
+
+def test_auto_prefers_tensorrt_with_a_gpu(monkeypatch, only):
+    rtx, tensorrt = Flavor("rtx", "1.7.1"), Flavor("tensorrt", "10.1.0")
+    only(rtx, tensorrt)
+    monkeypatch.setattr(Flavor, "import_problem", None)
+    monkeypatch.setattr(flavor, "gpu_problem", lambda: None)
+    assert flavor.load() == tensorrt
+    monkeypatch.setattr(flavor, "gpu_problem", lambda: "no driver")
+    assert flavor.load() == rtx
+    assert flavor.load("tensorrt") == tensorrt
+
+
+def test_too_old(only):
+    only(Flavor("tensorrt", "8.4.3"))
+    with pytest.raises(
+        UnsupportedError, match=r"^TensorRT 8\.4\.3 is too old; install TensorRT 8\.5 or newer$"
+    ):
+        flavor.load("tensorrt")

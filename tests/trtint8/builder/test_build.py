@@ -1,0 +1,413 @@
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from calibrators import cuda
+from calibrators.errors import BuildError, GpuUnavailableError, ModelError, UnsupportedError
+from calibrators.tensorrt import flavor
+from calibrators.tensorrt.messages import BuildLog, plain
+from tests.trtint8.onnx_models import Graph, conv_chain, conv_relu_conv, save_external, specs
+from trtint8.builder import build as builder
+from trtint8.builder.build import build_engine
+from trtint8.builder.compute_capabilities import resolve_capabilities
+from trtint8.builder.options import BuildOptions
+from trtint8.engine.profiles import ShapeRange
+
+AMPERE_ON = ("8.0", "8.6", "8.9", "12.0", "12.1")
+
+
+@pytest.fixture(scope="module")
+def rtx():
+    pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")
+    return flavor.load("rtx")
+
+
+def build(model, rtx, **options):
+    return build_engine(model.SerializeToString(), specs(model), flavor=rtx, **options)
+
+
+def test_quantized_model_runs_in_int8_and_its_twin_in_float(rtx):
+    quantized, plain_ = (build(conv_relu_conv(q, channels=64), rtx) for q in (True, False))
+    assert quantized.report.weighted_summary(["first", "second"]) == {"INT8": ["first", "second"]}
+    assert plain_.report.weighted_summary(["first", "second"]) == {"FP32": ["first", "second"]}
+    # 38,592 weights and some scales.
+    assert 154_000 < plain_.weights_bytes < 165_000
+    assert 3.5 < plain_.weights_bytes / quantized.weights_bytes < 4
+
+
+def test_what_is_known_of_a_build(rtx):
+    engine = build(conv_relu_conv(), rtx)
+    assert isinstance(engine.plan, bytes)
+    assert len(engine.plan) > 10_000
+    assert (engine.flavor, engine.version) == ("rtx", rtx.version)
+    assert engine.profiles == ({"images": ShapeRange((1, 3, 16, 16), (8, 3, 16, 16), (32, 3, 16, 16))},)
+    assert engine.warnings == ()
+    assert 0 < engine.seconds < 60
+    assert engine.compute_capabilities == (AMPERE_ON if cuda.gpu_problem() else ("current",))
+
+
+def test_static_inputs_need_no_profile(rtx):
+    g = Graph()
+    model = g.model({"x": [2, 64]}, g.op("MatMul", [g.qdq("x"), g.qdq(g.weights(64, 32), 1, 32)], "product"))
+    engine = build(model, rtx)
+    assert engine.profiles == ()
+    assert engine.report.precision_of("product") == "INT8"
+
+
+def test_several_profiles(rtx):
+    small, large = (
+        ShapeRange((low, 3, 16, 16), (low, 3, 16, 16), (high, 3, 16, 16)) for low, high in ((1, 4), (8, 64))
+    )
+    engine = build(conv_relu_conv(), rtx, profiles=[{"images": small}, {"images": large}])
+    assert engine.profiles == ({"images": small}, {"images": large})
+
+
+def test_warnings_are_kept_in_plain_words(rtx, caplog):
+    g = Graph()
+    scale, zero = g.constant(np.float32(0.1)), g.constant(np.uint8(0))
+    quantized = g.op("QuantizeLinear", ["x", scale, zero], "q")
+    model = g.model(
+        {"x": ["N", 8]}, g.op("Relu", [g.op("DequantizeLinear", [quantized, scale, zero], "dq")], "relu")
+    )
+    with caplog.at_level(logging.DEBUG, logger="trtint8"):
+        (warning,) = build(model, rtx).warnings
+    assert warning.startswith(
+        "TensorRT supports QuantizeLinear/DequantizeLinear with UINT8 zero_point only on DLA"
+    )
+    assert {record.levelno for record in caplog.records} == {logging.DEBUG}
+    assert "UINT8 zero_point" in caplog.text
+
+
+# Files.
+
+
+def test_path_with_external_data(rtx, tmp_path):
+    model = conv_relu_conv()
+    path = save_external(conv_relu_conv(), tmp_path)
+    for form in (path, str(path)):
+        engine = build_engine(form, specs(model), flavor=rtx)
+        assert engine.report.precision_of("second") == "INT8"
+
+
+@pytest.mark.parametrize("damage", ["missing", "short"])
+def test_external_data_that_is_not_there(rtx, tmp_path, damage):
+    path = save_external(conv_relu_conv(), tmp_path)
+    weights = tmp_path / "weights.bin"
+    weights.unlink() if damage == "missing" else os.truncate(weights, 10)
+    with pytest.raises(ModelError) as caught:
+        build_engine(path, specs(conv_relu_conv()), flavor=rtx)
+    assert str(caught.value) == (
+        f"'{path}' keeps weights in '{weights}', which is missing or too short; put the whole file beside "
+        f"the model, and give the model's path"
+    )
+
+
+def test_external_data_needs_a_path(rtx, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    path = save_external(conv_relu_conv(), tmp_path / "elsewhere")
+    with pytest.raises(
+        ModelError, match=r"^the model keeps weights in 'weights\.bin', .* give the model's path$"
+    ):
+        build_engine(path.read_bytes(), specs(conv_relu_conv()), flavor=rtx)
+
+
+def test_missing_model(rtx, tmp_path):
+    with pytest.raises(
+        ModelError, match=r"^there is no model '.*nope\.onnx'; give the path of an ONNX file$"
+    ):
+        build_engine(tmp_path / "nope.onnx", [], flavor=rtx)
+
+
+def test_empty_and_garbage_models(rtx, tmp_path):
+    with pytest.raises(ModelError, match=r"^the model holds no nodes; give"):
+        build_engine(b"", [], flavor=rtx)
+    path = tmp_path / "empty.onnx"
+    path.touch()
+    with pytest.raises(ModelError, match=r"empty\.onnx' holds no nodes; give"):
+        build_engine(path, [], flavor=rtx)
+    with pytest.raises(
+        ModelError, match=r"cannot read the model as an ONNX model: Failed to parse the ONNX model$"
+    ):
+        build_engine(b"garbage" * 100, [], flavor=rtx)
+
+
+# What TensorRT refuses.
+
+
+def unsupported(g):
+    return {"x": ["N", 8]}, g.op("Foo", ["x"], "custom")
+
+
+def qlinear(g):
+    return {"x": ["N", 3, 8, 8]}, g.op("QLinearConv", ["x"] * 8, "integer")
+
+
+def zero_point(g):
+    return {"x": ["N", 8]}, g.op("Relu", [g.qdq("x", zero_point=3)], "relu")
+
+
+def int32_bias(g):
+    bias = [g.constant(np.zeros(16, np.int32)), g.constant(np.full(16, 0.1, np.float32))]
+    bias = g.op("DequantizeLinear", bias, "bias_dq", axis=0)
+    return {"x": ["N", 3, 8, 8]}, g.op("Conv", ["x", g.weights(16, 3, 3, 3), bias], "conv")
+
+
+def shapes(g):
+    return {"x": ["N", 8], "y": ["N", 9]}, g.op("Add", ["x", "y"], "sum")
+
+
+NO_OPERATOR = "TensorRT does not support this operator; replace the node by operators that TensorRT has"
+NO_INT32 = (
+    "bias_dq: input has type Int32 but must have type FP8, FP4, Int4, Int8, or UInt8; leave the bias in float"
+)
+NO_ZERO_POINT = "Non-zero zero point is not supported; quantize symmetrically, with zero point 0"
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (unsupported, f"node 'custom' (Foo) of the model: {NO_OPERATOR}"),
+        (qlinear, f"node 'integer' (QLinearConv) of the model: {NO_OPERATOR}"),
+        (zero_point, f"node 'x_0_q' (QuantizeLinear) of the model: {NO_ZERO_POINT}"),
+        (int32_bias, f"node 'bias_dq' (DequantizeLinear) of the model: {NO_INT32}"),
+        (shapes, "node 'sum' (Add) of the model: broadcast dimensions must be conformable"),
+    ],
+)
+def test_refused_nodes(rtx, make, message):
+    g = Graph()
+    with pytest.raises(BuildError) as caught:
+        build(g.model(*make(g)), rtx)
+    assert str(caught.value) == f"{rtx} cannot take {message}"
+
+
+def test_failed_build_gives_the_reason(rtx):
+    g = Graph()
+    scalar = g.op("DequantizeLinear", [g.constant(np.int8(3)), g.constant(np.float32(0.1))], "scalar")
+    with pytest.raises(BuildError) as caught:
+        build(g.model({"x": ["N", 8]}, g.op("Mul", ["x", scalar], "scaled")), rtx)
+    assert str(caught.value).startswith(
+        f"{rtx} could not build the engine: Quantized constant (constant0) is only"
+    )
+    assert ".cpp" not in str(caught.value)
+
+
+def test_profiles_that_contradict_each_other(rtx):
+    g = Graph()
+    model = g.model({"a": ["N", 3], "b": ["N", 3]}, g.op("Add", ["a", "b"], "sum"))
+    apart = {"a": ShapeRange((1, 3), (2, 3), (4, 3)), "b": ShapeRange((5, 3), (6, 3), (7, 3))}
+    with pytest.raises(BuildError, match="contradictory"):
+        build(model, rtx, profiles=[apart])
+
+
+def test_wrong_profile_is_found_before_building(rtx):
+    with pytest.raises(
+        BuildError, match="the profile names an input 'nope' that the model lacks; it has 'images'"
+    ):
+        build(conv_relu_conv(), rtx, profiles=[{"nope": ShapeRange((1,), (2,), (3,))}])
+
+
+def test_no_fp16_switch_where_the_graph_decides(rtx):
+    with pytest.raises(
+        UnsupportedError,
+        match="has no FP16 switch; convert the model itself, as 'trtint8 quantize --float16' does",
+    ):
+        build(conv_relu_conv(), rtx, options=BuildOptions(fp16=True))
+    build(conv_relu_conv(), rtx, options=BuildOptions(fp16=False))
+
+
+def test_tensorrt_asks_for_a_gpu_before_it_is_touched(monkeypatch):
+    monkeypatch.setattr("calibrators.cuda.driver.gpu_problem", lambda: "there is none")
+    with pytest.raises(
+        GpuUnavailableError, match=r"^building with TensorRT 10\.1 needs an NVIDIA GPU, but there is none"
+    ):
+        build(conv_relu_conv(), flavor.Flavor("tensorrt", "10.1"))
+
+
+# Compute capabilities.
+
+
+def test_chosen_capabilities(rtx):
+    engine = build(conv_relu_conv(), rtx, compute_capabilities=["SM86", "12.0", "8.6", "sm_89"])
+    assert engine.compute_capabilities == ("8.6", "12.0", "8.9")
+    assert engine.report.precision_of("first") == "INT8"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "9.0",
+            "cannot build for compute capability '9.0'; choose among 8.0, 8.6, 8.9, 12.0, 12.1, or current",
+        ),
+        (
+            "fast",
+            "cannot build for compute capability 'fast'; choose among 8.0, 8.6, 8.9, 12.0, 12.1, or current",
+        ),
+        ("7.5", "has no INT8 kernels for compute capability 7.5; choose among 8.0, 8.6, 8.9, 12.0, 12.1"),
+    ],
+)
+def test_capabilities_that_cannot_be_built_for(rtx, name, message):
+    with pytest.raises(UnsupportedError) as caught:
+        resolve_capabilities(rtx, [name])
+    assert str(caught.value) == f"{rtx} {message}"
+
+
+def test_default_capabilities(rtx, monkeypatch):
+    monkeypatch.setattr("trtint8.builder.compute_capabilities.gpu_problem", lambda: "there is none")
+    assert resolve_capabilities(rtx, []) == AMPERE_ON
+    with pytest.raises(
+        UnsupportedError, match=r"the current GPU, because there is none; choose among 8.0, 8.6"
+    ):
+        resolve_capabilities(rtx, ["current"])
+    monkeypatch.setattr("trtint8.builder.compute_capabilities.gpu_problem", lambda: None)
+    assert resolve_capabilities(rtx, []) == ("current",)
+    assert resolve_capabilities(rtx, ["Current"]) == ("current",)
+
+
+def test_tensorrt_has_no_choice_of_capabilities():
+    tensorrt = flavor.Flavor("tensorrt", "10.1")
+    assert resolve_capabilities(tensorrt, []) == ()
+    with pytest.raises(
+        UnsupportedError, match=r"^TensorRT 10\.1 builds for the GPU it runs on, .*\(8\.6\) cannot be"
+    ):
+        resolve_capabilities(tensorrt, ["8.6"])
+
+
+# Progress and Ctrl-C.
+
+
+def test_progress_counts_steps(rtx, monkeypatch):
+    seen = []
+
+    class Bar:
+        def __init__(self, *_args, **_options):
+            pass
+
+        def __enter__(self):
+            return seen.append
+
+        def __exit__(self, *_):
+            pass
+
+    monkeypatch.setattr(builder, "progress_bar", Bar)
+    build(conv_relu_conv(), rtx)
+    assert len(seen) > 10
+    assert set(seen) == {1}
+
+
+def test_a_broken_progress_bar_does_not_stop_the_build(rtx, monkeypatch, capfd):
+    class Bar:
+        def __init__(self, *_args, **_options):
+            pass
+
+        def __enter__(self):
+            return lambda _steps: 1 / 0
+
+        def __exit__(self, *_):
+            pass
+
+    monkeypatch.setattr(builder, "progress_bar", Bar)
+    assert build(conv_relu_conv(), rtx).plan
+    assert capfd.readouterr().err == ""
+
+
+def interrupt_after(seconds):
+    timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    return timer
+
+
+def test_ctrl_c_cancels_the_build(rtx):
+    model = conv_chain(150)
+    before = signal.getsignal(signal.SIGINT)
+    timer = interrupt_after(0.1)
+    with pytest.raises(KeyboardInterrupt):
+        build(model, rtx)
+    timer.join()
+    assert signal.getsignal(signal.SIGINT) is before
+    # Nothing of the cancelled build is left behind.
+    assert build(conv_relu_conv(), rtx).report.precision_of("second") == "INT8"
+
+
+def test_ctrl_c_in_a_program(rtx):
+    code = (
+        "from tests.trtint8.onnx_models import conv_chain, specs\n"
+        "from trtint8 import flavor\n"
+        "from trtint8.builder.build import build_engine\n"
+        "model, rtx = conv_chain(150), flavor.load('rtx')\n"
+        "rtx.module\n"
+        "print('building', flush=True)\n"
+        "build_engine(model.SerializeToString(), specs(model), flavor=rtx)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout.readline() == "building\n"
+        time.sleep(0.15)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGINT
+    assert errors.strip().endswith("KeyboardInterrupt")
+    assert "During handling" not in errors
+
+
+def test_a_kept_error_keeps_no_builder(rtx):
+    """TensorRT hangs if a builder that a traceback kept is freed while another one is created."""
+    g = Graph()
+    model = g.model(*unsupported(g))
+    with pytest.raises(BuildError) as caught:
+        build(model, rtx)
+    frames = []
+    traceback = caught.value.__traceback__
+    while traceback:
+        frames.append(traceback.tb_frame)
+        traceback = traceback.tb_next
+    held = [type(value).__name__ for frame in frames for value in frame.f_locals.values()]
+    assert not {"Builder", "INetworkDefinition", "OnnxParser"} & set(held)
+    assert caught.value.__context__ is None
+    # Nor does anything else: a second logger would draw a warning while the first one's builder lives.
+    assert build(conv_relu_conv(), rtx).warnings == ()
+
+
+def test_builds_in_several_threads(rtx):
+    models = [conv_relu_conv(quantized) for quantized in (True, False)] * 2
+    with ThreadPoolExecutor(len(models)) as pool:
+        engines = list(pool.map(lambda model: build(model, rtx), models))
+    # Every thread got the messages of its own build.
+    assert [engine.report.precision_of("first") for engine in engines] == ["INT8", "FP32"] * 2
+
+
+# Messages.
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("false", "TensorRT does not support this operator"),
+        ('creator && "Plugin not found, are the plugin name..."', "TensorRT does not support this operator"),
+        ("Assertion failed: (a || b): Scale must be positive", "Scale must be positive"),
+        ("onnxOpImporters.cpp:1980: Defaulting to INT8 instead.", "Defaulting to INT8 instead"),
+        (
+            "IBuilder::buildSerializedNetwork: Error Code 1: Myelin ([pass.cpp:337: check_op] Cannot "
+            "compile 'fc' (SM75): no FP32 GEMM. In compileGraph at /_src/optimizer/codeGenerator.cpp:2012)",
+            "Cannot compile 'fc' (SM75): no FP32 GEMM",
+        ),
+        ("[checkMacros.cpp::catchCudaError::250] Error Code 1: Cuda Runtime (cudaError 35)", ""),
+    ],
+)
+def test_plain_words(text, words):
+    assert plain(text) == words
+
+
+def test_reason_is_never_empty():
+    assert BuildLog().reason() == "TensorRT gave no reason"
+    assert BuildLog(errors=["a", "b", "c", "c"]).reason() == "b; c"

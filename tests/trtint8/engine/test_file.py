@@ -1,0 +1,159 @@
+import hashlib
+import json
+from dataclasses import replace
+
+import pytest
+
+from calibrators.errors import EngineError, OutputError
+from trtint8 import __version__
+from trtint8.engine import file as engine
+from trtint8.engine.file import EngineInfo, TensorSpec, read_engine_info, save_engine, sidecar_path
+from trtint8.engine.layers import Layer, LayerReport
+from trtint8.engine.profiles import ShapeRange
+
+PLAN = bytes(range(256)) * 100
+INFO = EngineInfo(
+    flavor="rtx",
+    tensorrt_version="1.7.1.116",
+    compute_capabilities=("8.6", "12.0"),
+    inputs=(TensorSpec("images", "float32", ("N", 3, None, 16)),),
+    outputs=(TensorSpec("scores", "float32", ("N", 10)), TensorSpec("total", "int64", ())),
+    profiles=({"images": ShapeRange((1, 3, 16, 16), (8, 3, 16, 16), (32, 3, 16, 16))},),
+    layers=LayerReport(
+        (Layer("conv_myl0_2", "correlation", ("Int8",), ("Int8", "Float"), ("Float",), ("conv",)),)
+    ),
+    quantized_nodes=("conv", "fc"),
+    weights_bytes=5248,
+    model_fingerprint="abc",
+    table_fingerprint="def",
+    method="entropy",
+    qdq_model="model.qdq.onnx",
+)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "model.engine"
+
+
+def test_round_trip(path):
+    saved = save_engine(path, PLAN, INFO)
+    assert saved == replace(INFO, plan_sha256=hashlib.sha256(PLAN).hexdigest())
+    assert path.read_bytes() == PLAN
+    assert read_engine_info(path) == read_engine_info(str(path)) == saved
+    assert {file.name for file in path.parent.iterdir()} == {"model.engine", "model.engine.json"}
+
+
+def test_what_may_be_unknown(path):
+    info = replace(
+        INFO,
+        layers=None,
+        weights_bytes=None,
+        table_fingerprint=None,
+        method=None,
+        qdq_model=None,
+        profiles=(),
+    )
+    assert save_engine(path, PLAN, info) == read_engine_info(path)
+
+
+def test_sidecar_is_readable_by_people(path):
+    save_engine(path, PLAN, INFO)
+    data = json.loads(sidecar_path(path).read_text())
+    assert data["format_version"] == 1
+    assert data["created_by"] == f"trtint8 {__version__}"
+    assert data["profiles"] == [
+        {"images": {"min": [1, 3, 16, 16], "opt": [8, 3, 16, 16], "max": [32, 3, 16, 16]}}
+    ]
+    assert data["layers"]["layers"][0]["onnx_nodes"] == ["conv"]
+
+
+def test_missing_engine(path):
+    with pytest.raises(EngineError) as caught:
+        read_engine_info(path)
+    assert str(caught.value) == (
+        f"the engine '{path}' cannot be read (No such file or directory); give the path of an engine file"
+    )
+
+
+def test_missing_sidecar(path):
+    path.write_bytes(PLAN)
+    with pytest.raises(EngineError) as caught:
+        read_engine_info(path)
+    assert str(caught.value) == (
+        f"the engine '{path}' has no sidecar 'model.engine.json' beside it; copy both files, or build the "
+        f"engine with trtint8"
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"{", "cannot be read"),
+        (b"\xff\xfe\x00", "cannot be read"),
+        (b"[]", "is not one that trtint8 wrote"),
+        (b"null", "is not one that trtint8 wrote"),
+        (b"{}", "is not one that trtint8 wrote (KeyError: 'layers')"),
+    ],
+)
+def test_corrupt_sidecar(path, content, message):
+    path.write_bytes(PLAN)
+    sidecar_path(path).write_bytes(content)
+    with pytest.raises(EngineError) as caught:
+        read_engine_info(path)
+    assert f"the sidecar '{path}.json' {message}" in str(caught.value)
+    assert str(caught.value).endswith("build the engine again")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("profiles", [{"images": [1, 2, 3]}]), ("inputs", [["x"]]), ("surplus", 1), ("layers", {})],
+)
+def test_sidecar_with_a_wrong_field(path, field, value):
+    save_engine(path, PLAN, INFO)
+    data = json.loads(sidecar_path(path).read_text())
+    sidecar_path(path).write_text(json.dumps({**data, field: value}))
+    with pytest.raises(EngineError, match="is not one that trtint8 wrote"):
+        read_engine_info(path)
+
+
+def test_newer_sidecar(path):
+    save_engine(path, PLAN, replace(INFO, format_version=2))
+    with pytest.raises(EngineError, match=r"has format 2, and this trtint8 reads up to 1; upgrade trtint8$"):
+        read_engine_info(path)
+
+
+@pytest.mark.parametrize("plan", [PLAN[:-1], b"", b"\1" + PLAN[1:]])
+def test_plan_that_is_not_the_one_described(path, plan):
+    save_engine(path, PLAN, INFO)
+    path.write_bytes(plan)
+    with pytest.raises(EngineError) as caught:
+        read_engine_info(path)
+    assert str(caught.value) == (
+        f"the engine '{path}' is not the one that its sidecar describes: it was truncated or replaced; copy "
+        f"both files together, or build the engine again"
+    )
+
+
+def test_crash_between_the_two_files(path, monkeypatch):
+    write = engine.write_atomically
+
+    def crash_at_the_plan(target, data):
+        if target == path:
+            raise KeyboardInterrupt
+        return write(target, data)
+
+    monkeypatch.setattr(engine, "write_atomically", crash_at_the_plan)
+    with pytest.raises(KeyboardInterrupt):
+        save_engine(path, PLAN, INFO)
+    # An engine file never stands without its sidecar...
+    assert not path.exists()
+    # ...and an old one is not taken for the new.
+    path.write_bytes(b"old plan")
+    with pytest.raises(EngineError, match="is not the one that its sidecar describes"):
+        read_engine_info(path)
+
+
+def test_folder_that_does_not_exist(tmp_path):
+    with pytest.raises(OutputError, match="cannot write"):
+        save_engine(tmp_path / "nope" / "model.engine", PLAN, INFO)

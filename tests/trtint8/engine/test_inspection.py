@@ -1,0 +1,71 @@
+import json
+
+import pytest
+
+from trtint8.engine.inspection import parse_inspection
+
+
+def tensor(datatype):
+    return {"Name": "t", "Dimensions": [1], "Format/Datatype": datatype}
+
+
+def layer(name, inputs, outputs, **more):
+    return {
+        "Name": name,
+        "LayerType": "CaskConvolution",
+        "ParameterType": "Convolution",
+        "Inputs": [tensor(text) for text in inputs],
+        "Outputs": [tensor(text) for text in outputs],
+        **more,
+    }
+
+
+INT8 = "Thirty-two wide channel vectorized row major Int8 format"
+
+
+def report(*layers):
+    return parse_inspection(json.dumps({"Layers": list(layers), "Bindings": ["x"]}))
+
+
+def test_a_convolution_in_int8():
+    found = report(layer("conv1 + relu1", [INT8], [INT8], Weights={"Type": "Int8", "Count": 9}))
+    assert found.precision_of("conv1") == found.precision_of("relu1") == "INT8"
+    assert found.weighted_summary(["conv1", "other"]) == {"INT8": ["conv1"], "unknown": ["other"]}
+
+
+def test_int8_in_and_float_out_is_int8():
+    found = report(layer("conv1", [INT8], ["Row major linear FP32"], Weights={"Type": "Int8", "Count": 9}))
+    assert found.precision_of("conv1") == "INT8"
+
+
+@pytest.mark.parametrize(
+    ("datatype", "precision"),
+    [
+        ("Row major linear FP32", "FP32"),
+        ("Channel major FP16 format where channel % 8 == 0", "FP16"),
+        ("Half", "FP16"),
+        ("Float", "FP32"),
+        ("BFloat16", "BF16"),
+    ],
+)
+def test_other_precisions(datatype, precision):
+    found = report(layer("conv1", [datatype], [datatype], Weights={"Type": "Float", "Count": 9}))
+    assert found.precision_of("conv1") == ("FP32" if precision == "FP32" else found.layers[0].precision)
+    assert report(layer("conv1", [datatype], [datatype])).precision_of("conv1") == precision
+
+
+def test_nodes_stand_in_the_metadata_where_there_is_some():
+    metadata = "[ONNX Layer: /a/Conv]\x1f[ONNX Layer: /a/Relu]"
+    found = report(layer("fused", [INT8], [INT8], Metadata=metadata, Weights={"Type": "Int8", "Count": 1}))
+    assert found.layers[0].onnx_nodes == ("/a/Conv", "/a/Relu")
+    assert found.precision_of("/a/Conv") == "INT8"
+
+
+def test_reformats_are_counted():
+    copy = layer("Reformatting CopyNode", ["Float"], [INT8], LayerType="Reformat", ParameterType="Reformat")
+    assert report(copy, layer("conv1", [INT8], [INT8]), copy).reformats == 2
+
+
+@pytest.mark.parametrize("text", ["", "nonsense", "[]", '{"Layers": []}', '{"Layers": ["conv1", "conv2"]}'])
+def test_an_inspector_that_tells_nothing(text):
+    assert parse_inspection(text) is None

@@ -1,0 +1,273 @@
+import json
+
+import numpy as np
+import pytest
+
+from calibrators.tensorrt import flavor
+from tests.trtint8.onnx_models import Graph, conv_relu_conv, specs
+from trtint8.builder.build import build_engine
+from trtint8.engine.layers import Layer, LayerReport, parse_layers, total_weights_memory
+
+
+def tensor(name, datatype):
+    return (
+        f"{{ Name: {name}, Dimensions: [-1,16,32,32], Strides: [16384,1,512,16], StrideOrder: [3,0,2,1], "
+        f"Datatype: {datatype}, Format: (NHWC) Channel major format }}"
+    )
+
+
+def line(name, kind, inputs, constants, outputs, nodes, separator="\x1f"):
+    def tensors(datatypes):
+        return " " + ", ".join(tensor(f"t{i}", d) for i, d in enumerate(datatypes)) if datatypes else ""
+
+    metadata = separator.join(f"[ONNX Layer: {node}]" for node in nodes)
+    return (
+        f"Name: {name}, LayerType: {kind}, Inputs: [{tensors(inputs)}], Constants: [{tensors(constants)}], "
+        f"Outputs: [{tensors(outputs)}], TacticName: __myelin_CASK_STUB, StreamId: 0, Metadata: {metadata}"
+    )
+
+
+def message(*lines):
+    return (
+        "Layers:\n"
+        + "\n".join(lines)
+        + "\n\nI/O Tensors:\n Name: input, IOMode: Input\n\nEngine Metadata:\n Multi-Device: Disabled"
+    )
+
+
+# As one builder printed it, with the names of the model made unpleasant.
+REAL = (
+    "Layers:\n"
+    "Name: __mye121_0_myl0_0, LayerType: shape_call, Inputs: [], Constants: [], Outputs: [], TacticName: , "
+    "StreamId: 0, Metadata: \n"
+    "Name: we]ird, Name: [ONNX Layer: x], LayerType: y_myl0_2, LayerType: correlation, Inputs: [ { Name: "
+    "__mye218we]ird, Name: [ONNX Layer: x], LayerType: y_out_before_bias.1_7_myl0, Dimensions: [-1,4,16,16], "
+    "Strides: [1024,1,64,4], StrideOrder: [3,0,2,1], Datatype: Int8, Format: (NHWC) Channel major format }], "
+    "Constants: [ { Name: __mye497_dconst_myl0, Dimensions: [16,4,3,3], Strides: [36,1,12,4], StrideOrder: "
+    "[3,0,2,1], Datatype: Int8, Format: (NHWC) Channel major format }, { Name: __mye313dconst_myl0, "
+    "Dimensions: [1,16,1,1], Strides: [16,1,16,16], StrideOrder: [3,0,2,1], Datatype: Float, Format: (NHWC) "
+    "Channel major format }], Outputs: [ { Name: __myln_k_arg__bb1_8_myl0, Dimensions: [-1,16,16,16], "
+    "Strides: [4096,1,256,16], StrideOrder: [3,0,2,1], Datatype: Float, Format: (NHWC) Channel major "
+    "format }], TacticName: __myelin_CASK_STUB, StreamId: 0, Metadata: "
+    "[ONNX Layer: we]ird, Name: [ONNX Layer: x], LayerType: y]\x1f"
+    "[ONNX Layer: q, [x]: a::b_dq]\x1f[ONNX Layer: dequantizelinear3]\n"
+    "\nI/O Tensors:\n Name: x, IOMode: Input, DataType: Float, Dimensions: [-1,3,16,16]\n"
+)
+
+
+def test_parse_a_real_message():
+    assert parse_layers(["Total Weights Memory: 5248 bytes", REAL]) == LayerReport(
+        (
+            Layer("__mye121_0_myl0_0", "shape_call", (), (), (), ()),
+            Layer(
+                "we]ird, Name: [ONNX Layer: x], LayerType: y_myl0_2",
+                "correlation",
+                ("Int8",),
+                ("Int8", "Float"),
+                ("Float",),
+                ("we]ird, Name: [ONNX Layer: x], LayerType: y", "q, [x]: a::b_dq", "dequantizelinear3"),
+            ),
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    "messages", [[], ["Building engine"], ["Layers:\nName: a, Tactic: 1"], ["Layers:\n"]]
+)
+def test_no_list_of_layers(messages):
+    assert parse_layers(messages) is None
+
+
+def test_total_weights_memory():
+    assert total_weights_memory(["a", "Total Weights Memory: 278212 bytes", "b"]) == 278212
+    assert total_weights_memory(["Total Activation Memory: 5 bytes"]) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "inputs", "constants", "outputs", "precision"),
+    [
+        ("correlation", "c", ["Int8"], ["Int8", "Float", "Float"], ["Float"], "INT8"),
+        ("correlation", "c", ["Float"], ["Float"] * 3, ["Float"], "FP32"),
+        # Weights dequantized by a kernel of their own.
+        ("correlation", "c", ["Float", "Float"], ["Float", "Float"], ["Float"], "FP32"),
+        ("correlation", "c", ["Half"], ["Half", "Half"], ["Half"], "FP16"),
+        ("correlation", "c", ["BFloat16"], ["BFloat16", "BFloat16"], ["BFloat16"], "BF16"),
+        ("gemm", "g", ["Int8", "Int8"], ["Float", "Float"], ["Float"], "INT8"),
+        ("gemm", "g", ["Int8", "Int8"], ["Float", "Float"], ["Int8"], "INT8"),
+        ("deconv", "d", ["Float", "Float"], ["Float", "Float"], ["Float"], "FP32"),
+        # A fused kernel that dequantizes both operands and multiplies in float.
+        ("runtime_fusion", "__myl_CastMulCastMulCastFc", ["Int8"], ["Int8", "Float"], ["Float"], "FP32"),
+        ("runtime_fusion", "__myl_CastMulFc", ["Int8", "Float"], [], ["Float"], "FP32"),
+        ("kgen", "_gemm_mha_v2_myl0_6", ["Int8"] * 3, [], ["Float"], "INT8"),
+        ("kgen", "_gemm_mha_v2_myl0_6", ["Half"] * 3, [], ["Half"], "FP16"),
+        ("kgen", "__myl_MulMinMaxRounCast", ["Float"], ["Float"], ["Int8"], "FP32"),
+        ("kgen", "__myl_Tran", ["Int8"], [], ["Int8"], "INT8"),
+        ("maxpool", "p", ["Int8"], ["Float", "Float"], ["Int8"], "INT8"),
+        ("avgpool", "p", ["Float"], [], ["Float"], "FP32"),
+        ("cast", "s", ["Int64"], [], ["Int64"], None),
+        ("shape_call", "s", [], [], [], None),
+    ],
+)
+def test_precision_of_a_layer(kind, name, inputs, constants, outputs, precision):
+    report = parse_layers([message(line(name, kind, inputs, constants, outputs, ["node"]))])
+    assert report.layers[0].precision == precision
+    assert report.precision_of("node") == precision
+
+
+RESIDUAL = message(
+    line("__mye1", "shape_call", [], [], [], []),
+    line("__myl_Quantize", "kgen", ["Float"], ["Float"], ["Int8"], ["q", "conv"]),
+    line("conv_myl0_2", "correlation", ["Int8"], ["Int8", "Float"], ["Float"], ["conv", "dq"]),
+    line("__myl_Bias", "kgen", ["Float"], ["Float"], ["Float"], ["conv", "relu"]),
+    line("a", "correlation", ["Int8"], ["Int8"], ["Float"], ["split"]),
+    line("b", "correlation", ["Float"], ["Float"], ["Float"], ["split"]),
+    line("__myl_MulSum", "kgen", ["Half"], ["Half"], ["Half"], ["dot"], separator="\x1e"),
+)
+
+
+def test_precision_of_a_node():
+    report = parse_layers([RESIDUAL])
+    # Not the kernels around it that carry its name.
+    assert report.precision_of("conv") == "INT8"
+    # INT8 only where all of it is.
+    assert report.precision_of("split") == "FP32"
+    # A product so small that it became point-wise.
+    assert report.precision_of("dot") == "FP16"
+    assert report.precision_of("gone") is None
+
+
+def test_summary_and_counts():
+    report = parse_layers([RESIDUAL])
+    assert report.weighted_summary(["split", "conv", "gone", "dot"]) == {
+        "FP32": ["split"],
+        "INT8": ["conv"],
+        "unknown": ["gone"],
+        "FP16": ["dot"],
+    }
+    assert report.counts() == {"FP32": 3, "INT8": 2, "FP16": 1}
+
+
+def test_dict_round_trip():
+    report = parse_layers([REAL])
+    assert LayerReport.from_dict(json.loads(json.dumps(report.to_dict()))) == report
+    with pytest.raises(KeyError):
+        LayerReport.from_dict({"layers": [{"name": "a"}]})
+
+
+# What becomes of every kind of weighted node, by building it.
+
+
+def conv(channels, kernel, shape, group=1):
+    def make(g):
+        dims = (kernel,) * (len(shape) - 1)
+        weights = g.qdq(g.weights(channels, shape[0] // group, *dims), 0, channels)
+        x = g.op("Conv", [g.qdq("x"), weights, g.weights(channels)], "node", group=group)
+        return {"x": ["N", *shape]}, g.op("Relu", [x], "relu")
+
+    return make
+
+
+def conv_transpose(g):
+    weights = g.qdq(g.weights(16, 32, 2, 2), 1, 32)
+    return {"x": ["N", 16, 8, 8]}, g.op("ConvTranspose", [g.qdq("x"), weights], "node", strides=[2, 2])
+
+
+def gemm(transposed):
+    def make(g):
+        weights = g.weights(32, 64) if transposed else g.weights(64, 32)
+        weights = g.qdq(weights, 0 if transposed else 1, 32)
+        return {"x": ["N", 64]}, g.op("Gemm", [g.qdq("x"), weights, g.weights(32)], "node", transB=transposed)
+
+    return make
+
+
+def matmul(axis, channels):
+    def make(g):
+        product = g.op("MatMul", [g.qdq("x"), g.qdq(g.weights(64, 32), axis, channels)], "node")
+        return {"x": ["N", 10, 64]}, g.op("Add", [product, g.weights(32)], "bias")
+
+    return make
+
+
+def matmul_constant_first(g):
+    return {"x": ["N", 64, 10]}, g.op("MatMul", [g.qdq(g.weights(32, 64), 0, 32), g.qdq("x")], "node")
+
+
+def matmul_two_activations(g):
+    return {"x": ["N", 16, 64], "y": ["N", 64, 16]}, g.op("MatMul", [g.qdq("x"), g.qdq("y")], "node")
+
+
+def only_activation(g):
+    return {"x": ["N", 64]}, g.op("Gemm", [g.qdq("x"), g.weights(64, 32)], "node")
+
+
+def only_weights(g):
+    return {"x": ["N", 64]}, g.op("Gemm", ["x", g.qdq(g.weights(64, 32), 1, 32)], "node")
+
+
+def attention(g):
+    def heads(tensor, name, order):
+        shape = g.constant(np.array([0, 16, 4, 16], np.int64))
+        return g.op("Transpose", [g.op("Reshape", [tensor, shape], f"{name}_r")], f"{name}_t", perm=order)
+
+    x = g.qdq("x")
+    q, k, v = (
+        g.qdq(heads(g.op("MatMul", [x, g.qdq(g.weights(64, 64), 1, 64)], name), name, order))
+        for name, order in (("q", [0, 2, 1, 3]), ("k", [0, 2, 3, 1]), ("v", [0, 2, 1, 3]))
+    )
+    weights = g.op("Softmax", [g.op("MatMul", [q, k], "scores")], "softmax", axis=-1)
+    mixed = g.op("Transpose", [g.op("MatMul", [g.qdq(weights), v], "node")], "join", perm=[0, 2, 1, 3])
+    flat = g.op("Reshape", [mixed, g.constant(np.array([0, 16, 64], np.int64))], "flat")
+    return {"x": ["N", 16, 64]}, g.op("MatMul", [g.qdq(flat), g.qdq(g.weights(64, 64), 1, 64)], "out")
+
+
+def build(make, quantized):
+    pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")
+    g = Graph(quantized)
+    model = g.model(*make(g))
+    engine = build_engine(
+        model.SerializeToString(), specs(model), flavor=flavor.load("rtx"), compute_capabilities=["8.6"]
+    )
+    return engine.report
+
+
+@pytest.mark.parametrize(
+    ("make", "precision"),
+    [
+        pytest.param(conv(32, 3, (16, 16, 16)), "INT8", id="conv"),
+        pytest.param(conv(5, 3, (3, 16, 16)), "INT8", id="conv of odd channels"),
+        pytest.param(conv(32, 3, (32, 16, 16), group=4), "INT8", id="grouped conv"),
+        pytest.param(conv(32, 3, (32, 16, 16), group=32), "INT8", id="depthwise conv"),
+        pytest.param(conv(32, 3, (16, 64)), "INT8", id="conv1d"),
+        pytest.param(conv(32, 3, (16, 8, 8, 8)), "INT8", id="conv3d"),
+        pytest.param(conv_transpose, "FP32", id="conv transpose"),
+        pytest.param(gemm(0), "INT8", id="gemm"),
+        pytest.param(gemm(1), "INT8", id="gemm transB"),
+        pytest.param(matmul(1, 32), "INT8", id="matmul per channel"),
+        pytest.param(matmul(None, None), "INT8", id="matmul per tensor"),
+        pytest.param(matmul(0, 64), "FP32", id="matmul along the wrong axis"),
+        pytest.param(matmul_constant_first, "INT8", id="constant first operand"),
+        pytest.param(matmul_two_activations, "INT8", id="two activations"),
+        pytest.param(only_activation, "FP32", id="float weights"),
+        pytest.param(only_weights, "FP32", id="float activation"),
+        pytest.param(attention, "INT8", id="attention"),
+    ],
+)
+def test_what_runs_in_int8(make, precision):
+    assert build(make, quantized=True).precision_of("node") == precision
+    assert build(make, quantized=False).precision_of("node") == "FP32"
+
+
+def test_fused_attention_counts_for_both_products():
+    report = build(attention, quantized=True)
+    assert report.weighted_summary(["q", "k", "v", "scores", "node", "out"]) == {
+        "INT8": ["q", "k", "v", "scores", "node", "out"]
+    }
+
+
+def test_unpleasant_node_names():
+    names = ("fi]rst, LayerType: conv", "sec][ond: a::b")
+    g = conv_relu_conv(names=names)
+    pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")
+    engine = build_engine(g.SerializeToString(), specs(g), flavor=flavor.load("rtx"))
+    assert engine.report.weighted_summary(names) == {"INT8": list(names)}

@@ -1,0 +1,134 @@
+"""Operators that move whole numbers, brought back to float."""
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from tests.trtint8.integer_models import Integers, applied, operators, run
+from trtint8.interop.float_movement import FloatMovementPass
+
+IMAGES = {"x": ["N", 4, 8, 8]}
+X = np.random.default_rng(1).uniform(-5, 5, (3, 4, 8, 8)).astype(np.float32)
+
+
+def ints(*values):
+    return np.array(values, np.int64)
+
+
+#: Operator to its further constant inputs, its attributes, and the rank of what comes out.
+CASES = {
+    "MaxPool": ([], {"kernel_shape": [3, 3], "pads": [1] * 4, "strides": [2, 2]}, 4),
+    "GlobalMaxPool": ([], {}, 4),
+    "Reshape": ([ints(0, 32, -1)], {}, 3),
+    "Flatten": ([], {}, 2),
+    "Transpose": ([], {"perm": [0, 2, 3, 1]}, 4),
+    "Unsqueeze": ([ints(2)], {}, 5),
+    "Slice": ([ints(1), ints(3), ints(1)], {}, 4),
+    "Gather": ([ints(2, 0)], {"axis": 1}, 4),
+    "Tile": ([ints(1, 2, 1, 1)], {}, 4),
+    "DepthToSpace": ([], {"blocksize": 2}, 4),
+    "Pad": ([ints(0, 0, 1, 1, 0, 0, 2, 2), np.uint8(7)], {}, 4),
+}
+
+#: What ONNX Runtime computes on 8-bit data.
+RUNNABLE = [name for name in CASES if name != "GlobalMaxPool"]
+
+
+def moved(operator):
+    g = Integers()
+    data, *parameters = g.quantize("x")
+    others, attributes, rank = CASES[operator]
+    y = g.op(operator, [data, *map(g.constant, others)], "node", **attributes)
+    return g.proto(IMAGES, g.dequantize(y, parameters), rank)
+
+
+@pytest.mark.parametrize("operator", CASES)
+def test_it_moves_floats_between_pairs(operator):
+    graph_pass, model = FloatMovementPass(), moved(operator)
+    expanded, modified = applied(graph_pass, model)
+    assert modified and graph_pass.moved == ["node"]
+    made = [name for name in operators(expanded) if name != "DequantizeLinear"]
+    assert made == ["QuantizeLinear", operator, "QuantizeLinear"]
+    if operator in RUNNABLE:
+        assert np.array_equal(run(expanded, x=X), run(model, x=X))
+
+
+def test_a_chain_moves_floats_throughout():
+    g = Integers()
+    data, *parameters = g.quantize("x")
+    y = g.op("MaxPool", [data], "pool", kernel_shape=[2, 2])
+    y = g.op("Flatten", [g.op("Transpose", [y], "transpose", perm=[0, 2, 3, 1])], "flatten")
+    model = g.proto(IMAGES, g.dequantize(y, parameters), 2)
+    graph_pass = FloatMovementPass()
+    expanded, _ = applied(graph_pass, model)
+    assert graph_pass.moved == ["pool", "transpose", "flatten"]
+    assert np.array_equal(run(expanded, x=X), run(model, x=X))
+
+
+def test_split_quantizes_all_that_it_makes():
+    g = Integers()
+    data, *parameters = g.quantize("x")
+    g.op("Split", [data, g.constant(ints(1, 3))], "split", axis=1)
+    g.nodes[-1].output.append("second")
+    y = g.op("Concat", [g.dequantize(name, parameters) for name in ("second", "split_out")], "cat", axis=1)
+    model = g.proto(IMAGES, y, 4)
+    expanded, _ = applied(FloatMovementPass(), model)
+    assert operators(expanded).count("QuantizeLinear") == 3
+    assert np.array_equal(run(expanded, x=X), run(model, x=X))
+
+
+def test_indices_stay_what_they_are():
+    g = Integers()
+    data = g.quantize("x")[0]
+    y = g.op("Cast", [g.op("ArgMax", [data], "argmax", axis=1, keepdims=0)], "cast", to=1)
+    model = g.proto(IMAGES, y, 3)
+    expanded, _ = applied(FloatMovementPass(), model)
+    assert operators(expanded) == ["QuantizeLinear", "DequantizeLinear", "ArgMax", "Cast"]
+    assert np.array_equal(run(expanded, x=X), run(model, x=X))
+
+
+def test_a_stored_table_takes_the_parameters_of_what_reads_it():
+    g = Integers()
+    ids = g.op("Cast", ["x"], "ids", to=7)
+    rows = g.op("Gather", [g.whole(6, 5, dtype=np.uint8), ids], "gather")
+    model = g.proto({"x": ["N"]}, g.dequantize(rows, g.parameters(0.02, np.uint8(130))), 2)
+    expanded, _ = applied(FloatMovementPass(), model)
+    made = operators(expanded)
+    assert made == ["Cast", "DequantizeLinear", "Gather", "QuantizeLinear", "DequantizeLinear"]
+    x = np.arange(6, dtype=np.float32)
+    np.testing.assert_allclose(run(expanded, x=x), run(model, x=x), atol=1e-6)
+
+
+def test_data_with_a_computed_scale_passes_unquantized():
+    g = Integers()
+    g.nodes.append(helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"], name="dynamic"))
+    y = g.op("Pad", ["q", g.constant(ints(0, 0, 1, 1, 0, 0, 2, 2)), "z"], "pad")
+    model = g.proto(IMAGES, g.dequantize(y, ["s", "z"]), 4)
+    expanded, modified = applied(FloatMovementPass(), model)
+    assert modified
+    pad = next(node for node in expanded.graph.node if node.op_type == "Pad")
+    assert pad.input[0] == "x"
+    assert np.array_equal(run(expanded, x=X), run(model, x=X))
+
+
+def test_a_pad_with_the_raw_zero_stays():
+    g = Integers()
+    data, *parameters = g.quantize("x")
+    y = g.op("Pad", [data, g.constant(ints(0, 0, 1, 1, 0, 0, 2, 2))], "node")
+    _, modified = applied(FloatMovementPass(), g.proto(IMAGES, g.dequantize(y, parameters), 4))
+    assert not modified
+
+
+def test_a_concat_of_two_scales_stays():
+    g = Integers()
+    first, second = g.quantize("x"), g.quantize("x", 0.07)
+    y = g.op("Concat", [first[0], second[0]], "node", axis=1)
+    _, modified = applied(FloatMovementPass(), g.proto(IMAGES, g.dequantize(y, first[1:]), 4))
+    assert not modified
+
+
+def test_float_and_index_data_are_left_alone():
+    g = Integers()
+    y = g.op("Reshape", [g.op("Transpose", ["x"], "t", perm=[0, 2, 3, 1]), g.constant(ints(0, -1))], "r")
+    _, modified = applied(FloatMovementPass(), g.proto(IMAGES, y, 2))
+    assert not modified

@@ -1,0 +1,150 @@
+"""Reading, checking, fingerprinting, preparing and saving models."""
+
+import os
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto, helper
+
+from calibrators.errors import ModelError
+from tests.trtint8.onnx_models import Shaped, conv_relu_conv, save_external
+from trtint8.data import DEMO_MODEL
+from trtint8.models.model import load_model, prepare, save_model, to_light, to_proto
+
+
+def small():
+    return onnx.shape_inference.infer_shapes(conv_relu_conv(quantized=False))
+
+
+def run(model, x):
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return session.run(None, {"images": x})[0]
+
+
+def images():
+    return np.random.default_rng(1).standard_normal((2, 3, 16, 16)).astype(np.float32)
+
+
+def test_missing_file_and_folder(tmp_path):
+    with pytest.raises(ModelError, match="there is no model"):
+        load_model(tmp_path / "missing.onnx")
+    with pytest.raises(ModelError, match="it is a folder"):
+        load_model(tmp_path)
+
+
+@pytest.mark.parametrize("as_file", [True, False])
+@pytest.mark.parametrize(
+    ("cut", "words"), [("empty", "is empty"), ("garbage", "not a"), ("half", "is truncated")]
+)
+def test_unreadable_bytes(cut, words, as_file, tmp_path):
+    demo = DEMO_MODEL.read_bytes()
+    data = {"empty": b"", "garbage": b"garbage" * 50, "half": demo[: len(demo) // 2]}[cut]
+    path = tmp_path / "m.onnx"
+    path.write_bytes(data)
+    with pytest.raises(ModelError, match=words):
+        load_model(path if as_file else data)
+
+
+def test_no_nodes():
+    with pytest.raises(ModelError, match="holds no nodes"):
+        load_model(helper.make_model(helper.make_graph([], "g", [], [])))
+
+
+def test_invalid_model():
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Relu", ["nowhere"], ["y"])], "g", [x], [y])
+    with pytest.raises(ModelError, match=r"not a valid ONNX model: .*nowhere"):
+        load_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+
+
+def test_external_data_missing_too_short_or_out_of_reach(tmp_path):
+    path = save_external(small(), tmp_path)
+    with pytest.raises(ModelError, match=r"weights\.bin.*give the model's path"):
+        load_model(path.read_bytes())
+    weights = tmp_path / "weights.bin"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(ModelError, match=r"weights\.bin' is truncated"):
+        load_model(path)
+    weights.unlink()
+    with pytest.raises(ModelError, match=r"weights\.bin', and there is no such file"):
+        load_model(path)
+
+
+def test_fingerprint_follows_weights_and_not_where_they_lie(tmp_path):
+    inline = load_model(small()).fingerprint
+    assert load_model(save_external(small(), tmp_path)).fingerprint == inline
+    changed = small()
+    data = bytearray(changed.graph.initializer[0].raw_data)
+    data[0] ^= 1
+    changed.graph.initializer[0].raw_data = bytes(data)
+    assert load_model(changed).fingerprint != inline
+
+
+def test_an_old_opset_is_converted():
+    model = small()
+    model.opset_import[0].version = 11
+    prepared = prepare(load_model(model))
+    assert prepared.graph_model.opset_imports[""] >= 13
+    np.testing.assert_allclose(
+        run(to_proto(prepared.graph_model), images()), run(model, images()), rtol=1e-5, atol=1e-5
+    )
+
+
+def test_prepare_keeps_inputs_outputs_and_results():
+    g = Shaped()
+    x = g.op("Conv", ["images", g.weights(4, 3, 3, 3)], "conv")
+    x = g.op("BatchNormalization", [x, *(g.constant(np.full(4, v, np.float32)) for v in (2, 1, 0, 3))], "n")
+    model = g.model({"images": ["N", 3, 16, 16]}, g.op("Identity", [x], "identity"))
+    loaded = load_model(model)
+    prepared = prepare(loaded)
+    after = to_proto(prepared.graph_model)
+    assert [node.op_type for node in after.graph.node] == ["Conv"]
+    assert prepared.inputs == loaded.inputs and prepared.fingerprint == loaded.fingerprint
+    assert [value.name for value in after.graph.output] == ["identity_out"]
+    assert len(loaded.graph_model.graph) == 3
+    np.testing.assert_allclose(run(after, images()), run(model, images()), rtol=1e-5, atol=1e-5)
+
+
+def test_a_message_that_is_given_stays_as_it_is():
+    model = onnx.load(DEMO_MODEL)
+    before = model.SerializeToString(deterministic=True)
+    light = to_light(prepare(load_model(model)).graph_model)
+    assert light.weights and len(light.message.SerializeToString()) < len(before) / 5
+    assert model.SerializeToString(deterministic=True) == before
+    assert load_model(model).fingerprint == load_model(DEMO_MODEL).fingerprint
+
+
+@pytest.mark.skipif(
+    "TRTINT8_LARGE" not in os.environ, reason="TRTINT8_LARGE is not set: takes 5 GB of memory"
+)
+def test_a_message_of_more_than_protobuf_can_hold():
+    model = small()
+    for index in range(2):
+        zeros = {"data_type": TensorProto.FLOAT, "dims": [1 << 28], "raw_data": bytes(1 << 30)}
+        model.graph.initializer.add(name=f"large{index}", **zeros)
+    with pytest.raises(ModelError, match=r"^'model' is larger than 2 GiB and .*; save it with external data"):
+        load_model(model)
+
+
+def test_saved_models_load_back_equal(tmp_path):
+    model = load_model(small())
+    path = save_model(model.graph_model, tmp_path / "out.onnx")
+    assert load_model(path).fingerprint == model.fingerprint
+    assert onnx.load(path).graph == to_proto(model.graph_model).graph
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "out.onnx"
+    path.write_bytes(b"old")
+
+    def fail(*_):
+        raise OSError("no space")
+
+    monkeypatch.setattr("os.replace", fail)
+    monkeypatch.setattr("pathlib.Path.replace", fail)
+    with pytest.raises(Exception, match="no space"):
+        save_model(load_model(small()).graph_model, path)
+    assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]

@@ -1,0 +1,319 @@
+"""Models whose layers outside INT8 become FP16: types, casts, and what must stay in FP32."""
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime as ort
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+
+import trtint8
+from calibrators.errors import ModelError
+from calibrators.tables.table import CalibrationTable
+from tests.trtint8 import onnx_models
+from tests.trtint8.onnx_models import Shaped
+from trtint8.cli.main import main
+from trtint8.models.model import load_model, prepare, to_proto
+from trtint8.models.opset import with_opset
+from trtint8.quantization.float16.convert import round_scale, to_float16
+from trtint8.quantization.float16.rules import float32_nodes
+
+HALF, FLOAT = TensorProto.FLOAT16, TensorProto.FLOAT
+
+
+def conv_relu_conv(quantized=True):
+    return onnx.shape_inference.infer_shapes(onnx_models.conv_relu_conv(quantized))
+
+
+def convert(model, *, float32_io=False, peaks=None):
+    """The FP16 model, checked by ONNX with its types, and the nodes that stayed in FP32."""
+    prepared = prepare(load_model(model))
+    graph_model, kept = to_float16(
+        prepared.graph_model, float32_io=float32_io, peaks=peaks or {}, name="model"
+    )
+    proto = to_proto(graph_model)
+    onnx.checker.check_model(proto, full_check=True)
+    return proto, kept
+
+
+def types(model):
+    """Tensor name to type, as ONNX infers them anew."""
+    bare = onnx.ModelProto()
+    bare.CopyFrom(model)
+    del bare.graph.value_info[:]
+    graph = onnx.shape_inference.infer_shapes(bare, strict_mode=True).graph
+    values = (*graph.input, *graph.output, *graph.value_info)
+    found = {value.name: value.type.tensor_type.elem_type for value in values}
+    return found | {tensor.name: tensor.data_type for tensor in graph.initializer}
+
+
+def operators(model):
+    return [node.op_type for node in model.graph.node]
+
+
+def run(model, feeds):
+    return ort.InferenceSession(model.SerializeToString()).run(None, feeds)[0]
+
+
+def network(*steps, shape=("N", 8)):
+    """A chain of (operator, further inputs, attributes); the first reads 'x'."""
+    g = Shaped(quantized=False)
+    tensor = "x"
+    for index, (op_type, more, attributes) in enumerate(steps):
+        inputs = [tensor, *(g.constant(np.asarray(value)) for value in more)]
+        tensor = g.op(op_type, inputs, f"{op_type.lower()}{index}", **attributes)
+    return g.model({"x": list(shape)}, tensor)
+
+
+def weights(*shape):
+    return np.random.default_rng(1).standard_normal(shape).astype(np.float32) * 0.1
+
+
+def test_everything_outside_int8_becomes_fp16():
+    model, kept = convert(conv_relu_conv())
+    found = types(model)
+    assert kept == {}
+    assert found["images"] == found["second_out"] == found["first_out"] == found["relu_out"] == HALF
+    assert "Cast" not in operators(model)
+    images = np.random.default_rng(0).standard_normal((4, 3, 16, 16)).astype(np.float16)
+    wanted = run(conv_relu_conv(), {"images": images.astype(np.float32)})
+    got = run(model, {"images": images})
+    assert got.dtype == np.float16
+    assert np.abs(got.astype(np.float32) - wanted).max() < 0.03 * np.abs(wanted).max()
+
+
+def test_inputs_and_outputs_stay_fp32_where_asked():
+    model, _ = convert(conv_relu_conv(), float32_io=True)
+    found = types(model)
+    assert found["images"] == found["second_out"] == FLOAT
+    assert found["first_out"] == found["relu_out"] == HALF
+    # The input goes straight into a quantizer, which takes FP32 as well: only the output needs a cast.
+    assert operators(model).count("Cast") == 1
+    assert [value.name for value in model.graph.output] == ["second_out"]
+
+
+def test_a_quantizer_and_its_dequantizer_have_the_same_scale_in_two_types():
+    model, _ = convert(conv_relu_conv(), float32_io=True)
+    constants = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    pairs = {node.op_type: node for node in model.graph.node if "images" in node.name}
+    quantizer, dequantizer = (
+        constants[pairs[kind].input[1]] for kind in ("QuantizeLinear", "DequantizeLinear")
+    )
+    assert (quantizer.dtype, dequantizer.dtype) == (np.float32, np.float16)
+    assert quantizer == dequantizer.astype(np.float32) == round_scale(np.float32(0.02))
+
+
+def test_sums_of_squares_stay_in_fp32_between_casts():
+    gamma, beta = np.ones(8, np.float32), np.zeros(8, np.float32)
+    model, kept = convert(
+        network(
+            ("MatMul", [weights(8, 8)], {}),
+            ("LayerNormalization", [gamma, beta], {"axis": -1}),
+            ("MatMul", [weights(8, 8)], {}),
+        )
+    )
+    assert kept == {"layernormalization1": "it sums squares, which FP16 may not hold"}
+    assert operators(model) == ["MatMul", "Cast", "LayerNormalization", "Cast", "MatMul"]
+    found = types(model)
+    assert found["matmul0_out"] == found["matmul2_out"] == HALF
+    assert found["layernormalization1_out"] == FLOAT
+
+
+def test_a_tensor_that_comes_near_the_end_of_fp16_keeps_its_nodes_in_fp32():
+    steps = [("MatMul", [weights(8, 8)], {})] * 3
+    _, kept = convert(network(*steps), peaks={"matmul1_out": 33000.0, "matmul0_out": 32000.0})
+    assert list(kept) == ["matmul1", "matmul2"]
+    assert kept["matmul1"] == "'matmul1_out' reaches 33000, and FP16 ends at 65504"
+
+
+def test_readers_in_fp32_get_a_dequantizer_of_their_own():
+    g = Shaped()
+    pair = g.qdq(g.op("Relu", ["x"], "relu"))
+    first = g.op("MatMul", [pair, g.qdq(g.weights(8, 8), 1, 8)], "half")
+    second = g.op("MatMul", [pair, g.qdq(g.weights(8, 8), 1, 8)], "full")
+    model = g.model({"x": ["N", 8]}, g.op("Add", [first, second], "add"))
+    converted, kept = convert(model, peaks={"full_out": 1e5})
+    assert list(kept) == ["full", "add"]
+    readers = {node.name: node for node in converted.graph.node}
+    found = types(converted)
+    assert found[readers["half"].input[0]] == HALF
+    assert found[readers["full"].input[0]] == FLOAT
+    # One quantizer for both, and no cast between a dequantizer and the product that it belongs to.
+    assert operators(converted).count("QuantizeLinear") == 3
+    producers = {name: node.op_type for node in converted.graph.node for name in node.output}
+    assert all(
+        producers[readers[name].input[index]] == "DequantizeLinear"
+        for name in ("half", "full")
+        for index in (0, 1)
+    )
+
+
+@pytest.mark.parametrize(
+    ("constant", "stays"),
+    [(1e-12, True), (1e-3, False), (-3.4e38, True), (-np.inf, False), (1e5, True), (0.0, False)],
+)
+def test_constants_that_fp16_does_not_hold(constant, stays):
+    _, kept = convert(network(("Add", [np.float32(constant)], {}), ("Relu", [], {})))
+    assert list(kept) == (["add0"] if stays else [])
+
+
+def test_a_softmax_after_a_mask_beyond_fp16_stays_in_fp32():
+    """-3.4e38 would become minus infinity, and a row of those no number."""
+    masked = ("Add", [np.full(8, -3.4e38, np.float32)], {})
+    model, kept = convert(network(masked, ("Softmax", [], {"axis": -1}), ("Relu", [], {})))
+    assert list(kept) == ["add0", "softmax1"]
+    assert np.isfinite(run(model, {"x": np.zeros((2, 8), np.float16)})).all()
+    _, kept = convert(network(("Softmax", [], {"axis": -1})))
+    assert kept == {}
+
+
+def test_inputs_that_onnx_wants_in_fp32_stay_so():
+    resize = ("Resize", [np.zeros(0, np.float32), np.array([1, 1, 2, 2], np.float32)], {"mode": "nearest"})
+    model, kept = convert(network(resize, shape=("N", 3, 4, 4)))
+    assert kept == {}
+    node = model.graph.node[0]
+    found = types(model)
+    assert (found[node.input[0]], found[node.input[2]], found[node.output[0]]) == (HALF, FLOAT, HALF)
+
+
+def test_casts_follow_and_positions_stay_exact():
+    g = Shaped(quantized=False)
+    whole = g.op("Cast", ["x"], "to_int", to=TensorProto.INT64)
+    back = g.op("Cast", [whole], "to_float", to=FLOAT)
+    model, kept = convert(g.model({"x": ["N", 8]}, g.op("Add", [back, "x"], "add")))
+    assert list(kept) == ["to_float"]
+    values = np.array([[2049.0, 1, 2, 3, 4, 5, 6, 7]], np.float32)
+    # 2049 is no FP16 number: it becomes 2048 on the way in.
+    assert run(model, {"x": values.astype(np.float16)})[0, 0] == 4096
+
+
+def test_graphs_within_nodes_stay_in_fp32():
+    branch = helper.make_graph(
+        [helper.make_node("Relu", ["shared"], ["inside"])],
+        "branch",
+        [],
+        [helper.make_tensor_value_info("inside", FLOAT, ["N", 8])],
+    )
+    nodes = [
+        helper.make_node("Neg", ["x"], ["shared"], name="neg"),
+        helper.make_node("If", ["flag"], ["picked"], name="if", then_branch=branch, else_branch=branch),
+        helper.make_node("Abs", ["picked"], ["y"], name="abs"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [
+            helper.make_tensor_value_info("x", FLOAT, ["N", 8]),
+            helper.make_tensor_value_info("flag", TensorProto.BOOL, []),
+        ],
+        [helper.make_tensor_value_info("y", FLOAT, ["N", 8])],
+    )
+    source = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    model, kept = convert(source)
+    assert kept == {"if": "it holds a graph of its own"}
+    x = np.array([[-1, 2, -3, 4, 5, 6, 7, 8]], np.float16)
+    assert np.array_equal(run(model, {"x": x, "flag": np.array(True)}), np.maximum(-x, 0))
+
+
+def test_operators_that_onnx_does_not_define_stay_in_fp32():
+    source = network(("Relu", [], {}), ("Relu", [], {}))
+    source.graph.node[1].domain = "mine"
+    source.opset_import.append(helper.make_opsetid("mine", 1))
+    graph_model, kept = to_float16(load_model(source).graph_model, float32_io=False, peaks={}, name="model")
+    assert list(kept) == ["relu1"]
+    assert [node.op_type for node in graph_model.graph] == ["Relu", "Cast", "Relu", "Cast"]
+
+
+def test_fp16_that_stands_in_the_model_is_left_alone():
+    g = Shaped(quantized=False)
+    half = g.op("Neg", [g.op("Cast", ["x"], "down", to=HALF)], "neg")
+    model, kept = convert(g.model({"x": ["N", 8]}, g.op("Cast", [half], "up", to=FLOAT)), float32_io=True)
+    assert list(kept) == ["up"]
+    assert operators(model) == ["Cast", "Neg", "Cast"]
+    assert types(model)["up_out"] == FLOAT
+    x = np.arange(8, dtype=np.float32)[None]
+    assert np.array_equal(run(model, {"x": x}), -x)
+
+
+@given(st.floats(1e-30, 1e4))
+def test_rounded_scales_are_fp16_numbers_and_never_smaller(scale):
+    rounded = float(round_scale(np.float32(scale)))
+    assert float(np.float16(rounded)) == rounded
+    assert rounded >= np.float32(scale)
+    # A step of FP16: relative above its smallest normal number, absolute below.
+    assert rounded - np.float32(scale) <= max(scale * 2.0**-10, 2.0**-24)
+
+
+def test_the_rules_need_no_ranges():
+    prepared = prepare(load_model(network(("Exp", [], {}), ("Relu", [], {}))))
+    assert float32_nodes(prepared.graph_model, {}) == {"exp0": "it exponentiates, which FP16 may not hold"}
+
+
+def test_a_newer_opset_keeps_large_weights_as_they_are():
+    source = network(("MatMul", [weights(64, 64)], {}), ("ReduceMean", [], {"axes": [1]}), shape=("N", 64))
+    old = load_model(source).graph_model
+    new = with_opset(old, 19, "model")
+    assert new.opset_imports[""] == 19
+    assert [value.name for value in new.graph.inputs] == ["x"]
+    assert np.array_equal(new.graph.initializers["constant0"].const_value.numpy(), weights(64, 64))
+    x = np.random.default_rng(0).standard_normal((3, 64)).astype(np.float32)
+    assert np.allclose(run(to_proto(new), {"x": x}), run(source, {"x": x}))
+    assert with_opset(new, 17, "model") is new
+
+
+def test_an_opset_that_onnx_cannot_reach_is_named():
+    source = network(("Relu", [], {}))
+    source.graph.node[0].op_type = "Upsample"
+    source.opset_import[0].version = 7
+    with pytest.raises(ModelError, match="'model' has opset 7, 19 is needed, and it cannot be converted"):
+        with_opset(ir.from_proto(source), 19, "model")
+
+
+TABLE = {"images": 2.5, "relu_out": 1.5, "first_out": 2.0}
+
+
+def test_quantize_writes_fp16(tmp_path, capsys):
+    source = conv_relu_conv(quantized=False)
+    proto = trtint8.quantize(source, CalibrationTable(TABLE), float16=True, float32_io=True)
+    assert types(proto)["relu_out"] == HALF
+    onnx.save(source, tmp_path / "m.onnx")
+    CalibrationTable(TABLE).save(tmp_path / "t.json")
+    arguments = [
+        "quantize",
+        str(tmp_path / "m.onnx"),
+        str(tmp_path / "t.json"),
+        "-o",
+        str(tmp_path / "q.onnx"),
+    ]
+    assert main([*arguments, "--float16", "--explain"]) == 0
+    assert "kept in FP32 amid FP16" in capsys.readouterr().out
+    assert types(onnx.load(tmp_path / "q.onnx"))["images"] == HALF
+    assert main([*arguments, "--float32-io"]) == 2
+    assert "add --float16" in capsys.readouterr().err
+
+
+def test_tensorrt_for_rtx_builds_it_with_int8_and_fp16(tmp_path):
+    """A product that is kept in float runs in FP16, the convolutions in INT8."""
+    pytest.importorskip("tensorrt_rtx")
+    g = Shaped(quantized=False)
+    x = g.op("Conv", ["images", g.weights(16, 3, 3, 3)], "conv", pads=[1] * 4)
+    x = g.op("Flatten", [g.op("GlobalAveragePool", [g.op("Relu", [x], "relu")], "pool")], "flat")
+    model = g.model({"images": [4, 3, 16, 16]}, g.op("MatMul", [x, g.weights(16, 10)], "head"))
+    built = trtint8.build_int8_engine(
+        model,
+        CalibrationTable({"images": 2.0, "relu_out": 1.0}),
+        tmp_path / "m.engine",
+        target="rtx",
+        fp16=True,
+        keep_float=["head"],
+        progress=False,
+    )
+    assert built.info.quantized_nodes == ("conv",)
+    assert built.info.layers.weighted_summary(["conv", "head"]) == {"INT8": ["conv"], "FP16": ["head"]}
+    assert [(spec.name, spec.dtype) for spec in (*built.info.inputs, *built.info.outputs)] == [
+        ("images", "float32"),
+        ("head_out", "float32"),
+    ]
+    assert types(onnx.load(tmp_path / "m.qdq.onnx"))["flat_out"] == HALF

@@ -1,0 +1,181 @@
+"""Which edges get Q/DQ pairs: one tiny graph for each rule."""
+
+import numpy as np
+import onnx
+import pytest
+
+from calibrators.errors import ModelError
+from tests.trtint8.onnx_models import Shaped
+from trtint8.models.model import load_model, prepare
+from trtint8.quantization.placement import Edge, place
+
+IMAGES = {"x": ["N", 4, 8, 8]}
+
+
+def placed(model, **options):
+    return place(prepare(load_model(model)).graph_model, **options)
+
+
+def conv(g, source, name, channels=4):
+    return g.op("Conv", [source, g.weights(4, channels, 3, 3)], name, pads=[1] * 4)
+
+
+def edges_of(placement, node):
+    return [edge for edge in placement.activations if edge.node == node]
+
+
+def groups(placement):
+    return [set(group) for group in placement.shared]
+
+
+@pytest.mark.parametrize(
+    ("operator", "shape", "attributes", "inputs", "axis"),
+    [
+        ("Conv", (5, 4, 3, 3), {}, IMAGES, 0),
+        ("ConvTranspose", (4, 5, 3, 3), {}, IMAGES, 1),
+        ("ConvTranspose", (4, 2, 3, 3), {"group": 2}, IMAGES, None),
+        ("Gemm", (4, 5), {"transB": 0}, {"x": ["N", 4]}, 1),
+        ("Gemm", (5, 4), {"transB": 1}, {"x": ["N", 4]}, 0),
+        ("MatMul", (4, 5), {}, {"x": ["N", 4]}, 1),
+    ],
+)
+def test_weighted_operators(operator, shape, attributes, inputs, axis):
+    g = Shaped()
+    y = g.op(operator, ["x", g.weights(*shape)], "op", **attributes)
+    placement = placed(g.model(inputs, y))
+    assert placement.activations == (Edge("op", 0, "x"),)
+    assert placement.weights == (Edge("op", 1, "constant0", axis),)
+    assert placement.shared == ()
+    (decision,) = placement.decisions
+    assert (decision.node, decision.operator, decision.quantized) == ("op", operator, True)
+    assert placement.quantized_nodes == ("op",)
+
+
+def test_matmul_of_two_activations_has_a_scale_each():
+    g = Shaped()
+    placement = placed(g.model({"x": ["N", 4, 8], "z": ["N", 8, 4]}, g.op("MatMul", ["x", "z"], "op")))
+    assert placement.activations == (Edge("op", 0, "x"), Edge("op", 1, "z"))
+    assert (placement.weights, placement.shared) == ((), ())
+
+
+def test_no_pair_between_conv_and_relu():
+    g = Shaped()
+    y = conv(g, g.op("Relu", [conv(g, "x", "a")], "relu"), "b")
+    assert placed(g.model(IMAGES, y)).activations == (Edge("a", 0, "x"), Edge("b", 0, "relu_out"))
+
+
+def test_residual_add_of_a_conv_and_a_skip():
+    g = Shaped()
+    placement = placed(g.model(IMAGES, g.op("Add", [conv(g, "x", "a"), "x"], "add")))
+    assert edges_of(placement, "add") == [Edge("add", 1, "x")]
+    assert [(d.node, d.quantized) for d in placement.decisions] == [("a", True), ("add", True)]
+
+
+def test_residual_add_of_two_convs_quantizes_the_earlier_ones_output():
+    g = Shaped()
+    first, second = conv(g, "x", "a"), conv(g, "x", "b")
+    placement = placed(g.model(IMAGES, g.op("Add", [second, first], "add")))
+    assert edges_of(placement, "add") == [Edge("add", 1, "a_out")]
+
+
+def test_residual_add_that_broadcasts_gets_no_pair():
+    g = Shaped()
+    model = g.model(IMAGES | {"z": ["N", 4, 1, 1]}, g.op("Add", [conv(g, "x", "a"), "z"], "add"))
+    placement = placed(model)
+    assert edges_of(placement, "add") == []
+    assert [decision.node for decision in placement.decisions] == ["a"]
+
+
+@pytest.mark.parametrize("float_reader", [False, True])
+def test_concat_shares_one_scale_when_all_readers_are_quantized(float_reader):
+    g = Shaped()
+    joined = g.op("Concat", [conv(g, "x", "a"), g.op("Relu", ["x"], "relu")], "concat", axis=1)
+    y = conv(g, joined, "b", channels=8)
+    if float_reader:
+        y = g.op("Add", [y, g.op("ReduceMean", [joined], "mean")], "add")
+    placement = placed(g.model(IMAGES, y))
+    if float_reader:
+        assert edges_of(placement, "concat") == [] and placement.shared == ()
+    else:
+        assert edges_of(placement, "concat") == [Edge("concat", 0, "a_out"), Edge("concat", 1, "relu_out")]
+        assert groups(placement) == [{"a_out", "relu_out", "concat_out"}]
+
+
+def chain(between, quantized_source=True):
+    g = Shaped()
+    moved = between(g, "x")
+    y = conv(g, moved, "b")
+    side = conv(g, "x", "a") if quantized_source else g.op("Relu", ["x"], "a")
+    model = g.model(IMAGES, y)
+    model.graph.output.append(onnx.helper.make_tensor_value_info(side, 1, [None] * 4))
+    return placed(model)
+
+
+def pool(g, x):
+    return g.op("MaxPool", [x], "pool", kernel_shape=[2, 2])
+
+
+def pool_and_slice(g, x):
+    limits = [g.constant(np.array([value])) for value in (0, 4, 2)]
+    return g.op("Slice", [pool(g, x), *limits], "slice")
+
+
+def pad(value):
+    def build(g, x):
+        pads, constant = g.constant(np.array([0, 0, 1, 1] * 2)), g.constant(np.float32(value))
+        return g.op("Pad", [x, pads, constant], "pad")
+
+    return build
+
+
+@pytest.mark.parametrize(
+    ("between", "tensor"), [(pool, "pool_out"), (pool_and_slice, "slice_out"), (pad(0), "pad_out")]
+)
+def test_operators_that_round_nothing_share_the_scale_of_their_source(between, tensor):
+    assert groups(chain(between)) == [{"x", tensor}]
+    assert chain(between, quantized_source=False).shared == ()
+
+
+def test_padding_with_another_value_has_its_own_scale():
+    assert chain(pad(1)).shared == ()
+
+
+def three_convs(batch="N"):
+    g = Shaped()
+    y = conv(g, conv(g, conv(g, "x", "body_1"), "body_2"), "head")
+    return g.model({"x": [batch, 4, 8, 8]}, y)
+
+
+@pytest.mark.parametrize(
+    ("keep", "left"),
+    [(["head"], ("body_1", "body_2")), (["body_*"], ("head",)), (["body_?", "head"], ())],
+)
+def test_keep_float(keep, left):
+    placement = placed(three_convs(), keep_float=keep)
+    assert placement.quantized_nodes == left
+    assert {edge.node for edge in (*placement.activations, *placement.weights)} == set(left)
+    assert all("kept in float by" in d.reason for d in placement.decisions if not d.quantized)
+
+
+def test_keep_float_without_a_match_is_named():
+    with pytest.raises(ModelError, match=r"'tail_\*' matches no node"):
+        placed(three_convs(), keep_float=["head", "tail_*"])
+
+
+def test_conv_with_weights_of_run_time_stays_float():
+    g = Shaped()
+    y = g.op("Conv", [conv(g, "x", "a"), "z"], "dynamic")
+    placement = placed(g.model(IMAGES | {"z": [4, 4, 3, 3]}, y))
+    assert placement.quantized_nodes == ("a",)
+    assert "computed at run time" in placement.decisions[1].reason
+    assert edges_of(placement, "dynamic") == []
+
+
+def test_model_without_weighted_nodes():
+    g = Shaped()
+    with pytest.raises(ModelError, match="nothing to run in INT8"):
+        placed(g.model(IMAGES, g.op("Relu", ["x"], "relu")))
+
+
+def test_batch_size_does_not_change_the_placement():
+    assert placed(three_convs("N")) == placed(three_convs(1)) == placed(three_convs(16))

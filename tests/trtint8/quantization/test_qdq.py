@@ -1,0 +1,136 @@
+"""Q/DQ pairs: scales, structure, and what the quantized model computes."""
+
+import warnings
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import numpy_helper
+
+from tests.trtint8.onnx_models import Shaped
+from trtint8.models.model import load_model, prepare, to_proto
+from trtint8.quantization.config import TensorQuantConfig
+from trtint8.quantization.joint import JointConfigs
+from trtint8.quantization.placement import Edge, Placement, place
+from trtint8.quantization.qdq import activation_scales, insert_qdq, weight_scale
+
+
+def quantized(model, **amax):
+    prepared = prepare(load_model(model)).graph_model
+    insert_qdq(prepared, place(prepared), amax)
+    return to_proto(prepared)
+
+
+def constants(model):
+    return {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+
+
+def run(model, x):
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return ort.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"]).run(
+        None, {"x": x}
+    )[0]
+
+
+def fake(x, scale):
+    return (np.clip(np.rint(x / scale), -128, 127) * scale).astype(np.float32)
+
+
+def gemm():
+    g = Shaped()
+    return g.model({"x": ["N", 4]}, g.op("Gemm", ["x", g.weights(5, 4), g.weights(5)], "gemm", transB=1))
+
+
+def branches():
+    g = Shaped()
+    left, right = (g.op("Conv", ["x", g.weights(4, 4, 1, 1), g.weights(4)], name) for name in ("a", "b"))
+    return g.model({"x": ["N", 4, 6, 6]}, g.op("Mul", [left, right], "mul"))
+
+
+def test_scales_and_zero_points():
+    values = constants(quantized(gemm(), x=3.0))
+    assert values["x_scale"].dtype == np.float32 and values["x_scale"] == np.float32(3.0 / 127)
+    assert values["x_zero_point"].dtype == np.int8 and values["x_zero_point"] == 0
+    expected = (np.abs(values["constant0"]).max(axis=1).astype(np.float64) / 127).astype(np.float32)
+    np.testing.assert_array_equal(values["constant0_scale"], expected)
+    assert values["constant0_zero_point"].dtype == np.int8 and not values["constant0_zero_point"].any()
+
+
+def test_a_channel_of_zeros_has_scale_one():
+    np.testing.assert_array_equal(
+        weight_scale(np.array([[0, 0], [127, -254]], np.float32), 0), np.float32([1, 2])
+    )
+
+
+def test_a_tensor_with_several_readers_has_one_pair():
+    model = quantized(branches(), x=2.0)
+    pairs = [node for node in model.graph.node if node.op_type == "QuantizeLinear"]
+    assert [node.input[0] for node in pairs].count("x") == 1
+    readers = {node.input[0] for node in model.graph.node if node.op_type == "Conv"}
+    assert readers == {"x_dequantized"}
+
+
+@pytest.mark.parametrize("build", [gemm, branches])
+def test_the_model_stays_valid_and_keeps_its_names_and_biases(build):
+    before, after = build(), quantized(build(), x=2.0)
+    onnx.checker.check_model(after, full_check=True)
+    assert [v.name for v in after.graph.input] == ["x"]
+    assert [v.name for v in after.graph.output] == [v.name for v in before.graph.output]
+    assert after.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "N"
+    assert {o for n in before.graph.node for o in n.output} <= {o for n in after.graph.node for o in n.output}
+    values = constants(after)
+    for name, value in constants(before).items():
+        np.testing.assert_array_equal(values[name], value)
+    for old in before.graph.node:
+        new = next(node for node in after.graph.node if node.name == old.name)
+        assert list(new.input[2:]) == list(old.input[2:])
+
+
+def test_it_computes_what_numpy_does():
+    rng = np.random.default_rng(1)
+    values = constants(gemm())
+    weights = fake(values["constant0"], weight_scale(values["constant0"], 0)[:, None])
+    x = rng.standard_normal((6, 4)).astype(np.float32) * 2
+    expected = fake(x, np.float32(2 / 127)) @ weights.T + values["constant1"]
+    np.testing.assert_allclose(run(quantized(gemm(), x=2.0), x), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_convolutions_compute_what_numpy_does():
+    values = constants(branches())
+    x = np.random.default_rng(1).standard_normal((2, 4, 6, 6)).astype(np.float32) * 2
+    image = fake(x, np.float32(2 / 127))
+    results = []
+    for weights, bias in (("constant0", "constant1"), ("constant2", "constant3")):
+        scale = weight_scale(values[weights], 0)[:, None, None, None]
+        kernel = fake(values[weights], scale)[:, :, 0, 0]
+        results.append(np.einsum("oc,nchw->nohw", kernel, image) + values[bias][:, None, None])
+    np.testing.assert_allclose(
+        run(quantized(branches(), x=2.0), x), results[0] * results[1], rtol=1e-5, atol=1e-5
+    )
+
+
+def placement(*tensors, shared=()):
+    edges = tuple(Edge("node", index, tensor) for index, tensor in enumerate(tensors))
+    configs = JointConfigs()
+    for group in shared:
+        for tensor in group[1:]:
+            configs.join(tensor, group[0])
+    for tensor in tensors:
+        configs.add(tensor, TensorQuantConfig())
+    return Placement(edges, (), configs, ())
+
+
+def test_shared_groups_get_the_widest_range():
+    scales = activation_scales(placement("a", "b", "c", shared=(("a", "b"),)), {"a": 0.0, "b": 4.0, "c": 2.0})
+    assert scales == {"a": np.float32(4 / 127), "b": np.float32(4 / 127), "c": np.float32(2 / 127)}
+
+
+def test_a_range_of_zero_warns_and_counts_as_one():
+    with pytest.warns(UserWarning, match="tensor 'a' was zero"):
+        scales = activation_scales(placement("a"), {"a": 0.0})
+    assert scales == {"a": np.float32(1 / 127)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        activation_scales(placement("a"), {"a": 1e-30})

@@ -1,0 +1,138 @@
+"""Loading engines, as far as that goes without a GPU: everything is checked before TensorRT sees a plan."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from calibrators.cuda import gpu_problem
+from calibrators.errors import EngineError, GpuMemoryError, GpuUnavailableError, UnsupportedError
+from calibrators.tensorrt import flavor
+from tests.host_device import HostDevice
+from trtint8 import Engine, build_int8_engine, validate
+from trtint8.data import DEMO_MODEL
+from trtint8.runtime.output_allocator import new_output_allocator
+
+no_gpu = pytest.mark.skipif(gpu_problem() is None, reason="this machine has a GPU")
+IMAGES = np.random.default_rng(0).random((8, 1, 8, 8), np.float32)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    path = tmp_path_factory.mktemp("engine") / "digits.engine"
+    return build_int8_engine(DEMO_MODEL, IMAGES, path, target="rtx", progress=False).engine
+
+
+@pytest.fixture
+def path(built, tmp_path):
+    for file in (built, built.with_name("digits.engine.json"), built.with_name("digits.qdq.onnx")):
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    return tmp_path / "digits.engine"
+
+
+def change_sidecar(path, **fields):
+    sidecar = path.with_name("digits.engine.json")
+    sidecar.write_text(json.dumps({**json.loads(sidecar.read_text()), **fields}))
+
+
+@no_gpu
+@pytest.mark.parametrize("as_bytes", [False, True])
+def test_without_a_gpu_the_process_lives(path, as_bytes):
+    source = f"open({str(path)!r}, 'rb').read()" if as_bytes else repr(str(path))
+    program = (
+        "import trtint8\n"
+        f"try: trtint8.Engine.load({source})\n"
+        "except trtint8.TrtInt8Error as error: print(type(error).__name__, error)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    what = "the plan" if as_bytes else f"'{path}'"
+    assert done.stdout.startswith(f"GpuUnavailableError running {what} needs an NVIDIA GPU, but ")
+
+
+def test_a_missing_file(tmp_path):
+    with pytest.raises(EngineError, match="cannot be read"):
+        Engine.load(tmp_path / "missing.engine")
+
+
+def test_a_truncated_engine(path):
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(EngineError, match="is not the one that its sidecar describes"):
+        Engine.load(path)
+    path.with_name("digits.engine.json").unlink()
+    with pytest.raises(EngineError, match="is truncated"):
+        Engine.load(path)
+
+
+@pytest.mark.parametrize("data", [b"", b"\x08\x08", b"hello, I am text" * 20])
+def test_bytes_that_are_no_plan(data):
+    with pytest.raises(EngineError, match=r"^the plan is (empty|not a TensorRT engine)"):
+        Engine.load(data)
+
+
+def test_the_tensorrt_of_the_plan_is_not_installed(monkeypatch):
+    monkeypatch.setattr(flavor, "installed", lambda: [flavor.Flavor("rtx", "1.7.1.116")])
+    with pytest.raises(UnsupportedError, match=r"^TensorRT is not installed"):
+        Engine.load(b"ftrt" + bytes(100))
+
+
+@pytest.fixture
+def pretend_gpu(monkeypatch):
+    """As far as the checks before TensorRT go; opening the device would fail."""
+    monkeypatch.setattr("trtint8.runtime.engine.require_gpu", lambda _what: None)
+    monkeypatch.setattr("trtint8.runtime.engine.compute_capability", lambda _device: "7.0")
+
+
+def test_another_gpu(path, pretend_gpu):
+    with pytest.raises(EngineError, match=r"for compute capability 8\.0, .*, and this GPU has 7\.0"):
+        Engine.load(path)
+
+
+def test_another_version_is_refused_with_or_without_a_gpu(path):
+    change_sidecar(path, tensorrt_version="1.6.0.1")
+    with pytest.raises(EngineError, match=r"with version 1\.6\.0\.1 and this is TensorRT for RTX 1"):
+        Engine.load(path)
+
+
+@no_gpu
+def test_an_engine_without_a_model_beside_it_cannot_be_judged_on_the_cpu(path):
+    change_sidecar(path, qdq_model=None)
+    with pytest.raises(GpuUnavailableError, match="has no Q/DQ model beside it to judge it by without a GPU"):
+        validate(path, IMAGES, reference=DEMO_MODEL)
+
+
+@pytest.fixture
+def device():
+    device = HostDevice(room=1000)
+    with device.active():
+        yield device
+
+
+@pytest.fixture
+def allocator(device):
+    """Of TensorRT's own class; called here as TensorRT's bindings call it."""
+    return new_output_allocator(flavor.load("rtx").module, device)
+
+
+def test_an_output_allocator_grows_and_keeps_its_memory(allocator, device):
+    small = allocator.reallocate_output("y", 0, 100, 256)
+    assert allocator.reallocate_output_async("y", small, 60, 256, 7) == small == allocator.buffer.pointer
+    assert allocator.reallocate_output("y", small, 400, 256) == allocator.buffer.pointer
+    assert [buffer.nbytes for buffer in device.live] == [400]
+    allocator.notify_shape("y", flavor.load("rtx").module.Dims([0, 4]))
+    assert allocator.shape == (0, 4)
+    allocator.raise_failure()
+    allocator.free()
+    allocator.free()
+    assert not device.live
+
+
+def test_an_output_that_found_no_memory_does_not_spoil_the_next_run(allocator):
+    assert allocator.reallocate_output("y", 0, 2000, 256) == 0
+    with pytest.raises(GpuMemoryError, match="cannot allocate 2000 bytes"):
+        allocator.raise_failure()
+    allocator.raise_failure()
+    assert allocator.reallocate_output("y", 0, 8, 256) == allocator.buffer.pointer
+    allocator.free()

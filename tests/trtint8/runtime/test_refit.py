@@ -1,0 +1,40 @@
+import numpy as np
+import pytest
+
+from calibrators.errors import EngineError
+from trtint8.runtime.refit import check_dtypes, check_shared_scales
+
+GROUPS = [("a_scale", "b_scale"), ("c_scale", "d_scale", "e_scale")]
+
+
+def scale(value):
+    return np.array(value, np.float32)
+
+
+def test_equal_scales_and_other_weights_pass():
+    check_shared_scales({"conv.weight": scale([1, 2])}, GROUPS)
+    check_shared_scales({"a_scale": scale(0.1), "b_scale": scale(0.1)}, GROUPS)
+    check_shared_scales({"a_scale": scale(0.1)}, [])
+
+
+def test_different_scales_are_named():
+    with pytest.raises(
+        EngineError, match="the scales 'a_scale' and 'b_scale' are shared and must stay equal"
+    ):
+        check_shared_scales({"a_scale": scale(0.1), "b_scale": scale(0.2)}, GROUPS)
+
+
+def test_a_part_of_a_group_is_named():
+    with pytest.raises(EngineError, match="the scale 'd_scale' is shared with 'c_scale', 'e_scale'"):
+        check_shared_scales({"d_scale": scale(0.1)}, GROUPS)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f2", "i1", "i4", "i8", "u1", "?"])
+def test_types_that_tensorrt_has(dtype):
+    check_dtypes({"conv.weight": np.zeros(3, dtype)})
+
+
+@pytest.mark.parametrize(("dtype", "name"), [("f8", "float64"), (">f4", ">f4"), ("c8", "complex64")])
+def test_other_types_are_named(dtype, name):
+    with pytest.raises(EngineError, match=f"the new weights 'conv.weight' are {name}, and TensorRT takes"):
+        check_dtypes({"conv.weight": np.zeros(3, dtype)})

@@ -1,0 +1,113 @@
+"""Meters of batches, put together in any grouping that keeps the order of the data."""
+
+import os
+import pickle
+import subprocess
+import sys
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trtint8.validation.fidelity import FidelityMeter
+from trtint8.validation.meters import HitMeter, ValueMeter
+from trtint8.validation.metrics import Batch, MeanAveragePrecision, check_mergeable, measurands
+
+BATCHES = 7
+RANDOM = np.random.default_rng(8)
+#: As floats of very different magnitudes, whose sums depend on the order of the additions.
+WANTED = [RANDOM.standard_normal((rows, 5)) * 10.0**rows for rows in (3, 1, 4, 1, 5, 2, 6)]
+GOT = [array + RANDOM.standard_normal(array.shape) for array in WANTED]
+
+
+def fidelity(number):
+    meter = FidelityMeter(["y", "z"], tokens=True)
+    sides = [{"y": side[number], "z": side[number][:, :2] ** 2} for side in (GOT, WANTED)]
+    meter.add(*sides)
+    return meter
+
+
+def hits(number):
+    return HitMeter([GOT[number][:, 0] > WANTED[number][:, 0]])
+
+
+def values(number):
+    rows = GOT[number][:, 0] if number % 2 else GOT[number][:1, 0]
+    return ValueMeter([(rows, np.full(rows.size, len(GOT[number]) / rows.size))])
+
+
+def boxes(number):
+    metric = MeanAveragePrecision(_decode, _truth()).fresh()
+    metric.update({}, {"boxes": GOT[number]}, None)
+    return metric
+
+
+def _decode(outputs):
+    return [([[0, 0, 10, abs(row[0]) % 10]], [0.5 + row[1] / 1e8], [0]) for row in outputs["boxes"]]
+
+
+def _truth():
+    return [([[0, 0, 10, 7]], [0]) for array in WANTED for _ in array]
+
+
+EMPTY = {
+    fidelity: lambda: FidelityMeter(["y", "z"], tokens=True),
+    hits: HitMeter,
+    values: ValueMeter,
+    boxes: lambda: MeanAveragePrecision(_decode, _truth()),
+}
+
+
+def together(start, meters):
+    for meter in meters:
+        start.merge(pickle.loads(pickle.dumps(meter)))
+    return start
+
+
+@pytest.mark.parametrize("kind", EMPTY, ids=lambda kind: kind.__name__)
+@given(cuts=st.sets(st.integers(1, BATCHES - 1)))
+def test_any_grouping_gives_the_same_bits(kind, cuts):
+    if kind is boxes:
+        pytest.importorskip("faster_coco_eval", reason="faster-coco-eval is not installed")
+    expected = together(EMPTY[kind](), map(kind, range(BATCHES)))
+    edges = [0, *sorted(cuts), BATCHES]
+    groups = [together(EMPTY[kind](), map(kind, range(start, stop))) for start, stop in pairwise(edges)]
+    found = together(EMPTY[kind](), groups)
+    assert found.value() == expected.value()
+    if kind in (hits, values):
+        assert found.against(expected, "itself") == expected.against(found, "itself")
+
+
+def test_what_workers_send_home_is_without_functions_and_truth():
+    pytest.importorskip("faster_coco_eval", reason="faster-coco-eval is not installed")
+    (one,) = measurands([lambda feeds, outputs: outputs["y"].mean()])
+    part = one.look(Batch({}, {"y": np.ones((2, 3))}, {}, None, 2))
+    assert pickle.loads(pickle.dumps(part))._parts[0][0].tolist() == [1.0]
+    metric = MeanAveragePrecision(_decode, _truth())
+    assert len(metric._truth) == 22 and pickle.loads(pickle.dumps(metric))._truth == ()
+
+
+def test_metrics_of_the_library_can_be_shared():
+    pytest.importorskip("faster_coco_eval", reason="faster-coco-eval is not installed")
+    check_mergeable(["top1", "agreement", "sqnr", _decode, MeanAveragePrecision(_decode, _truth())])
+
+
+def test_sums_do_not_depend_on_the_threads_of_blas():
+    """Unlike ``numpy.vdot``, where there are several processors."""
+    code = (
+        "import numpy as np; from trtint8.validation.fidelity import inner_product;"
+        "a = np.random.default_rng(0).standard_normal((1000, 3001)); print(inner_product(a, a[::-1]).hex())"
+    )
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for threads in (1, 2, 4)
+    }
+    assert len(found) == 1

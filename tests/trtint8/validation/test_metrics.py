@@ -1,0 +1,46 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from trtint8.validation.metrics import Batch, measurands, usual_metrics
+
+
+def _hits(name, scores, labels=None, reference=None):
+    (measurand,) = measurands([name])
+    meter = measurand.start()
+    meter.merge(measurand.look(Batch({}, {"y": scores}, {"y": reference}, labels, len(scores))))
+    return meter.value().count
+
+
+@given(
+    arrays(np.float32, (4, 7), elements=st.sampled_from([-1.0, 0.0, 0.5, 2.0])),
+    st.lists(st.integers(0, 6), min_size=4, max_size=4),
+    st.integers(1, 6),
+)
+def test_top_k_is_a_stable_sort(scores, labels, k):
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    expected = (order == np.array(labels)[:, None]).any(axis=1).sum()
+    assert _hits(f"top{k}", scores, np.array(labels)) == expected
+
+
+def test_what_is_not_a_number_is_never_right():
+    scores = np.array([[np.nan, 1, 0], [0, np.nan, 1]], np.float32)
+    assert _hits("top1", scores, np.array([0, 2])) == 1  # not the first: its score is a NaN
+    assert _hits("agreement", scores, reference=np.array([[3, 2, 1], [1, 2, 3]])) == 1
+
+
+@pytest.mark.parametrize(
+    ("shape", "labelled", "names"),
+    [
+        ((4, 6), True, ("top1", "top5", "agreement", "sqnr", "cosine", "max_error")),
+        ((4, 5), True, ("top1", "agreement", "sqnr", "cosine", "max_error")),
+        ((4, 6), False, ("agreement", "sqnr", "cosine", "max_error")),
+        ((4, 1), True, ("sqnr", "cosine", "max_error")),
+        ((4, 3, 2), True, ("sqnr", "cosine", "max_error")),
+        ((4,), True, ("sqnr", "cosine", "max_error")),
+    ],
+)
+def test_the_usual_metrics(shape, labelled, names):
+    assert usual_metrics(np.zeros(shape), labelled=labelled) == names

@@ -1,0 +1,108 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trtint8.validation.significance import Share, compare_hits, compare_values, mcnemar, paired_interval
+
+counts = st.integers(0, 60)
+
+
+def test_wilson_interval_of_eight_of_ten():
+    low, high = Share(8, 10).interval
+    assert (low, high) == pytest.approx((0.49016, 0.94331), abs=1e-5)
+
+
+def test_the_interval_stays_within_zero_and_one():
+    assert Share(0, 5).interval[0] == 0.0
+    assert Share(5, 5).interval[1] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("gained", "lost", "p"),
+    [
+        (10, 3, 756 / 8192),  # 2 (1 + 13 + 78 + 286) / 2^13
+        (3, 10, 756 / 8192),
+        # P = 0.0129 in Armitage and Berry, Statistical Methods in Medical Research, 1994, p. 127.
+        (12, 2, 212 / 16384),
+        (5, 5, 1.0),
+        (0, 0, 1.0),
+        (0, 6, 2 / 64),
+    ],
+)
+def test_mcnemars_exact_test(gained, lost, p):
+    assert mcnemar(gained, lost) == pytest.approx(p, rel=1e-9)
+
+
+@given(st.integers(0, 400), st.integers(0, 400))
+def test_mcnemar_is_the_sum_of_binomial_coefficients(gained, lost):
+    n = gained + lost
+    tail = sum(math.comb(n, k) for k in range(min(gained, lost) + 1))
+    assert mcnemar(gained, lost) == pytest.approx(min(1.0, 2 * tail / 2**n), rel=1e-9)
+
+
+def test_mcnemar_of_many_pairs_is_nearly_normal():
+    z = (500 - 1) / math.sqrt(100_500)  # with the continuity correction
+    assert mcnemar(50_000, 50_500) == pytest.approx(math.erfc(z / math.sqrt(2)), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("table", "interval"),
+    [
+        # Newcombe, Statistics in Medicine 17, 1998: the examples, by method 10.
+        ((36, 12, 2, 0), (0.0569, 0.3404)),
+        ((18, 12, 2, 18), (0.0562, 0.3290)),
+        ((53, 0, 0, 1), (-0.0729, 0.0729)),
+        ((0, 30, 0, 0), (0.8395, 1.0)),
+    ],
+)
+def test_the_interval_of_a_paired_difference(table, interval):
+    assert paired_interval(*table) == pytest.approx(interval, abs=5e-5)
+
+
+@given(counts, counts, counts, counts.map(lambda n: n + 1))
+def test_the_interval_holds_the_difference_and_turns_round_with_it(both, gained, lost, neither):
+    low, high = paired_interval(both, gained, lost, neither)
+    difference = (gained - lost) / (both + gained + lost + neither)
+    assert -1 <= low <= difference + 1e-12 and difference - 1e-12 <= high <= 1
+    assert paired_interval(both, lost, gained, neither) == pytest.approx((-high, -low), abs=1e-12)
+
+
+def test_hits_are_counted_in_pairs():
+    judged = np.array([1, 1, 0, 0, 1], bool)
+    other = np.array([1, 0, 1, 1, 1], bool)
+    found = compare_hits(judged, other, "FP32")
+    assert (found.against, found.gained, found.lost, found.pairs) == ("FP32", 1, 2, 5)
+    assert found.difference == pytest.approx(-0.2)
+    assert found.interval == paired_interval(2, 1, 2, 0)
+    assert found.p_value == 1.0 and not found.significant
+
+
+def test_the_bootstrap_finds_a_shift_within_the_noise_of_the_samples():
+    rng = np.random.default_rng(0)
+    other = rng.normal(0, 10, 400)  # the spread that both models share does not count
+    judged = other + 0.2 + rng.normal(0, 1, 400)
+    found = compare_values(judged, other, np.ones(400), "FP32", "samples")
+    mean, error = (judged - other).mean(), (judged - other).std() / 20
+    assert found.difference == pytest.approx(mean)
+    assert found.interval == pytest.approx((mean - 1.96 * error, mean + 1.96 * error), abs=0.02)
+    assert found.significant and found.test == "bootstrap"
+    assert compare_values(judged, other, np.ones(400), "FP32", "samples") == found
+
+
+def test_the_bootstrap_weighs():
+    values, weights = np.array([1.0, 4.0]), np.array([2.0, 1.0])
+    found = compare_values(values, np.zeros(2), weights, "FP32", "batches")
+    assert found.difference == pytest.approx(2.0)
+    assert found.interval == pytest.approx((1.0, 4.0))  # the one twice, the other twice
+
+
+def test_the_bootstrap_of_equal_values():
+    found = compare_values(np.arange(5.0), np.arange(5.0), np.ones(5), "FP32", "samples")
+    assert (found.difference, found.interval, found.p_value) == (0.0, (0.0, 0.0), 1.0)
+
+
+def test_the_bootstrap_needs_two_pairs():
+    assert compare_values(np.ones(1), np.zeros(1), np.ones(1), "FP32", "batches") is None

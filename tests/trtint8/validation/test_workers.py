@@ -1,0 +1,342 @@
+"""Validation over a local Ray cluster: in every field what one process finds."""
+
+import dataclasses
+import json
+import os
+import signal
+import time
+
+import numpy as np
+import onnx
+import pytest
+
+import trtint8
+from calibrators.errors import CalibrationDataError, ModelError, UnsupportedError
+from tests.trtint8.validation.test_detection import OTHER, SQUARE, boxes_times
+from tests.trtint8.validation.test_judges import scaled
+from trtint8 import RayExecutor
+from trtint8.cli.main import main
+from trtint8.data import DEMO_MODEL, PIXEL_MEAN, PIXEL_STD, load_digits_split
+from trtint8.engine.file import EngineInfo, TensorSpec, save_engine
+from trtint8.validation import judges
+from trtint8.validation import workers as validation_workers
+from trtint8.validation.metrics import MeanAveragePrecision
+
+pytest.importorskip("ray", reason="Ray is not installed (pip install 'trtint8[ray]')")
+
+#: Ray Data trips over its own deprecations.
+rays_own_warnings = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+SAMPLES = 100  # 17 batches of 6
+SPLIT = load_digits_split()
+IMAGES, LABELS = SPLIT.heldout_images[:SAMPLES], SPLIT.heldout_labels[:SAMPLES]
+
+
+@pytest.fixture(scope="module")
+def quantized():
+    table = trtint8.calibrate(DEMO_MODEL, SPLIT.calibration_images, tensors="placed", progress=False)
+    return trtint8.quantize(DEMO_MODEL, table)
+
+
+def largest(feeds, outputs):
+    return outputs["logits"].max(axis=1) + feeds["images"].mean(axis=(1, 2, 3))
+
+
+def one_a_batch(feeds, outputs):
+    return float(outputs["logits"].std())
+
+
+class Alone:
+    """A metric whose sum depends on the order of the additions, and on how they are grouped."""
+
+    name = "sum"
+
+    def __init__(self):
+        self._sum = 0.0
+
+    def fresh(self):
+        return type(self)()
+
+    def update(self, feeds, outputs, labels):
+        for row, label in zip(outputs["logits"], labels, strict=True):
+            self._sum += float(row[label]) / 3
+
+    def value(self):
+        return self._sum
+
+
+class Sum(Alone):
+    """The same for several workers."""
+
+    def merge(self, other):
+        self._sum += other._sum
+
+
+EVERYTHING = ["top1", "top3", "agreement", "sqnr", "token_cosine", largest, one_a_batch, Sum()]
+
+
+def _validated(quantized, data=IMAGES, *, labels=LABELS, batch_size=6, reference=DEMO_MODEL, **options):
+    options.setdefault("threads", 1)
+    options.setdefault("progress", False)
+    if isinstance(data, dict):
+        labels = None
+    return trtint8.validate(
+        quantized, data, reference=reference, labels=labels, batch_size=batch_size, **options
+    )
+
+
+@pytest.fixture(scope="module")
+def expected(quantized):
+    return _validated(quantized, also={"FP16": DEMO_MODEL}, metrics=EVERYTHING)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("shard_batches", [1, 4, 17])
+def test_the_result_is_that_of_one_process(workers, shard_batches, cluster, quantized, expected):
+    how = RayExecutor(workers=workers, shard_batches=shard_batches)
+    found = _validated(quantized, also={"FP16": DEMO_MODEL}, metrics=EVERYTHING, executor=how)
+    assert found == expected
+    assert _json(found) == _json(expected)
+
+
+def _json(accuracy):
+    return json.dumps(dataclasses.asdict(accuracy)).encode()
+
+
+@pytest.mark.parametrize("batch_size", [1, 25, None])
+def test_usual_metrics_and_other_batches(batch_size, cluster, quantized):
+    options = {"batch_size": batch_size, "limit": 70, "also": {"FP16": DEMO_MODEL}}
+    found = _validated(quantized, executor="ray", **options)
+    assert found == _validated(quantized, **options)
+    assert found.top5 is not None and found.samples == 70
+
+
+def _folder_of_classes(tmp_path):
+    image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+    for number, (sample, label) in enumerate(zip(IMAGES, LABELS, strict=True)):
+        folder = tmp_path / str(label)
+        folder.mkdir(exist_ok=True)
+        pixels = np.rint((sample[0] * PIXEL_STD + PIXEL_MEAN) * 240).astype(np.uint8)
+        image.fromarray(pixels).save(folder / f"{number}.png")
+    return tmp_path
+
+
+@pytest.mark.parametrize("kind", ["npz", "classes", "array", "file", "iterable"])
+def test_labels_from_anywhere(kind, cluster, quantized, tmp_path, monkeypatch):
+    data, labels, options = IMAGES, LABELS, {}
+    monkeypatch.chdir(tmp_path)
+    if kind == "npz":
+        data, labels = "data.npz", None
+        np.savez(data, images=IMAGES, labels=LABELS)
+    elif kind == "classes":
+        data, labels = _folder_of_classes(tmp_path), None
+        options["preprocessing"] = trtint8.Preprocessing(scale=1 / 240, mean=(PIXEL_MEAN,), std=(PIXEL_STD,))
+    elif kind == "file":
+        labels = "labels.npy"
+        np.save(labels, LABELS)
+    elif kind == "iterable":
+        data = [{"images": IMAGES[start : start + 7]} for start in range(0, SAMPLES, 7)]
+    how = RayExecutor(shard_batches=2)
+    found = _validated(quantized, data, labels=labels, executor=how, **options)
+    assert found == _validated(quantized, data, labels=labels, **options)
+    assert found.reference_top1.total == SAMPLES and found.reference_top1.value > 0.9
+
+
+@rays_own_warnings
+def test_a_ray_dataset_has_its_labels_in_a_column(ray_data, quantized):
+    def rows(start):
+        return {"pictures": IMAGES[start : start + 15], "labels": LABELS[start : start + 15]}
+
+    dataset = ray_data.from_blocks([_block(rows(start)) for start in range(0, SAMPLES, 15)])
+    found = _validated(quantized, dataset, labels=None, executor=RayExecutor(shard_batches=2))
+    assert found == _validated(quantized)
+    with pytest.raises(CalibrationDataError, match="put them into a column 'labels'"):
+        _validated(quantized, dataset, executor="ray")
+    unlabelled = ray_data.from_numpy(np.array_split(IMAGES, 7))
+    found = _validated(quantized, unlabelled, labels=None, executor="ray")
+    assert found == _validated(quantized, labels=None)
+
+
+def _block(columns):
+    from ray.data.block import BlockAccessor
+
+    return BlockAccessor.batch_to_block(columns)
+
+
+class DiesOnce:
+    """A metric that takes its process along, once for each file of a folder."""
+
+    def __init__(self, folder):
+        self._folder, self.__name__ = folder, "dies"
+
+    def __call__(self, feeds, outputs):
+        if 0.3 < outputs["logits"][0, 0] % 1 < 0.7:
+            for file in self._folder.iterdir():
+                file.unlink()
+                os.kill(os.getpid(), signal.SIGKILL)
+        return outputs["logits"][:, 0]
+
+
+@pytest.mark.parametrize("deaths", [1, 2])
+def test_workers_that_are_killed_leave_no_trace(deaths, cluster, quantized, tmp_path):
+    metrics = ["top1", DiesOnce(tmp_path)]
+    alone = _validated(quantized, metrics=metrics)
+    for number in range(deaths):
+        (tmp_path / str(number)).touch()
+    found = _validated(quantized, metrics=metrics, executor=RayExecutor(workers=2, shard_batches=3))
+    assert list(tmp_path.iterdir()) == []  # they did die
+    assert found == alone
+
+
+def test_mean_average_precision(cluster):
+    pytest.importorskip("faster_coco_eval", reason="faster-coco-eval is not installed")
+    boxes = np.array([SQUARE, OTHER, SQUARE, OTHER, SQUARE], np.float32)
+    boxes += np.arange(5, dtype=np.float32)[:, None]
+
+    def decode(outputs):
+        return [(box[None], [box[3] / 100], [0]) for box in outputs["boxes"]]
+
+    def run(truth, **options):
+        metric = MeanAveragePrecision(decode, truth)
+        models = {"reference": boxes_times(1.0), "also": {"half": boxes_times(0.9)}}
+        return _validated(
+            boxes_times(1.1), boxes, labels=None, metrics=[metric], batch_size=2, **models, **options
+        )
+
+    truth = [([box], [0]) for box in boxes]
+    how = RayExecutor(workers=2, shard_batches=1)
+    found = run(truth, executor=how)
+    assert found == run(truth)
+    assert 0 < found.measures[0].value < found.measures[0].reference == pytest.approx(1.0)
+    for options in ({}, {"executor": how}):
+        with pytest.raises(CalibrationDataError, match=r"^the truth has 4 images but the data"):
+            run(truth[:4], **options)
+
+
+def test_a_metric_that_does_not_merge(cluster, quantized):
+    with pytest.raises(UnsupportedError, match=r"metric 'sum' cannot be shared .* a method merge\(other\)"):
+        _validated(quantized, metrics=[Alone()], executor="ray")
+    found = _validated(quantized, metrics=[Alone()]).measures[0]
+    assert found.value == pytest.approx(_validated(quantized, metrics=[Sum()]).measures[0].value)
+
+
+def _wrong(feeds, outputs):
+    return "good"
+
+
+NAN = IMAGES.copy()
+NAN[33, 0, 2, 2] = np.nan
+
+
+@pytest.mark.parametrize(
+    ("data", "labels", "options", "error"),
+    [
+        (NAN, LABELS, {}, CalibrationDataError),
+        (IMAGES, np.where(np.arange(SAMPLES) == 71, 10, LABELS), {}, CalibrationDataError),
+        (lambda: iter(()), None, {}, CalibrationDataError),
+        ([{"images": IMAGES[:40]}, {"images": IMAGES[40:]}], LABELS[:50], {}, CalibrationDataError),
+        ([{"images": IMAGES[:40]}, {"images": IMAGES[40:]}], np.tile(LABELS, 2), {}, CalibrationDataError),
+        ([{"images": IMAGES[:40]}, [1]], None, {}, CalibrationDataError),
+        (IMAGES, None, {"metrics": ["top1"]}, CalibrationDataError),
+        (IMAGES, None, {"metrics": ["top"]}, CalibrationDataError),
+        (IMAGES, None, {"metrics": [_wrong]}, CalibrationDataError),
+        (IMAGES[:, :, :4], None, {}, CalibrationDataError),
+        (IMAGES, LABELS[:9], {}, CalibrationDataError),
+        (IMAGES, None, {"also": {"other": scaled(1.0)}}, ModelError),
+        (IMAGES, None, {"also": {"other": "nowhere.onnx"}}, ModelError),
+        (IMAGES, None, {"threads": 0}, CalibrationDataError),
+    ],
+)
+def test_errors_are_those_of_one_process(data, labels, options, error, cluster, quantized):
+    with pytest.raises(error) as alone:
+        _validated(quantized, data, labels=labels, **options)
+    with pytest.raises(error) as shared:
+        how = RayExecutor(workers=3, shard_batches=1)
+        _validated(quantized, data, labels=labels, executor=how, **options)
+    assert str(shared.value) == str(alone.value)
+    assert len(str(alone.value)) > 20
+
+
+class Slow:
+    """A user's function with a mistake in it."""
+
+    __name__ = "slow"
+
+    def __call__(self, feeds, outputs):
+        raise ZeroDivisionError
+
+
+def test_a_mistake_in_a_users_function_is_the_users(cluster, quantized):
+    with pytest.raises(ZeroDivisionError):
+        _validated(quantized, metrics=[Slow()], executor="ray")
+
+
+def test_the_first_error_in_the_data_is_raised_not_the_first_in_time(cluster, quantized):
+    data = IMAGES.copy()
+    data[90] = np.nan
+
+    def late(feeds, outputs):
+        if len(feeds["images"]) == 6 and (feeds["images"] == IMAGES[48:54]).all():
+            time.sleep(2)
+            return "bad"
+        return 1.0
+
+    with pytest.raises(CalibrationDataError, match=r"metric 'late' returned 'bad'"):
+        _validated(quantized, data, metrics=[late], executor=RayExecutor(workers=3, shard_batches=1))
+
+
+def test_an_engine_is_judged_through_the_model_beside_it(cluster, quantized, tmp_path, monkeypatch):
+    onnx.save(quantized, tmp_path / "e.qdq.onnx")
+    spec, result = (TensorSpec(name, "float32", (None,)) for name in ("images", "logits"))
+    info = EngineInfo("tensorrt", "10.0", ("8.6",), (spec,), (result,), (), None, (), None, "")
+    save_engine(tmp_path / "e.engine", b"plan", dataclasses.replace(info, qdq_model="e.qdq.onnx"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(judges, "gpu_problem", lambda: "there is none")  # none is reserved for workers either
+    found = _validated("e.engine", executor="ray")
+    assert found == _validated("e.engine")
+    assert found.judged.startswith("the engine's Q/DQ model 'e.qdq.onnx' as fake quantization")
+
+
+def test_models_on_disk_must_be_seen_by_the_workers(cluster, quantized, tmp_path, monkeypatch):
+    paths = {"reference": tmp_path / "r.onnx", "model": tmp_path / "q.onnx"}
+    onnx.save(onnx.load(DEMO_MODEL), paths["reference"])
+    onnx.save(quantized, paths["model"])
+    monkeypatch.setattr(validation_workers, "fits_message", lambda _graph: False)
+    monkeypatch.chdir(tmp_path)
+    options = {"reference": "r.onnx", "metrics": ["top1"]}
+    assert _validated("q.onnx", executor="ray", **options) == _validated("q.onnx", **options)
+    with pytest.raises(ModelError, match=rf"the worker on '.*' does not see '{tmp_path}/no.engine', and eng"):
+        _validated("no.engine", executor="ray", **options)
+
+
+def test_different_stand_ins_are_not_mixed(cluster, quantized, monkeypatch):
+    """As where only some machines have a GPU."""
+
+    class Told(validation_workers.ValidationWorker):
+        def work(self, shard):
+            model = self._panel._judged[0]
+            self._panel._judged = (dataclasses.replace(model, description=f"number {shard.first}"),)
+            return super().work(shard)
+
+    monkeypatch.setattr(validation_workers, "ValidationWorker", Told)
+    with pytest.raises(ModelError, match="INT8 is number 0 for one worker and number 6 for another"):
+        _validated(quantized, executor=RayExecutor(shard_batches=1))
+
+
+def test_on_the_command_line(cluster, quantized, tmp_path, capsys):
+    onnx.save(quantized, tmp_path / "q.onnx")
+    np.savez(tmp_path / "d.npz", images=IMAGES, labels=LABELS)
+    arguments = [
+        "validate",
+        str(tmp_path / "q.onnx"),
+        str(tmp_path / "d.npz"),
+        "--reference",
+        str(DEMO_MODEL),
+    ]
+    arguments += ["--also", f"FP16={DEMO_MODEL}", "--batch-size", "6", "--threads", "1", "--json"]
+    assert main(arguments) == 0
+    alone = capsys.readouterr().out
+    assert main([*arguments, "--ray"]) == 0
+    assert capsys.readouterr().out == alone
+    assert main([*arguments, "--ray", "somewhere"]) == 2
+    assert "connected to a Ray cluster already" in capsys.readouterr().err

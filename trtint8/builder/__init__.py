@@ -1,0 +1,1 @@
+"""One build with TensorRT."""

@@ -1,0 +1,314 @@
+"""An ONNX model and a configuration in, a serialized engine out."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from calibrators.cuda import compute_capability, require_gpu
+from calibrators.data.inputs import InputSpec
+from calibrators.errors import BuildError, ModelError, TrtInt8Error, UnsupportedError
+from calibrators.progress import progress_bar
+from calibrators.tensorrt.calibrator import Calibrator
+from calibrators.tensorrt.flavor import Flavor
+from calibrators.tensorrt.messages import BuildLog, collected, plain, shared_logger
+from trtint8.builder.compute_capabilities import resolve_capabilities, set_capabilities
+from trtint8.builder.config import check_options, configure, load_plugins
+from trtint8.builder.dynamic_ranges import MissingRange
+from trtint8.builder.implicit import (
+    ImplicitInt8,
+    apply_ranges,
+    calibration_profile,
+    check_calibrator,
+    finish_calibration,
+)
+from trtint8.builder.monitor import deferred_interrupt, new_monitor
+from trtint8.builder.options import BuildOptions
+from trtint8.builder.precisions import set_io, set_precisions
+from trtint8.builder.timing_cache import attach_timing_cache, save_timing_cache
+from trtint8.engine.inspection import inspect_plan
+from trtint8.engine.layers import LayerReport, parse_layers, total_weights_memory
+from trtint8.engine.profiles import Profile, ShapeRange, complete_profile
+
+_DEFAULTS = BuildOptions()
+
+_ADVICE = (
+    ("zero point", "quantize symmetrically, with zero point 0"),
+    ("type Int32 but must have type", "leave the bias in float"),
+    ("does not support this operator", "replace the node by operators that TensorRT has"),
+    ("Scale coefficients must all be positive", "calibrate the tensor again"),
+)
+_EXTERNAL_DATA = re.compile(r"(?:Failed to open|out of range for) file: (?P<file>.*?)(?: \(offset=.*)?$")
+
+
+@dataclass(frozen=True)
+class BuiltEngine:
+    """What a build produced.
+
+    Attributes:
+        plan: The serialized engine.
+        report: Its layers; None where this TensorRT lists none.
+        weights_bytes: Size of its weights; None where this TensorRT does not tell.
+        compute_capabilities: What it was built for, like ("8.6",), or ("current",) for the GPU that built
+            it.
+        flavor: "tensorrt" or "rtx".
+        version: The TensorRT version.
+        profiles: The optimization profiles, defaults included; empty where all inputs are static.
+        warnings: TensorRT's warnings, in plain words and without repetitions.
+        missing_ranges: Tensors that have no dynamic range, around which nothing runs in INT8; empty where
+            precisions stand in the graph or a calibrator found them.
+        seconds: How long parsing and building took.
+    """
+
+    plan: bytes
+    report: LayerReport | None
+    weights_bytes: int | None
+    compute_capabilities: tuple[str, ...]
+    flavor: str
+    version: str
+    profiles: tuple[dict[str, ShapeRange], ...]
+    warnings: tuple[str, ...]
+    missing_ranges: tuple[MissingRange, ...]
+    seconds: float
+
+
+def build_engine(
+    model: bytes | str | os.PathLike[str],
+    inputs: Sequence[InputSpec],
+    *,
+    flavor: Flavor,
+    profiles: Sequence[Profile] = (),
+    compute_capabilities: Sequence[str] = (),
+    options: BuildOptions = _DEFAULTS,
+    int8: bool = False,
+    implicit: ImplicitInt8 | None = None,
+    progress: bool = True,
+) -> BuiltEngine:
+    """Builds an engine from an ONNX model.
+
+    Args:
+        model: The serialized model, or its path. Weights in external files need the path.
+        inputs: The model's inputs.
+        flavor: The TensorRT to build with.
+        profiles: Shapes of dynamic inputs, an optimization profile each; inputs that a profile leaves out
+            get defaults. Empty means one profile of defaults.
+        compute_capabilities: What to build for: see
+            :func:`~trtint8.builder.compute_capabilities.resolve_capabilities`.
+        options: Everything else.
+        int8: Whether the model holds Q/DQ nodes.
+        implicit: Where the ranges of a float model come from; None where precisions stand in the graph.
+        progress: False shows no progress bar.
+
+    Returns:
+        The engine and the evidence of what became of the model.
+
+    Raises:
+        ModelError: The model cannot be read, is empty, or lacks a file with its weights.
+        BuildError: TensorRT refused the model or failed, or a profile or an option does not fit.
+        UnsupportedError: This TensorRT cannot do what was asked.
+        GpuUnavailableError: This TensorRT needs a GPU to build.
+        KeyboardInterrupt: Ctrl-C was pressed. The build was cancelled at its next step; a step can take
+            seconds.
+        BaseException: Whatever the calibrator failed with.
+    """
+    shapes = tuple(filter(None, (complete_profile(profile, inputs) for profile in profiles or [{}])))
+    if not isinstance(model, bytes) and not Path(model).is_file():
+        raise ModelError(f"there is no model '{os.fspath(model)}'; give the path of an ONNX file")
+    if implicit is not None and not flavor.implicit_int8:
+        raise UnsupportedError(
+            f"{flavor} has neither calibrators nor dynamic ranges; take the explicit route, which puts Q/DQ "
+            f"pairs into the graph"
+        )
+    # Before anything of TensorRT is touched: without a driver it may crash the process.
+    if not flavor.builds_without_gpu:
+        require_gpu(f"building with {flavor}")
+    check_options(flavor, options)
+    _check_dla(options, shapes)
+    capabilities = resolve_capabilities(flavor, compute_capabilities)
+    calibrator = implicit.calibrator if implicit else None
+    if calibrator is not None:
+        check_calibrator(flavor.module, calibrator, options)
+
+    start = time.perf_counter()
+    with (
+        collected(flavor.module) as log,
+        deferred_interrupt() as interrupted,
+        progress_bar("building engine", None, enabled=progress) as advance,
+    ):
+        monitor = new_monitor(flavor.module, advance, interrupted) if flavor.has_progress_monitor else None
+        if isinstance(calibrator, Calibrator):
+            # TensorRT 8 has no monitor: between batches is where it can be stopped.
+            calibrator.cancelled = interrupted
+        build = _Build(
+            flavor, log, capabilities, shapes, options, int8 or implicit is not None, implicit, monitor
+        )
+        try:
+            plan, missing = build.run(model)
+        except TrtInt8Error as error:
+            finish_calibration(calibrator, error)
+            # The frames in its traceback hold the builder and the weights: whoever keeps the error, as
+            # notebooks do, would keep them alive.
+            raise error.with_traceback(None) from None
+        finally:
+            if isinstance(calibrator, Calibrator):
+                calibrator.close()
+        finish_calibration(calibrator, None)
+        if flavor.lists_layers:
+            report = parse_layers(log.details)
+        else:
+            report = inspect_plan(flavor.module, shared_logger(flavor.module), plan)
+    return BuiltEngine(
+        plan=plan,
+        report=report,
+        weights_bytes=total_weights_memory(log.details),
+        compute_capabilities=capabilities or (compute_capability(0),),
+        flavor=flavor.name,
+        version=flavor.version,
+        profiles=shapes,
+        warnings=tuple(dict.fromkeys(filter(None, map(plain, log.warnings)))),
+        missing_ranges=missing,
+        seconds=time.perf_counter() - start,
+    )
+
+
+@dataclass(frozen=True)
+class _Build:
+    """One run of TensorRT's builder."""
+
+    flavor: Flavor
+    log: BuildLog
+    capabilities: Sequence[str]
+    profiles: Sequence[Profile]
+    options: BuildOptions
+    int8: bool
+    implicit: ImplicitInt8 | None
+    monitor: Any
+
+    def run(self, model: bytes | str | os.PathLike[str]) -> tuple[bytes, tuple[MissingRange, ...]]:
+        """The plan, and the tensors without a range."""
+        # None of these objects keeps what it was made from alive, so all of them stay here until the end.
+        trt, flavor, options = self.flavor.module, self.flavor, self.options
+        logger = shared_logger(trt)
+        builder = _new_builder(trt, logger, flavor, self.log)
+        config = builder.create_builder_config()
+        load_plugins(trt, builder, config, logger, options)
+        network = builder.create_network(_network_flags(trt, flavor))
+        parser = trt.OnnxParser(network, logger)
+        _parse(parser, network, model, flavor, self.log)
+        configure(trt, flavor, builder, config, options, int8=self.int8)
+        set_capabilities(trt, config, self.capabilities)
+        for shapes in self.profiles:
+            _add_profile(builder, config, shapes)
+        int8_inputs = set_io(trt, network, options)
+        missing: tuple[MissingRange, ...] = ()
+        if self.implicit is not None:
+            missing = apply_ranges(trt, network, config, self.implicit, options)
+            self._attach_calibrator(builder, config, int8_inputs)
+        elif options.layer_precisions or options.output_types:
+            set_precisions(trt, network, config, options)
+        if self.monitor is not None:
+            config.progress_monitor = self.monitor
+        if options.timing_cache is not None:
+            attach_timing_cache(config, options.timing_cache, self.log)
+        memory = builder.build_serialized_network(network, config)
+        if memory is None:
+            raise BuildError(f"{flavor} could not build the engine: {self.log.reason()}")
+        if options.timing_cache is not None:
+            save_timing_cache(config, options.timing_cache)
+        return bytes(memory), missing
+
+    def _attach_calibrator(self, builder: Any, config: Any, int8_inputs: frozenset[str]) -> None:
+        calibrator = self.implicit.calibrator if self.implicit else None
+        if calibrator is None:
+            return
+        if isinstance(calibrator, Calibrator):
+            calibrator.before_fusion = self.options.calibrate_before_fusion
+            calibrator.int8_inputs = int8_inputs
+            calibrator.prepare()
+        config.int8_calibrator = calibrator
+        shapes = calibration_profile(calibrator, self.profiles)
+        if shapes and not config.set_calibration_profile(_profile(builder, shapes)):
+            raise BuildError(
+                f"TensorRT refuses to calibrate with {_described(shapes)}; give batches of another size"
+            )
+
+
+def _check_dla(options: BuildOptions, profiles: Sequence[Profile]) -> None:
+    for name, sizes in ((name, sizes) for profile in profiles for name, sizes in profile.items()):
+        if options.dla_core is not None and sizes.min != sizes.max:
+            raise BuildError(
+                f"the DLA takes fixed shapes only, and the profile of input '{name}' is {sizes}; give the "
+                "same shape three times"
+            )
+
+
+def _new_builder(trt: Any, logger: Any, flavor: Flavor, log: BuildLog) -> Any:
+    try:
+        return trt.Builder(logger)
+    except TypeError as error:
+        # All that Python sees of a driver that is too old for TensorRT's CUDA is a null pointer.
+        raise BuildError(
+            f"{flavor} does not start ({log.reason()}); check that the NVIDIA driver is new enough for it"
+        ) from error
+
+
+def _network_flags(trt: Any, flavor: Flavor) -> int:
+    if flavor.explicit_batch_flag:
+        return 1 << int(trt.NetworkDefinitionCreationFlag.EXPLICIT_BATCH)
+    return 0
+
+
+def _add_profile(builder: Any, config: Any, shapes: Profile) -> None:
+    if config.add_optimization_profile(_profile(builder, shapes)) < 0:
+        raise BuildError(f"TensorRT refuses the optimization profile {_described(shapes)}; give other shapes")
+
+
+def _profile(builder: Any, shapes: Profile) -> Any:
+    profile = builder.create_optimization_profile()
+    for name, sizes in shapes.items():
+        profile.set_shape(name, sizes.min, sizes.opt, sizes.max)
+    return profile
+
+
+def _described(shapes: Profile) -> str:
+    return ", ".join(f"{name}={sizes}" for name, sizes in shapes.items())
+
+
+def _parse(
+    parser: Any, network: Any, model: bytes | str | os.PathLike[str], flavor: Flavor, log: BuildLog
+) -> None:
+    if isinstance(model, bytes):
+        parsed, what = parser.parse(model), "the model"
+    else:
+        parsed, what = parser.parse_from_file(os.fspath(model)), f"'{os.fspath(model)}'"
+    if not parsed:
+        _raise_parser_error(parser, flavor, log, what)
+    # An empty file "parses".
+    if network.num_layers == 0:
+        raise ModelError(f"{what} holds no nodes; give an ONNX model that was exported completely")
+
+
+def _raise_parser_error(parser: Any, flavor: Flavor, log: BuildLog, what: str) -> None:
+    # Only the log names the file.
+    for message in log.errors:
+        external = _EXTERNAL_DATA.search(message)
+        if external:
+            raise ModelError(
+                f"{what} keeps weights in '{external['file']}', which is missing or too short; put the whole "
+                f"file beside the model, and give the model's path"
+            )
+    error = parser.get_error(0)
+    reason = plain(error.desc())
+    if error.node() < 0:
+        raise ModelError(f"{flavor} cannot read {what} as an ONNX model: {reason}")
+    if flavor.names_failing_nodes:
+        node = f"node '{error.node_name()}' ({error.node_operator()})"
+    else:
+        node = f"node number {error.node()}"
+    advice = "".join(f"; {advice}" for phrase, advice in _ADVICE if phrase in reason)
+    raise BuildError(f"{flavor} cannot take {node} of {what}: {reason}{advice}")

@@ -1,0 +1,157 @@
+"""Puts build options into TensorRT's builder configuration."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from calibrators.cuda import require_gpu
+from calibrators.errors import BuildError, UnsupportedError
+from calibrators.tensorrt.flavor import Flavor
+from trtint8.builder.options import BuildOptions
+
+_HARDWARE = {"ampere_plus": "hardware_compatibility", "same_compute_capability": "same_compute_capability"}
+
+
+def check_options(flavor: Flavor, options: BuildOptions) -> None:
+    """Refuses what this TensorRT cannot do, before minutes of work.
+
+    Args:
+        flavor: The TensorRT.
+        options: What was asked for.
+
+    Raises:
+        UnsupportedError: Names what is missing, and the version that has it.
+        BuildError: A value is out of range, or a file is missing.
+    """
+    if options.fp16 and flavor.strongly_typed_only:
+        raise UnsupportedError(
+            f"{flavor} takes precisions from the model and has no FP16 switch; convert the model itself, "
+            f"as 'trtint8 quantize --float16' does"
+        )
+    wanted = {
+        "bf16": options.bf16,
+        "layer_precisions": bool(options.layer_precisions or options.output_types),
+        "io_types": bool(options.io_types),
+        "calibrate_before_fusion": options.calibrate_before_fusion,
+        "optimization_level": options.optimization_level is not None,
+        "max_aux_streams": options.max_aux_streams is not None,
+        "version_compatible": options.version_compatible,
+        "strip_plan": options.strip_plan,
+        "timing_cache": options.timing_cache is not None,
+        "serialized_plugins": bool(options.plugins),
+    }
+    if options.hardware_compatibility is not None:
+        wanted[_HARDWARE[options.hardware_compatibility]] = True
+    for feature, asked in wanted.items():
+        if asked:
+            flavor.require(feature)
+    if (options.refit or options.strip_plan) and flavor.builds_without_gpu:
+        require_gpu(f"building a refittable engine with {flavor}")
+    if options.optimization_level is not None and not 0 <= options.optimization_level <= 5:
+        raise BuildError(f"optimization_level is {options.optimization_level}; give 0 to 5")
+    for library in options.plugins:
+        if not Path(library).is_file():
+            raise BuildError(
+                f"there is no plugin library '{os.fspath(library)}'; give the path of an .so file"
+            )
+
+
+def load_plugins(trt: Any, builder: Any, config: Any, logger: Any, options: BuildOptions) -> None:
+    """Registers TensorRT's own plugins and the user's, before the model is parsed.
+
+    Raises:
+        BuildError: A library cannot be loaded.
+    """
+    if not options.plugins:
+        return
+    trt.init_libnvinfer_plugins(logger, "")
+    registry = builder.get_plugin_registry()
+    libraries = [os.fspath(library) for library in options.plugins]
+    for library in libraries:
+        if registry.load_library(library) is None:
+            raise BuildError(
+                f"TensorRT cannot load the plugin library '{library}'; check that it was built for this "
+                "TensorRT"
+            )
+    config.plugins_to_serialize = libraries
+
+
+def configure(
+    trt: Any, flavor: Flavor, builder: Any, config: Any, options: BuildOptions, *, int8: bool
+) -> None:
+    """Sets flags, limits and devices.
+
+    Args:
+        trt: The TensorRT module.
+        flavor: Which one it is.
+        builder: Its ``Builder``.
+        config: The ``IBuilderConfig`` to change.
+        options: What was asked for; checked by :func:`check_options`.
+        int8: Whether anything is quantized.
+
+    Raises:
+        BuildError: TensorRT refuses a value.
+        UnsupportedError: A pool, library or DLA core is unknown here.
+    """
+    config.profiling_verbosity = _member(
+        trt.ProfilingVerbosity, options.profiling_verbosity, "profiling verbosity"
+    )
+    if not flavor.strongly_typed_only:
+        _set_flag(trt, config, "INT8", int8)
+        _set_flag(trt, config, "FP16", options.fp16 is not False)
+        _set_flag(trt, config, "BF16", options.bf16)
+    if flavor.shares_profiles_on_request:
+        config.set_preview_feature(trt.PreviewFeature.PROFILE_SHARING_0806, True)
+    if not options.tf32:
+        config.clear_flag(trt.BuilderFlag.TF32)
+    _set_flag(trt, config, "VERSION_COMPATIBLE", options.version_compatible)
+    _set_flag(trt, config, "SPARSE_WEIGHTS", options.sparse_weights)
+    _set_flag(trt, config, "REFIT", options.refit)
+    _set_flag(trt, config, "STRIP_PLAN", options.strip_plan)
+    if options.calibrate_before_fusion:
+        config.set_quantization_flag(trt.QuantizationFlag.CALIBRATE_BEFORE_FUSION)
+    if options.optimization_level is not None:
+        config.builder_optimization_level = options.optimization_level
+    if options.max_aux_streams is not None:
+        config.max_aux_streams = options.max_aux_streams
+    if options.hardware_compatibility is not None:
+        config.hardware_compatibility_level = _member(
+            trt.HardwareCompatibilityLevel, options.hardware_compatibility, "hardware compatibility"
+        )
+    for pool, limit in options.memory_pools.items():
+        config.set_memory_pool_limit(_member(trt.MemoryPoolType, pool, "memory pool"), limit)
+    if options.tactic_sources is not None:
+        sources = [_member(trt.TacticSource, name, "tactic source") for name in options.tactic_sources]
+        if not config.set_tactic_sources(sum(1 << int(source) for source in set(sources))):
+            raise BuildError(f"TensorRT refuses the tactic sources {', '.join(options.tactic_sources)}")
+    if options.dla_core is not None:
+        _use_dla(trt, builder, config, options.dla_core, gpu_fallback=options.gpu_fallback)
+
+
+def _use_dla(trt: Any, builder: Any, config: Any, core: int, *, gpu_fallback: bool) -> None:
+    cores = builder.num_DLA_cores
+    if not 0 <= core < cores:
+        raise UnsupportedError(
+            f"there is no DLA core {core}; this machine has {cores}, numbered from 0; leave dla_core out to "
+            "use the GPU"
+        )
+    config.default_device_type = trt.DeviceType.DLA
+    config.DLA_core = core
+    _set_flag(trt, config, "GPU_FALLBACK", gpu_fallback)
+
+
+def _set_flag(trt: Any, config: Any, name: str, wanted: bool) -> None:
+    if wanted:
+        config.set_flag(trt.BuilderFlag.__members__[name])
+
+
+def _member(enum: Any, name: str, what: str) -> Any:
+    members: Mapping[str, Any] = enum.__members__
+    if name.upper() not in members:
+        raise UnsupportedError(
+            f"this TensorRT has no {what} '{name}'; it has {', '.join(member.lower() for member in members)}"
+        )
+    return members[name.upper()]

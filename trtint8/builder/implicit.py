@@ -1,0 +1,135 @@
+"""Implicit INT8: what a builder of TensorRT 8.5 to 10.x is given besides the model."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from calibrators.errors import BuildError, UnsupportedError
+from calibrators.tensorrt.calibrator import Calibrator
+from trtint8.builder.dynamic_ranges import (
+    MissingRange,
+    input_names,
+    missing_ranges,
+    propagate,
+    read_layers,
+    set_ranges,
+    unknown_names,
+)
+from trtint8.builder.options import BuildOptions
+from trtint8.builder.precisions import set_precisions
+from trtint8.engine.profiles import Profile, ShapeRange
+
+#: What the DLA takes.
+_DLA_CALIBRATOR = "IInt8EntropyCalibrator2"
+
+
+@dataclass(frozen=True)
+class ImplicitInt8:
+    """Where the ranges of an implicitly quantized network come from.
+
+    Attributes:
+        calibrator: A calibrator of ours, or any of TensorRT's interface; None where ranges cover what is
+            needed.
+        ranges: Tensor name to amax; tensors that the network lacks are passed over, since layers vanish.
+        manual: Names among ``ranges`` that a user set by hand; each must be in the network.
+        keep_float: Names of layers, or patterns, that stay out of INT8.
+    """
+
+    calibrator: Any = None
+    ranges: Mapping[str, float] = field(default_factory=dict)
+    manual: frozenset[str] = frozenset()
+    keep_float: Sequence[str] = ()
+
+
+def check_calibrator(trt: Any, calibrator: Any, options: BuildOptions) -> None:
+    """Refuses a calibrator that TensorRT cannot use.
+
+    Raises:
+        UnsupportedError: It is none, or not the one that the DLA takes.
+    """
+    if not isinstance(calibrator, trt.IInt8Calibrator):
+        raise UnsupportedError(
+            f"a {type(calibrator).__name__} is no TensorRT calibrator; give one of calibrators.tensorrt"
+        )
+    if options.dla_core is not None and not isinstance(calibrator, getattr(trt, _DLA_CALIBRATOR)):
+        raise UnsupportedError(
+            "the DLA takes no other calibrator than EntropyCalibrator2, and this is a "
+            f"{type(calibrator).__name__}"
+        )
+
+
+def apply_ranges(
+    trt: Any, network: Any, config: Any, implicit: ImplicitInt8, options: BuildOptions
+) -> tuple[MissingRange, ...]:
+    """Sets the dynamic ranges and the layers that stay in float.
+
+    Args:
+        trt: The TensorRT module.
+        network: The parsed ``INetworkDefinition``.
+        config: Its ``IBuilderConfig``.
+        implicit: Where ranges come from.
+        options: Precisions of single layers.
+
+    Returns:
+        The tensors that have no range; empty where a calibrator finds them.
+
+    Raises:
+        BuildError: A range set by hand is of no tensor, all ranges are, or a pattern matches nothing.
+    """
+    set_precisions(trt, network, config, options, implicit.keep_float)
+    layers, inputs = read_layers(trt, network), input_names(trt, network)
+    unknown = unknown_names(layers, inputs, sorted(implicit.manual))
+    if unknown:
+        raise BuildError(
+            f"a dynamic range is given for '{unknown[0]}', which is no floating-point tensor of the network; "
+            f"it has for example {', '.join(repr(name) for name in inputs[:1] + layers[-1].outputs[:1])}"
+        )
+    if implicit.calibrator is not None:
+        return ()
+    if implicit.ranges and len(unknown_names(layers, inputs, implicit.ranges)) == len(implicit.ranges):
+        raise BuildError(
+            f"none of the {len(implicit.ranges)} tensors with a range is in the network, "
+            f"'{next(iter(implicit.ranges))}' for example; give ranges of this model"
+        )
+    known = propagate(layers, implicit.ranges)
+    set_ranges(network, known)
+    return missing_ranges(layers, inputs, known)
+
+
+def calibration_profile(calibrator: Any, profiles: Sequence[Profile]) -> Profile | None:
+    """The shapes that TensorRT calibrates with.
+
+    Args:
+        calibrator: A calibrator; only ours knows its batches' shapes.
+        profiles: The optimization profiles.
+
+    Returns:
+        The batches' shapes as a profile; else the first profile's usual shapes; None where all inputs are
+        static.
+    """
+    if not profiles:
+        return None
+    shapes = calibrator.shapes() if isinstance(calibrator, Calibrator) else None
+    fixed = {name: (shapes or {}).get(name, sizes.opt) for name, sizes in profiles[0].items()}
+    return {name: ShapeRange(shape, shape, shape) for name, shape in fixed.items()}
+
+
+def finish_calibration(calibrator: Any, error: BaseException | None) -> None:
+    """Raises what a calibrator failed with while TensorRT built, and says if it was never asked.
+
+    Args:
+        calibrator: The calibrator, or None.
+        error: What the build failed with.
+    """
+    if not isinstance(calibrator, Calibrator):
+        return
+    calibrator.raise_failure(error)
+    if error is None and not calibrator.batches and calibrator.table is None:
+        warnings.warn(
+            "TensorRT never asked the calibrator for data; check that the model has layers that run in INT8",
+            UserWarning,
+            stacklevel=3,
+        )

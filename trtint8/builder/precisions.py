@@ -1,0 +1,135 @@
+"""Precisions of single layers, and types and formats of inputs and outputs, in a TensorRT network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+from calibrators.errors import BuildError, UnsupportedError
+from trtint8.builder.options import BuildOptions
+
+_TYPES = {"fp32": "FLOAT", "fp16": "HALF", "bf16": "BF16", "int8": "INT8"}
+
+
+def match_layers(names: Iterable[str], patterns: Mapping[str, str]) -> dict[str, str]:
+    """Which value each layer gets; a later pattern wins over an earlier one.
+
+    Args:
+        names: Layer names.
+        patterns: Layer name or pattern (``*``, ``?``) to value.
+
+    Returns:
+        Layer name to value, for the layers that any pattern matches.
+
+    Raises:
+        BuildError: A pattern matches no layer.
+    """
+    names = list(names)
+    matched: dict[str, str] = {}
+    for pattern, value in patterns.items():
+        hits = [name for name in names if name == pattern or fnmatchcase(name, pattern)]
+        if not hits:
+            raise BuildError(
+                f"the pattern '{pattern}' matches no layer of the network; it has for example "
+                f"{', '.join(repr(name) for name in names[:3])}"
+            )
+        matched.update(dict.fromkeys(hits, value))
+    return matched
+
+
+def set_precisions(
+    trt: Any, network: Any, config: Any, options: BuildOptions, keep_float: Sequence[str] = ()
+) -> None:
+    """Sets what single layers compute in and write.
+
+    Args:
+        trt: The TensorRT module, 8.5 to 10.x.
+        network: An ``INetworkDefinition``.
+        config: Its ``IBuilderConfig``.
+        options: Holds the patterns.
+        keep_float: Names of layers, or patterns, that stay out of INT8; obeyed, not only preferred.
+
+    Raises:
+        BuildError: A pattern matches nothing.
+        UnsupportedError: A type is unknown here.
+    """
+    # A constant or a shape has no precision to choose.
+    layers = [layer for layer in _layers(network) if _computes_floats(trt, layer)]
+    names = [layer.name for layer in layers]
+    # In FP32 rather than whatever else is allowed: the one precision that is surely not INT8.
+    kept = dict.fromkeys(keep_float, "fp32")
+    precisions = match_layers(names, {**options.layer_precisions, **kept})
+    outputs = match_layers(names, {**options.output_types, **kept})
+    for layer in layers:
+        if layer.name in precisions:
+            layer.precision = data_type(trt, precisions[layer.name])
+        if layer.name in outputs:
+            for index in range(layer.num_outputs):
+                layer.set_output_type(index, data_type(trt, outputs[layer.name]))
+    if precisions or outputs:
+        obeyed = options.precision_constraints == "obey" or bool(keep_float)
+        flags = trt.BuilderFlag
+        config.set_flag(flags.OBEY_PRECISION_CONSTRAINTS if obeyed else flags.PREFER_PRECISION_CONSTRAINTS)
+
+
+def set_io(trt: Any, network: Any, options: BuildOptions) -> frozenset[str]:
+    """Sets types and formats of inputs and outputs.
+
+    Args:
+        trt: The TensorRT module.
+        network: An ``INetworkDefinition``.
+        options: Holds them by name.
+
+    Returns:
+        The names of the inputs that are INT8 now.
+
+    Raises:
+        BuildError: There is no such input or output.
+        UnsupportedError: A type or format is unknown here.
+    """
+    inputs = {tensor.name: tensor for tensor in map(network.get_input, range(network.num_inputs))}
+    outputs = {tensor.name: tensor for tensor in map(network.get_output, range(network.num_outputs))}
+    tensors = {**inputs, **outputs}
+    for name in (*options.io_types, *options.io_formats):
+        if name not in tensors:
+            raise BuildError(
+                f"'{name}' is no input or output of the network; it has {', '.join(map(repr, tensors))}"
+            )
+    for name, kind in options.io_types.items():
+        tensors[name].dtype = data_type(trt, kind)
+    for name, formats in options.io_formats.items():
+        tensors[name].allowed_formats = sum(1 << int(_format(trt, text)) for text in dict.fromkeys(formats))
+    return frozenset(name for name, tensor in inputs.items() if tensor.dtype == trt.DataType.INT8)
+
+
+def data_type(trt: Any, name: str) -> Any:
+    """TensorRT's data type.
+
+    Raises:
+        UnsupportedError: It is not one of fp32, fp16, bf16 and int8, or not in this TensorRT.
+    """
+    member = _TYPES.get(name.lower())
+    if member is None or member not in trt.DataType.__members__:
+        raise UnsupportedError(f"there is no precision '{name}' here; use one of {', '.join(_TYPES)}")
+    return trt.DataType.__members__[member]
+
+
+def _layers(network: Any) -> Iterable[Any]:
+    return map(network.get_layer, range(network.num_layers))
+
+
+def _computes_floats(trt: Any, layer: Any) -> bool:
+    if layer.type in (trt.LayerType.CONSTANT, trt.LayerType.SHAPE):
+        return False
+    floats = (trt.DataType.FLOAT, trt.DataType.HALF)
+    return all(layer.get_output(index).dtype in floats for index in range(layer.num_outputs))
+
+
+def _format(trt: Any, name: str) -> Any:
+    members = trt.TensorFormat.__members__
+    if name.upper() not in members:
+        raise UnsupportedError(
+            f"this TensorRT has no format '{name}'; it has {', '.join(member.lower() for member in members)}"
+        )
+    return members[name.upper()]

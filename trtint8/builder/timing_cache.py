@@ -1,0 +1,72 @@
+"""TensorRT's timing cache as a file that several builds may share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from calibrators.errors import BuildError
+from calibrators.files import write_atomically
+from calibrators.tensorrt.messages import BuildLog
+
+
+def attach_timing_cache(config: Any, path: str | os.PathLike[str], log: BuildLog) -> None:
+    """Gives a build the timings of earlier ones.
+
+    Args:
+        config: An ``IBuilderConfig``.
+        path: The file; a missing one is an empty cache.
+        log: What TensorRT says meanwhile.
+
+    Raises:
+        BuildError: The file is not a timing cache of this TensorRT and GPU, or cannot be read.
+    """
+    with _lock(path):
+        data = _read(path)
+    before = len(log.errors) + len(log.warnings)
+    timing_cache = config.create_timing_cache(data)
+    # Timings of another GPU would mislead TensorRT, so a mismatch is refused. Garbage is only complained of.
+    attached = timing_cache is not None and config.set_timing_cache(timing_cache, False)
+    if not attached or (data and len(log.errors) + len(log.warnings) > before):
+        raise BuildError(
+            f"'{os.fspath(path)}' is not a timing cache of this TensorRT and GPU; give another file or "
+            "remove it"
+        )
+
+
+def save_timing_cache(config: Any, path: str | os.PathLike[str]) -> None:
+    """Writes the timings after a build, together with those that others wrote meanwhile.
+
+    Args:
+        config: The ``IBuilderConfig`` of the build.
+        path: The file.
+
+    Raises:
+        OutputError: The file cannot be written.
+    """
+    timing_cache = config.get_timing_cache()
+    with _lock(path):
+        data = _read(path)
+        others = config.create_timing_cache(data) if data else None
+        if others is not None:
+            # A second object: TensorRT never returns from combining a cache with itself.
+            timing_cache.combine(others, False)
+        write_atomically(path, bytes(timing_cache.serialize()))
+
+
+def _lock(path: str | os.PathLike[str]) -> FileLock:
+    return FileLock(f"{os.fspath(path)}.lock")
+
+
+def _read(path: str | os.PathLike[str]) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise BuildError(
+            f"the timing cache '{os.fspath(path)}' cannot be read: {error.strerror or error}"
+        ) from error

@@ -1,0 +1,1 @@
+"""The engine file and what is in it."""

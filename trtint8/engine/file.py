@@ -1,0 +1,212 @@
+"""The engine file and the JSON sidecar that says what is in it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from calibrators.errors import EngineError
+from calibrators.files import write_atomically
+from trtint8 import __version__
+from trtint8.engine.layers import LayerReport
+from trtint8.engine.profiles import ShapeRange
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """One input or output of an engine.
+
+    Attributes:
+        name: Its name.
+        dtype: NumPy's name of its element type.
+        shape: Its dimensions; a str (or None, unnamed) where dynamic.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int | str | None, ...]
+
+
+@dataclass(frozen=True)
+class EngineInfo:
+    """What a plan does not tell about itself.
+
+    Attributes:
+        flavor: "tensorrt" or "rtx".
+        tensorrt_version: The version that built it, and that has to run it.
+        compute_capabilities: What it was built for, like ("8.6",), or ("current",) for the GPU that built
+            it.
+        inputs: Its inputs.
+        outputs: Its outputs.
+        profiles: Its optimization profiles; empty where all inputs are static.
+        layers: Its layers; None where the builder did not list them.
+        quantized_nodes: Names of the ONNX nodes that were meant to run in INT8.
+        weights_bytes: Size of its weights; None where the builder did not tell.
+        model_fingerprint: Identifies the ONNX model that it came from.
+        route: "explicit" (Q/DQ in the graph) or "implicit" (calibrators and dynamic ranges).
+        missing_ranges: Tensors without a dynamic range, each with the layer that makes it; nothing around
+            them runs in INT8.
+        shared_scales: Names of scales in the Q/DQ model that are equal and must stay so, in groups.
+        hardware_compatibility: "ampere_plus", "same_compute_capability", or None where the GPU that built it
+            has to run it.
+        version_compatible: Whether newer TensorRT versions can run it.
+        table_fingerprint: Identifies the calibration table; None where none was used.
+        method: How the ranges were found, like "entropy"; None where nothing was calibrated.
+        qdq_model: File name of the Q/DQ model that was kept beside it; None where none was.
+        plan_sha256: SHA-256 of the plan; :func:`save_engine` fills it in.
+        created_by: The trtint8 that wrote it.
+        format_version: Version of the sidecar's format.
+    """
+
+    flavor: str
+    tensorrt_version: str
+    compute_capabilities: tuple[str, ...]
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    profiles: tuple[Mapping[str, ShapeRange], ...]
+    layers: LayerReport | None
+    quantized_nodes: tuple[str, ...]
+    weights_bytes: int | None
+    model_fingerprint: str
+    route: str = "explicit"
+    missing_ranges: tuple[tuple[str, str], ...] = ()
+    shared_scales: tuple[tuple[str, ...], ...] = ()
+    hardware_compatibility: str | None = None
+    version_compatible: bool = False
+    table_fingerprint: str | None = None
+    method: str | None = None
+    qdq_model: str | None = None
+    plan_sha256: str = ""
+    created_by: str = f"trtint8 {__version__}"
+    format_version: int = FORMAT_VERSION
+
+    @property
+    def int8_layers(self) -> tuple[int, int] | None:
+        """Weighted nodes that run in INT8, and how many were meant to; None where that is not known."""
+        if self.layers is None:
+            return None
+        wanted = self.quantized_nodes
+        return len(self.layers.weighted_summary(wanted).get("INT8", [])), len(wanted)
+
+
+def sidecar_path(path: str | os.PathLike[str]) -> Path:
+    """Where the sidecar of the engine file ``path`` stands: "X.engine.json" beside "X.engine"."""
+    return Path(f"{os.fspath(path)}.json")
+
+
+def save_engine(path: str | os.PathLike[str], plan: bytes, info: EngineInfo) -> EngineInfo:
+    """Writes a plan and its sidecar.
+
+    Args:
+        path: The engine file; replaced when it exists.
+        plan: The serialized engine.
+        info: What to say about it.
+
+    Returns:
+        ``info`` with the plan's hash, as it was written.
+
+    Raises:
+        OutputError: A file cannot be written.
+    """
+    info = replace(info, plan_sha256=hashlib.sha256(plan).hexdigest())
+    # The sidecar goes first, so that an engine file that appears is complete. After a crash between the
+    # two, an old engine no longer has the hash that the sidecar names, and is refused rather than
+    # described wrongly.
+    write_atomically(sidecar_path(path), json.dumps(asdict(info), indent=1).encode())
+    write_atomically(path, plan)
+    return info
+
+
+def read_engine_info(path: str | os.PathLike[str]) -> EngineInfo:
+    """Reads an engine's sidecar and makes sure that it belongs to the plan.
+
+    Args:
+        path: The engine file.
+
+    Returns:
+        What is known of the engine.
+
+    Raises:
+        EngineError: One of the two files is missing, unreadable or malformed, the sidecar is of a newer
+            format, or the plan is not the one that it describes.
+    """
+    sidecar = sidecar_path(path)
+    digest = _sha256(path)
+    try:
+        data = json.loads(sidecar.read_bytes())
+    except FileNotFoundError:
+        raise EngineError(
+            f"the engine '{os.fspath(path)}' has no sidecar '{sidecar.name}' beside it; copy both files, or "
+            f"build the engine with trtint8"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise EngineError(
+            f"the sidecar '{sidecar}' cannot be read ({error}); build the engine again"
+        ) from error
+    version = data.get("format_version") if isinstance(data, dict) else None
+    if isinstance(version, int) and version > FORMAT_VERSION:
+        raise EngineError(
+            f"the sidecar '{sidecar}' has format {version}, and this trtint8 reads up to {FORMAT_VERSION}; "
+            f"upgrade trtint8"
+        )
+    try:
+        info = _from_dict(data)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise EngineError(
+            f"the sidecar '{sidecar}' is not one that trtint8 wrote ({type(error).__name__}: {error}); "
+            f"build the engine again"
+        ) from error
+    if info.plan_sha256 != digest:
+        raise EngineError(
+            f"the engine '{os.fspath(path)}' is not the one that its sidecar describes: it was truncated or "
+            f"replaced; copy both files together, or build the engine again"
+        )
+    return info
+
+
+def _from_dict(data: Mapping[str, Any]) -> EngineInfo:
+    layers = data["layers"]
+    return EngineInfo(
+        **{
+            **data,
+            "compute_capabilities": tuple(data["compute_capabilities"]),
+            "inputs": tuple(map(_tensor, data["inputs"])),
+            "outputs": tuple(map(_tensor, data["outputs"])),
+            "profiles": tuple(
+                {name: _shape_range(sizes) for name, sizes in profile.items()} for profile in data["profiles"]
+            ),
+            "layers": None if layers is None else LayerReport.from_dict(layers),
+            "quantized_nodes": tuple(data["quantized_nodes"]),
+            "shared_scales": tuple(map(tuple, data["shared_scales"])),
+            "missing_ranges": tuple((tensor, layer) for tensor, layer in data["missing_ranges"]),
+        }
+    )
+
+
+def _tensor(data: Mapping[str, Any]) -> TensorSpec:
+    return TensorSpec(data["name"], data["dtype"], tuple(data["shape"]))
+
+
+def _shape_range(data: Mapping[str, Any]) -> ShapeRange:
+    return ShapeRange(tuple(data["min"]), tuple(data["opt"]), tuple(data["max"]))
+
+
+def _sha256(path: str | os.PathLike[str]) -> str:
+    digest = hashlib.sha256()
+    try:
+        with Path(path).open("rb") as stream:
+            while block := stream.read(1 << 20):
+                digest.update(block)
+    except OSError as error:
+        raise EngineError(
+            f"the engine '{os.fspath(path)}' cannot be read ({error.strerror}); give the path of an "
+            f"engine file"
+        ) from error
+    return digest.hexdigest()

@@ -1,0 +1,79 @@
+"""The layers of an engine as TensorRT's inspector tells them, where the builder does not list them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from trtint8.engine.layers import Layer, LayerReport
+
+# "Row major linear FP32", "Thirty-two wide channel vectorized row major Int8 format", or just "Half".
+_DATATYPE = re.compile(
+    r"\b(int8|uint8|int32|int64|bool|fp8|fp16|half|bf16|bfloat16|fp32|float)\b", re.IGNORECASE
+)
+_SPELLING = {"int8": "Int8", "fp8": "FP8", "fp16": "Half", "half": "Half", "bf16": "BFloat16"}
+_SPELLING |= {"bfloat16": "BFloat16", "fp32": "Float", "float": "Float"}
+_ONNX_NODE = re.compile(r"\[ONNX Layer: ([^\x1e\x1f]*)\]")
+# The inspector's words for what multiplies matrices, and the builder log's of them.
+_KINDS = {"convolution": "correlation", "deconvolution": "deconv", "matrixmultiply": "gemm"}
+
+
+def inspect_plan(trt: Any, logger: Any, plan: bytes) -> LayerReport | None:
+    """Reads the layers of a plan; needs a GPU.
+
+    Args:
+        trt: The TensorRT module.
+        logger: The process's logger.
+        plan: A plan that was built with detailed profiling verbosity.
+
+    Returns:
+        The layers; None where the inspector does not tell them.
+    """
+    runtime = trt.Runtime(logger)
+    engine = runtime.deserialize_cuda_engine(plan)
+    if engine is None:
+        return None
+    inspector = engine.create_engine_inspector()
+    return parse_inspection(inspector.get_engine_information(trt.LayerInformationFormat.JSON))
+
+
+def parse_inspection(text: str) -> LayerReport | None:
+    """Reads the inspector's JSON.
+
+    Args:
+        text: As ``IEngineInspector.get_engine_information`` returns it.
+
+    Returns:
+        The layers; None where it is no JSON, or only names them.
+    """
+    try:
+        layers = json.loads(text).get("Layers", ())
+    except (ValueError, AttributeError):
+        return None
+    if not layers or not all(isinstance(layer, dict) for layer in layers):
+        return None
+    return LayerReport(tuple(map(_layer, layers)))
+
+
+def _layer(layer: Mapping[str, Any]) -> Layer:
+    weights = layer.get("Weights")
+    constants = _datatypes([weights["Type"]]) if isinstance(weights, dict) and "Type" in weights else ()
+    kind = str(layer.get("ParameterType") or layer.get("LayerType", ""))
+    name = str(layer.get("Name", ""))
+    metadata = _ONNX_NODE.findall(str(layer.get("Metadata", "")))
+    return Layer(
+        name=name,
+        kind=_KINDS.get(kind.lower(), str(layer.get("LayerType", ""))),
+        inputs=_datatypes(tensor.get("Format/Datatype", "") for tensor in layer.get("Inputs", ())),
+        constants=constants,
+        outputs=_datatypes(tensor.get("Format/Datatype", "") for tensor in layer.get("Outputs", ())),
+        # Older versions only join the names of the layers that were fused.
+        onnx_nodes=tuple(metadata or name.split(" + ")),
+    )
+
+
+def _datatypes(texts: Iterable[str]) -> tuple[str, ...]:
+    found = (_DATATYPE.search(str(text)) for text in texts)
+    return tuple(_SPELLING.get(match[1].lower(), match[1].capitalize()) for match in found if match)

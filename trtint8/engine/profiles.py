@@ -1,0 +1,179 @@
+"""Optimization profiles: which shapes of the dynamic inputs an engine accepts, and which it is tuned for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from calibrators.data.inputs import InputSpec
+from calibrators.errors import BuildError, ModelError
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ShapeRange:
+    """The shapes of one input.
+
+    Attributes:
+        min: The smallest shape that the engine accepts.
+        opt: The shape that it is tuned for.
+        max: The largest shape that it accepts.
+    """
+
+    min: Shape
+    opt: Shape
+    max: Shape
+
+    def __str__(self) -> str:
+        return ",".join("x".join(map(str, shape)) for shape in (self.min, self.opt, self.max))
+
+
+Profile = Mapping[str, ShapeRange]
+
+# (min, opt, max) of one dimension.
+_DimRange = tuple[int, int, int]
+
+_BATCH: _DimRange = (1, 8, 32)
+
+
+def parse_profile(text: str) -> tuple[str, ShapeRange]:
+    """Reads ``NAME=MIN,OPT,MAX``, as in ``images=1x3x224x224,8x3x224x224,32x3x224x224``.
+
+    Args:
+        text: What the user wrote.
+
+    Returns:
+        The input's name and its shapes.
+
+    Raises:
+        BuildError: ``text`` does not have that form.
+    """
+    # Input names may hold "=", shapes never do.
+    name, _, shapes = text.rpartition("=")
+    if not name or not re.fullmatch(r"\d+(x\d+)*(,\d+(x\d+)*){2}", shapes):
+        raise BuildError(
+            f"the profile '{text}' is not NAME=MIN,OPT,MAX; write for example "
+            f"images=1x3x224x224,8x3x224x224,32x3x224x224"
+        )
+    smallest, optimal, largest = (tuple(map(int, shape.split("x"))) for shape in shapes.split(","))
+    return name, ShapeRange(smallest, optimal, largest)
+
+
+def default_profile(inputs: Sequence[InputSpec], batch: _DimRange = _BATCH) -> dict[str, ShapeRange]:
+    """The profile for users who gave none: a dynamic first dimension is the batch.
+
+    Args:
+        inputs: The model's inputs.
+        batch: The least, the usual and the largest batch size.
+
+    Returns:
+        The shapes of every input that has a dynamic dimension; empty where all are static.
+
+    Raises:
+        BuildError: Another dimension is dynamic; its sizes are for the user to say.
+        ModelError: An input's rank is unknown.
+    """
+    return {spec.name: _default_range(spec, batch, {}) for spec in inputs if _is_dynamic(spec)}
+
+
+def complete_profile(profile: Profile, inputs: Sequence[InputSpec]) -> dict[str, ShapeRange]:
+    """Checks a user's profile and adds the inputs that it leaves out.
+
+    A dimension that shares its name with one of a given input takes that one's sizes, so that two inputs
+    with the same batch dimension stay together.
+
+    Args:
+        profile: Shapes of some or all inputs.
+        inputs: The model's inputs.
+
+    Returns:
+        ``profile`` and the defaults of the other dynamic inputs.
+
+    Raises:
+        BuildError: See :func:`check_profile` and :func:`default_profile`.
+        ModelError: An input's rank is unknown.
+    """
+    check_profile(profile, inputs)
+    known: dict[str, _DimRange] = {}
+    for spec in inputs:
+        if spec.name in profile and spec.shape is not None:
+            given = profile[spec.name]
+            for dim, sizes in zip(spec.shape, zip(given.min, given.opt, given.max, strict=True), strict=True):
+                if isinstance(dim, str):
+                    known[dim] = sizes
+    missing = [spec for spec in inputs if spec.name not in profile and _is_dynamic(spec)]
+    return {**profile, **{spec.name: _default_range(spec, _BATCH, known) for spec in missing}}
+
+
+def check_profile(profile: Profile, inputs: Sequence[InputSpec]) -> None:
+    """Compares a user's profile with the model.
+
+    Args:
+        profile: Shapes of some or all inputs.
+        inputs: The model's inputs.
+
+    Raises:
+        BuildError: An input is unknown, a rank or a static dimension is contradicted, a size is not
+            positive, or min <= opt <= max does not hold.
+    """
+    specs = {spec.name: spec for spec in inputs}
+    for name, shapes in profile.items():
+        if name not in specs:
+            known = ", ".join(f"'{spec}'" for spec in specs)
+            raise BuildError(f"the profile names an input '{name}' that the model lacks; it has {known}")
+        _check_range(specs[name], shapes)
+
+
+def _check_range(spec: InputSpec, shapes: ShapeRange) -> None:
+    name = spec.name
+    ranks = {len(shapes.min), len(shapes.opt), len(shapes.max)}
+    rank = next(iter(ranks)) if spec.shape is None else len(spec.shape)
+    if ranks != {rank}:
+        raise BuildError(f"the profile of input {spec} is {shapes}; give three shapes of {rank} dimensions")
+    for axis, sizes in enumerate(zip(shapes.min, shapes.opt, shapes.max, strict=True)):
+        dim = None if spec.shape is None else spec.shape[axis]
+        if min(sizes) < 1:
+            raise BuildError(f"the profile of input '{name}' is {shapes}; sizes must be at least 1")
+        if isinstance(dim, int) and set(sizes) != {dim}:
+            raise BuildError(
+                f"the profile of input '{name}' is {shapes}, but dimension {axis} is always {dim} in the "
+                f"model; write {dim} there"
+            )
+        if not sizes[0] <= sizes[1] <= sizes[2]:
+            raise BuildError(
+                f"the profile of input '{name}' is {shapes}; dimension {axis} must grow from min over opt "
+                f"to max"
+            )
+
+
+def _default_range(spec: InputSpec, batch: _DimRange, known: Mapping[str, _DimRange]) -> ShapeRange:
+    if spec.shape is None:
+        raise ModelError(f"input '{spec.name}' has no shape in the model; export the model with one")
+    columns: list[_DimRange] = []
+    for axis, dim in enumerate(spec.shape):
+        if isinstance(dim, int):
+            columns.append((dim, dim, dim))
+        elif dim is not None and dim in known:
+            columns.append(known[dim])
+        elif axis == 0:
+            columns.append(batch)
+        else:
+            raise BuildError(
+                f"input {spec} has a dynamic dimension {axis} ('{dim or '?'}') besides the batch; give its "
+                f"sizes with a profile '{spec.name}=MIN,OPT,MAX', three shapes like {_example(spec)}"
+            )
+    smallest, optimal, largest = zip(*columns, strict=True)
+    return ShapeRange(smallest, optimal, largest)
+
+
+def _example(spec: InputSpec) -> str:
+    shape = spec.shape or ()
+    return "x".join(
+        str(d) if isinstance(d, int) else ("8" if axis == 0 else "SIZE") for axis, d in enumerate(shape)
+    )
+
+
+def _is_dynamic(spec: InputSpec) -> bool:
+    return spec.shape is None or not all(isinstance(dim, int) for dim in spec.shape)

@@ -1,0 +1,372 @@
+"""The main job in one call: a float ONNX model and sample inputs in, an INT8 engine and its papers out."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import onnx_ir as ir
+
+from calibrators.cuda import require_gpu
+from calibrators.data.preprocessing import Preprocessing
+from calibrators.errors import CalibrationDataError, TableError, UnsupportedError
+from calibrators.files import check_writable, removed_after_failure
+from calibrators.tables.ranges import DynamicRanges, read_ranges
+from calibrators.tables.source import is_table_file
+from calibrators.tables.table import CalibrationTable
+from calibrators.tensorrt import flavor as flavors
+from calibrators.tensorrt.calibrator import Calibrator
+from calibrators.tensorrt.calibrators import calibrator_class
+from calibrators.tensorrt.flavor import Flavor, Target
+from trtint8.builder.build import BuiltEngine, build_engine
+from trtint8.builder.dynamic_ranges import MissingRange
+from trtint8.builder.implicit import ImplicitInt8
+from trtint8.builder.options import BuildOptions
+from trtint8.builder.routes import Route, choose_route, is_calibrator
+from trtint8.calibration import calibrate_prepared, float_tensors
+from trtint8.engine.file import EngineInfo, TensorSpec, save_engine
+from trtint8.engine.profiles import Profile
+from trtint8.interop.unquantize import quantized_nodes
+from trtint8.models.model import Model, ModelSource, load_model, prepare, runnable, save_model
+from trtint8.quantization.float16.convert import to_float16
+from trtint8.quantization.placement import place
+from trtint8.quantization.qdq import scale_name
+from trtint8.quantization.quantize import quantize_graph
+
+#: Methods that TensorRT has a calibrator for; the others are calibrated on the CPU.
+_CALIBRATORS = {
+    "entropy": "EntropyCalibrator2",
+    "minmax": "MinMaxCalibrator",
+    "percentile": "LegacyCalibrator",
+}
+
+
+@dataclass(frozen=True)
+class BuildResult:
+    """What :func:`build_int8_engine` made.
+
+    Attributes:
+        engine: The engine file; its sidecar is ``<engine>.json``.
+        qdq_model: The Q/DQ model that it was built from; None on the implicit route.
+        table_file: The calibration table; None where nothing was calibrated.
+        info: What the sidecar says.
+        table: The table.
+        warnings: TensorRT's.
+        seconds: How long TensorRT took.
+    """
+
+    engine: Path
+    qdq_model: Path | None
+    table_file: Path | None
+    info: EngineInfo
+    table: CalibrationTable | None
+    warnings: tuple[str, ...]
+    seconds: float
+
+
+def build_int8_engine(
+    model: ModelSource,
+    calibration: Any,
+    output: str | os.PathLike[str],
+    *,
+    method: str = "entropy",
+    route: Route = "auto",
+    target: Target = "auto",
+    dynamic_ranges: DynamicRanges | None = None,
+    profiles: Sequence[Profile] = (),
+    compute_capabilities: Sequence[str] = (),
+    fp16: bool | None = None,
+    keep_float: Sequence[str] = (),
+    options: BuildOptions | None = None,
+    batch_size: int | None = None,
+    limit: int | None = None,
+    preprocessing: Preprocessing | None = None,
+    progress: bool = True,
+) -> BuildResult:
+    """Makes an INT8 engine from a float ONNX model and sample inputs.
+
+    Writes the engine and its sidecar ``<output>.json``, and beside them the calibration table
+    (``<stem>.table.json``) and, on the explicit route, the Q/DQ model (``<stem>.qdq.onnx``). On the implicit
+    route TensorRT's own calibration cache (``<stem>.cache``) is kept and used again while it is not stale.
+
+    Args:
+        model: A path, the serialized model or a ``ModelProto``. One with Q/DQ pairs is built as it is.
+        calibration: Sample inputs (see :func:`trtint8.calibrate`), a :class:`CalibrationTable`, the path of
+            a table or of a TensorRT calibration cache, a calibrator of :mod:`calibrators.tensorrt`; None
+            where ``dynamic_ranges`` cover what is needed.
+        output: The engine file.
+        method: How ranges are chosen from sample inputs.
+        route: ``explicit`` puts Q/DQ pairs into the graph; ``implicit`` uses the calibrators and dynamic
+            ranges of TensorRT 8.5 to 10.x; ``auto`` is implicit where a calibrator is given or TensorRT is
+            older than 10.1.
+        target: Which TensorRT builds; ``auto`` takes the full one where it and a GPU are, else RTX.
+        dynamic_ranges: Tensor name to amax or (min, max), or a file (see
+            :func:`calibrators.tables.ranges.read_ranges`); overrides what was calibrated.
+        profiles: Shapes of dynamic inputs.
+        compute_capabilities: GPUs to build for, like "8.6"; TensorRT for RTX only.
+        fp16: Whether layers outside INT8 may run in FP16; overrides ``options``. TensorRT decides where;
+            TensorRT 11 and RTX take types from the graph, which is converted, but for nodes that would suffer
+            and for inputs and outputs.
+        keep_float: Names of nodes, or patterns, that stay in float.
+        options: Everything else about the build.
+        batch_size: Samples a calibration batch.
+        limit: Use only this many samples.
+        preprocessing: How raw images become what the model is fed.
+        progress: Show progress on a terminal.
+
+    Returns:
+        What was written, and what it is.
+
+    Raises:
+        TrtInt8Error: One of its family, with one sentence that says what to do.
+    """
+    output = check_writable(output)
+    flavor = flavors.load(target)
+    loaded = load_model(model)
+    chosen = choose_route(route, calibration, flavor, loaded)
+    if not flavor.builds_without_gpu:
+        require_gpu(f"building with {flavor}")
+    options = options or BuildOptions()
+    if fp16 is not None:
+        options = dataclasses.replace(options, fp16=fp16)
+    sources = _Sources(
+        calibration,
+        read_ranges(dynamic_ranges) if dynamic_ranges is not None else {},
+        method,
+        {"batch_size": batch_size, "limit": limit, "preprocessing": preprocessing},
+        progress,
+    )
+    build = _Build(
+        flavor, loaded, sources, output, tuple(keep_float), profiles, compute_capabilities, options
+    )
+    product = build.implicit() if chosen == "implicit" else build.explicit()
+    return product.save(output, loaded)
+
+
+@dataclass(frozen=True)
+class _Sources:
+    """Where ranges come from."""
+
+    calibration: Any
+    manual: Mapping[str, float]
+    method: str
+    data: Mapping[str, Any]
+    progress: bool
+
+    def table(self, prepared: Model, tensors: Literal["all", "placed"]) -> CalibrationTable:
+        """The ranges without TensorRT's calibrators."""
+        if isinstance(self.calibration, CalibrationTable):
+            table = self.calibration
+        elif is_table_file(self.calibration):
+            table = CalibrationTable.load(self.calibration)
+        elif self.calibration is not None:
+            table = calibrate_prepared(
+                prepared, self.calibration, self.method, self.data, tensors, progress=self.progress
+            )
+        elif self.manual:
+            table = CalibrationTable({})
+        else:
+            raise CalibrationDataError(
+                "nothing to take ranges from: give sample inputs, a table or dynamic_ranges"
+            )
+        return table.override(self.manual) if self.manual else table
+
+
+@dataclass(frozen=True)
+class _Build:
+    """What both routes need."""
+
+    flavor: Flavor
+    loaded: Model
+    sources: _Sources
+    output: Path
+    keep_float: tuple[str, ...]
+    profiles: Sequence[Profile]
+    compute_capabilities: Sequence[str]
+    options: BuildOptions
+
+    def explicit(self) -> _Product:
+        """Q/DQ pairs in the graph."""
+        if self.loaded.is_quantized:
+            graph_model = self._typed(self.loaded.graph_model, {})
+            wanted = quantized_nodes(graph_model)
+            return _Product(self._run(graph_model, int8=True), graph_model, wanted, None, self.options)
+        prepared = prepare(self.loaded)
+        place(prepared.graph_model, self.keep_float)  # a pattern without a match fails before minutes of work
+        self._check_manual(float_tensors(prepared))
+        table = self.sources.table(prepared, "placed")
+        graph_model, placement = quantize_graph(prepared, table, self.keep_float)
+        idle = [name for name in self.sources.manual if name not in placement.tensors]
+        if idle:
+            warnings.warn(
+                f"no Q/DQ pair goes to {', '.join(map(repr, idle[:5]))}: the dynamic range has no "
+                "effect there",
+                UserWarning,
+                stacklevel=3,
+            )
+        graph_model = self._typed(graph_model, table.peaks)
+        built = self._run(graph_model, int8=True)
+        scales = _scales(placement.shared)
+        return _Product(built, graph_model, placement.quantized_nodes, table, self.options, scales)
+
+    def implicit(self) -> _Product:
+        """Calibrators and dynamic ranges."""
+        prepared = prepare(self.loaded)
+        graph_model = prepared.graph_model
+        placement = place(graph_model, self.keep_float)
+        calibrator, table = self._calibrator(prepared), None
+        if calibrator is not None and self.sources.manual:
+            # TensorRT does not say which of the two wins, so its calibration becomes a table first.
+            self._run(graph_model, ImplicitInt8(calibrator, keep_float=self.keep_float))
+            table = _table_of(calibrator).override(self.sources.manual)
+            calibrator = None
+        elif calibrator is None:
+            table = self.sources.table(prepared, "all")
+            table.check_model(prepared.fingerprint, ())
+        built = self._run(
+            graph_model,
+            ImplicitInt8(
+                calibrator,
+                table.amax if table else {},
+                frozenset(self.sources.manual),
+                self.keep_float,
+            ),
+        )
+        if isinstance(calibrator, Calibrator):
+            table = calibrator.table
+        return _Product(built, graph_model, placement.quantized_nodes, table, self.options, implicit=True)
+
+    def _typed(self, graph_model: ir.Model, peaks: Mapping[str, float]) -> ir.Model:
+        """With the types that the engine is to have, where TensorRT takes them from the graph."""
+        if not (self.flavor.strongly_typed_only and self.options.fp16):
+            return graph_model
+        return to_float16(graph_model, float32_io=True, peaks=peaks, name=self.loaded.name)[0]
+
+    def _check_manual(self, tensors: Sequence[str]) -> None:
+        unknown = [name for name in self.sources.manual if name not in tensors]
+        if unknown:
+            raise TableError(
+                f"a dynamic range is given for '{unknown[0]}', which is no floating-point tensor of the "
+                f"model; it has for example {', '.join(map(repr, tensors[:2]))}"
+            )
+
+    def _calibrator(self, prepared: Model) -> Any:
+        """The calibrator that TensorRT gets; None where ranges are known or found on the CPU."""
+        calibration = self.sources.calibration
+        if is_calibrator(calibration, self.flavor):
+            if isinstance(calibration, Calibrator):
+                # Else a cache of another model would pass for one of this.
+                calibration.model_fingerprint = calibration.model_fingerprint or prepared.fingerprint
+            return calibration
+        name = _CALIBRATORS.get(self.sources.method)
+        known = calibration is None or isinstance(calibration, CalibrationTable) or is_table_file(calibration)
+        if known or name is None:
+            return None
+        return calibrator_class(name, self.flavor)(
+            calibration,
+            prepared.inputs,
+            cache=self.output.with_suffix(".cache"),
+            stale="recalibrate",
+            model_fingerprint=prepared.fingerprint,
+            progress=self.sources.progress,
+            **self.sources.data,
+        )
+
+    def _run(
+        self, graph_model: ir.Model, implicit: ImplicitInt8 | None = None, *, int8: bool = False
+    ) -> BuiltEngine:
+        options = self.options
+        if self.flavor.strongly_typed_only:
+            options = dataclasses.replace(options, fp16=None)  # it stands in the graph by now
+        with runnable(graph_model) as serialized:
+            return build_engine(
+                serialized,
+                self.loaded.inputs,
+                flavor=self.flavor,
+                profiles=self.profiles,
+                compute_capabilities=self.compute_capabilities,
+                options=options,
+                int8=int8,
+                implicit=implicit,
+                progress=self.sources.progress,
+            )
+
+
+@dataclass(frozen=True)
+class _Product:
+    """A built engine and what belongs beside it."""
+
+    built: BuiltEngine
+    graph_model: ir.Model
+    wanted: tuple[str, ...]
+    table: CalibrationTable | None
+    options: BuildOptions
+    shared_scales: tuple[tuple[str, ...], ...] = ()
+    implicit: bool = False
+
+    def save(self, output: Path, loaded: Model) -> BuildResult:
+        """Writes all files, or none."""
+        built, table, graph = self.built, self.table, self.graph_model.graph
+        qdq_file = None if self.implicit else output.with_name(f"{output.stem}.qdq.onnx")
+        table_file = output.with_name(f"{output.stem}.table.json") if table else None
+        info = EngineInfo(
+            flavor=built.flavor,
+            tensorrt_version=built.version,
+            compute_capabilities=built.compute_capabilities,
+            inputs=_specs(graph.inputs),
+            outputs=_specs(graph.outputs),
+            profiles=built.profiles,
+            layers=built.report,
+            quantized_nodes=self.wanted,
+            weights_bytes=built.weights_bytes,
+            model_fingerprint=loaded.fingerprint,
+            route="implicit" if self.implicit else "explicit",
+            missing_ranges=tuple(map(_described, built.missing_ranges)),
+            shared_scales=self.shared_scales,
+            hardware_compatibility=self.options.hardware_compatibility,
+            version_compatible=self.options.version_compatible,
+            table_fingerprint=table.fingerprint if table else None,
+            method=table.method if table else None,
+            qdq_model=qdq_file.name if qdq_file else None,
+        )
+        with removed_after_failure([file for file in (qdq_file, table_file) if file]):
+            if qdq_file:
+                save_model(self.graph_model, qdq_file)
+            if table and table_file:
+                table.save(table_file)
+            info = save_engine(output, built.plan, info)
+        return BuildResult(output, qdq_file, table_file, info, table, built.warnings, built.seconds)
+
+
+def _table_of(calibrator: Any) -> CalibrationTable:
+    table = calibrator.table if isinstance(calibrator, Calibrator) else None
+    if table is None:
+        raise UnsupportedError(
+            "dynamic_ranges cannot be put over the ranges of this calibrator, which keeps no table; give one "
+            "of calibrators.tensorrt"
+        )
+    return table
+
+
+def _scales(groups: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
+    return tuple(tuple(map(scale_name, group)) for group in groups)
+
+
+def _described(missing: MissingRange) -> tuple[str, str]:
+    return missing.tensor, missing.layer
+
+
+def _specs(values: Sequence[ir.Value]) -> tuple[TensorSpec, ...]:
+    return tuple(
+        TensorSpec(
+            value.name or "",
+            value.dtype.numpy().name if value.dtype is not None else "float32",
+            tuple(dim if isinstance(dim, int) else dim.value for dim in value.shape or ()),
+        )
+        for value in values
+    )

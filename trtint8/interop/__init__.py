@@ -1,0 +1,1 @@
+"""Models and tables that were made elsewhere."""

@@ -1,0 +1,55 @@
+"""The calibration table that stands in a Q/DQ model."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from calibrators.errors import ModelError
+from calibrators.tables.table import QMAX, CalibrationTable
+from trtint8.models.model import Model
+
+
+def extract_table(model: Model) -> CalibrationTable:
+    """Reads the scale of every quantized activation.
+
+    Args:
+        model: A model with Q/DQ pairs, made by any tool.
+
+    Returns:
+        Tensor name to amax, in the graph's order; ``amax / 127`` in float32 gives back exactly the scales.
+
+    Raises:
+        ModelError: It has no Q/DQ pairs, or a scale of an activation is not one constant positive number.
+    """
+    graph = model.graph_model.graph
+    amax: dict[str, float] = {}
+    for node in graph:
+        if node.op_type != "QuantizeLinear" or node.inputs[0] is None:
+            continue
+        if ir.convenience.get_const_tensor(node.inputs[0]) is not None:
+            continue  # weights
+        name = node.inputs[0].name or ""
+        scale = _scale(node, name)
+        if amax.setdefault(name, scale * QMAX) != scale * QMAX:
+            raise ModelError(
+                f"tensor '{name}' of '{model.name}' is quantized with two scales, {amax[name] / QMAX:g} and "
+                f"{scale:g}; a table has room for one"
+            )
+    if not amax:
+        raise ModelError(f"'{model.name}' has no Q/DQ pairs on activations, so there is no table in it")
+    return CalibrationTable(amax)
+
+
+def _scale(node: ir.Node, tensor: str) -> float:
+    value = node.inputs[1]
+    constant = ir.convenience.get_const_tensor(value) if value is not None else None
+    if constant is None:
+        raise ModelError(f"the scale of tensor '{tensor}' is computed at run time; a table needs a constant")
+    scales = np.asarray(constant.numpy(), np.float32).reshape(-1)
+    if len(scales) != 1 or not (np.isfinite(scales[0]) and scales[0] > 0):
+        raise ModelError(
+            f"tensor '{tensor}' has {len(scales)} scales, the first {scales[:1]}; an activation has one "
+            "positive scale"
+        )
+    return float(scales[0])

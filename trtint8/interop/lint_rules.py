@@ -1,0 +1,122 @@
+"""What TensorRT asks of Q/DQ pairs, a rule each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from trtint8.interop.pairs import input_at
+from trtint8.models.graph_constants import constant
+from trtint8.quantization.placement import WEIGHTED, weight_axis
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that TensorRT does not take as it stands.
+
+    Attributes:
+        rule: Its name, like "bias-int32".
+        node: The node.
+        message: What is wrong, and what comes of it.
+        mendable: Whether :func:`trtint8.interop.lint.mend` cures it.
+    """
+
+    rule: str
+    node: str
+    message: str
+    mendable: bool = True
+
+
+def pair_findings(node: ir.Node) -> Iterator[Finding]:
+    """Checks a node that quantizes, or that reads what is dequantized.
+
+    Args:
+        node: Of any operator.
+
+    Yields:
+        The findings.
+    """
+    name = node.name or ""
+    if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
+        yield from _quantizer(node, name)
+    elif node.op_type in WEIGHTED:
+        yield from _weighted(node, name)
+    elif node.op_type == "Concat":
+        yield from _concat(node, name)
+
+
+def _quantizer(node: ir.Node, name: str) -> Iterator[Finding]:
+    scale, point, stored = (constant(input_at(node, index)) for index in (1, 2, 0))
+    activation = not _is_weight(node.inputs[0])
+    if scale is None:
+        yield Finding("scale-computed", name, "its scale is computed at run time", mendable=False)
+        return
+    if not ((scale > 0) & np.isfinite(scale)).all():
+        bad = scale.reshape(-1)[~((scale > 0) & np.isfinite(scale)).reshape(-1)][0]
+        yield Finding("scale", name, f"a scale is {bad}; scales are positive and finite", mendable=False)
+    if point is not None and point.any():
+        yield Finding(
+            "zero-point", name, f"its zero point is {point.reshape(-1)[0]}, and TensorRT takes only 0"
+        )
+    if point is not None and point.dtype == np.int32:
+        yield Finding("bias-int32", name, "it dequantizes an int32 bias, which TensorRT wants in float")
+    elif point is not None and point.dtype != np.int8:
+        yield Finding("type", name, f"it quantizes to {point.dtype}, and TensorRT takes int8")
+    if activation and scale.size > 1:
+        yield Finding("activation-per-channel", name, "an activation has a scale a channel: it runs in float")
+    if stored is not None and stored.ndim == 0:
+        yield Finding("scalar-constant", name, "it dequantizes a constant without dimensions")
+    if node.op_type == "DequantizeLinear" and activation and _feeds_activation(node):
+        yield Finding("pair-before-activation", name, "a pair before an activation splits a fusion")
+
+
+def _weighted(node: ir.Node, name: str) -> Iterator[Finding]:
+    producers = [value.producer() if value is not None else None for value in node.inputs[:2]]
+    quantized = [p is not None and p.op_type == "DequantizeLinear" for p in producers]
+    if any(quantized) and not all(quantized):
+        yield Finding("one-sided", name, "only one of its operands is quantized: it runs in float")
+    weights, value = producers[1], node.inputs[1]
+    if not quantized[1] or weights is None or value is None or weights.inputs[0] is None:
+        return
+    scale = constant(input_at(weights, 1))
+    wanted = weight_axis(node, value)
+    axis = weights.attributes.get_int("axis", 1)
+    if _is_weight(weights.inputs[0]) and scale is not None and scale.size > 1 and axis != wanted:
+        message = f"its weights have scales along axis {axis} instead of {wanted}: it runs in float"
+        yield Finding("weight-axis", name, message)
+
+
+def _concat(node: ir.Node, name: str) -> Iterator[Finding]:
+    producers = [value.producer() if value is not None else None for value in node.inputs]
+    scales = {
+        float(scale.reshape(-1)[0])
+        for producer in producers
+        if producer is not None and producer.op_type == "DequantizeLinear"
+        if (scale := constant(input_at(producer, 1))) is not None and scale.size == 1
+    }
+    if len(scales) > 1 and any(reader.op_type == "QuantizeLinear" for reader, _ in node.outputs[0].uses()):
+        shown = ", ".join(f"{scale:.4g}" for scale in sorted(scales))
+        yield Finding(
+            "concat-scales",
+            name,
+            f"its inputs have the scales {shown}: it rescales in float instead of copying INT8",
+        )
+
+
+def _feeds_activation(node: ir.Node) -> bool:
+    source = node.inputs[0].producer() if node.inputs[0] is not None else None
+    value = source.inputs[0] if source is not None and source.op_type == "QuantizeLinear" else None
+    before = value.producer() if value is not None else None
+    after = [user.op_type for user, _ in node.outputs[0].uses()]
+    return before is not None and before.op_type in WEIGHTED and after == ["Relu"]
+
+
+def _is_weight(value: ir.Value | None) -> bool:
+    """Whether a value is constant, or a quantized constant."""
+    producer = value.producer() if value is not None else None
+    if producer is not None and producer.op_type == "QuantizeLinear":
+        value = producer.inputs[0]
+    return constant(value) is not None

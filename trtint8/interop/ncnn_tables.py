@@ -1,0 +1,115 @@
+"""ncnn's tables and ours: ncnn names layers, we name tensors, and a network says which layer reads which."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from calibrators.errors import TableError
+from calibrators.tables.formats import ncnn
+from calibrators.tables.table import CalibrationTable
+from trtint8.models.model import load_model, prepare
+from trtint8.quantization.placement import WEIGHTED, weight_axis
+
+
+def read_ncnn_table(
+    path: str | os.PathLike[str], network: str | os.PathLike[str]
+) -> tuple[CalibrationTable, tuple[str, ...]]:
+    """Reads a table of ncnn.
+
+    Args:
+        path: The ``.table`` file.
+        network: The ``.param`` file of the network, or the ONNX model whose node names its layers have.
+
+    Returns:
+        The activations by tensor, and the names of the layers whose weight ranges were written for a Winograd
+        transformation, as far as an ONNX model tells.
+
+    Raises:
+        TableError: A file is malformed, or the network lacks a layer.
+        ModelError: The ONNX model is unusable.
+    """
+    content = ncnn.parse(_read(path), os.fspath(path))
+    if Path(network).suffix.lower() == ".param":
+        inputs = ncnn.layer_inputs(_read(network), os.fspath(network))
+        return CalibrationTable(content.tensors(inputs)), ()
+    nodes = _weighted(network)
+    inputs = {name: node.inputs[0].name or "" for name, node in nodes.items() if node.inputs[0] is not None}
+    winograd = tuple(
+        name
+        for name, node in nodes.items()
+        if f"{name}_param_0" in content.weights
+        and _is_3x3_stride_1(node)
+        and ncnn.is_winograd(content.weights[f"{name}_param_0"], _weights(node))
+    )
+    return CalibrationTable(content.tensors(inputs)), winograd
+
+
+def render_ncnn_table(table: CalibrationTable, model: str | os.PathLike[str]) -> bytes:
+    """Writes a table for ncnn, with layers named as the model's nodes.
+
+    Args:
+        table: Its ranges.
+        model: The float ONNX model.
+
+    Returns:
+        The ``.table`` file's content.
+
+    Raises:
+        TableError: A layer's input has no range.
+        ModelError: The model is unusable.
+    """
+    nodes = _weighted(model)
+    inputs = {name: node.inputs[0].name or "" for name, node in nodes.items() if node.inputs[0] is not None}
+    missing = [tensor for tensor in inputs.values() if tensor not in table.amax]
+    if missing:
+        raise TableError(
+            f"the table has no range for '{missing[0]}', which a layer reads; calibrate this model"
+        )
+    weights = {}
+    for name, node in nodes.items():
+        channels = _weights(node)
+        weights[f"{name}_param_0"] = tuple(
+            float(amax) for amax in np.abs(channels.reshape(len(channels), -1)).max(axis=1)
+        )
+    activations = {name: table.amax[tensor] for name, tensor in inputs.items()}
+    return ncnn.render(ncnn.NcnnTable(activations, weights))
+
+
+def _weighted(model: str | os.PathLike[str]) -> dict[str, ir.Node]:
+    """The layers that ncnn quantizes: convolutions and inner products with constant weights."""
+    graph = prepare(load_model(model)).graph_model.graph
+    return {
+        (node.name or "").replace(" ", "_"): node
+        for node in graph
+        if node.op_type in WEIGHTED
+        and len(node.inputs) > 1
+        and node.inputs[1] is not None
+        and ir.convenience.get_const_tensor(node.inputs[1]) is not None
+    }
+
+
+def _weights(node: ir.Node) -> NDArray[Any]:
+    """Output channels first."""
+    value = node.inputs[1]
+    constant = ir.convenience.get_const_tensor(value) if value is not None else None
+    assert value is not None and constant is not None
+    axis = weight_axis(node, value)
+    return np.moveaxis(constant.numpy(), axis or 0, 0)
+
+
+def _is_3x3_stride_1(node: ir.Node) -> bool:
+    strides = node.attributes.get_ints("strides", [1, 1])
+    return node.op_type == "Conv" and _weights(node).shape[2:] == (3, 3) and list(strides) == [1, 1]
+
+
+def _read(path: str | os.PathLike[str]) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise TableError(f"cannot read '{os.fspath(path)}': {error.strerror or error}") from error

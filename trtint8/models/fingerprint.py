@@ -1,0 +1,63 @@
+"""What identifies a model: everything that decides what it computes, in whatever file its weights lie."""
+
+from __future__ import annotations
+
+import hashlib
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import onnx_ir as ir
+
+from calibrators.host.threads import available_threads
+
+
+def fingerprint(graph_model: ir.Model) -> str:
+    """The fingerprint of a graph and its weights.
+
+    Args:
+        graph_model: Any model.
+
+    Returns:
+        64 hexadecimal digits.
+    """
+    digest = hashlib.sha256()
+    graph, tensors = graph_model.graph, list[ir.TensorProtocol]()
+
+    def add(*parts: object) -> None:
+        digest.update("\x1f".join(map(str, parts)).encode() + b"\x1e")
+
+    add(*(f"{domain}:{version}" for domain, version in sorted(graph_model.opset_imports.items())))
+    for value in (*graph.inputs, *graph.outputs):
+        add(value.name, value.dtype, value.shape)
+    for node in ir.traversal.RecursiveGraphIterator(graph):
+        add(
+            node.domain,
+            node.op_type,
+            *(v.name if v else "" for v in node.inputs),
+            "->",
+            *(v.name for v in node.outputs),
+        )
+        for name, attribute in sorted(node.attributes.items()):
+            if attribute.type == ir.AttributeType.TENSOR:
+                add(name)
+                tensors.append(attribute.as_tensor())
+            elif attribute.type not in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
+                add(name, attribute.value)
+    for name, value in sorted(graph.initializers.items()):
+        add(name, value.const_value is not None)
+        if value.const_value is not None:
+            tensors.append(value.const_value)
+    # Weights are most of it, and hashing lets other threads run.
+    with ThreadPoolExecutor(available_threads(), "trtint8-hash") as pool:
+        for found in pool.map(_digest, tensors):
+            digest.update(found)
+    return digest.hexdigest()
+
+
+def _digest(tensor: ir.TensorProtocol) -> bytes:
+    digest = hashlib.sha256(f"{tensor.dtype}{tuple(tensor.shape.numpy())}".encode())
+    if tensor.dtype == ir.DataType.FLOAT:  # where they lie: ``tobytes`` copies
+        digest.update(np.ascontiguousarray(tensor.numpy(), "<f4").reshape(-1).view(np.uint8).data)
+    else:
+        digest.update(tensor.tobytes())
+    return digest.digest()

@@ -1,0 +1,308 @@
+"""ONNX models: read, checked, prepared for quantization, and fingerprinted."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from google.protobuf.message import DecodeError, EncodeError
+from onnx_ir.passes import common
+
+from calibrators.data.inputs import InputSpec
+from calibrators.errors import ModelError
+from calibrators.files import write_atomically
+from calibrators.host.weights import LARGE, LOCATION, LightModel
+from trtint8.models.fingerprint import fingerprint
+from trtint8.models.gc_pause import paused_collection
+from trtint8.models.opset import with_opset
+from trtint8.models.passes.fold_batchnorm import FoldBatchNormPass
+from trtint8.models.passes.fold_constants import FoldConstantsPass
+from trtint8.models.passes.name_nodes import NameNodesPass
+
+#: What a model may be given as.
+ModelSource = str | os.PathLike[str] | bytes | onnx.ModelProto
+
+#: Q/DQ per channel came with opset 13.
+_OLDEST_OPSET = 13
+_CONVERTED_OPSET = 17
+
+#: Protobuf cannot serialize 2 GiB; from here on weights go to a file beside the model.
+_LARGEST_INLINE = 1_800_000_000
+
+
+@dataclass(frozen=True)
+class Model:
+    """A checked ONNX model.
+
+    Attributes:
+        graph_model: The model in onnx-ir's form. Take it for read-only.
+        name: What to call it in messages: its file name, or ``model``.
+        fingerprint: Identifies graph and weights, wherever they are stored.
+    """
+
+    graph_model: ir.Model
+    name: str
+    fingerprint: str
+
+    @property
+    def inputs(self) -> tuple[InputSpec, ...]:
+        """What the model must be fed; initializers that are listed as inputs are not among it."""
+        graph = self.graph_model.graph
+        return tuple(_input_spec(value) for value in graph.inputs if value.name not in graph.initializers)
+
+    @property
+    def is_quantized(self) -> bool:
+        """Whether it holds Q/DQ pairs already."""
+        return any(node.op_type == "QuantizeLinear" for node in self.graph_model.graph)
+
+
+@paused_collection()
+def load_model(source: ModelSource | Model) -> Model:
+    """Reads and checks a model.
+
+    Args:
+        source: A path, the serialized model, or a ``ModelProto``; a :class:`Model` is returned as it is.
+
+    Returns:
+        The model, with weights of external data mapped and not read.
+
+    Raises:
+        ModelError: It is missing, empty, not ONNX, truncated, invalid, without nodes, or its external
+            data is missing or too short.
+    """
+    if isinstance(source, Model):
+        return source
+    if isinstance(source, onnx.ModelProto):
+        return _checked(_parsed("model", lambda: LightModel.parse(source.SerializeToString())), "model", None)
+    if isinstance(source, bytes):
+        return _checked(_parsed("model", lambda: LightModel.parse(source)), "model", None)
+    path = Path(source)
+    if not path.is_file():
+        raise ModelError(f"there is no model '{path}'" + ("; it is a folder" if path.is_dir() else ""))
+    return _checked(_parsed(str(path), lambda: LightModel.read(path)), path.name, path)
+
+
+def load_float_model(source: ModelSource) -> Model:
+    """A model that is not quantized yet.
+
+    Raises:
+        ModelError: It is unusable, or holds Q/DQ pairs.
+    """
+    model = load_model(source)
+    if model.is_quantized:
+        raise ModelError(
+            f"'{model.name}' holds Q/DQ pairs already; build it as it is, or give the float model"
+        )
+    return model
+
+
+@paused_collection()
+def prepare(model: Model) -> Model:
+    """The model as both calibration and quantization see it.
+
+    Constants are folded, BatchNormalization is folded into convolutions, identities are gone, every node
+    has a unique name and every tensor its shape, as far as it can be inferred. Inputs, outputs and the
+    names of the tensors that remain stay the same.
+
+    Args:
+        model: A checked model; it is not changed.
+
+    Returns:
+        A new model with the same fingerprint.
+
+    Raises:
+        ModelError: The opset is older than 13 and cannot be converted.
+    """
+    copy = _modern(model).clone()
+    ir.passes.Sequential(
+        common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
+        FoldConstantsPass(),
+        common.IdentityEliminationPass(),
+        FoldBatchNormPass(),
+        common.RemoveUnusedNodesPass(),
+        NameNodesPass(),
+        common.ShapeInferencePass(check_type=False, strict_mode=False),
+    )(copy)
+    return Model(copy, model.name, model.fingerprint)
+
+
+def to_proto(graph_model: ir.Model) -> onnx.ModelProto:
+    """The model as one protobuf message, weights included.
+
+    Raises:
+        ModelError: It is larger than protobuf's 2 GiB.
+    """
+    if not fits_message(graph_model):
+        raise ModelError(
+            "the model is larger than 2 GiB and does not fit one message; save it to a file instead"
+        )
+    return ir.to_proto(_inline(graph_model))
+
+
+def to_light(graph_model: ir.Model) -> LightModel:
+    """The model for ONNX Runtime, with large weights where they lie.
+
+    Args:
+        graph_model: One that fits a message. Its weights are not copied, so they must stay as they are.
+    """
+    graph_model, weights = _inline(graph_model).clone(), {}
+    for name, value in graph_model.graph.initializers.items():
+        tensor = value.const_value
+        if tensor is not None and tensor.dtype == ir.DataType.FLOAT and tensor.nbytes >= LARGE:
+            weights[name] = np.ascontiguousarray(tensor.numpy())
+            value.const_value = ir.ExternalTensor(
+                LOCATION, None, None, tensor.dtype, shape=ir.Shape(tensor.shape.numpy()), name=name
+            )
+    return LightModel(ir.to_proto(graph_model), weights)
+
+
+def fits_message(graph_model: ir.Model) -> bool:
+    """Whether the model, weights included, can be one protobuf message."""
+    return _weight_bytes(graph_model) <= _LARGEST_INLINE
+
+
+@paused_collection()
+def save_model(graph_model: ir.Model, path: str | os.PathLike[str]) -> Path:
+    """Writes a model atomically; weights beyond 2 GiB go to ``<path>.data`` beside it.
+
+    Args:
+        graph_model: What to write.
+        path: Where to.
+
+    Returns:
+        ``path``.
+
+    Raises:
+        OutputError: The file cannot be written.
+    """
+    path = Path(path)
+    if fits_message(graph_model):
+        return write_atomically(path, to_proto(graph_model).SerializeToString())
+    # onnx-ir writes the data under a temporary name too; the message, which names it, comes last.
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
+        ir.save(graph_model, Path(folder) / path.name, external_data=f"{path.name}.data")
+        (Path(folder) / f"{path.name}.data").replace(path.with_name(f"{path.name}.data"))
+        (Path(folder) / path.name).replace(path)
+    return path
+
+
+@contextlib.contextmanager
+def runnable(graph_model: ir.Model) -> Iterator[bytes | Path]:
+    """The model as ONNX Runtime and TensorRT take it: serialized, or, beyond 2 GiB, in a temporary folder.
+
+    Args:
+        graph_model: What to run.
+
+    Yields:
+        The serialized model, or the path of one that lives as long as the block.
+    """
+    if fits_message(graph_model):
+        yield to_proto(graph_model).SerializeToString()
+        return
+    with tempfile.TemporaryDirectory(prefix="trtint8-") as folder:
+        yield save_model(graph_model, Path(folder) / "model.onnx")
+
+
+def _parsed(name: str, parse: Callable[[], LightModel]) -> LightModel:
+    try:
+        light = parse()
+    except OSError as error:
+        raise ModelError(f"cannot read the model '{name}': {error.strerror or error}") from error
+    except DecodeError as error:
+        raise ModelError(
+            f"'{name}' is not an ONNX model, or is truncated; export or download it again"
+        ) from error
+    except EncodeError as error:
+        raise ModelError(
+            f"'{name}' is larger than 2 GiB and does not fit one message; save it with external data and "
+            "give its path"
+        ) from error
+    if not light.message.ListFields():
+        raise ModelError(f"the model '{name}' is empty; export or download it again")
+    return light
+
+
+def _checked(light: LightModel, name: str, path: Path | None) -> Model:
+    if not light.message.graph.node:
+        raise ModelError(
+            f"'{name}' holds no nodes, so it is not a usable ONNX model; export or download it again"
+        )
+    external = _check_external_data(light, name, path)
+    try:
+        # By path where data is in other files: the checker looks for them there.
+        onnx.checker.check_model(os.fspath(path) if path and external else light.checkable())
+    except Exception as error:
+        reason = " ".join(str(error).split())
+        raise ModelError(f"'{name}' is not a valid ONNX model: {reason[:300]}") from error
+    graph_model = _from_light(light)
+    if path:
+        ir.external_data.set_base_dir(graph_model.graph, path.parent)
+    return Model(graph_model, name, fingerprint(graph_model))
+
+
+def _from_light(light: LightModel) -> ir.Model:
+    graph_model = ir.from_proto(light.message)
+    for name, values in light.weights.items():
+        graph_model.graph.initializers[name].const_value = ir.Tensor(values, name=name)
+    return graph_model
+
+
+def _check_external_data(light: LightModel, name: str, path: Path | None) -> bool:
+    """Whether there is any."""
+    found = False
+    for tensor in onnx.external_data_helper._get_all_tensors(light.message):
+        if tensor.data_location != onnx.TensorProto.EXTERNAL or tensor.name in light.weights:
+            continue
+        found = True
+        entries = {entry.key: entry.value for entry in tensor.external_data}
+        location = entries.get("location", "")
+        if path is None:
+            raise ModelError(
+                f"'{name}' keeps weights in the file '{location}'; give the model's path, not its bytes"
+            )
+        data = path.parent / location
+        if not data.is_file():
+            raise ModelError(
+                f"'{name}' keeps weights in '{data}', and there is no such file; put it beside the model"
+            )
+        needed = int(entries.get("offset", 0)) + int(entries.get("length", 0))
+        if data.stat().st_size < needed:
+            raise ModelError(
+                f"'{data}' is truncated: the tensor '{tensor.name}' of '{name}' ends at byte {needed}, the "
+                f"file at {data.stat().st_size}; copy it again"
+            )
+    return found
+
+
+def _modern(model: Model) -> ir.Model:
+    opset = model.graph_model.opset_imports.get("", 0)
+    if opset >= _OLDEST_OPSET:
+        return model.graph_model
+    return with_opset(model.graph_model, _CONVERTED_OPSET, model.name)
+
+
+def _input_spec(value: ir.Value) -> InputSpec:
+    shape = None
+    if value.shape is not None:
+        shape = tuple(dim if isinstance(dim, int) else dim.value for dim in value.shape)
+    dtype = value.dtype.numpy() if value.dtype is not None else np.dtype(np.float32)
+    return InputSpec(value.name or "", dtype, shape)
+
+
+def _weight_bytes(graph_model: ir.Model) -> int:
+    values = graph_model.graph.initializers.values()
+    return sum(value.const_value.nbytes for value in values if value.const_value is not None)
+
+
+def _inline(graph_model: ir.Model) -> ir.Model:
+    external = any(
+        isinstance(value.const_value, ir.ExternalTensor) for value in graph_model.graph.initializers.values()
+    )
+    return ir.external_data.load_to_model(graph_model.clone()) if external else graph_model

@@ -1,0 +1,97 @@
+"""BatchNormalization folded into the convolution before it."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from trtint8.models.graph_constants import add_initializer
+
+logger = logging.getLogger(__name__)
+
+#: Operator to the axis of its weights that counts output channels.
+_OUTPUT_AXIS = {"Conv": 0, "ConvTranspose": 1}
+
+
+class FoldBatchNormPass(ir.passes.InPlacePass):
+    """Folds each BatchNormalization into the Conv or ConvTranspose whose only reader it is.
+
+    TensorRT does the same, and its INT8 kernels have no normalization between the convolution and its
+    activation; so weights must be quantized after the fold, not before. The convolution takes over the
+    normalization's output name.
+    """
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Folds what can be folded and leaves the rest as it stands."""
+        folded = 0
+        for node in list(model.graph):
+            if node.op_type == "BatchNormalization" and node.domain == "" and _fold(node):
+                folded += 1
+        if folded:
+            logger.debug("folded %d batch normalizations", folded)
+        return ir.passes.PassResult(model, modified=bool(folded))
+
+
+def _fold(norm: ir.Node) -> bool:
+    graph = norm.graph
+    source = norm.inputs[0]
+    conv = source.producer() if source is not None else None
+    if (
+        not isinstance(graph, ir.Graph)
+        or source is None
+        or conv is None
+        or conv.op_type not in _OUTPUT_AXIS
+        or conv.graph is not graph
+        or len(source.uses()) != 1
+        or source.is_graph_output()
+        or bool(norm.attributes.get_int("training_mode", 0))
+        or any(output.uses() or output.is_graph_output() for output in norm.outputs[1:])
+        or (conv.op_type == "ConvTranspose" and conv.attributes.get_int("group", 1) != 1)
+    ):
+        return False
+    parameters = [
+        ir.convenience.get_const_tensor(value) for value in (*conv.inputs[1:], *norm.inputs[1:]) if value
+    ]
+    if any(parameter is None for parameter in parameters):
+        return False
+
+    weight, *bias = (parameter.numpy() for parameter in parameters[:-4] if parameter is not None)
+    gamma, beta, mean, variance = (
+        parameter.numpy() for parameter in parameters[-4:] if parameter is not None
+    )
+    # In float64: the folded weights are what gets quantized, and a fold costs nothing.
+    factor = gamma.astype(np.float64) / np.sqrt(
+        variance.astype(np.float64) + norm.attributes.get_float("epsilon", 1e-5)
+    )
+    along = [1] * weight.ndim
+    along[_OUTPUT_AXIS[conv.op_type]] = -1
+    new_weight = (weight * factor.reshape(along)).astype(weight.dtype)
+    old_bias = bias[0].astype(np.float64) if bias else 0.0
+    new_bias = ((old_bias - mean) * factor + beta).astype(weight.dtype)
+
+    output, result = norm.outputs[0], conv.outputs[0]
+    weight_name = conv.inputs[1].name if conv.inputs[1] is not None else None
+    conv.replace_input_with(1, _initializer(graph, f"{weight_name}_folded", new_weight))
+    bias_value = _initializer(graph, f"{weight_name}_folded_bias", new_bias)
+    if len(conv.inputs) > 2:
+        conv.replace_input_with(2, bias_value)
+    else:
+        conv.resize_inputs(3)
+        conv.replace_input_with(2, bias_value)
+    name, shape, dtype = output.name, output.shape, output.type
+    output.replace_all_uses_with(result, replace_graph_outputs=True)
+    graph.remove(norm, safe=True)
+    result.name, result.shape, result.type = name, shape, dtype
+    return True
+
+
+def _initializer(graph: ir.Graph, name: str, array: NDArray[Any]) -> ir.Value:
+    taken = graph.initializers
+    unique, n = name, 0
+    while unique in taken:
+        unique, n = f"{name}_{(n := n + 1)}", n
+    return add_initializer(graph, unique, array)

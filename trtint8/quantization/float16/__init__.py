@@ -1,0 +1,1 @@
+"""FP16 for what stays outside INT8."""

@@ -1,0 +1,1 @@
+"""Loads engines and runs them."""

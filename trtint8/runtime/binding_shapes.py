@@ -1,0 +1,64 @@
+"""Which optimization profile takes which shapes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from calibrators.errors import CalibrationDataError
+from trtint8.engine.profiles import Profile, Shape
+
+
+def choose_profile(shapes: Mapping[str, Shape], profiles: Sequence[Profile], active: int) -> int:
+    """Chooses the profile for a feed.
+
+    Args:
+        shapes: Input name to its shape in the feed.
+        profiles: What each profile accepts; inputs that a profile leaves out are static.
+        active: The profile in use; kept where it fits as well as any other, since switching costs time.
+
+    Returns:
+        The index of the fitting profile whose usual size is nearest.
+
+    Raises:
+        CalibrationDataError: No profile takes these shapes; lists what each one takes.
+    """
+    fitting = [index for index, profile in enumerate(profiles) if _fits(shapes, profile)]
+    if not fitting:
+        raise CalibrationDataError(_refusal(shapes, profiles))
+    return min(fitting, key=lambda index: (_distance(shapes, profiles[index]), index != active))
+
+
+def _fits(shapes: Mapping[str, Shape], profile: Profile) -> bool:
+    return all(
+        len(sizes.min) == len(shapes[name])
+        and all(
+            low <= size <= high for low, size, high in zip(sizes.min, shapes[name], sizes.max, strict=True)
+        )
+        for name, sizes in profile.items()
+    )
+
+
+def _distance(shapes: Mapping[str, Shape], profile: Profile) -> float:
+    """How far the volumes are from what the profile is tuned for, in factors of two."""
+    return sum(
+        abs(math.log2(max(1, math.prod(shapes[name])) / max(1, math.prod(sizes.opt))))
+        for name, sizes in profile.items()
+    )
+
+
+def _refusal(shapes: Mapping[str, Shape], profiles: Sequence[Profile]) -> str:
+    accepted = " or ".join(
+        ", ".join(f"'{name}' {_text(sizes.min)} to {_text(sizes.max)}" for name, sizes in profile.items())
+        for profile in profiles
+    )
+    named = {name for profile in profiles for name in profile}
+    given = ", ".join(f"'{name}' {_text(shape)}" for name, shape in shapes.items() if name in named)
+    return (
+        f"the engine takes {accepted}, and the data has {given}; change the batch size or build with other "
+        "profiles"
+    )
+
+
+def _text(shape: Shape) -> str:
+    return "x".join(map(str, shape)) or "scalar"

@@ -1,0 +1,350 @@
+"""One execution context: an engine's inputs and outputs bound to memory, and its runs on one stream."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrators.cuda import Device, DeviceBuffer, Graph, PinnedBuffer, Stream, capture
+from calibrators.errors import EngineError
+from calibrators.tensorrt.messages import shared_logger
+from trtint8.engine.file import TensorSpec
+from trtint8.engine.profiles import Profile
+from trtint8.runtime.arrays import DeviceArray, DeviceInput, as_inputs
+from trtint8.runtime.binding_shapes import choose_profile
+from trtint8.runtime.output_allocator import new_output_allocator
+
+
+@dataclass(frozen=True)
+class Bindings:
+    """What an execution context needs to know of its engine.
+
+    Attributes:
+        inputs: The inputs; dynamic dimensions are None.
+        outputs: The outputs.
+        host_inputs: Names of the inputs that TensorRT reads on the host: shapes, mostly.
+        profiles: What each optimization profile accepts.
+    """
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    host_inputs: frozenset[str]
+    profiles: tuple[Profile, ...]
+
+
+class ExecutionContext:
+    """Runs an engine, one inference at a time: use one a thread. Made by ``Engine.new_context``.
+
+    ``infer`` does everything. The steps that it takes (:meth:`bind`, :meth:`upload`, :meth:`enqueue`,
+    :meth:`queue_download`, :meth:`download`, :meth:`synchronize`) can be called one by one, within
+    ``with context.device.active():``.
+
+    Attributes:
+        device: The GPU.
+        stream: What everything is queued on.
+        profile: The optimization profile in use.
+    """
+
+    def __init__(
+        self,
+        trt: Any,
+        context: Any,
+        owner: object,
+        bindings: Bindings,
+        device: Device,
+        *,
+        cuda_graph: bool,
+    ) -> None:
+        self.device = device
+        # A second context may begin without any.
+        self.profile: int = context.active_optimization_profile
+        self._context, self._bindings, self._cuda_graph = context, bindings, cuda_graph
+        self._owner = owner  # The engine must not go before its contexts.
+        self._logger = shared_logger(trt)
+        with device.active():
+            self.stream: Stream = device.new_stream()
+            self._memory = {spec.name: _Memory(device) for spec in (*bindings.inputs, *bindings.outputs)}
+            self._allocators = {spec.name: new_output_allocator(trt, device) for spec in bindings.outputs}
+        self._shapes: dict[str, tuple[int, ...]] = {}
+        self._addresses: dict[str, int] = {}
+        self._fed: dict[str, NDArray[Any] | DeviceInput] = {}
+        self._output_shapes: dict[str, tuple[int, ...]] = {}
+        self._graph: Graph | None = None
+        self._graph_key: object = None
+
+    def infer(self, feeds: Mapping[str, Any], *, on_device: bool = False) -> dict[str, Any]:
+        """Runs the engine once.
+
+        Args:
+            feeds: Input name to array, of the input's shape and dtype, on the host or (through
+                ``__cuda_array_interface__``) on the GPU.
+            on_device: Return the outputs as :class:`~trtint8.runtime.arrays.DeviceArray`.
+
+        Returns:
+            Output name to array; the arrays are the caller's own.
+
+        Raises:
+            CalibrationDataError: A name, dtype or shape is not the engine's.
+            EngineError: TensorRT fails.
+            GpuMemoryError: The GPU has no room for the inputs or outputs.
+        """
+        with self.device.active():
+            self.bind(feeds)
+            self.upload()
+            self.enqueue()
+            if on_device:
+                outputs: dict[str, Any] = self._device_outputs()
+            else:
+                outputs = self.download()
+            # The next call may overwrite an input that its owner has freed by now.
+            self._fed = {}
+        return outputs
+
+    def bind(self, feeds: Mapping[str, Any]) -> None:
+        """Gives TensorRT the shapes and addresses of a feed, and stages host arrays for the upload.
+
+        Args:
+            feeds: As for :meth:`infer`; arrays on the GPU must stay alive until the run is over.
+
+        Raises:
+            CalibrationDataError: A name, dtype or shape is not the engine's.
+            EngineError: TensorRT refuses them.
+        """
+        if self._context is None:
+            raise EngineError("the execution context is closed; make a new one")
+        self._fed = as_inputs(feeds, self._bindings.inputs, self._bindings.host_inputs)
+        self._switch_profile({name: array.shape for name, array in self._fed.items()})
+        for name, array in self._fed.items():
+            self._bind_input(name, array)
+        for spec in self._bindings.outputs:
+            self._bind_output(spec)
+
+    def upload(self) -> None:
+        """Queues the copies of inputs that are on the host, or where TensorRT cannot read them in place."""
+        for name, array in self._fed.items():
+            memory = self._memory[name]
+            if isinstance(array, DeviceInput):
+                if not array.aligned:
+                    self.device.copy(memory.pointer, array.pointer, array.nbytes, self.stream)
+            elif name not in self._bindings.host_inputs:
+                self.device.upload(memory.pointer, memory.staged(array.nbytes), self.stream)
+
+    def enqueue(self) -> None:
+        """Queues the inference itself, as a CUDA graph where that was asked for.
+
+        Raises:
+            EngineError: TensorRT cannot queue it.
+        """
+        if not self._cuda_graph or self._data_dependent():
+            self._execute()
+            return
+        key = (self.profile, dict(self._shapes), dict(self._addresses), self._host_values())
+        if self._graph is None or key != self._graph_key:
+            self._free_graph()
+            # TensorRT allocates in a first run, which a capture must not.
+            self._execute()
+            self.stream.synchronize()
+            self._graph, self._graph_key = capture(self.stream, self._execute), key
+        self._graph.launch(self.stream)
+
+    def forget_graph(self) -> None:
+        """Has the CUDA graph captured anew by the next run."""
+        self._graph_key = None
+
+    def download(self) -> dict[str, NDArray[Any]]:
+        """Queues the copies of the outputs to the host, waits, and returns them.
+
+        Returns:
+            Output name to a new array.
+        """
+        staged = self.queue_download()
+        self.stream.synchronize()
+        # The staging memory is used again by the next run.
+        return {name: array.copy() for name, array in staged.items()}
+
+    def queue_download(self) -> dict[str, NDArray[Any]]:
+        """Queues the copies of the outputs to the host.
+
+        Returns:
+            Output name to an array that holds them once they are there, until the next run.
+        """
+        if self._data_dependent():
+            # Their sizes are known only now.
+            self.stream.synchronize()
+        staged = {}
+        for spec in self._bindings.outputs:
+            shape, pointer = self._output(spec)
+            nbytes = math.prod(shape) * np.dtype(spec.dtype).itemsize
+            target = self._memory[spec.name].staged(nbytes)
+            self.device.download(target, pointer, self.stream)
+            staged[spec.name] = target.view(spec.dtype).reshape(shape)
+        return staged
+
+    def synchronize(self) -> None:
+        """Waits for everything that is queued."""
+        self.stream.synchronize()
+
+    def close(self) -> None:
+        """Frees the memory and the context; a second time does nothing."""
+        with self.device.active():
+            self._free_graph()
+            for memory in self._memory.values():
+                memory.free()
+            for allocator in self._allocators.values():
+                allocator.free()
+            self._context = None
+            self.stream.free()
+        self._fed = {}
+
+    def __del__(self) -> None:
+        # At the interpreter's end, or where construction failed, there may be nothing to close.
+        with contextlib.suppress(Exception):
+            self.close()
+
+    def _switch_profile(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        profiles = self._bindings.profiles
+        wanted = choose_profile(shapes, profiles, self.profile) if profiles else 0
+        if wanted != self.profile:
+            self._must(
+                self._context.set_optimization_profile_async(wanted, self.stream.handle),
+                f"optimization profile {wanted}",
+            )
+            self.stream.synchronize()
+            self.profile, self._shapes, self._addresses = wanted, {}, {}
+
+    def _bind_input(self, name: str, array: NDArray[Any] | DeviceInput) -> None:
+        memory = self._memory[name]
+        if isinstance(array, DeviceInput):
+            pointer = array.pointer if array.aligned else memory.room(array.nbytes)
+        else:
+            staged = memory.room_to_stage(array.nbytes)
+            staged.view(array.dtype).reshape(array.shape)[...] = array
+            if name in self._bindings.host_inputs:
+                pointer = staged.ctypes.data
+                # Told again even where it is the same: TensorRT may have read the former values already.
+                self._addresses.pop(name, None)
+            else:
+                pointer = memory.room(array.nbytes)
+        if self._shapes.get(name) != array.shape:
+            self._must(self._context.set_input_shape(name, array.shape), f"shape {array.shape} of '{name}'")
+            self._shapes[name] = array.shape
+        self._set_address(name, pointer)
+
+    def _bind_output(self, spec: TensorSpec) -> None:
+        shape = tuple(self._context.get_tensor_shape(spec.name))
+        self._output_shapes[spec.name] = shape
+        if any(dim < 0 for dim in shape):
+            allocator = self._allocators[spec.name]
+            self._must(
+                self._context.set_output_allocator(spec.name, allocator), f"allocator of '{spec.name}'"
+            )
+            return
+        nbytes = math.prod(shape) * np.dtype(spec.dtype).itemsize
+        self._set_address(spec.name, self._memory[spec.name].room(nbytes))
+        self._memory[spec.name].room_to_stage(nbytes)
+
+    def _set_address(self, name: str, pointer: int) -> None:
+        if self._addresses.get(name) != pointer:
+            self._must(self._context.set_tensor_address(name, pointer), f"address of '{name}'")
+            self._addresses[name] = pointer
+
+    def _execute(self) -> None:
+        done = self._context.execute_async_v3(self.stream.handle)
+        for allocator in self._allocators.values():
+            allocator.raise_failure()
+        self._must(done, "run")
+
+    def _host_values(self) -> dict[str, bytes]:
+        """The values of inputs on the host, which decide shapes: a CUDA graph holds them."""
+        return {
+            name: array.tobytes()
+            for name, array in self._fed.items()
+            if isinstance(array, np.ndarray) and name in self._bindings.host_inputs
+        }
+
+    def _data_dependent(self) -> bool:
+        return any(dim < 0 for shape in self._output_shapes.values() for dim in shape)
+
+    def _output(self, spec: TensorSpec) -> tuple[tuple[int, ...], int]:
+        """Shape and address after a run."""
+        shape = self._output_shapes[spec.name]
+        if all(dim >= 0 for dim in shape):
+            return shape, self._memory[spec.name].pointer
+        allocator = self._allocators[spec.name]
+        if allocator.shape is None or allocator.buffer is None:
+            raise EngineError(f"TensorRT did not tell the shape of output '{spec.name}'; report this model")
+        self._memory[spec.name].room_to_stage(math.prod(allocator.shape) * np.dtype(spec.dtype).itemsize)
+        return allocator.shape, allocator.buffer.pointer
+
+    def _device_outputs(self) -> dict[str, DeviceArray]:
+        if self._data_dependent():
+            self.stream.synchronize()
+        arrays = {}
+        for spec in self._bindings.outputs:
+            shape, pointer = self._output(spec)
+            dtype = np.dtype(spec.dtype)
+            buffer = self.device.allocate(math.prod(shape) * dtype.itemsize)
+            arrays[spec.name] = DeviceArray(shape, dtype, buffer, self.device)
+            self.device.copy(buffer.pointer, pointer, buffer.nbytes, self.stream)
+        self.stream.synchronize()
+        return arrays
+
+    def _free_graph(self) -> None:
+        if self._graph is not None:
+            self._graph.free()
+            self._graph = None
+
+    def _must(self, done: bool, what: str) -> None:
+        if not done:
+            raise EngineError(f"TensorRT refuses the {what}: {self._logger.last_error}")
+
+
+@dataclass
+class _Memory:
+    """A tensor's memory, on the GPU and page-locked on the host; it grows and is used again."""
+
+    device: Device
+    _buffer: DeviceBuffer | None = field(default=None, repr=False)
+    _pinned: PinnedBuffer | None = field(default=None, repr=False)
+
+    @property
+    def pointer(self) -> int:
+        """The device address; 0 before :meth:`room`."""
+        return self._buffer.pointer if self._buffer else 0
+
+    def room(self, nbytes: int) -> int:
+        """The address of at least ``nbytes`` on the GPU."""
+        # TensorRT wants an address for empty tensors, too.
+        nbytes = max(1, nbytes)
+        if self._buffer is None or self._buffer.nbytes < nbytes:
+            if self._buffer:
+                self._buffer.free()
+            self._buffer = None
+            self._buffer = self.device.allocate(nbytes)
+        return self._buffer.pointer
+
+    def room_to_stage(self, nbytes: int) -> NDArray[np.uint8]:
+        """At least ``nbytes`` of page-locked memory, cut to that size."""
+        if self._pinned is None or self._pinned.array.nbytes < nbytes:
+            if self._pinned:
+                self._pinned.free()
+            self._pinned = None
+            self._pinned = self.device.allocate_pinned(max(1, nbytes))
+        return self._pinned.array[:nbytes]
+
+    def staged(self, nbytes: int) -> NDArray[np.uint8]:
+        """What :meth:`room_to_stage` gave."""
+        return self.room_to_stage(nbytes)
+
+    def free(self) -> None:
+        """Gives both back."""
+        for memory in (self._buffer, self._pinned):
+            if memory:
+                memory.free()
+        self._buffer = self._pinned = None

@@ -1,0 +1,74 @@
+"""An engine as a Polygraphy runner.
+
+To compare it with Polygraphy's own::
+
+    from polygraphy.backend.onnxrt import OnnxrtRunner, SessionFromOnnx
+    from polygraphy.comparator import Comparator
+    from trtint8.runtime.polygraphy_runner import TrtInt8Runner
+
+    runners = [OnnxrtRunner(SessionFromOnnx("resnet50.onnx")), TrtInt8Runner("resnet50.engine")]
+    results = Comparator.run(runners, data_loader=feed_dicts)
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from calibrators.errors import UnsupportedError
+from trtint8.runtime.engine import Engine
+
+try:
+    from polygraphy.backend.base import BaseRunner
+    from polygraphy.common import TensorMetadata
+except ModuleNotFoundError as error:
+    raise UnsupportedError(
+        "Polygraphy is not installed; run pip install 'trtint8[polygraphy]' to use its runners"
+    ) from error
+
+#: A path, a loaded engine, or what returns one, as Polygraphy's lazy loaders do.
+EngineSource = str | os.PathLike[str] | Engine | Callable[[], Engine]
+
+
+class TrtInt8Runner(BaseRunner):  # type: ignore[misc]
+    """Runs an engine of any TensorRT that trtint8 runs.
+
+    Args:
+        engine: The engine; one that was loaded elsewhere is left open.
+        name: What Polygraphy calls the runner.
+    """
+
+    def __init__(self, engine: EngineSource, name: str | None = None) -> None:
+        super().__init__(name=name, prefix="trtint8-runner")
+        self._source = engine
+
+    def activate_impl(self) -> None:
+        """Loads the engine."""
+        source = self._source
+        if isinstance(source, (str, os.PathLike)):
+            self.engine = Engine.load(source)
+        else:
+            self.engine = source() if callable(source) else source
+
+    def get_input_metadata_impl(self) -> TensorMetadata:
+        """Names, types and shapes of the inputs."""
+        metadata = TensorMetadata()
+        for spec in self.engine.inputs:
+            metadata.add(spec.name, dtype=spec.dtype, shape=list(spec.shape))
+        return metadata
+
+    def infer_impl(self, feed_dict: Mapping[str, Any]) -> OrderedDict[str, Any]:
+        """Runs one feed; PyTorch tensors on the GPU are taken without a copy."""
+        start = time.perf_counter()
+        outputs = OrderedDict(self.engine.infer(feed_dict))
+        self.inference_time = time.perf_counter() - start
+        return outputs
+
+    def deactivate_impl(self) -> None:
+        """Closes the engine where it was loaded here."""
+        if self.engine is not self._source:
+            self.engine.close()
+        del self.engine

@@ -1,0 +1,103 @@
+"""New weights for an engine that was built with ``refit=True``, without building it again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrators.errors import EngineError
+from calibrators.tensorrt.messages import collected, shared_logger
+from trtint8.runtime.arrays import DTYPES
+from trtint8.runtime.engine import Engine
+
+
+def refit(engine: Engine, weights: Mapping[str, NDArray[Any]]) -> None:
+    """Replaces weights; contexts of the engine use them from their next run on.
+
+    The scales of Q/DQ pairs are weights like any other. TensorRT merges quantizers on the strength of equal
+    scales, so scales that the placement made equal (the sidecar lists them) must stay equal.
+
+    Args:
+        engine: A refittable engine, with no inference under way.
+        weights: Name of the initializer in the ONNX model to its new values, of the same shape and dtype.
+
+    Raises:
+        EngineError: The engine is not refittable, lacks a weight, or TensorRT refuses; a weight has a dtype
+            that TensorRT lacks; or the new scales of a group differ. Where TensorRT fails in the middle, some
+            weights may be new already.
+    """
+    check_dtypes(weights)
+    check_shared_scales(weights, engine.info.shared_scales if engine.info else ())
+    if not engine.raw.refittable:
+        raise EngineError("the engine is not refittable; build it with refit=True")
+    trt = engine.flavor.module
+    with engine.device.active(), collected(trt) as log:
+        refitter = trt.Refitter(engine.raw, shared_logger(trt))
+        known = set(refitter.get_all_weights())
+        unknown = [name for name in weights if name not in known]
+        if unknown:
+            raise EngineError(
+                f"the engine has no weights '{unknown[0]}'; it has for example "
+                f"{', '.join(repr(name) for name in sorted(known)[:3])}"
+            )
+        # TensorRT reads the arrays only when it refits.
+        kept = {name: np.require(values, requirements="C") for name, values in weights.items()}
+        for name, values in kept.items():
+            if not refitter.set_named_weights(name, trt.Weights(values)):
+                raise EngineError(f"TensorRT refuses the new weights '{name}': {log.reason()}")
+        missing = refitter.get_missing_weights()
+        if missing:
+            raise EngineError(
+                f"TensorRT also needs {', '.join(repr(name) for name in missing[:5])}, which depend on the "
+                "new weights; give them too"
+            )
+        # Before the refit, since one that fails may have replaced some weights.
+        engine.forget_graphs()
+        if not refitter.refit_cuda_engine():
+            raise EngineError(f"TensorRT cannot refit the engine: {log.reason()}")
+
+
+def check_dtypes(weights: Mapping[str, NDArray[Any]]) -> None:
+    """Refuses weights of a dtype that no TensorRT takes, like float64.
+
+    Args:
+        weights: The new weights.
+
+    Raises:
+        EngineError: Names the first of them.
+    """
+    for name, values in weights.items():
+        if values.dtype.name not in DTYPES or not values.dtype.isnative:
+            raise EngineError(
+                f"the new weights '{name}' are {values.dtype}, and TensorRT takes {', '.join(DTYPES)}; "
+                "convert them with astype"
+            )
+
+
+def check_shared_scales(weights: Mapping[str, NDArray[Any]], shared_scales: Sequence[Sequence[str]]) -> None:
+    """Refuses new scales that break an equality that the engine was built on.
+
+    Args:
+        weights: The new weights.
+        shared_scales: Names of scales that must be equal, in groups.
+
+    Raises:
+        EngineError: Names the scales of a group that differ, or that are missing from ``weights``.
+    """
+    for group in shared_scales:
+        given = [name for name in group if name in weights]
+        missing = [name for name in group if name not in weights]
+        if given and missing:
+            raise EngineError(
+                f"the scale '{given[0]}' is shared with {', '.join(map(repr, missing))}; give all of them "
+                "the same new value"
+            )
+        different = [name for name in given if not np.array_equal(weights[name], weights[given[0]])]
+        if different:
+            raise EngineError(
+                f"the scales '{given[0]}' and '{different[0]}' are shared and must stay equal; give both the "
+                "same new value"
+            )

@@ -1,0 +1,1 @@
+"""INT8 beside FP32: metrics, comparison and significance."""

@@ -1,0 +1,78 @@
+"""What a comparison says, for a person."""
+
+from __future__ import annotations
+
+import re
+
+from trtint8.validation.accuracy import REFERENCE, Accuracy
+from trtint8.validation.significance import Comparison, Share
+
+
+def percent(share: Share | None) -> str:
+    """A share with its 95 % interval."""
+    if share is None:
+        return "-"
+    low, high = share.interval
+    return f"{100 * share.value:.2f} % ({100 * low:.1f}-{100 * high:.1f})"
+
+
+def accuracy_rows(accuracy: Accuracy) -> list[tuple[str, ...]]:
+    """Measure, FP32, the judged model, and each other one."""
+    sides = (accuracy, *accuracy.also.values())
+    rows = []
+    for index, measure in enumerate(accuracy.measures):
+        values = [_value(side.measures[index].value) for side in sides]
+        rows.append((_title(measure.name), _value(measure.reference), *values))
+    for index, output in enumerate(accuracy.outputs):
+        found = [side.outputs[index] for side in sides]
+        name = f"'{output.name}'"
+        rows.append((f"SQNR of {name}", "", *(f"{one.sqnr_db:.2f} dB" for one in found)))
+        rows.append((f"cosine of {name}", "", *(f"{one.cosine:.6f}" for one in found)))
+        rows.append((f"largest error of {name}", "", *(f"{one.max_error:.4g}" for one in found)))
+        if output.token_cosine is not None:
+            rows.append((f"token cosine of {name}", "", *(f"{one.token_cosine:.6f}" for one in found)))
+    return rows
+
+
+def verdicts(accuracy: Accuracy, name: str) -> list[str]:
+    """A sentence for each comparison: how large the difference is, and whether it is more than chance.
+
+    Args:
+        accuracy: Of the model called ``name``, and of the others in ``also``.
+        name: Of the judged model.
+    """
+    return [
+        f"{_title(measure.name)}: {_verdict(model, comparison, in_points=isinstance(measure.value, Share))}"
+        for model, side in {name: accuracy, **accuracy.also}.items()
+        for measure in side.measures
+        for comparison in measure.comparisons
+    ]
+
+
+def _verdict(name: str, comparison: Comparison, *, in_points: bool) -> str:
+    factor, digits = (100, ".2f") if in_points else (1, ".4g")
+    size = factor * comparison.difference
+    low, high = (f"{factor * end:+{digits}}" for end in comparison.interval)
+    unit = " points" if in_points else ""
+    where = f"{abs(size):{digits}}{unit} {'below' if size < 0 else 'above'}" if size else "level with"
+    counted = f"{comparison.pairs:,} {comparison.unit}"
+    p = f"{comparison.p_value:.2f}" if comparison.p_value >= 0.1 else f"{comparison.p_value:.2g}"
+    meaning = f"more than chance on {counted}"
+    if not comparison.significant:
+        meaning = f"no difference that {counted} can show"
+    return (
+        f"{name} is {where} {comparison.against} (95 % interval {low} to {high}): {meaning} "
+        f"({comparison.test} p = {p})"
+    )
+
+
+def _title(metric: str) -> str:
+    if metric == "agreement":
+        return f"same class as {REFERENCE}"
+    return re.sub(r"^top(\d+)$", r"top-\1", metric)
+
+
+def _value(value: Share | float | None) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return percent(value) if value else ""
