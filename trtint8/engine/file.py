@@ -12,9 +12,9 @@ from typing import Any
 
 from calibrators.errors import EngineError
 from calibrators.files import write_atomically
-from trtint8 import __version__
 from trtint8.engine.layers import LayerReport
 from trtint8.engine.profiles import ShapeRange
+from trtint8.version import __version__
 
 FORMAT_VERSION = 1
 
