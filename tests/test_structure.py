@@ -36,6 +36,7 @@ FLOORS = (
     "calibrators.histograms",
     "calibrators.cuda",
     "calibrators.progress",
+    "calibrators.records",
     "calibrators.files",
     "calibrators.errors",
 )
