@@ -37,6 +37,7 @@ FLOORS = (
     "calibrators.histograms",
     "calibrators.cuda",
     "calibrators.progress",
+    "calibrators.records",
     "calibrators.files",
     "calibrators.errors",
 )
