@@ -29,10 +29,10 @@ from trtint8.sensitivity.workers import measure_over_ray
 from trtint8.tuning.search import Trial
 from trtint8.tuning.splitting import split
 from trtint8.tuning.tune import Budget, Tuned, tune_prepared
-from trtint8.validation.accuracy import JUDGED, REFERENCE, Accuracy
-from trtint8.validation.comparison import compare_on
-from trtint8.validation.judges import open_panel
+from trtint8.validation.accuracy import REFERENCE, VALIDATED, Accuracy
+from trtint8.validation.comparison import compare_models
 from trtint8.validation.metrics import Metric
+from trtint8.validation.opening import open_models
 from trtint8.validation.workers import compare_over_ray
 
 #: So many samples tell layers apart; with more, only the intervals get narrower.
@@ -138,15 +138,15 @@ def validate(
         TrtInt8Error: One of its family, with one sentence that says what to do.
     """
     also = also or {}
-    if taken := [name for name in also if name in (JUDGED, REFERENCE)]:
+    if taken := [name for name in also if name in (VALIDATED, REFERENCE)]:
         raise ModelError(
-            f"'{taken[0]}' in also is the name of the {'model' if taken[0] == JUDGED else 'reference'}; "
+            f"'{taken[0]}' in also is the name of the {'model' if taken[0] == VALIDATED else 'reference'}; "
             "take another"
         )
     check_threads(threads)
     ray = ray_executor(executor)
     original = load_model(reference)
-    models = {JUDGED: model, **also}
+    models = {VALIDATED: model, **also}
     options: dict[str, Any] = {
         "batch_size": batch_size,
         "limit": limit,
@@ -161,9 +161,9 @@ def validate(
     batches = open_batches(data, original.inputs, **options)
     with (
         runnable(original.graph_model) as file,
-        open_panel(models, file, original.inputs, metrics, threads) as panel,
+        open_models(models, file, original.inputs, metrics, threads) as panel,
     ):
-        return compare_on(panel, batches, progress=progress)
+        return compare_models(panel, batches, progress=progress)
 
 
 def measure_sensitivity(
