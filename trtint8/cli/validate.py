@@ -13,7 +13,7 @@ from trtint8.cli.data_options import (
     preprocessing_from,
 )
 from trtint8.cli.output import print_json, print_line, print_table
-from trtint8.validation.accuracy import JUDGED, REFERENCE
+from trtint8.validation.accuracy import REFERENCE, VALIDATED
 from trtint8.validation.wording import accuracy_rows, verdicts
 
 EXAMPLE = """examples:
@@ -68,10 +68,10 @@ def run(options: argparse.Namespace) -> None:
     if options.json:
         print_json(accuracy)
         return
-    sides = {JUDGED: accuracy, **accuracy.also}
+    sides = {VALIDATED: accuracy, **accuracy.also}
     described = "; ".join(f"{name} is {side.judged}" for name, side in sides.items())
     print_table(f"{accuracy.samples} samples; {described}", ("", REFERENCE, *sides), accuracy_rows(accuracy))
-    for verdict in verdicts(accuracy, JUDGED):
+    for verdict in verdicts(accuracy, VALIDATED):
         print_line(verdict)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from trtint8.report.files import Found
 from trtint8.report.json_files import Benchmark
-from trtint8.validation.accuracy import JUDGED
+from trtint8.validation.accuracy import VALIDATED
 from trtint8.validation.significance import Share
 from trtint8.validation.wording import accuracy_rows, verdicts
 
@@ -98,8 +98,8 @@ def headline(found: Found, model_bytes: int | None = None) -> Headline:
         accuracy.top1 if accuracy else None,
         accuracy.agreement if accuracy else None,
         accuracy.outputs[0].sqnr_db if accuracy and accuracy.outputs else None,
-        tuple(verdicts(accuracy, JUDGED)) if accuracy else (),
-        ("FP32", JUDGED, *(accuracy.also if accuracy else ())),
+        tuple(verdicts(accuracy, VALIDATED)) if accuracy else (),
+        ("FP32", VALIDATED, *(accuracy.also if accuracy else ())),
         tuple(accuracy_rows(accuracy)) if accuracy else (),
         engine.int8_layers if engine else None,
         engine.weights_bytes if engine else None,

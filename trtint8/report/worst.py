@@ -18,7 +18,7 @@ from calibrators.data.preprocessing import Preprocessing
 from calibrators.errors import CalibrationDataError, ModelError
 from calibrators.progress import progress_bar
 from trtint8.report.pictures import pixels
-from trtint8.validation.accuracy import Judged, Runner
+from trtint8.validation.accuracy import Runner, ValidatedModel
 
 #: How many samples are kept.
 COUNT = 20
@@ -102,7 +102,7 @@ class Worst:
 
 
 def find_worst(
-    judged: Judged,
+    judged: ValidatedModel,
     reference: Runner,
     output_names: Sequence[str],
     inputs: Sequence[InputSpec],

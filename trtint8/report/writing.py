@@ -14,8 +14,8 @@ from calibrators.errors import CalibrationDataError, ModelError, UnsupportedErro
 from calibrators.files import check_writable, write_atomically
 from trtint8.models.model import load_model, runnable
 from trtint8.report.files import Found, find
-from trtint8.validation.accuracy import JUDGED, onnx_runner
-from trtint8.validation.judges import open_judged
+from trtint8.validation.accuracy import VALIDATED, onnx_runner
+from trtint8.validation.opening import open_validated
 
 if TYPE_CHECKING:
     from trtint8.report.facts import Report
@@ -84,7 +84,7 @@ def _worst(
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(runnable(original.graph_model))
         reference, names = onnx_runner(file, optimize=True)
-        side = stack.enter_context(open_judged(JUDGED, judged, original.inputs, names))
+        side = stack.enter_context(open_validated(VALIDATED, judged, original.inputs, names))
         return find_worst(
             side,
             reference,

@@ -18,7 +18,7 @@ from trtint8.models.model import Model, runnable
 from trtint8.quantization.placement import Placement, place
 from trtint8.quantization.qdq import insert_qdq
 from trtint8.tuning.methods import with_methods
-from trtint8.validation.accuracy import JUDGED, Accuracy, Judged, Runner, onnx_runner
+from trtint8.validation.accuracy import VALIDATED, Accuracy, Runner, ValidatedModel, onnx_runner
 from trtint8.validation.comparison import compare
 from trtint8.validation.metrics import Metric
 from trtint8.validation.significance import Share
@@ -73,7 +73,7 @@ class Score:
     sqnr_db: float
 
 
-class Judge:
+class Scorer:
     """Compares candidates with the float model on one set of samples.
 
     The float model's outputs are computed once and kept.
@@ -114,10 +114,12 @@ class Judge:
         with contextlib.ExitStack() as stack:
             reference = stack.enter_context(self._reference())
             judged = []
-            for name, model in {JUDGED: graph_model, **(others or {})}.items():
+            for name, model in {VALIDATED: graph_model, **(others or {})}.items():
                 file = stack.enter_context(runnable(model))
                 run, _ = onnx_runner(file, optimize=False)
-                judged.append(Judged(name, run, "the Q/DQ model as fake quantization in ONNX Runtime"))
+                judged.append(
+                    ValidatedModel(name, run, "the Q/DQ model as fake quantization in ONNX Runtime")
+                )
             return compare(
                 judged,
                 reference,

@@ -21,7 +21,7 @@ from trtint8.models.model import Model, load_model, prepare, to_proto
 from trtint8.sensitivity.measure import measure
 from trtint8.tuning.adaptive_rounding import adapt_rounding
 from trtint8.tuning.bias_correction import correct_biases
-from trtint8.tuning.candidates import Candidate, Judge, Score
+from trtint8.tuning.candidates import Candidate, Score, Scorer
 from trtint8.tuning.costs import float_cost
 from trtint8.tuning.equalization import equalizable, equalize, measure_channel_ranges
 from trtint8.tuning.methods import choose_methods
@@ -76,7 +76,7 @@ class Search:
 
     def __init__(
         self,
-        judge: Judge,
+        judge: Scorer,
         max_drop: float,
         *,
         recalibrate: Recalibrate | None,
@@ -85,7 +85,7 @@ class Search:
         on_trial: Callable[[Trial], None],
     ) -> None:
         self.trials: list[Trial] = []
-        self._judge, self._max_drop, self._seed = judge, max_drop, seed
+        self._scorer, self._max_drop, self._seed = judge, max_drop, seed
         self._recalibrate, self._round_weights, self._on_trial = recalibrate, round_weights, on_trial
 
     def run(self, start: Candidate) -> tuple[Candidate, Score]:
@@ -138,7 +138,7 @@ class Search:
     def _score(self, what: str, candidate: Candidate, is_taken: Callable[[Score], bool]) -> Score:
         """Runs a candidate, and notes it with whether the search goes on from it."""
         begun = time.perf_counter()
-        score = self._judge.score(candidate)
+        score = self._scorer.score(candidate)
         seconds = time.perf_counter() - begun
         cost = float_cost(candidate.model.graph_model, candidate.keep_float)
         trial = Trial(what, score, is_taken(score), len(candidate.keep_float), cost, seconds)
@@ -221,7 +221,7 @@ class Search:
         found = measure(
             start.model,
             start.ranges,
-            head(self._judge.batches, _SENSITIVITY_SAMPLES),
+            head(self._scorer.batches, _SENSITIVITY_SAMPLES),
             keep_float=start.keep_float,
             progress=False,
         )
@@ -235,7 +235,7 @@ class Search:
         return sorted(worth, key=lambda name: -worth[name])
 
     def _feeds(self, samples: int) -> Iterator[FeedDict]:
-        return iter(head(self._judge.batches, samples))
+        return iter(head(self._scorer.batches, samples))
 
 
 @dataclass

@@ -18,7 +18,7 @@ from calibrators.records import NonNegative
 from calibrators.tables.table import CalibrationTable
 from trtint8.models.model import Model, save_model
 from trtint8.quantization.float16.convert import to_float16
-from trtint8.tuning.candidates import Candidate, Judge, Score
+from trtint8.tuning.candidates import Candidate, Score, Scorer
 from trtint8.tuning.costs import float_cost
 from trtint8.tuning.search import Recalibrate, Search, Trial
 from trtint8.validation.accuracy import Accuracy
@@ -123,7 +123,7 @@ def tune_prepared(
     start = Candidate(prepared, table)
     table.check_model(prepared.fingerprint, start.placement.tensors)
     search = Search(
-        Judge(prepared, tuned_on, budget.metric_for(tuned_on)),
+        Scorer(prepared, tuned_on, budget.metric_for(tuned_on)),
         budget.max_drop,
         recalibrate=recalibrate,
         round_weights=round_weights,
@@ -134,7 +134,7 @@ def tune_prepared(
     graph_model = best.quantized()
     if float16:
         graph_model, _ = to_float16(graph_model, float32_io=True, peaks=best.ranges.peaks, name=prepared.name)
-    judge = Judge(prepared, judged_on, budget.metric_for(judged_on))
+    judge = Scorer(prepared, judged_on, budget.metric_for(judged_on))
     metrics: Sequence[Metric] | None = None if budget.metric is None else [budget.metric, "sqnr"]
     accuracy = judge.compare(graph_model, metrics, {BEFORE: start.quantized()})
     cost = float_cost(best.model.graph_model, best.keep_float)

@@ -10,10 +10,10 @@ from calibrators.errors import ModelError
 from calibrators.ray.run_options import RunOptions
 from calibrators.ray.shards import open_shards
 from trtint8.models.model import ModelSource, load_model, runnable
-from trtint8.validation.accuracy import JUDGED, REFERENCE, Accuracy
-from trtint8.validation.comparison import compare_on
-from trtint8.validation.judges import open_panel
+from trtint8.validation.accuracy import REFERENCE, VALIDATED, Accuracy
+from trtint8.validation.comparison import compare_models
 from trtint8.validation.metrics import Metric
+from trtint8.validation.opening import open_models
 from trtint8.validation.workers import compare_over_ray
 
 
@@ -44,13 +44,13 @@ def validate_models(
     Raises:
         TrtInt8Error: One of its family, with one sentence that says what to do.
     """
-    if taken := [name for name in also if name in (JUDGED, REFERENCE)]:
+    if taken := [name for name in also if name in (VALIDATED, REFERENCE)]:
         raise ModelError(
-            f"'{taken[0]}' in also is the name of the {'model' if taken[0] == JUDGED else 'reference'}; "
+            f"'{taken[0]}' in also is the name of the {'model' if taken[0] == VALIDATED else 'reference'}; "
             "take another"
         )
     original = load_model(reference)
-    models = {JUDGED: model, **also}
+    models = {VALIDATED: model, **also}
     if run.ray:
         shards = open_shards(data, original.inputs, **vars(data_options))
         return compare_over_ray(
@@ -66,6 +66,6 @@ def validate_models(
     batches = open_data(data, original.inputs, data_options)
     with (
         runnable(original.graph_model) as file,
-        open_panel(models, file, original.inputs, metrics, run.threads) as panel,
+        open_models(models, file, original.inputs, metrics, run.threads) as panel,
     ):
-        return compare_on(panel, batches, progress=run.progress)
+        return compare_models(panel, batches, progress=run.progress)

@@ -17,7 +17,7 @@ from calibrators.data.preprocessing import Preprocessing
 from calibrators.errors import CalibrationDataError, ModelError
 from trtint8.report.pictures import LONGEST, data_uri, pixels
 from trtint8.report.worst import Answers, WorstSample, answers, find_worst, rank_batch, relative_errors
-from trtint8.validation.accuracy import Judged
+from trtint8.validation.accuracy import ValidatedModel
 
 FP32 = np.array([[3.0, 1.0, 0.0], [0.0, 2.0, 1.5], [0.0, 4.0, 0.0], [5.0, 4.75, 0.0]], np.float32)
 INT8 = np.array([[1.0, 1.5, 0.0], [0.0, 2.0, 1.5], [0.0, 2.0, 0.0], [4.5, 4.625, 0.0]], np.float32)
@@ -63,7 +63,9 @@ def worst_of(values, noise, batch_size, count=5, labels=None):
     table = {row.tobytes(): row + more for row, more in zip(values, noise, strict=True)}
     inputs = [InputSpec("x", np.dtype(np.float32), ("N", values.shape[1]))]
     return find_worst(
-        Judged("INT8", lambda feed: [np.stack([table[row.tobytes()] for row in feed["x"]])], "a stand-in"),
+        ValidatedModel(
+            "INT8", lambda feed: [np.stack([table[row.tobytes()] for row in feed["x"]])], "a stand-in"
+        ),
         lambda feed: [feed["x"]],
         ["y"],
         inputs,
