@@ -70,7 +70,7 @@ def _joined(name: str, arrays: list[NDArray[Any]]) -> NDArray[Any]:
         return arrays[0]
     if not arrays[0].ndim:
         raise CalibrationDataError(
-            f"output '{name}' is one value a batch, and the data has {len(arrays)} batches, which one array "
+            f"output '{name}' is one value per batch, and the data has {len(arrays)} batches, which one array "
             "cannot hold; run them one by one"
         )
     try:
