@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from trtint8 import int8_engine as engine_building
+from trtint8 import api
 from trtint8.cli.build_options import add_build_options, build_options_from, profiles_from
 from trtint8.cli.data_options import add_data_options, add_method_option, preprocessing_from
 from trtint8.cli.output import engine_rows, print_json, print_table, say
@@ -57,7 +57,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Builds and writes the engine."""
-    result = engine_building.build_int8_engine(
+    result = api.build_int8_engine(
         options.model,
         options.calibration,
         options.output,

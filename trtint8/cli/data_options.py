@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, Literal
 
+from calibrators.data.options import DataOptions
 from calibrators.data.preprocessing import Preprocessing
 from calibrators.errors import CalibrationDataError
 from calibrators.histograms.thresholds import METHODS
@@ -71,6 +72,20 @@ def executor_from(options: argparse.Namespace) -> Literal["local"] | RayExecutor
     if options.num_gpus is not None:
         raise CalibrationDataError("--num-gpus is for workers of Ray; add --ray, or leave it out")
     return "local"
+
+
+def data_options_from(options: argparse.Namespace) -> DataOptions:
+    """How the options say that data is read.
+
+    Raises:
+        CalibrationDataError: A value is malformed.
+    """
+    return DataOptions(
+        batch_size=options.batch_size,
+        limit=options.limit,
+        preprocessing=preprocessing_from(options),
+        labels=getattr(options, "labels", None),
+    )
 
 
 def preprocessing_from(options: argparse.Namespace) -> Preprocessing | None:

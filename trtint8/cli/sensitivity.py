@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 
 from calibrators.files import check_writable
-from trtint8 import analysis
+from trtint8 import api
 from trtint8.cli.data_options import (
     add_data_options,
     add_worker_options,
@@ -21,7 +21,7 @@ from trtint8.validation.wording import percent
 
 EXAMPLE = (
     "example:\n  trtint8 sensitivity resnet50.onnx resnet50.table.json heldout.npz -o sensitivity.json\n\n"
-    f"Uses {analysis.SENSITIVITY_SAMPLES} samples at most where --limit says nothing else."
+    f"Uses {api.SENSITIVITY_SAMPLES} samples at most where --limit says nothing else."
 )
 
 #: Layers that make more than this share of the noise are coloured.
@@ -54,13 +54,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_worker_options(parser)
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     add_data_options(parser)
-    parser.set_defaults(limit=analysis.SENSITIVITY_SAMPLES)
+    parser.set_defaults(limit=api.SENSITIVITY_SAMPLES)
 
 
 def run(options: argparse.Namespace) -> None:
     """Measures, and prints the layers, the worst first."""
     output = check_writable(options.output) if options.output else None
-    found = analysis.measure_sensitivity(
+    found = api.measure_sensitivity(
         options.model,
         options.table,
         options.data,

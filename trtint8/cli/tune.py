@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from calibrators.files import check_writable
-from trtint8 import analysis
+from trtint8 import api
 from trtint8.cli.data_options import add_data_options, add_method_option, preprocessing_from
 from trtint8.cli.output import print_json, print_line, print_table, say
 from trtint8.tuning.search import Trial
@@ -47,7 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Tunes, writes the files and prints what came of it."""
     output = check_writable(options.output)
-    tuned = analysis.tune(
+    tuned = api.tune(
         options.model,
         options.calibration,
         options.data,

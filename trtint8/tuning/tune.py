@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import onnx_ir as ir
 
+from calibrators import records
 from calibrators.data.batches import Batches
 from calibrators.errors import CalibrationDataError
 from calibrators.files import removed_after_failure, write_atomically
+from calibrators.records import NonNegative
 from calibrators.tables.table import CalibrationTable
 from trtint8.models.model import Model, save_model
 from trtint8.quantization.float16.convert import to_float16
@@ -147,6 +146,27 @@ def tune_prepared(
 
 
 @dataclass(frozen=True)
+class TuningLog:
+    """What the search tried, and what came of it: the file ``*.tuning.json``.
+
+    Attributes:
+        command: Makes the Q/DQ model anew from the other files.
+        methods: Tensor name to calibration method.
+        keep_float: Names of nodes that stay in float.
+        remedies: What was done to the weights, in words and in order.
+        float_cost: The share of the network's arithmetic that stays in float.
+        trials: What the search tried, in order.
+    """
+
+    command: str
+    methods: Mapping[str, str]
+    keep_float: tuple[str, ...]
+    remedies: tuple[str, ...]
+    float_cost: NonNegative
+    trials: tuple[Trial, ...]
+
+
+@dataclass(frozen=True)
 class Written:
     """The files of a tuned model.
 
@@ -195,16 +215,17 @@ def save_tuned(
             save_model(tuned.candidate.model.graph_model, float_model)
         tuned.candidate.ranges.save(table)
         save_model(tuned.graph_model, output)
-        write_atomically(log, json.dumps(_log(tuned, command), indent=1).encode())
+        write_atomically(log, records.render(_log(tuned, command)))
     return Written(output, table, float_model, log, command)
 
 
-def _log(tuned: Tuned, command: str) -> Mapping[str, Any]:
-    return {
-        "command": command,
-        "methods": dict(tuned.candidate.methods),
-        "keep_float": list(tuned.candidate.keep_float),
-        "remedies": list(tuned.candidate.remedies),
-        "float_cost": tuned.float_cost,
-        "trials": [dataclasses.asdict(trial) for trial in tuned.trials],
-    }
+def _log(tuned: Tuned, command: str) -> TuningLog:
+    candidate = tuned.candidate
+    return TuningLog(
+        command,
+        dict(candidate.methods),
+        candidate.keep_float,
+        candidate.remedies,
+        tuned.float_cost,
+        tuned.trials,
+    )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from calibrators.records import Count, Fraction, PositiveCount
 
 #: The 97.5 % quantile of the standard normal distribution, for 95 % intervals.
 Z95 = 1.959963984540054
@@ -29,13 +30,8 @@ class Share:
         total: Number of all samples.
     """
 
-    count: int
-    total: int
-
-    @classmethod
-    def from_dict(cls, entry: Mapping[str, Any]) -> Share:
-        """From the fields, as JSON holds them."""
-        return cls(int(entry["count"]), int(entry["total"]))
+    count: Count
+    total: PositiveCount
 
     @property
     def value(self) -> float:
@@ -70,18 +66,12 @@ class Comparison:
     against: str
     difference: float
     interval: tuple[float, float]
-    p_value: float
+    p_value: Fraction
     test: str
-    pairs: int
+    pairs: PositiveCount
     unit: str = "samples"
-    gained: int | None = None
-    lost: int | None = None
-
-    @classmethod
-    def from_dict(cls, entry: Mapping[str, Any]) -> Comparison:
-        """From the fields, as JSON holds them."""
-        low, high = (float(end) for end in entry["interval"])
-        return cls(**{**entry, "interval": (low, high)})
+    gained: Count | None = None
+    lost: Count | None = None
 
     @property
     def significant(self) -> bool:

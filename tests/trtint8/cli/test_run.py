@@ -8,9 +8,9 @@ import pytest
 from calibrators.cuda import gpu_problem
 from calibrators.data.inputs import InputSpec
 from trtint8.cli.main import main
-from trtint8.cli.run import input_specs
 from trtint8.data import DEMO_MODEL
 from trtint8.engine.file import TensorSpec
+from trtint8.engine.inputs import input_specs
 
 IMAGES = np.arange(30, dtype=np.float32).reshape(5, 6)
 
