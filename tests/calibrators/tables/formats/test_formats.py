@@ -17,7 +17,7 @@ from calibrators.tables.formats.tensorrt_cache import render as render_cache
 from calibrators.tables.table import CalibrationTable
 
 GOLDEN = Path(__file__).parent / "golden"
-ONE_ENDED = pytest.mark.filterwarnings("ignore:.*has one number a tensor:UserWarning")
+ONE_ENDED = pytest.mark.filterwarnings("ignore:.*has one number per tensor:UserWarning")
 
 
 def golden(name):
@@ -139,17 +139,17 @@ def test_ncnn_round_trip(activations, weights):
 
 
 def test_onnxruntime_json_takes_the_wider_end():
-    ranges = onnxruntime.parse_json(golden("onnxruntime.json"), "golden")
+    ranges = onnxruntime.JSON.parse(golden("onnxruntime.json"), "golden")
     assert ranges == {"a": 3.0, "b::c d": 1.5, "scalar": 0.5}
 
 
 def test_onnxruntime_flatbuffers():
-    with pytest.warns(UserWarning, match=r"has one number a tensor.*prefer the calibration\.json"):
-        assert onnxruntime.parse_flatbuffers(golden("onnxruntime.flatbuffers"), "golden") == {"ab": 1.5}
+    with pytest.warns(UserWarning, match=r"has one number per tensor.*prefer the calibration\.json"):
+        assert onnxruntime.FLATBUFFERS.parse(golden("onnxruntime.flatbuffers"), "golden") == {"ab": 1.5}
 
 
 def test_onnxruntime_lines():
-    with pytest.warns(UserWarning, match="has one number a tensor"):
+    with pytest.warns(UserWarning, match="has one number per tensor"):
         assert onnxruntime.parse_lines(golden("onnxruntime.cache"), "golden") == {"a": 2.0, "b::c d": 1.5}
 
 
@@ -171,7 +171,7 @@ def test_what_onnxruntime_itself_writes(tmp_path):
 def test_what_we_write_onnxruntime_reads():
     from onnxruntime.quantization.CalTableFlatBuffers.TrtTable import TrtTable
 
-    table = TrtTable.GetRootAs(onnxruntime.render_flatbuffers({"b": 2.5, "a::1": 0.1}), 0)
+    table = TrtTable.GetRootAs(onnxruntime.FLATBUFFERS.render({"b": 2.5, "a::1": 0.1}), 0)
     read = [(table.Dict(i).Key(), table.Dict(i).Value()) for i in range(table.DictLength())]
     assert read == [(b"a::1", b"0.1"), (b"b", b"2.5")]
 
@@ -182,7 +182,7 @@ def test_onnxruntime_garbage_is_an_error_or_a_table(data):
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            ranges = onnxruntime.parse_flatbuffers(data, "it")
+            ranges = onnxruntime.FLATBUFFERS.parse(data, "it")
     except TableError:
         return
     assert all(amax >= 0 for amax in ranges.values())
@@ -192,7 +192,7 @@ def test_onnxruntime_garbage_is_an_error_or_a_table(data):
 @pytest.mark.parametrize("cut", [0, 3, 10, 30, 60])
 def test_onnxruntime_truncated(cut):
     with pytest.raises(TableError, match="'it' is not a FlatBuffers calibration table"):
-        onnxruntime.parse_flatbuffers(golden("onnxruntime.flatbuffers")[:cut], "it")
+        onnxruntime.FLATBUFFERS.parse(golden("onnxruntime.flatbuffers")[:cut], "it")
 
 
 @pytest.mark.parametrize(
@@ -201,24 +201,31 @@ def test_onnxruntime_truncated(cut):
         {"CLS": "TensorsData"},
         {"CLS": "TensorsData", "data": {"a": {"lowest": 1}}},
         {"CLS": "TensorsData", "data": 3},
+        {"CLS": "TensorsData", "data": {"a": {"lowest": {"data": []}, "highest": {"data": []}}}},
     ],
 )
 def test_onnxruntime_malformed_json(document):
     with pytest.raises(TableError, match="is not a calibration table of ONNX Runtime"):
-        onnxruntime.parse_json(json.dumps(document).encode(), "it")
+        onnxruntime.JSON.parse(json.dumps(document).encode(), "it")
+
+
+def test_onnxruntime_json_with_an_end_that_is_not_a_number():
+    document = {"CLS": "TensorsData", "data": {"a": {"lowest": -1.0, "highest": float("nan")}}}
+    with pytest.raises(TableError, match="the range of 'a' is nan"):
+        onnxruntime.JSON.parse(json.dumps(document).encode(), "it")
 
 
 # PPQ.
 
 
 def test_ppq():
-    assert ppq.parse(golden("ppq.json"), "golden") == {"images": 2.64, "relu::out": 6.5}
+    assert ppq.PPQ.parse(golden("ppq.json"), "golden") == {"images": 2.64, "relu::out": 6.5}
 
 
 @pytest.mark.parametrize("values", [{"a": "wide"}, {"a": None}, [1], None])
 def test_ppq_malformed(values):
     with pytest.raises(TableError, match="is not a table of PPQ"):
-        ppq.parse(json.dumps({"act_quant_info": values}).encode(), "it")
+        ppq.PPQ.parse(json.dumps({"act_quant_info": values}).encode(), "it")
 
 
 # Text and CSV.
@@ -226,11 +233,26 @@ def test_ppq_malformed(values):
 
 def test_text():
     with pytest.warns(UserWarning, match=r"ranges got wider.*'scope::relu' \(-1\.5, 6\)"):
-        assert plain.parse_text(golden("ranges.txt"), "golden") == {"images": 2.64, "scope::relu": 6.0}
+        assert plain.TEXT.parse(golden("ranges.txt"), "golden") == {"images": 2.64, "scope::relu": 6.0}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("# only a comment\n\n", "holds no ranges; write one line 'tensor: range' per tensor"),
+        ("a: 1\n\nwide\n", "line 3 is not 'tensor: range': 'wide'"),
+        ("a: 1, 2, 3\n", "line 1 is not 'tensor: range'"),
+        ("a: 1\na: 2\n", "line 2: tensor 'a' stands twice"),
+        ("a: 1, nan\n", "line 1: the range of 'a' is nan"),
+    ],
+)
+def test_text_malformed(text, message):
+    with pytest.raises(TableError, match=message):
+        plain.TEXT.parse(text.encode(), "it")
 
 
 def test_csv():
-    assert plain.parse_csv(golden("ranges.csv"), "golden") == {"images": 2.64, "scope, relu": 6.5}
+    assert plain.CSV.parse(golden("ranges.csv"), "golden") == {"images": 2.64, "scope, relu": 6.5}
 
 
 @pytest.mark.parametrize(
@@ -247,7 +269,7 @@ def test_csv():
 )
 def test_csv_malformed(text, message):
     with pytest.raises(TableError, match=message):
-        plain.parse_csv(text.encode(), "it")
+        plain.CSV.parse(text.encode(), "it")
 
 
 # All of them.
