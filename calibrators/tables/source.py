@@ -8,29 +8,15 @@ from typing import TypeAlias
 from calibrators.tables.file_names import is_table_name
 from calibrators.tables.table import CalibrationTable
 
-<<<<<<< HEAD
 #: What a table may be given as.
 TableSource: TypeAlias = CalibrationTable | str | os.PathLike[str]
 
 
 def as_table(source: TableSource) -> CalibrationTable:
     """A table, read where it is given as a file.
-=======
-#: A table, or the path of a file that holds one.
-TableSource = CalibrationTable | str | os.PathLike[str]
-
-
-def is_table_file(source: object) -> bool:
-    """Whether a calibration argument is the path of a table or of a TensorRT calibration cache."""
-    return isinstance(source, (str, os.PathLike)) and is_table_name(source)
-
-
-def as_table(table: TableSource) -> CalibrationTable:
-    """The table itself; where it is given as a file, the file is read.
->>>>>>> words1
 
     Raises:
-        TableError: The file cannot be read, or is not a table.
+        TableError: The file is no table.
     """
     return source if isinstance(source, CalibrationTable) else CalibrationTable.load(source)
 
