@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import onnx_ir as ir
 
-from trtint8.quantization.placement import WEIGHTED
+from trtint8.quantization.operators import WEIGHTED
 
 #: What an unknown dimension, mostly the batch, counts as.
 _UNKNOWN = 1

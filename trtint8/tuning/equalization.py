@@ -13,7 +13,7 @@ from calibrators.data.feeds import FeedDict
 from calibrators.errors import ModelError
 from calibrators.host.onnx_session import open_session
 from trtint8.models.model import runnable
-from trtint8.quantization.placement import WEIGHTED
+from trtint8.quantization.operators import WEIGHTED
 from trtint8.tuning.weights import constant_input, set_constant_input
 
 #: f(s x) = s f(x) for s > 0, value by value.

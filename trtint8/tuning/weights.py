@@ -9,12 +9,12 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from trtint8.models.graph_constants import add_initializer, constant
+from trtint8.models.graph_constants import add_initializer, read_constant
 
 
 def constant_input(node: ir.Node, index: int) -> NDArray[Any] | None:
     """The value of an input, or None where there is no such input or it is computed."""
-    return constant(node.inputs[index]) if index < len(node.inputs) else None
+    return read_constant(node.inputs[index]) if index < len(node.inputs) else None
 
 
 def set_constant_input(node: ir.Node, index: int, array: NDArray[Any]) -> None:
