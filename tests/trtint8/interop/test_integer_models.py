@@ -8,7 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from calibrators.errors import ModelError
 from tests.trtint8.integer_models import MICROSOFT, Integers, operators, run
-from tests.trtint8.interop.test_expand_dynamic import conv
+from tests.trtint8.interop.dynamic_models import conv
 from tests.trtint8.onnx_models import Graph
 from trtint8 import build_int8_engine, calibrate, quantize
 from trtint8.cli.main import main

@@ -6,7 +6,7 @@ import pytest
 
 from tests.trtint8.report.browser import CHROMIUM, Browser
 from tests.trtint8.report.samples import write_all
-from tests.trtint8.report.test_page import WORST
+from tests.trtint8.report.worst_samples import WORST
 from trtint8.report.facts import gather
 from trtint8.report.files import find
 from trtint8.report.page import render

@@ -12,25 +12,12 @@ import pytest
 from calibrators.histograms.histogram import Histogram
 from calibrators.tables.table import CalibrationTable, Provenance
 from tests.trtint8.report.samples import HOSTILE, write_all
-from trtint8.report.charts import count_label, histogram_chart, level_chart
+from tests.trtint8.report.worst_samples import WORST
 from trtint8.report.facts import gather
 from trtint8.report.files import Found, find
 from trtint8.report.page import OPEN_CARDS, describe_outcome, level_labels, render
 from trtint8.report.tensors import make_cards
-from trtint8.report.worst import Answers, Worst, WorstSample
-
-WORST = Worst(
-    400,
-    10,
-    "a stand-in",
-    (
-        WorstSample(
-            7, 0.25, Answers((0, 2), (3.5, 1.25), (2.0, 2.5), True), 2, np.zeros((8, 8, 3), np.uint8)
-        ),
-        WorstSample(9, 0.125, Answers((1, 0), (4.5, 0.75), (4.0, 1.0), False)),
-    ),
-    ("<cat>", "dog", "ship"),
-)
+from trtint8.report.worst import Answers, WorstSample
 
 
 @pytest.fixture
@@ -228,31 +215,3 @@ def test_sixty_tensors_stay_small(tmp_path):
     assert len(page) < 800_000
     assert len(by_class(document, "card")) == 60
     assert sum(card.get("open") is not None for card in by_class(document, "card")) == OPEN_CARDS
-
-
-class TestCharts:
-    def test_every_threshold_has_its_line(self):
-        histogram = Histogram()
-        histogram.observe(np.random.default_rng(0).laplace(0, 1, 50_000).astype(np.float32))
-        ranges = CalibrationTable.from_histograms({"x": histogram}, "mse", Provenance())
-        (card,) = make_cards(ranges)
-        svg = histogram_chart(card)
-        right = card.bar_width * len(card.bar_counts) * 1.015
-        wanted = sorted(36 + (340 - 46) * one.amax / right for one in card.ranges)
-        lines = re.findall(r'<path d="M ([\d.]+) 130 L \1 8 ?" style="([^"]*)"', svg)
-        assert sorted(float(x) for x, _ in lines) == pytest.approx(wanted, abs=0.06)
-        (used,) = [float(x) for x, style in lines if "var(--accent)" in style]
-        assert used == pytest.approx(36 + (340 - 46) * card.used.amax / right, abs=0.06)
-        assert len({style for _, style in lines}) == 4  # told apart by their dashes
-
-    def test_colours_letters_and_ids_are_the_pages(self):
-        svg = level_chart([40.0, 30.0, float("inf"), 20.0], 330)
-        assert svg.startswith('<svg viewBox="0 0 330 170" class="chart" aria-hidden="true">')
-        assert "#0" not in svg and "font" not in svg and ' id="' not in svg and "DejaVu" not in svg
-        assert "var(--accent)" in svg and "20 dB" in svg and "nan" not in svg.lower()
-
-    @pytest.mark.parametrize(
-        ("count", "label"), [(1, "1"), (100, "100"), (10**4, "10 k"), (10**6, "1 M"), (10**11, "100 G")]
-    )
-    def test_counts(self, count, label):
-        assert count_label(count) == label

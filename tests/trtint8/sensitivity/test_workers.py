@@ -31,11 +31,6 @@ SPLIT = load_digits_split()
 IMAGES, LABELS = SPLIT.heldout_images[:200], SPLIT.heldout_labels[:200]
 
 
-@pytest.fixture(scope="module")
-def table():
-    return trtint8.calibrate(DEMO_MODEL, SPLIT.calibration_images, progress=False)
-
-
 def _measured(table, data=IMAGES, *, model=DEMO_MODEL, labels=LABELS, **options):
     options = {"batch_size": 10, "threads": 1, "progress": False, **options}
     return trtint8.measure_sensitivity(model, table, data, labels=labels, **options)

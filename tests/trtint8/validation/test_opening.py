@@ -8,7 +8,7 @@ from onnx import TensorProto, helper
 import trtint8
 from calibrators.errors import ModelError
 from tests.trtint8.integer_models import ZERO, Integers
-from tests.trtint8.interop.test_expand_dynamic import Dynamic
+from tests.trtint8.interop.dynamic_models import Dynamic
 from trtint8.engine.file import TensorSpec
 from trtint8.validation import opening
 
