@@ -125,7 +125,7 @@ def test_a_tensor_that_comes_near_the_end_of_fp16_keeps_its_nodes_in_fp32():
     steps = [("MatMul", [weights(8, 8)], {})] * 3
     _, kept = convert(network(*steps), peaks={"matmul1_out": 33000.0, "matmul0_out": 32000.0})
     assert list(kept) == ["matmul1", "matmul2"]
-    assert kept["matmul1"] == "'matmul1_out' reaches 33000, and FP16 ends at 65504"
+    assert kept["matmul1"] == "'matmul1_out' reaches 33000, and the largest FP16 number is 65504"
 
 
 def test_readers_in_fp32_get_a_dequantizer_of_their_own():
