@@ -10,10 +10,10 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from calibrators import records
 from calibrators.errors import TableError
 from calibrators.files import write_atomically
 from calibrators.histograms.histogram import Histogram
@@ -131,9 +131,11 @@ class CalibrationTable:
             TableError: The file is missing or malformed.
         """
         try:
-            data = Path(path).read_bytes()
+            data = records.read_bytes(path)
         except OSError as error:
             raise TableError(f"cannot read the table '{path}': {error.strerror or error}") from error
+        except records.RecordError as error:
+            raise TableError(f"cannot read the table '{path}': {error}; give a calibration table") from error
         source = os.fspath(path)
         if tensorrt_cache.looks_like_cache(data):
             cache = tensorrt_cache.parse(data, source)
@@ -143,7 +145,7 @@ class CalibrationTable:
             return cls(other.parse(data, source))
         if Path(path).suffix.lower() == ".cache":
             return cls(onnxruntime.parse_lines(data, source))
-        return cls._from_fields(json_format.parse(data, source), source)
+        return cls._from_record(json_format.parse(data, source), source)
 
     @classmethod
     def from_cache(cls, cache: tensorrt_cache.TensorrtCache, provenance: Provenance) -> CalibrationTable:
@@ -187,7 +189,7 @@ class CalibrationTable:
         if other is not None:
             data = other.render(self.amax)
         elif suffix == ".json":
-            data = json_format.render(self._fields())
+            data = records.render(self._record())
         else:
             scales = {name: float(self.scale(name)) for name in self.amax}
             algorithm = _ALGORITHM.get(self.method, "EntropyCalibration2")
@@ -341,31 +343,25 @@ class CalibrationTable:
                 f"the table has no range for {count}: {shown}; calibrate this model, or set them by hand"
             )
 
-    def _fields(self) -> dict[str, Any]:
-        return {
-            "method": self.method,
-            "model": self.provenance.model,
-            "data": self.provenance.data,
-            "samples": self.provenance.samples,
-            "versions": dict(self.provenance.versions),
-            "overridden": sorted(self.overridden),
-            "amax": dict(self.amax),
-            "histograms": self.histograms,
-        }
+    def _record(self) -> json_format.TableRecord:
+        encode = json_format.HistogramRecord.of
+        return json_format.TableRecord(
+            method=self.method,
+            model=self.provenance.model,
+            data=self.provenance.data,
+            samples=self.provenance.samples,
+            versions=dict(self.provenance.versions),
+            overridden=tuple(sorted(self.overridden)),
+            amax=dict(self.amax),
+            histograms={name: encode(histogram) for name, histogram in self.histograms.items()},
+        )
 
     @classmethod
-    def _from_fields(cls, fields: Mapping[str, Any], source: str) -> CalibrationTable:
-        provenance = Provenance(
-            fields.get("model"), fields.get("data"), fields.get("samples"), dict(fields.get("versions") or {})
-        )
+    def _from_record(cls, record: json_format.TableRecord, source: str) -> CalibrationTable:
+        provenance = Provenance(record.model, record.data, record.samples, record.versions)
+        histograms = json_format.decode_histograms(record, source)
         try:
-            return cls(
-                {name: float(value) for name, value in fields["amax"].items()},
-                fields.get("method", "manual"),
-                provenance,
-                frozenset(fields.get("overridden", ())),
-                fields["histograms"],
-            )
+            return cls(record.amax, record.method, provenance, frozenset(record.overridden), histograms)
         except TableError as error:
             raise TableError(f"'{source}': {error}") from error
 

@@ -13,7 +13,7 @@ from calibrators.tables.formats.plain import parse_text, render_text
 from calibrators.tables.table import CalibrationTable
 
 _HEADER = (
-    "# A tensor and its range (amax) a line. Change numbers, add lines, delete lines; histograms stay.\n"
+    "# One tensor and its range (amax) per line. Change numbers, add lines, delete lines; histograms stay.\n"
     "# Lines that begin with # are passed over. The file is read when the editor ends.\n"
 )
 

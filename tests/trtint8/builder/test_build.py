@@ -341,7 +341,7 @@ def test_ctrl_c_cancels_the_build(rtx):
 def test_ctrl_c_in_a_program(rtx):
     code = (
         "from tests.trtint8.onnx_models import conv_chain, specs\n"
-        "from trtint8 import flavor\n"
+        "from calibrators.tensorrt import flavor\n"
         "from trtint8.builder.build import build_engine\n"
         "model, rtx = conv_chain(150), flavor.load('rtx')\n"
         "rtx.module\n"

@@ -6,8 +6,7 @@ import pytest
 from calibrators.errors import ModelError, TableError
 from calibrators.tables.table import CalibrationTable
 from tests.trtint8.onnx_models import Shaped
-from trtint8 import quantize
-from trtint8.calibration import calibrate
+from trtint8 import calibrate, quantize
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL
 from trtint8.interop.extract import extract_table

@@ -13,13 +13,13 @@ from calibrators.histograms.thresholds import METHODS
 from calibrators.tables.table import CalibrationTable
 from tests.trtint8.report.samples import ACCURACY, HOSTILE, SENSITIVITY, table, write_all
 from trtint8.models.model import load_model
-from trtint8.report.bars import bars, weights_part
+from trtint8.report.bars import make_bars, weights_part
 from trtint8.report.facts import gather
 from trtint8.report.files import Found, find
-from trtint8.report.headline import headline
-from trtint8.report.network import Cell, cells, level
-from trtint8.report.provenance import mismatches, missing, rebuild
-from trtint8.report.tensors import cards, chart_bars, range_sqnr
+from trtint8.report.headline import make_headline
+from trtint8.report.network import Cell, make_cells, noise_level
+from trtint8.report.provenance import commands_for_missing, commands_to_rebuild, find_mismatches
+from trtint8.report.tensors import chart_bars, make_cards, range_sqnr
 from trtint8.validation.significance import Share
 
 
@@ -31,7 +31,7 @@ def found(tmp_path, capsys):
 
 class TestHeadline:
     def test_values(self, found):
-        head = headline(found, 4000)
+        head = make_headline(found, 4000)
         assert (head.reference_top1, head.top1) == (Share(320, 400), Share(316, 400))
         assert head.drop_points == pytest.approx(-1.0)
         assert head.agreement == Share(390, 400) and head.sqnr_db == 26.25 and head.samples == 400
@@ -45,7 +45,7 @@ class TestHeadline:
         assert head.rows[0] == ("top-1", "80.00 % (75.8-83.6)", "79.00 % (74.7-82.7)")
 
     def test_latencies(self, found):
-        head = headline(found)
+        head = make_headline(found)
         first, second = head.latencies
         assert (first.name, first.batch_size, first.median_ms, first.p99_ms) == ("net.engine", 8, 0.5, 1.75)
         assert (first.samples_per_second, second.samples_per_second) == (16000.0, 4000.0)
@@ -54,10 +54,10 @@ class TestHeadline:
 
     def test_a_single_engine_has_no_speedup(self, found):
         alone = dataclasses.replace(found.bench, reports=found.bench.reports[:1])
-        assert headline(dataclasses.replace(found, bench=alone)).latencies[0].speedup is None
+        assert make_headline(dataclasses.replace(found, bench=alone)).latencies[0].speedup is None
 
     def test_nothing_is_known(self, tmp_path):
-        head = headline(Found({}))
+        head = make_headline(Found({}))
         assert head.top1 is head.drop_points is head.in_int8 is head.weights_bytes is head.samples is None
         assert head.latencies == head.rows == head.verdicts == ()
 
@@ -65,35 +65,38 @@ class TestHeadline:
 class TestNetwork:
     def test_precision_is_the_engines(self, found):
         graph = load_model(found.paths["qdq"]).graph_model
-        assert cells(graph, found.engine, found.sensitivity) == (
+        assert make_cells(graph, found.engine, found.sensitivity) == (
             Cell(HOSTILE, "Conv", "INT8", 0.75, 4, 30.0, 42.0),
             Cell("second", "Conv", "FP32", 0.2, 3, 40.0, 33.0),
         )
 
     def test_without_an_engine_it_is_what_the_pairs_ask_for(self, found):
         graph = load_model(found.paths["qdq"]).graph_model
-        assert cells(graph, None, None) == (Cell(HOSTILE, "Conv", "INT8"), Cell("second", "Conv", "INT8"))
+        assert make_cells(graph, None, None) == (
+            Cell(HOSTILE, "Conv", "INT8"),
+            Cell("second", "Conv", "INT8"),
+        )
 
     def test_without_a_model_it_is_what_the_engine_names(self, found):
         unlisted = dataclasses.replace(found.engine, layers=None)
-        assert [cell.precision for cell in cells(None, unlisted, None)] == ["INT8", "INT8"]
+        assert [cell.precision for cell in make_cells(None, unlisted, None)] == ["INT8", "INT8"]
         unknown = dataclasses.replace(found.engine, quantized_nodes=("gone",))
-        assert cells(None, unknown, None) == (Cell("gone", "", "unknown"),)
+        assert make_cells(None, unknown, None) == (Cell("gone", "", "unknown"),)
 
     def test_sensitivity_alone_names_weighted_layers(self):
-        assert [cell.node for cell in cells(None, None, SENSITIVITY)] == ["second", HOSTILE]
-        assert cells(None, None, None) == ()
+        assert [cell.node for cell in make_cells(None, None, SENSITIVITY)] == ["second", HOSTILE]
+        assert make_cells(None, None, None) == ()
 
     @pytest.mark.parametrize(
         ("share", "wanted"), [(0.0, 0), (0.0099, 0), (0.01, 1), (0.05, 2), (0.1, 3), (0.3, 4), (1.0, 4)]
     )
     def test_levels(self, share, wanted):
-        assert level(share) == wanted
+        assert noise_level(share) == wanted
 
 
 class TestBars:
     def test_values(self):
-        worst, second, add = bars(SENSITIVITY)
+        worst, second, add = make_bars(SENSITIVITY)
         assert [bar.node for bar in (worst, second, add)] == [HOSTILE, "second", "add"]
         assert (worst.noise_share, worst.width) == (0.75, 1.0)
         assert second.width == pytest.approx(0.2 / 0.75)
@@ -155,7 +158,7 @@ class TestTensors:
 
     def test_cards(self):
         ranges = table()
-        by_name = {card.name: card for card in cards(ranges)}
+        by_name = {card.name: card for card in make_cards(ranges)}
         assert set(by_name) == {"images", HOSTILE, "silent"}
         card, histogram = by_name[HOSTILE], ranges.histograms[HOSTILE]
         assert [one.method for one in card.ranges] == ["entropy", "percentile", "mse", "minmax"]
@@ -170,15 +173,15 @@ class TestTensors:
         assert by_name["silent"].zeros == 1.0 and by_name["silent"].used.sqnr_db == math.inf
 
     def test_the_noisiest_come_first(self):
-        levels = [card.used.sqnr_db for card in cards(table())]
+        levels = [card.used.sqnr_db for card in make_cards(table())]
         assert levels == sorted(levels) and levels[-1] == math.inf
 
     def test_ranges_that_no_method_gives(self):
         changed = table().override({"images": 3.5})
-        (card,) = [card for card in cards(changed) if card.name == "images"]
+        (card,) = [card for card in make_cards(changed) if card.name == "images"]
         assert (card.used.method, card.used.amax) == ("by hand", 3.5) and len(card.ranges) == 5
         stale = dataclasses.replace(table(), amax={**table().amax, "images": 3.25})
-        (card,) = [card for card in cards(stale) if card.name == "images"]
+        (card,) = [card for card in make_cards(stale) if card.name == "images"]
         assert (card.used.method, card.used.amax) == ("as stored", 3.25)
 
     def test_tensors_without_a_histogram_are_counted(self, tmp_path):
@@ -189,11 +192,11 @@ class TestTensors:
 
 class TestProvenance:
     def test_nothing_is_missing(self, found):
-        assert missing(found, model="m.onnx", with_worst=True) == ()
+        assert commands_for_missing(found, model="m.onnx", with_worst=True) == ()
 
     def test_commands_for_what_is_missing(self, found):
         only = Found({"table": found.paths["table"]}, table=found.table)
-        lines = [item.line for item in missing(only, model=None, with_worst=False)]
+        lines = [item.line for item in commands_for_missing(only, model=None, with_worst=False)]
         assert lines == [
             "trtint8 build MODEL.onnx net.table.json -o net.engine",
             "trtint8 validate net.qdq.onnx HELDOUT_DATA --reference MODEL.onnx --json > net.accuracy.json",
@@ -205,12 +208,14 @@ class TestProvenance:
     def test_file_names_are_quoted_for_the_shell(self, found, tmp_path):
         only = Found({"engine": tmp_path / "my net.engine"}, engine=found.engine)
         (line,) = [
-            one.line for one in missing(only, model="a b.onnx", with_worst=True) if "bench" in one.line
+            one.line
+            for one in commands_for_missing(only, model="a b.onnx", with_worst=True)
+            if "bench" in one.line
         ]
         assert line == "trtint8 bench 'my net.engine' --baseline 'a b.onnx' --json > 'my net.bench.json'"
 
     def test_commands_that_rebuild(self, found):
-        assert [item.line for item in rebuild(found, model="m.onnx")] == [
+        assert [item.line for item in commands_to_rebuild(found, model="m.onnx")] == [
             "trtint8 calibrate m.onnx CALIBRATION_DATA -o net.table.json --method entropy --limit 500",
             "trtint8 build net.qdq.onnx -o net.engine --target rtx --route explicit "
             "--compute-capability 8.6 --compute-capability 12.0 "
@@ -218,12 +223,12 @@ class TestProvenance:
         ]
 
     def test_what_does_not_belong_together(self, found):
-        assert mismatches(found) == ()
-        assert mismatches(found, model_fingerprint="model2") == (
+        assert find_mismatches(found) == ()
+        assert find_mismatches(found, model_fingerprint="model2") == (
             "The FP32 model given is of another model than the engine: their numbers do not belong together.",
         )
         stale = dataclasses.replace(found.sensitivity, table_fingerprint="older")
-        assert mismatches(dataclasses.replace(found, sensitivity=stale)) == (
+        assert find_mismatches(dataclasses.replace(found, sensitivity=stale)) == (
             "The sensitivity is of another calibration table than the calibration table: "
             "their numbers do not belong together.",
         )

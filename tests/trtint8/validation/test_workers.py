@@ -18,7 +18,7 @@ from trtint8 import RayExecutor
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL, PIXEL_MEAN, PIXEL_STD, load_digits_split
 from trtint8.engine.file import EngineInfo, TensorSpec, save_engine
-from trtint8.validation import judges
+from trtint8.validation import opening
 from trtint8.validation import workers as validation_workers
 from trtint8.validation.metrics import MeanAveragePrecision
 
@@ -291,7 +291,7 @@ def test_an_engine_is_judged_through_the_model_beside_it(cluster, quantized, tmp
     info = EngineInfo("tensorrt", "10.0", ("8.6",), (spec,), (result,), (), None, (), None, "")
     save_engine(tmp_path / "e.engine", b"plan", dataclasses.replace(info, qdq_model="e.qdq.onnx"))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(judges, "gpu_problem", lambda: "there is none")  # none is reserved for workers either
+    monkeypatch.setattr(opening, "gpu_problem", lambda: "there is none")  # nor is one for workers
     found = _validated("e.engine", executor="ray")
     assert found == _validated("e.engine")
     assert found.judged.startswith("the engine's Q/DQ model 'e.qdq.onnx' as fake quantization")

@@ -1,55 +1,12 @@
-import ctypes
+"""What is asked of the driver alone, and what it answers where something is missing."""
+
 import re
-from types import SimpleNamespace
 
 import pytest
 
 from calibrators import cuda
-from calibrators.errors import GpuUnavailableError, UnsupportedError
-
-
-def driver(init=0, count=1):
-    """Stands in for the driver library: two GPUs, or the failures that machines show."""
-
-    def put(value, result=0):
-        def call(pointer, *_):
-            pointer._obj.value = value
-            return result
-
-        return call
-
-    def error_name(status, pointer):
-        if status == 100:
-            pointer._obj.value = b"CUDA_ERROR_NO_DEVICE"
-
-    def name(buffer, _size, _device):
-        buffer.value = b"NVIDIA Test"
-
-    def attribute(pointer, which, _device):
-        pointer._obj.value = {75: 8, 76: 9}[which]
-
-    return SimpleNamespace(
-        cuInit=lambda _flags: init,
-        cuDeviceGetCount=put(count),
-        cuDriverGetVersion=put(12040),
-        cuGetErrorName=error_name,
-        cuDeviceGet=lambda pointer, ordinal: put(ordinal)(pointer),
-        cuDeviceGetName=name,
-        cuDeviceGetAttribute=attribute,
-    )
-
-
-@pytest.fixture
-def install(monkeypatch):
-    def use(library):
-        def load(_name):
-            if isinstance(library, OSError):
-                raise library
-            return library
-
-        monkeypatch.setattr(ctypes, "CDLL", load)
-
-    return use
+from calibrators.errors import GpuUnavailableError
+from tests.calibrators.cuda.fake_driver import driver
 
 
 def test_no_driver(install):
@@ -104,11 +61,3 @@ def test_a_gpu_by_its_index(install):
             cuda.compute_capability(ordinal)
         with pytest.raises(GpuUnavailableError, match=f"there is no GPU with index {ordinal}"):
             cuda.open_device(ordinal)
-
-
-def test_a_gpu_without_a_python_package(install, monkeypatch):
-    install(driver(count=1))
-    monkeypatch.setattr("calibrators.cuda.opening._installed", lambda _module: False)
-    cuda.open_device.cache_clear()
-    with pytest.raises(UnsupportedError, match=r"no Python package for CUDA is installed; run pip install"):
-        cuda.open_device(0)

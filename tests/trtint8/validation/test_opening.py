@@ -10,7 +10,7 @@ from calibrators.errors import ModelError
 from tests.trtint8.integer_models import ZERO, Integers
 from tests.trtint8.interop.test_expand_dynamic import Dynamic
 from trtint8.engine.file import TensorSpec
-from trtint8.validation import judges
+from trtint8.validation import opening
 
 
 def scaled(factor, dtype=TensorProto.FLOAT, names=("x", "y")):
@@ -85,11 +85,11 @@ class HalfEngine:
 
 
 def test_an_engine_is_fed_its_own_type_and_gives_outputs_in_order(monkeypatch):
-    monkeypatch.setattr(judges, "gpu_problem", lambda: None)
-    monkeypatch.setattr(judges, "gpu_names", lambda: ["NVIDIA T1000"])
-    monkeypatch.setattr(judges, "Engine", HalfEngine)
+    monkeypatch.setattr(opening, "gpu_problem", lambda: None)
+    monkeypatch.setattr(opening, "gpu_names", lambda: ["NVIDIA T1000"])
+    monkeypatch.setattr(opening, "Engine", HalfEngine)
     inputs = trtint8.model_inputs(scaled(1.0))
-    with judges.open_judged("INT8", "m.engine", inputs, ["z", "y"]) as judged:
+    with opening.open_validated("INT8", "m.engine", inputs, ["z", "y"]) as judged:
         twice, once = judged.run({"x": DATA})
     assert judged.description == "the engine on NVIDIA T1000"
     assert np.array_equal(twice, 2 * once) and np.array_equal(once, DATA.astype(np.float16))
@@ -137,7 +137,7 @@ def test_integer_operators_are_judged_by_exact_sums(model, step, description):
     rows, weights = saturating()
     inputs = trtint8.model_inputs(model)
     output = model.graph.output[0].name
-    with judges.open_judged("INT8", model, inputs, [output]) as judged:
+    with opening.open_validated("INT8", model, inputs, [output]) as judged:
         (result,) = judged.run({"x": rows})
     exact = rows @ weights.astype(np.float32)
     assert exact[0, 0] == 8 * 255 * 127

@@ -1,0 +1,34 @@
+"""A driver library that is none: two GPUs, or the failures that machines show."""
+
+from types import SimpleNamespace
+
+
+def driver(init=0, count=1):
+    """Stands in for the driver library: two GPUs, or the failures that machines show."""
+
+    def put(value, result=0):
+        def call(pointer, *_):
+            pointer._obj.value = value
+            return result
+
+        return call
+
+    def error_name(status, pointer):
+        if status == 100:
+            pointer._obj.value = b"CUDA_ERROR_NO_DEVICE"
+
+    def name(buffer, _size, _device):
+        buffer.value = b"NVIDIA Test"
+
+    def attribute(pointer, which, _device):
+        pointer._obj.value = {75: 8, 76: 9}[which]
+
+    return SimpleNamespace(
+        cuInit=lambda _flags: init,
+        cuDeviceGetCount=put(count),
+        cuDriverGetVersion=put(12040),
+        cuGetErrorName=error_name,
+        cuDeviceGet=lambda pointer, ordinal: put(ordinal)(pointer),
+        cuDeviceGetName=name,
+        cuDeviceGetAttribute=attribute,
+    )

@@ -1,0 +1,14 @@
+"""Golden files of other tools, written by hand from their specifications."""
+
+from pathlib import Path
+
+import pytest
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+ONE_ENDED = pytest.mark.filterwarnings("ignore:.*has one number a tensor:UserWarning")
+
+
+def golden(name):
+    return (GOLDEN / name).read_bytes()

@@ -1,0 +1,33 @@
+"""Ranges as text and as CSV."""
+
+import pytest
+
+from calibrators.errors import TableError
+from calibrators.tables.formats import plain
+from tests.calibrators.tables.formats.golden_files import golden
+
+
+def test_text():
+    with pytest.warns(UserWarning, match=r"ranges got wider.*'scope::relu' \(-1\.5, 6\)"):
+        assert plain.parse_text(golden("ranges.txt"), "golden") == {"images": 2.64, "scope::relu": 6.0}
+
+
+def test_csv():
+    assert plain.parse_csv(golden("ranges.csv"), "golden") == {"images": 2.64, "scope, relu": 6.5}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "has no column 'tensor'; its first line must be tensor,amax"),
+        ("tensor,scale\na,1\n", "has no column 'amax'"),
+        ("tensor,amax\na,wide\n", "line 2: 'wide' is not a number"),
+        ("tensor,amax\na\n", "line 2: '' is not a number"),
+        ("tensor,amax\na,1\na,2\n", "line 3: tensor 'a' stands twice"),
+        ("tensor,amax\na,-1\n", "line 2: the range of 'a' is -1.0"),
+        ("tensor,amax\na,nan\n", "line 2: the range of 'a' is nan"),
+    ],
+)
+def test_csv_malformed(text, message):
+    with pytest.raises(TableError, match=message):
+        plain.parse_csv(text.encode(), "it")

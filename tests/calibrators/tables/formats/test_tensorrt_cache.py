@@ -1,0 +1,45 @@
+"""TensorRT's calibration cache: golden files written by hand from its specification."""
+
+import pytest
+
+from calibrators.errors import TableError
+from calibrators.tables.formats.tensorrt_cache import parse as parse_cache
+from calibrators.tables.formats.tensorrt_cache import render as render_cache
+from tests.calibrators.tables.formats.golden_files import golden
+
+
+def test_tensorrt_cache_entropy_2():
+    cache = parse_cache(golden("entropy2_8601.cache"), "golden", allow_zero=True)
+    assert (cache.version, cache.algorithm) == ("8601", "EntropyCalibration2")
+    # 3c010204 is 2^-7 * (1 + 0x010204 / 2^23), and 3d000000 is 2^-5.
+    assert dict(cache.scales) == {
+        "images": 2**-7 * (1 + 0x010204 / 2**23),
+        "backbone::conv 1": 2**-5,
+        "dead": 0.0,
+        "logits": pytest.approx(0.001, rel=1e-7),
+    }
+
+
+def test_tensorrt_cache_legacy_with_six_digits_and_unpadded_hexadecimals():
+    cache = parse_cache(golden("legacy_101600.cache"), "golden")
+    assert (cache.version, cache.algorithm) == ("101600", "LegacyCalibration")
+    assert cache.scales["small"] == 2**-149
+    assert b"small: 00000001\n" in render_cache(cache)
+
+
+def test_tensorrt_cache_zeros_are_refused_unless_asked():
+    with pytest.raises(TableError, match=r"scales that are not positive numbers: 'dead' \(0\.0\)"):
+        parse_cache(golden("entropy2_8601.cache"), "golden")
+
+
+def test_a_cache_gives_back_every_scale():
+    for name in ("entropy2_8601.cache", "legacy_101600.cache"):
+        cache = parse_cache(golden(name), name, allow_zero=True)
+        assert parse_cache(render_cache_with_zeros(cache), name, allow_zero=True) == cache
+
+
+def render_cache_with_zeros(cache):
+    alive = {name: scale for name, scale in cache.scales.items() if scale}
+    dead = "".join(f"{name}: 0\n" for name, scale in cache.scales.items() if not scale)
+    rendered = render_cache(type(cache)(cache.version, cache.algorithm, alive))
+    return rendered + dead.encode()

@@ -1,0 +1,40 @@
+"""What the readers of outside formats share."""
+
+import warnings
+
+import pytest
+
+from calibrators.errors import TableError
+from calibrators.tables.formats.values import add_range, decoded, number, warn_widened
+
+
+def test_text_and_numbers():
+    assert decoded("ä: 1".encode(), "f") == "ä: 1"
+    assert number(" 1e-3\n", "f", 1) == 0.001
+    with pytest.raises(TableError, match=r"^'f' is not text: byte 2 is no UTF-8$"):
+        decoded(b"ab\xff", "f")
+    with pytest.raises(TableError, match=r"^'f' line 7: 'wide' is not a number$"):
+        number(" wide ", "f", 7)
+
+
+def test_a_range_is_added_once_and_is_a_number_of_zero_or_more():
+    ranges = {}
+    add_range(ranges, "a", 0.0, "f")
+    add_range(ranges, "b", 2.5, "f", 3)
+    assert ranges == {"a": 0.0, "b": 2.5}
+    with pytest.raises(TableError, match=r"^'f' line 4: tensor 'a' stands twice; remove one of them$"):
+        add_range(ranges, "a", 1.0, "f", 4)
+    for amax in (-1.0, float("nan"), float("inf")):
+        with pytest.raises(TableError, match=rf"^'f': the range of 'c' is {amax}; it must be a number of 0"):
+            add_range(ranges, "c", amax, "f")
+    assert ranges == {"a": 0.0, "b": 2.5}
+
+
+def test_ranges_that_got_wider_are_named():
+    with pytest.warns(UserWarning, match=r"larger of \|min\| and \|max\|: 'a' \(-1, 2\), 'b' \(0, 3\)$"):
+        warn_widened({"a": (-1.0, 2.0), "even": (-4.0, 4.0), "b": (0.0, 3.0)})
+    with pytest.warns(UserWarning, match=r"'4' \(0, 1\) and 2 more$"):
+        warn_widened({str(i): (0.0, 1.0) for i in range(7)})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_widened({"even": (-4.0, 4.0)})
