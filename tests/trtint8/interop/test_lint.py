@@ -184,7 +184,7 @@ def test_an_add_may_have_two_scales():
     assert rules(model_of(g, out)) == []
 
 
-def test_integer_operators_without_their_pattern_are_told_and_not_mended():
+def test_integer_operators_without_their_pattern_are_reported_and_not_mended():
     g = Pairs()
     zero = g.constant(np.uint8(0))
     whole = g.op("Cast", ["x"], "cast", to=onnx.TensorProto.UINT8)
@@ -209,7 +209,7 @@ def test_pairs_whose_halves_differ_are_not_mended():
         mend(model)
 
 
-def test_what_computes_on_whole_numbers_otherwise_is_not_mended():
+def test_what_computes_on_integers_otherwise_is_not_mended():
     g = Pairs()
     scale, zero = g.constant(np.float32(0.1)), g.constant(ZERO)
     quantized = g.op("QuantizeLinear", ["x", scale, zero], "q")

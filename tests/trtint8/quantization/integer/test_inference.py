@@ -25,7 +25,7 @@ RNG = np.random.default_rng(0)
 NORMALIZED = Preprocessing(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 
 
-def whole(*shape):
+def random_integers(*shape):
     return RNG.integers(-128, 128, shape)
 
 
@@ -58,7 +58,10 @@ geometry = st.tuples(
 def test_convolutions_are_exact(axes, channels):
     groups, inputs, outputs = channels
     kernel, strides, dilations, before, after = zip(*axes, strict=True)
-    values, weights = whole(2, inputs, *[9] * len(axes)), whole(outputs, inputs // groups, *kernel)
+    values, weights = (
+        random_integers(2, inputs, *[9] * len(axes)),
+        random_integers(outputs, inputs // groups, *kernel),
+    )
     window = Window(strides, dilations, (*before, *after))
     wanted = onnx_conv(
         "Conv", values, weights, strides=strides, dilations=dilations, pads=window.pads, group=groups
@@ -76,7 +79,10 @@ def test_transposed_convolutions_are_exact(axes, channels, more):
     before = tuple(min(b, e - 1) for b, e in zip(before, extent, strict=True))
     after = tuple(min(a, e - 1) for a, e in zip(after, extent, strict=True))
     output_padding = tuple(int(more and s > 1) for s in strides)
-    values, weights = whole(2, inputs, *[5] * len(axes)), whole(inputs, outputs // groups, *kernel)
+    values, weights = (
+        random_integers(2, inputs, *[5] * len(axes)),
+        random_integers(inputs, outputs // groups, *kernel),
+    )
     window = Window(strides, dilations, (*before, *after))
     wanted = onnx_conv(
         "ConvTranspose",
@@ -181,7 +187,7 @@ PLANE = np.array([[[[1.0, -2.0], [0.5, 0.3]]]], np.float32)  # [2, -4, 1, 1] * 0
         ("Flatten", {}, [[1.0, -2.0, 0.5, 0.5]]),
     ],
 )
-def test_operators_on_whole_numbers(operator, attributes, wanted):
+def test_operators_on_integers(operator, attributes, wanted):
     g = Shaped()
     model = g.model({"x": [1, 1, 2, 2]}, g.op(operator, [pair(g, "x", 0.5)], "node", **attributes))
     assert run_integer(model, {"x": PLANE}).outputs["node_out"].tolist() == wanted
@@ -199,7 +205,7 @@ def test_sums_and_concatenations_of_one_scale_and_of_two(second):
         assert run_integer(model, feeds).outputs["node_out"].tolist() == wanted
 
 
-def test_an_average_of_whole_numbers_is_rounded_once():
+def test_an_average_of_integers_is_rounded_once():
     """Three values of 0.1 steps: the sum of 100 + 100 + 101 is exact before the scale touches it."""
     g = Shaped()
     model = g.model({"x": [1, 1, 3]}, g.op("GlobalAveragePool", [pair(g, "x", 0.1)], "node"))
@@ -209,7 +215,7 @@ def test_an_average_of_whole_numbers_is_rounded_once():
 
 @pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER", "VALID"])
 def test_automatic_pads(auto_pad):
-    values, weights = whole(1, 2, 7, 8), whole(3, 2, 4, 3)
+    values, weights = random_integers(1, 2, 7, 8), random_integers(3, 2, 4, 3)
     wanted = onnx_conv("Conv", values, weights, auto_pad=auto_pad, strides=[2, 3])
     g = Shaped()
     weight = g.constant(weights.astype(np.float32))
