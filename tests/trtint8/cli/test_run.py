@@ -115,7 +115,7 @@ def test_a_scalar_of_a_single_batch(use, data, out, capsys):
     [
         (
             lambda images: np.asarray(images.sum()),
-            "output 'y' is one value a batch, and the data has 3",
+            "output 'y' is one value per batch, and the data has 3",
         ),
         (lambda images: images @ images.T, "output 'y' has batches of different shapes"),
     ],
