@@ -13,7 +13,7 @@ import pytest
 import trtint8
 from calibrators.errors import CalibrationDataError, ModelError, UnsupportedError
 from tests.trtint8.validation.test_detection import OTHER, SQUARE, boxes_times
-from tests.trtint8.validation.test_judges import scaled
+from tests.trtint8.validation.test_opening import scaled
 from trtint8 import RayExecutor
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL, PIXEL_MEAN, PIXEL_STD, load_digits_split
