@@ -28,6 +28,7 @@ FLOORS = (
     "trtint8.quantization",
     "trtint8.models",
     "trtint8.data",
+    "trtint8.version",
     "calibrators.ray",
     "calibrators.tensorrt",
     "calibrators.host",
@@ -36,6 +37,7 @@ FLOORS = (
     "calibrators.histograms",
     "calibrators.cuda",
     "calibrators.progress",
+    "calibrators.records",
     "calibrators.files",
     "calibrators.errors",
 )

@@ -1,46 +1,31 @@
 """INT8 TensorRT engines from ONNX models.
 
-The public names are loaded on first use, so that ``import trtint8`` is quick and needs neither TensorRT
-nor ONNX Runtime.
+The public names stand in :mod:`trtint8.api`, which is loaded when one of them is first used, so that
+``import trtint8`` is quick and needs neither TensorRT nor ONNX Runtime. Type checkers read the same list.
 """
 
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+from trtint8.version import __version__ as __version__
 
-_PUBLIC = {
-    "Accuracy": "trtint8.validation.accuracy",
-    "BuildOptions": "trtint8.builder.options",
-    "BuildResult": "trtint8.int8_engine",
-    "CalibrationTable": "calibrators.tables.table",
-    "Engine": "trtint8.runtime.engine",
-    "EngineInfo": "trtint8.engine.file",
-    "InputSpec": "calibrators.data.inputs",
-    "Preprocessing": "calibrators.data.preprocessing",
-    "RayExecutor": "calibrators.ray.executor",
-    "ShapeRange": "trtint8.engine.profiles",
-    "TrtInt8Error": "calibrators.errors",
-    "build_int8_engine": "trtint8.int8_engine",
-    "calibrate": "trtint8.calibration",
-    "measure_sensitivity": "trtint8.api",
-    "model_inputs": "trtint8.api",
-    "quantize": "trtint8.api",
-    "read_engine_info": "trtint8.engine.file",
-    "tune": "trtint8.api",
-    "validate": "trtint8.api",
-}
+if TYPE_CHECKING:
+    from trtint8.api import *  # noqa: F403 the list is ``__all__`` there
+else:
 
-__all__ = ["__version__", *_PUBLIC]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _PUBLIC:
+    def __getattr__(name: str) -> object:
+        # Python itself asks for names like __path__, which must not load anything.
+        if name == "__all__" or not name.startswith("_"):
+            # Not a from-import, which would first ask this function for the name.
+            api = importlib.import_module("trtint8.api")
+            public = ["__version__", *api.__all__]
+            if name == "__all__":
+                return public
+            if name in public:
+                return getattr(api, name)
         raise AttributeError(f"module 'trtint8' has no attribute '{name}'")
-    return getattr(importlib.import_module(_PUBLIC[name]), name)
 
-
-def __dir__() -> list[str]:
-    return __all__
+    def __dir__() -> list[str]:
+        return __getattr__("__all__")

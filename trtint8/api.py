@@ -1,41 +1,122 @@
-"""The calls that most users need, each a few steps of the other modules put together."""
+"""Every public call and type of trtint8: what ``import trtint8`` shows.
+
+Each call turns its keywords into options and hands them to the room that does the work.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import onnx
 
-from calibrators.data.batches import open_batches
+from calibrators.data.batches import Batches, DataSource
 from calibrators.data.inputs import InputSpec
+from calibrators.data.options import DataOptions, LabelSource
 from calibrators.data.preprocessing import Preprocessing
-from calibrators.errors import ModelError
-from calibrators.host.threads import check_threads
-from calibrators.ray.executor import Executor, ray_executor
-from calibrators.ray.shards import open_shards
-from calibrators.tables.source import as_table, is_table_file
+from calibrators.errors import (
+    BuildError,
+    CalibrationDataError,
+    EngineError,
+    GpuMemoryError,
+    GpuUnavailableError,
+    ModelError,
+    OutputError,
+    TableError,
+    TrtInt8Error,
+    UnsupportedError,
+    WorkerError,
+)
+from calibrators.histograms.thresholds import Method
+from calibrators.host.checkpoint import SECONDS as CHECKPOINT_SECONDS
+from calibrators.ray.executor import Executor, RayExecutor
+from calibrators.ray.run_options import RunOptions
+from calibrators.tables.ranges import DynamicRanges, read_ranges
+from calibrators.tables.source import TableSource, as_table
 from calibrators.tables.table import CalibrationTable
-from trtint8.calibration import calibrate_prepared
-from trtint8.models.model import Model, ModelSource, load_float_model, load_model, prepare, runnable, to_proto
+from calibrators.tensorrt.flavor import Target
+from trtint8.builder.options import BuildOptions
+from trtint8.builder.proof import count_int8_layers
+from trtint8.builder.routes import Route
+from trtint8.calibration import CalibrationOptions, CheckpointOptions, Observed, calibrate_model
+from trtint8.engine.file import EngineInfo, read_engine_info
+from trtint8.engine.profiles import Profile, ShapeRange
+from trtint8.int8_engine import BuildResult, CalibrationSource, Int8Options, RangeSources, build_from_sources
+from trtint8.interop import lint as linting
+from trtint8.interop.lint import Mended
+from trtint8.interop.lint_rules import Finding
+from trtint8.interop.migrate import Migrated
+from trtint8.interop.migrate import migrate as migrate_prepared
+from trtint8.models.model import ModelSource, load_float_model, load_model, prepare, to_proto
 from trtint8.quantization.float16.convert import to_float16
 from trtint8.quantization.quantize import quantize_graph
-from trtint8.sensitivity.measure import Plan, measure
+from trtint8.report.writing import write_report
+from trtint8.runtime.bench import BenchReport
+from trtint8.runtime.benchmark import Benchmarks, BenchOptions, benchmark
+from trtint8.runtime.engine import Engine
+from trtint8.runtime.refit import refit
+from trtint8.sensitivity.measure import Plan
 from trtint8.sensitivity.results import Sensitivity
-from trtint8.sensitivity.workers import measure_over_ray
+from trtint8.sensitivity.run import measure_on
 from trtint8.tuning.search import Trial
-from trtint8.tuning.splitting import split
-from trtint8.tuning.tune import Budget, Tuned, tune_prepared
-from trtint8.validation.accuracy import JUDGED, REFERENCE, Accuracy
-from trtint8.validation.comparison import compare_on
-from trtint8.validation.judges import open_panel
-from trtint8.validation.metrics import Metric
-from trtint8.validation.workers import compare_over_ray
+from trtint8.tuning.setup import tune_from_sources
+from trtint8.tuning.tune import Budget, Tuned
+from trtint8.validation.accuracy import Accuracy
+from trtint8.validation.metrics import MeanAveragePrecision, Metric
+from trtint8.validation.validate import validate_models
 
-#: So many samples tell layers apart; with more, only the intervals get narrower.
+#: Every public name. ``import trtint8`` loads this module when one of them is first used.
+__all__ = [
+    "Accuracy",
+    "Batches",
+    "BenchReport",
+    "Benchmarks",
+    "BuildError",
+    "BuildOptions",
+    "BuildResult",
+    "CalibrationDataError",
+    "CalibrationTable",
+    "Engine",
+    "EngineError",
+    "EngineInfo",
+    "Finding",
+    "GpuMemoryError",
+    "GpuUnavailableError",
+    "InputSpec",
+    "MeanAveragePrecision",
+    "Mended",
+    "Migrated",
+    "ModelError",
+    "OutputError",
+    "Preprocessing",
+    "RayExecutor",
+    "Sensitivity",
+    "ShapeRange",
+    "TableError",
+    "TrtInt8Error",
+    "Tuned",
+    "UnsupportedError",
+    "WorkerError",
+    "bench",
+    "build_int8_engine",
+    "calibrate",
+    "count_int8_layers",
+    "lint",
+    "measure_sensitivity",
+    "mend",
+    "migrate",
+    "model_inputs",
+    "quantize",
+    "read_engine_info",
+    "refit",
+    "report",
+    "tune",
+    "validate",
+]
+
+#: Samples that tell layers apart; with more, only the intervals get narrower.
 SENSITIVITY_SAMPLES = 256
 
 
@@ -54,9 +135,86 @@ def model_inputs(model: ModelSource) -> tuple[InputSpec, ...]:
     return load_model(model).inputs
 
 
+def calibrate(
+    model: ModelSource,
+    data: DataSource,
+    *,
+    method: Method = "entropy",
+    batch_size: int | None = None,
+    limit: int | None = None,
+    shuffle: bool = False,
+    seed: int = 0,
+    preprocessing: Preprocessing | None = None,
+    tensors: Observed = "all",
+    threads: int | None = None,
+    progress: bool = True,
+    checkpoint: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    executor: Executor = "local",
+    device: str = "cpu",
+) -> CalibrationTable:
+    """Finds the range of every activation by running the FP32 model in ONNX Runtime.
+
+    Needs neither TensorRT nor a GPU. The result depends on the samples only, not on their order or the batch
+    size; nor on whether the run was interrupted and continued; nor on how many workers or threads shared it;
+    as far as ONNX Runtime computes the same activations. It may not on another number of threads, for some
+    operators, and on another GPU or kind of processor.
+
+    Args:
+        model: A path, the serialized model or a ``ModelProto``.
+        data: What :func:`calibrators.data.batches.open_batches` takes: an array, a dict of arrays, an
+            ``.npz``, a folder, an iterable of feed dicts; over Ray also a Ray Dataset.
+        method: ``entropy``, ``percentile``, ``mse`` or ``minmax``.
+        batch_size: Samples per batch; the model's own where it is fixed, else 32, or as many as keep the
+            activations that are observed within 256 MiB.
+        limit: Use only this many samples.
+        shuffle: Take the samples in random order.
+        seed: Seed of the random order.
+        preprocessing: How raw images become what the model is fed.
+        tensors: ``all`` float activations, as the implicit route wants; or only those that get Q/DQ
+            pairs, which is quicker.
+        threads: How many threads run the model and count; all that this process may use where None. Over
+            Ray, those of each worker; 1 where None.
+        progress: Show a progress bar on a terminal.
+        checkpoint: A file to keep progress in. It is deleted at the end.
+        resume: Continue from that file where there is one. The data is read again from its start, compared
+            with what was counted, and run only from there on; so a generator must begin anew too. What was
+            begun over Ray can be continued in one process, and the other way round.
+        checkpoint_seconds: The least time between two writes of the checkpoint.
+        executor: ``local``; ``ray`` for workers on the cluster that Ray finds, or on this machine; or a
+            :class:`calibrators.ray.distributed.RayExecutor`, which says where and how many.
+        device: Where the model runs and its activations are counted: ``cpu``; ``cuda``, which takes
+            onnxruntime-gpu, and CuPy or PyTorch with CUDA; or ``cuda:1`` for the second GPU. Over Ray
+            that takes an executor with ``num_gpus``.
+
+    Returns:
+        The table, with the histograms that it was computed from.
+
+    Raises:
+        ModelError: The model is unusable.
+        CalibrationDataError: The data does not fit it, or is not what the checkpoint has seen.
+        TableError: The method is unknown, or the checkpoint is of another calibration.
+        OutputError: The checkpoint cannot be written.
+        UnsupportedError: Ray is not installed, cannot be reached or has no room; or the device is unknown or
+            lacks something.
+        GpuUnavailableError: There is no such GPU.
+        GpuMemoryError: The model or a batch does not fit the GPU.
+        WorkerError: Workers of Ray died again and again.
+    """
+    return calibrate_model(
+        prepare(load_model(model)),
+        data,
+        CalibrationOptions(method, tensors),
+        DataOptions(batch_size, limit, shuffle, seed, preprocessing),
+        RunOptions(threads, executor, device, progress),
+        CheckpointOptions(checkpoint, resume, checkpoint_seconds),
+    )
+
+
 def quantize(
     model: ModelSource,
-    table: CalibrationTable | str | os.PathLike[str],
+    table: TableSource,
     *,
     keep_float: Sequence[str] = (),
     float16: bool = False,
@@ -78,20 +236,90 @@ def quantize(
         ModelError: The model is unusable or quantized already, or a pattern matches nothing.
         TableError: The table is of another model, stale, or lacks a range.
     """
-    prepared, table = prepare(load_float_model(model)), as_table(table)
-    graph_model, _ = quantize_graph(prepared, table, keep_float)
+    prepared, ranges = prepare(load_float_model(model)), as_table(table)
+    graph_model, _ = quantize_graph(prepared, ranges, keep_float)
     if float16:
-        graph_model, _ = to_float16(graph_model, float32_io=float32_io, peaks=table.peaks, name=prepared.name)
+        graph_model, _ = to_float16(
+            graph_model, float32_io=float32_io, peaks=ranges.peaks, name=prepared.name
+        )
     return to_proto(graph_model)
+
+
+def build_int8_engine(
+    model: ModelSource,
+    calibration: CalibrationSource | None,
+    output: str | os.PathLike[str],
+    *,
+    method: Method = "entropy",
+    route: Route = "auto",
+    target: Target = "auto",
+    dynamic_ranges: DynamicRanges | None = None,
+    profiles: Sequence[Profile] = (),
+    compute_capabilities: Sequence[str] = (),
+    fp16: bool | None = None,
+    keep_float: Sequence[str] = (),
+    options: BuildOptions | None = None,
+    batch_size: int | None = None,
+    limit: int | None = None,
+    preprocessing: Preprocessing | None = None,
+    progress: bool = True,
+) -> BuildResult:
+    """Makes an INT8 engine from a float ONNX model and sample inputs.
+
+    Writes the engine and its sidecar ``<output>.json``, and beside them the calibration table
+    (``<stem>.table.json``) and, on the explicit route, the Q/DQ model (``<stem>.qdq.onnx``). On the implicit
+    route TensorRT's own calibration cache (``<stem>.cache``) is kept and used again while it is not stale.
+
+    Args:
+        model: A path, the serialized model or a ``ModelProto``. One with Q/DQ pairs is built as it is.
+        calibration: Sample inputs (see :func:`trtint8.calibrate`), a :class:`CalibrationTable`, the path of
+            a table or of a TensorRT calibration cache, a calibrator of :mod:`calibrators.tensorrt`; None
+            where ``dynamic_ranges`` cover what is needed.
+        output: The engine file.
+        method: How ranges are chosen from sample inputs.
+        route: ``explicit`` puts Q/DQ pairs into the graph; ``implicit`` uses the calibrators and dynamic
+            ranges of TensorRT 8.5 to 10.x; ``auto`` is implicit where a calibrator is given or TensorRT is
+            older than 10.1.
+        target: Which TensorRT builds; ``auto`` takes the full one where it and a GPU are, else RTX.
+        dynamic_ranges: Tensor name to amax or (min, max), or a file (see
+            :func:`calibrators.tables.ranges.read_ranges`); overrides what was calibrated.
+        profiles: Shapes of dynamic inputs.
+        compute_capabilities: GPUs to build for, like "8.6"; TensorRT for RTX only.
+        fp16: Whether layers outside INT8 may run in FP16; overrides ``options``. TensorRT decides where;
+            TensorRT 11 and RTX take types from the graph, which is converted, but for nodes that would suffer
+            and for inputs and outputs.
+        keep_float: Names of nodes, or patterns, that stay in float.
+        options: Everything else about the build.
+        batch_size: Samples per calibration batch.
+        limit: Use only this many samples.
+        preprocessing: How raw images become what the model is fed.
+        progress: Show progress on a terminal.
+
+    Returns:
+        What was written, and what it is.
+
+    Raises:
+        TrtInt8Error: One of its family, with one sentence that says what to do.
+    """
+    options = options or BuildOptions()
+    manual = read_ranges(dynamic_ranges) if dynamic_ranges is not None else {}
+    data_options = DataOptions(batch_size, limit, preprocessing=preprocessing)
+    return build_from_sources(
+        model,
+        RangeSources(calibration, manual, method, data_options, progress),
+        output,
+        Int8Options(route, target, profiles, compute_capabilities, keep_float),
+        options if fp16 is None else replace(options, fp16=fp16),
+    )
 
 
 def validate(
     model: ModelSource,
-    data: Any,
+    data: DataSource,
     *,
     reference: ModelSource,
     also: Mapping[str, ModelSource] | None = None,
-    labels: Any = None,
+    labels: LabelSource | None = None,
     metrics: Sequence[Metric] | None = None,
     batch_size: int | None = None,
     limit: int | None = None,
@@ -108,7 +336,7 @@ def validate(
     The result is the same, bit for bit, for any number of workers; the number of threads, and the batch size,
     may change what ONNX Runtime itself makes of a model's last bits.
 
-    Memory grows with the data by one byte a sample, metric and model (a number for a function), and by
+    Memory grows with the data by one byte per sample, metric and model (a number for a function), and by
     what a metric over the data set keeps itself.
 
     Args:
@@ -122,12 +350,12 @@ def validate(
             feeds and outputs that return a number or one per sample, and metrics over the data set such as
             :class:`trtint8.validation.metrics.MeanAveragePrecision`. What applies of all names but
             ``token_cosine`` where None.
-        batch_size: Samples a batch.
+        batch_size: Samples per batch.
         limit: Use only this many samples.
         preprocessing: How raw images become what the model is fed.
         executor: Where models run: see :func:`calibrate`. Over Ray, metrics are computed by the workers;
             a metric over the data set must merge (:class:`trtint8.validation.metrics.MergeableMetric`).
-        threads: Threads within an operator of a model in ONNX Runtime; its choice where None. Over Ray,
+        threads: Threads per operator of a model in ONNX Runtime; ONNX Runtime's choice where None. Over Ray,
             those of each worker; 1 where None.
         progress: Show a progress bar on a terminal.
 
@@ -137,47 +365,29 @@ def validate(
     Raises:
         TrtInt8Error: One of its family, with one sentence that says what to do.
     """
-    also = also or {}
-    if taken := [name for name in also if name in (JUDGED, REFERENCE)]:
-        raise ModelError(
-            f"'{taken[0]}' in also is the name of the {'model' if taken[0] == JUDGED else 'reference'}; "
-            "take another"
-        )
-    check_threads(threads)
-    ray = ray_executor(executor)
-    original = load_model(reference)
-    models = {JUDGED: model, **also}
-    options: dict[str, Any] = {
-        "batch_size": batch_size,
-        "limit": limit,
-        "preprocessing": preprocessing,
-        "labels": labels,
-    }
-    if ray:
-        shards = open_shards(data, original.inputs, **options)
-        return compare_over_ray(
-            models, reference, original, shards, ray, metrics=metrics, threads=threads, progress=progress
-        )
-    batches = open_batches(data, original.inputs, **options)
-    with (
-        runnable(original.graph_model) as file,
-        open_panel(models, file, original.inputs, metrics, threads) as panel,
-    ):
-        return compare_on(panel, batches, progress=progress)
+    return validate_models(
+        model,
+        data,
+        reference=reference,
+        also=also or {},
+        metrics=metrics,
+        data_options=DataOptions(batch_size, limit, preprocessing=preprocessing, labels=labels),
+        run=RunOptions(threads, executor, progress=progress),
+    )
 
 
 def measure_sensitivity(
     model: ModelSource,
-    table: CalibrationTable | str | os.PathLike[str],
-    data: Any,
+    table: TableSource,
+    data: DataSource,
     *,
-    labels: Any = None,
+    labels: LabelSource | None = None,
     keep_float: Sequence[str] = (),
     tolerance_db: float = 1.0,
     batch_size: int | None = None,
     limit: int | None = SENSITIVITY_SAMPLES,
     preprocessing: Preprocessing | None = None,
-    checkpoint: Path | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
     threads: int | None = None,
     executor: Executor = "local",
     on_plan: Callable[[Plan], None] = lambda _plan: None,
@@ -192,15 +402,15 @@ def measure_sensitivity(
         labels: Labels that do not come with the data: an array, or the path of an ``.npy`` or ``.npz``.
         keep_float: Names of nodes, or patterns, that stay in float throughout.
         tolerance_db: Stop once every layer that matters is known to so many decibels.
-        batch_size: Samples a batch.
+        batch_size: Samples per batch.
         limit: Use only this many samples; all where None.
         preprocessing: How raw images become what the model is fed.
-        checkpoint: A file that keeps what was measured while it grows; one that is there is gone on from.
-        threads: Threads within an operator; ONNX Runtime's choice where None. Over Ray, those of each
+        checkpoint: A file that keeps what was measured so far; one that exists is continued.
+        threads: Threads per operator; ONNX Runtime's choice where None. Over Ray, those of each
             worker; 1 where None.
         executor: Where the network runs: see :func:`calibrate`. The result is the same, bit for bit, for any
             number of workers.
-        on_plan: Told what it will cost, before it starts; over Ray, in the time of one worker.
+        on_plan: Called with what it will cost, before it starts; over Ray, in the time of one worker.
         progress: Show a progress bar on a terminal.
 
     Returns:
@@ -209,38 +419,30 @@ def measure_sensitivity(
     Raises:
         TrtInt8Error: One of its family, with one sentence that says what to do.
     """
-    check_threads(threads)
-    ray = ray_executor(executor)
-    prepared, table = prepare(load_float_model(model)), as_table(table)
-    options: dict[str, Any] = {
-        "batch_size": batch_size,
-        "limit": limit,
-        "preprocessing": preprocessing,
-        "labels": labels,
-    }
-    how: dict[str, Any] = {
-        "keep_float": keep_float,
-        "tolerance_db": tolerance_db,
-        "checkpoint": checkpoint,
-        "threads": threads,
-        "on_plan": on_plan,
-        "progress": progress,
-    }
-    if ray:
-        return measure_over_ray(prepared, table, open_shards(data, prepared.inputs, **options), ray, **how)
-    return measure(prepared, table, open_batches(data, prepared.inputs, **options), **how)
+    prepared, ranges = prepare(load_float_model(model)), as_table(table)
+    return measure_on(
+        prepared,
+        ranges,
+        data,
+        data_options=DataOptions(batch_size, limit, preprocessing=preprocessing, labels=labels),
+        run=RunOptions(threads, executor, progress=progress),
+        keep_float=keep_float,
+        tolerance_db=tolerance_db,
+        checkpoint=checkpoint,
+        on_plan=on_plan,
+    )
 
 
 def tune(
     model: ModelSource,
-    calibration: Any,
-    data: Any,
+    calibration: DataSource | CalibrationTable,
+    data: DataSource,
     *,
     max_drop: float,
     metric: Metric | None = None,
-    labels: Any = None,
-    judge: Any = None,
-    method: str = "entropy",
+    labels: LabelSource | None = None,
+    judge: DataSource | None = None,
+    method: Method = "entropy",
     round_weights: bool = False,
     float16: bool = False,
     seed: int = 0,
@@ -253,7 +455,7 @@ def tune(
     """Finds the cheapest mix of remedies that keeps accuracy within a budget, on the CPU.
 
     Free remedies come first: a calibration method for each tensor, then equalized weights, corrected biases
-    and, if asked for, adaptive rounding. Only what is still too much is bought back with layers in float.
+    and, if asked for, adaptive rounding. Only where that is not enough do layers stay in float.
     The result is judged on samples that the search never saw.
 
     Args:
@@ -268,13 +470,13 @@ def tune(
         judge: Other samples to judge the result by, with labels of their own; every other batch of ``data``
             where None, after it was shuffled.
         method: How ranges are chosen to begin with, where samples are calibrated with.
-        round_weights: Also try adaptive rounding.
-        float16: What stays in float becomes FP16.
-        seed: Of what is drawn.
-        batch_size: Samples a batch.
+        round_weights: Whether adaptive rounding is tried as well.
+        float16: Whether what stays in float becomes FP16.
+        seed: Seed of everything that is random.
+        batch_size: Samples per batch.
         limit: Use only this many samples of ``data``, and as many of ``judge``.
         preprocessing: How raw images become what the model is fed.
-        on_trial: Told of everything that the search tries.
+        on_trial: Called with everything that the search tries.
         progress: Show a progress bar on a terminal while calibrating.
 
     Returns:
@@ -283,36 +485,156 @@ def tune(
     Raises:
         TrtInt8Error: One of its family, with one sentence that says what to do.
     """
-    prepared = prepare(load_float_model(model))
-    options: dict[str, Any] = {"batch_size": batch_size, "limit": limit, "preprocessing": preprocessing}
-    # What can be shuffled is, so that both halves are alike.
-    shuffled = isinstance(data, (str, os.PathLike, Mapping, np.ndarray))
-    batches = open_batches(data, prepared.inputs, labels=labels, shuffle=shuffled, seed=seed, **options)
-    if judge is None:
-        tuned_on, judged_on = split(batches)
-    else:
-        tuned_on, judged_on = batches, open_batches(judge, prepared.inputs, **options)
-    known = isinstance(calibration, CalibrationTable) or is_table_file(calibration)
-
-    def calibrated(changed: Model) -> CalibrationTable:
-        return calibrate_prepared(
-            changed,
-            calibration,
-            method,
-            {"batch_size": batch_size, "preprocessing": preprocessing},
-            "placed",
-            progress=progress,
-        )
-
-    return tune_prepared(
-        prepared,
-        as_table(calibration) if known else calibrated(prepared),
-        tuned_on,
-        judged_on,
+    return tune_from_sources(
+        prepare(load_float_model(model)),
+        calibration,
+        data,
+        judge,
         Budget(max_drop, metric),
-        recalibrate=None if known else calibrated,
+        options=CalibrationOptions(method, "placed"),
+        data_options=DataOptions(batch_size, limit, seed=seed, preprocessing=preprocessing, labels=labels),
         round_weights=round_weights,
         float16=float16,
-        seed=seed,
         on_trial=on_trial,
+        progress=progress,
+    )
+
+
+def bench(
+    engines: Sequence[str | os.PathLike[str]],
+    *,
+    data: DataSource | None = None,
+    baseline: ModelSource | None = None,
+    seconds: float = 3.0,
+    transfers: bool = True,
+    cuda_graph: bool = False,
+    device: int = 0,
+    batch_size: int | None = None,
+    limit: int | None = None,
+    preprocessing: Preprocessing | None = None,
+) -> Benchmarks:
+    """Measures latency and throughput of engines, one after another on one GPU.
+
+    Args:
+        engines: Engine files.
+        data: What to feed: one batch of it is fed again and again. Random values where None.
+        baseline: A float model: engines of it in FP32 and in FP16 are built and measured as well.
+        seconds: How long each engine is measured, in seconds.
+        transfers: Whether copies to and from the GPU are part of an inference.
+        cuda_graph: Whether an inference is launched as a CUDA graph.
+        device: Index of the GPU.
+        batch_size: Samples per batch; of random values, what the first profile is tuned for where None.
+        limit: Use only this many samples of ``data``.
+        preprocessing: How raw images become what the engine is fed.
+
+    Returns:
+        One report per engine: times of each phase in milliseconds, inferences and samples per second.
+
+    Raises:
+        GpuUnavailableError: There is no usable GPU.
+        EngineError: An engine file is unusable.
+        CalibrationDataError: The data or the options do not fit an engine.
+    """
+    return benchmark(
+        engines,
+        data=data,
+        baseline=baseline,
+        data_options=DataOptions(batch_size, limit, preprocessing=preprocessing),
+        options=BenchOptions(seconds, transfers, cuda_graph, device),
+    )
+
+
+def lint(model: ModelSource) -> list[Finding]:
+    """Checks a model that any tool has quantized against TensorRT's rules.
+
+    Args:
+        model: A path, the serialized model or a ``ModelProto``, with Q/DQ pairs, operators on integers
+            (QLinearConv and the like), or integer operators with scales computed at run time.
+
+    Returns:
+        The findings, in the graph's order; empty where there is nothing to mend.
+
+    Raises:
+        ModelError: The model is unusable.
+    """
+    return linting.lint(load_model(model))
+
+
+def mend(model: ModelSource) -> Mended:
+    """Places the Q/DQ pairs of a model that any tool has quantized anew, as TensorRT wants them.
+
+    Args:
+        model: What :func:`lint` takes.
+
+    Returns:
+        The new model, with the ranges and the quantized weights of the old one; its ``save`` writes it.
+
+    Raises:
+        ModelError: The model is unusable, a finding cannot be mended, or a tensor that needs a range had no
+            pair.
+    """
+    return linting.mend(load_model(model))
+
+
+def migrate(
+    model: ModelSource, cache: TableSource, *, fill: bool = False, keep_float: Sequence[str] = ()
+) -> Migrated:
+    """Turns the calibration cache of an implicit engine into a Q/DQ model.
+
+    Args:
+        model: The float model that was calibrated.
+        cache: TensorRT's calibration cache, or any other table.
+        fill: Whether tensors that the cache lacks get the ranges that follow from others.
+        keep_float: Names of nodes, or patterns, that stay in float.
+
+    Returns:
+        The model with Q/DQ pairs, and how cache and graph fitted; its ``save`` writes it, and
+        :func:`count_int8_layers` proves by a build on the CPU that it runs in INT8.
+
+    Raises:
+        ModelError: The model is unusable, or a pattern matches no node.
+        TableError: The cache is unusable or lacks ranges.
+    """
+    return migrate_prepared(prepare(load_model(model)), as_table(cache), fill=fill, keep_float=keep_float)
+
+
+def report(
+    sources: Sequence[str | os.PathLike[str]],
+    output: str | os.PathLike[str],
+    *,
+    model: str | os.PathLike[str] | None = None,
+    data: DataSource | None = None,
+    labels: LabelSource | None = None,
+    class_names: str | os.PathLike[str] | Sequence[str] | None = None,
+    batch_size: int | None = None,
+    limit: int | None = None,
+    preprocessing: Preprocessing | None = None,
+) -> Path:
+    """Writes one self-contained HTML page on one INT8 model: accuracy, layers, tensors and samples.
+
+    Args:
+        sources: The folder that ``trtint8 build`` wrote to; or an engine, which brings along the files beside
+            it; or files: a Q/DQ model, a calibration table, and the JSON of sensitivity, accuracy and bench.
+        output: The HTML file.
+        model: The float model.
+        data: Held-out data, with which the samples that INT8 hurts most are found; takes ``model``.
+        labels: Labels that do not come with the data.
+        class_names: Names of the classes in the order of their indices, or a text file with one per line.
+        batch_size: Samples per batch.
+        limit: Use only this many samples.
+        preprocessing: How raw images become what the models are fed.
+
+    Returns:
+        ``output``.
+
+    Raises:
+        TrtInt8Error: One of its family, with one sentence that says what to do.
+    """
+    return write_report(
+        sources,
+        output,
+        model=model,
+        data=data,
+        data_options=DataOptions(batch_size, limit, preprocessing=preprocessing, labels=labels),
+        class_names=class_names,
     )

@@ -5,149 +5,138 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import metadata
-from typing import Any, Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
 
-from calibrators.data.batches import open_batches
-from calibrators.data.preprocessing import Preprocessing
+from calibrators.data.batches import DataSource, open_data
+from calibrators.data.options import DataOptions
 from calibrators.errors import CalibrationDataError
 from calibrators.files import check_writable
+from calibrators.histograms.thresholds import Method
 from calibrators.host.checkpoint import SECONDS as CHECKPOINT_SECONDS
 from calibrators.host.checkpoint import Checkpoint
 from calibrators.host.devices import device_kind
 from calibrators.host.observer import Observation, Observer
 from calibrators.ray.block_shards import is_dataset
 from calibrators.ray.distributed import RayObserver
-from calibrators.ray.executor import Executor, RayExecutor, ray_executor
+from calibrators.ray.run_options import RunOptions
 from calibrators.ray.shards import open_shards
 from calibrators.tables.table import CalibrationTable, Provenance
 from trtint8.models.activation_memory import calibration_batch_size
-from trtint8.models.model import Model, ModelSource, fits_message, load_model, prepare, runnable, to_light
+from trtint8.models.model import Model, fits_message, runnable, to_light
 from trtint8.quantization.placement import place
 
+#: Which tensors are observed: all float activations, as the implicit route needs them, or only those that get
+#: Q/DQ pairs.
+Observed: TypeAlias = Literal["all", "placed"]
 
-def calibrate(
-    model: ModelSource,
-    data: Any,
-    *,
-    method: str = "entropy",
-    batch_size: int | None = None,
-    limit: int | None = None,
-    shuffle: bool = False,
-    seed: int = 0,
-    preprocessing: Preprocessing | None = None,
-    tensors: Literal["all", "placed"] = "all",
-    threads: int | None = None,
-    progress: bool = True,
-    checkpoint: str | os.PathLike[str] | None = None,
-    resume: bool = False,
-    checkpoint_seconds: float = CHECKPOINT_SECONDS,
-    executor: Executor = "local",
-    device: str = "cpu",
+
+@dataclass(frozen=True)
+class CalibrationOptions:
+    """What is observed, and how ranges are chosen from it.
+
+    Attributes:
+        method: ``entropy``, ``percentile``, ``mse`` or ``minmax``.
+        tensors: Which tensors are observed.
+
+    Raises:
+        TableError: There is no such method.
+    """
+
+    method: Method = "entropy"
+    tensors: Observed = "all"
+
+    def __post_init__(self) -> None:
+        CalibrationTable.from_histograms({}, self.method, Provenance())  # refuses an unknown method
+
+
+@dataclass(frozen=True)
+class CheckpointOptions:
+    """Where progress is kept.
+
+    Attributes:
+        path: The file; None keeps none.
+        resume: Whether to continue from that file where there is one.
+        seconds: The least time between two writes, in seconds.
+
+    Raises:
+        CalibrationDataError: ``seconds`` is negative.
+    """
+
+    path: str | os.PathLike[str] | None = None
+    resume: bool = False
+    seconds: float = CHECKPOINT_SECONDS
+
+    def __post_init__(self) -> None:
+        if not self.seconds >= 0:
+            raise CalibrationDataError(f"checkpoint_seconds is {self.seconds}; give 0 or more")
+
+
+def calibrate_model(
+    prepared: Model,
+    data: DataSource,
+    options: CalibrationOptions,
+    data_options: DataOptions,
+    run: RunOptions,
+    checkpoint: CheckpointOptions,
 ) -> CalibrationTable:
-    """Finds the range of every activation by running the FP32 model in ONNX Runtime.
-
-    Needs neither TensorRT nor a GPU. The result depends on the samples only, not on their order or the batch
-    size; nor on whether the run was interrupted and continued; nor on how many workers or threads shared it;
-    as far as ONNX Runtime computes the same activations. It may not on another number of threads, for some
-    operators, and on another GPU or kind of processor.
+    """Finds the range of every activation by running the float model, and keeps progress meanwhile.
 
     Args:
-        model: A path, the serialized model or a ``ModelProto``.
-        data: What :func:`calibrators.data.batches.open_batches` takes: an array, a dict of arrays, an
-            ``.npz``, a folder, an iterable of feed dicts; over Ray also a Ray Dataset.
-        method: ``entropy``, ``percentile``, ``mse`` or ``minmax``.
-        batch_size: Samples a batch; the model's own where it is fixed, else 32, or as many as keep the
-            activations that are observed within 256 MiB.
-        limit: Use only this many samples.
-        shuffle: Take the samples in random order.
-        seed: Of that order.
-        preprocessing: How raw images become what the model is fed.
-        tensors: ``all`` float activations, as the implicit route wants; or only those that get Q/DQ
-            pairs, which is quicker.
-        threads: How many threads run the model and count; all that this process may use where None. Over
-            Ray, those of each worker; 1 where None.
-        progress: Show a progress bar on a terminal.
-        checkpoint: A file to keep progress in. It is deleted at the end.
-        resume: Continue from that file where there is one. The data is read again from its start, compared
-            with what was counted, and run only from there on; so a generator must begin anew too. What was
-            begun over Ray can be continued in one process, and the other way round.
-        checkpoint_seconds: The least time between two writes of the checkpoint.
-        executor: ``local``; ``ray`` for workers on the cluster that Ray finds, or on this machine; or a
-            :class:`calibrators.ray.distributed.RayExecutor`, which says where and how many.
-        device: Where the model runs and its activations are counted: ``cpu``; ``cuda``, which takes
-            onnxruntime-gpu, and CuPy or PyTorch with CUDA; or ``cuda:1`` for the second GPU. Over Ray
-            that takes an executor with ``num_gpus``.
+        prepared: The float model, from :func:`trtint8.models.model.prepare`.
+        data: The calibration samples.
+        options: What is observed, and how ranges are chosen.
+        data_options: How the data is read.
+        run: Where and how the model is run.
+        checkpoint: Where progress is kept; the file is removed at the end.
 
     Returns:
         The table, with the histograms that it was computed from.
 
     Raises:
-        ModelError: The model is unusable.
-        CalibrationDataError: The data does not fit it, or is not what the checkpoint has seen.
-        TableError: The method is unknown, or the checkpoint is of another calibration.
-        OutputError: The checkpoint cannot be written.
-        UnsupportedError: Ray is not installed, cannot be reached or has no room; or the device is unknown or
-            lacks something.
-        GpuUnavailableError: There is no such GPU.
-        GpuMemoryError: The model or a batch does not fit the GPU.
-        WorkerError: Workers of Ray died again and again.
+        TrtInt8Error: One of its family, with one sentence that says what to do.
     """
-    ray = ray_executor(executor)
-    prepared = prepare(load_model(model))
-    kept = checkpoint_for(prepared, checkpoint, resume, checkpoint_seconds, device) if checkpoint else None
-    options = {
-        "batch_size": batch_size,
-        "limit": limit,
-        "shuffle": shuffle,
-        "seed": seed,
-        "preprocessing": preprocessing,
-    }
-    calibration = open_calibration(prepared, data, method, options, tensors, threads, ray, device)
+    kept = open_checkpoint(prepared, checkpoint, run.device)
+    calibration = open_calibration(prepared, data, options, data_options, run)
     del prepared  # the session has weights of its own
-    table = calibration.run(progress=progress, checkpoint=kept)
+    table = calibration.run(progress=run.progress, checkpoint=kept)
     if kept:
         kept.remove()
     return table
 
 
-def checkpoint_for(
-    prepared: Model, path: str | os.PathLike[str], resume: bool, seconds: float, device: str
-) -> Checkpoint:
-    """Where a calibration of a model keeps its progress, and what it depends on besides the data.
+def open_checkpoint(prepared: Model, options: CheckpointOptions, device: str) -> Checkpoint | None:
+    """The checkpoint of a model's calibration, with what it depends on besides the data.
 
     Raises:
         OutputError: The file cannot be written.
-        CalibrationDataError: ``seconds`` is negative.
         UnsupportedError: The device is unknown.
     """
-    if not seconds >= 0:
-        raise CalibrationDataError(f"checkpoint_seconds is {seconds}; give 0 or more")
+    if options.path is None:
+        return None
     identity = {
         "model": prepared.fingerprint,
         "trtint8": metadata.version("trtint8"),
         "onnxruntime": _runtime_version(),
         "device": device_kind(device),
     }
-    return Checkpoint(check_writable(path), identity, resume, seconds)
+    return Checkpoint(check_writable(options.path), identity, options.resume, options.seconds)
 
 
 def calibrate_prepared(
     prepared: Model,
-    data: Any,
-    method: str,
-    options: Mapping[str, Any],
-    tensors: Literal["all", "placed"],
-    *,
-    progress: bool,
+    data: DataSource,
+    options: CalibrationOptions,
+    data_options: DataOptions,
+    run: RunOptions,
 ) -> CalibrationTable:
-    """:func:`calibrate` for a prepared model; ``options`` are those of ``open_batches``."""
-    return open_calibration(prepared, data, method, options, tensors).run(progress=progress)
+    """:func:`calibrate_model` without a checkpoint."""
+    return calibrate_model(prepared, data, options, data_options, run, CheckpointOptions())
 
 
 @dataclass(frozen=True)
@@ -180,30 +169,29 @@ class Calibration:
 
 def open_calibration(
     prepared: Model,
-    data: Any,
-    method: str,
-    options: Mapping[str, Any],
-    tensors: Literal["all", "placed"],
-    threads: int | None = None,
-    ray: RayExecutor | None = None,
-    device: str = "cpu",
+    data: DataSource,
+    options: CalibrationOptions,
+    data_options: DataOptions,
+    run: RunOptions,
 ) -> Calibration:
-    """Opens model and data; the arguments are those of :func:`calibrate_prepared` and :func:`calibrate`."""
-    device_kind(device)  # refuses an unknown one before the data is opened
-    CalibrationTable.from_histograms({}, method, Provenance())  # refuses an unknown method before the run
-    names = place(prepared.graph_model).tensors if tensors == "placed" else float_tensors(prepared)
-    options = _with_batch_size(options, prepared, names, data)
-    if ray:
-        shared = RayObserver(runnable(prepared.graph_model), prepared.inputs, names, threads, ray, device)
-        shards = open_shards(data, prepared.inputs, **options)
-        return Calibration(partial(shared.observe, shards), method, prepared.fingerprint, device)
-    batches = open_batches(data, prepared.inputs, **options)
+    """Opens model and data: see :func:`calibrate_model`."""
+    device_kind(run.device)  # refuses an unknown one before the data is opened
+    names = place(prepared.graph_model).tensors if options.tensors == "placed" else float_tensors(prepared)
+    data_options = _with_batch_size(data_options, prepared, names, data)
+    if run.ray:
+        shared = RayObserver(
+            runnable(prepared.graph_model), prepared.inputs, names, run.threads, run.ray, run.device
+        )
+        shards = open_shards(data, prepared.inputs, **vars(data_options))
+        return Calibration(partial(shared.observe, shards), options.method, prepared.fingerprint, run.device)
+    batches = open_data(data, prepared.inputs, data_options)
     if fits_message(prepared.graph_model):
-        observer = Observer(to_light(prepared.graph_model), prepared.inputs, names, threads, device)
+        light = to_light(prepared.graph_model)
+        observer = Observer(light, prepared.inputs, names, run.threads, run.device)
     else:
         with runnable(prepared.graph_model) as path:
-            observer = Observer(path, prepared.inputs, names, threads, device)
-    return Calibration(partial(observer.observe, batches), method, prepared.fingerprint, device)
+            observer = Observer(path, prepared.inputs, names, run.threads, run.device)
+    return Calibration(partial(observer.observe, batches), options.method, prepared.fingerprint, run.device)
 
 
 def _runtime_version() -> str:
@@ -214,15 +202,15 @@ def _runtime_version() -> str:
 
 
 def _with_batch_size(
-    options: Mapping[str, Any], prepared: Model, tensors: Sequence[str], data: Any
-) -> dict[str, Any]:
+    options: DataOptions, prepared: Model, tensors: Sequence[str], data: DataSource
+) -> DataOptions:
     """The options with a batch size, where that is ours to choose."""
     # Others are fed as they come.
     whole = isinstance(data, (str, os.PathLike, np.ndarray, Mapping)) or is_dataset(data)
     fixed = any(spec.static_batch is not None for spec in prepared.inputs)
-    if options.get("batch_size") is not None or fixed or not whole:
-        return dict(options)
-    return {**options, "batch_size": calibration_batch_size(prepared.graph_model, tensors)}
+    if options.batch_size is not None or fixed or not whole:
+        return options
+    return replace(options, batch_size=calibration_batch_size(prepared.graph_model, tensors))
 
 
 def float_tensors(prepared: Model) -> list[str]:

@@ -1,4 +1,4 @@
-"""The main job in one call: a float ONNX model and sample inputs in, an INT8 engine and its papers out."""
+"""The main job: a float ONNX model and sample inputs in, an INT8 engine and the files beside it out."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Protocol, TypeAlias, cast
 
 import onnx_ir as ir
 
 from calibrators.cuda import require_gpu
-from calibrators.data.preprocessing import Preprocessing
+from calibrators.data.batches import DataSource
+from calibrators.data.options import DataOptions
 from calibrators.errors import CalibrationDataError, TableError, UnsupportedError
 from calibrators.files import check_writable, removed_after_failure
-from calibrators.tables.ranges import DynamicRanges, read_ranges
-from calibrators.tables.source import is_table_file
+from calibrators.histograms.thresholds import Method
+from calibrators.ray.run_options import RunOptions
+from calibrators.tables.source import is_table, table_among
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt import flavor as flavors
 from calibrators.tensorrt.calibrator import Calibrator
@@ -28,7 +30,7 @@ from trtint8.builder.dynamic_ranges import MissingRange
 from trtint8.builder.implicit import ImplicitInt8
 from trtint8.builder.options import BuildOptions
 from trtint8.builder.routes import Route, choose_route, is_calibrator
-from trtint8.calibration import calibrate_prepared, float_tensors
+from trtint8.calibration import CalibrationOptions, Observed, calibrate_prepared, float_tensors
 from trtint8.engine.file import EngineInfo, TensorSpec, save_engine
 from trtint8.engine.profiles import Profile
 from trtint8.interop.unquantize import quantized_nodes
@@ -44,6 +46,22 @@ _CALIBRATORS = {
     "minmax": "MinMaxCalibrator",
     "percentile": "LegacyCalibrator",
 }
+
+
+class TensorRtCalibrator(Protocol):
+    """A calibrator of TensorRT's own interface, which a user has written."""
+
+    def get_batch_size(self) -> int:
+        """Samples per batch."""
+        ...
+
+    def read_calibration_cache(self) -> bytes | None:
+        """The calibration cache, where there is one."""
+        ...
+
+
+#: What ranges are calibrated from.
+CalibrationSource: TypeAlias = DataSource | CalibrationTable | Calibrator | TensorRtCalibrator
 
 
 @dataclass(frozen=True)
@@ -69,55 +87,40 @@ class BuildResult:
     seconds: float
 
 
-def build_int8_engine(
-    model: ModelSource,
-    calibration: Any,
-    output: str | os.PathLike[str],
-    *,
-    method: str = "entropy",
-    route: Route = "auto",
-    target: Target = "auto",
-    dynamic_ranges: DynamicRanges | None = None,
-    profiles: Sequence[Profile] = (),
-    compute_capabilities: Sequence[str] = (),
-    fp16: bool | None = None,
-    keep_float: Sequence[str] = (),
-    options: BuildOptions | None = None,
-    batch_size: int | None = None,
-    limit: int | None = None,
-    preprocessing: Preprocessing | None = None,
-    progress: bool = True,
-) -> BuildResult:
-    """Makes an INT8 engine from a float ONNX model and sample inputs.
+@dataclass(frozen=True)
+class Int8Options:
+    """What to build, but for how TensorRT builds it.
 
-    Writes the engine and its sidecar ``<output>.json``, and beside them the calibration table
-    (``<stem>.table.json``) and, on the explicit route, the Q/DQ model (``<stem>.qdq.onnx``). On the implicit
-    route TensorRT's own calibration cache (``<stem>.cache``) is kept and used again while it is not stale.
-
-    Args:
-        model: A path, the serialized model or a ``ModelProto``. One with Q/DQ pairs is built as it is.
-        calibration: Sample inputs (see :func:`trtint8.calibrate`), a :class:`CalibrationTable`, the path of
-            a table or of a TensorRT calibration cache, a calibrator of :mod:`calibrators.tensorrt`; None
-            where ``dynamic_ranges`` cover what is needed.
-        output: The engine file.
-        method: How ranges are chosen from sample inputs.
-        route: ``explicit`` puts Q/DQ pairs into the graph; ``implicit`` uses the calibrators and dynamic
-            ranges of TensorRT 8.5 to 10.x; ``auto`` is implicit where a calibrator is given or TensorRT is
-            older than 10.1.
-        target: Which TensorRT builds; ``auto`` takes the full one where it and a GPU are, else RTX.
-        dynamic_ranges: Tensor name to amax or (min, max), or a file (see
-            :func:`calibrators.tables.ranges.read_ranges`); overrides what was calibrated.
+    Attributes:
+        route: ``explicit``, ``implicit`` or ``auto``.
+        target: Which TensorRT builds.
         profiles: Shapes of dynamic inputs.
         compute_capabilities: GPUs to build for, like "8.6"; TensorRT for RTX only.
-        fp16: Whether layers outside INT8 may run in FP16; overrides ``options``. TensorRT decides where;
-            TensorRT 11 and RTX take types from the graph, which is converted, but for nodes that would suffer
-            and for inputs and outputs.
         keep_float: Names of nodes, or patterns, that stay in float.
-        options: Everything else about the build.
-        batch_size: Samples a calibration batch.
-        limit: Use only this many samples.
-        preprocessing: How raw images become what the model is fed.
-        progress: Show progress on a terminal.
+    """
+
+    route: Route = "auto"
+    target: Target = "auto"
+    profiles: Sequence[Profile] = ()
+    compute_capabilities: Sequence[str] = ()
+    keep_float: Sequence[str] = ()
+
+
+def build_from_sources(
+    model: ModelSource,
+    sources: RangeSources,
+    output: str | os.PathLike[str],
+    wanted: Int8Options,
+    options: BuildOptions,
+) -> BuildResult:
+    """Builds an engine and writes it with the files that belong beside it.
+
+    Args:
+        model: A float model, or one with Q/DQ pairs, which is built as it is.
+        sources: Where ranges come from.
+        output: The engine file.
+        wanted: What to build.
+        options: How TensorRT builds it.
 
     Returns:
         What was written, and what it is.
@@ -126,51 +129,46 @@ def build_int8_engine(
         TrtInt8Error: One of its family, with one sentence that says what to do.
     """
     output = check_writable(output)
-    flavor = flavors.load(target)
+    flavor = flavors.load(wanted.target)
     loaded = load_model(model)
-    chosen = choose_route(route, calibration, flavor, loaded)
+    chosen = choose_route(wanted.route, sources.calibration, flavor, loaded)
     if not flavor.builds_without_gpu:
         require_gpu(f"building with {flavor}")
-    options = options or BuildOptions()
-    if fp16 is not None:
-        options = dataclasses.replace(options, fp16=fp16)
-    sources = _Sources(
-        calibration,
-        read_ranges(dynamic_ranges) if dynamic_ranges is not None else {},
-        method,
-        {"batch_size": batch_size, "limit": limit, "preprocessing": preprocessing},
-        progress,
-    )
-    build = _Build(
-        flavor, loaded, sources, output, tuple(keep_float), profiles, compute_capabilities, options
-    )
+    build = _Build(flavor, loaded, sources, output, wanted, options)
     product = build.implicit() if chosen == "implicit" else build.explicit()
     return product.save(output, loaded)
 
 
 @dataclass(frozen=True)
-class _Sources:
-    """Where ranges come from."""
+class RangeSources:
+    """Where ranges come from.
 
-    calibration: Any
+    Attributes:
+        calibration: Sample inputs, a table, the path of a table or of a TensorRT calibration cache, or a
+            calibrator; None where ``manual`` covers what is needed.
+        manual: Tensor name to amax; overrides what was calibrated.
+        method: How ranges are chosen from sample inputs.
+        data: How sample inputs are read.
+        progress: Whether progress is shown on a terminal.
+    """
+
+    calibration: CalibrationSource | None
     manual: Mapping[str, float]
-    method: str
-    data: Mapping[str, Any]
+    method: Method
+    data: DataOptions
     progress: bool
 
-    def table(self, prepared: Model, tensors: Literal["all", "placed"]) -> CalibrationTable:
+    def table(self, prepared: Model, tensors: Observed) -> CalibrationTable:
         """The ranges without TensorRT's calibrators."""
-        if isinstance(self.calibration, CalibrationTable):
-            table = self.calibration
-        elif is_table_file(self.calibration):
-            table = CalibrationTable.load(self.calibration)
-        elif self.calibration is not None:
-            table = calibrate_prepared(
-                prepared, self.calibration, self.method, self.data, tensors, progress=self.progress
-            )
-        elif self.manual:
+        table = table_among(self.calibration)
+        if table is None and self.calibration is not None:
+            # No calibrator is left here: those take the implicit route.
+            data = cast("DataSource", self.calibration)
+            options = CalibrationOptions(self.method, tensors)
+            table = calibrate_prepared(prepared, data, options, self.data, RunOptions(progress=self.progress))
+        elif table is None and self.manual:
             table = CalibrationTable({})
-        else:
+        elif table is None:
             raise CalibrationDataError(
                 "nothing to take ranges from: give sample inputs, a table or dynamic_ranges"
             )
@@ -183,11 +181,9 @@ class _Build:
 
     flavor: Flavor
     loaded: Model
-    sources: _Sources
+    sources: RangeSources
     output: Path
-    keep_float: tuple[str, ...]
-    profiles: Sequence[Profile]
-    compute_capabilities: Sequence[str]
+    wanted: Int8Options
     options: BuildOptions
 
     def explicit(self) -> _Product:
@@ -197,10 +193,12 @@ class _Build:
             wanted = quantized_nodes(graph_model)
             return _Product(self._run(graph_model, int8=True), graph_model, wanted, None, self.options)
         prepared = prepare(self.loaded)
-        place(prepared.graph_model, self.keep_float)  # a pattern without a match fails before minutes of work
+        place(
+            prepared.graph_model, self.wanted.keep_float
+        )  # a pattern without a match fails before minutes of work
         self._check_manual(float_tensors(prepared))
         table = self.sources.table(prepared, "placed")
-        graph_model, placement = quantize_graph(prepared, table, self.keep_float)
+        graph_model, placement = quantize_graph(prepared, table, self.wanted.keep_float)
         idle = [name for name in self.sources.manual if name not in placement.tensors]
         if idle:
             warnings.warn(
@@ -218,11 +216,11 @@ class _Build:
         """Calibrators and dynamic ranges."""
         prepared = prepare(self.loaded)
         graph_model = prepared.graph_model
-        placement = place(graph_model, self.keep_float)
+        placement = place(graph_model, self.wanted.keep_float)
         calibrator, table = self._calibrator(prepared), None
         if calibrator is not None and self.sources.manual:
             # TensorRT does not say which of the two wins, so its calibration becomes a table first.
-            self._run(graph_model, ImplicitInt8(calibrator, keep_float=self.keep_float))
+            self._run(graph_model, ImplicitInt8(calibrator, keep_float=tuple(self.wanted.keep_float)))
             table = _table_of(calibrator).override(self.sources.manual)
             calibrator = None
         elif calibrator is None:
@@ -234,7 +232,7 @@ class _Build:
                 calibrator,
                 table.amax if table else {},
                 frozenset(self.sources.manual),
-                self.keep_float,
+                tuple(self.wanted.keep_float),
             ),
         )
         if isinstance(calibrator, Calibrator):
@@ -263,9 +261,8 @@ class _Build:
                 # Else a cache of another model would pass for one of this.
                 calibration.model_fingerprint = calibration.model_fingerprint or prepared.fingerprint
             return calibration
-        name = _CALIBRATORS.get(self.sources.method)
-        known = calibration is None or isinstance(calibration, CalibrationTable) or is_table_file(calibration)
-        if known or name is None:
+        name, data = _CALIBRATORS.get(self.sources.method), self.sources.data
+        if calibration is None or name is None or is_table(calibration):
             return None
         return calibrator_class(name, self.flavor)(
             calibration,
@@ -274,7 +271,9 @@ class _Build:
             stale="recalibrate",
             model_fingerprint=prepared.fingerprint,
             progress=self.sources.progress,
-            **self.sources.data,
+            batch_size=data.batch_size,
+            limit=data.limit,
+            preprocessing=data.preprocessing,
         )
 
     def _run(
@@ -288,8 +287,8 @@ class _Build:
                 serialized,
                 self.loaded.inputs,
                 flavor=self.flavor,
-                profiles=self.profiles,
-                compute_capabilities=self.compute_capabilities,
+                profiles=self.wanted.profiles,
+                compute_capabilities=self.wanted.compute_capabilities,
                 options=options,
                 int8=int8,
                 implicit=implicit,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,12 +15,13 @@ from calibrators.data.binding import Binding
 from calibrators.data.feeds import FeedDict, listed
 from calibrators.data.folders import from_folder
 from calibrators.data.inputs import InputSpec
+from calibrators.data.options import Array, DataOptions, LabelSource
 from calibrators.data.preprocessing import Preprocessing
 from calibrators.data.sources import Source, from_array_file, from_arrays, load_labels, random_normal
 from calibrators.data.streams import Stream, restartable, warn_left_out
 from calibrators.errors import CalibrationDataError
 
-__all__ = ["Batches", "FeedDict", "open_batches"]
+__all__ = ["Batches", "DataSource", "FeedDict", "open_batches", "open_data"]
 
 #: Samples a batch where neither the model nor the user says.
 DEFAULT_BATCH_SIZE = 32
@@ -50,8 +51,34 @@ class Batches:
         return self.start()
 
 
+class RayDataset(Protocol):
+    """A ``ray.data.Dataset``, by two methods that it has and no other kind of data."""
+
+    def materialize(self) -> object:
+        """Computes the dataset."""
+        ...
+
+    def num_blocks(self) -> int | None:
+        """How many blocks it has."""
+        ...
+
+
+#: What calibration and validation data may be: see :func:`open_batches`. A Ray Dataset is taken where the
+#: work runs over Ray.
+DataSource: TypeAlias = (
+    str
+    | os.PathLike[str]
+    | Array
+    | Mapping[str, Array]
+    | Iterable[Mapping[str, Array]]
+    | Callable[[], Iterable[Mapping[str, Array]]]
+    | Batches
+    | RayDataset
+)
+
+
 def open_batches(
-    data: Any,
+    data: DataSource,
     inputs: Sequence[InputSpec],
     *,
     batch_size: int | None = None,
@@ -59,7 +86,7 @@ def open_batches(
     shuffle: bool = False,
     seed: int = 0,
     preprocessing: Preprocessing | None = None,
-    labels: Any = None,
+    labels: LabelSource | None = None,
 ) -> Batches:
     """Opens calibration or validation data for a model. Samples are read when they are iterated.
 
@@ -96,17 +123,19 @@ def open_batches(
     Warns:
         UserWarning: The model has a fixed batch and the last samples do not fill one: they are left out.
     """
-    _check_positive("batch_size", batch_size)
-    _check_positive("limit", limit)
-    if not isinstance(seed, int) or seed < 0:
-        raise CalibrationDataError(f"seed is {seed!r}; give an integer of 0 or more")
+    return open_data(data, inputs, DataOptions(batch_size, limit, shuffle, seed, preprocessing, labels))
+
+
+def open_data(data: DataSource, inputs: Sequence[InputSpec], options: DataOptions) -> Batches:
+    """:func:`open_batches` with its options in one object."""
     if isinstance(data, Batches):
-        _check_untouched(batch_size, limit, shuffle, preprocessing, labels)
+        _check_untouched(options)
         return data
-    binding = Binding(tuple(inputs), preprocessing)
-    source = open_source(data, binding, seed)
+    batch_size, limit, labels = options.batch_size, options.limit, options.labels
+    binding = Binding(tuple(inputs), options.preprocessing)
+    source = open_source(data, binding, options.seed)
     if source is None:
-        if shuffle:
+        if options.shuffle:
             raise CalibrationDataError(
                 "cannot shuffle an iterable of feed dicts; shuffle it where it is made"
             )
@@ -120,7 +149,9 @@ def open_batches(
         )
     _check_fixed(batch_size, fixed)
     fixed_batch = next(iter(fixed), None)
-    order = np.random.default_rng(seed).permutation(source.count) if shuffle else np.arange(source.count)
+    order = np.arange(source.count)
+    if options.shuffle:
+        order = np.random.default_rng(options.seed).permutation(source.count)
     order = _whole_batches(order[:limit], fixed_batch)
     size = batch_size or fixed_batch or DEFAULT_BATCH_SIZE
 
@@ -190,11 +221,6 @@ def _whole_batches(order: NDArray[np.intp], fixed_batch: int | None) -> NDArray[
     return order[: len(order) - left_out]
 
 
-def _check_positive(name: str, value: int | None) -> None:
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-        raise CalibrationDataError(f"{name} is {value!r}; give a positive integer or leave it out")
-
-
 def _check_fixed(batch_size: int | None, fixed: set[int]) -> None:
     if batch_size is not None and fixed and fixed != {batch_size}:
         raise CalibrationDataError(
@@ -203,17 +229,15 @@ def _check_fixed(batch_size: int | None, fixed: set[int]) -> None:
         )
 
 
-def _check_untouched(
-    batch_size: int | None, limit: int | None, shuffle: bool, preprocessing: Preprocessing | None, labels: Any
-) -> None:
-    options = {
-        "batch_size": batch_size is not None,
-        "limit": limit is not None,
-        "shuffle": shuffle,
-        "preprocessing": preprocessing is not None,
-        "labels": labels is not None,
+def _check_untouched(options: DataOptions) -> None:
+    is_given = {
+        "batch_size": options.batch_size is not None,
+        "limit": options.limit is not None,
+        "shuffle": options.shuffle,
+        "preprocessing": options.preprocessing is not None,
+        "labels": options.labels is not None,
     }
-    if given := [name for name, is_given in options.items() if is_given]:
+    if given := [name for name, value in is_given.items() if value]:
         raise CalibrationDataError(
             f"the data is opened already, so {', '.join(given)} would have no effect; "
             "give it where the data is opened"

@@ -21,6 +21,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 from fractions import Fraction
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -181,6 +182,9 @@ def quantization_error(counts: _Floats, candidates: NDArray[np.int64], levels: i
     error: _Floats = moment2[-1] - 2 * step * linear + step**2 * square
     return error
 
+
+#: Names of the methods.
+Method: TypeAlias = Literal["entropy", "percentile", "mse", "minmax"]
 
 METHODS: Mapping[str, Callable[[Histogram], float]] = {
     "entropy": entropy,

@@ -3,22 +3,42 @@
 from __future__ import annotations
 
 import os
+from typing import TypeAlias
 
-from calibrators.tables.table import CalibrationTable, is_table_name
+from calibrators.tables.file_names import is_table_name
+from calibrators.tables.table import CalibrationTable
 
 #: What a table may be given as.
-TableSource = CalibrationTable | str | os.PathLike[str]
+TableSource: TypeAlias = CalibrationTable | str | os.PathLike[str]
 
 
-def is_table_file(source: object) -> bool:
-    """Whether a calibration argument is the path of a table or a TensorRT calibration cache."""
-    return isinstance(source, (str, os.PathLike)) and is_table_name(source)
-
-
-def as_table(table: TableSource) -> CalibrationTable:
+def as_table(source: TableSource) -> CalibrationTable:
     """A table, read where it is given as a file.
 
     Raises:
         TableError: The file is no table.
     """
-    return table if isinstance(table, CalibrationTable) else CalibrationTable.load(table)
+    return source if isinstance(source, CalibrationTable) else CalibrationTable.load(source)
+
+
+def is_table(source: object) -> bool:
+    """Whether an argument is a table, or the path of a table or of a TensorRT calibration cache."""
+    return isinstance(source, CalibrationTable) or (
+        isinstance(source, (str, os.PathLike)) and is_table_name(source)
+    )
+
+
+def table_among(source: object) -> CalibrationTable | None:
+    """The table that a calibration argument is or names; None where it is something else, like samples.
+
+    Args:
+        source: A table, the path of a table or of a TensorRT calibration cache, or anything else.
+
+    Raises:
+        TableError: The file is no table.
+    """
+    if isinstance(source, CalibrationTable):
+        return source
+    if isinstance(source, (str, os.PathLike)) and is_table_name(source):
+        return CalibrationTable.load(source)
+    return None

@@ -5,13 +5,14 @@ TensorRT trusts any cache that it is given. The sidecar, ``<cache>.json``, is wh
 
 from __future__ import annotations
 
-import json
 import os
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 
+from calibrators import records
 from calibrators.errors import TableError
 from calibrators.files import write_atomically
+from calibrators.records import Count, PositiveCount
 from calibrators.tables.formats.tensorrt_cache import TensorrtCache, parse
 
 #: Algorithms that TensorRT runs on the network before it fuses layers, whatever the GPU.
@@ -36,8 +37,8 @@ class CacheOrigin:
     tensorrt: str
     model: str | None
     data: str | None
-    samples: int | None
-    batch_size: int | None
+    samples: Count | None
+    batch_size: PositiveCount | None
     before_fusion: bool
 
     def differences(self, wanted: CacheOrigin) -> list[str]:
@@ -92,10 +93,10 @@ def read_origin(cache: str | os.PathLike[str]) -> CacheOrigin | None:
     """
     path = origin_path(cache)
     try:
-        return CacheOrigin(**json.loads(path.read_bytes()))
+        return records.to_record(records.read(path), CacheOrigin, exact=True)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, records.RecordError) as error:
         raise TableError(
             f"the sidecar '{path}' is malformed ({error}); remove it and calibrate again"
         ) from error
@@ -156,7 +157,7 @@ def write_cache(cache: str | os.PathLike[str], data: bytes, origin: CacheOrigin)
     """
     content = parse(data, "the cache that TensorRT wrote", allow_zero=True)
     # The sidecar goes first: after a crash between the two, a cache without its own sidecar is refused.
-    write_atomically(origin_path(cache), (json.dumps(asdict(origin), indent=2) + "\n").encode())
+    write_atomically(origin_path(cache), records.render(origin))
     write_atomically(cache, data)
     return content
 

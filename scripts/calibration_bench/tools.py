@@ -58,7 +58,7 @@ def run_ours(case: Case, images: int, threads: int, method: str, table: Path) ->
     """Calibrates as a user would, and writes the table."""
     import onnxruntime  # noqa: F401  (which we import late)
 
-    from trtint8.calibration import calibrate
+    from trtint8 import calibrate
 
     def work() -> None:
         found = calibrate(

@@ -6,15 +6,15 @@ import argparse
 
 from calibrators.files import check_writable
 from calibrators.host.checkpoint import SECONDS as CHECKPOINT_SECONDS
-from calibrators.ray.executor import ray_executor
-from calibrators.tables.table import check_table_name
-from trtint8 import calibration as steps
+from calibrators.ray.run_options import RunOptions
+from calibrators.tables.file_names import check_table_name
+from trtint8.calibration import CalibrationOptions, CheckpointOptions, open_calibration, open_checkpoint
 from trtint8.cli.data_options import (
     add_data_options,
     add_method_option,
     add_worker_options,
+    data_options_from,
     executor_from,
-    preprocessing_from,
 )
 from trtint8.cli.output import print_json, print_table, say
 from trtint8.models.model import load_model, prepare
@@ -58,25 +58,26 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Calibrates and writes the table."""
     output = check_writable(check_table_name(options.output))
-    ray = ray_executor(executor_from(options))
+    run_options = RunOptions(options.threads, executor_from(options), options.device)
     prepared = prepare(load_model(options.model))
     path = output.with_name(f"{output.name}.checkpoint")
-    kept = (options.resume, options.checkpoint_seconds, options.device)
-    checkpoint = steps.checkpoint_for(prepared, path, *kept)
+    checkpoint = open_checkpoint(
+        prepared, CheckpointOptions(path, options.resume, options.checkpoint_seconds), options.device
+    )
     if path.exists() and not options.resume:
         say(f"'{path}' is left from an interrupted run: beginning anew, without --resume")
-    data = {
-        "batch_size": options.batch_size,
-        "limit": options.limit,
-        "preprocessing": preprocessing_from(options),
-    }
-    calibration = steps.open_calibration(
-        prepared, options.data, options.method, data, options.tensors, options.threads, ray, options.device
+    calibration = open_calibration(
+        prepared,
+        options.data,
+        CalibrationOptions(options.method, options.tensors),
+        data_options_from(options),
+        run_options,
     )
     del prepared  # the session has weights of its own
     table = calibration.run(progress=True, checkpoint=checkpoint)
     table.save(output)
-    checkpoint.remove()
+    if checkpoint:
+        checkpoint.remove()
     summary = {
         "table": str(output),
         "method": table.method,

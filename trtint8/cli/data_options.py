@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, Literal
 
+from calibrators.data.options import DataOptions
 from calibrators.data.preprocessing import Preprocessing
 from calibrators.errors import CalibrationDataError
 from calibrators.histograms.thresholds import METHODS
@@ -14,7 +15,7 @@ from calibrators.ray.executor import RayExecutor
 def add_data_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options to a verb's parser."""
     group = parser.add_argument_group("data")
-    group.add_argument("--batch-size", type=int, metavar="N", help="samples a batch")
+    group.add_argument("--batch-size", type=int, metavar="N", help="samples per batch")
     group.add_argument("--limit", type=int, metavar="N", help="use only the first N samples")
     group = parser.add_argument_group("images (.npz with uint8 images, or folders)")
     group.add_argument("--preprocess", metavar="FILE", help="a .toml or .json with the options below")
@@ -73,6 +74,20 @@ def executor_from(options: argparse.Namespace) -> Literal["local"] | RayExecutor
     return "local"
 
 
+def data_options_from(options: argparse.Namespace) -> DataOptions:
+    """How the options say that data is read.
+
+    Raises:
+        CalibrationDataError: A value is malformed.
+    """
+    return DataOptions(
+        batch_size=options.batch_size,
+        limit=options.limit,
+        preprocessing=preprocessing_from(options),
+        labels=getattr(options, "labels", None),
+    )
+
+
 def preprocessing_from(options: argparse.Namespace) -> Preprocessing | None:
     """The preprocessing that the options declare; None where they declare none.
 
@@ -113,4 +128,4 @@ def _integer(option: str, text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise CalibrationDataError(f"--{option}: '{text}' is not a whole number") from None
+        raise CalibrationDataError(f"--{option}: '{text}' is not an integer") from None

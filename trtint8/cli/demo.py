@@ -9,7 +9,6 @@ from pathlib import Path
 from calibrators.errors import OutputError
 from calibrators.tensorrt import flavor
 from trtint8 import api
-from trtint8 import int8_engine as engine_building
 from trtint8.builder.build import build_engine
 from trtint8.cli.output import print_json, print_table
 from trtint8.data import DEMO_MODEL, load_digits_split
@@ -34,7 +33,7 @@ def run(options: argparse.Namespace) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"cannot make the folder '{folder}': {error.strerror or error}") from error
-    result = engine_building.build_int8_engine(
+    result = api.build_int8_engine(
         DEMO_MODEL, split.calibration_images, folder / "digits.engine", target="rtx"
     )
     prepared = prepare(load_model(DEMO_MODEL))

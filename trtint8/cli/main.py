@@ -10,8 +10,8 @@ import warnings
 from collections.abc import Sequence
 
 from calibrators.errors import TrtInt8Error
-from trtint8 import __version__
 from trtint8.cli.output import say
+from trtint8.version import __version__
 
 #: Verb to its one-line help; its module is ``trtint8.cli.<verb>``.
 _VERBS = {

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.data.batches import Batches, open_batches
+from calibrators.data.batches import Batches, open_data
 from calibrators.data.inputs import InputSpec
 from calibrators.data.preflight import Preflight
 from calibrators.errors import CalibrationDataError
 from calibrators.files import check_writable, write_atomically
 from calibrators.progress import progress_bar
-from trtint8.cli.data_options import add_data_options, preprocessing_from
+from trtint8.cli.data_options import add_data_options, data_options_from
 from trtint8.cli.output import print_json, print_table
-from trtint8.engine.file import TensorSpec
+from trtint8.engine.inputs import input_specs
 from trtint8.runtime.engine import Engine
 
 EXAMPLE = "example:\n  trtint8 run resnet50.engine images.npz -o outputs.npz --batch-size 8"
@@ -40,13 +40,7 @@ def run(options: argparse.Namespace) -> None:
     output = check_writable(options.output)
     with Engine.load(options.engine, device=options.device) as engine:
         inputs = input_specs(engine.inputs)
-        batches = open_batches(
-            options.data,
-            inputs,
-            batch_size=options.batch_size,
-            limit=options.limit,
-            preprocessing=preprocessing_from(options),
-        )
+        batches = open_data(options.data, inputs, data_options_from(options))
         outputs = _run(engine, inputs, batches)
     write_atomically(output, _archive(outputs))
     if options.json:
@@ -55,11 +49,6 @@ def run(options: argparse.Namespace) -> None:
         return
     rows = [(name, *_described(array)) for name, array in outputs.items()]
     print_table(f"Written to {output}", ("output", "type", "shape", "least", "largest"), rows)
-
-
-def input_specs(specs: tuple[TensorSpec, ...]) -> tuple[InputSpec, ...]:
-    """An engine's inputs as data sources want them."""
-    return tuple(InputSpec(spec.name, np.dtype(spec.dtype), spec.shape) for spec in specs)
 
 
 def _run(engine: Engine, inputs: tuple[InputSpec, ...], batches: Batches) -> dict[str, NDArray[Any]]:
@@ -81,8 +70,8 @@ def _joined(name: str, arrays: list[NDArray[Any]]) -> NDArray[Any]:
         return arrays[0]
     if not arrays[0].ndim:
         raise CalibrationDataError(
-            f"output '{name}' is one value a batch, and the data has {len(arrays)} batches, which one array "
-            "cannot hold; run them one by one"
+            f"output '{name}' is one value per batch, and the data has {len(arrays)} batches, which one "
+            "array cannot hold; run them one by one"
         )
     try:
         return np.concatenate(arrays)

@@ -7,12 +7,12 @@ import math
 from pathlib import Path
 
 from calibrators.files import check_writable
-from trtint8 import analysis
+from trtint8 import api
+from trtint8.cli.arguments import data_keywords
 from trtint8.cli.data_options import (
     add_data_options,
     add_worker_options,
     executor_from,
-    preprocessing_from,
 )
 from trtint8.cli.output import print_json, print_line, print_table, say
 from trtint8.sensitivity.measure import Plan
@@ -21,7 +21,7 @@ from trtint8.validation.wording import percent
 
 EXAMPLE = (
     "example:\n  trtint8 sensitivity resnet50.onnx resnet50.table.json heldout.npz -o sensitivity.json\n\n"
-    f"Uses {analysis.SENSITIVITY_SAMPLES} samples at most where --limit says nothing else."
+    f"Uses {api.SENSITIVITY_SAMPLES} samples at most where --limit says nothing else."
 )
 
 #: Layers that make more than this share of the noise are coloured.
@@ -40,7 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "-o",
         "--output",
         metavar="OUT.json",
-        help="where to; what was measured is kept in OUT.json.partial meanwhile, and gone on from",
+        help="where to; progress is kept in OUT.json.partial, which an interrupted run continues",
     )
     parser.add_argument("--labels", metavar="FILE", help="labels that do not come with the data")
     parser.add_argument(
@@ -54,22 +54,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_worker_options(parser)
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     add_data_options(parser)
-    parser.set_defaults(limit=analysis.SENSITIVITY_SAMPLES)
+    parser.set_defaults(limit=api.SENSITIVITY_SAMPLES)
 
 
 def run(options: argparse.Namespace) -> None:
     """Measures, and prints the layers, the worst first."""
     output = check_writable(options.output) if options.output else None
-    found = analysis.measure_sensitivity(
+    found = api.measure_sensitivity(
         options.model,
         options.table,
         options.data,
         labels=options.labels,
         keep_float=options.keep_float,
         tolerance_db=options.tolerance,
-        batch_size=options.batch_size,
-        limit=options.limit,
-        preprocessing=preprocessing_from(options),
+        **data_keywords(options),
         checkpoint=Path(f"{output}.partial") if output else None,
         threads=options.threads,
         executor=executor_from(options),

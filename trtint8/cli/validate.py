@@ -6,14 +6,14 @@ import argparse
 
 from calibrators.errors import ModelError
 from trtint8 import api
+from trtint8.cli.arguments import data_keywords
 from trtint8.cli.data_options import (
     add_data_options,
     add_worker_options,
     executor_from,
-    preprocessing_from,
 )
 from trtint8.cli.output import print_json, print_line, print_table
-from trtint8.validation.accuracy import JUDGED, REFERENCE
+from trtint8.validation.accuracy import REFERENCE, VALIDATED
 from trtint8.validation.wording import accuracy_rows, verdicts
 
 EXAMPLE = """examples:
@@ -59,19 +59,17 @@ def run(options: argparse.Namespace) -> None:
         also=_named(options.also),
         labels=options.labels,
         metrics=options.metric,
-        batch_size=options.batch_size,
-        limit=options.limit,
-        preprocessing=preprocessing_from(options),
+        **data_keywords(options),
         executor=executor_from(options),
         threads=options.threads,
     )
     if options.json:
         print_json(accuracy)
         return
-    sides = {JUDGED: accuracy, **accuracy.also}
+    sides = {VALIDATED: accuracy, **accuracy.also}
     described = "; ".join(f"{name} is {side.judged}" for name, side in sides.items())
     print_table(f"{accuracy.samples} samples; {described}", ("", REFERENCE, *sides), accuracy_rows(accuracy))
-    for verdict in verdicts(accuracy, JUDGED):
+    for verdict in verdicts(accuracy, VALIDATED):
         print_line(verdict)
 
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
+from calibrators import records
 from calibrators.errors import EngineError
 from calibrators.files import write_atomically
-from trtint8 import __version__
+from calibrators.records import Count, PositiveCount, Sha256
 from trtint8.engine.layers import LayerReport
 from trtint8.engine.profiles import ShapeRange
+from trtint8.version import __version__
 
 FORMAT_VERSION = 1
 
@@ -73,7 +73,7 @@ class EngineInfo:
     profiles: tuple[Mapping[str, ShapeRange], ...]
     layers: LayerReport | None
     quantized_nodes: tuple[str, ...]
-    weights_bytes: int | None
+    weights_bytes: Count | None
     model_fingerprint: str
     route: str = "explicit"
     missing_ranges: tuple[tuple[str, str], ...] = ()
@@ -83,9 +83,9 @@ class EngineInfo:
     table_fingerprint: str | None = None
     method: str | None = None
     qdq_model: str | None = None
-    plan_sha256: str = ""
+    plan_sha256: Sha256 = ""
     created_by: str = f"trtint8 {__version__}"
-    format_version: int = FORMAT_VERSION
+    format_version: PositiveCount = FORMAT_VERSION
 
     @property
     def int8_layers(self) -> tuple[int, int] | None:
@@ -119,7 +119,7 @@ def save_engine(path: str | os.PathLike[str], plan: bytes, info: EngineInfo) -> 
     # The sidecar goes first, so that an engine file that appears is complete. After a crash between the
     # two, an old engine no longer has the hash that the sidecar names, and is refused rather than
     # described wrongly.
-    write_atomically(sidecar_path(path), json.dumps(asdict(info), indent=1).encode())
+    write_atomically(sidecar_path(path), records.render(info))
     write_atomically(path, plan)
     return info
 
@@ -140,28 +140,27 @@ def read_engine_info(path: str | os.PathLike[str]) -> EngineInfo:
     sidecar = sidecar_path(path)
     digest = _sha256(path)
     try:
-        data = json.loads(sidecar.read_bytes())
+        document = records.read(sidecar)
     except FileNotFoundError:
         raise EngineError(
             f"the engine '{os.fspath(path)}' has no sidecar '{sidecar.name}' beside it; copy both files, or "
             f"build the engine with trtint8"
         ) from None
-    except (OSError, ValueError) as error:
+    except (OSError, records.RecordError) as error:
         raise EngineError(
             f"the sidecar '{sidecar}' cannot be read ({error}); build the engine again"
         ) from error
-    version = data.get("format_version") if isinstance(data, dict) else None
+    version = document.get("format_version") if isinstance(document, dict) else None
     if isinstance(version, int) and version > FORMAT_VERSION:
         raise EngineError(
             f"the sidecar '{sidecar}' has format {version}, and this trtint8 reads up to {FORMAT_VERSION}; "
             f"upgrade trtint8"
         )
     try:
-        info = _from_dict(data)
-    except (KeyError, TypeError, AttributeError) as error:
+        info = records.to_record(document, EngineInfo, exact=True)
+    except records.RecordError as error:
         raise EngineError(
-            f"the sidecar '{sidecar}' is not one that trtint8 wrote ({type(error).__name__}: {error}); "
-            f"build the engine again"
+            f"the sidecar '{sidecar}' is not one that trtint8 wrote ({error}); build the engine again"
         ) from error
     if info.plan_sha256 != digest:
         raise EngineError(
@@ -169,33 +168,6 @@ def read_engine_info(path: str | os.PathLike[str]) -> EngineInfo:
             f"replaced; copy both files together, or build the engine again"
         )
     return info
-
-
-def _from_dict(data: Mapping[str, Any]) -> EngineInfo:
-    layers = data["layers"]
-    return EngineInfo(
-        **{
-            **data,
-            "compute_capabilities": tuple(data["compute_capabilities"]),
-            "inputs": tuple(map(_tensor, data["inputs"])),
-            "outputs": tuple(map(_tensor, data["outputs"])),
-            "profiles": tuple(
-                {name: _shape_range(sizes) for name, sizes in profile.items()} for profile in data["profiles"]
-            ),
-            "layers": None if layers is None else LayerReport.from_dict(layers),
-            "quantized_nodes": tuple(data["quantized_nodes"]),
-            "shared_scales": tuple(map(tuple, data["shared_scales"])),
-            "missing_ranges": tuple((tensor, layer) for tensor, layer in data["missing_ranges"]),
-        }
-    )
-
-
-def _tensor(data: Mapping[str, Any]) -> TensorSpec:
-    return TensorSpec(data["name"], data["dtype"], tuple(data["shape"]))
-
-
-def _shape_range(data: Mapping[str, Any]) -> ShapeRange:
-    return ShapeRange(tuple(data["min"]), tuple(data["opt"]), tuple(data["max"]))
 
 
 def _sha256(path: str | os.PathLike[str]) -> str:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 _HEADING = "Layers:\n"
 _LINE = re.compile(
@@ -128,31 +127,6 @@ class LayerReport:
     def counts(self) -> dict[str, int]:
         """How many layers compute in each type; layers that only handle shapes are left out."""
         return dict(Counter(layer.precision for layer in self.layers if layer.precision is not None))
-
-    def to_dict(self) -> dict[str, Any]:
-        """A form that JSON can hold; see :meth:`from_dict`."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> LayerReport:
-        """The inverse of :meth:`to_dict`.
-
-        Raises:
-            KeyError: A field is missing.
-        """
-        return cls(
-            tuple(
-                Layer(
-                    layer["name"],
-                    layer["kind"],
-                    tuple(layer["inputs"]),
-                    tuple(layer["constants"]),
-                    tuple(layer["outputs"]),
-                    tuple(layer["onnx_nodes"]),
-                )
-                for layer in data["layers"]
-            )
-        )
 
 
 def parse_layers(messages: Iterable[str]) -> LayerReport | None:

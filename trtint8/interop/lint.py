@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import onnx_ir as ir
 
@@ -15,7 +17,7 @@ from trtint8.interop.integer_product import INTEGER
 from trtint8.interop.lint_rules import Finding, pair_findings
 from trtint8.interop.migration import plan_migration
 from trtint8.interop.unquantize import Unquantized, quantized_nodes, unquantize
-from trtint8.models.model import Model, prepare
+from trtint8.models.model import Model, prepare, save_model
 from trtint8.quantization.placement import WEIGHTED, place
 from trtint8.quantization.quantize import quantize_graph
 
@@ -35,6 +37,14 @@ class Mended:
     quantized_nodes: tuple[str, ...]
     said: Unquantized
     filled: dict[str, float]
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Writes the model atomically.
+
+        Raises:
+            OutputError: The file cannot be written.
+        """
+        return save_model(self.graph_model, path)
 
 
 def lint(model: Model) -> list[Finding]:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from calibrators import records
 from calibrators.errors import TableError
 from calibrators.tables.formats.json import FORMAT as TABLE_FORMAT
 from calibrators.tables.table import CalibrationTable
 from trtint8.engine.file import EngineInfo, read_engine_info
 from trtint8.report.json_files import Benchmark, parse_accuracy, parse_benchmark
+from trtint8.sensitivity.results import FORMAT as SENSITIVITY_FORMAT
 from trtint8.sensitivity.results import Sensitivity
 from trtint8.validation.accuracy import Accuracy
 
@@ -87,8 +87,8 @@ def find(sources: Sequence[str | os.PathLike[str]]) -> Found:
         read_engine_info(paths["engine"]) if get("engine") else None,
         CalibrationTable.load(paths["table"]) if get("table") else None,
         Sensitivity.load(paths["sensitivity"]) if get("sensitivity") else None,
-        parse_accuracy(_json(paths["accuracy"]), str(paths["accuracy"])) if get("accuracy") else None,
-        parse_benchmark(_json(paths["bench"]), str(paths["bench"])) if get("bench") else None,
+        parse_accuracy(_read(paths["accuracy"]), str(paths["accuracy"])) if get("accuracy") else None,
+        parse_benchmark(_read(paths["bench"]), str(paths["bench"])) if get("bench") else None,
     )
 
 
@@ -132,20 +132,21 @@ def _kind(path: Path) -> str | None:
         return "engine"
     if path.suffix != ".json":
         return None
-    document = _json(path)
-    known = {TABLE_FORMAT: "table", "trtint8-sensitivity": "sensitivity"}
-    if document.get("format") in known:
-        return known[document["format"]]
+    document = _read(path)
+    if not isinstance(document, dict):
+        return None
+    for kind, format_name in (("table", TABLE_FORMAT), ("sensitivity", SENSITIVITY_FORMAT)):
+        if document.get("format") == format_name:
+            return kind
     if {"judged", "measures"} <= document.keys():
         return "accuracy"
     return "bench" if {"gpu", "reports"} <= document.keys() else None
 
 
-def _json(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> object:
     try:
-        document = json.loads(path.read_bytes())
+        return records.read(path)
     except OSError as error:
         raise TableError(f"cannot read '{path}': {error.strerror or error}") from error
-    except ValueError as error:
+    except records.RecordError as error:
         raise TableError(f"'{path}' is not JSON ({error}); make it again, or leave it out") from error
-    return document if isinstance(document, dict) else {}

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
+from calibrators import records
 from calibrators.errors import TableError
-from trtint8.runtime.bench import BenchReport, Summary
+from calibrators.records import PositiveCount
+from trtint8.runtime.bench import BenchReport
 from trtint8.validation.accuracy import Accuracy, Measure
 from trtint8.validation.fidelity import Fidelity
 from trtint8.validation.significance import Comparison, Share
@@ -29,7 +31,65 @@ class Benchmark:
     reports: tuple[BenchReport, ...]
 
 
-def parse_accuracy(document: Mapping[str, Any], source: str) -> Accuracy:
+@dataclass(frozen=True)
+class _FidelityRecord:
+    """A :class:`Fidelity` as it is printed: null where a number is not finite."""
+
+    name: str
+    sqnr_db: float | None
+    cosine: float | None
+    max_error: records.NonNegative | None
+    token_cosine: float | None
+
+    def value(self) -> Fidelity:
+        largest = _or_nan(self.max_error)
+        # The sums that gave the null are gone; the largest error tells which case it was.
+        null = math.inf if largest == 0 else (math.nan if math.isnan(largest) else -math.inf)
+        sqnr = null if self.sqnr_db is None else self.sqnr_db
+        return Fidelity(self.name, sqnr, _or_nan(self.cosine), largest, self.token_cosine)
+
+
+@dataclass(frozen=True)
+class _MeasureRecord:
+    """A :class:`Measure` as it is printed: null where the value is not finite."""
+
+    name: str
+    value: Share | float | None
+    reference: Share | float | None
+    comparisons: tuple[Comparison, ...]
+
+
+@dataclass(frozen=True)
+class _AccuracyRecord:
+    """An :class:`Accuracy` as it is printed."""
+
+    judged: str
+    samples: PositiveCount
+    top1: Share | None
+    top5: Share | None
+    reference_top1: Share | None
+    reference_top5: Share | None
+    agreement: Share | None
+    outputs: tuple[_FidelityRecord, ...]
+    measures: tuple[_MeasureRecord, ...]
+    also: Mapping[str, _AccuracyRecord]
+
+    def value(self) -> Accuracy:
+        return Accuracy(
+            self.judged,
+            self.samples,
+            self.top1,
+            self.top5,
+            self.reference_top1,
+            self.reference_top5,
+            self.agreement,
+            tuple(output.value() for output in self.outputs),
+            tuple(Measure(m.name, _or_nan(m.value), m.reference, m.comparisons) for m in self.measures),
+            {name: other.value() for name, other in self.also.items()},
+        )
+
+
+def parse_accuracy(document: object, source: str) -> Accuracy:
     """Reads the output of `trtint8 validate --json`.
 
     Args:
@@ -41,18 +101,17 @@ def parse_accuracy(document: Mapping[str, Any], source: str) -> Accuracy:
         equal, and NaN where a model gave one.
 
     Raises:
-        TableError: A field is missing or has the wrong type.
+        TableError: A field is missing, has the wrong type or exceeds its limits.
     """
     try:
-        return _accuracy(document)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        return records.to_record(document, _AccuracyRecord).value()
+    except records.RecordError as error:
         raise TableError(
-            f"'{source}' is no output of 'trtint8 validate --json' ({type(error).__name__}: {error}); "
-            "validate again"
+            f"'{source}' is no output of 'trtint8 validate --json' ({error}); validate again"
         ) from error
 
 
-def parse_benchmark(document: Mapping[str, Any], source: str) -> Benchmark:
+def parse_benchmark(document: object, source: str) -> Benchmark:
     """Reads the output of `trtint8 bench --json`.
 
     Args:
@@ -60,78 +119,18 @@ def parse_benchmark(document: Mapping[str, Any], source: str) -> Benchmark:
         source: What to call it in messages.
 
     Raises:
-        TableError: A field is missing or has the wrong type.
+        TableError: A field is missing, has the wrong type or exceeds its limits.
     """
     try:
-        reports = tuple(map(_bench_report, document["reports"]))
-        return Benchmark(str(document["gpu"]), str(document["inputs"]), reports)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        return records.to_record(document, Benchmark)
+    except records.RecordError as error:
         raise TableError(
-            f"'{source}' is no output of 'trtint8 bench --json' ({type(error).__name__}: {error}); "
-            "measure again"
+            f"'{source}' is no output of 'trtint8 bench --json' ({error}); measure again"
         ) from error
 
 
-def _accuracy(entry: Mapping[str, Any]) -> Accuracy:
-    return Accuracy(
-        str(entry["judged"]),
-        int(entry["samples"]),
-        _share(entry["top1"]),
-        _share(entry["top5"]),
-        _share(entry["reference_top1"]),
-        _share(entry["reference_top5"]),
-        _share(entry["agreement"]),
-        tuple(map(_fidelity, entry["outputs"])),
-        tuple(map(_measure, entry["measures"])),
-        {name: _accuracy(other) for name, other in entry["also"].items()},
-    )
+_T = TypeVar("_T")
 
 
-def _share(entry: Mapping[str, Any] | None) -> Share | None:
-    return None if entry is None else Share.from_dict(entry)
-
-
-def _fidelity(entry: Mapping[str, Any]) -> Fidelity:
-    largest = _number(entry["max_error"])
-    # The sums that gave the null are gone; the largest error tells which case it was.
-    sqnr = math.inf if largest == 0 else (math.nan if math.isnan(largest) else -math.inf)
-    tokens = entry["token_cosine"]
-    return Fidelity(
-        str(entry["name"]),
-        sqnr if entry["sqnr_db"] is None else float(entry["sqnr_db"]),
-        _number(entry["cosine"]),
-        largest,
-        None if tokens is None else float(tokens),
-    )
-
-
-def _measure(entry: Mapping[str, Any]) -> Measure:
-    value = _value(entry["value"])
-    compared = tuple(map(Comparison.from_dict, entry["comparisons"]))
-    reference = entry["reference"]
-    return Measure(
-        str(entry["name"]),
-        math.nan if value is None else value,
-        None if reference is None else _value(reference),
-        compared,
-    )
-
-
-def _value(entry: Mapping[str, Any] | float | None) -> Share | float | None:
-    return _share(entry) if isinstance(entry, Mapping) else (None if entry is None else float(entry))
-
-
-def _bench_report(entry: Mapping[str, Any]) -> BenchReport:
-    return BenchReport(
-        str(entry["name"]),
-        int(entry["batch_size"]),
-        bool(entry["transfers"]),
-        bool(entry["cuda_graph"]),
-        int(entry["inferences"]),
-        float(entry["seconds"]),
-        {phase: Summary(**times) for phase, times in entry["phases"].items()},
-    )
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else float(value)
+def _or_nan(value: _T | None) -> _T | float:
+    return math.nan if value is None else value

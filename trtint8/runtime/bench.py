@@ -12,6 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.cuda import Device, Event, Stream
+from calibrators.records import NonNegative, Positive, PositiveCount
+
+#: Phases that every measurement has.
+_PHASES = ("latency", "enqueue", "compute")
 
 #: How many inferences wait in the stream behind the one that runs, so that the GPU never waits for Python.
 _QUEUED = 2
@@ -21,13 +25,13 @@ _QUEUED = 2
 class Summary:
     """Times of one phase, in milliseconds."""
 
-    min: float
-    max: float
-    mean: float
-    median: float
-    p90: float
-    p95: float
-    p99: float
+    min: NonNegative
+    max: NonNegative
+    mean: NonNegative
+    median: NonNegative
+    p90: NonNegative
+    p95: NonNegative
+    p99: NonNegative
 
 
 @dataclass(frozen=True)
@@ -46,12 +50,17 @@ class BenchReport:
     """
 
     name: str
-    batch_size: int
+    batch_size: PositiveCount
     transfers: bool
     cuda_graph: bool
-    inferences: int
-    seconds: float
+    inferences: PositiveCount
+    seconds: Positive
     phases: Mapping[str, Summary]
+
+    def __post_init__(self) -> None:
+        missing = [phase for phase in _PHASES if phase not in self.phases]
+        if missing:
+            raise ValueError(f"the phases lack `{missing[0]}`")
 
     @property
     def throughput(self) -> float:
@@ -189,7 +198,7 @@ def _run(
     context: Benchable, seconds: float, transfers: bool, clock: Callable[[], float]
 ) -> dict[str, list[float]]:
     """Milliseconds of each phase; at least one inference."""
-    names = ("latency", "enqueue", "compute", *(("h2d", "d2h") if transfers else ()))
+    names = (*_PHASES, *(("h2d", "d2h") if transfers else ()))
     times: dict[str, list[float]] = {name: [] for name in names}
     new_event = context.device.new_event
     free = deque(_Marks(new_event(), new_event(), new_event(), new_event()) for _ in range(_QUEUED + 1))

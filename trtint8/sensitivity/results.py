@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from calibrators import records
 from calibrators.errors import TableError
 from calibrators.files import write_atomically
+from calibrators.records import PositiveCount
 from trtint8.sensitivity.effects import Effect
 from trtint8.sensitivity.suspects import Suspect
-from trtint8.validation.significance import Comparison, Share
+from trtint8.validation.significance import Share
 
-_FORMAT = "trtint8-sensitivity"
+#: What tells the file from other JSON.
+FORMAT = "trtint8-sensitivity"
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ class Sensitivity:
         data_fingerprint: Of the samples.
     """
 
-    samples: int
+    samples: PositiveCount
     converged: bool
     tolerance_db: float
     quantized: Effect
@@ -84,8 +83,7 @@ class Sensitivity:
         Raises:
             OutputError: The file cannot be written.
         """
-        document = {"format": _FORMAT, **_plain(dataclasses.asdict(self))}
-        return write_atomically(path, json.dumps(document, indent=1).encode())
+        return write_atomically(path, records.render(self, FORMAT))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Sensitivity:
@@ -95,59 +93,13 @@ class Sensitivity:
             TableError: The file is missing, or is something else.
         """
         try:
-            document = json.loads(Path(path).read_bytes())
-            if document.pop("format") != _FORMAT:
-                raise KeyError("format")
-            layers = tuple(_layer(entry) for entry in document.pop("layers"))
-            quantized = _effect(document.pop("quantized"))
-            top1 = _share(document.pop("reference_top1"))
-            return cls(layers=layers, quantized=quantized, reference_top1=top1, **document)
+            document = records.read(path)
+            if not isinstance(document, dict) or document.pop("format", None) != FORMAT:
+                raise records.RecordError(f'it has no "format": "{FORMAT}"')
+            return records.to_record(document, cls, exact=True, numbers_as_text=True)
         except OSError as error:
             raise TableError(f"cannot read '{path}': {error.strerror or error}") from error
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except records.RecordError as error:
             raise TableError(
-                f"'{path}' is no result of 'trtint8 sensitivity'; measure again, or give its output"
+                f"'{path}' is no result of 'trtint8 sensitivity' ({error}); measure again, or give its output"
             ) from error
-
-
-def _layer(entry: dict[str, Any]) -> LayerSensitivity:
-    return LayerSensitivity(
-        entry["node"],
-        entry["operator"],
-        _effect(entry["only"]),
-        _effect(entry["without"]),
-        _level(entry["weights_db"]),
-        _level(entry["activations_db"]),
-        _level(entry["cumulative_db"]),
-        float(entry["noise_share"]),
-        tuple(Suspect(**one) for one in entry["suspects"]),
-    )
-
-
-def _effect(entry: dict[str, Any]) -> Effect:
-    low, high = (float(end) for end in entry["interval_db"])
-    return Effect(
-        float(entry["sqnr_db"]),
-        (low, high),
-        entry["cosine"],
-        _share(entry["agreement"]),
-        _share(entry["top1"]),
-        None if entry["drop"] is None else Comparison.from_dict(entry["drop"]),
-    )
-
-
-def _share(entry: dict[str, int] | None) -> Share | None:
-    return None if entry is None else Share.from_dict(entry)
-
-
-def _level(value: float | str | None) -> float | None:
-    return None if value is None else float(value)
-
-
-def _plain(value: Any) -> Any:
-    """Infinities as text: JSON has none."""
-    if isinstance(value, dict):
-        return {key: _plain(entry) for key, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(entry) for entry in value]
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,4 +1,4 @@
-"""What INT8 costs: engines' or Q/DQ models' outputs beside those of the FP32 model."""
+"""The accuracy of INT8: what is compared with the FP32 model, and what the comparison found."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from calibrators.host.onnx_session import first_line, open_session
 from trtint8.validation.fidelity import Fidelity
 from trtint8.validation.significance import Comparison, Share
 
-#: Feeds to outputs, in the order of the output names.
+#: Runs a model: a feed to the list of its outputs, in the order of the output names.
 Runner = Callable[[FeedDict], list[NDArray[Any]]]
 
-#: What the reference is called in results.
+#: The name of the reference in results.
 REFERENCE = "FP32"
 
-#: What the model is called that it is about.
-JUDGED = "INT8"
+#: The name in results of the model that a comparison describes.
+VALIDATED = "INT8"
 
 
 @dataclass(frozen=True)
-class Judged:
-    """A model to judge.
+class ValidatedModel:
+    """A model that is compared with the reference.
 
     Attributes:
-        name: What it is called in results, such as INT8.
-        run: Runs it, with the reference's outputs in the reference's order.
-        description: What stands for it, in words.
+        name: The model's name in results, such as INT8.
+        run: Runs the model; its outputs are the reference's, in the reference's order.
+        description: How the model is run, in words, such as "the engine on NVIDIA T1000".
     """
 
     name: str
@@ -45,11 +45,11 @@ class Measure:
     """One metric of one model.
 
     Attributes:
-        name: The metric.
-        value: The model's: a share for ``topK`` and ``agreement``, else a number.
-        reference: FP32's; None for ``agreement``, which FP32 has no value of.
-        comparisons: The model less FP32; for ``agreement`` the first model less each other one. Empty where
-            nothing can be paired.
+        name: The name of the metric.
+        value: The model's value: a share for ``topK`` and ``agreement``, else a number.
+        reference: The value of FP32; None for ``agreement``, which FP32 has no value of.
+        comparisons: The model's value minus that of FP32; for ``agreement`` the first model's value minus
+            that of each other model. Empty where samples cannot be paired.
     """
 
     name: str
@@ -60,20 +60,20 @@ class Measure:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """A model, mostly INT8, beside FP32.
+    """How a model, usually in INT8, compares with FP32.
 
     Attributes:
-        judged: What stood for the model, in words.
-        samples: How many samples were fed.
+        judged: How the model was run, in words.
+        samples: Number of samples that the models were run on.
         top1: Share of samples whose largest logit is the label's; None where it was not measured.
-        top5: The same for the five largest.
-        reference_top1: FP32's.
-        reference_top5: FP32's.
+        top5: Share of samples whose label is among the five largest logits; None where it was not measured.
+        reference_top1: The same share as ``top1`` for FP32.
+        reference_top5: The same share as ``top5`` for FP32.
         agreement: Share of samples where the model and FP32 give the same class; None where it was not
             measured.
-        outputs: How close each output is; empty where that was not asked for.
-        measures: The metrics but those of single outputs, in the order in which they were asked for.
-        also: The other models that were judged on the same samples, by name.
+        outputs: How close each output is to FP32's; empty where that was not asked for.
+        measures: All metrics except those of single outputs, in the order in which they were asked for.
+        also: The results of the other models on the same samples, by name.
     """
 
     judged: str
@@ -91,15 +91,17 @@ class Accuracy:
 def onnx_runner(
     model: bytes | Path, *, optimize: bool, threads: int | None = None
 ) -> tuple[Runner, list[str]]:
-    """Runs a model in ONNX Runtime on the CPU.
+    """Opens a model in ONNX Runtime on the CPU.
 
     Args:
-        model: Serialized, or a path.
-        optimize: False runs a Q/DQ model as true fake quantization.
-        threads: Threads within an operator; ONNX Runtime's choice where None.
+        model: The serialized model, or the path of its file.
+        optimize: Whether ONNX Runtime may optimize the graph. False runs a Q/DQ model as true fake
+            quantization.
+        threads: Threads per operator; ONNX Runtime's choice where None.
 
     Returns:
-        The runner and the names of the outputs.
+        A function that runs the model, and the names of the model's outputs. The function raises
+        CalibrationDataError where the model fails on a batch.
     """
     session = open_session(model, optimize=optimize, threads=threads)
 

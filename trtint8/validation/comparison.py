@@ -1,7 +1,7 @@
-"""Models beside the reference: what each batch shows of them, and what all batches together say.
+"""Compares models with the reference on a data set: batch by batch, then over all batches.
 
-What a batch shows is kept apart until it is merged, batch after batch. So it makes no difference where, and
-when, a batch was run.
+The result of each batch is kept apart until it is merged, in the order of the data. So the comparison does
+not depend on where, or when, a batch was run.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from calibrators.data.preflight import check_feed
 from calibrators.data.sources import first_labels
 from calibrators.errors import CalibrationDataError, ModelError
 from calibrators.progress import progress_bar
-from trtint8.validation.accuracy import REFERENCE, Accuracy, Judged, Measure, Runner
+from trtint8.validation.accuracy import REFERENCE, Accuracy, Measure, Runner, ValidatedModel
 from trtint8.validation.fidelity import OUTPUT_METRICS, FidelityMeter
 from trtint8.validation.metrics import Batch, Measurand, Metric, Outputs, measurands, usual_metrics
 from trtint8.validation.significance import Share
 
 
 def compare(
-    judged: Sequence[Judged],
+    models: Sequence[ValidatedModel],
     reference: Runner,
     output_names: Sequence[str],
     inputs: Sequence[InputSpec],
@@ -37,15 +37,15 @@ def compare(
     metrics: Sequence[Metric] | None = None,
     progress: bool = True,
 ) -> Accuracy:
-    """Feeds all sides every batch and compares what comes out, batch by batch.
+    """Runs all models on every batch and compares their outputs with the reference's.
 
     Args:
-        judged: The models, with different names; the first is the one that it is about.
-        reference: The FP32 side, with the same outputs.
+        models: The validated models, with different names; the first is the one that the result describes.
+        reference: Runs the FP32 model, which has the same outputs.
         output_names: Names of the outputs, in order.
-        inputs: What all are fed.
+        inputs: The inputs of all models.
         batches: The data; its labels, where it has some, are class indices.
-        metrics: What to measure; what applies of the usual where None.
+        metrics: What to measure. None measures the usual metrics that apply to the model and the data.
         progress: Show a progress bar on a terminal.
 
     Returns:
@@ -56,59 +56,67 @@ def compare(
             does not apply to them.
         ModelError: A model's outputs differ from the reference's in shape.
     """
-    return compare_on(Panel(judged, reference, output_names, inputs, metrics), batches, progress=progress)
+    opened = OpenModels(models, reference, output_names, inputs, metrics)
+    return compare_models(opened, batches, progress=progress)
 
 
-def compare_on(panel: Panel, batches: Batches, *, progress: bool = True) -> Accuracy:
-    """:func:`compare` for models that are open."""
+def compare_models(models: OpenModels, batches: Batches, *, progress: bool = True) -> Accuracy:
+    """Compares models that are open already; see :func:`compare`."""
 
-    def shown() -> Iterator[Shown]:
+    def results() -> Iterator[BatchResult]:
         first, labels = 0, batches.labels
         for feed in batches:
-            shown = panel.show(feed, None if labels is None else labels[first:], first)
-            first += shown.samples
-            advance(shown.samples)
-            yield shown
+            result = models.run(feed, None if labels is None else labels[first:], first)
+            first += result.samples
+            advance(result.samples)
+            yield result
 
     with progress_bar("Validating", batches.num_samples, enabled=progress) as advance:
-        return together(shown(), panel.metrics)
+        return merge_results(results(), models.metrics)
 
 
-def together(shown: Iterable[Shown], metrics: Sequence[Metric] | None) -> Accuracy:
-    """What batches say together.
+def merge_results(results: Iterable[BatchResult], metrics: Sequence[Metric] | None) -> Accuracy:
+    """Merges the results of batches.
 
     Args:
-        shown: What each showed, in the order of the data.
-        metrics: What was asked for; None for what the first batch showed.
+        results: The result of each batch, in the order of the data.
+        metrics: The metrics that were asked for; None where the usual ones were measured.
+
+    Returns:
+        The comparison over all batches.
 
     Raises:
         CalibrationDataError: There is no batch, or a metric does not apply to one.
-        ModelError: What stood for a model was not the same for all batches.
+        ModelError: A model was not run in the same way on all batches.
     """
-    tally: _Tally | None = None
-    for batch in shown:
-        if tally is None:
-            tally = _Tally(batch, metrics)
-        tally.add(batch)
-    if tally is None:
+    totals: _Totals | None = None
+    for result in results:
+        if totals is None:
+            totals = _Totals(result, metrics)
+        totals.add(result)
+    if totals is None:
         raise CalibrationDataError("the data has no samples; pass at least one")
-    return tally.accuracy()
+    return totals.accuracy()
 
 
 @dataclass(frozen=True)
-class Side:
-    """One model.
+class ModelMeters:
+    """What was measured on one model.
 
     Attributes:
-        meters: By metric.
-        fidelity: Of the outputs; None where that was not asked for.
+        meters: The meter of each metric, by the metric's name.
+        fidelity: The meter of the outputs; None where no metric of single outputs was asked for.
     """
 
     meters: Mapping[str, Any]
     fidelity: FidelityMeter | None
 
-    def merge(self, other: Side) -> None:
-        """Takes what was seen in batches after its own."""
+    def merge(self, other: ModelMeters) -> None:
+        """Adds what was measured on the same model in later batches.
+
+        Raises:
+            CalibrationDataError: A metric applies to the earlier batches but not to the later ones.
+        """
         for name, meter in self.meters.items():
             if name not in other.meters:
                 raise CalibrationDataError(
@@ -119,7 +127,7 @@ class Side:
         if self.fidelity and other.fidelity:
             self.fidelity.merge(other.fidelity)
 
-    # Meters do not change any more once they are asked.
+    # Nothing is merged any more once the values are read.
     @cached_property
     def values(self) -> dict[str, Share | float]:
         """Every metric over all batches."""
@@ -127,38 +135,38 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Shown:
-    """What one batch showed.
+class BatchResult:
+    """What was measured on one batch.
 
     Attributes:
-        models: What stood for each model, in words, by name.
+        descriptions: The name of each model to how it was run, in words.
         outputs: Names of the outputs.
-        metrics: What applies of the usual; None where metrics were asked for.
-        samples: How many there were.
-        reference: What belongs to the reference alone.
-        sides: The models', in their order.
+        usual: Names of the usual metrics that apply; None where metrics were asked for.
+        samples: Number of samples in the batch.
+        reference: What was measured on the reference alone.
+        models: What was measured on each model, in the order of ``descriptions``.
     """
 
-    models: Mapping[str, str]
+    descriptions: Mapping[str, str]
     outputs: tuple[str, ...]
-    metrics: tuple[str, ...] | None
+    usual: tuple[str, ...] | None
     samples: int
-    reference: Side
-    sides: tuple[Side, ...]
+    reference: ModelMeters
+    models: tuple[ModelMeters, ...]
 
 
-class Panel:
-    """Models beside the reference, ready to be fed.
+class OpenModels:
+    """Models and their reference, open and ready to run.
 
     Args:
-        judged: The models, with different names.
-        reference: The FP32 side, with the same outputs.
+        models: The validated models, with different names.
+        reference: Runs the FP32 model, which has the same outputs.
         output_names: Names of the outputs, in order.
-        inputs: What all are fed.
-        metrics: What to measure; what applies of the usual where None.
+        inputs: The inputs of all models.
+        metrics: What to measure. None measures the usual metrics that apply to the model and the data.
 
     Attributes:
-        metrics: The same.
+        metrics: The metrics that were asked for, or None.
 
     Raises:
         CalibrationDataError: A metric is unknown.
@@ -166,7 +174,7 @@ class Panel:
 
     def __init__(
         self,
-        judged: Sequence[Judged],
+        models: Sequence[ValidatedModel],
         reference: Runner,
         output_names: Sequence[str],
         inputs: Sequence[InputSpec],
@@ -174,16 +182,19 @@ class Panel:
     ) -> None:
         measurands(metrics or ())  # refuses an unknown name before the run
         self.metrics = metrics
-        self._judged, self._reference = tuple(judged), reference
+        self._models, self._reference = tuple(models), reference
         self._outputs, self._inputs = tuple(output_names), tuple(inputs)
 
-    def show(self, feed: FeedDict, labels: NDArray[np.int64] | None, first: int) -> Shown:
-        """Runs all models on a batch.
+    def run(self, feed: FeedDict, labels: NDArray[np.int64] | None, first: int) -> BatchResult:
+        """Runs all models on a batch and measures their outputs.
 
         Args:
             feed: The batch.
-            labels: From the batch's first sample on, or None.
-            first: How many samples come before it, for messages.
+            labels: Class indices from the batch's first sample on, shape (samples,), or None.
+            first: Number of samples before this batch, for messages.
+
+        Returns:
+            What was measured.
 
         Raises:
             CalibrationDataError: The batch does not fit the model, a label is not one of its classes, or a
@@ -199,94 +210,98 @@ class Panel:
         usual = usual_metrics(output, labelled=labels is not None) if self.metrics is None else None
         metrics: Sequence[Metric] = self.metrics or usual or ()
         asked = measurands(metrics)
-        reference = _looked(_absolute(asked), Batch(feed, wanted, wanted, own_labels, rows))
-        sides = []
-        for model in self._judged:
+        reference = _measured(_absolute(asked), Batch(feed, wanted, wanted, own_labels, rows))
+        models = []
+        for model in self._models:
             got = dict(zip(self._outputs, model.run(feed), strict=True))
             _check_shapes(got, wanted)
-            fidelity = _fidelity(metrics, self._outputs)
+            fidelity = _fidelity_meter(metrics, self._outputs)
             if fidelity:
                 fidelity.add(got, wanted)
-            sides.append(Side(_looked(asked, Batch(feed, got, wanted, own_labels, rows)), fidelity))
-        return Shown(
-            {model.name: model.description for model in self._judged},
+            meters = _measured(asked, Batch(feed, got, wanted, own_labels, rows))
+            models.append(ModelMeters(meters, fidelity))
+        return BatchResult(
+            {model.name: model.description for model in self._models},
             self._outputs,
             usual,
             1 if samples is None else samples,
-            Side(reference, None),
-            tuple(sides),
+            ModelMeters(reference, None),
+            tuple(models),
         )
 
 
-class _Tally:
-    """All batches so far."""
+class _Totals:
+    """Everything measured on the batches so far."""
 
-    def __init__(self, first: Shown, metrics: Sequence[Metric] | None) -> None:
-        """Starts without data; what is to be measured, and of whom, the first batch tells."""
-        chosen = first.metrics or () if metrics is None else metrics
+    def __init__(self, first: BatchResult, metrics: Sequence[Metric] | None) -> None:
+        """Starts empty; the first batch only decides which models and metrics there are."""
+        chosen = first.usual or () if metrics is None else metrics
         self._asked = measurands(chosen)
-        self._models, self._samples = first.models, 0
-        self._reference = Side(_started(_absolute(self._asked)), None)
-        self._sides = [Side(_started(self._asked), _fidelity(chosen, first.outputs)) for _ in first.sides]
+        self._descriptions, self._samples = first.descriptions, 0
+        self._reference = ModelMeters(_empty_meters(_absolute(self._asked)), None)
+        self._models = [
+            ModelMeters(_empty_meters(self._asked), _fidelity_meter(chosen, first.outputs))
+            for _ in first.models
+        ]
 
-    def add(self, batch: Shown) -> None:
-        for name, described in batch.models.items():
-            if described != self._models[name]:
+    def add(self, result: BatchResult) -> None:
+        for name, description in result.descriptions.items():
+            if description != self._descriptions[name]:
                 raise ModelError(
-                    f"{name} is {self._models[name]} for one worker and {described} for another; let all "
-                    "have the same, GPUs with num_gpus"
+                    f"{name} is {self._descriptions[name]} for one worker and {description} for another; "
+                    "give all workers the same, such as GPUs with num_gpus"
                 )
-        self._samples += batch.samples
-        self._reference.merge(batch.reference)
-        for side, shown in zip(self._sides, batch.sides, strict=True):
-            side.merge(shown)
+        self._samples += result.samples
+        self._reference.merge(result.reference)
+        for total, measured in zip(self._models, result.models, strict=True):
+            total.merge(measured)
 
     def accuracy(self) -> Accuracy:
         results = {
-            name: self._of_one(described, side)
-            for (name, described), side in zip(self._models.items(), self._sides, strict=True)
+            name: self._of_model(description, meters)
+            for (name, description), meters in zip(self._descriptions.items(), self._models, strict=True)
         }
-        _, *others = self._models
+        main, *others = self._descriptions
         return replace(
-            self._with_rivals(next(iter(results.values())), dict(zip(others, self._sides[1:], strict=True))),
+            self._with_comparisons(results[main], dict(zip(others, self._models[1:], strict=True))),
             also={name: results[name] for name in others},
         )
 
-    def _of_one(self, described: str, side: Side) -> Accuracy:
-        """What the meters say of one model."""
+    def _of_model(self, description: str, meters: ModelMeters) -> Accuracy:
+        """The result of one model."""
         measures = {}
-        for one in self._asked:
-            compared = None
-            if not one.relative:
-                compared = side.meters[one.name].against(self._reference.meters[one.name], REFERENCE)
-            measures[one.name] = Measure(
-                one.name,
-                side.values[one.name],
-                self._reference.values.get(one.name),
+        for measurand in self._asked:
+            name, compared = measurand.name, None
+            if not measurand.relative:
+                compared = meters.meters[name].against(self._reference.meters[name], REFERENCE)
+            measures[name] = Measure(
+                name,
+                meters.values[name],
+                self._reference.values.get(name),
                 () if compared is None else (compared,),
             )
         return Accuracy(
-            described,
+            description,
             self._samples,
             _share(measures, "top1"),
             _share(measures, "top5"),
             _share(measures, "top1", of_reference=True),
             _share(measures, "top5", of_reference=True),
             _share(measures, "agreement"),
-            side.fidelity.value() if side.fidelity else (),
+            meters.fidelity.value() if meters.fidelity else (),
             tuple(measures.values()),
         )
 
-    def _with_rivals(self, accuracy: Accuracy, rivals: Mapping[str, Side]) -> Accuracy:
-        """Compares what FP32 has no value of with the other models."""
-        relative = {one.name for one in self._asked if one.relative}
-        own = self._sides[0].meters
+    def _with_comparisons(self, accuracy: Accuracy, others: Mapping[str, ModelMeters]) -> Accuracy:
+        """Compares the first model with the others by the metrics that FP32 has no value of."""
+        relative = {measurand.name for measurand in self._asked if measurand.relative}
+        own = self._models[0].meters
         measures = []
         for measure in accuracy.measures:
             if measure.name in relative:
                 compared = [
-                    own[measure.name].against(rival.meters[measure.name], name)
-                    for name, rival in rivals.items()
+                    own[measure.name].against(other.meters[measure.name], name)
+                    for name, other in others.items()
                 ]
                 measure = replace(measure, comparisons=tuple(filter(None, compared)))
             measures.append(measure)
@@ -294,19 +309,19 @@ class _Tally:
 
 
 def _absolute(asked: Sequence[Measurand]) -> list[Measurand]:
-    """Those that the reference has a value of."""
-    return [one for one in asked if not one.relative]
+    """The metrics that the reference has a value of."""
+    return [measurand for measurand in asked if not measurand.relative]
 
 
-def _started(asked: Sequence[Measurand]) -> dict[str, Any]:
-    return {one.name: one.start() for one in asked}
+def _empty_meters(asked: Sequence[Measurand]) -> dict[str, Any]:
+    return {measurand.name: measurand.start() for measurand in asked}
 
 
-def _looked(asked: Sequence[Measurand], batch: Batch) -> dict[str, Any]:
-    return {one.name: one.look(batch) for one in asked}
+def _measured(asked: Sequence[Measurand], batch: Batch) -> dict[str, Any]:
+    return {measurand.name: measurand.measure(batch) for measurand in asked}
 
 
-def _fidelity(metrics: Sequence[Metric], output_names: Sequence[str]) -> FidelityMeter | None:
+def _fidelity_meter(metrics: Sequence[Metric], output_names: Sequence[str]) -> FidelityMeter | None:
     asked = {metric for metric in metrics if isinstance(metric, str)}.intersection(OUTPUT_METRICS)
     return FidelityMeter(output_names, tokens="token_cosine" in asked) if asked else None
 

@@ -15,7 +15,7 @@ from calibrators.errors import CalibrationDataError, UnsupportedError
 #: COCO's thresholds, 0.50 to 0.95 in steps of 0.05.
 COCO_IOU = tuple(round(0.5 + 0.05 * step, 2) for step in range(10))
 
-#: Detections of a class in an image that count, the best first: COCO's limit.
+#: Detections per class and image that count, those of the highest scores: COCO's limit.
 _MOST_DETECTIONS = 100
 
 
@@ -23,7 +23,7 @@ class Detections(NamedTuple):
     """What a detector found in one image.
 
     Attributes:
-        boxes: Corners x1, y1, x2, y2 in any one unit, shape (n, 4).
+        boxes: Corners x1, y1, x2, y2 in any unit, shape (n, 4).
         scores: Confidences, shape (n,).
         classes: Class indices, shape (n,).
     """
@@ -34,10 +34,10 @@ class Detections(NamedTuple):
 
 
 class Truth(NamedTuple):
-    """What is in one image.
+    """The objects that are in one image.
 
     Attributes:
-        boxes: Corners x1, y1, x2, y2 in the unit of the detections, shape (n, 4).
+        boxes: Corners x1, y1, x2, y2 in the same unit as the detections, shape (n, 4).
         classes: Class indices, shape (n,).
     """
 
@@ -45,7 +45,7 @@ class Truth(NamedTuple):
     classes: ArrayLike
 
 
-#: A batch's outputs to one entry an image: :class:`Detections` or a tuple like it.
+#: Turns a batch's outputs into one entry per image: :class:`Detections`, or a tuple of the same fields.
 Decode = Callable[[Mapping[str, NDArray[Any]]], Sequence[tuple[ArrayLike, ArrayLike, ArrayLike]]]
 
 
@@ -55,16 +55,18 @@ class MeanAveragePrecision:
     Precision is interpolated at 101 recalls, as in Lin et al., "Microsoft COCO: Common Objects in Context",
     2014, and its evaluation code; the arithmetic is faster-coco-eval's. Classes that the truth does not have
     do not count. Boxes and scores of all images are kept until :meth:`value`, outputs are not. The truth is
-    not pickled: workers do not need it.
+    not pickled, because workers do not need it.
 
     Args:
-        decode: Makes detections of a batch's outputs: thresholds, anchors and non-maximum suppression are its
-            business.
-        truth: What each image holds, in the order of the data: :class:`Truth` or tuples like it.
-        iou: The intersection over union from which a detection is right; the mean is taken over several.
+        decode: Turns a batch's outputs into detections; it applies score thresholds, anchors and non-maximum
+            suppression.
+        truth: The objects in each image, in the order of the data: :class:`Truth`, or tuples of the same
+            fields.
+        iou: The intersection over union from which a detection counts as right; with several, the mean over
+            them is taken.
 
     Attributes:
-        name: ``mAP`` and the thresholds.
+        name: ``mAP@`` and the thresholds, such as ``mAP@0.50:0.95``.
 
     Raises:
         CalibrationDataError: A threshold is not in (0, 1], or there is no box in the truth.
@@ -88,35 +90,47 @@ class MeanAveragePrecision:
         self.name = f"mAP@{ends}"
 
     def fresh(self) -> MeanAveragePrecision:
-        """The same metric without data."""
+        """Makes the same metric without data."""
         return MeanAveragePrecision(self._decode, self._truth, iou=self._iou)
 
     def update(
         self,
-        feeds: Mapping[str, NDArray[Any]],  # noqa: ARG002  # the protocol's
+        feeds: Mapping[str, NDArray[Any]],  # noqa: ARG002  # named as in the protocol
         outputs: Mapping[str, NDArray[Any]],
         labels: NDArray[np.int64] | None,  # noqa: ARG002
     ) -> None:
-        """Takes one batch.
+        """Adds one batch.
+
+        Args:
+            feeds: The model's inputs; not used.
+            outputs: The model's outputs, which ``decode`` is called with.
+            labels: Not used.
 
         Raises:
-            CalibrationDataError: What ``decode`` returns has other shapes.
+            CalibrationDataError: ``decode`` returns boxes, scores and classes of different lengths.
         """
         for number, (boxes, scores, classes) in enumerate(self._decode(outputs)):
             what = f"the detections of image {number} of a batch"
             self._found.append(_table(what, boxes, classes, scores))
 
     def merge(self, other: MeanAveragePrecision) -> None:
-        """Takes what another one has found, in batches after its own.
+        """Adds the detections that another metric has decoded from later batches.
+
+        Args:
+            other: The other metric.
 
         Raises:
-            CalibrationDataError: The truth has fewer images.
+            CalibrationDataError: The truth has fewer images than there are detections of.
         """
         self._found += other._found
         self._check_length()
 
     def value(self) -> float:
-        """The mean average precision, in [0, 1]."""
+        """The mean average precision, in [0, 1].
+
+        Raises:
+            CalibrationDataError: The truth has fewer images than the data, or no boxes.
+        """
         self._check_length()
         images = range(1, len(self._found) + 1)
         truth = [_table(f"the truth of image {i - 1}", *self._truth[i - 1]) for i in images]
@@ -138,31 +152,31 @@ class MeanAveragePrecision:
         return float(precision[precision > -1].mean())
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the truth."""
+        """What is pickled: everything except the truth."""
         return {**vars(self), "_truth": ()}
 
     def _check_length(self) -> None:
         if len(self._found) > len(self._truth):
             raise CalibrationDataError(
-                f"the truth has {len(self._truth)} images but the data has more; give one entry an image"
+                f"the truth has {len(self._truth)} images but the data has more; give one entry per image"
             )
 
 
 def _table(what: str, boxes: Any, classes: Any, scores: Any = None) -> NDArray[np.float64]:
-    """Columns x1, y1, x2, y2, class and, for detections, score."""
+    """One row per box, float64: x1, y1, x2, y2, class and, for detections, the score."""
     columns = [np.asarray(boxes, np.float64).reshape(-1, 4), np.asarray(classes, np.float64).reshape(-1, 1)]
     if scores is not None:
         columns.append(np.asarray(scores, np.float64).reshape(-1, 1))
     if len({len(column) for column in columns}) != 1:
         raise CalibrationDataError(
             f"{what} have {', '.join(str(len(column)) for column in columns)} boxes, "
-            f"classes{' and scores' if scores is not None else ''}; give as many of each"
+            f"classes{' and scores' if scores is not None else ''}; give the same number of each"
         )
     return np.concatenate(columns, axis=1)
 
 
 def _annotations(tables: Sequence[NDArray[np.float64]]) -> list[dict[str, Any]]:
-    """COCO's entries, with boxes as x, y, width, height, and numbered from 1: 0 is its "no match"."""
+    """Entries in COCO's form: boxes as x, y, width, height, and ids from 1, as 0 means "no match" there."""
     entries: list[dict[str, Any]] = []
     for image, table in enumerate(tables, start=1):
         for x1, y1, x2, y2, label, *score in table.tolist():

@@ -1,4 +1,4 @@
-"""How far outputs are from the reference's, element by element."""
+"""How far a model's outputs are from the reference's, element by element."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-#: Metrics that every output has of its own. The first three come from one look at the values.
+#: Metrics that are measured for each output by itself. The first three are computed from the same sums.
 OUTPUT_METRICS = ("sqnr", "cosine", "max_error", "token_cosine")
 
 
@@ -19,7 +19,7 @@ class Fidelity:
     """How close one output is to FP32's.
 
     Attributes:
-        name: The output.
+        name: The name of the output.
         sqnr_db: Signal to quantization noise, 10 log10(sum(fp32^2) / sum((fp32 - int8)^2)) over all
             samples, in decibels; infinite where they are equal.
         cosine: Cosine of the angle between the two, over all samples.
@@ -37,28 +37,35 @@ class Fidelity:
 
 
 class FidelityMeter:
-    """Sums of all outputs, kept for each batch until the end: it makes no difference where a batch was seen.
+    """Sums over the elements of outputs, kept for each batch until all are added up in the order of the data.
+
+    So the result does not depend on where a batch was run.
 
     Args:
-        names: The outputs.
-        tokens: Compute ``token_cosine`` as well.
+        names: Names of the outputs.
+        tokens: Whether to compute ``token_cosine`` as well.
     """
 
     def __init__(self, names: Sequence[str], *, tokens: bool) -> None:
         self._names, self._tokens = tuple(names), tokens
-        #: For each batch float64, shape (outputs, 7): six sums and the largest error.
+        #: One array per batch: float64, shape (outputs, 7); six sums and the largest error.
         self._parts: list[NDArray[np.float64]] = []
 
     def add(self, outputs: Mapping[str, NDArray[Any]], reference: Mapping[str, NDArray[Any]]) -> None:
-        """Takes one batch of both sides, with equal shapes."""
+        """Adds one batch.
+
+        Args:
+            outputs: The model's outputs, by name.
+            reference: The reference's outputs, of the same shapes.
+        """
         self._parts.append(np.array([self._part(outputs[name], reference[name]) for name in self._names]))
 
     def merge(self, other: FidelityMeter) -> None:
-        """Takes what another one of the same outputs has seen, in batches after its own."""
+        """Adds what another meter of the same outputs has measured on later batches."""
         self._parts += other._parts
 
     def value(self) -> tuple[Fidelity, ...]:
-        """What all batches together say, in the order of the outputs."""
+        """The fidelity over all batches, in the order of the outputs."""
         parts = np.stack(self._parts)
         sums, largest = parts[:, :, :-1].sum(axis=0), parts[:, :, -1].max(axis=0)
         return tuple(map(_fidelity, self._names, sums.tolist(), largest.tolist()))
@@ -97,7 +104,15 @@ def inner_product(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
 
 
 def decibels(signal: float, noise: float) -> float:
-    """10 log10(signal / noise) of two powers; infinite without noise, minus infinite without signal."""
+    """A ratio of two powers in decibels.
+
+    Args:
+        signal: The power of the signal, 0 or more.
+        noise: The power of the noise, in the same unit.
+
+    Returns:
+        10 log10(signal / noise); infinite without noise, minus infinite with noise alone.
+    """
     if noise == 0:
         return math.inf
     return 10 * math.log10(signal / noise) if signal else -math.inf
@@ -108,10 +123,10 @@ def row_cosines(got: NDArray[np.float64], wanted: NDArray[np.float64]) -> NDArra
 
     Args:
         got: float64, shape (..., width).
-        wanted: The same shape.
+        wanted: float64, of the same shape.
 
     Returns:
-        float64, shape (...). Two zero vectors have cosine 1, a zero vector and another one 0.
+        float64, shape (...). The cosine of two zero vectors is 1, that of a zero vector and another one 0.
     """
     squares = (wanted * wanted).sum(axis=-1) * (got * got).sum(axis=-1)
     equal = (wanted == got).all(axis=-1)

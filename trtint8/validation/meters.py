@@ -1,4 +1,4 @@
-"""What single metrics showed on one model: it grows batch by batch, and meters of batches merge exactly."""
+"""Meters: what one metric measured on one model so far. Meters of single batches merge exactly."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from trtint8.validation.significance import Comparison, Share, compare_hits, com
 
 
 class Meter(Protocol):
-    """One metric on one model. It holds no function of a user, so that it can be sent."""
+    """One metric on one model. It holds no function of a user, so that it can be sent to other processes."""
 
     def merge(self, other: Any) -> None:
-        """Takes what was seen in batches after its own."""
+        """Adds what the same metric measured on the same model in later batches."""
         ...
 
     def value(self) -> Share | float:
@@ -23,45 +23,53 @@ class Meter(Protocol):
         ...
 
     def against(self, other: Any, name: str) -> Comparison | None:
-        """Compares with the same metric on another model; None where samples have no values of their own."""
+        """Compares the metric with its value on another model.
+
+        Args:
+            other: The meter of the same metric on the other model, for the same samples.
+            name: The other model's name.
+
+        Returns:
+            The comparison; None where samples have no values of their own.
+        """
         ...
 
 
 class HitMeter:
-    """Right or wrong, a sample: keeps one byte of each.
+    """Whether a model is right on each sample, at one byte per sample.
 
     Args:
-        parts: For each batch, bool, shape (samples,).
+        parts: One array per batch: bool, shape (samples,).
     """
 
     def __init__(self, parts: Sequence[NDArray[np.bool_]] = ()) -> None:
         self._parts = list(parts)
 
     def merge(self, other: HitMeter) -> None:
-        """Takes what was seen in batches after its own."""
+        """Adds what the same metric measured on the same model in later batches."""
         self._parts += other._parts
 
     def value(self) -> Share:
-        """The share that is right."""
+        """The share of samples on which the model is right."""
         return Share(sum(int(part.sum()) for part in self._parts), sum(map(len, self._parts)))
 
     def against(self, other: HitMeter, name: str) -> Comparison:
-        """McNemar's test."""
+        """Compares with another model's meter by McNemar's test."""
         return compare_hits(np.concatenate(self._parts), np.concatenate(other._parts), name)
 
 
 class ValueMeter:
-    """A number a batch, or a sample: keeps them, and for how many samples each stands.
+    """One number per batch or per sample, each with the number of samples that it counts for.
 
     Args:
-        parts: For each batch values and weights, float64, shapes (values,).
+        parts: One pair of arrays per batch: values and weights, both float64 of shape (values,).
     """
 
     def __init__(self, parts: Sequence[tuple[NDArray[np.float64], NDArray[np.float64]]] = ()) -> None:
         self._parts = list(parts)
 
     def merge(self, other: ValueMeter) -> None:
-        """Takes what was seen in batches after its own."""
+        """Adds what the same metric measured on the same model in later batches."""
         self._parts += other._parts
 
     def value(self) -> float:
@@ -70,7 +78,7 @@ class ValueMeter:
         return float(np.average(values, weights=weights))
 
     def against(self, other: ValueMeter, name: str) -> Comparison | None:
-        """A paired bootstrap over samples, or over batches where these have one value."""
+        """Compares by a paired bootstrap over samples, or over batches where there is one value per batch."""
         values, weights = self._joined()
         unit = "samples" if (weights == 1).all() else "batches"
         return compare_values(values, other._joined()[0], weights, name, unit)

@@ -1,4 +1,4 @@
-"""What can be measured on a model's outputs: metrics by name, and a user's own."""
+"""The metrics of a model's outputs: those with a name, and those that users write."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,56 +28,64 @@ class DataSetMetric(Protocol):
     """A metric whose value on the data set is not the mean of its values on the batches.
 
     Attributes:
-        name: What it is called in results.
+        name: The metric's name in results.
     """
 
     name: str
 
     def fresh(self) -> DataSetMetric:
-        """The same metric without data: each model gets one of its own."""
+        """Makes the same metric without data; it is called once per model."""
         ...
 
     def update(self, feeds: FeedDict, outputs: Outputs, labels: NDArray[np.int64] | None) -> None:
-        """Takes one batch, with its labels where the data has some."""
+        """Adds one batch.
+
+        Args:
+            feeds: The model's inputs, by name; samples lie along axis 0.
+            outputs: The model's outputs, by name.
+            labels: Class indices, int64 of shape (samples,); None where the data has no labels.
+        """
         ...
 
     def value(self) -> float:
-        """The value on all batches taken."""
+        """The value on all batches that were added."""
         ...
 
 
 @runtime_checkable
 class MergeableMetric(DataSetMetric, Protocol):
-    """A metric over the data set that several workers can share.
+    """A metric over the data set that several workers can compute together.
 
-    Each batch is taken by a metric of its own, and these merge in the order of the data. Over Ray they are
-    pickled on their way; what they need not carry, ``__getstate__`` leaves out.
+    Each batch is added to a fresh metric, and these metrics merge in the order of the data. Over Ray they are
+    pickled; ``__getstate__`` should leave out what the merged metric does not need.
     """
 
     def fresh(self) -> MergeableMetric:
-        """The same metric without data."""
+        """Makes the same metric without data."""
         ...
 
     def merge(self, other: Any) -> None:
-        """Takes what another one has seen, in batches after its own."""
+        """Adds what another metric of the same kind has measured, on later batches."""
         ...
 
 
-#: A name; a function of a batch's feeds and outputs that returns one value, or one a sample; or a metric over
-#: the data set.
-Metric = str | Callable[[FeedDict, Outputs], Any] | DataSetMetric
+#: The name of a metric; a function of a batch's feeds and outputs that returns one value per batch or one
+#: value per sample; or a metric over the data set.
+Metric: TypeAlias = (
+    str | Callable[[FeedDict, Outputs], float | Sequence[float] | NDArray[Any]] | DataSetMetric
+)
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """One batch that went through a model.
+    """One batch with a model's outputs and the reference's.
 
     Attributes:
-        feeds: What it was fed.
-        outputs: What came out.
-        reference: What the reference gave for it.
-        labels: Class indices, shape (rows,), or None.
-        rows: How many samples it has.
+        feeds: The model's inputs.
+        outputs: The model's outputs.
+        reference: The reference's outputs.
+        labels: Class indices, int64 of shape (rows,), or None.
+        rows: Number of samples in the batch.
     """
 
     feeds: FeedDict
@@ -92,26 +100,26 @@ class Measurand:
     """A metric that was asked for.
 
     Attributes:
-        name: What it is called in results.
-        relative: Whether it is about the likeness with the reference, which then has no value of its own.
-        start: Makes the meter of one model, without data.
-        look: What that meter is to merge for a batch, which holds this batch alone.
+        name: The metric's name in results.
+        relative: Whether it compares with the reference, which then has no value of its own.
+        start: Makes the empty meter of one model.
+        measure: Measures one batch; what it returns is merged into that meter.
     """
 
     name: str
     relative: bool
     start: Callable[[], Meter]
-    look: Callable[[Batch], Any]
+    measure: Callable[[Batch], Any]
 
 
 class MergedMeter:
-    """A metric over the data set, one that merges."""
+    """The meter of a metric over the data set that merges."""
 
     def __init__(self, metric: MergeableMetric) -> None:
         self._metric = metric.fresh()
 
     def merge(self, other: MergeableMetric) -> None:
-        """Takes a metric that has seen a batch."""
+        """Adds a metric that was measured on one batch."""
         self._metric.merge(other)
 
     def value(self) -> float:
@@ -123,13 +131,13 @@ class MergedMeter:
 
 
 class UpdatedMeter:
-    """A metric over the data set that does not merge: it is given the batches themselves."""
+    """The meter of a metric over the data set that does not merge: it is given the batches themselves."""
 
     def __init__(self, metric: DataSetMetric) -> None:
         self._metric = metric.fresh()
 
     def merge(self, other: Batch) -> None:
-        """Takes a batch."""
+        """Adds a batch."""
         self._metric.update(other.feeds, other.outputs, other.labels)
 
     def value(self) -> float:
@@ -141,13 +149,13 @@ class UpdatedMeter:
 
 
 def measurands(metrics: Sequence[Metric]) -> tuple[Measurand, ...]:
-    """What was asked for, but for the metrics of single outputs.
+    """The metrics that have meters: all except those of single outputs.
 
     Args:
-        metrics: Names, functions and metrics over the data set.
+        metrics: The metrics that were asked for.
 
     Returns:
-        One for each.
+        One measurand per metric, in the same order.
 
     Raises:
         CalibrationDataError: A name is unknown, an object is no metric, or two have the same name.
@@ -160,15 +168,15 @@ def measurands(metrics: Sequence[Metric]) -> tuple[Measurand, ...]:
 
 
 def usual_metrics(first_output: NDArray[Any], *, labelled: bool) -> tuple[str, ...]:
-    """Names of the metrics that a model and its data can have.
+    """Names of the metrics that are measured where none are asked for.
 
     Args:
-        first_output: The reference's first output for a batch.
+        first_output: The reference's first output for one batch.
         labelled: Whether the data has labels.
 
     Returns:
-        Top-1 and top-5 for a classifier with labels, the latter with more than five classes; agreement for
-        every classifier; and what every output has.
+        ``top1`` for a classifier with labels, with ``top5`` where it has more than five classes;
+        ``agreement`` for every classifier; and ``sqnr``, ``cosine`` and ``max_error`` for every model.
     """
     names = ["sqnr", "cosine", "max_error"]
     if _is_classes(first_output):
@@ -189,20 +197,23 @@ def _measurand(metric: Metric) -> Measurand:
             f"{', '.join(OUTPUT_METRICS)}"
         )
     if isinstance(metric, MergeableMetric):
-        return Measurand(metric.name, False, partial(MergedMeter, metric), partial(_updated, metric))
+        return Measurand(metric.name, False, partial(MergedMeter, metric), partial(_fresh_on, metric))
     if isinstance(metric, DataSetMetric):
-        return Measurand(metric.name, False, partial(UpdatedMeter, metric), _itself)
+        return Measurand(metric.name, False, partial(UpdatedMeter, metric), _unchanged)
     if callable(metric):
         name = getattr(metric, "__name__", type(metric).__name__)
         return Measurand(name, False, ValueMeter, partial(_values, name, metric))
     raise CalibrationDataError(
-        f"{metric!r} is no metric; give a name, a function of feeds and outputs, or an object with name, "
+        f"{metric!r} is not a metric; give a name, a function of feeds and outputs, or an object with name, "
         "fresh, update and value"
     )
 
 
 def check_mergeable(metrics: Sequence[Metric]) -> None:
-    """Refuses what several workers cannot share.
+    """Refuses metrics that several workers cannot compute together.
+
+    Args:
+        metrics: The metrics that were asked for.
 
     Raises:
         UnsupportedError: A metric over the data set does not merge.
@@ -210,18 +221,20 @@ def check_mergeable(metrics: Sequence[Metric]) -> None:
     for metric in metrics:
         if isinstance(metric, DataSetMetric) and not isinstance(metric, MergeableMetric):
             raise UnsupportedError(
-                f"metric '{metric.name}' cannot be shared by workers; give its class a method merge(other) "
-                "that takes what another one has seen in batches after its own, or validate in one process"
+                f"metric '{metric.name}' cannot be computed by several workers; give its class a method "
+                "merge(other) that adds what another one has measured on later batches, or validate in one "
+                "process"
             )
 
 
-def _updated(metric: MergeableMetric, batch: Batch) -> DataSetMetric:
+def _fresh_on(metric: MergeableMetric, batch: Batch) -> DataSetMetric:
+    """A fresh metric with this batch alone."""
     own = metric.fresh()
     own.update(batch.feeds, batch.outputs, batch.labels)
     return own
 
 
-def _itself(batch: Batch) -> Batch:
+def _unchanged(batch: Batch) -> Batch:
     return batch
 
 
@@ -234,7 +247,7 @@ def _values(name: str, function: Callable[[FeedDict, Outputs], Any], batch: Batc
     if values.shape not in ((), (batch.rows,)):
         raise CalibrationDataError(
             f"metric '{name}' returned {_described(result)} for a batch of {batch.rows} samples; "
-            "return one number, or one a sample"
+            "return one number per batch, or one per sample"
         )
     return ValueMeter([(np.atleast_1d(values), np.full(values.size, batch.rows / values.size))])
 
@@ -244,13 +257,13 @@ def _hits(find: Callable[[Batch], NDArray[np.bool_]], batch: Batch) -> HitMeter:
 
 
 def _agrees(batch: Batch) -> NDArray[np.bool_]:
-    """Whether the reference's class is the model's."""
+    """Whether the model and the reference give the same class, for each sample."""
     wanted = _classes(batch.reference, batch.rows, "agreement")
     return _within(_classes(batch.outputs, batch.rows, "agreement"), wanted.argmax(axis=1), 1)
 
 
 def _in_top(k: int, batch: Batch) -> NDArray[np.bool_]:
-    """Whether the label is one of the k largest."""
+    """Whether the label is among the k largest scores, for each sample."""
     name = f"top{k}"
     scores = _classes(batch.outputs, batch.rows, name)
     count = scores.shape[1]
@@ -271,7 +284,7 @@ def _in_top(k: int, batch: Batch) -> NDArray[np.bool_]:
 
 
 def _within(scores: NDArray[Any], classes: NDArray[np.integer[Any]], k: int) -> NDArray[np.bool_]:
-    """Whether fewer than k classes come before the given one; of equal scores the lower index comes first."""
+    """Whether fewer than k classes rank before the given one; of equal scores the lower index ranks first."""
     own = np.take_along_axis(scores, classes[:, None], axis=1)
     earlier = np.arange(scores.shape[1]) < classes[:, None]
     before = (scores > own) | ((scores == own) & earlier)
@@ -283,8 +296,8 @@ def _classes(outputs: Outputs, rows: int, metric: str) -> NDArray[Any]:
     name, scores = next(iter(outputs.items()))
     if not _is_classes(scores) or len(scores) != rows:
         raise CalibrationDataError(
-            f"metric '{metric}' needs a row of class scores a sample as first output, but '{name}' has shape "
-            f"{scores.shape} for {rows} samples; leave it out"
+            f"metric '{metric}' needs one row of class scores per sample as first output, but '{name}' has "
+            f"shape {scores.shape} for {rows} samples; leave it out"
         )
     return scores
 

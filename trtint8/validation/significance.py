@@ -1,36 +1,37 @@
-"""Shares with their intervals, and whether two models differ by more than chance on the same samples."""
+"""Shares with their intervals, and tests whether models differ by more than chance on the same samples."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrators.records import Count, Fraction, PositiveCount
+
 #: The 97.5 % quantile of the standard normal distribution, for 95 % intervals.
 Z95 = 1.959963984540054
 
-#: Resamples of a bootstrap: enough for the ends of a 95 % interval, by Efron and Tibshirani's advice.
+#: Resamples per bootstrap: enough for the ends of a 95 % interval, as Efron and Tibshirani advise.
 _RESAMPLES = 2000
 
-#: Numbers that a bootstrap draws at a time.
+#: Indices that a bootstrap draws at a time, which limits its memory.
 _DRAWS = 1 << 20
 
 
 @dataclass(frozen=True)
 class Share:
-    """How many of how many, with what that says about the population."""
+    """A share of samples, and what it says about the population.
 
-    count: int
-    total: int
+    Attributes:
+        count: Number of samples that have the property.
+        total: Number of all samples.
+    """
 
-    @classmethod
-    def from_dict(cls, entry: Mapping[str, Any]) -> Share:
-        """From the fields, as JSON holds them."""
-        return cls(int(entry["count"]), int(entry["total"]))
+    count: Count
+    total: PositiveCount
 
     @property
     def value(self) -> float:
@@ -48,57 +49,51 @@ class Share:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One model's metric less another's, over the same samples.
+    """One model's metric minus another's, over the same samples.
 
     Attributes:
         against: Name of the other model.
-        difference: The judged model's value less the other's: a share in [-1, 1], or in the metric's unit.
-        interval: Its 95 % interval.
+        difference: The model's value minus the other's: a share in [-1, 1], or in the metric's unit.
+        interval: The 95 % interval of the difference.
         p_value: How likely a difference at least as large is where both models are equally good.
         test: ``McNemar`` or ``bootstrap``.
-        pairs: How many pairs were compared.
-        unit: What a pair is: ``samples``, or ``batches`` for a metric with one value a batch.
-        gained: Samples that only the judged model has right; None for a bootstrap.
-        lost: Samples that only the other model has right; None for a bootstrap.
+        pairs: Number of pairs that were compared.
+        unit: What a pair is: ``samples``, or ``batches`` for a metric with one value per batch.
+        gained: Number of samples that only the model has right; None for a bootstrap.
+        lost: Number of samples that only the other model has right; None for a bootstrap.
     """
 
     against: str
     difference: float
     interval: tuple[float, float]
-    p_value: float
+    p_value: Fraction
     test: str
-    pairs: int
+    pairs: PositiveCount
     unit: str = "samples"
-    gained: int | None = None
-    lost: int | None = None
-
-    @classmethod
-    def from_dict(cls, entry: Mapping[str, Any]) -> Comparison:
-        """From the fields, as JSON holds them."""
-        low, high = (float(end) for end in entry["interval"])
-        return cls(**{**entry, "interval": (low, high)})
+    gained: Count | None = None
+    lost: Count | None = None
 
     @property
     def significant(self) -> bool:
-        """Whether chance explains it in less than one case of twenty."""
+        """Whether the p-value is below 0.05."""
         return self.p_value < 0.05
 
 
-def compare_hits(judged: NDArray[np.bool_], other: NDArray[np.bool_], against: str) -> Comparison:
+def compare_hits(hits: NDArray[np.bool_], other: NDArray[np.bool_], against: str) -> Comparison:
     """Compares two models that were right or wrong on the same samples.
 
     Args:
-        judged: Whether the judged model is right, bool, shape (samples,).
-        other: The same of the other model.
+        hits: Whether the model is right on each sample: bool, shape (samples,).
+        other: Whether the other model is right, in the same form.
         against: The other model's name.
 
     Returns:
         The difference of the shares, with Newcombe's interval and McNemar's exact test.
     """
-    total = len(judged)
-    gained = int(np.count_nonzero(judged & ~other))
-    lost = int(np.count_nonzero(other & ~judged))
-    both = int(np.count_nonzero(judged & other))
+    total = len(hits)
+    gained = int(np.count_nonzero(hits & ~other))
+    lost = int(np.count_nonzero(other & ~hits))
+    both = int(np.count_nonzero(hits & other))
     return Comparison(
         against,
         (gained - lost) / total,
@@ -118,14 +113,14 @@ def mcnemar(gained: int, lost: int) -> float:
     Psychometrika 12, 1947; exact as in Agresti, Categorical Data Analysis, 2002, section 10.1.
 
     Args:
-        gained: Samples that only the first model has right.
-        lost: Samples that only the second has right.
+        gained: Number of samples that only the first model has right.
+        lost: Number of samples that only the second model has right.
 
     Returns:
         The p-value; 1 where there is no discordant pair.
     """
     n = gained + lost
-    # In logarithms: the binomial coefficients of a thousand discordant pairs are beyond a double's range.
+    # In logarithms: the binomial coefficients of a thousand discordant pairs are beyond the range of float64.
     total = math.lgamma(n + 1) - n * math.log(2)
     tail = math.fsum(
         math.exp(total - math.lgamma(k + 1) - math.lgamma(n - k + 1)) for k in range(min(gained, lost) + 1)
@@ -140,13 +135,13 @@ def paired_interval(both: int, gained: int, lost: int, neither: int) -> tuple[fl
     based on paired data", Statistics in Medicine 17, 1998.
 
     Args:
-        both: Samples that both models have right.
-        gained: That only the first has right.
-        lost: That only the second has right.
-        neither: That neither has right.
+        both: Number of samples that both models have right.
+        gained: Number of samples that only the first model has right.
+        lost: Number of samples that only the second model has right.
+        neither: Number of samples that neither model has right.
 
     Returns:
-        Its ends, in [-1, 1].
+        The ends of the interval, in [-1, 1].
     """
     n = both + gained + lost + neither
     first, second = Share(both + gained, n), Share(both + lost, n)
@@ -169,7 +164,7 @@ def paired_interval(both: int, gained: int, lost: int, neither: int) -> tuple[fl
 
 
 def compare_values(
-    judged: NDArray[np.float64],
+    values: NDArray[np.float64],
     other: NDArray[np.float64],
     weights: NDArray[np.float64],
     against: str,
@@ -177,27 +172,28 @@ def compare_values(
     *,
     seed: int = 0,
 ) -> Comparison | None:
-    """Compares two models by a metric's values on the same pairs: a paired bootstrap.
+    """Compares two models by a metric's values on the same samples or batches: a paired bootstrap.
 
     Efron and Tibshirani, An Introduction to the Bootstrap, 1993: whole pairs are drawn with replacement; the
-    interval is the percentile one, and the p-value twice the smaller share of resamples on a side of zero.
+    interval is the percentile interval, and the p-value is twice the smaller share of resamples on one side
+    of zero.
 
     Args:
-        judged: The judged model's values, shape (pairs,).
-        other: The other's.
-        weights: How many samples each value stands for, shape (pairs,).
+        values: The model's values: float64, shape (pairs,).
+        other: The other model's values, of the same shape.
+        weights: Number of samples that each value counts for: float64, shape (pairs,).
         against: The other model's name.
         unit: What a pair is, ``samples`` or ``batches``.
-        seed: Of the resampling.
+        seed: Seed of the resampling.
 
     Returns:
-        The difference of the weighted means; None for fewer than two pairs, which nothing can be drawn from.
+        The difference of the weighted means; None for fewer than two pairs, which cannot be resampled.
     """
-    pairs = len(judged)
+    pairs = len(values)
     if pairs < 2:
         return None
-    # Subtracted first: the same resample serves both models, which is what makes it paired.
-    weighted = weights * (judged - other)
+    # The difference is resampled, so both models are resampled by the same pairs.
+    weighted = weights * (values - other)
     rng = np.random.default_rng(seed)
     rows = max(1, _DRAWS // pairs)
     means: list[NDArray[Any]] = []

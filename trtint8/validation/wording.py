@@ -1,4 +1,4 @@
-"""What a comparison says, for a person."""
+"""A comparison in words and tables, for people."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trtint8.validation.significance import Comparison, Share
 
 
 def percent(share: Share | None) -> str:
-    """A share with its 95 % interval."""
+    """A share with its 95 % interval, in per cent; a dash where there is none."""
     if share is None:
         return "-"
     low, high = share.interval
@@ -17,7 +17,7 @@ def percent(share: Share | None) -> str:
 
 
 def accuracy_rows(accuracy: Accuracy) -> list[tuple[str, ...]]:
-    """Measure, FP32, the judged model, and each other one."""
+    """The rows of a table: the metric, then its value for FP32, for the model and for each other model."""
     sides = (accuracy, *accuracy.also.values())
     rows = []
     for index, measure in enumerate(accuracy.measures):
@@ -35,11 +35,11 @@ def accuracy_rows(accuracy: Accuracy) -> list[tuple[str, ...]]:
 
 
 def verdicts(accuracy: Accuracy, name: str) -> list[str]:
-    """A sentence for each comparison: how large the difference is, and whether it is more than chance.
+    """One sentence per comparison: how large the difference is, and whether it is more than chance.
 
     Args:
-        accuracy: Of the model called ``name``, and of the others in ``also``.
-        name: Of the judged model.
+        accuracy: The result of the model called ``name``, with those of the others in ``also``.
+        name: The model's name.
     """
     return [
         f"{_title(measure.name)}: {_verdict(model, comparison, in_points=isinstance(measure.value, Share))}"

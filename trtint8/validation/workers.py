@@ -16,9 +16,9 @@ from calibrators.ray.in_order import look_at, seen_in_turn
 from calibrators.ray.shards import Reader, Shard, Shards
 from trtint8.models.model import Model, ModelSource, fits_message, load_model, to_proto
 from trtint8.validation.accuracy import Accuracy
-from trtint8.validation.comparison import Panel, together
-from trtint8.validation.judges import engine_path, open_panel
+from trtint8.validation.comparison import OpenModels, merge_results
 from trtint8.validation.metrics import Metric, check_mergeable, measurands
+from trtint8.validation.opening import engine_path, open_models
 
 
 def compare_over_ray(
@@ -70,7 +70,7 @@ def compare_over_ray(
         description="Validating",
         progress=progress,
     ) as shown:
-        return together(shown, metrics)
+        return merge_results(shown, metrics)
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class ValidationWorker:
     def __init__(self, task: _Task) -> None:
         self._task = task
         self._open = contextlib.ExitStack()
-        self._panel: Panel | None = None
+        self._panel: OpenModels | None = None
 
     def open(self) -> None:
         """Opens the models."""
@@ -112,13 +112,13 @@ class ValidationWorker:
         for model in (task.reference, *task.models.values()):
             check_sees(model, _NOT_SENT)
         self._panel = self._open.enter_context(
-            open_panel(task.models, task.reference, task.inputs, task.metrics, task.threads)
+            open_models(task.models, task.reference, task.inputs, task.metrics, task.threads)
         )
 
     def work(self, shard: Shard) -> Any:
         """Runs all models on the batches of a shard."""
         assert self._panel is not None
-        return look_at(shard, self._task.reader, self._panel.show)
+        return look_at(shard, self._task.reader, self._panel.run)
 
 
 def _sent(model: ModelSource, loaded: Model | None = None) -> bytes | Path:

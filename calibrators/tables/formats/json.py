@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import zlib
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from calibrators import records
 from calibrators.errors import TableError
 from calibrators.histograms.histogram import Histogram
+from calibrators.records import Count, NonNegative
 
 FORMAT = "trtint8-calibration-table"
 VERSION = 1
@@ -19,74 +19,131 @@ VERSION = 1
 #: Of compression. Level 9 saves half a per cent and takes fifteen times as long.
 _LEVEL = 6
 
+#: The most bytes that the counts of a histogram unpack to: a million bins, where ours have 2048.
+_MOST_BYTES = 8 << 20
 
-def parse(data: bytes, source: str) -> dict[str, Any]:
-    """Reads a table's fields.
+
+@dataclass(frozen=True)
+class HistogramRecord:
+    """A histogram as a file holds it.
+
+    Attributes:
+        bin_width: Width of a bin; 0 where nothing was observed.
+        amax: The largest finite magnitude.
+        zeros: How many values were exactly zero.
+        infs: How many values were infinite.
+        counts: Values per bin as little-endian int64, packed by zlib; base64 in the file.
+    """
+
+    bin_width: NonNegative
+    amax: NonNegative
+    zeros: Count
+    infs: Count
+    counts: bytes
+
+    @classmethod
+    def of(cls, histogram: Histogram) -> HistogramRecord:
+        """The record of a histogram."""
+        counts = zlib.compress(histogram.counts.astype("<i8").tobytes(), _LEVEL)
+        return cls(histogram.bin_width, histogram.amax, histogram.zeros, histogram.infs, counts)
+
+    def histogram(self) -> Histogram:
+        """The histogram of a record.
+
+        Raises:
+            ValueError: The counts are too many, cut off or negative, or there is no bin width.
+            zlib.error: The counts cannot be unpacked.
+        """
+        unpacker = zlib.decompressobj()
+        unpacked = unpacker.decompress(self.counts, _MOST_BYTES)
+        if not unpacker.eof:
+            raise ValueError(f"its counts are cut off, or more than {_MOST_BYTES:,} bytes")
+        counts = np.frombuffer(unpacked, "<i8").astype(np.int64)
+        if counts.min(initial=0) < 0:
+            raise ValueError("a count is negative")
+        if self.amax and not self.bin_width:
+            raise ValueError("its bins have no width")
+        return Histogram(counts, bin_width=self.bin_width, amax=self.amax, zeros=self.zeros, infs=self.infs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableRecord:
+    """A table as a file holds it; see :class:`calibrators.tables.table.CalibrationTable`.
+
+    Attributes:
+        format: What tells the file from other JSON.
+        version: Of the format.
+        method: How the ranges were chosen.
+        model: Fingerprint of the model; None where it is not known.
+        data: Fingerprint of the samples; None where it is not known.
+        samples: How many samples were fed; None where it is not known.
+        versions: Tool name to version.
+        overridden: Names of the tensors whose range was set by hand.
+        amax: Tensor name to range. A range that is negative or not finite is the table's to refuse, by the
+            tensor's name.
+        histograms: Tensor name to histogram.
+    """
+
+    format: str = FORMAT
+    version: int = VERSION
+    method: str = "manual"
+    model: str | None = None
+    data: str | None = None
+    samples: Count | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    overridden: tuple[str, ...] = ()
+    amax: Mapping[str, float]
+    histograms: Mapping[str, HistogramRecord] = field(default_factory=dict)
+
+
+def parse(data: bytes, source: str) -> TableRecord:
+    """Reads a table.
 
     Args:
         data: The file's content.
         source: What to call it in messages.
 
-    Returns:
-        The fields ``method``, ``amax`` and the optional ones, with histograms decoded. Their values are
-        the caller's to judge.
-
     Raises:
-        TableError: It is not JSON, not a table, of a newer version, or a field has the wrong type.
+        TableError: It is not JSON, not a table, of a newer version, or a field is missing, has the wrong type
+            or exceeds its limits.
     """
     try:
-        fields = json.loads(data)
-    except ValueError as error:
+        document = records.parse(data)
+    except records.RecordError as error:
         raise TableError(
             f"'{source}' is neither a JSON table nor a TensorRT calibration cache: {error}"
         ) from error
-    if not isinstance(fields, dict) or fields.get("format") != FORMAT:
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise TableError(f'\'{source}\' is JSON but not a calibration table: it has no "format": "{FORMAT}"')
-    if fields.get("version") != VERSION:
+    if document.get("version") != VERSION:
         raise TableError(
-            f"'{source}' is a table of version {fields.get('version')}, and this trtint8 reads version "
+            f"'{source}' is a table of version {document.get('version')}, and this trtint8 reads version "
             f"{VERSION}; use the trtint8 that wrote it or calibrate again"
         )
-    amax = fields.get("amax")
-    if not isinstance(amax, dict) or not all(_is_number(value) for value in amax.values()):
-        raise TableError(f"'{source}': \"amax\" must map tensor names to numbers")
     try:
-        fields["histograms"] = {
-            name: _decode_histogram(encoded) for name, encoded in fields.get("histograms", {}).items()
-        }
-    except (AttributeError, KeyError, TypeError, ValueError, zlib.error) as error:
-        raise TableError(f"'{source}': a histogram cannot be decoded ({error}); calibrate again") from error
-    return fields
+        return records.to_record(document, TableRecord)
+    except records.RecordError as error:
+        raise TableError(
+            f"the table '{source}' is damaged ({error}); correct it, or calibrate again"
+        ) from error
 
 
-def render(fields: Mapping[str, Any]) -> bytes:
-    """Writes a table's fields; ``histograms`` (name to :class:`Histogram`) goes last."""
-    histograms = {name: _encode_histogram(histogram) for name, histogram in fields["histograms"].items()}
-    document = {"format": FORMAT, "version": VERSION, **fields, "histograms": histograms}
-    return (json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+def decode_histograms(record: TableRecord, source: str) -> dict[str, Histogram]:
+    """The histograms of a table, by the tensors' names.
 
+    Args:
+        record: The table.
+        source: What to call it in messages.
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _encode_histogram(histogram: Histogram) -> dict[str, Any]:
-    counts = zlib.compress(histogram.counts.astype("<i8").tobytes(), _LEVEL)
-    return {
-        "bin_width": histogram.bin_width,
-        "amax": histogram.amax,
-        "zeros": histogram.zeros,
-        "infs": histogram.infs,
-        "counts": base64.b64encode(counts).decode(),
-    }
-
-
-def _decode_histogram(encoded: Mapping[str, Any]) -> Histogram:
-    counts = np.frombuffer(zlib.decompress(base64.b64decode(encoded["counts"], validate=True)), "<i8")
-    return Histogram(
-        counts.astype(np.int64),
-        bin_width=float(encoded["bin_width"]),
-        amax=float(encoded["amax"]),
-        zeros=int(encoded["zeros"]),
-        infs=int(encoded["infs"]),
-    )
+    Raises:
+        TableError: A histogram cannot be decoded.
+    """
+    histograms = {}
+    for name, encoded in record.histograms.items():
+        try:
+            histograms[name] = encoded.histogram()
+        except (ValueError, zlib.error) as error:
+            raise TableError(
+                f"'{source}': the histogram of '{name}' cannot be decoded ({error}); calibrate again"
+            ) from error
+    return histograms

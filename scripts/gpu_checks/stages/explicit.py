@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 
+from calibrators import records
 from calibrators.tensorrt import flavor
 from calibrators.tensorrt.messages import shared_logger
 from gpu_checks.checking import Check
@@ -76,7 +76,7 @@ def _layers(check: Check, result: BuildResult, name: str) -> Finding:
     layers = result.info.layers
     if layers is None:
         return Finding({}, False, "the inspector's answer was not understood; see the folder 'layers'")
-    (check.folder("layers") / f"{name}.layers.json").write_text(json.dumps(layers.to_dict(), indent=1))
+    (check.folder("layers") / f"{name}.layers.json").write_bytes(records.render(layers))
     wanted = layers.weighted_summary(result.info.quantized_nodes)
     others = {precision: nodes for precision, nodes in wanted.items() if precision != "INT8"}
     figures: dict[str, Figure] = {

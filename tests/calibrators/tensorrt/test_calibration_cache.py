@@ -71,6 +71,26 @@ def test_malformed_sidecars(cache, content):
         read_cache(cache, ORIGIN)
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "problem"),
+    [
+        ("samples", -1, "Expected `int` >= 0 - at `$.samples`"),
+        ("batch_size", 0, "Expected `int` >= 1 - at `$.batch_size`"),
+        ("model", 5, "Expected `str | null`, got `int` - at `$.model`"),
+        ("before_fusion", "yes", "Expected `bool`, got `str` - at `$.before_fusion`"),
+        ("surplus", 1, "Object contains unknown field `surplus`"),
+    ],
+)
+def test_wrong_fields_are_named(cache, field, value, problem):
+    path = origin_path(cache)
+    path.write_text(json.dumps({**json.loads(path.read_text()), field: value}))
+    with pytest.raises(TableError) as caught:
+        read_cache(cache, ORIGIN)
+    assert str(caught.value) == (
+        f"the sidecar '{path}' is malformed ({problem}); remove it and calibrate again"
+    )
+
+
 def test_garbage_is_not_written(tmp_path):
     with pytest.raises(TableError, match="the cache that TensorRT wrote"):
         write_cache(tmp_path / "x.cache", b"garbage", ORIGIN)

@@ -9,10 +9,11 @@ import pytest
 from calibrators.cuda import gpu_problem
 from calibrators.errors import CalibrationDataError
 from tests.trtint8.runtime.timed import REPORT, Timeline
-from trtint8.cli.bench import random_feed, rows
+from trtint8.cli.bench import rows
 from trtint8.cli.main import main
 from trtint8.engine.file import TensorSpec
 from trtint8.engine.profiles import ShapeRange
+from trtint8.runtime.benchmark import random_feed
 
 
 def test_engines_side_by_side():
@@ -105,9 +106,9 @@ class TimedEngine:
 
 @pytest.fixture
 def pretend_gpu(monkeypatch):
-    monkeypatch.setattr("trtint8.cli.bench.require_gpu", lambda _what: None)
-    monkeypatch.setattr("trtint8.cli.bench.gpu_names", lambda: ["a GPU"])
-    monkeypatch.setattr("trtint8.cli.bench.Engine.load", lambda _path, device: TimedEngine())
+    monkeypatch.setattr("trtint8.runtime.benchmark.require_gpu", lambda _what: None)
+    monkeypatch.setattr("trtint8.runtime.benchmark.gpu_names", lambda: ["a GPU"])
+    monkeypatch.setattr("trtint8.runtime.benchmark.Engine.load", lambda _path, device: TimedEngine())
 
 
 def test_the_verb_prints_a_column_an_engine(pretend_gpu, capsys):
@@ -143,7 +144,7 @@ def test_the_verb_prints_json(pretend_gpu, capsys):
     ],
 )
 def test_the_batch_of_real_data(spec, arguments, batch, pretend_gpu, monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr("trtint8.cli.bench.Engine.load", lambda _path, device: TimedEngine((spec,)))
+    monkeypatch.setattr("trtint8.runtime.benchmark.Engine.load", lambda _path, device: TimedEngine((spec,)))
     data = str(tmp_path / "x.npz")
     np.savez(data, images=np.zeros((8, 3, 16, 16), np.float32))
     always = ["bench", "x.engine", "--data", data, "--seconds", "0.01", "--json"]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from calibrators.tables.table import CalibrationTable
-from trtint8.calibration import calibrate
+from trtint8 import calibrate
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL
 from trtint8.models.model import load_model

@@ -8,9 +8,9 @@ import pytest
 from calibrators.cuda import gpu_problem
 from calibrators.data.inputs import InputSpec
 from trtint8.cli.main import main
-from trtint8.cli.run import input_specs
 from trtint8.data import DEMO_MODEL
 from trtint8.engine.file import TensorSpec
+from trtint8.engine.inputs import input_specs
 
 IMAGES = np.arange(30, dtype=np.float32).reshape(5, 6)
 
@@ -115,7 +115,7 @@ def test_a_scalar_of_a_single_batch(use, data, out, capsys):
     [
         (
             lambda images: np.asarray(images.sum()),
-            "output 'y' is one value a batch, and the data has 3",
+            "output 'y' is one value per batch, and the data has 3",
         ),
         (lambda images: images @ images.T, "output 'y' has batches of different shapes"),
     ],

@@ -9,7 +9,7 @@ from calibrators.errors import TableError
 from calibrators.histograms.histogram import Histogram
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt.calibration_cache import CacheOrigin, write_cache
-from trtint8.calibration import calibrate
+from trtint8 import calibrate
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from calibrators import records
 from calibrators.errors import EngineError, OutputError
 from trtint8 import __version__
 from trtint8.engine import file as engine
@@ -93,7 +94,7 @@ def test_missing_sidecar(path):
         (b"\xff\xfe\x00", "cannot be read"),
         (b"[]", "is not one that trtint8 wrote"),
         (b"null", "is not one that trtint8 wrote"),
-        (b"{}", "is not one that trtint8 wrote (KeyError: 'layers')"),
+        (b"{}", "is not one that trtint8 wrote (Object missing required field `flavor`)"),
     ],
 )
 def test_corrupt_sidecar(path, content, message):
@@ -115,6 +116,36 @@ def test_sidecar_with_a_wrong_field(path, field, value):
     sidecar_path(path).write_text(json.dumps({**data, field: value}))
     with pytest.raises(EngineError, match="is not one that trtint8 wrote"):
         read_engine_info(path)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "problem"),
+    [
+        ("weights_bytes", -1, "Expected `int` >= 0 - at `$.weights_bytes`"),
+        ("plan_sha256", "0a" * 31, "Expected `str` matching regex '^[0-9a-f]{64}$' - at `$.plan_sha256`"),
+        ("profiles", [{"images": {"min": [1], "opt": ["8"], "max": [32]}}], "Expected `int`, got `str`"),
+        ("inputs", [{"name": "x", "shape": [1]}], "Object missing required field `dtype` - at `$.inputs[0]`"),
+        ("layers", {"layers": 3}, "Expected `array`, got `int` - at `$.layers.layers`"),
+        ("surplus", 1, "Object contains unknown field `surplus`"),
+    ],
+)
+def test_sidecar_names_the_wrong_field(path, field, value, problem):
+    save_engine(path, PLAN, INFO)
+    data = json.loads(sidecar_path(path).read_text())
+    sidecar_path(path).write_text(json.dumps({**data, field: value}))
+    with pytest.raises(EngineError) as caught:
+        read_engine_info(path)
+    assert str(caught.value).startswith(f"the sidecar '{path}.json' is not one that trtint8 wrote ({problem}")
+
+
+def test_huge_sidecar(path, monkeypatch):
+    save_engine(path, PLAN, INFO)
+    monkeypatch.setattr(records, "MOST_BYTES", 1000)
+    with pytest.raises(EngineError) as caught:
+        read_engine_info(path)
+    assert str(caught.value) == (
+        f"the sidecar '{path}.json' cannot be read (it is larger than 1,000 bytes); build the engine again"
+    )
 
 
 def test_newer_sidecar(path):

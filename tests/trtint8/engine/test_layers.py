@@ -1,8 +1,7 @@
-import json
-
 import numpy as np
 import pytest
 
+from calibrators.records import RecordError, parse, render, to_record
 from tests.trtint8.onnx_models import Graph, conv_relu_conv, specs
 from trtint8.builder.build import build_engine
 from trtint8.engine.layers import Layer, LayerReport, parse_layers, total_weights_memory
@@ -146,11 +145,11 @@ def test_summary_and_counts():
     assert report.counts() == {"FP32": 3, "INT8": 2, "FP16": 1}
 
 
-def test_dict_round_trip():
+def test_record_round_trip():
     report = parse_layers([REAL])
-    assert LayerReport.from_dict(json.loads(json.dumps(report.to_dict()))) == report
-    with pytest.raises(KeyError):
-        LayerReport.from_dict({"layers": [{"name": "a"}]})
+    assert to_record(parse(render(report)), LayerReport) == report
+    with pytest.raises(RecordError, match=r"missing required field `kind` - at `\$\.layers\[0\]`"):
+        to_record({"layers": [{"name": "a"}]}, LayerReport)
 
 
 # What becomes of every kind of weighted node, by building it.

@@ -7,8 +7,7 @@ from calibrators.errors import ModelError
 from calibrators.tables.table import CalibrationTable
 from tests.trtint8.interop.pairs_by_hand import Pairs, model_of
 from tests.trtint8.onnx_models import Shaped
-from trtint8 import quantize
-from trtint8.calibration import calibrate
+from trtint8 import calibrate, quantize
 from trtint8.data import DEMO_MODEL
 from trtint8.interop.extract import extract_table
 from trtint8.models.model import load_model

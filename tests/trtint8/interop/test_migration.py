@@ -3,7 +3,7 @@ import pytest
 
 from calibrators.tables.table import CalibrationTable
 from tests.trtint8.onnx_models import Shaped
-from trtint8.calibration import calibrate
+from trtint8 import calibrate
 from trtint8.data import DEMO_MODEL
 from trtint8.interop.migration import plan_migration
 from trtint8.models.model import load_model, prepare

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.trtint8.report.samples import HOSTILE, SENSITIVITY
-from trtint8.report.bars import bars, weights_part
+from trtint8.report.bars import make_bars, weights_part
 from trtint8.validation.significance import Share
 
 
 class TestBars:
     def test_values(self):
-        worst, second, add = bars(SENSITIVITY)
+        worst, second, add = make_bars(SENSITIVITY)
         assert [bar.node for bar in (worst, second, add)] == [HOSTILE, "second", "add"]
         assert (worst.noise_share, worst.width) == (0.75, 1.0)
         assert second.width == pytest.approx(0.2 / 0.75)

@@ -8,7 +8,7 @@ import pytest
 from calibrators.histograms.histogram import Histogram
 from calibrators.tables.table import CalibrationTable, Provenance
 from trtint8.report.charts import count_label, histogram_chart, level_chart
-from trtint8.report.tensors import cards
+from trtint8.report.tensors import make_cards
 
 
 class TestCharts:
@@ -16,7 +16,7 @@ class TestCharts:
         histogram = Histogram()
         histogram.observe(np.random.default_rng(0).laplace(0, 1, 50_000).astype(np.float32))
         ranges = CalibrationTable.from_histograms({"x": histogram}, "mse", Provenance())
-        (card,) = cards(ranges)
+        (card,) = make_cards(ranges)
         svg = histogram_chart(card)
         right = card.bar_width * len(card.bar_counts) * 1.015
         wanted = sorted(36 + (340 - 46) * one.amax / right for one in card.ranges)

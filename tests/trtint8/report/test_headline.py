@@ -5,13 +5,13 @@ import dataclasses
 import pytest
 
 from trtint8.report.files import Found
-from trtint8.report.headline import headline
+from trtint8.report.headline import make_headline
 from trtint8.validation.significance import Share
 
 
 class TestHeadline:
     def test_values(self, found):
-        head = headline(found, 4000)
+        head = make_headline(found, 4000)
         assert (head.reference_top1, head.top1) == (Share(320, 400), Share(316, 400))
         assert head.drop_points == pytest.approx(-1.0)
         assert head.agreement == Share(390, 400) and head.sqnr_db == 26.25 and head.samples == 400
@@ -25,7 +25,7 @@ class TestHeadline:
         assert head.rows[0] == ("top-1", "80.00 % (75.8-83.6)", "79.00 % (74.7-82.7)")
 
     def test_latencies(self, found):
-        head = headline(found)
+        head = make_headline(found)
         first, second = head.latencies
         assert (first.name, first.batch_size, first.median_ms, first.p99_ms) == ("net.engine", 8, 0.5, 1.75)
         assert (first.samples_per_second, second.samples_per_second) == (16000.0, 4000.0)
@@ -34,9 +34,9 @@ class TestHeadline:
 
     def test_a_single_engine_has_no_speedup(self, found):
         alone = dataclasses.replace(found.bench, reports=found.bench.reports[:1])
-        assert headline(dataclasses.replace(found, bench=alone)).latencies[0].speedup is None
+        assert make_headline(dataclasses.replace(found, bench=alone)).latencies[0].speedup is None
 
     def test_nothing_is_known(self, tmp_path):
-        head = headline(Found({}))
+        head = make_headline(Found({}))
         assert head.top1 is head.drop_points is head.in_int8 is head.weights_bytes is head.samples is None
         assert head.latencies == head.rows == head.verdicts == ()

@@ -49,6 +49,47 @@ def test_bench_round_trip(capsys):
     assert parse_benchmark(printed(document, capsys), "b.json") == Benchmark("GPU 1", "random", (report,))
 
 
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"samples": 0}, "Expected `int` >= 1 - at `$.samples`"),
+        ({"top1": {"count": -1, "total": 400}}, "Expected `int` >= 0 - at `$.top1.count`"),
+        ({"outputs": [{"name": "y"}]}, "Object missing required field `sqnr_db` - at `$.outputs[0]`"),
+        (
+            {"measures": [{"name": "top1", "value": "high", "reference": None, "comparisons": []}]},
+            "Expected `float | object | null`, got `str` - at `$.measures[0].value`",
+        ),
+        ({"also": {"FP16": {}}}, "Object missing required field `judged` - at `$.also[...]`"),
+    ],
+)
+def test_wrong_fields_of_an_accuracy_are_named(change, problem, capsys):
+    document = {**printed(ACCURACY, capsys), **change}
+    with pytest.raises(TableError) as caught:
+        parse_accuracy(document, "a.json")
+    assert str(caught.value) == (
+        f"'a.json' is no output of 'trtint8 validate --json' ({problem}); validate again"
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"batch_size": 0}, "Expected `int` >= 1 - at `$.reports[0].batch_size`"),
+        ({"seconds": math.nan}, "Expected `float` > 0.0 - at `$.reports[0].seconds`"),
+        ({"seconds": math.inf}, "Expected `float` <= 1.7976931348623157e+308 - at `$.reports[0].seconds`"),
+        ({"cuda_graph": 1}, "Expected `bool`, got `int` - at `$.reports[0].cuda_graph`"),
+        ({"phases": {"latency": {"min": 1.0}}}, "Object missing required field `max` - at "),
+        ({"phases": {}}, "the phases lack `latency` - at `$.reports[0]`"),
+    ],
+)
+def test_wrong_fields_of_a_benchmark_are_named(change, problem, capsys):
+    report = {**dataclasses.asdict(bench_report("a.engine", 4000, 0.5)), **change}
+    with pytest.raises(TableError) as caught:
+        parse_benchmark({"gpu": "GPU 1", "inputs": "random", "reports": [report]}, "b.json")
+    assert str(caught.value).startswith(f"'b.json' is no output of 'trtint8 bench --json' ({problem}")
+    assert str(caught.value).endswith("; measure again")
+
+
 def test_what_is_something_else_is_refused():
     with pytest.raises(TableError, match=r"'a\.json' is no output of 'trtint8 validate --json'"):
         parse_accuracy({"judged": "x", "measures": []}, "a.json")

@@ -15,8 +15,8 @@ from tests.trtint8.report.samples import HOSTILE, write_all
 from tests.trtint8.report.worst_samples import WORST
 from trtint8.report.facts import gather
 from trtint8.report.files import Found, find
-from trtint8.report.page import OPEN_CARDS, level_words, outcome, render
-from trtint8.report.tensors import cards
+from trtint8.report.page import OPEN_CARDS, describe_outcome, level_labels, render
+from trtint8.report.tensors import make_cards
 from trtint8.report.worst import Answers, WorstSample
 
 
@@ -81,7 +81,7 @@ def test_the_strip(found):
     assert "level-4" in first.get("class") and "level-3" in second.get("class")
     ids = {one.get("id") for one in document.iter() if one.get("id")}
     assert {link.get("href")[1:] for link in (first, second)} <= ids
-    assert level_words() == ["under 1 %", "1–3 %", "3–10 %", "10–30 %", "over 30 %"]
+    assert level_labels() == ["under 1 %", "1–3 %", "3–10 %", "10–30 %", "over 30 %"]
 
 
 def test_the_layers(found):
@@ -104,7 +104,7 @@ def test_the_layers(found):
 def test_the_tensors(found):
     document = parsed(render(gather(found)))
     shown = by_class(document, "card")
-    facts = cards(found.table)
+    facts = make_cards(found.table)
     assert [card.get("data-name") for card in shown] == [card.name for card in facts]
     for element, card in zip(shown, facts, strict=True):
         (methods,) = by_class(element, "methods")
@@ -140,8 +140,11 @@ def test_the_worst_samples(found):
     ],
 )
 def test_outcomes(label, flipped, words):
-    assert outcome(WorstSample(0, 0.1, Answers((0, 2), (2.0, 1.0), (1.0, 2.0), flipped), label)) == words
-    assert outcome(WorstSample(0, 0.1)) == ""
+    assert (
+        describe_outcome(WorstSample(0, 0.1, Answers((0, 2), (2.0, 1.0), (1.0, 2.0), flipped), label))
+        == words
+    )
+    assert describe_outcome(WorstSample(0, 0.1)) == ""
 
 
 def test_nothing_is_loaded_and_names_are_escaped(found):

@@ -12,7 +12,7 @@ from calibrators.tables.table import CalibrationTable
 from tests.trtint8.report.samples import HOSTILE, table
 from trtint8.report.facts import gather
 from trtint8.report.files import Found
-from trtint8.report.tensors import cards, chart_bars, range_sqnr
+from trtint8.report.tensors import chart_bars, make_cards, range_sqnr
 
 
 class TestTensors:
@@ -50,7 +50,7 @@ class TestTensors:
 
     def test_cards(self):
         ranges = table()
-        by_name = {card.name: card for card in cards(ranges)}
+        by_name = {card.name: card for card in make_cards(ranges)}
         assert set(by_name) == {"images", HOSTILE, "silent"}
         card, histogram = by_name[HOSTILE], ranges.histograms[HOSTILE]
         assert [one.method for one in card.ranges] == ["entropy", "percentile", "mse", "minmax"]
@@ -65,15 +65,15 @@ class TestTensors:
         assert by_name["silent"].zeros == 1.0 and by_name["silent"].used.sqnr_db == math.inf
 
     def test_the_noisiest_come_first(self):
-        levels = [card.used.sqnr_db for card in cards(table())]
+        levels = [card.used.sqnr_db for card in make_cards(table())]
         assert levels == sorted(levels) and levels[-1] == math.inf
 
     def test_ranges_that_no_method_gives(self):
         changed = table().override({"images": 3.5})
-        (card,) = [card for card in cards(changed) if card.name == "images"]
+        (card,) = [card for card in make_cards(changed) if card.name == "images"]
         assert (card.used.method, card.used.amax) == ("by hand", 3.5) and len(card.ranges) == 5
         stale = dataclasses.replace(table(), amax={**table().amax, "images": 3.25})
-        (card,) = [card for card in cards(stale) if card.name == "images"]
+        (card,) = [card for card in make_cards(stale) if card.name == "images"]
         assert (card.used.method, card.used.amax) == ("as stored", 3.25)
 
     def test_tensors_without_a_histogram_are_counted(self, tmp_path):

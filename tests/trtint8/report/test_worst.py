@@ -10,8 +10,15 @@ from hypothesis import strategies as st
 from calibrators.data.batches import open_batches
 from calibrators.data.inputs import InputSpec
 from calibrators.errors import CalibrationDataError, ModelError
-from trtint8.report.worst import Answers, WorstSample, answers, find_worst, rank_batch, relative_errors
-from trtint8.validation.accuracy import Judged
+from trtint8.report.worst import (
+    Answers,
+    WorstSample,
+    compare_answers,
+    find_worst,
+    measure_batch,
+    relative_errors,
+)
+from trtint8.validation.accuracy import ValidatedModel
 
 FP32 = np.array([[3.0, 1.0, 0.0], [0.0, 2.0, 1.5], [0.0, 4.0, 0.0], [5.0, 4.75, 0.0]], np.float32)
 
@@ -26,14 +33,14 @@ def test_relative_errors():
 
 
 def test_answers():
-    assert answers(FP32[0], INT8[0]) == Answers((0, 1), (3.0, 1.0), (1.0, 1.5), True)
-    assert answers(FP32[0], INT8[0]).margin == 2.0
+    assert compare_answers(FP32[0], INT8[0]) == Answers((0, 1), (3.0, 1.0), (1.0, 1.5), True)
+    assert compare_answers(FP32[0], INT8[0]).margin == 2.0
     # Where both answer the same, FP32's second choice stands beside it.
-    assert answers(FP32[1], INT8[1]) == Answers((1, 2), (2.0, 1.5), (2.0, 1.5), False)
+    assert compare_answers(FP32[1], INT8[1]) == Answers((1, 2), (2.0, 1.5), (2.0, 1.5), False)
 
 
 def test_flips_lead_by_margin_then_errors():
-    found = rank_batch({"y": FP32}, {"y": INT8}, np.array([0, 1, 2, 1]), first=10)
+    found = measure_batch({"y": FP32}, {"y": INT8}, np.array([0, 1, 2, 1]), first=10)
     assert [sample.index for sample in found] == [10, 11, 12, 13]
     assert [sample.flipped for sample in found] == [True, False, False, True]
     assert [sample.index for sample in sorted(found, key=lambda one: one.rank)] == [10, 13, 12, 11]
@@ -43,15 +50,15 @@ def test_flips_lead_by_margin_then_errors():
 def test_the_output_that_is_furthest_off_counts():
     wanted = {"a": np.ones((2, 3, 2), np.float32), "b": np.array([[1.0], [2.0]], np.float32)}
     got = {"a": np.ones((2, 3, 2), np.float32), "b": np.array([[1.5], [2.0]], np.float32)}
-    found = rank_batch(wanted, got, None)
+    found = measure_batch(wanted, got, None)
     assert [sample.error for sample in found] == [0.5, 0.0] and found[0].answers is None
 
 
 def test_outputs_that_cannot_be_told_apart_by_sample():
     with pytest.raises(CalibrationDataError, match="no common number of rows"):
-        rank_batch({"a": np.ones((2, 3)), "b": np.ones(())}, {}, None)
+        measure_batch({"a": np.ones((2, 3)), "b": np.ones(())}, {}, None)
     with pytest.raises(ModelError, match=r"output 'a' has shape \(2, 4\), FP32's \(2, 3\)"):
-        rank_batch({"a": np.ones((2, 3))}, {"a": np.ones((2, 4))}, None)
+        measure_batch({"a": np.ones((2, 3))}, {"a": np.ones((2, 4))}, None)
 
 
 def worst_of(values, noise, batch_size, count=5, labels=None):
@@ -59,7 +66,9 @@ def worst_of(values, noise, batch_size, count=5, labels=None):
     table = {row.tobytes(): row + more for row, more in zip(values, noise, strict=True)}
     inputs = [InputSpec("x", np.dtype(np.float32), ("N", values.shape[1]))]
     return find_worst(
-        Judged("INT8", lambda feed: [np.stack([table[row.tobytes()] for row in feed["x"]])], "a stand-in"),
+        ValidatedModel(
+            "INT8", lambda feed: [np.stack([table[row.tobytes()] for row in feed["x"]])], "a stand-in"
+        ),
         lambda feed: [feed["x"]],
         ["y"],
         inputs,
@@ -77,7 +86,7 @@ def test_batches_do_not_matter(rows, batch_size, seed):
     noise = random.standard_normal((rows, 4)).astype(np.float32)
     together = worst_of(values, noise, rows)
     assert worst_of(values, noise, batch_size) == together
-    ranked = sorted(rank_batch({"y": values}, {"y": values + noise}, None), key=lambda one: one.rank)
+    ranked = sorted(measure_batch({"y": values}, {"y": values + noise}, None), key=lambda one: one.rank)
     assert together.worst == tuple(ranked[:5]) and together.samples == rows
     assert together.flips == int((values.argmax(1) != (values + noise).argmax(1)).sum())
 
@@ -86,4 +95,4 @@ def test_labels_follow_their_samples():
     values = np.eye(4, dtype=np.float32)
     found = worst_of(values, 0.5 * values, 3, labels=np.array([7, 6, 5, 4]))
     assert {sample.index: sample.label for sample in found.worst} == {0: 7, 1: 6, 2: 5, 3: 4}
-    assert found.judged == "a stand-in" and found.class_name(2) == "2"
+    assert found.description == "a stand-in" and found.class_name(2) == "2"

@@ -99,5 +99,5 @@ def test_another_version_is_refused_with_or_without_a_gpu(path):
 @no_gpu
 def test_an_engine_without_a_model_beside_it_cannot_be_judged_on_the_cpu(path):
     change_sidecar(path, qdq_model=None)
-    with pytest.raises(GpuUnavailableError, match="has no Q/DQ model beside it to judge it by without a GPU"):
+    with pytest.raises(GpuUnavailableError, match="has no Q/DQ model beside it to run in its place"):
         validate(path, IMAGES, reference=DEMO_MODEL)

@@ -1,3 +1,4 @@
+import json
 import math
 
 import numpy as np
@@ -7,8 +8,60 @@ import trtint8
 from calibrators.errors import TableError
 from calibrators.tables.table import CalibrationTable
 from tests.trtint8.onnx_models import Shaped
+from tests.trtint8.report.samples import SENSITIVITY
 from tests.trtint8.sensitivity.measuring import measured
 from trtint8.sensitivity.results import Sensitivity
+
+
+@pytest.fixture
+def path(tmp_path):
+    return SENSITIVITY.save(tmp_path / "s.json")
+
+
+def test_round_trip(path):
+    assert Sensitivity.load(path) == SENSITIVITY
+    document = json.loads(path.read_bytes())
+    assert next(iter(document.items())) == ("format", "trtint8-sensitivity")
+    assert document["layers"][2]["only"]["sqnr_db"] == "inf"
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda d: d["layers"][0].pop("only"), "Object missing required field `only` - at `$.layers[0]`"),
+        (
+            lambda d: d["layers"][1]["only"].update(sqnr_db="loud"),
+            "Expected `float`, got `str` - at `$.layers[1].only.sqnr_db`",
+        ),
+        (
+            lambda d: d["quantized"]["interval_db"].pop(),
+            "Expected `array` of length 2, got 1 - at `$.quantized.interval_db`",
+        ),
+        (
+            lambda d: d["quantized"]["drop"].update(p_value=1.5),
+            "Expected `float` <= 1.0 - at `$.quantized.drop.p_value`",
+        ),
+        (lambda d: d["reference_top1"].update(count=-1), "Expected `int` >= 0 - at `$.reference_top1.count`"),
+        (lambda d: d.update(samples=0), "Expected `int` >= 1 - at `$.samples`"),
+        (lambda d: d.update(surplus=0), "Object contains unknown field `surplus`"),
+        (lambda d: d.update(format="other"), 'it has no "format": "trtint8-sensitivity"'),
+    ],
+)
+def test_wrong_fields_are_named(path, change, problem):
+    document = json.loads(path.read_bytes())
+    change(document)
+    path.write_text(json.dumps(document))
+    with pytest.raises(TableError) as caught:
+        Sensitivity.load(path)
+    assert str(caught.value) == (
+        f"'{path}' is no result of 'trtint8 sensitivity' ({problem}); measure again, or give its output"
+    )
+
+
+def test_a_missing_file(tmp_path):
+    with pytest.raises(TableError) as caught:
+        Sensitivity.load(tmp_path / "s.json")
+    assert str(caught.value) == f"cannot read '{tmp_path / 's.json'}': No such file or directory"
 
 
 def test_a_result_survives_its_file(table, tmp_path):

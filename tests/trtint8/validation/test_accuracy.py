@@ -6,7 +6,7 @@ import pytest
 from calibrators.data.batches import open_batches
 from calibrators.data.inputs import InputSpec
 from calibrators.errors import CalibrationDataError, ModelError
-from trtint8.validation.accuracy import Judged
+from trtint8.validation.accuracy import ValidatedModel
 from trtint8.validation.comparison import compare
 from trtint8.validation.significance import Share
 
@@ -18,7 +18,10 @@ def _compare(judged, labels=None, batch_size=2, **options):
     """One model, or a dict of several, beside one that gives its input back."""
     models = judged if isinstance(judged, dict) else {"INT8": judged}
     return compare(
-        [Judged(name, lambda feed, f=f: [f(feed["x"])], f"a test of {name}") for name, f in models.items()],
+        [
+            ValidatedModel(name, lambda feed, f=f: [f(feed["x"])], f"a test of {name}")
+            for name, f in models.items()
+        ],
         lambda feed: [feed["x"]],
         ["y"],
         INPUTS,
@@ -97,7 +100,7 @@ def test_outputs_of_several_tokens():
     wanted = np.array([[[1, 0], [0, 1]], [[3, 4], [0, 0]]], np.float32)
     got = np.array([[[2, 0], [1, 0]], [[4, 3], [0, 0]]], np.float32)
     result = compare(
-        [Judged("INT8", lambda feed: [got[int(feed["x"][0, 0, 0] == 3)][None]], "a test")],
+        [ValidatedModel("INT8", lambda feed: [got[int(feed["x"][0, 0, 0] == 3)][None]], "a test")],
         lambda feed: [feed["x"]],
         ["y"],
         inputs,
@@ -178,7 +181,7 @@ def test_a_metric_over_the_data_set_has_a_state_for_each_model():
         (["top1"], "metric 'top1' needs labels and the data has none"),
         (["top6"], "metric 'top6' is always right with 6 classes"),
         (["agreement", "agreement"], "two metrics are named 'agreement'"),
-        ([3], "3 is no metric"),
+        ([3], "3 is not a metric"),
         ([lambda feeds, outputs: "good"], "metric '<lambda>' returned 'good' for a batch of 2 samples"),
         ([lambda feeds, outputs: np.zeros(3)], r"returned an array of shape \(3,\) for a batch of 2 samples"),
     ],
@@ -193,7 +196,7 @@ def test_outputs_that_are_no_classes():
 
     def run(**options):
         return compare(
-            [Judged("INT8", lambda feed: [feed["x"]], "a test")],
+            [ValidatedModel("INT8", lambda feed: [feed["x"]], "a test")],
             lambda feed: [feed["x"]],
             ["y"],
             inputs,
@@ -204,7 +207,7 @@ def test_outputs_that_are_no_classes():
 
     assert run().measures == () and run().outputs[0].cosine == pytest.approx(1.0)
     with pytest.raises(
-        CalibrationDataError, match=r"needs a row of class scores .* 'y' has shape \(3, 2, 2\)"
+        CalibrationDataError, match=r"needs one row of class scores .* 'y' has shape \(3, 2, 2\)"
     ):
         run(metrics=["agreement"])
 
@@ -215,7 +218,7 @@ def test_labels_are_checked():
     feeds = [{"x": LOGITS[:4]}, {"x": LOGITS[4:]}]
     with pytest.raises(CalibrationDataError, match="5 labels"):
         compare(
-            [Judged("INT8", lambda feed: [feed["x"]], "a test")],
+            [ValidatedModel("INT8", lambda feed: [feed["x"]], "a test")],
             lambda feed: [feed["x"]],
             ["y"],
             INPUTS,

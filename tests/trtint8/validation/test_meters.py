@@ -83,7 +83,7 @@ def test_any_grouping_gives_the_same_bits(kind, cuts):
 def test_what_workers_send_home_is_without_functions_and_truth():
     pytest.importorskip("faster_coco_eval", reason="faster-coco-eval is not installed")
     (one,) = measurands([lambda feeds, outputs: outputs["y"].mean()])
-    part = one.look(Batch({}, {"y": np.ones((2, 3))}, {}, None, 2))
+    part = one.measure(Batch({}, {"y": np.ones((2, 3))}, {}, None, 2))
     assert pickle.loads(pickle.dumps(part))._parts[0][0].tolist() == [1.0]
     metric = MeanAveragePrecision(_decode, _truth())
     assert len(metric._truth) == 22 and pickle.loads(pickle.dumps(metric))._truth == ()

@@ -10,7 +10,7 @@ from trtint8.validation.metrics import Batch, measurands, usual_metrics
 def _hits(name, scores, labels=None, reference=None):
     (measurand,) = measurands([name])
     meter = measurand.start()
-    meter.merge(measurand.look(Batch({}, {"y": scores}, {"y": reference}, labels, len(scores))))
+    meter.merge(measurand.measure(Batch({}, {"y": scores}, {"y": reference}, labels, len(scores))))
     return meter.value().count
 
 

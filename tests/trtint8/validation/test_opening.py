@@ -1,34 +1,16 @@
 import contextlib
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 import trtint8
 from calibrators.errors import ModelError
 from tests.trtint8.integer_models import ZERO, Integers
 from tests.trtint8.interop.dynamic_models import Dynamic
+from tests.trtint8.validation.small_models import scaled
 from trtint8.engine.file import TensorSpec
-from trtint8.validation import judges
-
-
-def scaled(factor, dtype=TensorProto.FLOAT, names=("x", "y")):
-    """A model that multiplies its input (n, 4)."""
-    feed, result = names
-    shape = ["n", 4]
-    array = np.array([factor], helper.tensor_dtype_to_np_dtype(dtype))
-    graph = helper.make_graph(
-        [helper.make_node("Mul", [feed, "factor"], [result], name="mul")],
-        "g",
-        [helper.make_tensor_value_info(feed, dtype, shape)],
-        [helper.make_tensor_value_info(result, dtype, shape)],
-        [onnx.numpy_helper.from_array(array, "factor")],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    model.ir_version = 9
-    return model
-
+from trtint8.validation import opening
 
 DATA = np.eye(4, dtype=np.float32) + np.float32(1 / 3)
 
@@ -85,11 +67,11 @@ class HalfEngine:
 
 
 def test_an_engine_is_fed_its_own_type_and_gives_outputs_in_order(monkeypatch):
-    monkeypatch.setattr(judges, "gpu_problem", lambda: None)
-    monkeypatch.setattr(judges, "gpu_names", lambda: ["NVIDIA T1000"])
-    monkeypatch.setattr(judges, "Engine", HalfEngine)
+    monkeypatch.setattr(opening, "gpu_problem", lambda: None)
+    monkeypatch.setattr(opening, "gpu_names", lambda: ["NVIDIA T1000"])
+    monkeypatch.setattr(opening, "Engine", HalfEngine)
     inputs = trtint8.model_inputs(scaled(1.0))
-    with judges.open_judged("INT8", "m.engine", inputs, ["z", "y"]) as judged:
+    with opening.open_validated("INT8", "m.engine", inputs, ["z", "y"]) as judged:
         twice, once = judged.run({"x": DATA})
     assert judged.description == "the engine on NVIDIA T1000"
     assert np.array_equal(twice, 2 * once) and np.array_equal(once, DATA.astype(np.float16))
@@ -137,7 +119,7 @@ def test_integer_operators_are_judged_by_exact_sums(model, step, description):
     rows, weights = saturating()
     inputs = trtint8.model_inputs(model)
     output = model.graph.output[0].name
-    with judges.open_judged("INT8", model, inputs, [output]) as judged:
+    with opening.open_validated("INT8", model, inputs, [output]) as judged:
         (result,) = judged.run({"x": rows})
     exact = rows @ weights.astype(np.float32)
     assert exact[0, 0] == 8 * 255 * 127

@@ -1,0 +1,55 @@
+"""Which samples are taken from the data, and how they become batches."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from calibrators.data.preprocessing import Preprocessing
+from calibrators.errors import CalibrationDataError
+
+#: An array of any shape and element type.
+Array: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
+
+#: Class indices, one per sample: integers, or the path of a .npy or .npz file.
+LabelSource: TypeAlias = Sequence[int] | Array | str | os.PathLike[str]
+
+
+@dataclass(frozen=True, eq=False)
+class DataOptions:
+    """How data is opened. Every option has a default that leaves the data as it is.
+
+    Attributes:
+        batch_size: Samples per feed dict. Where None, the model's fixed batch, else 32; the feed dicts of an
+            iterable are then passed on as they come.
+        limit: The most samples to take; all where None.
+        shuffle: Take the samples in a random order, before ``limit`` is applied.
+        seed: Seed of the random order, and of the values of ``random:COUNT``.
+        preprocessing: How raw uint8 images become what the model is fed; None feeds the data as it is.
+        labels: Class indices in the order of the data, which replace the data's own.
+
+    Raises:
+        CalibrationDataError: ``batch_size`` or ``limit`` is no positive integer, or ``seed`` is negative.
+    """
+
+    batch_size: int | None = None
+    limit: int | None = None
+    shuffle: bool = False
+    seed: int = 0
+    preprocessing: Preprocessing | None = None
+    labels: LabelSource | None = None
+
+    def __post_init__(self) -> None:
+        _check_positive("batch_size", self.batch_size)
+        _check_positive("limit", self.limit)
+        if not isinstance(self.seed, int) or self.seed < 0:
+            raise CalibrationDataError(f"seed is {self.seed!r}; give an integer of 0 or more")
+
+
+def _check_positive(name: str, value: int | None) -> None:
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+        raise CalibrationDataError(f"{name} is {value!r}; give a positive integer or leave it out")

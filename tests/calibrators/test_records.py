@@ -1,0 +1,154 @@
+import json
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from calibrators import records
+from calibrators.records import Count, Fraction, NonNegative, Positive, RecordError, Sha256
+
+
+@dataclass(frozen=True)
+class Part:
+    count: Count
+    share: Fraction = 0.5
+
+
+@dataclass(frozen=True)
+class Whole:
+    name: str
+    level: float
+    parts: tuple[Part, ...] = ()
+    data: bytes = b""
+
+
+@dataclass(frozen=True)
+class Limited:
+    amax: NonNegative = 0.0
+    seconds: Positive = 1.0
+    digest: Sha256 = ""
+
+
+WHOLE = Whole("étage", 1.5, (Part(3), Part(0, 1.0)), b"\x00\xff")
+
+
+def test_round_trip():
+    data = records.render(WHOLE)
+    assert records.to_record(records.parse(data), Whole) == WHOLE
+    assert data.decode().startswith('{\n  "name": "étage",\n  "level": 1.5,\n')
+    assert json.loads(data)["data"] == "AP8="
+
+
+def test_the_format_goes_first():
+    assert list(json.loads(records.render(WHOLE, "a-format")))[:2] == ["format", "name"]
+
+
+@pytest.mark.parametrize(("level", "text"), [(math.inf, "inf"), (-math.inf, "-inf")])
+def test_infinities_are_text(level, text):
+    data = records.render(Whole("a", level))
+    assert json.loads(data)["level"] == text
+    assert records.to_record(records.parse(data), Whole, numbers_as_text=True).level == level
+    with pytest.raises(RecordError, match=r"Expected `float`, got `str` - at `\$\.level`"):
+        records.to_record(records.parse(data), Whole)
+
+
+def test_nan_is_text():
+    data = records.render(Whole("a", math.nan))
+    assert json.loads(data)["level"] == "nan"
+    assert math.isnan(records.to_record(records.parse(data), Whole, numbers_as_text=True).level)
+
+
+def test_numbers_of_numpy():
+    assert json.loads(records.render(Whole("a", np.float64(0.25))))["level"] == 0.25
+    with pytest.raises(TypeError, match="JSON holds no ndarray"):
+        records.render(Whole("a", np.zeros(1)))
+
+
+def test_names_that_are_not_text():
+    whole = Whole("file\udcff", 1.0)
+    assert records.to_record(records.parse(records.render(whole)), Whole) == whole
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
+def test_encodings_of_shells(encoding):
+    assert records.parse('{"name": "étage"}'.encode(encoding)) == {"name": "étage"}
+
+
+@pytest.mark.parametrize(
+    ("document", "problem"),
+    [
+        ({}, "Object missing required field `name`"),
+        ([], "Expected `object`, got `array`"),
+        (None, "Expected `object`, got `null`"),
+        ({"name": "a", "level": True}, "Expected `float`, got `bool` - at `$.level`"),
+        ({"name": "a", "level": 10**400}, "Number out of range - at `$.level`"),
+        ({"name": "a", "level": 1, "parts": [{"count": -1}]}, "Expected `int` >= 0 - at `$.parts[0].count`"),
+        ({"name": "a", "level": 1, "parts": [{"count": 1.5}]}, "Expected `int`, got `float` - at `$.parts"),
+        (
+            {"name": "a", "level": 1, "parts": [{"count": 1 << 63}]},
+            "Expected `int` <= 9223372036854775807",
+        ),
+        ({"name": "a", "level": 1, "parts": [{"count": 1, "share": 1.5}]}, "Expected `float` <= 1.0 - at "),
+        ({"name": "a", "level": 1, "data": "?"}, "Invalid base64 encoded string - at `$.data`"),
+    ],
+)
+def test_wrong_documents(document, problem):
+    with pytest.raises(RecordError) as caught:
+        records.to_record(document, Whole)
+    assert str(caught.value).startswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("amax", math.nan),
+        ("amax", math.inf),
+        ("amax", -1e-9),
+        ("seconds", 0),
+        ("seconds", math.nan),
+        ("digest", "0A" * 32),
+        ("digest", "0a" * 32 + "\n"),
+    ],
+)
+def test_limits(field, value):
+    with pytest.raises(RecordError, match=rf"Expected `(float|str)` .* - at `\$\.{field}`"):
+        records.to_record({field: value}, Limited)
+
+
+def test_values_within_the_limits():
+    document = {"amax": 0, "seconds": 1e-300, "digest": "0a" * 32}
+    assert records.to_record(document, Limited) == Limited(0.0, 1e-300, "0a" * 32)
+
+
+def test_fields_that_are_not_known():
+    document = {"count": 1, "surplus": 2}
+    assert records.to_record(document, Part) == Part(1)
+    with pytest.raises(RecordError, match="Object contains unknown field `surplus`"):
+        records.to_record(document, Part, exact=True)
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (b"", "Expecting value: line 1 column 1 (char 0)"),
+        (b'{"a": 1,\n "b" 2}', "Expecting ':' delimiter: line 2 column 6 (char 14)"),
+        (b"[" * 100_000, "it is nested too deeply"),
+    ],
+)
+def test_what_is_not_json(data, problem):
+    with pytest.raises(RecordError) as caught:
+        records.parse(data)
+    assert str(caught.value) == problem
+
+
+def test_files_of_a_limited_size(tmp_path, monkeypatch):
+    path = tmp_path / "r.json"
+    path.write_bytes(b"[1, 2]")
+    monkeypatch.setattr(records, "MOST_BYTES", 6)
+    assert records.read(path) == [1, 2]
+    path.write_bytes(b"[1, 2] ")
+    with pytest.raises(RecordError, match="it is larger than 6 bytes"):
+        records.read(path)
+    with pytest.raises(FileNotFoundError):
+        records.read(tmp_path / "missing.json")

@@ -1,0 +1,50 @@
+"""The verbs and their arguments are a promise: what was there stays, and nothing changes its meaning."""
+
+import argparse
+import importlib
+import json
+from pathlib import Path
+
+import pytest
+
+import trtint8
+
+GOLDEN = json.loads((Path(__file__).parent / "golden" / "command_line.json").read_text())
+
+
+def arguments_of(parser):
+    """Each argument of a parser, and of its sub-parsers, as plain data."""
+    found = {}
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            found |= {
+                f"{name} {argument}": entry
+                for name, sub in action.choices.items()
+                for argument, entry in arguments_of(sub).items()
+            }
+        elif not isinstance(action, argparse._HelpAction):
+            found["/".join(action.option_strings) or action.dest] = {
+                "nargs": action.nargs,
+                "choices": list(action.choices) if action.choices else None,
+                "metavar": action.metavar,
+                "required": action.required,
+                "default": repr(action.default),
+                "type": getattr(action.type, "__name__", None),
+            }
+    return found
+
+
+def arguments_of_verb(verb):
+    parser = argparse.ArgumentParser()
+    importlib.import_module(f"trtint8.cli.{verb}").configure(parser)
+    return arguments_of(parser)
+
+
+@pytest.mark.parametrize("verb", GOLDEN["verbs"])
+def test_arguments_of_a_verb_stay(verb):
+    found, promised = arguments_of_verb(verb), GOLDEN["verbs"][verb]
+    assert {name: found.get(name) for name in promised} == promised
+
+
+def test_public_names_stay():
+    assert set(GOLDEN["names"]) <= set(trtint8.__all__)

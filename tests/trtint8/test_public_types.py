@@ -1,0 +1,92 @@
+"""What a type checker, and Python itself, see of the public names."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+import trtint8
+from calibrators.histograms.thresholds import METHODS, Method
+from trtint8 import api
+
+ROOT = Path(__file__).parents[2]
+USER_SCRIPT = ROOT / "tests" / "typing" / "user_script.py"
+
+#: NumPy's own types name element types and shapes that nobody declared by Any.
+_NUMPY = re.compile(r"numpy\.(dtype|generic)\[Any\]|tuple\[Any, \.\.\.\]")
+
+
+def check(script):
+    """Returns what mypy says of a script, line by line."""
+    pytest.importorskip("mypy")
+    command = [sys.executable, "-m", "mypy", "--strict", "--no-incremental", "--config-file=", str(script)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.splitlines()
+
+
+def revealed(lines):
+    return [line.split("Revealed type is ")[1] for line in lines if "Revealed type is" in line]
+
+
+def errors(lines):
+    return [line for line in lines if ": error:" in line]
+
+
+@pytest.mark.slow
+def test_a_users_script_is_checked_strictly():
+    lines = check(USER_SCRIPT)
+    assert not errors(lines)
+    types = revealed(lines)
+    assert len(types) == USER_SCRIPT.read_text().count("reveal_type(")
+    assert not [one for one in types if "Any" in _NUMPY.sub("", one)]
+
+
+def test_the_users_script_has_every_public_name():
+    text = USER_SCRIPT.read_text()
+    assert not [name for name in trtint8.__all__ if f"trtint8.{name}" not in text]
+
+
+@pytest.mark.slow
+def test_signatures_hold_no_any(tmp_path):
+    script = tmp_path / "calls.py"
+    calls = [name for name in api.__all__ if name[0].islower()]
+    script.write_text("import trtint8\n" + "".join(f"reveal_type(trtint8.{name})\n" for name in calls))
+    lines = check(script)
+    assert not errors(lines)
+    types = revealed(lines)
+    assert len(types) == len(calls) > 12
+    assert not [one for one in types if re.search(r"\bAny\b", _NUMPY.sub("", one))]
+
+
+@pytest.mark.slow
+def test_a_name_that_is_not_there_is_an_error_for_the_checker(tmp_path):
+    script = tmp_path / "wrong.py"
+    script.write_text(
+        'import trtint8\ntrtint8.calibrated\ntrtint8.calibrate("m.onnx", "d.npz", method="best")\n'
+    )
+    found = errors(check(script))
+    assert len(found) == 2 and "attr-defined" in found[0] and "method" in found[1]
+
+
+def test_public_names_are_those_of_the_api():
+    assert trtint8.__all__ == ["__version__", *api.__all__] == dir(trtint8)
+    assert all(getattr(trtint8, name) is getattr(api, name) for name in api.__all__)
+    with pytest.raises(AttributeError, match="module 'trtint8' has no attribute 'calibrated'"):
+        trtint8.calibrated  # noqa: B018
+    assert not hasattr(trtint8, "__nothing__")
+
+
+def test_methods_are_those_of_the_type():
+    assert get_args(Method) == tuple(METHODS)
+
+
+def test_importing_loads_nothing_heavy():
+    code = (
+        "import sys, trtint8; "
+        "print([name for name in ('numpy', 'onnx', 'onnxruntime', 'onnx_ir') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -1,0 +1,92 @@
+"""A user's script with every public name, read by a type checker and never run."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+import trtint8
+
+
+def batches() -> Iterator[dict[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]]]:
+    yield {"images": np.zeros((8, 3, 224, 224), np.float32)}
+
+
+def from_model_to_engine(folder: Path) -> trtint8.BuildResult:
+    inputs: tuple[trtint8.InputSpec, ...] = trtint8.model_inputs("resnet50.onnx")
+    reveal_type(inputs[0].shape)
+    raw = trtint8.Preprocessing(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), resize=256)
+    table: trtint8.CalibrationTable = trtint8.calibrate(
+        "resnet50.onnx", folder / "images", method="percentile", preprocessing=raw, checkpoint="c.bin"
+    )
+    reveal_type(trtint8.calibrate("resnet50.onnx", batches, executor=trtint8.RayExecutor(workers=4)))
+    reveal_type(table.override({"images": 2.64}).save("resnet50.table.json"))
+    reveal_type(trtint8.quantize("resnet50.onnx", table, keep_float=["/fc/*"]))
+    shapes = trtint8.ShapeRange((1, 3, 224, 224), (8, 3, 224, 224), (32, 3, 224, 224))
+    result = trtint8.build_int8_engine(
+        "resnet50.onnx",
+        table,
+        "resnet50.engine",
+        profiles=[{"images": shapes}],
+        options=trtint8.BuildOptions(optimization_level=3),
+    )
+    reveal_type(result.info)
+    return result
+
+
+def run(data: trtint8.Batches) -> None:
+    info: trtint8.EngineInfo = trtint8.read_engine_info("resnet50.engine")
+    reveal_type(info.int8_layers)
+    with trtint8.Engine.load("resnet50.engine") as engine:
+        for feed in data:
+            reveal_type(engine.infer(feed))
+            reveal_type(engine.infer(feed, on_device=True))
+        reveal_type(trtint8.refit(engine, {"fc.weight": np.zeros((10, 2), np.float32)}))
+    measured: trtint8.Benchmarks = trtint8.bench(["resnet50.engine"], baseline="resnet50.onnx")
+    reports: tuple[trtint8.BenchReport, ...] = measured.reports
+    reveal_type(reports[0].throughput)
+
+
+def judge() -> trtint8.Accuracy:
+    boxes = trtint8.MeanAveragePrecision(lambda outputs: [], truth=[])
+    accuracy = trtint8.validate("int8.onnx", "heldout.npz", reference="fp32.onnx", metrics=["top1", boxes])
+    reveal_type(accuracy.top1)
+    reveal_type(accuracy.outputs)
+    sensitivity: trtint8.Sensitivity = trtint8.measure_sensitivity(
+        "fp32.onnx", "fp32.table.json", "heldout.npz", checkpoint="sensitivity.partial"
+    )
+    reveal_type(sensitivity.worst_first)
+    tuned: trtint8.Tuned = trtint8.tune("fp32.onnx", "calibration.npz", "labelled.npz", max_drop=0.3)
+    reveal_type(tuned.candidate.keep_float)
+    reveal_type(trtint8.report(["out/"], "report.html", model="fp32.onnx", data="heldout.npz"))
+    return accuracy
+
+
+def models_made_elsewhere() -> int | None:
+    findings: list[trtint8.Finding] = trtint8.lint("qat.onnx")
+    reveal_type(findings[0].message)
+    mended: trtint8.Mended = trtint8.mend("qat.onnx")
+    reveal_type(mended.save("mended.onnx"))
+    migrated: trtint8.Migrated = trtint8.migrate("fp32.onnx", "implicit.cache", fill=True)
+    reveal_type(migrated.save("migrated.onnx"))
+    inputs = trtint8.model_inputs("fp32.onnx")
+    return trtint8.count_int8_layers(migrated.graph_model, inputs, migrated.placement.quantized_nodes)
+
+
+def errors() -> str:
+    try:
+        from_model_to_engine(Path())
+    except (
+        trtint8.ModelError,
+        trtint8.CalibrationDataError,
+        trtint8.TableError,
+        trtint8.OutputError,
+    ) as error:
+        return f"mend the input: {error}"
+    except (trtint8.GpuUnavailableError, trtint8.GpuMemoryError, trtint8.UnsupportedError) as error:
+        return f"another machine: {error}"
+    except (trtint8.BuildError, trtint8.EngineError, trtint8.WorkerError) as error:
+        return f"TensorRT or Ray: {error}"
+    except trtint8.TrtInt8Error as error:
+        return str(error)
+    return trtint8.__version__

@@ -1,0 +1,82 @@
+"""A float model and the calibration cache of its implicit engine become a model with Q/DQ pairs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx_ir as ir
+
+from calibrators.errors import TableError
+from calibrators.tables.table import CalibrationTable
+from trtint8.interop.migration import Migration, plan_migration
+from trtint8.models.model import Model, save_model
+from trtint8.quantization.placement import Placement, place
+from trtint8.quantization.quantize import quantize_graph
+
+#: Tensors that a message lists.
+_NAMED = 5
+
+
+@dataclass(frozen=True)
+class Migrated:
+    """A model that was made from a calibration cache.
+
+    Attributes:
+        graph_model: The model with Q/DQ pairs.
+        placement: Where the pairs are.
+        plan: How the cache and the graph fit together.
+    """
+
+    graph_model: ir.Model
+    placement: Placement
+    plan: Migration
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Writes the model atomically.
+
+        Raises:
+            OutputError: The file cannot be written.
+        """
+        return save_model(self.graph_model, path)
+
+
+def migrate(
+    prepared: Model, table: CalibrationTable, *, fill: bool = False, keep_float: Sequence[str] = ()
+) -> Migrated:
+    """Puts the ranges of a calibration cache where Q/DQ pairs need them.
+
+    Args:
+        prepared: The float model, from :func:`trtint8.models.model.prepare`.
+        table: The ranges of the cache.
+        fill: Whether tensors that the cache lacks get the ranges that follow from others.
+        keep_float: Names of nodes, or patterns, that stay in float.
+
+    Returns:
+        The model with Q/DQ pairs, and how the cache fitted.
+
+    Raises:
+        TableError: The cache lacks ranges, and ``fill`` is not set or no other range says what they are.
+        ModelError: A pattern matches no node.
+    """
+    plan = plan_migration(place(prepared.graph_model, keep_float), table.amax)
+    if plan.unsolved or (plan.missing and not fill):
+        raise TableError(_refusal(plan))
+    graph_model, placement = quantize_graph(prepared, table.override(plan.fills), keep_float)
+    return Migrated(graph_model, placement, plan)
+
+
+def _refusal(plan: Migration) -> str:
+    named = ", ".join(f"'{name}'" for name in (plan.unsolved or plan.missing)[:_NAMED])
+    if plan.unsolved:
+        advice = "calibrate the model, or add them with 'trtint8 table set'"
+    else:
+        first = plan.proposals[0]
+        advice = (
+            f"all of them follow from others, like '{first.tensor}' from '{first.source}': pass --fill to "
+            "take those"
+        )
+    count = len(plan.unsolved or plan.missing)
+    return f"the cache has no range for {count} tensors that need one: {named}; {advice}"

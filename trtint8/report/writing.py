@@ -1,0 +1,120 @@
+"""A report from files, and from running both models where there is data, to one HTML file."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from calibrators.data.batches import DataSource, open_data
+from calibrators.data.options import DataOptions
+from calibrators.errors import CalibrationDataError, ModelError, UnsupportedError
+from calibrators.files import check_writable, write_atomically
+from trtint8.models.model import load_model, runnable
+from trtint8.report.files import Found, find
+from trtint8.validation.accuracy import VALIDATED, onnx_runner
+from trtint8.validation.opening import open_validated
+
+if TYPE_CHECKING:
+    from trtint8.report.facts import Report
+    from trtint8.report.worst import Worst
+
+
+def write_report(
+    sources: Sequence[str | os.PathLike[str]],
+    output: str | os.PathLike[str],
+    *,
+    model: str | os.PathLike[str] | None = None,
+    data: DataSource | None = None,
+    data_options: DataOptions,
+    class_names: str | os.PathLike[str] | Sequence[str] | None = None,
+) -> Path:
+    """Writes one self-contained HTML page on one INT8 model.
+
+    Args:
+        sources: The folder that ``trtint8 build`` wrote to; or an engine, which brings along the files beside
+            it; or files: a Q/DQ model, a calibration table, and the JSON of sensitivity, accuracy and bench.
+        output: The HTML file.
+        model: The float model.
+        data: Held-out data, with which the samples that INT8 hurts most are found; takes ``model``.
+        data_options: How that data is read.
+        class_names: Names of the classes in the order of their indices, or a text file with one per line.
+
+    Returns:
+        ``output``.
+
+    Raises:
+        UnsupportedError: The extra ``trtint8[report]`` is not installed.
+        CalibrationDataError: The data or the class names are unusable.
+        ModelError: A model is unusable, or the data needs a model that was not given.
+        TableError: A file is damaged or holds something else.
+        OutputError: The page cannot be written.
+    """
+    gather, render = _renderer()
+    output = check_writable(output)
+    found = find(sources)
+    worst = _worst(found, model, data, data_options, class_names) if data is not None else None
+    if data is None and class_names:
+        raise CalibrationDataError("--classes has no effect without --data")
+    report = gather(found, model=Path(model) if model else None, worst=worst)
+    return write_atomically(output, render(report).encode())
+
+
+def _worst(
+    found: Found,
+    model: str | os.PathLike[str] | None,
+    data: DataSource,
+    options: DataOptions,
+    class_names: str | os.PathLike[str] | Sequence[str] | None,
+) -> Worst:
+    """Runs both models on the data."""
+    from trtint8.report.worst import find_worst
+
+    judged = found.paths.get("qdq") or found.paths.get("engine")
+    if model is None:
+        raise ModelError("--data shows the worst samples, which needs the float model too; give --model")
+    if judged is None:
+        raise ModelError(
+            "--data shows the worst samples, which needs the Q/DQ model or the engine; give one of them"
+        )
+    original = load_model(model)
+    batches = open_data(data, original.inputs, options)
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(runnable(original.graph_model))
+        reference, names = onnx_runner(file, optimize=True)
+        side = stack.enter_context(open_validated(VALIDATED, judged, original.inputs, names))
+        return find_worst(
+            side,
+            reference,
+            names,
+            original.inputs,
+            batches,
+            preprocessing=options.preprocessing,
+            class_names=_class_names(class_names),
+        )
+
+
+def _class_names(source: str | os.PathLike[str] | Sequence[str] | None) -> tuple[str, ...]:
+    if source is None:
+        return ()
+    if not isinstance(source, (str, os.PathLike)):
+        return tuple(source)
+    try:
+        lines = Path(source).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CalibrationDataError(f"cannot read the class names '{source}': {error}") from error
+    return tuple(line.strip() for line in lines if line.strip())
+
+
+def _renderer() -> tuple[Callable[..., Report], Callable[[Report], str]]:
+    """What needs the extra; refused before any work where that is missing."""
+    try:
+        from trtint8.report.facts import gather
+        from trtint8.report.page import render
+    except ImportError as error:
+        raise UnsupportedError(
+            f"a report needs '{error.name}', which is not installed: pip install \"trtint8[report]\""
+        ) from error
+    return gather, render

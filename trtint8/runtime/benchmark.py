@@ -1,0 +1,206 @@
+"""Engines measured one after another on the same inputs, beside float engines of the same model."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from calibrators.cuda import gpu_names, require_gpu
+from calibrators.data.batches import DataSource, open_data
+from calibrators.data.feeds import FeedDict, batch_rows, is_float
+from calibrators.data.options import DataOptions
+from calibrators.errors import CalibrationDataError
+from trtint8.builder.build import build_engine
+from trtint8.builder.options import BuildOptions
+from trtint8.engine.file import TensorSpec
+from trtint8.engine.inputs import input_specs
+from trtint8.engine.profiles import Profile
+from trtint8.models.model import ModelSource, load_model, prepare, runnable
+from trtint8.quantization.float16.convert import to_float16
+from trtint8.runtime.bench import BenchReport, bench
+from trtint8.runtime.engine import Engine
+
+
+@dataclass(frozen=True)
+class BenchOptions:
+    """How engines are measured.
+
+    Attributes:
+        seconds: How long each engine is measured.
+        transfers: Whether copies to and from the GPU are part of an inference.
+        cuda_graph: Whether an inference is launched as a CUDA graph.
+        device: Index of the GPU.
+
+    Raises:
+        CalibrationDataError: ``seconds`` is not a positive number.
+    """
+
+    seconds: float = 3.0
+    transfers: bool = True
+    cuda_graph: bool = False
+    device: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.seconds < math.inf:  # false for NaN, too
+            raise CalibrationDataError(f"seconds is {self.seconds:g}; give a positive number")
+
+
+@dataclass(frozen=True)
+class Benchmarks:
+    """What was measured, engine by engine.
+
+    Attributes:
+        gpu: Name of the GPU.
+        inputs: The data that was fed, or ``random``.
+        reports: One report per engine, in the order in which they were given.
+    """
+
+    gpu: str
+    inputs: str
+    reports: tuple[BenchReport, ...]
+
+
+def benchmark(
+    engines: Sequence[str | os.PathLike[str]],
+    *,
+    data: DataSource | None = None,
+    baseline: ModelSource | None = None,
+    data_options: DataOptions,
+    options: BenchOptions,
+) -> Benchmarks:
+    """Measures latency and throughput of engines, one after another on one GPU.
+
+    Args:
+        engines: Engine files.
+        data: What to feed: one batch of it is fed again and again. Random values where None.
+        baseline: A float model: engines of it in FP32 and in FP16 are built and measured as well.
+        data_options: How the data is read; ``batch_size`` also holds for random values.
+        options: How to measure.
+
+    Returns:
+        What was measured.
+
+    Raises:
+        GpuUnavailableError: There is no usable GPU.
+        EngineError: An engine file is unusable.
+        CalibrationDataError: The data or the options do not fit an engine.
+    """
+    require_gpu("measuring an engine")
+    reports = []
+    for name, engine in _engines(engines, baseline, options.device):
+        with engine:
+            reports.append(_measure(name, engine, data, data_options, options))
+    return Benchmarks(gpu_names()[options.device], _described(data), tuple(reports))
+
+
+def _described(data: DataSource | None) -> str:
+    if data is None:
+        return "random"
+    return os.fspath(data) if isinstance(data, (str, os.PathLike)) else type(data).__name__
+
+
+def _engines(
+    paths: Sequence[str | os.PathLike[str]], baseline: ModelSource | None, device: int
+) -> Iterator[tuple[str, Engine]]:
+    """Loaded one after another, so that they do not share the GPU's memory."""
+    for path in paths:
+        engine = Engine.load(path, device=device)
+        profiles, flavor = engine.profiles, engine.flavor
+        yield Path(path).name, engine
+    if baseline is None:
+        return
+    prepared = prepare(load_model(baseline))
+    for name, fp16 in {"FP32": False, "FP16": True}.items():
+        graph_model, build_options = prepared.graph_model, BuildOptions(fp16=fp16)
+        if fp16 and flavor.strongly_typed_only:
+            build_options = BuildOptions()
+            graph_model, _ = to_float16(graph_model, float32_io=True, peaks={}, name=prepared.name)
+        with runnable(graph_model) as serialized:
+            built = build_engine(
+                serialized,
+                prepared.inputs,
+                flavor=flavor,
+                profiles=profiles,
+                options=build_options,
+            )
+        yield name, Engine.load(built.plan, device=device)
+
+
+def _measure(
+    name: str, engine: Engine, data: DataSource | None, data_options: DataOptions, options: BenchOptions
+) -> BenchReport:
+    feed = _feed(engine, data, data_options)
+    context = engine.new_context(cuda_graph=options.cuda_graph)
+    return bench(
+        context,
+        feed,
+        name=name,
+        batch_size=_batch_size(engine, feed),
+        seconds=options.seconds,
+        transfers=options.transfers,
+        cuda_graph=options.cuda_graph,
+    )
+
+
+def _batch_size(engine: Engine, feed: FeedDict) -> int:
+    """Samples in a feed; inputs of a fixed size beside dynamic ones do not count."""
+    dynamic = {spec.name: feed[spec.name] for spec in engine.inputs if spec.shape and spec.shape[0] is None}
+    return batch_rows(dynamic or feed) or 1
+
+
+def _feed(engine: Engine, data: DataSource | None, options: DataOptions) -> FeedDict:
+    """One batch of the data, or random values of that size."""
+    if data is None:
+        if options.preprocessing is not None or options.limit is not None:
+            raise CalibrationDataError("--limit and the options for images have no effect without --data")
+        return random_feed(engine.inputs, engine.profiles, options.batch_size)
+    specs, size = input_specs(engine.inputs), options.batch_size
+    if size is None and engine.profiles and not any(spec.static_batch for spec in specs):
+        size = next((sizes.opt[0] for sizes in engine.profiles[0].values() if sizes.opt), None)
+    return next(iter(open_data(data, specs, replace(options, batch_size=size))))
+
+
+def random_feed(
+    inputs: Sequence[TensorSpec], profiles: Sequence[Profile], batch_size: int | None
+) -> FeedDict:
+    """Values to take the time with, in the shapes that the first profile is tuned for.
+
+    Args:
+        inputs: The engine's inputs.
+        profiles: Its optimization profiles.
+        batch_size: Replaces the first dimension where that is dynamic; None keeps the profile's.
+
+    Returns:
+        Standard normal values; zeros for inputs that are not floating-point.
+
+    Raises:
+        CalibrationDataError: ``batch_size`` is not positive or not the engine's fixed one, or a shape is not
+            known.
+    """
+    if batch_size is not None:
+        firsts = {spec.shape[0] for spec in inputs if spec.shape}
+        if batch_size < 1:
+            raise CalibrationDataError(f"--batch-size is {batch_size}; give a positive integer")
+        if None not in firsts and firsts != {batch_size}:
+            raise CalibrationDataError(
+                f"--batch-size is {batch_size} but the engine has a fixed batch of "
+                f"{' and '.join(sorted(map(str, firsts)))}; leave it out"
+            )
+    random, feed = np.random.default_rng(0), {}
+    for spec in inputs:
+        tuned = profiles[0][spec.name].opt if profiles and spec.name in profiles[0] else spec.shape
+        if batch_size is not None and spec.shape and spec.shape[0] is None:
+            tuned = (batch_size, *tuned[1:])
+        shape = tuple(dim for dim in tuned if isinstance(dim, int))
+        if len(shape) < len(tuned):
+            raise CalibrationDataError(f"no profile says a shape for input '{spec.name}'; give --data")
+        dtype = np.dtype(spec.dtype)
+        # Integers are mostly indices, and 0 is one into any table.
+        values = random.standard_normal(shape, np.float32) if is_float(dtype) else np.zeros(shape)
+        feed[spec.name] = values.astype(dtype)
+    return feed

@@ -1,0 +1,87 @@
+"""What tuning begins with: ranges from samples or from a table, and samples in two halves."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from calibrators.data.batches import DataSource, open_data
+from calibrators.data.options import DataOptions
+from calibrators.ray.run_options import RunOptions
+from calibrators.tables.source import table_among
+from calibrators.tables.table import CalibrationTable
+from trtint8.calibration import CalibrationOptions, calibrate_prepared
+from trtint8.models.model import Model
+from trtint8.tuning.search import Trial
+from trtint8.tuning.splitting import split
+from trtint8.tuning.tune import Budget, Tuned, tune_prepared
+
+
+def tune_from_sources(
+    prepared: Model,
+    calibration: DataSource | CalibrationTable,
+    data: DataSource,
+    held_out: DataSource | None,
+    budget: Budget,
+    *,
+    options: CalibrationOptions,
+    data_options: DataOptions,
+    round_weights: bool,
+    float16: bool,
+    on_trial: Callable[[Trial], None],
+    progress: bool,
+) -> Tuned:
+    """Opens samples and ranges, and tunes.
+
+    Args:
+        prepared: The float model, from :func:`trtint8.models.model.prepare`.
+        calibration: Calibration samples, a table, or the file that holds one.
+        data: Samples to tune on.
+        held_out: Samples for the verdict; every other batch of ``data`` where None.
+        budget: How much accuracy may be lost.
+        options: How ranges are chosen where ``calibration`` holds samples.
+        data_options: How samples are read; ``labels`` belong to ``data``, ``limit`` to ``data`` and
+            ``held_out``.
+        round_weights: Whether adaptive rounding is tried.
+        float16: Whether what stays in float becomes FP16.
+        on_trial: Called with every trial of the search.
+        progress: Whether a progress bar is shown while calibrating.
+
+    Returns:
+        What was found.
+
+    Raises:
+        TrtInt8Error: One of its family, with one sentence that says what to do.
+    """
+    # What can be shuffled is, so that both halves are alike.
+    shuffled = isinstance(data, (str, os.PathLike, Mapping, np.ndarray))
+    batches = open_data(data, prepared.inputs, replace(data_options, shuffle=shuffled))
+    if held_out is None:
+        tuned_on, verdict_on = split(batches)
+    else:
+        unlabelled = replace(data_options, labels=None)
+        tuned_on, verdict_on = batches, open_data(held_out, prepared.inputs, unlabelled)
+    calibration_data = replace(data_options, labels=None, limit=None)
+
+    def calibrated(changed: Model) -> CalibrationTable:
+        assert not isinstance(calibration, CalibrationTable)
+        return calibrate_prepared(
+            changed, calibration, options, calibration_data, RunOptions(progress=progress)
+        )
+
+    known = table_among(calibration)
+    return tune_prepared(
+        prepared,
+        known or calibrated(prepared),
+        tuned_on,
+        verdict_on,
+        budget,
+        recalibrate=None if known else calibrated,
+        round_weights=round_weights,
+        float16=float16,
+        seed=data_options.seed,
+        on_trial=on_trial,
+    )

@@ -1,0 +1,196 @@
+"""Opens the models that are validated: engines on the GPU, and models in ONNX Runtime."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrators.cuda import gpu_names, gpu_problem
+from calibrators.data.batches import FeedDict
+from calibrators.data.feeds import is_float
+from calibrators.data.inputs import InputSpec
+from calibrators.errors import GpuUnavailableError, ModelError
+from trtint8.engine.file import read_engine_info
+from trtint8.interop.integer_models import expand_static, integer_operators
+from trtint8.interop.integer_product import INTEGER
+from trtint8.models.model import ModelSource, load_model, runnable
+from trtint8.runtime.engine import Engine
+from trtint8.validation.accuracy import Runner, ValidatedModel, onnx_runner
+from trtint8.validation.comparison import OpenModels
+from trtint8.validation.metrics import Metric
+
+
+@contextlib.contextmanager
+def open_models(
+    models: Mapping[str, ModelSource],
+    reference: bytes | Path,
+    inputs: Sequence[InputSpec],
+    metrics: Sequence[Metric] | None,
+    threads: int | None = None,
+) -> Iterator[OpenModels]:
+    """Opens models and their reference.
+
+    Args:
+        models: Models or paths of engine files, by their names in results.
+        reference: The FP32 model: serialized, or the path of its file.
+        inputs: The inputs of all models.
+        metrics: What to measure. None measures the usual metrics that apply to the model and the data.
+        threads: Threads per operator; ONNX Runtime's choice where None.
+
+    Yields:
+        All models, ready to run.
+
+    Raises:
+        CalibrationDataError: A metric is unknown.
+        ModelError: The inputs or outputs of a model are not the reference's.
+        GpuUnavailableError: A model is an engine without a Q/DQ model beside it, and there is no GPU.
+    """
+    run, names = onnx_runner(reference, optimize=True, threads=threads)
+    with contextlib.ExitStack() as stack:
+        validated = [
+            stack.enter_context(open_validated(name, model, inputs, names, threads))
+            for name, model in models.items()
+        ]
+        yield OpenModels(validated, run, names, inputs, metrics)
+
+
+@contextlib.contextmanager
+def open_validated(
+    name: str,
+    model: ModelSource,
+    inputs: Sequence[InputSpec],
+    output_names: Sequence[str],
+    threads: int | None = None,
+) -> Iterator[ValidatedModel]:
+    """Opens one model or engine to be compared with a reference.
+
+    An engine runs on the GPU where there is one; elsewhere the Q/DQ model beside it is run in its place.
+    Floating-point inputs are rounded to the model's own input type, because that rounding is part of what an
+    FP16 model costs.
+
+    Args:
+        name: The model's name in results.
+        model: A model, or the path of an engine file.
+        inputs: The inputs of the reference.
+        output_names: Names of the reference's outputs, in order.
+        threads: Threads per operator of a model in ONNX Runtime; ONNX Runtime's choice where None.
+
+    Yields:
+        The open model.
+
+    Raises:
+        ModelError: The model's inputs or outputs are not the reference's.
+        GpuUnavailableError: The model is an engine without a Q/DQ model beside it, and there is no GPU.
+    """
+    plan = engine_path(model)
+    if plan and gpu_problem() is None:
+        with Engine.load(plan) as engine:
+            names = [spec.name for spec in engine.outputs]
+            dtypes = {spec.name: np.dtype(spec.dtype) for spec in engine.inputs}
+
+            def infer(feed: FeedDict) -> list[NDArray[Any]]:
+                outputs = engine.infer(feed)
+                return [outputs[output] for output in names]
+
+            yield _validated(
+                name, infer, dtypes, names, inputs, output_names, f"the engine on {gpu_names()[0]}"
+            )
+        return
+    substitute = _qdq_model_of(plan) if plan else None
+    loaded = load_model(substitute or model)
+    whose = f"the engine's {{}} '{substitute.name}'" if substitute else "the {}"
+    # A GPU computes what Q/DQ pairs do in float, not what ONNX Runtime's kernels for integer operators do.
+    graph_model, integers = loaded.graph_model, integer_operators(loaded.graph_model)
+    if integers:
+        graph_model = expand_static(graph_model)
+        left = integer_operators(graph_model)
+        description = _describe_integer_model(whose.format("model"), integers, left)
+    elif loaded.is_quantized:
+        left, description = (), whose.format("Q/DQ model") + " as fake quantization in ONNX Runtime"
+    else:
+        left, description = (), whose.format("model") + " in ONNX Runtime"
+    with runnable(graph_model) as file:
+        # Sums of a dynamically quantized product are exact on every processor only in an optimized graph.
+        run, names = onnx_runner(file, optimize=any(name in INTEGER for name in left), threads=threads)
+        dtypes = {spec.name: spec.dtype for spec in loaded.inputs}
+        yield _validated(name, run, dtypes, names, inputs, output_names, description)
+
+
+def _describe_integer_model(model: str, integers: Sequence[str], left: Sequence[str]) -> str:
+    """Says how a model with integer operators is run, for the summary."""
+    expanded = [name for name in integers if name not in left]
+    parts = []
+    if expanded:
+        parts.append(f"{', '.join(expanded)} expanded to Q/DQ pairs, as fake quantization")
+    if left:
+        parts.append(f"{', '.join(left)} in integer kernels")
+    return f"{model} with {' and '.join(parts)}, in ONNX Runtime"
+
+
+def engine_path(model: ModelSource) -> Path | None:
+    """The path of an engine; None for a model."""
+    path = Path(model) if isinstance(model, (str, os.PathLike)) else None
+    return path if path and path.suffix.lower() != ".onnx" else None
+
+
+def _qdq_model_of(engine: Path) -> Path:
+    """The path of the Q/DQ model that an engine was built from."""
+    info = read_engine_info(engine)
+    if info.qdq_model is None:
+        raise GpuUnavailableError(
+            f"'{engine}' has no Q/DQ model beside it to run in its place without a GPU, and "
+            f"{gpu_problem()}; validate it on a machine with a GPU"
+        )
+    return engine.with_name(info.qdq_model)
+
+
+def _validated(
+    name: str,
+    run: Runner,
+    dtypes: Mapping[str, np.dtype[Any]],
+    names: Sequence[str],
+    inputs: Sequence[InputSpec],
+    output_names: Sequence[str],
+    description: str,
+) -> ValidatedModel:
+    """A runner as a validated model, checked against the reference.
+
+    Args:
+        name: The model's name in results.
+        run: Runs the model on feeds of its own input types.
+        dtypes: The model's input types, by name.
+        names: Names of the model's outputs, in order.
+        inputs: The inputs of the reference.
+        output_names: Names of the reference's outputs, in order.
+        description: How the model is run, in words.
+
+    Raises:
+        ModelError: The model's inputs or outputs are not the reference's.
+    """
+    wanted = [spec.name for spec in inputs]
+    if set(dtypes) != set(wanted):
+        raise ModelError(_mismatch(name, "inputs", list(dtypes), wanted))
+    if list(names) != list(output_names):
+        raise ModelError(_mismatch(name, "outputs", names, output_names))
+
+    def rounded(feed: FeedDict) -> list[NDArray[Any]]:
+        return run({key: _rounded(array, dtypes[key]) for key, array in feed.items()})
+
+    return ValidatedModel(name, rounded, description)
+
+
+def _rounded(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    return array.astype(dtype, copy=False) if is_float(array.dtype) and is_float(dtype) else array
+
+
+def _mismatch(name: str, what: str, own: Sequence[str], wanted: Sequence[str]) -> str:
+    return (
+        f"the {what} of {name} are {', '.join(own)}, the reference's {', '.join(wanted)}; "
+        "compare with the model that it was made from"
+    )

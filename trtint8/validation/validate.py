@@ -1,0 +1,71 @@
+"""Models and engines compared with their float model on one data set, in this process or over Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from calibrators.data.batches import DataSource, open_data
+from calibrators.data.options import DataOptions
+from calibrators.errors import ModelError
+from calibrators.ray.run_options import RunOptions
+from calibrators.ray.shards import open_shards
+from trtint8.models.model import ModelSource, load_model, runnable
+from trtint8.validation.accuracy import REFERENCE, VALIDATED, Accuracy
+from trtint8.validation.comparison import compare_models
+from trtint8.validation.metrics import Metric
+from trtint8.validation.opening import open_models
+from trtint8.validation.workers import compare_over_ray
+
+
+def validate_models(
+    model: ModelSource,
+    data: DataSource,
+    *,
+    reference: ModelSource,
+    also: Mapping[str, ModelSource],
+    metrics: Sequence[Metric] | None,
+    data_options: DataOptions,
+    run: RunOptions,
+) -> Accuracy:
+    """Compares an INT8 model or engine, and others, with the float model on the same samples.
+
+    Args:
+        model: A Q/DQ model, or the path of an engine file.
+        data: Held-out samples.
+        reference: The float model.
+        also: Other models or engines, by the names that they have in the result.
+        metrics: What to measure; the usual metrics that apply where None.
+        data_options: How the data is read.
+        run: Where and how models are run.
+
+    Returns:
+        The comparison.
+
+    Raises:
+        TrtInt8Error: One of its family, with one sentence that says what to do.
+    """
+    if taken := [name for name in also if name in (VALIDATED, REFERENCE)]:
+        raise ModelError(
+            f"'{taken[0]}' in also is the name of the {'model' if taken[0] == VALIDATED else 'reference'}; "
+            "take another"
+        )
+    original = load_model(reference)
+    models = {VALIDATED: model, **also}
+    if run.ray:
+        shards = open_shards(data, original.inputs, **vars(data_options))
+        return compare_over_ray(
+            models,
+            reference,
+            original,
+            shards,
+            run.ray,
+            metrics=metrics,
+            threads=run.threads,
+            progress=run.progress,
+        )
+    batches = open_data(data, original.inputs, data_options)
+    with (
+        runnable(original.graph_model) as file,
+        open_models(models, file, original.inputs, metrics, run.threads) as panel,
+    ):
+        return compare_models(panel, batches, progress=run.progress)
