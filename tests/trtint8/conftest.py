@@ -20,6 +20,7 @@ def rtx():
 @pytest.fixture(scope="session")
 def split():
     """The demo's images of handwritten digits."""
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed (pip install 'trtint8[demo]')")
     return load_digits_split()
 
 

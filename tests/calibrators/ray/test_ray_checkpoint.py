@@ -24,6 +24,8 @@ from tests.calibrators.killing import AFTER, BEFORE, kill_at_write
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL, load_digits_split
 
+pytest.importorskip("sklearn", reason="scikit-learn is not installed (pip install 'trtint8[demo]')")
+
 pytest.importorskip("ray", reason="Ray is not installed (pip install 'trtint8[ray]')")
 
 INPUTS = (InputSpec("x", np.dtype(np.float32), ("n", 3)),)

@@ -10,6 +10,8 @@ import trtint8
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL, load_digits_split
 
+pytest.importorskip("sklearn", reason="scikit-learn is not installed (pip install 'trtint8[demo]')")
+
 SPLIT = load_digits_split()
 
 
@@ -28,6 +30,7 @@ def wild_table():
     return trtint8.calibrate(DEMO_MODEL, wild_images(), method="minmax", progress=False)
 
 
+@pytest.mark.slow
 def test_the_verb(wild_table, tmp_path, capsys):
     np.savez(tmp_path / "d.npz", **HELD_OUT)
     wild_table.save(tmp_path / "wild.json")

@@ -21,6 +21,8 @@ from trtint8.validation import opening
 from trtint8.validation import workers as validation_workers
 from trtint8.validation.metrics import MeanAveragePrecision
 
+pytest.importorskip("sklearn", reason="scikit-learn is not installed (pip install 'trtint8[demo]')")
+
 pytest.importorskip("ray", reason="Ray is not installed (pip install 'trtint8[ray]')")
 
 #: Ray Data trips over its own deprecations.
