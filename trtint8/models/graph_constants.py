@@ -10,19 +10,31 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 
-def constant(value: ir.Value | None) -> NDArray[Any] | None:
-    """A value's contents, where they are constant."""
+def is_constant(value: ir.Value | None) -> bool:
+    """Whether a value is an initializer or the output of a Constant node; its contents are not read."""
+    return value is not None and ir.convenience.get_const_tensor(value) is not None
+
+
+def read_constant(value: ir.Value | None) -> NDArray[Any] | None:
+    """The contents of a constant.
+
+    Args:
+        value: A value of a graph, or None where a node leaves out an optional input.
+
+    Returns:
+        The array, of the constant's shape and dtype; None where the value is not constant.
+    """
     tensor = ir.convenience.get_const_tensor(value) if value is not None else None
     return None if tensor is None else tensor.numpy()
 
 
 def add_initializer(graph: ir.Graph, name: str, array: NDArray[Any]) -> ir.Value:
-    """A new constant of a graph.
+    """Adds a constant to a graph.
 
     Args:
-        graph: Gets it; changed in place.
-        name: Of no other value in the graph.
-        array: The contents.
+        graph: The graph, which is changed in place.
+        name: A name that no other value in the graph has.
+        array: The contents, of any shape and of a dtype that ONNX has.
 
     Returns:
         The constant as a value.
@@ -45,7 +57,7 @@ def constant_input(node: ir.Node, index: int) -> NDArray[Any] | None:
     Returns:
         The value; None where there is no such input, or where it is computed.
     """
-    return constant(node.inputs[index]) if index < len(node.inputs) else None
+    return read_constant(node.inputs[index]) if index < len(node.inputs) else None
 
 
 def set_constant_input(node: ir.Node, index: int, array: NDArray[Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trtint8.report.files import Found
-from trtint8.report.json_files import Benchmark
+from trtint8.runtime.benchmark import Benchmarks
 from trtint8.validation.accuracy import REFERENCE, VALIDATED
 from trtint8.validation.significance import Share
 from trtint8.validation.wording import accuracy_rows, verdicts
@@ -112,7 +112,7 @@ def make_headline(found: Found, model_bytes: int | None = None) -> Headline:
     )
 
 
-def list_latencies(bench: Benchmark) -> tuple[Latency, ...]:
+def list_latencies(bench: Benchmarks) -> tuple[Latency, ...]:
     """The speed of each engine, in the order in which they were measured."""
     slowest = min((report.samples_per_second for report in bench.reports), default=0.0)
     several = len(bench.reports) > 1

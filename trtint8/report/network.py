@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from trtint8.engine.file import EngineInfo
-from trtint8.quantization.placement import WEIGHTED
+from trtint8.quantization.operators import WEIGHTED
 from trtint8.sensitivity.results import LayerSensitivity, Sensitivity
 
 #: The shares of the noise at which the next level of the legend begins.

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from calibrators.data.feeds import FeedDict, batch_rows
 from calibrators.errors import CalibrationDataError
 from trtint8.models.graph_constants import constant_input, set_constant_input
-from trtint8.quantization.placement import WEIGHTED, Placement
+from trtint8.quantization.operators import WEIGHTED
+from trtint8.quantization.placement import Placement
 from trtint8.sensitivity.segments import Layer, Quantizer, cut
 from trtint8.tuning.layer_runs import float_layers
 from trtint8.tuning.matrix_form import MatrixForm

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import onnx_ir as ir
 
-from trtint8.quantization.placement import WEIGHTED
+from trtint8.quantization.operators import WEIGHTED
 
 #: The size that an unknown dimension, usually the batch, is taken to have.
 _UNKNOWN = 1

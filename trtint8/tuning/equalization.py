@@ -14,7 +14,7 @@ from calibrators.errors import ModelError
 from calibrators.host.onnx_session import open_session
 from trtint8.models.graph_constants import constant_input, set_constant_input
 from trtint8.models.model import runnable
-from trtint8.quantization.placement import WEIGHTED
+from trtint8.quantization.operators import WEIGHTED
 
 #: Operators with f(s x) = s f(x) for s > 0, for each element on its own.
 _ELEMENTWISE = frozenset({"Dropout", "Identity", "LeakyRelu", "PRelu", "Relu"})

@@ -7,8 +7,10 @@ import onnx
 import pytest
 
 import trtint8
+from calibrators import records
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL, load_digits_split
+from trtint8.tuning.tune import TuningLog
 
 pytest.importorskip("sklearn", reason="scikit-learn is not installed (pip install 'trtint8[demo]')")
 
@@ -44,6 +46,10 @@ def test_the_verb(wild_table, tmp_path, capsys):
     assert "To make it anew: trtint8 quantize " in printed.out
     assert onnx.load(output).graph.node
     assert {path.name for path in tmp_path.iterdir()} >= {"out.onnx", "out.table.json", "out.tuning.json"}
+    document = records.read(tmp_path / "out.tuning.json")
+    log = records.to_record(document, TuningLog, exact=True, numbers_as_text=True)
+    assert f"To make it anew: {log.command}\n" in printed.out
+    assert log.trials[0].what == "as calibrated"
     assert main([*arguments, "--max-drop", "0.5", "-o", str(tmp_path / "no" / "out.onnx")]) == 2
     assert main([*arguments, "--max-drop", "0.5", "-o", str(output), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["files"]["model"] == str(output)

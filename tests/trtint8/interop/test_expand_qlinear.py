@@ -209,7 +209,7 @@ def test_an_activation_with_a_scale_a_channel_is_refused():
     data = g.op("QuantizeLinear", ["x", *scales], "quantize", axis=1)
     y = g.op("QLinearSigmoid", [data, *scales, *result], "node", **MICROSOFT)
     message = obstacle(g.proto(IMAGES, g.dequantize(y, result), 4))
-    assert message == f"'{scales[0]}' is a scale a channel of an activation"
+    assert message == f"'{scales[0]}' has one scale per channel of an activation"
 
 
 def test_a_bias_at_run_time_is_refused():

@@ -91,12 +91,12 @@ def test_qoperator_models_are_mended(folder, name):
         node.op_type for node in original.graph_model.graph
     }
     mended = mend(original)
-    assert len(mended.quantized_nodes) == 6 and not mended.said.kept_float
+    assert len(mended.quantized_nodes) == 6 and not mended.unquantized.kept_float
     proto = to_proto(mended.graph_model)
     assert not lint(load_model(proto))
     assert [entry.domain for entry in proto.opset_import] == [""]
     restored = 0 if name == "symmetric" else 2
-    assert len(mended.said.restored) == restored and operators(proto).count("Relu") == 2
+    assert len(mended.unquantized.restored) == restored and operators(proto).count("Relu") == 2
     theirs, ours, exact = (
         # ONNX Runtime cannot optimize a QGemm of int8 with int8.
         run(model, optimize=False, x=X)
@@ -127,7 +127,7 @@ def test_dynamically_quantized_models_become_float(folder, tmp_path):
     assert [finding.rule for finding in found] == ["dynamic-scale"] * 6
     assert all(f.mendable and "run `trtint8 calibrate` and `trtint8 quantize`" in f.message for f in found)
     mended = mend(original)
-    assert mended.quantized_nodes == () and len(mended.said.kept_float) == 6
+    assert mended.quantized_nodes == () and len(mended.unquantized.kept_float) == 6
     proto = to_proto(mended.graph_model)
     whole = (
         "QuantizeLinear",
@@ -182,7 +182,7 @@ def test_integer_operators_with_a_known_scale_become_pairs(per_channel):
     ]
     mended = mend(model)
     assert mended.quantized_nodes == ("node",)
-    assert mended.said.ranges == {"x": pytest.approx(135 * 0.05)}
+    assert mended.unquantized.ranges == {"x": pytest.approx(135 * 0.05)}
     proto = to_proto(mended.graph_model)
     assert operators(proto) == ["QuantizeLinear", "DequantizeLinear"] * 2 + ["Conv", "Relu"]
     stored = [numpy_helper.to_array(t) for t in proto.graph.initializer if list(t.dims) == [5, 4, 3, 3]]
@@ -204,7 +204,7 @@ def test_mixed_models_keep_their_dynamic_nodes_float():
     assert [(f.rule, f.node) for f in found] == [("dynamic-scale", "integer")]
     assert found[0].message.endswith("for INT8, quantize the float model that it was made from")
     mended = mend(model)
-    assert mended.quantized_nodes == ("static",) and mended.said.kept_float == ["integer"]
+    assert mended.quantized_nodes == ("static",) and mended.unquantized.kept_float == ["integer"]
 
 
 def test_obstacles_are_told_of_the_operator_that_has_them(tmp_path, capsys):

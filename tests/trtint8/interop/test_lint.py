@@ -37,14 +37,14 @@ def test_what_was_float_stays_float():
     second = g.op("Conv", [first, g.weights(4, 4, 1, 1)], "second")
     mended = mend(model_of(g, second))
     assert mended.quantized_nodes == ("first",)
-    assert mended.said.kept_float == ["second"]
+    assert mended.unquantized.kept_float == ["second"]
 
 
 def test_ranges_become_as_wide_as_their_wider_side():
     g = Pairs()
     mended = mend(model_of(g, g.conv(g.quantize("x", scale=0.5, zero=np.int8(28)))))
     # int8 from -128 to 127 around 28: -78 to 49.5.
-    assert mended.said.ranges == {"x": 78.0}
+    assert mended.unquantized.ranges == {"x": 78.0}
     assert extract_table(load_model(to_proto(mended.graph_model))).amax == pytest.approx({"x": 78.0})
 
 
@@ -60,10 +60,10 @@ def test_a_relu_that_stood_in_a_quantizer_comes_back():
     first = g.conv(g.quantize("x"), name="first")
     clamped = g.quantize(first, scale=0.1, zero=np.int8(-128), name="clamp")
     mended = mend(model_of(g, g.conv(clamped, name="second")))
-    assert len(mended.said.restored) == 1
+    assert len(mended.unquantized.restored) == 1
     operators = [node.op_type for node in to_proto(mended.graph_model).graph.node]
     assert operators.count("Relu") == 1
-    assert mended.said.ranges[f"{first}_relu"] == pytest.approx(25.5)
+    assert mended.unquantized.ranges[f"{first}_relu"] == pytest.approx(25.5)
 
 
 def test_weights_keep_their_values():
@@ -116,7 +116,7 @@ def test_what_computes_on_whole_numbers_otherwise_is_not_mended():
         ("integer-data", "abs", False),
         ("integer-data", "dq", False),
     ]
-    assert found[0].message.startswith("it computes on the whole numbers of 'q_out'")
+    assert found[0].message.startswith("it computes on the integers of 'q_out'")
 
 
 def test_nodes_without_names_are_mended_too():

@@ -4,7 +4,14 @@ import numpy as np
 import onnx_ir as ir
 
 from tests.trtint8.integer_models import Integers, operators
-from trtint8.interop.pairs import Parameters, agree, dequantized, input_at, parameters_of, supplant
+from trtint8.interop.pairs import (
+    Parameters,
+    agree,
+    input_at,
+    insert_dequantize,
+    read_parameters,
+    replace_by_float,
+)
 
 
 def value(array):
@@ -40,10 +47,10 @@ def test_parameters_of_quantizers_and_of_other_nodes():
     model = graph_of(lambda g: g.dequantize((made := g.quantize("x", 0.5))[0], made[1:]))
     quantize, dequantize = model.graph
     for node in (quantize, dequantize):
-        found = parameters_of(node)
+        found = read_parameters(node)
         assert found.scale.const_value.numpy() == np.float32(0.5)
         assert found.zero.const_value.numpy() == 120
-    assert parameters_of(graph_of(lambda g: g.op("Relu", ["x"], "relu")).graph[0]) is None
+    assert read_parameters(graph_of(lambda g: g.op("Relu", ["x"], "relu")).graph[0]) is None
     assert input_at(quantize, 2) is quantize.inputs[2] and input_at(quantize, 3) is None
 
 
@@ -54,9 +61,9 @@ def test_a_node_on_integers_becomes_a_float_node_between_pairs():
 
     model = graph_of(make)
     old = next(node for node in model.graph if node.name == "old")
-    pair = parameters_of(model.graph[0])
-    source = dequantized(old, old.inputs[0], pair, "x")
-    supplant(old, ir.Node("", "Neg", [source], name="new"), [pair])
+    pair = read_parameters(model.graph[0])
+    source = insert_dequantize(old, old.inputs[0], pair, "x")
+    replace_by_float(old, ir.Node("", "Neg", [source], name="new"), [pair])
     proto = ir.to_proto(model)
     assert operators(proto) == [
         "QuantizeLinear",

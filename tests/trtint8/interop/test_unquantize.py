@@ -6,7 +6,7 @@ import pytest
 from calibrators.errors import ModelError
 from tests.trtint8.integer_models import operators
 from tests.trtint8.interop.pairs_by_hand import Pairs, model_of
-from trtint8.interop.unquantize import parameters, quantized_nodes, reach, unquantize
+from trtint8.interop.unquantize import parameters, quantized_nodes, quantizer_range, unquantize
 from trtint8.models.model import to_proto
 
 
@@ -60,7 +60,7 @@ def test_what_a_quantizer_lets_through(zero, wanted):
     g = Pairs()
     model = model_of(g, g.conv(g.quantize("x", 0.5, zero)))
     quantize = next(node for node in model.graph_model.graph if node.op_type == "QuantizeLinear")
-    assert reach(quantize) == wanted
+    assert quantizer_range(quantize) == wanted
     scale, point = parameters(quantize)
     assert (scale.tolist(), point.tolist()) == ([0.5], [int(zero)])
 

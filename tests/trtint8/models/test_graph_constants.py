@@ -5,7 +5,7 @@ import onnx_ir as ir
 import pytest
 
 from tests.trtint8.onnx_models import Graph, Shaped
-from trtint8.models.graph_constants import add_initializer, constant, constant_input, set_constant_input
+from trtint8.models.graph_constants import add_initializer, constant_input, read_constant, set_constant_input
 from trtint8.models.model import load_model
 
 ONES, TWOS = np.ones((1, 1), np.float32), np.full((1, 1), 2, np.float32)
@@ -53,9 +53,9 @@ def test_constants_are_read_and_other_values_are_none():
     g = Graph()
     model = ir.from_proto(g.model({"x": [2]}, g.op("Add", ["x", g.constant(np.float32([1, 2]))], "add")))
     (add,) = model.graph
-    assert constant(add.inputs[0]) is None
-    assert constant(add.inputs[1]).tolist() == [1.0, 2.0]
-    assert constant(None) is None
+    assert read_constant(add.inputs[0]) is None
+    assert read_constant(add.inputs[1]).tolist() == [1.0, 2.0]
+    assert read_constant(None) is None
 
 
 def test_an_added_constant_stands_in_the_graph():
@@ -65,4 +65,4 @@ def test_an_added_constant_stands_in_the_graph():
     value = add_initializer(model.graph, "new", array)
     assert (value.name, value.dtype, tuple(value.shape.numpy())) == ("new", ir.DataType.INT8, (2, 3))
     assert model.graph.initializers["new"] is value
-    np.testing.assert_array_equal(constant(value), array)
+    np.testing.assert_array_equal(read_constant(value), array)
