@@ -4,10 +4,10 @@ import pytest
 
 import trtint8
 from calibrators.tensorrt import flavor
-from tests.calibrators.conftest import cluster, ray_data
+from tests.calibrators.conftest import _no_ray_afterwards, cluster, ray_data
 from trtint8.data import DEMO_MODEL, load_digits_split
 
-__all__ = ["cluster", "ray_data"]
+__all__ = ["_no_ray_afterwards", "cluster", "ray_data"]
 
 
 @pytest.fixture(scope="session")
@@ -20,6 +20,7 @@ def rtx():
 @pytest.fixture(scope="session")
 def split():
     """The demo's images of handwritten digits."""
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed (pip install 'trtint8[demo]')")
     return load_digits_split()
 
 

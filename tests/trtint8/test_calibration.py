@@ -61,9 +61,11 @@ def test_a_model_that_fits_no_message_is_calibrated_from_a_file(images, monkeypa
     assert found.histograms == whole.histograms
 
 
-@pytest.mark.parametrize("batch_size", [1, 7, 500])
-def test_the_table_does_not_depend_on_batch_size_or_order(split, table, batch_size, tmp_path):
-    images = split.calibration_images[::-1].copy()
+@pytest.mark.parametrize("batch_size", [1, 7, 120])
+def test_the_table_does_not_depend_on_batch_size_or_order(split, batch_size, tmp_path):
+    images = split.calibration_images[:120]
+    table = trtint8.calibrate(DEMO_MODEL, images, progress=False)
+    images = images[::-1].copy()
     other = trtint8.calibrate(DEMO_MODEL, images, batch_size=batch_size, progress=False)
     table.save(tmp_path / "a.json")
     other.save(tmp_path / "b.json")

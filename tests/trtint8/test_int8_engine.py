@@ -11,6 +11,7 @@ from trtint8.data import DEMO_MODEL
 pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")
 
 
+@pytest.mark.slow
 def test_the_main_job(split, tmp_path):
     result = trtint8.build_int8_engine(
         DEMO_MODEL,

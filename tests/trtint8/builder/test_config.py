@@ -64,6 +64,7 @@ def build(rtx, profiles=(), **options):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

@@ -11,6 +11,7 @@ MODEL = str(DEMO_MODEL)
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed (pip install 'trtint8[demo]')")
     folder = tmp_path_factory.mktemp("data")
     split = load_digits_split()
     np.savez(folder / "calibration.npz", images=split.calibration_images)

@@ -8,6 +8,8 @@ from calibrators.tables.table import CalibrationTable
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL
 
+pytestmark = pytest.mark.usefixtures("rtx")
+
 MODEL = str(DEMO_MODEL)
 
 

@@ -9,6 +9,7 @@ from trtint8.cli.main import main
 FILES = ["digits.engine", "digits.engine.json", "digits.qdq.onnx", "digits.table.json"]
 
 
+@pytest.mark.slow
 def test_figures_and_files(rtx, tmp_path, capsys):
     pytest.importorskip("sklearn", reason="scikit-learn is not installed")
     folder = tmp_path / "new" / "demo"

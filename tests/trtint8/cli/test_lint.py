@@ -27,7 +27,8 @@ def foreign(tmp_path_factory, split):
     return path
 
 
-def test_onnxruntimes_default_is_mended(foreign, tmp_path, split, capsys):
+@pytest.mark.slow
+def test_onnxruntimes_default_is_mended(rtx, foreign, tmp_path, split, capsys):
     mended = tmp_path / "mended.onnx"
     assert main(["lint", str(foreign), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["findings"]

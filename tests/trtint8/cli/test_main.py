@@ -79,7 +79,7 @@ def test_help_has_an_example(verb, capsys):
         (["table", "set", "{table}", "images", "-o", "{out}/t.json"], "'images' is not TENSOR=AMAX"),
     ],
 )
-def test_bad_input_is_one_sentence_and_status_two(arguments, words, files, table, tmp_path, capsys):
+def test_bad_input_is_one_sentence_and_status_two(rtx, arguments, words, files, table, tmp_path, capsys):
     (tmp_path / "in").mkdir()
     out = tmp_path / "out"
     out.mkdir()
@@ -95,6 +95,7 @@ def test_bad_input_is_one_sentence_and_status_two(arguments, words, files, table
     assert list(out.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_import_needs_neither_tensorrt_nor_onnx_runtime():
     code = (
         "import sys, trtint8; "

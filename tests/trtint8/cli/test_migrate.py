@@ -11,6 +11,8 @@ from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL
 from trtint8.models.model import load_model
 
+pytestmark = pytest.mark.usefixtures("rtx")
+
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):

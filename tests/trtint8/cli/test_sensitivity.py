@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pytest
 
 from tests.trtint8.sensitivity.measuring import SPLIT
 from trtint8.cli.main import main
@@ -12,6 +13,7 @@ from trtint8.sensitivity.results import Sensitivity
 HELD_OUT = {"images": SPLIT.heldout_images, "labels": SPLIT.heldout_labels}
 
 
+@pytest.mark.slow
 def test_the_verb(table, tmp_path, capsys):
     np.savez(tmp_path / "d.npz", **HELD_OUT)
     table.save(tmp_path / "t.json")

@@ -12,6 +12,8 @@ from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL, load_digits_split
 from trtint8.tuning.tune import TuningLog
 
+pytest.importorskip("sklearn", reason="scikit-learn is not installed (pip install 'trtint8[demo]')")
+
 SPLIT = load_digits_split()
 
 
@@ -30,6 +32,7 @@ def wild_table():
     return trtint8.calibrate(DEMO_MODEL, wild_images(), method="minmax", progress=False)
 
 
+@pytest.mark.slow
 def test_the_verb(wild_table, tmp_path, capsys):
     np.savez(tmp_path / "d.npz", **HELD_OUT)
     wild_table.save(tmp_path / "wild.json")

@@ -10,6 +10,8 @@ import trtint8
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL, load_digits_split
 
+pytest.importorskip("sklearn", reason="scikit-learn is not installed (pip install 'trtint8[demo]')")
+
 MODEL = str(DEMO_MODEL)
 
 

@@ -226,6 +226,7 @@ def build(rtx, make, quantized):
     return engine.report
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "precision"),
     [

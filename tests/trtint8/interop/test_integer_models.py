@@ -120,6 +120,7 @@ def test_qoperator_models_build_in_int8(folder, tmp_path):
     assert {precision: len(nodes) for precision, nodes in summary.items()} == {"INT8": 6}
 
 
+@pytest.mark.slow
 def test_dynamically_quantized_models_become_float(folder, tmp_path):
     original = load_model(folder / "dynamic.onnx")
     found = lint(original)

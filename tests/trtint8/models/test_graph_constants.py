@@ -1,3 +1,5 @@
+"""Constants of a graph: read, added, and given new values."""
+
 import numpy as np
 import onnx_ir as ir
 import pytest

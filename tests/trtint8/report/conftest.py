@@ -6,7 +6,9 @@ from tests.trtint8.report.samples import write_all
 from trtint8.report.files import find
 
 
-@pytest.fixture
-def found(tmp_path, capsys):
-    write_all(tmp_path, capsys)
-    return find([tmp_path])
+@pytest.fixture(scope="session")
+def found(tmp_path_factory):
+    """All files of one model; no test changes them."""
+    folder = tmp_path_factory.mktemp("report")
+    write_all(folder)
+    return find([folder])

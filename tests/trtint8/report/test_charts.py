@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 
+import tests.trtint8.report.extra  # noqa: F401
 from calibrators.histograms.histogram import Histogram
 from calibrators.tables.table import CalibrationTable, Provenance
 from trtint8.report.charts import count_label, histogram_chart, level_chart

@@ -1,5 +1,6 @@
 """Every figure of a report, by value."""
 
+import tests.trtint8.report.extra  # noqa: F401
 from tests.trtint8.report.samples import ACCURACY
 from trtint8.report.facts import gather
 

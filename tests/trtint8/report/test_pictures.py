@@ -4,13 +4,16 @@ import base64
 import io
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from PIL import Image
 
+import tests.trtint8.report.extra  # noqa: F401
 from calibrators.data.preprocessing import Preprocessing
 from trtint8.report.pictures import LONGEST, data_uri, pixels
+
+Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed (pip install 'trtint8[images]')")
 
 
 @given(

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 
+import tests.trtint8.report.extra  # noqa: F401
 from calibrators.histograms.histogram import Histogram
 from calibrators.histograms.thresholds import METHODS
 from calibrators.tables.table import CalibrationTable

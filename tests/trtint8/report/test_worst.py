@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tests.trtint8.report.extra  # noqa: F401
 from calibrators.data.batches import open_batches
 from calibrators.data.inputs import InputSpec
 from calibrators.errors import CalibrationDataError, ModelError
@@ -78,7 +79,7 @@ def worst_of(values, noise, batch_size, count=5, labels=None):
     )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(1, 40), st.integers(1, 12), st.integers(0, 1000))
 def test_batches_do_not_matter(rows, batch_size, seed):
     random = np.random.default_rng(seed)

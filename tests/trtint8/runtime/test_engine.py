@@ -37,6 +37,7 @@ def change_sidecar(path, **fields):
     sidecar.write_text(json.dumps({**json.loads(sidecar.read_text()), **fields}))
 
 
+@pytest.mark.slow
 @no_gpu
 @pytest.mark.parametrize("as_bytes", [False, True])
 def test_without_a_gpu_the_process_lives(path, as_bytes):

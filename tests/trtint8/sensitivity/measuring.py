@@ -1,5 +1,9 @@
+import pytest
+
 import trtint8
 from trtint8.data import DEMO_MODEL, load_digits_split
+
+pytest.importorskip("sklearn", reason="scikit-learn is not installed (pip install 'trtint8[demo]')")
 
 SPLIT = load_digits_split()
 

@@ -6,6 +6,7 @@ from calibrators.errors import CalibrationDataError, TableError
 from tests.trtint8.sensitivity.measuring import SPLIT, measured
 
 
+@pytest.mark.slow
 def test_an_interrupted_measurement_goes_on_with_the_same_result(table, tmp_path, monkeypatch):
     monkeypatch.setattr("trtint8.sensitivity.checkpoint._SECONDS", 0.0)
     whole = measured(table, limit=96, tolerance_db=0.0, batch_size=16)
@@ -27,6 +28,7 @@ def test_an_interrupted_measurement_goes_on_with_the_same_result(table, tmp_path
     assert not checkpoint.exists()
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_something_else_is_refused(table, tmp_path, monkeypatch):
     monkeypatch.setattr("trtint8.sensitivity.checkpoint._SECONDS", 0.0)
     checkpoint = tmp_path / "c.json"

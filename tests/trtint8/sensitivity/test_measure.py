@@ -9,6 +9,7 @@ from tests.trtint8.sensitivity.measuring import SPLIT, measured
 from trtint8.data import DEMO_MODEL
 
 
+@pytest.mark.slow
 def test_the_whole_network_costs_what_validation_says(table):
     found = measured(table, limit=None, tolerance_db=0.0)
     accuracy = trtint8.validate(
@@ -54,6 +55,7 @@ def test_an_outlier_is_found_and_named(table):
     assert all(layer.cumulative_db > 25 for layer in found.layers[:position])
 
 
+@pytest.mark.slow
 def test_it_stops_when_certain(table):
     same = np.repeat(SPLIT.heldout_images[:1], 500, axis=0)
     found = measured(table, same, labels=None, batch_size=32)

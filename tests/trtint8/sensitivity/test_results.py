@@ -64,6 +64,7 @@ def test_a_missing_file(tmp_path):
     assert str(caught.value) == f"cannot read '{tmp_path / 's.json'}': No such file or directory"
 
 
+@pytest.mark.slow
 def test_a_result_survives_its_file(table, tmp_path):
     found = measured(table, limit=32)
     assert Sensitivity.load(found.save(tmp_path / "s.json")) == found

@@ -22,6 +22,8 @@ from trtint8.models.model import load_model, prepare
 from trtint8.sensitivity import workers
 from trtint8.sensitivity.workers import measure_over_ray
 
+pytest.importorskip("sklearn", reason="scikit-learn is not installed (pip install 'trtint8[demo]')")
+
 pytest.importorskip("ray", reason="Ray is not installed (pip install 'trtint8[ray]')")
 
 #: Ray Data trips over its own deprecations.

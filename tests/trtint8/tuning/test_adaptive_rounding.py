@@ -64,7 +64,7 @@ def problems(draw):
     return errors, steps, rows.swapaxes(1, 2) @ rows / rows.shape[1]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(problems(), st.integers(1, 4))
 def test_the_objective_never_grows(problem, passes):
     errors, steps, hessian = problem
@@ -76,7 +76,7 @@ def test_the_objective_never_grows(problem, passes):
     assert (objective(found, hessian) <= objective(errors, hessian) * (1 + 1e-9)).all()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(problems())
 def test_in_the_end_no_flip_lowers_the_objective(problem):
     errors, steps, hessian = problem

@@ -1,4 +1,4 @@
-"""What INT8 makes of a candidate, judged on samples."""
+"""What INT8 makes of a candidate, scorerd on samples."""
 
 import dataclasses
 
@@ -43,9 +43,9 @@ def test_layers_in_float_get_no_pairs(candidate):
 
 
 def test_a_score_and_its_comparison_agree(candidate, batches):
-    judge = Scorer(candidate.model, batches, "top1")
-    score = judge.score(candidate)
-    accuracy = judge.compare(candidate.quantized(), ["top1", "sqnr"])
+    scorer = Scorer(candidate.model, batches, "top1")
+    score = scorer.score(candidate)
+    accuracy = scorer.compare(candidate.quantized(), ["top1", "sqnr"])
     assert accuracy.samples == 96
     difference = accuracy.reference_top1.value - accuracy.top1.value
     assert score.drop == pytest.approx(100 * difference)
@@ -53,9 +53,9 @@ def test_a_score_and_its_comparison_agree(candidate, batches):
 
 
 def test_agreement_is_a_share_of_other_classes(candidate, batches):
-    judge = Scorer(candidate.model, batches, "agreement")
-    agreement = judge.compare(candidate.quantized(), ["agreement"]).agreement
-    assert judge.score(candidate).drop == pytest.approx(100 * (1 - agreement.value))
+    scorer = Scorer(candidate.model, batches, "agreement")
+    agreement = scorer.compare(candidate.quantized(), ["agreement"]).agreement
+    assert scorer.score(candidate).drop == pytest.approx(100 * (1 - agreement.value))
 
 
 def test_the_float_model_runs_once(candidate, batches, monkeypatch):
@@ -67,8 +67,8 @@ def test_the_float_model_runs_once(candidate, batches, monkeypatch):
         return (lambda feed: runs.append(optimize) or run(feed)), names
 
     monkeypatch.setattr(candidates, "onnx_runner", counted)
-    judge = Scorer(candidate.model, batches, "top1")
-    first, second = judge.score(candidate), judge.score(candidate)
+    scorer = Scorer(candidate.model, batches, "top1")
+    first, second = scorer.score(candidate), scorer.score(candidate)
     assert first == second
     # Only the float model is optimized: three batches, once.
     assert runs.count(True) == 3 and runs.count(False) == 6
@@ -78,6 +78,6 @@ def test_a_metric_of_ones_own_is_in_its_own_unit(candidate, batches):
     def spread(_feeds, outputs):
         return float(np.ptp(outputs["logits"]))
 
-    judge = Scorer(candidate.model, batches, spread)
-    measure = judge.compare(candidate.quantized(), [spread]).measures[0]
-    assert judge.score(candidate).drop == pytest.approx(measure.reference - measure.value)
+    scorer = Scorer(candidate.model, batches, spread)
+    measure = scorer.compare(candidate.quantized(), [spread]).measures[0]
+    assert scorer.score(candidate).drop == pytest.approx(measure.reference - measure.value)

@@ -1,4 +1,4 @@
-"""The search's decisions, with a judge whose scores are given."""
+"""The search's decisions, with scores that are given."""
 
 import dataclasses
 
@@ -11,7 +11,7 @@ from trtint8.tuning.search import Search
 
 
 class GivenScores:
-    """In place of a judge: each layer in INT8 costs so many points, and a method changes decibels."""
+    """Each layer in INT8 costs so many points, and a method changes decibels."""
 
     def __init__(self, costs, levels=()):
         self._costs, self._levels = costs, dict(levels)
@@ -39,8 +39,8 @@ def searched(start, monkeypatch):
             seed=0,
             on_trial=told.append,
         )
-        monkeypatch.setattr(search, "_corrected", lambda _start: None)
-        monkeypatch.setattr(search, "_by_noise_for_cost", lambda _start: list(order))
+        monkeypatch.setattr(search, "_bias_corrected", lambda _start: None)
+        monkeypatch.setattr(search, "_by_noise_per_cost", lambda _start: list(order))
         best, score = search.run(candidate)
         assert told == search.trials
         return best, score, search.trials

@@ -15,6 +15,10 @@ from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL, load_digits_split
 from trtint8.tuning.tune import save_tuned
 
+pytestmark = pytest.mark.slow
+
+pytest.importorskip("sklearn", reason="scikit-learn is not installed (pip install 'trtint8[demo]')")
+
 SPLIT = load_digits_split()
 
 

@@ -1,34 +1,16 @@
 import contextlib
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 import trtint8
 from calibrators.errors import ModelError
 from tests.trtint8.integer_models import MICROSOFT, ZERO, Integers
 from tests.trtint8.interop.dynamic_models import Dynamic
+from tests.trtint8.validation.small_models import scaled
 from trtint8.engine.file import TensorSpec
 from trtint8.validation import opening
-
-
-def scaled(factor, dtype=TensorProto.FLOAT, names=("x", "y")):
-    """A model that multiplies its input (n, 4)."""
-    feed, result = names
-    shape = ["n", 4]
-    array = np.array([factor], helper.tensor_dtype_to_np_dtype(dtype))
-    graph = helper.make_graph(
-        [helper.make_node("Mul", [feed, "factor"], [result], name="mul")],
-        "g",
-        [helper.make_tensor_value_info(feed, dtype, shape)],
-        [helper.make_tensor_value_info(result, dtype, shape)],
-        [onnx.numpy_helper.from_array(array, "factor")],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    model.ir_version = 9
-    return model
-
 
 DATA = np.eye(4, dtype=np.float32) + np.float32(1 / 3)
 

@@ -19,6 +19,8 @@ from trtint8.data import DEMO_MODEL, load_digits_split
 from trtint8.quantization.integer.inference import compare_quantized, run_integer
 from trtint8.quantization.integer.rounding import Rounding
 
+pytest.importorskip("sklearn", reason="scikit-learn is not installed (pip install 'trtint8[demo]')")
+
 NORMALIZED = Preprocessing(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 
 
@@ -96,6 +98,7 @@ def agreements(model, feeds):
     return compare_quantized(own.quantized, wanted), compare_quantized(free.quantized, wanted)
 
 
+@pytest.mark.slow
 def test_the_digits_model_agrees_to_one_step():
     images = load_digits_split().heldout_images[:100]
     table = calibrate(DEMO_MODEL, images, progress=False)

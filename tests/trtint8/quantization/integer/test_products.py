@@ -38,7 +38,7 @@ geometry = st.tuples(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(geometry, min_size=1, max_size=2), st.sampled_from([(1, 4, 6), (2, 4, 6), (4, 4, 8), (4, 4, 4)])
 )
@@ -54,7 +54,7 @@ def test_convolutions_are_exact(axes, channels):
     assert np.array_equal(convolve(values, weights, window, groups), wanted)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(geometry, min_size=1, max_size=2), st.sampled_from([(1, 4, 6), (2, 4, 6)]), st.booleans())
 def test_transposed_convolutions_are_exact(axes, channels, more):
     groups, inputs, outputs = channels
