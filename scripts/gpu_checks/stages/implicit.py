@@ -20,7 +20,7 @@ from gpu_checks.checking import Check
 from gpu_checks.records import Figure, Finding
 from gpu_checks.stages.host import HostSide, host_side
 from gpu_checks.subjects import Subject, engine_logits, lost_at_most, scores, small_options, subjects
-from trtint8.int8_engine import BuildResult, build_int8_engine
+from trtint8 import BuildResult, build_int8_engine
 
 #: TensorRT's calibrator to the method of ours that stands for it, and the points of top-1 it may cost.
 CALIBRATORS: Mapping[str, tuple[str, float]] = {
