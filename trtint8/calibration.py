@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import metadata
 from typing import Literal, TypeAlias
 
-import numpy as np
 import onnx_ir as ir
 
 from calibrators.data.batches import DataSource, open_data
@@ -22,10 +21,8 @@ from calibrators.host.checkpoint import SECONDS as CHECKPOINT_SECONDS
 from calibrators.host.checkpoint import Checkpoint
 from calibrators.host.devices import device_kind
 from calibrators.host.observer import Observation, Observer
-from calibrators.ray.block_shards import is_dataset
 from calibrators.ray.distributed import RayObserver
 from calibrators.ray.run_options import RunOptions
-from calibrators.ray.shards import open_shards
 from calibrators.tables.table import CalibrationTable, Provenance
 from trtint8.models.activation_memory import calibration_batch_size
 from trtint8.models.model import Model, fits_message, runnable, to_light
@@ -177,13 +174,14 @@ def open_calibration(
     """Opens model and data: see :func:`calibrate_model`."""
     device_kind(run.device)  # refuses an unknown one before the data is opened
     names = place(prepared.graph_model).tensors if options.tensors == "placed" else float_tensors(prepared)
-    data_options = _with_batch_size(data_options, prepared, names, data)
+    batch_size = calibration_batch_size(prepared.graph_model, names)
+    data_options = replace(data_options, default_batch_size=batch_size)
     if run.ray:
         shared = RayObserver(
             runnable(prepared.graph_model), prepared.inputs, names, run.threads, run.ray, run.device
         )
-        shards = open_shards(data, prepared.inputs, **vars(data_options))
-        return Calibration(partial(shared.observe, shards), options.method, prepared.fingerprint, run.device)
+        batches = open_data(data, prepared.inputs, data_options)
+        return Calibration(partial(shared.observe, batches), options.method, prepared.fingerprint, run.device)
     batches = open_data(data, prepared.inputs, data_options)
     if fits_message(prepared.graph_model):
         light = to_light(prepared.graph_model)
@@ -199,18 +197,6 @@ def _runtime_version() -> str:
 
     # Not that of a package: it is called onnxruntime or onnxruntime-gpu.
     return str(onnxruntime.__version__)
-
-
-def _with_batch_size(
-    options: DataOptions, prepared: Model, tensors: Sequence[str], data: DataSource
-) -> DataOptions:
-    """The options with a batch size, where that is ours to choose."""
-    # Others are fed as they come.
-    whole = isinstance(data, (str, os.PathLike, np.ndarray, Mapping)) or is_dataset(data)
-    fixed = any(spec.static_batch is not None for spec in prepared.inputs)
-    if options.batch_size is not None or fixed or not whole:
-        return options
-    return replace(options, batch_size=calibration_batch_size(prepared.graph_model, tensors))
 
 
 def float_tensors(prepared: Model) -> list[str]:

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.data.binding import LABELS, Binding
-from calibrators.data.feeds import FeedDict, batch_rows, shape_text
+from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows, shape_text
 from calibrators.data.images import IMAGE_SUFFIXES, read_image
 from calibrators.data.inputs import InputSpec
 from calibrators.data.sources import ARRAY_SUFFIXES, Source, as_labels, read_arrays

@@ -7,15 +7,14 @@ import re
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.data.binding import LABELS, Binding
-from calibrators.data.feeds import FeedDict, batch_rows, is_float, shape_text
+from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows, is_float, shape_text
 from calibrators.errors import CalibrationDataError
 
 #: File name endings that are taken as arrays, in lower case.
@@ -31,12 +30,15 @@ class Source:
         read: Sample indices, shape (n,), to the feed dict of these samples.
         labels: Class index per sample, int64, shape (count,), or None.
         class_names: Names of the classes by index, or None.
+        arrays: Input name to the array that holds all samples along axis 0, not prepared; empty where the
+            samples are read one by one.
     """
 
     count: int
     read: Callable[[NDArray[np.intp]], FeedDict]
     labels: NDArray[np.int64] | None = None
     class_names: tuple[str, ...] | None = None
+    arrays: FeedDict = field(default_factory=dict)
 
 
 def from_arrays(arrays: Mapping[str, Any], binding: Binding) -> Source:
@@ -64,7 +66,8 @@ def from_arrays(arrays: Mapping[str, Any], binding: Binding) -> Source:
     def read(indices: NDArray[np.intp]) -> FeedDict:
         return binding.prepare({name: array[indices] for name, array in fed.items()})
 
-    return Source(rows, read, None if labels is None else as_labels(labels, rows, f"'{LABELS}'"))
+    own_labels = None if labels is None else as_labels(labels, rows, f"'{LABELS}'")
+    return Source(rows, read, own_labels, arrays=fed)
 
 
 def from_array_file(path: Path, binding: Binding) -> Source:

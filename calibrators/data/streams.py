@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.data.binding import Binding
-from calibrators.data.feeds import FeedDict, batch_rows
+from calibrators.data.feeds import Binding, FeedDict, batch_rows
 from calibrators.errors import CalibrationDataError
 
 

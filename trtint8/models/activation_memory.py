@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import onnx_ir as ir
 
-from calibrators.data.batches import DEFAULT_BATCH_SIZE
+from calibrators.data.options import DEFAULT_BATCH_SIZE
 
 #: Bytes of observed activations a batch. A ResNet-50 is no quicker with more than 2 samples a batch.
 _BUDGET = 256 << 20

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from calibrators.errors import TableError
 from calibrators.files import write_atomically
 from calibrators.host.checkpoint import Timer
+from calibrators.tables.table import CalibrationTable
+from trtint8.models.model import Model
 
 #: Between two checkpoints.
 _SECONDS = 5.0
@@ -61,3 +64,20 @@ class Checkpoint:
         """Removes the file, if there is one."""
         if self._path is not None:
             self._path.unlink(missing_ok=True)
+
+
+def checkpoint_of(
+    path: str | os.PathLike[str] | None,
+    prepared: Model,
+    table: CalibrationTable,
+    keep_float: Sequence[str],
+    batch_size: int | None,
+) -> Checkpoint:
+    """Where a measurement keeps its sums, and what these depend on besides the data."""
+    identity = {
+        "model": prepared.fingerprint,
+        "table": table.fingerprint,
+        "keep_float": list(keep_float),
+        "batch_size": batch_size,
+    }
+    return Checkpoint(None if path is None else Path(path), identity)

@@ -14,7 +14,7 @@ from trtint8.models.model import Model
 from trtint8.sensitivity.checkpoint import Checkpoint
 from trtint8.sensitivity.effects import EffectMeter
 from trtint8.sensitivity.local import LocalMeter
-from trtint8.sensitivity.probe import ALL, ONLY, WITHOUT, Glimpse
+from trtint8.sensitivity.probe import ALL, ONLY, WITHOUT, BatchEffects
 from trtint8.sensitivity.results import LayerSensitivity, Sensitivity
 from trtint8.sensitivity.segments import Layer
 from trtint8.sensitivity.suspects import (
@@ -68,21 +68,21 @@ class Measurement:
         """A meter like that of the checkpoint, without data; None where nothing was kept."""
         return None if self._saved is None else EffectMeter.from_state(self._saved["meter"]).fresh()
 
-    def run(self, glimpses: Iterable[Glimpse]) -> None:
+    def run(self, results: Iterable[BatchEffects]) -> None:
         """Takes batches in the order of the data until the figures are certain, or there are no more.
 
         Raises:
             CalibrationDataError: There are no samples, or not those that the checkpoint has seen.
         """
-        for glimpse in glimpses:
-            self._fingerprint = self._fingerprint.merge(glimpse.fingerprint)
-            if glimpse.effects is None or glimpse.local is None:
+        for result in results:
+            self._fingerprint = self._fingerprint.merge(result.fingerprint)
+            if result.effects is None or result.local is None:
                 self._check_same_data(ended=False)
                 continue
             if self._effects is None:
-                self._effects = glimpse.effects.fresh()
-            self._effects.merge(glimpse.effects)
-            self._local.merge(glimpse.local)
+                self._effects = result.effects.fresh()
+            self._effects.merge(result.effects)
+            self._local.merge(result.local)
             self._checkpoint.save_now_and_then(self._state)
             self._converged = self._is_certain()
             if self._converged:

@@ -27,7 +27,7 @@ _LOCAL_SAMPLES = 32
 
 
 @dataclass(frozen=True)
-class Glimpse:
+class BatchEffects:
     """What one batch showed.
 
     Attributes:
@@ -82,7 +82,7 @@ class Probe:
             self.effects = self._new_effects(feed, labelled=labelled)
         return estimate_seconds(self._network, feed) / (batch_rows(feed) or 1)
 
-    def look(self, feed: FeedDict, labels: NDArray[np.int64] | None, first: int) -> Glimpse:
+    def run(self, feed: FeedDict, labels: NDArray[np.int64] | None, first: int) -> BatchEffects:
         """Runs all variants on a batch.
 
         Args:
@@ -97,7 +97,7 @@ class Probe:
         fingerprint = DataFingerprint()
         fingerprint.observe(feed)
         if first < self._skip:
-            return Glimpse(fingerprint)
+            return BatchEffects(fingerprint)
         assert self.effects is not None
         samples = fingerprint.samples
         own_labels = first_labels(labels, samples, first)
@@ -107,7 +107,7 @@ class Probe:
         for word, variants in ((ONLY, found.only), (WITHOUT, found.without)):
             for name, outputs in variants.items():
                 effects.add((word, name), outputs, found.reference, own_labels)
-        return Glimpse(fingerprint, effects, local)
+        return BatchEffects(fingerprint, effects, local)
 
     def _new_effects(self, feed: FeedDict, *, labelled: bool) -> EffectMeter:
         reference = run_float(self._network, feed)

@@ -13,7 +13,7 @@ import pytest
 import trtint8
 from calibrators.errors import CalibrationDataError, ModelError, UnsupportedError
 from tests.trtint8.validation.test_detection import OTHER, SQUARE, boxes_times
-from tests.trtint8.validation.test_judges import scaled
+from tests.trtint8.validation.test_opening import scaled
 from trtint8 import RayExecutor
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL, PIXEL_MEAN, PIXEL_STD, load_digits_split
@@ -312,13 +312,12 @@ def test_models_on_disk_must_be_seen_by_the_workers(cluster, quantized, tmp_path
 def test_different_stand_ins_are_not_mixed(cluster, quantized, monkeypatch):
     """As where only some machines have a GPU."""
 
-    class Told(validation_workers.ValidationWorker):
-        def work(self, shard):
-            model = self._panel._judged[0]
-            self._panel._judged = (dataclasses.replace(model, description=f"number {shard.first}"),)
-            return super().work(shard)
+    class Different(validation_workers.OpenModels):
+        def run(self, feed, labels, first):
+            result = super().run(feed, labels, first)
+            return dataclasses.replace(result, descriptions={"INT8": f"number {first}"})
 
-    monkeypatch.setattr(validation_workers, "ValidationWorker", Told)
+    monkeypatch.setattr(opening, "OpenModels", Different)
     with pytest.raises(ModelError, match="INT8 is number 0 for one worker and number 6 for another"):
         _validated(quantized, executor=RayExecutor(shard_batches=1))
 
