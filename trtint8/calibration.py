@@ -19,6 +19,7 @@ from calibrators.files import check_writable
 from calibrators.histograms.thresholds import Method
 from calibrators.host.checkpoint import SECONDS as CHECKPOINT_SECONDS
 from calibrators.host.checkpoint import Checkpoint
+from calibrators.host.counted import Counted, CountedFormat
 from calibrators.host.devices import device_kind
 from calibrators.host.observer import Observation, Observer
 from calibrators.ray.distributed import RayObserver
@@ -107,7 +108,7 @@ def calibrate_model(
     return table
 
 
-def open_checkpoint(prepared: Model, options: CheckpointOptions, device: str) -> Checkpoint | None:
+def open_checkpoint(prepared: Model, options: CheckpointOptions, device: str) -> Checkpoint[Counted] | None:
     """The checkpoint of a model's calibration, with what it depends on besides the data.
 
     Raises:
@@ -122,7 +123,8 @@ def open_checkpoint(prepared: Model, options: CheckpointOptions, device: str) ->
         "onnxruntime": _runtime_version(),
         "device": device_kind(device),
     }
-    return Checkpoint(check_writable(options.path), identity, options.resume, options.seconds)
+    path = check_writable(options.path)
+    return Checkpoint(path, identity, CountedFormat(), options.resume, options.seconds)
 
 
 def calibrate_prepared(
@@ -152,7 +154,7 @@ class Calibration:
     model: str
     device: str
 
-    def run(self, *, progress: bool, checkpoint: Checkpoint | None = None) -> CalibrationTable:
+    def run(self, *, progress: bool, checkpoint: Checkpoint[Counted] | None = None) -> CalibrationTable:
         """Calibrates; the checkpoint stays: the caller removes it when the table is safe."""
         seen = self.observe(progress=progress, checkpoint=checkpoint)
         for warning in seen.warnings():

@@ -21,7 +21,7 @@ class Slice:
     """Rows of a block.
 
     Attributes:
-        block: Ray's reference.
+        block: Ray's reference to the block.
         start: The first row.
         stop: The row after the last.
     """
@@ -41,7 +41,8 @@ def block_batches(dataset: Any, size: int, limit: int | None, *, whole: bool) ->
     """One pass over a Ray Dataset, of which only references are held here.
 
     Args:
-        dataset: Its blocks are computed as they are asked for, in the order in which they become ready.
+        dataset: The dataset. Its blocks are computed as they are asked for, in the order in which they become
+            ready.
         size: Samples per batch.
         limit: The most samples to take; all where None.
         whole: Leave out samples at the end that do not fill a batch.

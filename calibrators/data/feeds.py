@@ -142,7 +142,7 @@ def check_names(names: Iterable[str], inputs: Sequence[InputSpec]) -> None:
 
 
 def check_dtype(array: NDArray[Any], spec: InputSpec) -> None:
-    """Refuses an array whose element type is not the input's: nothing is cast behind the user's back.
+    """Refuses an array whose element type is not the input's: nothing is cast unless the user asks for it.
 
     Raises:
         CalibrationDataError: Names both types and the cast or, for images, the preprocessing to declare.

@@ -93,8 +93,9 @@ def random_normal(text: str, binding: Binding, seed: int) -> Source:
 
     Args:
         text: The number of samples, as written by the user.
-        binding: Its inputs must be floating-point, and all their dimensions but the first static.
-        seed: Sample i depends on ``seed`` and i only.
+        binding: Says what feeds the model. The inputs must be floating-point, and all their dimensions but
+            the first static.
+        seed: Seed of the values: those of sample i depend on ``seed`` and i only.
 
     Raises:
         CalibrationDataError: The number is not positive, or an input cannot be filled.
@@ -150,12 +151,12 @@ def load_labels(labels: Any, count: int | None) -> NDArray[np.int64]:
 
 
 def as_labels(labels: Any, count: int | None, what: str) -> NDArray[np.int64]:
-    """Checks that labels are one class index a sample.
+    """Checks that labels are one class index per sample.
 
     Args:
         labels: Array of an integer type, or a sequence of ints.
         count: How many samples there are; None where that is not known.
-        what: The labels' name in messages.
+        what: How messages call the labels.
 
     Returns:
         int64, shape (count,).
@@ -167,16 +168,16 @@ def as_labels(labels: Any, count: int | None, what: str) -> NDArray[np.int64]:
         array = np.asarray(labels)
     except ValueError as error:  # nested sequences of unequal length
         raise CalibrationDataError(
-            f"{what} cannot become an array: {error}; pass one int a sample"
+            f"{what} cannot become an array: {error}; pass one int per sample"
         ) from error
     if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
         raise CalibrationDataError(
-            f"{what} must be one class index a sample, not {array.dtype} of shape {shape_text(array.shape)}; "
-            "pass a one-dimensional integer array"
+            f"{what} must be one class index per sample, not {array.dtype} of shape "
+            f"{shape_text(array.shape)}; pass a one-dimensional integer array"
         )
     if count is not None and len(array) != count:
         raise CalibrationDataError(
-            f"{what} has {len(array)} entries but the data has {count} samples; give one a sample"
+            f"{what} has {len(array)} entries but the data has {count} samples; give one per sample"
         )
     return array.astype(np.int64)
 
@@ -185,16 +186,16 @@ def first_labels(labels: NDArray[np.int64] | None, count: int, before: int) -> N
     """The labels of a batch.
 
     Args:
-        labels: From the batch's first sample on; None where the data has none.
+        labels: Class indices from the batch's first sample on; None where the data has none.
         count: How many samples the batch has.
         before: How many samples come before it, for the message.
 
     Raises:
-        CalibrationDataError: There are not so many.
+        CalibrationDataError: There are fewer labels than samples.
     """
     if labels is not None and len(labels) < count:
         raise CalibrationDataError(
-            f"there are {before + len(labels)} labels but more samples; give one a sample"
+            f"there are {before + len(labels)} labels but more samples; give one per sample"
         )
     return None if labels is None else labels[:count]
 

@@ -18,6 +18,7 @@ from calibrators.data.preflight import Preflight
 from calibrators.errors import UnsupportedError
 from calibrators.histograms.histogram import Histogram
 from calibrators.host.checkpoint import Checkpoint, Timer
+from calibrators.host.counted import Counted
 from calibrators.host.devices import device_kind
 from calibrators.host.observation_plan import plan_observation
 from calibrators.host.observer import Observation, Observer
@@ -70,7 +71,7 @@ class RayObserver:
         self._threads, self._executor, self._device = threads or WORKER_THREADS, executor, device
 
     def observe(
-        self, batches: Batches, *, progress: bool = True, checkpoint: Checkpoint | None = None
+        self, batches: Batches, *, progress: bool = True, checkpoint: Checkpoint[Counted] | None = None
     ) -> Observation:
         """Has all batches observed.
 
@@ -80,8 +81,9 @@ class RayObserver:
         Args:
             batches: The calibration data.
             progress: Show a progress bar on a terminal; it moves when a shard is done.
-            checkpoint: Where to keep progress. Workers look again at data that was counted before an
-                interruption, to see that it is the same, and do not run it. The caller removes the file.
+            checkpoint: Where to keep progress. Workers read data that was counted before an
+                interruption again, to check that it is the same, and do not run it. The caller removes the
+                file.
 
         Returns:
             What one process would have seen.
@@ -112,7 +114,7 @@ class RayObserver:
         histograms = {name: Histogram() for name in self._tensors}
         return Observation(histograms, DataFingerprint(), Preflight(self._inputs))
 
-    def _saved(self, model: bytes | Path, checkpoint: Checkpoint | None) -> _SavedProgress | None:
+    def _saved(self, model: bytes | Path, checkpoint: Checkpoint[Counted] | None) -> _SavedProgress | None:
         if checkpoint is None:
             return None
         plan = plan_observation(model, [spec.name for spec in self._inputs], self._tensors)
@@ -122,10 +124,12 @@ class RayObserver:
 class _SavedProgress:
     """A checkpoint, which holds tensors of the same values once, as one process counts them."""
 
-    def __init__(self, checkpoint: Checkpoint, sources: Mapping[str, str]) -> None:
+    def __init__(self, checkpoint: Checkpoint[Counted], sources: Mapping[str, str]) -> None:
         self._checkpoint, self._sources = checkpoint, sources
         self._timer = Timer(checkpoint.seconds)
-        self.before = checkpoint.load(sources.values())
+        self.before = checkpoint.load()
+        if self.before:
+            self.before.check_tensors(sources.values())
 
     def histograms(self) -> dict[str, Histogram] | None:
         """What was counted before, for every tensor; None where nothing was."""
@@ -137,7 +141,7 @@ class _SavedProgress:
         """Writes the checkpoint, where that is due."""
         if self._timer.due():
             found = {source: seen.histograms[name] for name, source in self._sources.items()}
-            self._checkpoint.save(seen.samples, seen.data_fingerprint, found)
+            self._checkpoint.save(Counted(seen.samples, seen.data_fingerprint, found))
 
 
 class _Merged:
@@ -170,7 +174,7 @@ class _Merged:
     def _check(self) -> None:
         """Compares the samples that were counted before with what workers have read of them now."""
         if self._before:
-            self._before.check(self._seen.passed_over.hexdigest())
+            self._before.check_data(self._seen.skipped.hexdigest())
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from calibrators.ray.in_order import results_here, results_in_order
 from calibrators.tables.table import CalibrationTable
 from trtint8.models.model import Model, runnable
 from trtint8.quantization.placement import Placement, place
-from trtint8.sensitivity.checkpoint import checkpoint_of
+from trtint8.sensitivity.checkpoint import measurement_checkpoint
 from trtint8.sensitivity.measurement import Measurement, no_samples
 from trtint8.sensitivity.probe import Probe
 from trtint8.sensitivity.results import Sensitivity
@@ -78,11 +78,13 @@ def measure(
         WorkerError: Workers of Ray died again and again.
     """
     placement = _checked_placement(prepared, table, keep_float)
-    saved = checkpoint_of(checkpoint, prepared, table, keep_float, batches.batch_size)
+    kept = None
+    if checkpoint is not None:
+        kept = measurement_checkpoint(checkpoint, prepared, table, keep_float, batches.batch_size)
     if executor is not None:
         threads = threads or WORKER_THREADS
     network = cut(prepared.graph_model, Quantizer.of(placement, table.amax), threads=threads)
-    measurement = Measurement(prepared, network.layers, tolerance_db, saved)
+    measurement = Measurement(prepared, network.layers, tolerance_db, kept)
     probe = Probe(network, prepared.inputs, measurement.skip, measurement.effects)
     head, batches = batches.begun()
     if head is None:

@@ -20,6 +20,7 @@ from calibrators.data.inputs import InputSpec
 from calibrators.errors import CalibrationDataError, TableError
 from calibrators.host import observer
 from calibrators.host.checkpoint import Checkpoint
+from calibrators.host.counted import CountedFormat
 from calibrators.ray.distributed import RayObserver
 from calibrators.ray.executor import RayExecutor
 from tests.calibrators.killing import kill_after_write
@@ -57,7 +58,7 @@ def _feeds(data, size, stop=None):
 
 
 def _checkpoint(path):
-    return Checkpoint(path, IDENTITY, resume=True, seconds=0) if path else None
+    return Checkpoint(path, IDENTITY, CountedFormat(), resume=True, seconds=0) if path else None
 
 
 def _alone(path, feeds):

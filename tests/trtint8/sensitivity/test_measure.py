@@ -104,7 +104,7 @@ def test_an_interrupted_measurement_goes_on_with_the_same_result(table, tmp_path
             yield {"images": SPLIT.heldout_images[16 * index : 16 * index + 16]}
 
     labels = SPLIT.heldout_labels[:96]
-    options = {"labels": labels, "tolerance_db": 0.0, "checkpoint": checkpoint}
+    options = {"labels": labels, "tolerance_db": 0.0, "checkpoint": str(checkpoint)}
     for count in (2, 4):
         with pytest.raises(KeyboardInterrupt):
             measured(table, cut_off(count), **options)
@@ -124,14 +124,14 @@ def test_a_checkpoint_of_something_else_is_refused(table, tmp_path, monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         measured(table, interrupted(), labels=None, checkpoint=checkpoint)
     kept = checkpoint.read_bytes()
-    with pytest.raises(TableError, match="is of another table; measure as before, or remove it"):
+    with pytest.raises(TableError, match=r"made with another table .* remove the checkpoint to begin anew"):
         measured(table.override({"images": 0.5}), interrupted(), labels=None, checkpoint=checkpoint)
     others = iter([{"images": SPLIT.heldout_images[1:17]}])
     with pytest.raises(CalibrationDataError, match="made with other samples, or in another order"):
         measured(table, others, labels=None, checkpoint=checkpoint)
     assert checkpoint.read_bytes() == kept
     checkpoint.write_text("no json")
-    with pytest.raises(TableError, match="is no checkpoint of a measurement; remove it"):
+    with pytest.raises(TableError, match=r"cannot read the checkpoint .*; remove it to begin anew"):
         measured(table, labels=None, checkpoint=checkpoint)
 
 
