@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 RecordT = TypeVar("RecordT", bound="DataclassInstance")
 
-#: The largest file that is read, in bytes. By far the largest files are tables with histograms, of 16 kB per
-#: tensor at most: this is room for 16,000 tensors. A larger file is no record, and would only fill memory.
+#: The largest file that is read, in bytes. By far the largest files are tables with histograms, of about 3 kB
+#: per tensor and 22 kB at most: this is room for 12,000 tensors. A larger file would only fill memory.
 MOST_BYTES = 256 << 20
 
 #: A number of things that fits an int64.

@@ -1,5 +1,6 @@
-"""How the suite runs: examples that are the same every time, and the bindings that were tested at the end."""
+"""How the suite runs: which tests are slow, which share a worker, and examples that are always the same."""
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # No verdict may depend on how busy the machine is, nor on what an earlier run left in a database.
@@ -11,6 +12,21 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("suite")
+
+#: Fixtures that start a Ray cluster; the first two share one for all tests of a process.
+RAY_FIXTURES = ("cluster", "ray_data", "head", "machines")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Marks what starts Ray, and keeps each file, and all tests of one cluster, on one worker of xdist."""
+    for item in items:
+        names = getattr(item, "fixturenames", ())
+        if any(name in names for name in RAY_FIXTURES):
+            item.add_marker("slow")
+        group = "Ray" if "cluster" in names else item.nodeid.split("::")[0]
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(group))
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -9,34 +9,39 @@ from pathlib import Path
 
 from calibrators.errors import UnsupportedError
 
-PACKAGE = Path(__file__).parents[1] / "trtint8"
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("calibrators", "trtint8")
 
 #: File, or "file:function" where a name means something else elsewhere, to variable and TensorRT class.
 VARIABLES = {
-    "builder.py": {
+    "trtint8/builder/build.py": {
         "builder": "Builder",
         "config": "IBuilderConfig",
         "network": "INetworkDefinition",
         "parser": "OnnxParser",
     },
-    "builder.py:_profile": {"profile": "IOptimizationProfile"},
-    "builder.py:_raise_parser_error": {"error": "ParserError"},
-    "build_config.py": {
+    "trtint8/builder/build.py:_profile": {"profile": "IOptimizationProfile"},
+    "trtint8/builder/build.py:_raise_parser_error": {"error": "ParserError"},
+    "trtint8/builder/config.py": {
         "builder": "Builder",
         "config": "IBuilderConfig",
         "registry": "IPluginRegistry",
     },
-    "capabilities.py": {"config": "IBuilderConfig"},
-    "dynamic_ranges.py": {"network": "INetworkDefinition", "tensor": "ITensor"},
-    "dynamic_ranges.py:_activation": {"layer": "IActivationLayer"},
-    "dynamic_ranges.py:_constant_amax": {"layer": "IConstantLayer"},
-    "dynamic_ranges.py:read_layers": {"layer": "ILayer"},
-    "dynamic_ranges.py:set_ranges": {"layer": "ILayer"},
-    "execution.py": {"self._context": "IExecutionContext"},
-    "execution.py:__init__": {"context": "IExecutionContext"},
-    "inspection.py": {"runtime": "Runtime", "engine": "ICudaEngine", "inspector": "EngineInspector"},
-    "messages.py": {"severity": "ILogger.Severity"},
-    "precisions.py": {
+    "trtint8/builder/compute_capabilities.py": {"config": "IBuilderConfig"},
+    "trtint8/builder/dynamic_ranges.py": {"network": "INetworkDefinition", "tensor": "ITensor"},
+    "trtint8/builder/dynamic_ranges.py:_activation_type": {"layer": "IActivationLayer"},
+    "trtint8/builder/dynamic_ranges.py:_constant_amax": {"layer": "IConstantLayer"},
+    "trtint8/builder/dynamic_ranges.py:read_layers": {"layer": "ILayer"},
+    "trtint8/builder/dynamic_ranges.py:set_ranges": {"layer": "ILayer"},
+    "trtint8/runtime/execution.py": {"self._context": "IExecutionContext"},
+    "trtint8/runtime/execution.py:__init__": {"context": "IExecutionContext"},
+    "trtint8/engine/inspection.py": {
+        "runtime": "Runtime",
+        "engine": "ICudaEngine",
+        "inspector": "EngineInspector",
+    },
+    "calibrators/tensorrt/messages.py": {"severity": "ILogger.Severity"},
+    "trtint8/builder/precisions.py": {
         "network": "INetworkDefinition",
         "config": "IBuilderConfig",
         "layer": "ILayer",
@@ -44,11 +49,14 @@ VARIABLES = {
         "tensors[name]": "ITensor",
         "flags": "BuilderFlag",
     },
-    "refit.py": {"refitter": "Refitter", "engine.raw": "ICudaEngine"},
-    "runtime.py:_bindings": {"engine": "ICudaEngine"},
-    "runtime.py:load": {"runtime": "Runtime", "runtime.get_plugin_registry()": "IPluginRegistry"},
-    "runtime.py:new_context": {"self.raw": "ICudaEngine"},
-    "timing_cache.py": {"config": "IBuilderConfig", "timing_cache": "ITimingCache"},
+    "trtint8/runtime/refit.py": {"refitter": "Refitter", "engine.raw": "ICudaEngine"},
+    "trtint8/runtime/engine.py:_bindings": {"engine": "ICudaEngine"},
+    "trtint8/runtime/engine.py:load": {
+        "runtime": "Runtime",
+        "runtime.get_plugin_registry()": "IPluginRegistry",
+    },
+    "trtint8/runtime/engine.py:new_context": {"self.raw": "ICudaEngine"},
+    "trtint8/builder/timing_cache.py": {"config": "IBuilderConfig", "timing_cache": "ITimingCache"},
 }
 
 #: Member, or class, to what says whether it is there: a property of a Flavor, or a feature that it requires.
@@ -103,11 +111,11 @@ class Use:
 
 
 def collect() -> list[Use]:
-    """Every use in the package."""
+    """Every use in both packages."""
     uses = []
-    for path in sorted(PACKAGE.rglob("*.py")):
-        tree = ast.parse(path.read_text())
-        uses += _visit(tree, path.name, _rows(path.name))
+    for path in sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py")):
+        file = path.relative_to(ROOT).as_posix()
+        uses += _visit(ast.parse(path.read_text()), file, _rows(file))
     return uses
 
 

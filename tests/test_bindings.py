@@ -13,6 +13,7 @@ from tests.bindings_setup import VERSIONS, NotAvailableError, prepare
 ROOT = Path(__file__).parents[1]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif("TRTINT8_BINDINGS" in os.environ, reason="this process runs on the bindings already")
 @pytest.mark.parametrize("version", VERSIONS)
 def test_on_the_real_bindings(version, record_property):

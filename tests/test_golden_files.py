@@ -11,13 +11,15 @@ import pytest
 from calibrators import records
 from calibrators.tables.table import CalibrationTable, Provenance
 from calibrators.tensorrt.calibration_cache import CacheOrigin, read_cache, read_origin, write_cache
+from trtint8.cli.main import main
 from trtint8.cli.output import print_json
 from trtint8.engine.file import TensorSpec, read_engine_info, save_engine
 from trtint8.engine.layers import Layer
 from trtint8.engine.profiles import ShapeRange
 from trtint8.report.files import find
-from trtint8.report.json_files import Benchmark, parse_accuracy, parse_benchmark
+from trtint8.report.json_files import parse_accuracy, parse_benchmark
 from trtint8.runtime.bench import BenchReport, Summary
+from trtint8.runtime.benchmark import Benchmarks
 from trtint8.sensitivity.results import Sensitivity
 from trtint8.sensitivity.suspects import Suspect
 from trtint8.tuning.candidates import Score
@@ -110,7 +112,7 @@ def test_accuracy(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out) == document(path)
 
 
-def test_bench():
+def test_bench(monkeypatch, capsys):
     path = GOLDEN / "model.bench.json"
     times = {
         phase: Summary(low, low + 0.25, low + 0.125, low + 0.125, low + 0.25, low + 0.25, low + 0.25)
@@ -123,7 +125,11 @@ def test_bench():
         )
     }
     report = BenchReport("model.engine", 8, True, False, 1000, 2.0, times)
-    assert parse_benchmark(document(path), str(path)) == Benchmark("NVIDIA A100", "random", (report,))
+    measured = Benchmarks("NVIDIA A100", "random", (report,))
+    assert parse_benchmark(document(path), str(path)) == measured
+    monkeypatch.setattr("trtint8.cli.bench.benchmark", lambda *_, **__: measured)
+    assert main(["bench", "model.engine", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == document(path)
 
 
 def test_sensitivity(tmp_path):

@@ -8,30 +8,32 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from calibrators.errors import TableError
-from calibrators.tables.formats.plain import parse_text
+from calibrators.tables.file_names import is_table_name
+from calibrators.tables.formats.plain import TEXT
 from calibrators.tables.formats.values import warn_widened
-from calibrators.tables.table import CalibrationTable, is_table_name
+from calibrators.tables.table import CalibrationTable
 
-#: Tensor name to amax, or to (min, max); or the path of a table of any format, or of a text file.
+#: Tensor name to amax or to (min, max); or the path of a table of any format, or of a text file.
 DynamicRanges = Mapping[str, float | tuple[float, float]] | str | os.PathLike[str]
 
 
 def read_ranges(ranges: DynamicRanges) -> dict[str, float]:
-    """Brings dynamic ranges to one positive number a tensor.
+    """Brings dynamic ranges to one positive number per tensor.
 
     Args:
         ranges: Tensor name to amax or to TensorRT's (min, max); or a file that
-            :meth:`CalibrationTable.load` reads; or any other file as text, with a line ``tensor: amax`` or
-            ``tensor: min, max`` each.
+            :meth:`CalibrationTable.load` reads; or any other file as text, with one line ``tensor: amax`` or
+            ``tensor: min, max`` per tensor.
 
     Returns:
         Tensor name to amax.
 
     Raises:
-        TableError: The file is malformed, or a range is not positive and finite.
+        TableError: The file cannot be read or is malformed, or a range is not positive and finite.
 
     Warns:
-        UserWarning: A (min, max) is not symmetric; INT8 is, so the wider side counts for both.
+        UserWarning: A (min, max) is not symmetric. INT8 is, so its amax becomes the larger of |min| and
+            |max|.
     """
     given = _read(Path(ranges)) if isinstance(ranges, (str, os.PathLike)) else ranges
     result = {name: _amax(name, value) for name, value in given.items()}
@@ -43,7 +45,7 @@ def _read(path: Path) -> Mapping[str, float]:
     if is_table_name(path):
         return CalibrationTable.load(path).amax
     try:
-        return parse_text(path.read_bytes(), str(path))
+        return TEXT.parse(path.read_bytes(), str(path))
     except OSError as error:
         raise TableError(f"cannot read the dynamic ranges '{path}': {error.strerror or error}") from error
 

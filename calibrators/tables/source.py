@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from typing import TypeAlias
 
-from calibrators.tables.table import CalibrationTable, is_table_name
+from calibrators.tables.file_names import is_table_name
+from calibrators.tables.table import CalibrationTable
 
 #: What a table may be given as.
 TableSource: TypeAlias = CalibrationTable | str | os.PathLike[str]

@@ -18,6 +18,7 @@ from calibrators.errors import TableError
 from calibrators.files import write_atomically
 from calibrators.histograms.histogram import Histogram
 from calibrators.histograms.thresholds import METHODS
+from calibrators.tables.file_names import check_table_name
 from calibrators.tables.formats import json as json_format
 from calibrators.tables.formats import onnxruntime, registry, tensorrt_cache
 from calibrators.tables.formats.registry import FORMATS, SUFFIXES
@@ -25,23 +26,22 @@ from calibrators.tables.formats.registry import FORMATS, SUFFIXES
 #: The largest magnitude of symmetric INT8.
 QMAX = 127
 
-#: Endings of files that hold tables.
-TABLE_SUFFIXES = (".json", ".cache", *SUFFIXES)
-
-#: The algorithm that a cache's header names for a table of ours; TensorRT has no MSE calibrator.
+#: Method of a table to the algorithm that the header of a cache names for it; for every other method that is
+#: EntropyCalibration2, as TensorRT has no MSE calibrator.
 _ALGORITHM = {"minmax": "MinMaxCalibration", "percentile": "LegacyCalibration"}
+#: The algorithm in the header of a cache to the method of the table; entropy for every other algorithm.
 _METHOD = {"MinMaxCalibration": "minmax", "LegacyCalibration": "percentile"}
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where a table came from. None and empty where that is not known.
+    """Where a table came from. A field is None or empty where that is not known.
 
     Attributes:
         model: Fingerprint of the model that was calibrated.
-        data: Fingerprint of the samples, whatever their order and batch size.
-        samples: How many samples were fed.
-        versions: Tool name to version.
+        data: Fingerprint of the samples, which depends neither on their order nor on the batch size.
+        samples: How many samples the model was run on.
+        versions: Name of a tool to its version.
     """
 
     model: str | None = None
@@ -52,7 +52,13 @@ class Provenance:
 
 @dataclass(frozen=True)
 class Difference:
-    """One tensor's range in two tables; None where a table lacks the tensor."""
+    """One tensor's range in two tables.
+
+    Attributes:
+        name: The tensor's name.
+        first: Its amax in the first table; None where that table lacks the tensor.
+        second: Its amax in the second table; None where that table lacks the tensor.
+    """
 
     name: str
     first: float | None
@@ -69,17 +75,18 @@ class Difference:
 
 @dataclass(frozen=True)
 class CalibrationTable:
-    """Tensor name to range, the coin that both the implicit and the explicit route accept.
+    """Tensor name to range, which both the implicit and the explicit route accept.
 
     Tables are not changed in place: :meth:`override` and :meth:`with_method` return new ones.
 
     Attributes:
-        amax: Tensor name to the positive end of its symmetric range, in the graph's order.
+        amax: Tensor name to the positive end of the tensor's symmetric range, in the graph's order.
         method: How the ranges were chosen, a key of :data:`calibrators.histograms.thresholds.METHODS`, or
             ``manual``.
-        provenance: Where they came from.
+        provenance: What the ranges were computed from, and with which tools.
         overridden: Names of the tensors whose range was set by hand.
-        histograms: What the ranges were computed from; empty where the table was imported.
+        histograms: Tensor name to the histogram that its range was computed from; empty where the table was
+            imported.
     """
 
     amax: Mapping[str, float]
@@ -100,7 +107,7 @@ class CalibrationTable:
         """Computes every range from its histogram.
 
         Args:
-            histograms: Of the magnitudes of each tensor.
+            histograms: Tensor name to the histogram of the tensor's magnitudes.
             method: A key of :data:`calibrators.histograms.thresholds.METHODS`.
             provenance: Where the histograms came from.
 
@@ -116,19 +123,21 @@ class CalibrationTable:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> CalibrationTable:
-        """Reads a table of any format, told apart by content and ending.
+        """Reads a table of any format, which is recognized by the file's content and ending.
 
-        Ours (JSON), TensorRT's calibration cache, ONNX Runtime's (JSON, FlatBuffers, plain lines), PPQ's,
-        text and CSV. ncnn's knows layers instead of tensors: see :mod:`trtint8.interop.ncnn_tables`.
+        The formats are trtint8's own (JSON), TensorRT's calibration cache, ONNX Runtime's tables (JSON,
+        FlatBuffers, plain lines), PPQ's, text and CSV. ncnn's tables are not among them: they name layers
+        instead of tensors.
 
         Args:
             path: The file.
 
         Returns:
-            The table. From a cache, ``amax / 127`` in float32 gives back exactly the file's scales.
+            The table. Where the file is a calibration cache, ``amax / 127`` in float32 is exactly the file's
+            scale.
 
         Raises:
-            TableError: The file is missing or malformed.
+            TableError: The file cannot be read or is malformed.
         """
         try:
             data = records.read_bytes(path)
@@ -140,7 +149,7 @@ class CalibrationTable:
         if tensorrt_cache.looks_like_cache(data):
             cache = tensorrt_cache.parse(data, source)
             return cls.from_cache(cache, Provenance(versions={"tensorrt": cache.version}))
-        other = SUFFIXES.get(Path(path).suffix.lower()) or registry.json_format(data)
+        other = SUFFIXES.get(Path(path).suffix.lower()) or registry.recognize_json(data)
         if other is not None:
             return cls(other.parse(data, source))
         if Path(path).suffix.lower() == ".cache":
@@ -152,11 +161,11 @@ class CalibrationTable:
         """The contents of a TensorRT calibration cache as a table.
 
         Args:
-            cache: The contents.
-            provenance: Where they came from.
+            cache: The contents of the cache.
+            provenance: Where the cache came from.
 
         Returns:
-            The table; ``amax / 127`` in float32 gives back exactly the cache's scales.
+            The table; ``amax / 127`` in float32 is exactly the cache's scale.
         """
         amax = {name: scale * QMAX for name, scale in cache.scales.items()}
         return cls(amax, _METHOD.get(cache.algorithm, "entropy"), provenance)
@@ -171,16 +180,18 @@ class CalibrationTable:
         """Writes the table atomically, in the format that the file's ending names.
 
         Args:
-            path: ``*.json`` for our own format, ``*.cache`` for TensorRT's calibration cache, ``*.txt``,
-                ``*.csv``, ``*.flatbuffers`` for ONNX Runtime's.
-            format_name: A key of :data:`calibrators.tables.formats.registry.FORMATS`, whatever the ending.
-            tensorrt_version: What the cache's header says, in digits; TensorRT compares it to its own.
+            path: The file: ``*.json`` for trtint8's own format, ``*.cache`` for TensorRT's calibration cache,
+                ``*.txt``, ``*.csv``, ``*.flatbuffers`` for ONNX Runtime's.
+            format_name: A key of :data:`calibrators.tables.formats.registry.FORMATS`, which is then the
+                format whatever the ending; by default the ending decides.
+            tensorrt_version: The version that the header of a cache names, in digits; TensorRT compares it
+                with its own.
 
         Returns:
             ``path``.
 
         Raises:
-            TableError: The ending names no format, or a cache cannot hold a range of zero.
+            TableError: The ending names no format, or a range is zero and a cache cannot hold it.
             OutputError: The file cannot be written.
         """
         other = FORMATS.get(format_name) if format_name else None
@@ -197,13 +208,13 @@ class CalibrationTable:
         return write_atomically(path, data)
 
     def scale(self, name: str) -> np.float32:
-        """The scale of one tensor, ``amax / 127`` in float32."""
+        """The scale of one tensor: ``amax / 127`` as float32."""
         scale: np.float32 = np.float32(self.amax[name] / QMAX)
         return scale
 
     @property
     def fingerprint(self) -> str:
-        """Identifies the ranges, whatever their order."""
+        """A hexadecimal SHA-256 hash of the ranges, whatever their order."""
         text = "".join(f"{name}\0{value!r}\n" for name, value in sorted(self.amax.items()))
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -227,14 +238,14 @@ class CalibrationTable:
 
     @property
     def peaks(self) -> dict[str, float]:
-        """The largest magnitude seen in each tensor; where no histogram tells, its range."""
+        """Tensor name to the tensor's largest magnitude; to its amax where there is no histogram of it."""
         return {
             name: self.histograms[name].amax if name in self.histograms else amax
             for name, amax in self.amax.items()
         }
 
     def with_method(self, method: str) -> CalibrationTable:
-        """The same data under another method, from the stored histograms; ranges set by hand stay.
+        """A table of the same data with another method; ranges that were set by hand are kept.
 
         Args:
             method: A key of :data:`calibrators.histograms.thresholds.METHODS`.
@@ -243,7 +254,7 @@ class CalibrationTable:
             The new table.
 
         Raises:
-            TableError: The method is unknown, or the table carries no histograms.
+            TableError: The method is unknown, or a tensor has no histogram.
         """
         threshold = _threshold(method)
         without = [name for name in self.amax if name not in self.histograms and name not in self.overridden]
@@ -281,30 +292,30 @@ class CalibrationTable:
             self,
             amax={name: amax for name, amax in self.amax.items() if name not in dropped},
             overridden=self.overridden - dropped,
-            histograms={name: found for name, found in self.histograms.items() if name not in dropped},
+            histograms={name: kept for name, kept in self.histograms.items() if name not in dropped},
         )
 
     def merged(self, other: CalibrationTable) -> CalibrationTable:
-        """A table with another one's ranges over this one's, and its histograms with them.
+        """A table with the ranges and histograms of this one and another; for shared tensors, the other's.
 
         Args:
-            other: Of the same model, as far as both know theirs.
+            other: A table of the same model, as far as the provenance of both names their models.
 
         Returns:
-            The new table; its method is this one's, and what came from the other counts as set by hand
-            where that had another method.
+            The new table; its method is that of this table, and the ranges of the other one count as set by
+            hand where that table's method is another.
 
         Raises:
-            TableError: The two are of different models.
+            TableError: The two tables are of different models.
         """
         mine, theirs = self.provenance.model, other.provenance.model
         if None not in (mine, theirs) and mine != theirs:
             raise TableError(f"the tables are of different models ({mine} and {theirs}); merge none of these")
-        foreign = set(other.amax) if other.method != self.method else set(other.overridden)
+        by_hand = set(other.amax) if other.method != self.method else set(other.overridden)
         return dataclasses.replace(
             self,
             amax={**self.amax, **other.amax},
-            overridden=(self.overridden - set(other.amax)) | foreign,
+            overridden=(self.overridden - set(other.amax)) | by_hand,
             histograms={**self.histograms, **other.histograms},
         )
 
@@ -315,14 +326,14 @@ class CalibrationTable:
         return sorted((pair for pair in pairs if pair.first != pair.second), key=lambda pair: -pair.ratio)
 
     def check_model(self, fingerprint: str, tensors: Iterable[str]) -> None:
-        """Refuses to serve a model that the table was not made for.
+        """Refuses a model that the table was not made for.
 
         Args:
-            fingerprint: The model's.
-            tensors: The names whose ranges are needed.
+            fingerprint: The model's fingerprint.
+            tensors: Names of the tensors whose ranges are needed.
 
         Raises:
-            TableError: The table is of another model, is stale, or lacks a range.
+            TableError: The table was made for another model, is stale, or lacks a range.
         """
         missing = [name for name in tensors if name not in self.amax]
         shown = ", ".join(f"'{name}'" for name in missing[:5]) + (", …" if len(missing) > 5 else "")
@@ -364,25 +375,6 @@ class CalibrationTable:
             return cls(record.amax, record.method, provenance, frozenset(record.overridden), histograms)
         except TableError as error:
             raise TableError(f"'{source}': {error}") from error
-
-
-def is_table_name(path: str | os.PathLike[str]) -> bool:
-    """Whether a file's ending names a table format."""
-    return Path(path).suffix.lower() in TABLE_SUFFIXES
-
-
-def check_table_name(path: str | os.PathLike[str]) -> Path:
-    """Refuses a file name whose ending names no table format, before any work is done for it.
-
-    Raises:
-        TableError: The ending is none of :data:`TABLE_SUFFIXES`.
-    """
-    if not is_table_name(path):
-        raise TableError(
-            f"cannot tell the table format of '{path}': end it in {', '.join(TABLE_SUFFIXES[:-1])} or "
-            f"{TABLE_SUFFIXES[-1]}"
-        )
-    return Path(path)
 
 
 def _threshold(method: str) -> Callable[[Histogram], float]:

@@ -1,12 +1,27 @@
-"""A Ray cluster of this machine, for the tests of a module."""
+"""A Ray cluster of this machine, for all tests of a process."""
+
+import sys
 
 import pytest
 
 
-@pytest.fixture(scope="module")
-def cluster():
-    """Connects to a cluster of three processors and, as Ray takes our word for it, a GPU."""
+@pytest.fixture(scope="session")
+def _no_ray_afterwards():
+    yield
+    if "ray" in sys.modules:
+        sys.modules["ray"].shutdown()
+
+
+@pytest.fixture
+def cluster(_no_ray_afterwards):
+    """Connects to a cluster of three processors and, as Ray takes our word for it, a GPU.
+
+    The first test that needs it starts it, and later ones find it running. Only a test that connects to
+    another cluster has ended it in between.
+    """
     ray = pytest.importorskip("ray", reason="Ray is not installed (pip install 'trtint8[ray]')")
+    if ray.is_initialized():
+        return
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         try:
@@ -21,11 +36,9 @@ def cluster():
             )
         except (OSError, RuntimeError, ValueError) as error:
             pytest.skip(f"Ray does not start here: {error}")
-        yield
-        ray.shutdown()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def ray_data(cluster):
     """Ray Data, on that cluster."""
     pytest.importorskip("pyarrow", reason="Ray Data needs pyarrow")

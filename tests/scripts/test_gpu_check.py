@@ -25,6 +25,8 @@ from tests.scripts.conftest import SCRIPTS
 from trtint8.data import DEMO_MODEL
 from trtint8.engine.plan import plan_flavor
 
+pytestmark = pytest.mark.slow
+
 no_gpu = pytest.mark.skipif(gpu_problem() is None, reason="this machine has a GPU")
 
 
@@ -105,10 +107,10 @@ _MODULES = {
         "    ctypes.string_at(0)\n"
     ),
     "hang": (
-        "import time\n"
+        "import signal\n"
         "def run(check):\n"
         "    check.attempt('T', 'before', lambda: Finding({'x': 3}))\n"
-        "    time.sleep(60)\n"
+        "    signal.pause()\n"
     ),
     "bad": "def run(check):\n    check.attempt('T', 'wrong', lambda: Finding({'x': 4}, False, 'too low'))\n",
 }
@@ -179,6 +181,7 @@ def test_time_that_is_left_goes_to_the_next_stage(tmp_path, stages, capsys):
     assert 60 < int(limits[1].rpartition("at most ")[2].split()[0]) <= 80
 
 
+@pytest.mark.slow
 def test_the_host_stage_runs_without_a_gpu(tmp_path):
     pytest.importorskip("sklearn")
     done = run("--out", tmp_path / "out", "--stage", "host")

@@ -56,18 +56,17 @@ def test_a_process_that_fails(tmp_path):
     assert outcome.status == "failed with exit status 3"
 
 
+@pytest.mark.slow
 def test_a_process_that_hangs_is_ended_with_its_children_and_tells_where(tmp_path):
     child = tmp_path / "child"
     program = (
-        "import subprocess, sys, time, pathlib\n"
-        "sleeper = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+        "import signal, subprocess, sys, pathlib\n"
+        "sleeper = subprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()'])\n"
         f"pathlib.Path({str(child)!r}).write_text(str(sleeper.pid))\n"
-        "def stuck(): time.sleep(60)\n"
+        "def stuck(): signal.pause()\n"
         "stuck()\n"
     )
-    began = time.monotonic()
     outcome = python(program, tmp_path, seconds=2.0)
-    assert time.monotonic() - began < 20
     assert outcome.status == "ended after its limit of 2 s"
     assert "in stuck" in outcome.tail
     assert _is_gone(int(child.read_text()))
@@ -83,12 +82,13 @@ def _is_gone(pid):
     return False
 
 
+@pytest.mark.slow
 def test_a_process_that_ignores_signals_is_ended(tmp_path):
     program = (
-        "import signal, time\n"
+        "import signal\n"
         "import faulthandler; faulthandler.disable()\n"
         "signal.signal(signal.SIGABRT, signal.SIG_IGN)\n"
-        "time.sleep(60)\n"
+        "signal.pause()\n"
     )
     assert python(program, tmp_path, seconds=1.0).status == "ended after its limit of 1 s"
     assert signal.getsignal(signal.SIGABRT) == signal.SIG_DFL
@@ -287,6 +287,7 @@ def test_what_trtexec_prints():
 # The network.
 
 
+@pytest.mark.slow
 def test_the_network_is_of_resnet50s_size():
     data = resnet50()
     model = onnx.load_from_string(data)

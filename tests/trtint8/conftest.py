@@ -1,5 +1,30 @@
 """What the tests of this package share."""
 
-from tests.calibrators.conftest import cluster, ray_data
+import pytest
 
-__all__ = ["cluster", "ray_data"]
+import trtint8
+from calibrators.tensorrt import flavor
+from tests.calibrators.conftest import _no_ray_afterwards, cluster, ray_data
+from trtint8.data import DEMO_MODEL, load_digits_split
+
+__all__ = ["_no_ray_afterwards", "cluster", "ray_data"]
+
+
+@pytest.fixture(scope="session")
+def rtx():
+    """TensorRT for RTX, whose builder also runs without a GPU."""
+    pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")
+    return flavor.load("rtx")
+
+
+@pytest.fixture(scope="session")
+def split():
+    """The demo's images of handwritten digits."""
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed (pip install 'trtint8[demo]')")
+    return load_digits_split()
+
+
+@pytest.fixture(scope="session")
+def table(split):
+    """The demo model's calibration table."""
+    return trtint8.calibrate(DEMO_MODEL, split.calibration_images, progress=False)

@@ -5,101 +5,10 @@ import onnx
 import pytest
 
 import trtint8
-from calibrators.errors import CalibrationDataError, ModelError, OutputError, TableError, UnsupportedError
-from trtint8.data import DEMO_MODEL, load_digits_split
+from calibrators.errors import CalibrationDataError, TableError
+from trtint8.data import DEMO_MODEL
 
 pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")
-
-
-@pytest.fixture(scope="module")
-def split():
-    return load_digits_split()
-
-
-@pytest.fixture(scope="module")
-def table(split):
-    return trtint8.calibrate(DEMO_MODEL, split.calibration_images, progress=False)
-
-
-def test_the_main_job(split, tmp_path):
-    result = trtint8.build_int8_engine(
-        DEMO_MODEL,
-        split.calibration_images,
-        tmp_path / "d.engine",
-        target="rtx",
-        method="mse",
-        progress=False,
-    )
-    assert len(result.info.quantized_nodes) == 9
-    assert result.info.layers is not None
-    assert result.info.layers.weighted_summary(result.info.quantized_nodes) == {
-        "INT8": list(result.info.quantized_nodes)
-    }
-    assert result.info.weights_bytes is not None and result.info.weights_bytes < 0.3 * 257_200
-    assert sorted(p.name for p in tmp_path.iterdir()) == [
-        "d.engine",
-        "d.engine.json",
-        "d.qdq.onnx",
-        "d.table.json",
-    ]
-    accuracy = trtint8.validate(
-        result.engine,
-        split.heldout_images,
-        reference=DEMO_MODEL,
-        labels=split.heldout_labels,
-        progress=False,
-    )
-    assert accuracy.samples == 597
-    assert accuracy.reference_top1.count == 594
-    assert abs(accuracy.top1.count - 594) <= 2
-    assert accuracy.outputs[0].sqnr_db > 33
-    assert "d.qdq.onnx" in accuracy.judged
-
-
-def test_a_model_with_qdq_is_built_as_it_is(split, table, tmp_path):
-    onnx.save(trtint8.quantize(DEMO_MODEL, table), tmp_path / "q.onnx")
-    result = trtint8.build_int8_engine(
-        tmp_path / "q.onnx", None, tmp_path / "q.engine", target="rtx", progress=False
-    )
-    assert result.table is None and result.table_file is None
-    with pytest.raises(ModelError, match="Q/DQ pairs already"):
-        trtint8.quantize(tmp_path / "q.onnx", table)
-
-
-@pytest.mark.parametrize("batch_size", [1, 7, 500])
-def test_the_table_does_not_depend_on_batch_size_or_order(split, table, batch_size, tmp_path):
-    images = split.calibration_images[::-1].copy()
-    other = trtint8.calibrate(DEMO_MODEL, images, batch_size=batch_size, progress=False)
-    table.save(tmp_path / "a.json")
-    other.save(tmp_path / "b.json")
-    assert (tmp_path / "a.json").read_bytes() == (tmp_path / "b.json").read_bytes()
-
-
-def test_calibrate_covers_every_float_tensor_or_only_the_placed_ones(split, table):
-    placed = trtint8.calibrate(DEMO_MODEL, split.calibration_images, tensors="placed", progress=False)
-    assert set(placed.amax) < set(table.amax)
-    assert all(placed.amax[name] == table.amax[name] for name in placed.amax)
-    assert table.amax["images"] == pytest.approx(float(np.abs(split.calibration_images).max()), rel=0.5)
-
-
-def test_the_range_of_an_input_is_its_largest_magnitude(split):
-    table = trtint8.calibrate(DEMO_MODEL, split.calibration_images, method="minmax", progress=False)
-    assert table.amax["images"] == float(np.abs(split.calibration_images).max())
-
-
-def test_dynamic_ranges_override_what_was_calibrated(split, tmp_path):
-    result = trtint8.build_int8_engine(
-        DEMO_MODEL,
-        split.calibration_images,
-        tmp_path / "d.engine",
-        target="rtx",
-        dynamic_ranges={"images": 12.7},
-        limit=50,
-        progress=False,
-    )
-    model = onnx.load(result.qdq_model)
-    scale = next(i for i in model.graph.initializer if i.name == "images_scale")
-    assert onnx.numpy_helper.to_array(scale) == np.float32(0.1)
 
 
 def test_keep_float_keeps_a_node_out_of_int8(table):
@@ -114,36 +23,6 @@ def test_a_stale_table_is_refused(split, table):
     weight.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(weight) * 2, weight.name))
     with pytest.raises(TableError, match="stale"):
         trtint8.quantize(model, table)
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "words"),
-    [
-        ({"calibration": np.zeros((0, 1, 8, 8), np.float32)}, CalibrationDataError, "no samples"),
-        ({"calibration": np.zeros((4, 1, 8, 8), np.float64)}, CalibrationDataError, "float64"),
-        ({"calibration": np.zeros((4, 1, 8), np.float32)}, CalibrationDataError, "images"),
-        ({"calibration": np.zeros((4, 1, 9, 8), np.float32)}, CalibrationDataError, "images"),
-        ({"calibration": np.full((4, 1, 8, 8), np.nan, np.float32)}, CalibrationDataError, "NaN"),
-        ({"calibration": {"pixels": np.zeros((4, 1, 8, 8), np.float32)}}, CalibrationDataError, "pixels"),
-        ({"calibration": None}, CalibrationDataError, "dynamic_ranges"),
-        ({"method": "magic"}, TableError, "magic"),
-        ({"keep_float": ["/nothing/*"]}, ModelError, "/nothing/"),
-        ({"route": "implicit"}, UnsupportedError, "explicit"),
-    ],
-)
-def test_bad_input_leaves_nothing_behind(split, tmp_path, change, error, words):
-    arguments = {"calibration": split.calibration_images[:8], "target": "rtx", "progress": False} | change
-    calibration = arguments.pop("calibration")
-    with pytest.raises(error, match=words):
-        trtint8.build_int8_engine(DEMO_MODEL, calibration, tmp_path / "d.engine", **arguments)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_an_output_folder_that_is_missing(split, tmp_path):
-    with pytest.raises(OutputError, match="does not exist"):
-        trtint8.build_int8_engine(
-            DEMO_MODEL, split.calibration_images, tmp_path / "no" / "d.engine", target="rtx"
-        )
 
 
 def test_labels_of_another_length(split, table):
@@ -167,30 +46,3 @@ def test_a_label_beyond_the_classes(split, table):
             - split.heldout_labels * (np.arange(597) == 596),
             progress=False,
         )
-
-
-def test_an_output_folder_that_vanishes_during_calibration(split, tmp_path):
-    folder = tmp_path / "soon_gone"
-    folder.mkdir()
-
-    def feeds():
-        folder.rmdir()
-        yield {"images": split.calibration_images[:32]}
-
-    with pytest.raises(OutputError, match=r"cannot write '.*soon_gone"):
-        trtint8.build_int8_engine(DEMO_MODEL, feeds, folder / "d.engine", target="rtx", progress=False)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_an_output_that_is_a_folder(split, tmp_path):
-    with pytest.raises(OutputError, match="it is a folder"):
-        trtint8.build_int8_engine(DEMO_MODEL, split.calibration_images, tmp_path, target="rtx")
-
-
-def test_a_sidecar_that_cannot_be_written_takes_the_other_files_back(split, tmp_path):
-    (tmp_path / "d.engine.json").mkdir()
-    with pytest.raises(OutputError, match=r"d\.engine\.json"):
-        trtint8.build_int8_engine(
-            DEMO_MODEL, split.calibration_images[:32], tmp_path / "d.engine", target="rtx", progress=False
-        )
-    assert [path.name for path in tmp_path.iterdir()] == ["d.engine.json"]

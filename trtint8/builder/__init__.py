@@ -1,1 +1,1 @@
-"""One build with TensorRT."""
+"""Builds one engine with TensorRT."""

@@ -1,4 +1,4 @@
-"""An ONNX model and a configuration in, a serialized engine out."""
+"""Builds a serialized engine from an ONNX model and build options."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ from trtint8.engine.profiles import Profile, ShapeRange, complete_profile
 
 _DEFAULTS = BuildOptions()
 
+#: Phrases in the parser's errors, and what the user can do.
 _ADVICE = (
     ("zero point", "quantize symmetrically, with zero point 0"),
     ("type Int32 but must have type", "leave the bias in float"),
@@ -48,21 +49,21 @@ _EXTERNAL_DATA = re.compile(r"(?:Failed to open|out of range for) file: (?P<file
 
 @dataclass(frozen=True)
 class BuiltEngine:
-    """What a build produced.
+    """The result of a build.
 
     Attributes:
         plan: The serialized engine.
-        report: Its layers; None where this TensorRT lists none.
-        weights_bytes: Size of its weights; None where this TensorRT does not tell.
-        compute_capabilities: What it was built for, like ("8.6",), or ("current",) for the GPU that built
-            it.
+        report: The layers of the engine; None where this TensorRT does not list them.
+        weights_bytes: Size of the engine's weights in bytes; None where this TensorRT does not report it.
+        compute_capabilities: The compute capabilities that the engine was built for, like ("8.6",), or
+            ("current",) for the GPU that built it.
         flavor: "tensorrt" or "rtx".
         version: The TensorRT version.
         profiles: The optimization profiles, defaults included; empty where all inputs are static.
         warnings: TensorRT's warnings, in plain words and without repetitions.
-        missing_ranges: Tensors that have no dynamic range, around which nothing runs in INT8; empty where
-            precisions stand in the graph or a calibrator found them.
-        seconds: How long parsing and building took.
+        missing_ranges: Tensors that have no dynamic range, around which nothing runs in INT8; empty where the
+            graph gives the precisions, or a calibrator found the ranges.
+        seconds: How long parsing and building took, in seconds.
     """
 
     plan: bytes
@@ -95,26 +96,26 @@ def build_engine(
         model: The serialized model, or its path. Weights in external files need the path.
         inputs: The model's inputs.
         flavor: The TensorRT to build with.
-        profiles: Shapes of dynamic inputs, an optimization profile each; inputs that a profile leaves out
+        profiles: The shapes of dynamic inputs in every optimization profile; inputs that a profile leaves out
             get defaults. Empty means one profile of defaults.
-        compute_capabilities: What to build for: see
+        compute_capabilities: The compute capabilities to build for: see
             :func:`~trtint8.builder.compute_capabilities.resolve_capabilities`.
-        options: Everything else.
+        options: All other options of the build.
         int8: Whether the model holds Q/DQ nodes.
-        implicit: Where the ranges of a float model come from; None where precisions stand in the graph.
-        progress: False shows no progress bar.
+        implicit: Where the ranges of a float model come from; None where the graph gives the precisions.
+        progress: Whether to show a progress bar.
 
     Returns:
-        The engine and the evidence of what became of the model.
+        The engine, with a report of its layers.
 
     Raises:
         ModelError: The model cannot be read, is empty, or lacks a file with its weights.
         BuildError: TensorRT refused the model or failed, or a profile or an option does not fit.
-        UnsupportedError: This TensorRT cannot do what was asked.
+        UnsupportedError: This TensorRT cannot do what was asked for.
         GpuUnavailableError: This TensorRT needs a GPU to build.
         KeyboardInterrupt: Ctrl-C was pressed. The build was cancelled at its next step; a step can take
             seconds.
-        BaseException: Whatever the calibrator failed with.
+        BaseException: The calibrator failed; its own exception is raised.
     """
     shapes = tuple(filter(None, (complete_profile(profile, inputs) for profile in profiles or [{}])))
     if not isinstance(model, bytes) and not Path(model).is_file():
@@ -124,7 +125,7 @@ def build_engine(
             f"{flavor} has neither calibrators nor dynamic ranges; take the explicit route, which puts Q/DQ "
             f"pairs into the graph"
         )
-    # Before anything of TensorRT is touched: without a driver it may crash the process.
+    # Checked before TensorRT is used, because without a driver it may crash the process.
     if not flavor.builds_without_gpu:
         require_gpu(f"building with {flavor}")
     check_options(flavor, options)
@@ -142,7 +143,7 @@ def build_engine(
     ):
         monitor = new_monitor(flavor.module, advance, interrupted) if flavor.has_progress_monitor else None
         if isinstance(calibrator, Calibrator):
-            # TensorRT 8 has no monitor: between batches is where it can be stopped.
+            # TensorRT 8 has no monitor; there, a build can only be cancelled between two calibration batches.
             calibrator.cancelled = interrupted
         build = _Build(
             flavor, log, capabilities, shapes, options, int8 or implicit is not None, implicit, monitor
@@ -151,8 +152,8 @@ def build_engine(
             plan, missing = build.run(model)
         except TrtInt8Error as error:
             finish_calibration(calibrator, error)
-            # The frames in its traceback hold the builder and the weights: whoever keeps the error, as
-            # notebooks do, would keep them alive.
+            # The frames of the traceback refer to the builder and the weights, which would stay in memory as
+            # long as somebody keeps the error, as notebooks do.
             raise error.with_traceback(None) from None
         finally:
             if isinstance(calibrator, Calibrator):
@@ -190,8 +191,8 @@ class _Build:
     monitor: Any
 
     def run(self, model: bytes | str | os.PathLike[str]) -> tuple[bytes, tuple[MissingRange, ...]]:
-        """The plan, and the tensors without a range."""
-        # None of these objects keeps what it was made from alive, so all of them stay here until the end.
+        """Builds the plan; returns it with the tensors that have no range."""
+        # None of these objects keeps the objects that it was made from alive, so all stay here until the end.
         trt, flavor, options = self.flavor.module, self.flavor, self.options
         logger = shared_logger(trt)
         builder = _new_builder(trt, logger, flavor, self.log)
@@ -234,7 +235,7 @@ class _Build:
         shapes = calibration_profile(calibrator, self.profiles)
         if shapes and not config.set_calibration_profile(_profile(builder, shapes)):
             raise BuildError(
-                f"TensorRT refuses to calibrate with {_described(shapes)}; give batches of another size"
+                f"TensorRT refuses to calibrate with {_format_shapes(shapes)}; give batches of another size"
             )
 
 
@@ -251,7 +252,7 @@ def _new_builder(trt: Any, logger: Any, flavor: Flavor, log: BuildLog) -> Any:
     try:
         return trt.Builder(logger)
     except TypeError as error:
-        # All that Python sees of a driver that is too old for TensorRT's CUDA is a null pointer.
+        # Where the driver is too old for TensorRT's CUDA, the bindings only get a null pointer.
         raise BuildError(
             f"{flavor} does not start ({log.reason()}); check that the NVIDIA driver is new enough for it"
         ) from error
@@ -265,7 +266,9 @@ def _network_flags(trt: Any, flavor: Flavor) -> int:
 
 def _add_profile(builder: Any, config: Any, shapes: Profile) -> None:
     if config.add_optimization_profile(_profile(builder, shapes)) < 0:
-        raise BuildError(f"TensorRT refuses the optimization profile {_described(shapes)}; give other shapes")
+        raise BuildError(
+            f"TensorRT refuses the optimization profile {_format_shapes(shapes)}; give other shapes"
+        )
 
 
 def _profile(builder: Any, shapes: Profile) -> Any:
@@ -275,7 +278,7 @@ def _profile(builder: Any, shapes: Profile) -> Any:
     return profile
 
 
-def _described(shapes: Profile) -> str:
+def _format_shapes(shapes: Profile) -> str:
     return ", ".join(f"{name}={sizes}" for name, sizes in shapes.items())
 
 
@@ -283,32 +286,32 @@ def _parse(
     parser: Any, network: Any, model: bytes | str | os.PathLike[str], flavor: Flavor, log: BuildLog
 ) -> None:
     if isinstance(model, bytes):
-        parsed, what = parser.parse(model), "the model"
+        parsed, name = parser.parse(model), "the model"
     else:
-        parsed, what = parser.parse_from_file(os.fspath(model)), f"'{os.fspath(model)}'"
+        parsed, name = parser.parse_from_file(os.fspath(model)), f"'{os.fspath(model)}'"
     if not parsed:
-        _raise_parser_error(parser, flavor, log, what)
-    # An empty file "parses".
+        _raise_parser_error(parser, flavor, log, name)
+    # The parser accepts an empty file.
     if network.num_layers == 0:
-        raise ModelError(f"{what} holds no nodes; give an ONNX model that was exported completely")
+        raise ModelError(f"{name} holds no nodes; give an ONNX model that was exported completely")
 
 
-def _raise_parser_error(parser: Any, flavor: Flavor, log: BuildLog, what: str) -> None:
-    # Only the log names the file.
+def _raise_parser_error(parser: Any, flavor: Flavor, log: BuildLog, name: str) -> None:
+    # Only the log names the file with the weights.
     for message in log.errors:
         external = _EXTERNAL_DATA.search(message)
         if external:
             raise ModelError(
-                f"{what} keeps weights in '{external['file']}', which is missing or too short; put the whole "
+                f"{name} keeps weights in '{external['file']}', which is missing or too short; put the whole "
                 f"file beside the model, and give the model's path"
             )
     error = parser.get_error(0)
     reason = plain(error.desc())
     if error.node() < 0:
-        raise ModelError(f"{flavor} cannot read {what} as an ONNX model: {reason}")
+        raise ModelError(f"{flavor} cannot read {name} as an ONNX model: {reason}")
     if flavor.names_failing_nodes:
         node = f"node '{error.node_name()}' ({error.node_operator()})"
     else:
         node = f"node number {error.node()}"
     advice = "".join(f"; {advice}" for phrase, advice in _ADVICE if phrase in reason)
-    raise BuildError(f"{flavor} cannot take {node} of {what}: {reason}{advice}")
+    raise BuildError(f"{flavor} cannot take {node} of {name}: {reason}{advice}")

@@ -15,16 +15,16 @@ _TURING = "7.5"
 
 
 def resolve_capabilities(flavor: Flavor, wanted: Sequence[str]) -> tuple[str, ...]:
-    """Decides what to build for.
+    """Decides for which compute capabilities to build.
 
     Args:
-        flavor: The TensorRT that will build.
-        wanted: Like "8.6" or "SM86", or "current" for this machine's GPU. Empty leaves the choice here:
-            this machine's GPU, or everything from Ampere on where there is none.
+        flavor: The TensorRT that builds.
+        wanted: Compute capabilities like "8.6" or "SM86", or "current" for this machine's GPU. Empty means
+            this machine's GPU, or, where there is none, every compute capability from Ampere on.
 
     Returns:
-        Like ("8.6",) or ("current",); empty where TensorRT builds for the GPU that it runs on and cannot
-        be told otherwise.
+        Compute capabilities like ("8.6",) or ("current",); empty where TensorRT can build only for the GPU on
+        which it runs.
 
     Raises:
         UnsupportedError: The flavor cannot build for one of them.
@@ -38,18 +38,19 @@ def resolve_capabilities(flavor: Flavor, wanted: Sequence[str]) -> tuple[str, ..
         return ()
     if wanted:
         return tuple(dict.fromkeys(_resolve(flavor, name) for name in wanted))
-    # Portability is free here: a plan holds the network once and its kernels are compiled when it is
-    # loaded. ResNet-20 in Q/DQ form builds in 0.3 s to 2.74 MB for 8.6 alone, and for all five as well.
+    # More compute capabilities cost neither time nor size: a plan holds the network once, and its kernels are
+    # compiled when it is loaded. ResNet-20 in Q/DQ form takes 0.3 s and 2.74 MB for 8.6 alone, and for all
+    # five.
     return _available(flavor) if gpu_problem() else (_CURRENT,)
 
 
 def set_capabilities(trt: Any, config: Any, names: Sequence[str]) -> None:
-    """Tells the builder.
+    """Sets the compute capabilities in the builder's configuration.
 
     Args:
         trt: The TensorRT module.
         config: The builder's ``IBuilderConfig``.
-        names: From :func:`resolve_capabilities`; empty does nothing.
+        names: Compute capabilities from :func:`resolve_capabilities`; empty changes nothing.
     """
     if names:
         config.num_compute_capabilities = len(names)
@@ -70,8 +71,8 @@ def _resolve(flavor: Flavor, name: str) -> str:
     match = re.fullmatch(r"(?:sm_?)?(\d+)\.?(\d)", name, re.IGNORECASE)
     capability = f"{match[1]}.{match[2]}" if match else name
     if capability == _TURING:
-        # Its kernels there dequantize and multiply in float, and refuse FP32 matrix products. A build
-        # that fails so even leaves the builder in a state in which the next one runs in float, too.
+        # For 7.5, TensorRT for RTX has kernels that dequantize and multiply in float, and none for FP32
+        # matrix products. After a build that failed because of these, even the next engine runs in float.
         raise UnsupportedError(
             f"{flavor} has no INT8 kernels for compute capability 7.5; choose among "
             f"{', '.join(_available(flavor))}"

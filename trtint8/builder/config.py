@@ -1,4 +1,4 @@
-"""Puts build options into TensorRT's builder configuration."""
+"""Checks build options, and sets them in TensorRT's builder configuration."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from calibrators.errors import BuildError, UnsupportedError
 from calibrators.tensorrt.flavor import Flavor
 from trtint8.builder.options import BuildOptions
 
+#: Value of ``hardware_compatibility`` to the feature that TensorRT needs for it.
 _HARDWARE = {"ampere_plus": "hardware_compatibility", "same_compute_capability": "same_compute_capability"}
 
 
 def check_options(flavor: Flavor, options: BuildOptions) -> None:
-    """Refuses what this TensorRT cannot do, before minutes of work.
+    """Refuses options that this TensorRT lacks, before a build that takes minutes begins.
 
     Args:
-        flavor: The TensorRT.
-        options: What was asked for.
+        flavor: The TensorRT that builds.
+        options: The build options.
 
     Raises:
-        UnsupportedError: Names what is missing, and the version that has it.
+        UnsupportedError: This TensorRT lacks an option; the message names the version that has it.
         BuildError: A value is out of range, or a file is missing.
     """
     if options.fp16 and flavor.strongly_typed_only:
@@ -60,7 +61,14 @@ def check_options(flavor: Flavor, options: BuildOptions) -> None:
 
 
 def load_plugins(trt: Any, builder: Any, config: Any, logger: Any, options: BuildOptions) -> None:
-    """Registers TensorRT's own plugins and the user's, before the model is parsed.
+    """Registers TensorRT's own plugins and those of the user; to be called before the model is parsed.
+
+    Args:
+        trt: The TensorRT module.
+        builder: The ``Builder``.
+        config: The ``IBuilderConfig``, which stores the libraries in the plan.
+        logger: The ``ILogger``.
+        options: The build options, with the libraries.
 
     Raises:
         BuildError: A library cannot be loaded.
@@ -82,19 +90,19 @@ def load_plugins(trt: Any, builder: Any, config: Any, logger: Any, options: Buil
 def configure(
     trt: Any, flavor: Flavor, builder: Any, config: Any, options: BuildOptions, *, int8: bool
 ) -> None:
-    """Sets flags, limits and devices.
+    """Sets the flags, limits and devices of a build.
 
     Args:
         trt: The TensorRT module.
-        flavor: Which one it is.
-        builder: Its ``Builder``.
+        flavor: The TensorRT that builds.
+        builder: The ``Builder``.
         config: The ``IBuilderConfig`` to change.
-        options: What was asked for; checked by :func:`check_options`.
-        int8: Whether anything is quantized.
+        options: The build options, checked by :func:`check_options`.
+        int8: Whether layers may run in INT8.
 
     Raises:
         BuildError: TensorRT refuses a value.
-        UnsupportedError: A pool, library or DLA core is unknown here.
+        UnsupportedError: This TensorRT or machine lacks a memory pool, a tactic source or a DLA core.
     """
     config.profiling_verbosity = _member(
         trt.ProfilingVerbosity, options.profiling_verbosity, "profiling verbosity"

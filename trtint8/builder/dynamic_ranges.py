@@ -1,4 +1,4 @@
-"""Dynamic ranges of a TensorRT network: which tensors need one, lack one, or take theirs from others."""
+"""Dynamic ranges of a TensorRT network: which tensors need one, and which ranges follow from others."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from calibrators.errors import BuildError
 
-# What comes out is what went in, moved; so ranges pass both ways.
+# Layers whose output holds the values of the input in another order: ranges pass in both directions.
 _MOVING = frozenset({"SHUFFLE", "IDENTITY", "SQUEEZE", "UNSQUEEZE"})
-# Fused into the layer before it, whose own output then is never stored: any range will do there.
+# Layers that are fused into the layer before, whose output is then never stored: it may have any range.
 _FUSED = frozenset({"RELU"})
-# What comes out is never larger than what went in; so ranges pass forward.
+# Layers whose output is never larger than the inputs: ranges pass forward.
 _NOT_GROWING = frozenset({"SLICE", "GATHER", "CONCATENATION", "POOLING", "PADDING", "SELECT"})
-# Bounded whatever goes in.
+# Layers whose output is bounded for every input, with the bound.
 _BOUNDED = {"SOFTMAX": 1.0, "SIGMOID": 1.0, "TANH": 1.0}
 
 
@@ -28,8 +28,8 @@ class NetworkLayer:
     Attributes:
         name: The layer's name.
         kind: TensorRT's ``LayerType``, like "SHUFFLE"; for an activation its ``ActivationType``, like "RELU".
-        inputs: Names of the floating-point tensors it reads.
-        outputs: Names of those it writes.
+        inputs: Names of the floating-point tensors that the layer reads.
+        outputs: Names of the floating-point tensors that the layer writes.
         constant_amax: The largest magnitude of a constant; None for other layers.
     """
 
@@ -45,8 +45,8 @@ class MissingRange:
     """A tensor without a dynamic range, around which nothing runs in INT8.
 
     Attributes:
-        tensor: Its name.
-        layer: The layer that makes it; "input" for the network's inputs.
+        tensor: The name of the tensor.
+        layer: The name of the layer that writes the tensor; "input" for the network's inputs.
     """
 
     tensor: str
@@ -54,14 +54,14 @@ class MissingRange:
 
 
 def read_layers(trt: Any, network: Any) -> tuple[NetworkLayer, ...]:
-    """What the parser made of a model.
+    """Reads the layers of a parsed network.
 
     Args:
         trt: The TensorRT module.
         network: An ``INetworkDefinition``.
 
     Returns:
-        Every layer that touches floating-point tensors, in order.
+        Every layer that reads or writes floating-point tensors, in the network's order.
     """
     layers = []
     for index in range(network.num_layers):
@@ -73,26 +73,26 @@ def read_layers(trt: Any, network: Any) -> tuple[NetworkLayer, ...]:
             if kind == "CONSTANT" and outputs:
                 constant = _constant_amax(trt, layer)
             elif kind == "ACTIVATION":
-                kind = _activation(trt, layer)
+                kind = _activation_type(trt, layer)
             layers.append(NetworkLayer(name, kind, inputs, outputs, constant))
     return tuple(layers)
 
 
 def input_names(trt: Any, network: Any) -> tuple[str, ...]:
-    """The network's floating-point inputs."""
+    """Names of the network's floating-point inputs."""
     return _float_names(trt, map(network.get_input, range(network.num_inputs)))
 
 
 def propagate(layers: Sequence[NetworkLayer], ranges: Mapping[str, float]) -> dict[str, float]:
-    """Adds the ranges that follow from known ones through layers that keep them.
+    """Adds the ranges that follow from known ones.
 
     Args:
-        layers: In order.
+        layers: The network's layers, in the network's order.
         ranges: Tensor name to amax.
 
     Returns:
-        ``ranges`` with those of constants, of bounded functions, and of tensors that are copies or parts
-        of others.
+        ``ranges`` and the ranges of constants, of bounded functions, and of tensors that are copies or parts
+        of tensors with known ranges.
     """
     known = dict(ranges)
     before = -1
@@ -113,19 +113,21 @@ def propagate(layers: Sequence[NetworkLayer], ranges: Mapping[str, float]) -> di
 def missing_ranges(
     layers: Iterable[NetworkLayer], inputs: Iterable[str], ranges: Mapping[str, float]
 ) -> tuple[MissingRange, ...]:
-    """The tensors that have no range, and who makes them."""
-    made = [("input", inputs), *((layer.name, layer.outputs) for layer in layers)]
-    return tuple(MissingRange(name, maker) for maker, names in made for name in names if name not in ranges)
+    """The tensors that have no range, with the layers that write them."""
+    written = [("input", inputs), *((layer.name, layer.outputs) for layer in layers)]
+    return tuple(
+        MissingRange(name, layer) for layer, names in written for name in names if name not in ranges
+    )
 
 
 def unknown_names(layers: Iterable[NetworkLayer], inputs: Iterable[str], names: Iterable[str]) -> list[str]:
-    """Which of ``names`` are no floating-point tensors of the network."""
+    """Those of ``names`` that are no floating-point tensors of the network."""
     present = {*inputs, *(name for layer in layers for name in (*layer.inputs, *layer.outputs))}
     return [name for name in names if name not in present]
 
 
 def set_ranges(network: Any, ranges: Mapping[str, float]) -> None:
-    """Gives every tensor of the network its range, where there is one.
+    """Sets the dynamic range of every tensor of the network that has one.
 
     Args:
         network: An ``INetworkDefinition`` of TensorRT 8.5 to 10.x.
@@ -159,16 +161,16 @@ def _output_amax(layer: NetworkLayer, known: Mapping[str, float]) -> float | Non
 
 
 def _constant_amax(trt: Any, layer: Any) -> float:
-    # Layers come back as plain ILayer, which hides their own properties.
+    # ``get_layer`` returns every layer as an ILayer, which lacks the properties of the layer's own class.
     layer.__class__ = trt.IConstantLayer
     return float(np.abs(weights_array(layer.weights)).max(initial=0.0))
 
 
 def weights_array(weights: Any) -> NDArray[Any]:
-    """A constant's values as the bindings hand them over, flat.
+    """The values of a constant, flat.
 
     Args:
-        weights: What ``ILayer.weights`` gives.
+        weights: The constant's values as ``IConstantLayer.weights`` returns them.
     """
     array = np.asarray(weights)
     if array.size > 1 and not any(array.strides):
@@ -177,7 +179,7 @@ def weights_array(weights: Any) -> NDArray[Any]:
     return array
 
 
-def _activation(trt: Any, layer: Any) -> str:
+def _activation_type(trt: Any, layer: Any) -> str:
     layer.__class__ = trt.IActivationLayer
     name: str = layer.type.name
     return name

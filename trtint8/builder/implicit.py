@@ -1,4 +1,4 @@
-"""Implicit INT8: what a builder of TensorRT 8.5 to 10.x is given besides the model."""
+"""Implicit INT8: ranges and calibrators for a builder of TensorRT 8.5 to 10.x."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trtint8.builder.options import BuildOptions
 from trtint8.builder.precisions import set_precisions
 from trtint8.engine.profiles import Profile, ShapeRange
 
-#: What the DLA takes.
+#: The only calibrator that the DLA takes.
 _DLA_CALIBRATOR = "IInt8EntropyCalibrator2"
 
 
@@ -31,11 +31,12 @@ class ImplicitInt8:
     """Where the ranges of an implicitly quantized network come from.
 
     Attributes:
-        calibrator: A calibrator of ours, or any of TensorRT's interface; None where ranges cover what is
-            needed.
-        ranges: Tensor name to amax; tensors that the network lacks are passed over, since layers vanish.
-        manual: Names among ``ranges`` that a user set by hand; each must be in the network.
-        keep_float: Names of layers, or patterns, that stay out of INT8.
+        calibrator: A calibrator of ``calibrators.tensorrt``, or any other that implements TensorRT's
+            interface; None where ``ranges`` are enough.
+        ranges: Tensor name to amax; tensors that the network lacks are ignored, because the parser may remove
+            layers.
+        manual: Names among ``ranges`` that the user set by hand; each must be in the network.
+        keep_float: Names of layers, or patterns with ``*`` and ``?``, that do not run in INT8.
     """
 
     calibrator: Any = None
@@ -47,8 +48,13 @@ class ImplicitInt8:
 def check_calibrator(trt: Any, calibrator: Any, options: BuildOptions) -> None:
     """Refuses a calibrator that TensorRT cannot use.
 
+    Args:
+        trt: The TensorRT module.
+        calibrator: The object that was given as calibrator.
+        options: The build options, which say whether to build for the DLA.
+
     Raises:
-        UnsupportedError: It is none, or not the one that the DLA takes.
+        UnsupportedError: The object is no calibrator, or not the one that the DLA takes.
     """
     if not isinstance(calibrator, trt.IInt8Calibrator):
         raise UnsupportedError(
@@ -69,15 +75,16 @@ def apply_ranges(
     Args:
         trt: The TensorRT module.
         network: The parsed ``INetworkDefinition``.
-        config: Its ``IBuilderConfig``.
-        implicit: Where ranges come from.
-        options: Precisions of single layers.
+        config: The ``IBuilderConfig`` of the build.
+        implicit: Where the ranges come from, and the layers that stay in float.
+        options: The build options, with the precisions of single layers.
 
     Returns:
-        The tensors that have no range; empty where a calibrator finds them.
+        The tensors that have no range; empty where a calibrator finds the ranges.
 
     Raises:
-        BuildError: A range set by hand is of no tensor, all ranges are, or a pattern matches nothing.
+        BuildError: A range that was set by hand belongs to no tensor of the network, none of the ranges does,
+            or a pattern matches no layer.
     """
     set_precisions(trt, network, config, options, implicit.keep_float)
     layers, inputs = read_layers(trt, network), input_names(trt, network)
@@ -100,15 +107,15 @@ def apply_ranges(
 
 
 def calibration_profile(calibrator: Any, profiles: Sequence[Profile]) -> Profile | None:
-    """The shapes that TensorRT calibrates with.
+    """The shapes with which TensorRT calibrates.
 
     Args:
-        calibrator: A calibrator; only ours knows its batches' shapes.
+        calibrator: A calibrator; only those of ``calibrators.tensorrt`` tell the shapes of their batches.
         profiles: The optimization profiles.
 
     Returns:
-        The batches' shapes as a profile; else the first profile's usual shapes; None where all inputs are
-        static.
+        The shapes of the batches as a profile; where they are unknown, the optimal shapes of the first
+        profile; None where all inputs are static.
     """
     if not profiles:
         return None
@@ -118,11 +125,18 @@ def calibration_profile(calibrator: Any, profiles: Sequence[Profile]) -> Profile
 
 
 def finish_calibration(calibrator: Any, error: BaseException | None) -> None:
-    """Raises what a calibrator failed with while TensorRT built, and says if it was never asked.
+    """Raises the exception of a calibrator that failed during a build, and warns if it was never called.
 
     Args:
         calibrator: The calibrator, or None.
-        error: What the build failed with.
+        error: The exception of a build that failed; None where it succeeded.
+
+    Raises:
+        BaseException: The exception that the calibrator failed with.
+
+    Warns:
+        UserWarning: The build succeeded, and TensorRT asked the calibrator neither for a batch nor for its
+            cache.
     """
     if not isinstance(calibrator, Calibrator):
         return

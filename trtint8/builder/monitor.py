@@ -1,4 +1,4 @@
-"""Progress of a build, and Ctrl-C during it."""
+"""Reports the progress of a build, and lets Ctrl-C cancel it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any
 
 @contextlib.contextmanager
 def deferred_interrupt() -> Iterator[Callable[[], bool]]:
-    """Holds Ctrl-C back while native code runs, and raises it when the block is left.
+    """Delays Ctrl-C while native code runs, and raises KeyboardInterrupt when the block ends.
 
-    An exception cannot pass through TensorRT's callbacks. In threads other than the main one Python
-    delivers no signals, and nothing is changed.
+    An exception cannot pass through TensorRT's callbacks. In threads other than the main thread Python
+    delivers no signals, so nothing is changed there.
 
     Yields:
-        A function that tells whether Ctrl-C was pressed.
+        A function that returns whether Ctrl-C was pressed.
 
     Raises:
-        KeyboardInterrupt: On leaving, where it was; it takes the place of any other exception.
+        KeyboardInterrupt: Ctrl-C was pressed; it replaces any other exception of the block.
     """
     pressed = threading.Event()
     if threading.current_thread() is not threading.main_thread():
@@ -36,15 +36,15 @@ def deferred_interrupt() -> Iterator[Callable[[], bool]]:
 
 
 def new_monitor(trt: Any, advance: Callable[[int], None], cancelled: Callable[[], bool]) -> Any:
-    """A TensorRT progress monitor.
+    """Creates a progress monitor for TensorRT.
 
     Args:
         trt: The TensorRT module.
-        advance: Called with 1 for every completed step of any phase.
-        cancelled: Asked after every step; True cancels the build.
+        advance: Function that is called with 1 for every completed step of any phase.
+        cancelled: Function that is called after every step; True cancels the build.
 
     Returns:
-        An ``IProgressMonitor``. Keep it until the build has ended.
+        An ``IProgressMonitor``, which must be kept until the build has ended.
     """
 
     class Monitor(trt.IProgressMonitor):  # type: ignore[misc]
@@ -58,7 +58,7 @@ def new_monitor(trt: Any, advance: Callable[[int], None], cancelled: Callable[[]
             pass  # The base class requires it.
 
         def step_complete(self, _phase_name: str, _step: int) -> bool:
-            # An exception here would cancel the build: a broken terminal is no reason to.
+            # An exception here would cancel the build, and a closed terminal is no reason for that.
             with contextlib.suppress(Exception):
                 advance(1)
             return not cancelled()

@@ -1,4 +1,4 @@
-"""Everything about a build besides the model and its ranges."""
+"""The options of a build."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-#: How hard TensorRT tries to give layers the precisions that were asked for.
+#: Whether TensorRT prefers the precisions that were asked for, or must obey them.
 PrecisionConstraints = Literal["prefer", "obey"]
 
 
@@ -16,31 +16,34 @@ class BuildOptions:
     """How TensorRT builds. Every default leaves the choice to TensorRT.
 
     Attributes:
-        fp16: Whether layers outside INT8 may run in FP16; None allows it where TensorRT chooses
-            precisions. Where they stand in the graph it is the graph that is converted, before the builder.
-        bf16: Whether they may run in BF16.
+        fp16: Whether layers that do not run in INT8 may run in FP16; None allows it where TensorRT chooses
+            precisions. Where the graph gives the precisions, the graph itself is converted before the build.
+        bf16: Whether layers that do not run in INT8 may run in BF16.
         tf32: Whether FP32 convolutions and matrix products may use TF32.
         layer_precisions: Layer name or pattern (``*``, ``?``) to "fp32", "fp16", "bf16" or "int8".
-        output_types: Layer name or pattern to the type of its outputs, likewise.
-        precision_constraints: How the two above are meant; None prefers them.
-        io_types: Input or output name to its type in the engine, likewise.
-        io_formats: Input or output name to the formats it may have, like ("LINEAR", "CHW32").
+        output_types: Layer name or pattern to the type of the layer's outputs: "fp32", "fp16", "bf16" or
+            "int8".
+        precision_constraints: Whether TensorRT must obey ``layer_precisions`` and ``output_types``; None
+            prefers them.
+        io_types: Input or output name to its type in the engine: "fp32", "fp16", "bf16" or "int8".
+        io_formats: Input or output name to the formats that it may have, like ("LINEAR", "CHW32").
         calibrate_before_fusion: Whether Entropy and Legacy calibration run before layer fusion.
         memory_pools: Pool name like "workspace" to its limit in bytes.
-        timing_cache: File with the timings of kernels; read, extended and written under a lock.
-        optimization_level: 0 (quick build) to 5 (quick engine).
-        max_aux_streams: How many streams besides its own the engine may use.
+        timing_cache: File with the timings of kernels; it is read, extended and written under a lock.
+        optimization_level: 0 (fast build) to 5 (fast engine).
+        max_aux_streams: How many auxiliary streams the engine may use.
         dla_core: DLA core to build for; None builds for the GPU.
         gpu_fallback: Whether layers that the DLA lacks may run on the GPU.
-        hardware_compatibility: "ampere_plus" or "same_compute_capability": on which other GPUs it runs.
-        version_compatible: Whether newer TensorRT versions can run it.
-        sparse_weights: Whether 2:4 sparse weights may use sparse kernels.
-        refit: Whether its weights can be replaced later.
-        strip_plan: Whether to leave out the weights that a refit brings back.
-        tactic_sources: Names of libraries that kernels may come from; None for TensorRT's choice.
-        profiling_verbosity: What the engine can tell of its layers: "detailed", "layer_names_only" or
-            "none". The report of what runs in INT8 needs the first.
-        plugins: Shared libraries with plugins, loaded and kept in the plan.
+        hardware_compatibility: The other GPUs on which the engine runs: "ampere_plus" or
+            "same_compute_capability"; None for no others.
+        version_compatible: Whether newer TensorRT versions can run the engine.
+        sparse_weights: Whether layers with 2:4 sparse weights may use sparse kernels.
+        refit: Whether the weights of the engine can be replaced later.
+        strip_plan: Whether to leave out of the plan the weights that a refit can add again.
+        tactic_sources: Names of the libraries that kernels may come from; None for TensorRT's choice.
+        profiling_verbosity: What the engine reports of its layers: "detailed", "layer_names_only" or "none".
+            The report of the layers that run in INT8 needs "detailed".
+        plugins: Paths of shared libraries with plugins, which are loaded and stored in the plan.
     """
 
     fp16: bool | None = None

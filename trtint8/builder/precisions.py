@@ -13,10 +13,10 @@ _TYPES = {"fp32": "FLOAT", "fp16": "HALF", "bf16": "BF16", "int8": "INT8"}
 
 
 def match_layers(names: Iterable[str], patterns: Mapping[str, str]) -> dict[str, str]:
-    """Which value each layer gets; a later pattern wins over an earlier one.
+    """Finds the value of each layer; a later pattern takes precedence over an earlier one.
 
     Args:
-        names: Layer names.
+        names: The names of all layers.
         patterns: Layer name or pattern (``*``, ``?``) to value.
 
     Returns:
@@ -41,23 +41,23 @@ def match_layers(names: Iterable[str], patterns: Mapping[str, str]) -> dict[str,
 def set_precisions(
     trt: Any, network: Any, config: Any, options: BuildOptions, keep_float: Sequence[str] = ()
 ) -> None:
-    """Sets what single layers compute in and write.
+    """Sets the precisions and the output types of single layers.
 
     Args:
         trt: The TensorRT module, 8.5 to 10.x.
         network: An ``INetworkDefinition``.
-        config: Its ``IBuilderConfig``.
-        options: Holds the patterns.
-        keep_float: Names of layers, or patterns, that stay out of INT8; obeyed, not only preferred.
+        config: The ``IBuilderConfig`` of the build.
+        options: The build options, with the patterns.
+        keep_float: Names of layers, or patterns, that must not run in INT8; TensorRT has to obey them.
 
     Raises:
-        BuildError: A pattern matches nothing.
-        UnsupportedError: A type is unknown here.
+        BuildError: A pattern matches no layer.
+        UnsupportedError: This TensorRT lacks a type.
     """
-    # A constant or a shape has no precision to choose.
+    # Layers that compute no floats have no precision to choose.
     layers = [layer for layer in _layers(network) if _computes_floats(trt, layer)]
     names = [layer.name for layer in layers]
-    # In FP32 rather than whatever else is allowed: the one precision that is surely not INT8.
+    # FP32 is the only precision that every build allows besides INT8.
     kept = dict.fromkeys(keep_float, "fp32")
     precisions = match_layers(names, {**options.layer_precisions, **kept})
     outputs = match_layers(names, {**options.output_types, **kept})
@@ -74,19 +74,19 @@ def set_precisions(
 
 
 def set_io(trt: Any, network: Any, options: BuildOptions) -> frozenset[str]:
-    """Sets types and formats of inputs and outputs.
+    """Sets the types and formats of inputs and outputs.
 
     Args:
         trt: The TensorRT module.
         network: An ``INetworkDefinition``.
-        options: Holds them by name.
+        options: The build options, with types and formats by name.
 
     Returns:
-        The names of the inputs that are INT8 now.
+        The names of the inputs that are now INT8.
 
     Raises:
-        BuildError: There is no such input or output.
-        UnsupportedError: A type or format is unknown here.
+        BuildError: The network has no input or output of a name.
+        UnsupportedError: This TensorRT lacks a type or format.
     """
     inputs = {tensor.name: tensor for tensor in map(network.get_input, range(network.num_inputs))}
     outputs = {tensor.name: tensor for tensor in map(network.get_output, range(network.num_outputs))}
@@ -104,10 +104,14 @@ def set_io(trt: Any, network: Any, options: BuildOptions) -> frozenset[str]:
 
 
 def data_type(trt: Any, name: str) -> Any:
-    """TensorRT's data type.
+    """Finds a data type of TensorRT.
+
+    Args:
+        trt: The TensorRT module.
+        name: "fp32", "fp16", "bf16" or "int8".
 
     Raises:
-        UnsupportedError: It is not one of fp32, fp16, bf16 and int8, or not in this TensorRT.
+        UnsupportedError: The name is another one, or this TensorRT lacks the type.
     """
     member = _TYPES.get(name.lower())
     if member is None or member not in trt.DataType.__members__:

@@ -1,4 +1,4 @@
-"""Which of the two ways to INT8 a build takes."""
+"""Chooses between implicit and explicit quantization for a build."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ Route = Literal["auto", "explicit", "implicit"]
 def choose_route(
     route: Route, calibration: Any, flavor: Flavor, model: Model
 ) -> Literal["explicit", "implicit"]:
-    """Decides between Q/DQ in the graph and calibrators with dynamic ranges.
+    """Decides between Q/DQ pairs in the graph and calibrators with dynamic ranges.
 
     Args:
-        route: What was asked for. "auto" is implicit where a calibrator is given or Q/DQ is not the
-            default of this TensorRT, and the model is still float.
-        calibration: Where ranges come from.
-        flavor: The TensorRT.
-        model: What is to be built.
+        route: The route that the user asked for. "auto" is implicit where the model is float, and a
+            calibrator is given or this TensorRT is 8.5 to 10.0.
+        calibration: Where the ranges come from, in any form that ``build_int8_engine`` takes.
+        flavor: The TensorRT that builds.
+        model: The model that is to be built.
 
     Returns:
-        The route.
+        The route to take.
 
     Raises:
-        UnsupportedError: What was asked for contradicts the model, the TensorRT or the calibration.
+        UnsupportedError: The route contradicts the model, the TensorRT or the calibration.
     """
     calibrator = is_calibrator(calibration, flavor)
     if model.is_quantized and (calibrator or route == "implicit"):
@@ -53,7 +53,7 @@ def choose_route(
 
 
 def is_calibrator(calibration: Any, flavor: Flavor) -> bool:
-    """Whether a calibration is a calibrator, ours or any of TensorRT's interface."""
+    """Whether an object is a calibrator of ``calibrators.tensorrt``, or implements TensorRT's interface."""
     if isinstance(calibration, Calibrator):
         return True
     return flavor.implicit_int8 and isinstance(calibration, flavor.module.IInt8Calibrator)

@@ -1,4 +1,4 @@
-"""TensorRT's timing cache as a file that several builds may share."""
+"""Keeps TensorRT's timing cache in a file that several builds may share."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from calibrators.tensorrt.messages import BuildLog
 
 
 def attach_timing_cache(config: Any, path: str | os.PathLike[str], log: BuildLog) -> None:
-    """Gives a build the timings of earlier ones.
+    """Gives a build the timings of earlier builds.
 
     Args:
-        config: An ``IBuilderConfig``.
-        path: The file; a missing one is an empty cache.
-        log: What TensorRT says meanwhile.
+        config: The ``IBuilderConfig`` of the build.
+        path: The file; a missing file is an empty cache.
+        log: The log that collects TensorRT's messages.
 
     Raises:
         BuildError: The file is not a timing cache of this TensorRT and GPU, or cannot be read.
@@ -28,7 +28,8 @@ def attach_timing_cache(config: Any, path: str | os.PathLike[str], log: BuildLog
         data = _read(path)
     before = len(log.errors) + len(log.warnings)
     timing_cache = config.create_timing_cache(data)
-    # Timings of another GPU would mislead TensorRT, so a mismatch is refused. Garbage is only complained of.
+    # Timings of another GPU would mislead TensorRT, so a mismatch is refused. For a file that is no timing
+    # cache, TensorRT only logs a message.
     attached = timing_cache is not None and config.set_timing_cache(timing_cache, False)
     if not attached or (data and len(log.errors) + len(log.warnings) > before):
         raise BuildError(
@@ -38,7 +39,7 @@ def attach_timing_cache(config: Any, path: str | os.PathLike[str], log: BuildLog
 
 
 def save_timing_cache(config: Any, path: str | os.PathLike[str]) -> None:
-    """Writes the timings after a build, together with those that others wrote meanwhile.
+    """Writes the timings after a build, together with those that other builds have written since it began.
 
     Args:
         config: The ``IBuilderConfig`` of the build.
@@ -52,7 +53,8 @@ def save_timing_cache(config: Any, path: str | os.PathLike[str]) -> None:
         data = _read(path)
         others = config.create_timing_cache(data) if data else None
         if others is not None:
-            # A second object: TensorRT never returns from combining a cache with itself.
+            # Combined with a second object, because TensorRT never returns from combining a cache with
+            # itself.
             timing_cache.combine(others, False)
         write_atomically(path, bytes(timing_cache.serialize()))
 

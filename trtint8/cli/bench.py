@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def rows(reports: Sequence[BenchReport]) -> list[tuple[str, ...]]:
-    """A row a figure, a column an engine."""
+    """One row per figure, one column per engine."""
     # By samples, since engines may have different batches.
     slowest = min(report.samples_per_second for report in reports)
     table: list[tuple[str, ...]] = [

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 
 from trtint8 import api
+from trtint8.cli.arguments import data_keywords, keywords
 from trtint8.cli.build_options import add_build_options, build_options_from, profiles_from
-from trtint8.cli.data_options import add_data_options, add_method_option, preprocessing_from
+from trtint8.cli.data_options import add_data_options, add_method_option
 from trtint8.cli.output import engine_rows, print_json, print_table, say
 
 EXAMPLE = (
@@ -32,7 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dynamic-ranges",
         metavar="FILE",
-        help="ranges by hand, a line 'tensor: amax' each; they override what is calibrated",
+        help="ranges by hand, one line 'tensor: amax' per tensor; they override what is calibrated",
     )
     parser.add_argument(
         "--profile",
@@ -61,17 +62,11 @@ def run(options: argparse.Namespace) -> None:
         options.model,
         options.calibration,
         options.output,
-        method=options.method,
-        route=options.route,
-        target=options.target,
-        dynamic_ranges=options.dynamic_ranges,
+        **keywords(options, "method", "route", "target", "dynamic_ranges", "keep_float"),
         profiles=profiles_from(options.profile),
         compute_capabilities=options.compute_capability,
-        keep_float=options.keep_float,
         options=build_options_from(options),
-        batch_size=options.batch_size,
-        limit=options.limit,
-        preprocessing=preprocessing_from(options),
+        **data_keywords(options),
     )
     for warning in result.warnings:
         say(f"TensorRT: {warning}")

@@ -9,6 +9,7 @@ from typing import Any
 
 from calibrators.errors import BuildError
 from trtint8.builder.options import BuildOptions
+from trtint8.cli.arguments import keywords
 from trtint8.engine.profiles import Profile, ShapeRange, parse_profile
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -68,28 +69,31 @@ def build_options_from(options: argparse.Namespace) -> BuildOptions:
         BuildError: A value is malformed.
     """
     return BuildOptions(
-        fp16=options.fp16,
-        bf16=options.bf16,
+        **keywords(
+            options,
+            "fp16",
+            "bf16",
+            "precision_constraints",
+            "calibrate_before_fusion",
+            "timing_cache",
+            "optimization_level",
+            "max_aux_streams",
+            "dla_core",
+            "hardware_compatibility",
+            "version_compatible",
+            "sparse_weights",
+            "refit",
+            "strip_plan",
+            "profiling_verbosity",
+        ),
         tf32=not options.no_tf32,
         layer_precisions=_pairs("layer-precision", options.layer_precision),
         output_types=_pairs("output-type", options.output_type),
-        precision_constraints=options.precision_constraints,
         io_types=_pairs("io-type", options.io_type),
         io_formats={name: text.split(",") for name, text in _pairs("io-format", options.io_format).items()},
-        calibrate_before_fusion=options.calibrate_before_fusion,
         memory_pools={name: _size(text) for name, text in _pairs("memory-pool", options.memory_pool).items()},
-        timing_cache=options.timing_cache,
-        optimization_level=options.optimization_level,
-        max_aux_streams=options.max_aux_streams,
-        dla_core=options.dla_core,
         gpu_fallback=not options.no_gpu_fallback,
-        hardware_compatibility=options.hardware_compatibility,
-        version_compatible=options.version_compatible,
-        sparse_weights=options.sparse_weights,
-        refit=options.refit,
-        strip_plan=options.strip_plan,
         tactic_sources=options.tactic_source,
-        profiling_verbosity=options.profiling_verbosity,
         plugins=tuple(options.plugin),
     )
 

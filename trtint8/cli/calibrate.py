@@ -7,7 +7,7 @@ import argparse
 from calibrators.files import check_writable
 from calibrators.host.checkpoint import SECONDS as CHECKPOINT_SECONDS
 from calibrators.ray.run_options import RunOptions
-from calibrators.tables.table import check_table_name
+from calibrators.tables.file_names import check_table_name
 from trtint8.calibration import CalibrationOptions, CheckpointOptions, open_calibration, open_checkpoint
 from trtint8.cli.data_options import (
     add_data_options,

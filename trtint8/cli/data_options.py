@@ -15,7 +15,7 @@ from calibrators.ray.executor import RayExecutor
 def add_data_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options to a verb's parser."""
     group = parser.add_argument_group("data")
-    group.add_argument("--batch-size", type=int, metavar="N", help="samples a batch")
+    group.add_argument("--batch-size", type=int, metavar="N", help="samples per batch")
     group.add_argument("--limit", type=int, metavar="N", help="use only the first N samples")
     group = parser.add_argument_group("images (.npz with uint8 images, or folders)")
     group.add_argument("--preprocess", metavar="FILE", help="a .toml or .json with the options below")
@@ -128,4 +128,4 @@ def _integer(option: str, text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise CalibrationDataError(f"--{option}: '{text}' is not a whole number") from None
+        raise CalibrationDataError(f"--{option}: '{text}' is not an integer") from None

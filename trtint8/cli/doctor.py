@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def findings() -> list[tuple[str, str]]:
-    """What is here and what works, a line each."""
+    """What is here and what works, one line each."""
     problem = gpu_problem()
     flavors = flavor.installed()
     rows = [

@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> None:
             {
                 "findings": findings,
                 "quantized_nodes": mended.quantized_nodes if mended else None,
-                "restored": mended.said.restored if mended else None,
+                "restored": mended.unquantized.restored if mended else None,
                 "filled": mended.filled if mended else None,
             }
         )
@@ -53,8 +53,8 @@ def run(options: argparse.Namespace) -> None:
             [
                 ("model", str(output)),
                 ("nodes in INT8", str(len(mended.quantized_nodes))),
-                ("kept in float", str(len(mended.said.kept_float))),
-                ("Relu restored", str(len(mended.said.restored))),
+                ("kept in float", str(len(mended.unquantized.kept_float))),
+                ("Relu restored", str(len(mended.unquantized.restored))),
                 ("ranges filled in", str(len(mended.filled))),
             ],
         )

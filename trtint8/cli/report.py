@@ -27,7 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", metavar="FP32.onnx", help="the float model: for the worst samples")
     parser.add_argument("--data", metavar="DATA", help="held-out data: for the worst samples")
     parser.add_argument("--labels", metavar="FILE", help="labels that do not come with the data")
-    parser.add_argument("--classes", metavar="FILE", help="names of the classes, one a line")
+    parser.add_argument("--classes", metavar="FILE", help="names of the classes, one per line")
     add_data_options(parser)
 
 

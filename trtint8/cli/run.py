@@ -70,8 +70,8 @@ def _joined(name: str, arrays: list[NDArray[Any]]) -> NDArray[Any]:
         return arrays[0]
     if not arrays[0].ndim:
         raise CalibrationDataError(
-            f"output '{name}' is one value a batch, and the data has {len(arrays)} batches, which one array "
-            "cannot hold; run them one by one"
+            f"output '{name}' is one value per batch, and the data has {len(arrays)} batches, which one "
+            "array cannot hold; run them one by one"
         )
     try:
         return np.concatenate(arrays)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from calibrators.files import check_writable
 from trtint8 import api
+from trtint8.cli.arguments import data_keywords
 from trtint8.cli.data_options import (
     add_data_options,
     add_worker_options,
     executor_from,
-    preprocessing_from,
 )
 from trtint8.cli.output import print_json, print_line, print_table, say
 from trtint8.sensitivity.measure import Plan
@@ -40,7 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "-o",
         "--output",
         metavar="OUT.json",
-        help="where to; what was measured is kept in OUT.json.partial meanwhile, and gone on from",
+        help="where to; progress is kept in OUT.json.partial, which an interrupted run continues",
     )
     parser.add_argument("--labels", metavar="FILE", help="labels that do not come with the data")
     parser.add_argument(
@@ -67,9 +67,7 @@ def run(options: argparse.Namespace) -> None:
         labels=options.labels,
         keep_float=options.keep_float,
         tolerance_db=options.tolerance,
-        batch_size=options.batch_size,
-        limit=options.limit,
-        preprocessing=preprocessing_from(options),
+        **data_keywords(options),
         checkpoint=Path(f"{output}.partial") if output else None,
         threads=options.threads,
         executor=executor_from(options),

@@ -9,9 +9,10 @@ from pathlib import Path
 from calibrators.errors import TableError
 from calibrators.files import check_writable, write_atomically
 from calibrators.histograms.thresholds import METHODS
+from calibrators.tables.file_names import check_table_name
 from calibrators.tables.formats.registry import FORMATS
 from calibrators.tables.formats.tensorrt_cache import looks_like_cache, parse
-from calibrators.tables.table import CalibrationTable, check_table_name
+from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt.calibration_cache import portability, read_origin
 from trtint8.cli.output import print_json, print_table, say
 from trtint8.cli.table_edit import edit

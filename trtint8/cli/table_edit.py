@@ -9,11 +9,11 @@ import tempfile
 from pathlib import Path
 
 from calibrators.errors import TableError
-from calibrators.tables.formats.plain import parse_text, render_text
+from calibrators.tables.formats.plain import TEXT
 from calibrators.tables.table import CalibrationTable
 
 _HEADER = (
-    "# A tensor and its range (amax) a line. Change numbers, add lines, delete lines; histograms stay.\n"
+    "# One tensor and its range (amax) per line. Change numbers, add lines, delete lines; histograms stay.\n"
     "# Lines that begin with # are passed over. The file is read when the editor ends.\n"
 )
 
@@ -33,7 +33,7 @@ def edit(table: CalibrationTable) -> CalibrationTable | None:
     command = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
     handle, name = tempfile.mkstemp(prefix="trtint8-", suffix=".txt")
     with os.fdopen(handle, "wb") as stream:
-        stream.write(_HEADER.encode() + render_text(table.amax))
+        stream.write(_HEADER.encode() + TEXT.render(table.amax))
     try:
         status = subprocess.run([*command, name], check=False).returncode
     except OSError as error:
@@ -44,7 +44,7 @@ def edit(table: CalibrationTable) -> CalibrationTable | None:
     if status != 0:
         raise TableError(f"the editor '{command[0]}' failed with status {status}; your text is in '{name}'")
     try:
-        edited = _changed(table, parse_text(Path(name).read_bytes(), name))
+        edited = _changed(table, TEXT.parse(Path(name).read_bytes(), name))
     except TableError as error:
         raise TableError(f"{error}; nothing was changed, and your text is in '{name}'") from error
     Path(name).unlink()

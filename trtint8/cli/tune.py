@@ -6,7 +6,8 @@ import argparse
 
 from calibrators.files import check_writable
 from trtint8 import api
-from trtint8.cli.data_options import add_data_options, add_method_option, preprocessing_from
+from trtint8.cli.arguments import data_keywords, keywords
+from trtint8.cli.data_options import add_data_options, add_method_option
 from trtint8.cli.output import print_json, print_line, print_table, say
 from trtint8.tuning.search import Trial
 from trtint8.tuning.tune import BEFORE, Tuned, Written, save_tuned
@@ -51,17 +52,10 @@ def run(options: argparse.Namespace) -> None:
         options.model,
         options.calibration,
         options.data,
-        max_drop=options.max_drop,
-        metric=options.metric,
-        labels=options.labels,
-        judge=options.judge,
-        method=options.method,
-        round_weights=options.round_weights,
-        float16=options.float16,
-        seed=options.seed,
-        batch_size=options.batch_size,
-        limit=options.limit,
-        preprocessing=preprocessing_from(options),
+        **keywords(
+            options, "max_drop", "metric", "labels", "judge", "method", "round_weights", "float16", "seed"
+        ),
+        **data_keywords(options),
         on_trial=_say_trial,
     )
     if tuned.score.drop > options.max_drop:

@@ -6,11 +6,11 @@ import argparse
 
 from calibrators.errors import ModelError
 from trtint8 import api
+from trtint8.cli.arguments import data_keywords
 from trtint8.cli.data_options import (
     add_data_options,
     add_worker_options,
     executor_from,
-    preprocessing_from,
 )
 from trtint8.cli.output import print_json, print_line, print_table
 from trtint8.validation.accuracy import REFERENCE, VALIDATED
@@ -59,9 +59,7 @@ def run(options: argparse.Namespace) -> None:
         also=_named(options.also),
         labels=options.labels,
         metrics=options.metric,
-        batch_size=options.batch_size,
-        limit=options.limit,
-        preprocessing=preprocessing_from(options),
+        **data_keywords(options),
         executor=executor_from(options),
         threads=options.threads,
     )

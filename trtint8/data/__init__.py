@@ -1,7 +1,7 @@
-"""The demo: a small digit classifier and the images that it was trained, calibrated and judged on.
+"""The demo: a small digit classifier and the images on which it was trained, calibrated and evaluated.
 
 The model is ``digits.onnx``, made by ``scripts/train_demo_model.py``; the images are those of scikit-learn.
-The split is fixed, so that the held-out images are never seen in training or calibration.
+The split is fixed, so that the held-out images are never used in training or calibration.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ DEMO_MODEL: Path = Path(__file__).with_name("digits.onnx")
 """The classifier: ``images`` (batch, 1, 8, 8) to ``logits`` (batch, 10), float32."""
 
 SPLIT_SEED = 20240
-"""Seeds the one permutation that separates training and held-out images."""
+"""The seed of the permutation that separates training and held-out images."""
 
 CALIBRATION_COUNT = 500
-"""How many of the training images are offered for calibration."""
+"""Number of training images that are used for calibration."""
 
 HELDOUT_COUNT = 597
-"""How many images are kept from training and calibration."""
+"""Number of images that are used neither in training nor in calibration."""
 
 PIXEL_MAX = 16.0
-"""The brightest grey level in the data set."""
+"""The largest grey level in the data set."""
 
 PIXEL_MEAN = 0.305
-"""Mean of the training pixels, once scaled to 0..1."""
+"""Mean of the training pixels after scaling to 0..1."""
 
 PIXEL_STD = 0.376
-"""Standard deviation of the training pixels, once scaled to 0..1."""
+"""Standard deviation of the training pixels after scaling to 0..1."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,11 @@ class DigitsSplit:
     """The digits, normalized for the demo model; images have shape (N, 1, 8, 8), labels (N,).
 
     Attributes:
-        train_images: The images that the model was trained on, float32.
-        train_labels: Their digits, int64.
+        train_images: The images on which the model was trained, float32.
+        train_labels: The digits on the training images, int64.
         calibration_images: The first ``CALIBRATION_COUNT`` training images, float32.
-        heldout_images: Images never trained on, float32.
-        heldout_labels: Their digits, int64.
+        heldout_images: The images on which the model was not trained, float32.
+        heldout_labels: The digits on the held-out images, int64.
     """
 
     train_images: NDArray[np.float32]
@@ -63,10 +63,10 @@ def load_digits_split() -> DigitsSplit:
         The same arrays on every call and every machine.
 
     Raises:
-        UnsupportedError: scikit-learn, which carries the images, is not installed.
+        UnsupportedError: scikit-learn, which contains the images, is not installed.
     """
     images, labels = _load_digits()
-    # RandomState, not default_rng: its stream is promised never to change between NumPy versions.
+    # RandomState, not default_rng: NumPy guarantees that its numbers never change between versions.
     order = np.random.RandomState(SPLIT_SEED).permutation(len(images))
     train, heldout = order[:-HELDOUT_COUNT], order[-HELDOUT_COUNT:]
     return DigitsSplit(
@@ -79,7 +79,7 @@ def load_digits_split() -> DigitsSplit:
 
 
 def normalize(pixels: NDArray[Any]) -> NDArray[np.float32]:
-    """Scale grey levels of 0..16 to the range that the demo model expects; the shape is kept."""
+    """Scale grey levels of 0..16, of any shape, to the range that the demo model expects."""
     return ((pixels.astype(np.float32) / PIXEL_MAX - PIXEL_MEAN) / PIXEL_STD).astype(np.float32)
 
 

@@ -1,1 +1,1 @@
-"""The engine file and what is in it."""
+"""Engine files and their contents: sidecar, plan, layers and optimization profiles."""

@@ -1,4 +1,4 @@
-"""The layers of an engine as TensorRT's inspector tells them, where the builder does not list them."""
+"""Reads the layers of an engine from TensorRT's engine inspector, where the builder does not list them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DATATYPE = re.compile(
 _SPELLING = {"int8": "Int8", "fp8": "FP8", "fp16": "Half", "half": "Half", "bf16": "BFloat16"}
 _SPELLING |= {"bfloat16": "BFloat16", "fp32": "Float", "float": "Float"}
 _ONNX_NODE = re.compile(r"\[ONNX Layer: ([^\x1e\x1f]*)\]")
-# The inspector's words for what multiplies matrices, and the builder log's of them.
+# The inspector's terms for layers that multiply matrices, and those of the builder's log.
 _KINDS = {"convolution": "correlation", "deconvolution": "deconv", "matrixmultiply": "gemm"}
 
 
@@ -25,11 +25,11 @@ def inspect_plan(trt: Any, logger: Any, plan: bytes) -> LayerReport | None:
 
     Args:
         trt: The TensorRT module.
-        logger: The process's logger.
+        logger: The ``ILogger`` of the process.
         plan: A plan that was built with detailed profiling verbosity.
 
     Returns:
-        The layers; None where the inspector does not tell them.
+        The layers; None where the inspector does not describe them.
     """
     runtime = trt.Runtime(logger)
     engine = runtime.deserialize_cuda_engine(plan)
@@ -43,10 +43,10 @@ def parse_inspection(text: str) -> LayerReport | None:
     """Reads the inspector's JSON.
 
     Args:
-        text: As ``IEngineInspector.get_engine_information`` returns it.
+        text: The text that ``IEngineInspector.get_engine_information`` returns.
 
     Returns:
-        The layers; None where it is no JSON, or only names them.
+        The layers; None where the text is no JSON, or only names the layers.
     """
     try:
         layers = json.loads(text).get("Layers", ())
@@ -69,11 +69,11 @@ def _layer(layer: Mapping[str, Any]) -> Layer:
         inputs=_datatypes(tensor.get("Format/Datatype", "") for tensor in layer.get("Inputs", ())),
         constants=constants,
         outputs=_datatypes(tensor.get("Format/Datatype", "") for tensor in layer.get("Outputs", ())),
-        # Older versions only join the names of the layers that were fused.
+        # Older versions have no metadata: a layer's name joins the names of the layers that were fused.
         onnx_nodes=tuple(metadata or name.split(" + ")),
     )
 
 
 def _datatypes(texts: Iterable[str]) -> tuple[str, ...]:
-    found = (_DATATYPE.search(str(text)) for text in texts)
-    return tuple(_SPELLING.get(match[1].lower(), match[1].capitalize()) for match in found if match)
+    matches = (_DATATYPE.search(str(text)) for text in texts)
+    return tuple(_SPELLING.get(match[1].lower(), match[1].capitalize()) for match in matches if match)

@@ -1,7 +1,7 @@
 """Which layers of an engine run in INT8: read from the message in which the builder lists them.
 
-Q/DQ nodes in the model are a wish. The list is the evidence: it names the datatypes that every layer of
-the engine reads and writes, and the ONNX nodes that went into it.
+TensorRT does not have to run in INT8 what Q/DQ nodes quantize. The list tells what it did: it names the
+datatypes that every layer of the engine reads and writes, and the ONNX nodes that the layer computes.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ _LINE = re.compile(
     r"\[(?P<constants>.*)\], Outputs: \[(?P<outputs>.*)\], TacticName: .*, StreamId: \d+, "
     r"Metadata: (?P<metadata>.*)"
 )
-# Tensor names are the model's and may hold anything, so the datatype is found by both its neighbours.
+# Tensor names come from the model and may hold anything, so a datatype is found by the fields before and
+# after it.
 _DATATYPE = re.compile(r"StrideOrder: \[[\d,]*\], Datatype: (\w+), Format: \(")
 _ONNX_NODE = re.compile(r"\[ONNX Layer: (.*)\]")
-# Separate the nodes of one layer's metadata; node names may hold brackets but no control characters.
+# These control characters separate the nodes in a layer's metadata; node names may hold brackets, but not
+# these.
 _SEPARATORS = re.compile("[\x1e\x1f]")
 _WEIGHTS = re.compile(r"Total Weights Memory: (\d+) bytes")
 
@@ -33,13 +35,15 @@ class Layer:
     """One layer of the engine.
 
     Attributes:
-        name: The builder's name for it, often made up.
-        kind: The builder's word for what it does: "correlation" is a convolution, "gemm" a matrix product,
-            "deconv" a transposed convolution, "kgen" a generated kernel, mostly point-wise.
-        inputs: Datatypes of the activations it reads, as the builder spells them ("Int8", "Float").
-        constants: Datatypes of its constants; a convolution's or matrix product's weights come first.
-        outputs: Datatypes of what it writes.
-        onnx_nodes: Names of the ONNX nodes that it computes or that were folded into it.
+        name: The builder's name for the layer, often generated.
+        kind: The builder's term for what the layer computes: "correlation" is a convolution, "gemm" a matrix
+            product, "deconv" a transposed convolution, "kgen" a generated kernel, mostly point-wise.
+        inputs: Datatypes of the activations that the layer reads, as the builder spells them ("Int8",
+            "Float").
+        constants: Datatypes of the layer's constants; the weights of a convolution or matrix product come
+            first.
+        outputs: Datatypes of the tensors that the layer writes.
+        onnx_nodes: Names of the ONNX nodes that the layer computes or that were folded into it.
     """
 
     name: str
@@ -51,18 +55,18 @@ class Layer:
 
     @property
     def pointwise(self) -> bool:
-        """True for a kernel that multiplies no matrices, though it may carry such a node's metadata."""
-        # Fused attention is a generated kernel too, but is called "_gemm_mha_...".
+        """Whether the layer is a point-wise kernel; its metadata may name weighted nodes all the same."""
+        # Fused attention is a generated kernel too, but its name is like "_gemm_mha_...".
         return self.kind == "kgen" and self.name.startswith("__myl_")
 
     @property
     def precision(self) -> str | None:
-        """The type it computes in: "INT8", "FP16", "FP32"...; None where it handles no such tensors.
+        """The type in which the layer computes: "INT8", "FP16", "FP32"...; None where it has no such tensors.
 
-        A matrix product or convolution has the type of its operands where both have the same, whatever
-        type its scales and its output have. Anything else counts as the widest type that it touches: a
-        fused kernel that dequantizes its operands and then multiplies (``runtime_fusion``) reads Int8, yet
-        computes in float.
+        A matrix product or convolution has the type of its operands where both have the same, whatever type
+        its scales and its output have. Any other layer has the widest type that it reads or writes: a fused
+        kernel that dequantizes its operands and then multiplies (``runtime_fusion``) reads Int8, but computes
+        in float.
         """
         fused = self.kind == "runtime_fusion"
         if (
@@ -74,7 +78,7 @@ class Layer:
             if first and first[0] in second and not (fused and first[0] == "Int8"):
                 return _PRECISIONS.get(first[0])
         elif self.kind.endswith("pool") and set(self.inputs + self.outputs) == {"Int8"}:
-            # Its constants are two unused float scalars.
+            # The constants of a pooling layer are two unused float scalars.
             return "INT8"
         return _widest(self.inputs + self.constants + self.outputs)
 
@@ -84,7 +88,7 @@ class LayerReport:
     """All layers of an engine.
 
     Attributes:
-        layers: In the order in which they run.
+        layers: The layers, in the order in which they run.
     """
 
     layers: tuple[Layer, ...]
@@ -101,12 +105,12 @@ class LayerReport:
             onnx_node: The node's name in the model that was built.
 
         Returns:
-            "INT8", "FP16", "BF16", "FP32"...; None where no layer mentions the node, because it was
-            folded away or the builder renamed it.
+            "INT8", "FP16", "BF16", "FP32"...; None where no layer mentions the node, because it was folded or
+            the builder renamed it.
         """
         mentions = [layer for layer in self.layers if onnx_node in layer.onnx_nodes]
-        # A point-wise neighbour (bias, re-quantization) shares the metadata of the layer it serves. Only
-        # where there is nothing else did the node itself become point-wise.
+        # A point-wise layer next to a weighted one (for a bias or a quantization) has the same metadata. Only
+        # where no other layer mentions the node did the node itself become point-wise.
         computing = [layer for layer in mentions if not layer.pointwise] or mentions
         return _widest_precision(layer.precision for layer in computing)
 
@@ -114,10 +118,11 @@ class LayerReport:
         """Groups weighted nodes by the type in which they are computed.
 
         Args:
-            onnx_nodes: Names of the nodes, see :meth:`precision_of`.
+            onnx_nodes: Names of the nodes in the model that was built.
 
         Returns:
-            Precision to node names, in the order given; "unknown" holds those that no layer mentions.
+            Precision to the names of its nodes, in the given order; "unknown" has the nodes that no layer
+            mentions. See :meth:`precision_of`.
         """
         summary: dict[str, list[str]] = {}
         for node in onnx_nodes:
@@ -125,7 +130,7 @@ class LayerReport:
         return summary
 
     def counts(self) -> dict[str, int]:
-        """How many layers compute in each type; layers that only handle shapes are left out."""
+        """Type to the number of layers that compute in it; layers that only handle shapes are left out."""
         return dict(Counter(layer.precision for layer in self.layers if layer.precision is not None))
 
 
@@ -133,7 +138,7 @@ def parse_layers(messages: Iterable[str]) -> LayerReport | None:
     """Finds and reads the list of layers among the builder's messages.
 
     Args:
-        messages: What the builder logged, with detailed profiling verbosity.
+        messages: The builder's log messages, with detailed profiling verbosity.
 
     Returns:
         The layers; None where the builder printed no list, or one in another format.
@@ -149,7 +154,11 @@ def parse_layers(messages: Iterable[str]) -> LayerReport | None:
 
 
 def total_weights_memory(messages: Iterable[str]) -> int | None:
-    """The bytes of weights in the engine, as the builder reports them; None where it does not."""
+    """The size of the engine's weights in bytes as the builder logs it; None where it does not.
+
+    Args:
+        messages: The builder's log messages.
+    """
     for message in messages:
         match = _WEIGHTS.fullmatch(message)
         if match:

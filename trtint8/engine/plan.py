@@ -1,4 +1,4 @@
-"""Whether bytes can be a plan for this TensorRT and GPU: asked before TensorRT sees them, which may crash."""
+"""Checks whether bytes can be a plan for this TensorRT and GPU, because TensorRT may crash on others."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ _AMPERE = 8
 
 
 def plan_flavor(plan: bytes, source: str) -> FlavorName:
-    """Which TensorRT a plan is of.
+    """Finds out which TensorRT built a plan.
 
     Args:
-        plan: The engine file's bytes.
-        source: What to call them in messages.
+        plan: The bytes of the engine file.
+        source: The engine's name in messages.
+
+    Returns:
+        "tensorrt" or "rtx".
 
     Raises:
-        EngineError: They are empty, truncated, or something else.
+        EngineError: The plan is empty, truncated, or no plan.
     """
     if plan[1:4] != _MAGIC:
         kind = "is empty" if not plan else "is not a TensorRT engine"
@@ -35,12 +38,12 @@ def check_version(info: EngineInfo, flavor: Flavor, source: str) -> None:
     """Refuses an engine that was built by another version.
 
     Args:
-        info: What the sidecar says.
-        flavor: The TensorRT that is to run it.
-        source: What to call the engine in messages.
+        info: The engine's sidecar.
+        flavor: The TensorRT that is to run the engine.
+        source: The engine's name in messages.
 
     Raises:
-        EngineError: Names both sides.
+        EngineError: This TensorRT cannot run the engine; the message names both versions.
     """
     built, here = _release(info.tensorrt_version), _release(flavor.version)
     runs = built <= here if info.version_compatible else built == here
@@ -55,12 +58,12 @@ def check_capability(info: EngineInfo, capability: str, source: str) -> None:
     """Refuses an engine that was built for other GPUs.
 
     Args:
-        info: What the sidecar says.
+        info: The engine's sidecar.
         capability: The GPU's compute capability, like "8.9".
-        source: What to call the engine in messages.
+        source: The engine's name in messages.
 
     Raises:
-        EngineError: Names both sides.
+        EngineError: The GPU cannot run the engine; the message names all compute capabilities.
     """
     built_for = info.compute_capabilities
     if "current" not in built_for and not any(_runs(name, capability, info) for name in built_for):
@@ -71,12 +74,12 @@ def check_capability(info: EngineInfo, capability: str, source: str) -> None:
 
 
 def _rtx_size(plan: bytes) -> int:
-    # The header's third word is the size of the whole.
+    # The third 64-bit word of the header is the size of the plan in bytes.
     return int.from_bytes(plan[16:24], "little")
 
 
 def _release(version: str) -> tuple[int, ...]:
-    """Major, minor and patch; a rebuild of the same release reads its plans."""
+    """Major, minor and patch version; builds of the same release can run each other's plans."""
     return tuple(int(part) for part in version.split(".")[:3] if part.isdigit())
 
 
@@ -86,6 +89,6 @@ def _runs(built: str, here: str, info: EngineInfo) -> bool:
     if info.hardware_compatibility == "ampere_plus":
         return our_major >= _AMPERE
     if info.flavor == "rtx":
-        # Compiled when it is loaded, for the same generation upwards.
+        # Kernels are compiled when the engine is loaded, for the same or a later GPU of the same generation.
         return major == our_major and minor <= our_minor
     return built == here

@@ -1,4 +1,4 @@
-"""Optimization profiles: which shapes of the dynamic inputs an engine accepts, and which it is tuned for."""
+"""Optimization profiles: which shapes of dynamic inputs an engine accepts, and for which it is tuned."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class ShapeRange:
-    """The shapes of one input.
+    """The shapes of one input in an optimization profile.
 
     Attributes:
         min: The smallest shape that the engine accepts.
@@ -32,17 +32,17 @@ class ShapeRange:
 
 Profile = Mapping[str, ShapeRange]
 
-# (min, opt, max) of one dimension.
+# The min, opt and max of one dimension.
 _DimRange = tuple[int, int, int]
 
-_BATCH: _DimRange = (1, 8, 32)
+_DEFAULT_BATCH_SIZES: _DimRange = (1, 8, 32)
 
 
 def parse_profile(text: str) -> tuple[str, ShapeRange]:
     """Reads ``NAME=MIN,OPT,MAX``, as in ``images=1x3x224x224,8x3x224x224,32x3x224x224``.
 
     Args:
-        text: What the user wrote.
+        text: The text that the user wrote.
 
     Returns:
         The input's name and its shapes.
@@ -50,7 +50,7 @@ def parse_profile(text: str) -> tuple[str, ShapeRange]:
     Raises:
         BuildError: ``text`` does not have that form.
     """
-    # Input names may hold "=", shapes never do.
+    # Input names may contain "=", shapes never do.
     name, _, shapes = text.rpartition("=")
     if not name or not re.fullmatch(r"\d+(x\d+)*(,\d+(x\d+)*){2}", shapes):
         raise BuildError(
@@ -61,18 +61,20 @@ def parse_profile(text: str) -> tuple[str, ShapeRange]:
     return name, ShapeRange(smallest, optimal, largest)
 
 
-def default_profile(inputs: Sequence[InputSpec], batch: _DimRange = _BATCH) -> dict[str, ShapeRange]:
-    """The profile for users who gave none: a dynamic first dimension is the batch.
+def default_profile(
+    inputs: Sequence[InputSpec], batch: _DimRange = _DEFAULT_BATCH_SIZES
+) -> dict[str, ShapeRange]:
+    """The profile where the user gives none: a dynamic first dimension is the batch.
 
     Args:
         inputs: The model's inputs.
-        batch: The least, the usual and the largest batch size.
+        batch: The smallest, the optimal and the largest batch size.
 
     Returns:
-        The shapes of every input that has a dynamic dimension; empty where all are static.
+        The shapes of every input that has a dynamic dimension; empty where all inputs are static.
 
     Raises:
-        BuildError: Another dimension is dynamic; its sizes are for the user to say.
+        BuildError: A dimension other than the first one is dynamic, so the user must give its sizes.
         ModelError: An input's rank is unknown.
     """
     return {spec.name: _default_range(spec, batch, {}) for spec in inputs if _is_dynamic(spec)}
@@ -81,18 +83,19 @@ def default_profile(inputs: Sequence[InputSpec], batch: _DimRange = _BATCH) -> d
 def complete_profile(profile: Profile, inputs: Sequence[InputSpec]) -> dict[str, ShapeRange]:
     """Checks a user's profile and adds the inputs that it leaves out.
 
-    A dimension that shares its name with one of a given input takes that one's sizes, so that two inputs
-    with the same batch dimension stay together.
+    A dimension that has the name of a dimension of a given input gets the same sizes, so that inputs with the
+    same batch dimension have the same batch sizes.
 
     Args:
         profile: Shapes of some or all inputs.
         inputs: The model's inputs.
 
     Returns:
-        ``profile`` and the defaults of the other dynamic inputs.
+        ``profile`` with the defaults of the other dynamic inputs.
 
     Raises:
-        BuildError: See :func:`check_profile` and :func:`default_profile`.
+        BuildError: The profile contradicts the model (:func:`check_profile`), or has to give sizes that have
+            no default (:func:`default_profile`).
         ModelError: An input's rank is unknown.
     """
     check_profile(profile, inputs)
@@ -104,7 +107,7 @@ def complete_profile(profile: Profile, inputs: Sequence[InputSpec]) -> dict[str,
                 if isinstance(dim, str):
                     known[dim] = sizes
     missing = [spec for spec in inputs if spec.name not in profile and _is_dynamic(spec)]
-    return {**profile, **{spec.name: _default_range(spec, _BATCH, known) for spec in missing}}
+    return {**profile, **{spec.name: _default_range(spec, _DEFAULT_BATCH_SIZES, known) for spec in missing}}
 
 
 def check_profile(profile: Profile, inputs: Sequence[InputSpec]) -> None:
@@ -115,8 +118,8 @@ def check_profile(profile: Profile, inputs: Sequence[InputSpec]) -> None:
         inputs: The model's inputs.
 
     Raises:
-        BuildError: An input is unknown, a rank or a static dimension is contradicted, a size is not
-            positive, or min <= opt <= max does not hold.
+        BuildError: The model lacks an input or has another rank or static dimension, a size is not positive,
+            or min <= opt <= max does not hold.
     """
     specs = {spec.name: spec for spec in inputs}
     for name, shapes in profile.items():

@@ -1,4 +1,4 @@
-"""ConvInteger and MatMulInteger with their scales, as the float operators that they stand for."""
+"""Replaces ConvInteger and MatMulInteger by the float operators that they compute on integers."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from numpy.typing import NDArray
 from onnx_ir.passes import common
 
 from trtint8.interop.integer_product import (
-    INTEGER,
+    FLOAT_COUNTERPARTS,
     Activation,
     IntegerProduct,
     MismatchError,
     Weights,
-    along,
+    flatten_per_channel,
     integer_product,
 )
-from trtint8.interop.pairs import Parameters, dequantized, take_over
-from trtint8.models.graph_constants import add_initializer, constant
+from trtint8.interop.pairs import Parameters, insert_dequantize, replace_value
+from trtint8.models.graph_constants import add_initializer, read_constant
 
 
 class ExpandDynamicPass(ir.passes.InPlacePass):
-    """Replaces integer operators whose pattern is whole; the others stay.
+    """Replaces integer operators where all nodes of the pattern around them are found; the others stay.
 
-    An operand whose scale is computed at run time is taken as it was before its quantizer. One that is
-    quantized with a constant scale, and weights, come out of a DequantizeLinear.
+    An operand whose scale is computed at run time is replaced by the input of its quantizer. An operand with
+    a constant scale, and weights, are dequantized by a DequantizeLinear.
     """
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Expands, and drops what computed the scales."""
+        """Expands the operators, and removes the nodes that computed their scales."""
         modified = False
         for node in list(model.graph):
-            product = integer_product(node) if node.op_type in INTEGER else None
+            product = integer_product(node) if node.op_type in FLOAT_COUNTERPARTS else None
             if isinstance(product, IntegerProduct):
                 _expand(model.graph, product)
                 modified = True
@@ -47,13 +47,13 @@ def _expand(graph: ir.Graph, product: IntegerProduct) -> None:
     cast = next(reader for reader, _ in node.outputs[0].uses())
     operands = [_operand(graph, node, index, operand) for index, operand in enumerate(product.operands)]
     attributes = list(node.attributes.values())
-    new = ir.Node("", INTEGER[node.op_type], operands, attributes, name=node.name)
+    new = ir.Node("", FLOAT_COUNTERPARTS[node.op_type], operands, attributes, name=node.name)
     new.outputs[0].dtype, new.outputs[0].shape = ir.DataType.FLOAT, node.outputs[0].shape
     graph.insert_after(node, new)
-    take_over(result, new.outputs[0])
+    replace_value(result, new.outputs[0])
     graph.remove([product.scaled, cast, node], safe=True)
     if new.op_type == "Conv":
-        _take_bias(graph, new)
+        _fold_bias(graph, new)
 
 
 def _operand(graph: ir.Graph, node: ir.Node, index: int, operand: Activation | Weights) -> ir.Value:
@@ -61,41 +61,41 @@ def _operand(graph: ir.Graph, node: ir.Node, index: int, operand: Activation | W
     if isinstance(operand, Activation):
         if operand.is_dynamic:
             return operand.source
-        return dequantized(node, operand.data, operand.parameters, name)
-    scale, zero = (
+        return insert_dequantize(node, operand.data, operand.parameters, name)
+    scale, zero_point = (
         add_initializer(graph, f"{name}_{what}", array)
-        for what, array in (("scale", operand.scale), ("zero_point", operand.zero))
+        for what, array in (("scale", operand.scale), ("zero_point", operand.zero_point))
     )
-    return dequantized(node, operand.data, Parameters(scale, zero), name, operand.axis)
+    return insert_dequantize(node, operand.data, Parameters(scale, zero_point), name, operand.axis)
 
 
-def _take_bias(graph: ir.Graph, conv: ir.Node) -> None:
-    """An Add of one number an output channel becomes the convolution's bias."""
+def _fold_bias(graph: ir.Graph, conv: ir.Node) -> None:
+    """Replaces an Add of one number per output channel by the convolution's bias."""
     output, weights = conv.outputs[0], conv.inputs[1]
     uses = tuple(output.uses())
     if len(uses) != 1 or uses[0][0].op_type != "Add" or output.is_graph_output() or weights is None:
         return
     add, index = uses[0]
-    bias, shape = _known(add.inputs[1 - index]), weights.shape
+    bias, shape = _bias_constant(add.inputs[1 - index]), weights.shape
     if bias is None or shape is None or not shape.is_static() or bias.dtype != np.float32:
         return
     sizes = shape.numpy()
     try:
-        channels = along(bias, sizes[0], len(sizes), 1, output)
+        channels = flatten_per_channel(bias, sizes[0], len(sizes), 1, output)
     except MismatchError:
         return
     conv.resize_inputs(3)
     conv.replace_input_with(2, add_initializer(graph, f"{conv.name}_bias", channels))
-    take_over(add.outputs[0], output)
+    replace_value(add.outputs[0], output)
     graph.remove(add, safe=True)
 
 
-def _known(value: ir.Value | None) -> NDArray[Any] | None:
-    """A constant, or the Reshape of one, as ONNX Runtime leaves biases."""
-    array = constant(value)
+def _bias_constant(value: ir.Value | None) -> NDArray[Any] | None:
+    """A constant, or the Reshape of one: ONNX Runtime writes both for biases."""
+    array = read_constant(value)
     producer = value.producer() if value is not None else None
     if array is None and producer is not None and producer.op_type == "Reshape":
-        source, shape = constant(producer.inputs[0]), constant(producer.inputs[1])
+        source, shape = read_constant(producer.inputs[0]), read_constant(producer.inputs[1])
         if source is not None and shape is not None and (shape != 0).all():
             array = source.reshape(tuple(int(size) for size in shape))
     return array

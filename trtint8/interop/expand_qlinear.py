@@ -1,7 +1,7 @@
-"""Operators that take whole numbers with scales and give such, as Q/DQ pairs around the float operator.
+"""Replaces operators that read and write integers with scales by Q/DQ pairs around float operators.
 
-ONNX has QLinearConv and QLinearMatMul, ONNX Runtime's own domain has the others ("Contrib Operators",
-ONNX Runtime documentation). TensorRT knows none of them.
+ONNX defines QLinearConv and QLinearMatMul, ONNX Runtime's own domain defines the others ("Contrib Operators",
+ONNX Runtime documentation). TensorRT has none of them.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ import numpy as np
 import onnx_ir as ir
 
 from trtint8.interop.pairs import (
-    WHOLE,
+    INTEGER_TYPES,
     Parameters,
-    dequantized,
     input_at,
-    supplant,
+    insert_dequantize,
+    replace_by_float,
 )
-from trtint8.models.graph_constants import add_initializer, constant
+from trtint8.models.graph_constants import add_initializer, read_constant
 
-#: Where the operators are: ONNX's domain and ONNX Runtime's.
+#: The domains of the operators: ONNX's and ONNX Runtime's.
 _DOMAINS = ("", "com.microsoft")
 
-#: Since this opset Softmax works along one axis; before, along all axes from one on.
+#: From this opset on, Softmax works along one axis; before, along an axis and all axes after it.
 _SOFTMAX_ALONG_ONE = 13
 
 
@@ -32,13 +32,13 @@ class _Form:
     """How an operator's inputs are laid out. A scale and a zero point follow each quantized operand.
 
     Attributes:
-        operator: The float operator within.
+        operator: The float operator that the operator computes.
         operands: Indices of the quantized operands.
-        result: Index of the result's scale, which its zero point follows.
-        bias: Index of the int32 bias, whose scale is the product of the operands' scales.
-        plain: Indices of inputs that are not quantized; they come first.
+        result: Index of the result's scale, which is followed by its zero point.
+        bias: Index of the int32 bias, whose scale is the product of the operands' scales; None for no bias.
+        plain: Indices of inputs that are not quantized; the float operator reads them first.
         repeated: Whether further operands follow in the same layout.
-        weights: Whether the second operand may have a scale a channel.
+        weights: Whether the second operand may have one scale per channel.
     """
 
     operator: str
@@ -50,7 +50,7 @@ class _Form:
     weights: bool = False
 
 
-#: Operator to its layout.
+#: Operator to the layout of its inputs.
 QLINEAR = {
     "QLinearConv": _Form("Conv", (0, 3), 6, bias=8, weights=True),
     "QLinearMatMul": _Form("MatMul", (0, 3), 6, weights=True),
@@ -66,18 +66,18 @@ QLINEAR = {
     "QLinearSoftmax": _Form("Softmax", (0,), 3),
 }
 
-#: Attributes of theirs that the float operator lacks.
+#: Attributes of the operators that the float operators lack.
 _DROPPED = ("channels_last", "opset")
 
 
 class ExpandQLinearPass(ir.passes.InPlacePass):
-    """Replaces the operators; what they compute stays the same, but for float rounding.
+    """Replaces the operators; the model computes the same as before, except for float rounding.
 
-    Those that cannot be replaced stay; :func:`qlinear_obstacle` says why.
+    Operators that cannot be replaced stay; :func:`qlinear_obstacle` says why.
     """
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Expands in graph order, so that the types of what is quantized are known further down."""
+        """Expands in graph order, so that the types of an operator's inputs are known."""
         modified = False
         for node in list(model.graph):
             if is_qlinear(node) and qlinear_obstacle(model, node) is None:
@@ -87,46 +87,46 @@ class ExpandQLinearPass(ir.passes.InPlacePass):
 
 
 def is_qlinear(node: ir.Node) -> bool:
-    """Whether a node is of such an operator."""
+    """Whether a node's operator takes and gives integers with scales, and has a float operator."""
     return node.domain in _DOMAINS and node.op_type in QLINEAR
 
 
 def qlinear_obstacle(model: ir.Model, node: ir.Node) -> str | None:
-    """Why a node of such an operator cannot be expanded.
+    """Why a node that takes and gives integers cannot be expanded.
 
     Args:
         model: The node's model.
-        node: For which :func:`is_qlinear` holds.
+        node: A node for which :func:`is_qlinear` is true.
 
     Returns:
-        The reason, or None.
+        The reason, in words for the user; None where the node can be expanded.
     """
     form = QLINEAR[node.op_type]
     if node.attributes.get_int("channels_last", 0):
         return "its data is channels_last, and TensorRT takes channels first"
     indices = _operands(node, form)
     for index in (*indices, form.result - 1):
-        scale, zero = input_at(node, index + 1), input_at(node, index + 2)
-        for value in (scale, zero):
-            if value is not None and constant(value) is None:
+        scale, zero_point = input_at(node, index + 1), input_at(node, index + 2)
+        for value in (scale, zero_point):
+            if value is not None and read_constant(value) is None:
                 return f"its scale or zero point '{value.name}' is computed at run time"
-        if zero is not None and zero.dtype not in WHOLE:
-            return f"'{zero.name}' is neither int8 nor uint8"
-        scales = constant(scale)
+        if zero_point is not None and zero_point.dtype not in INTEGER_TYPES:
+            return f"'{zero_point.name}' is neither int8 nor uint8"
+        scales = read_constant(scale)
         if scales is not None and scales.size > 1 and not (form.weights and index == indices[1]):
-            return f"'{scale.name if scale else ''}' is a scale a channel of an activation"
+            return f"'{scale.name if scale else ''}' has one scale per channel of an activation"
     if form.weights and _is_per_channel(node, indices[1]):
-        weights, scales = (constant(node.inputs[indices[1] + offset]) for offset in (0, 1))
+        weights, scales = (read_constant(node.inputs[indices[1] + offset]) for offset in (0, 1))
         if weights is None or weights.ndim < 2 or scales is None or scales.ndim != 1:
-            return "it has a scale a channel for an operand that is not constant weights"
+            return "it has one scale per channel for an operand that is not constant weights"
     bias = input_at(node, form.bias) if form.bias is not None else None
-    if bias is not None and constant(bias) is None:
+    if bias is not None and read_constant(bias) is None:
         return f"its bias '{bias.name}' is computed at run time"
     return _softmax_obstacle(model, node)
 
 
 def _softmax_obstacle(model: ir.Model, node: ir.Node) -> str | None:
-    """Softmax changed its meaning, and the node has that of the opset that it names."""
+    """Why a QLinearSoftmax cannot be expanded: Softmax changed its meaning, and the node names its opset."""
     if node.op_type != "QLinearSoftmax" or node.attributes.get_int("axis", -1) == -1:
         return None
     meant = node.attributes.get_int("opset", _SOFTMAX_ALONG_ONE)
@@ -144,7 +144,7 @@ def _expand(graph: ir.Graph, node: ir.Node, form: _Form) -> None:
         per_channel = form.weights and position == 1 and _is_per_channel(node, index)
         axis = _channels_axis(node, data) if per_channel else None
         parameters = Parameters(scale, input_at(node, index + 2))
-        operands.append(dequantized(node, data, parameters, f"{node.name}_input{position}", axis))
+        operands.append(insert_dequantize(node, data, parameters, f"{node.name}_input{position}", axis))
     if form.bias is not None and input_at(node, form.bias) is not None:
         operands.append(_bias(graph, node, form))
     attributes = [attribute for name, attribute in node.attributes.items() if name not in _DROPPED]
@@ -152,7 +152,7 @@ def _expand(graph: ir.Graph, node: ir.Node, form: _Form) -> None:
         attributes.append(ir.AttrInt64("axis", -1))  # Softmax's own default is another before opset 13
     inner = ir.Node("", form.operator, operands, attributes, name=node.name)
     inner.outputs[0].dtype = ir.DataType.FLOAT
-    supplant(node, inner, [_result(graph, node, form)])
+    replace_by_float(node, inner, [_result(graph, node, form)])
 
 
 def _operands(node: ir.Node, form: _Form) -> tuple[int, ...]:
@@ -160,37 +160,37 @@ def _operands(node: ir.Node, form: _Form) -> tuple[int, ...]:
 
 
 def _is_per_channel(node: ir.Node, index: int) -> bool:
-    scale = constant(node.inputs[index + 1])
+    scale = read_constant(node.inputs[index + 1])
     return scale is not None and scale.size > 1
 
 
 def _channels_axis(node: ir.Node, weights: ir.Value) -> int:
     if node.op_type == "QLinearConv" or bool(node.attributes.get_int("transB", 0)):
         return 0
-    array = constant(weights)
+    array = read_constant(weights)
     assert array is not None
     return int(array.ndim - 1)
 
 
 def _result(graph: ir.Graph, node: ir.Node, form: _Form) -> Parameters | None:
-    """What quantizes the result; None where it is float, as QGemm may leave it."""
-    scale, zero = input_at(node, form.result), input_at(node, form.result + 1)
+    """The parameters of the result; None where it is float, as QGemm allows."""
+    scale, zero_point = input_at(node, form.result), input_at(node, form.result + 1)
     if scale is None:
         node.outputs[0].dtype = ir.DataType.FLOAT
         return None
     data = node.inputs[_operands(node, form)[0]]
-    if zero is None and data is not None and data.dtype == ir.DataType.INT8:
-        # A QuantizeLinear without a zero point makes uint8.
-        zero = add_initializer(graph, f"{node.name}_output_zero_point", np.zeros((), np.int8))
-    return Parameters(scale, zero)
+    if zero_point is None and data is not None and data.dtype == ir.DataType.INT8:
+        # The output of a QuantizeLinear without a zero point is uint8.
+        zero_point = add_initializer(graph, f"{node.name}_output_zero_point", np.zeros((), np.int8))
+    return Parameters(scale, zero_point)
 
 
 def _bias(graph: ir.Graph, node: ir.Node, form: _Form) -> ir.Value:
-    """The int32 bias in float: its scale is the product of the others."""
+    """The int32 bias in float: its scale is the product of the operands' scales."""
     assert form.bias is not None
-    first, second = (constant(node.inputs[index + 1]) for index in form.operands)
-    whole = constant(node.inputs[form.bias])
-    assert first is not None and second is not None and whole is not None
+    first, second = (read_constant(node.inputs[index + 1]) for index in form.operands)
+    bias = read_constant(node.inputs[form.bias])
+    assert first is not None and second is not None and bias is not None
     scale = first.astype(np.float64).reshape(-1) * second.astype(np.float64).reshape(-1)
     scale *= node.attributes.get_float("alpha", 1.0)
-    return add_initializer(graph, f"{node.name}_bias_float", (whole * scale).astype(np.float32))
+    return add_initializer(graph, f"{node.name}_bias_float", (bias * scale).astype(np.float32))

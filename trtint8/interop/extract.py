@@ -1,4 +1,4 @@
-"""The calibration table that stands in a Q/DQ model."""
+"""Reads the calibration table out of a Q/DQ model."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import onnx_ir as ir
 
 from calibrators.errors import ModelError
 from calibrators.tables.table import QMAX, CalibrationTable
+from trtint8.models.graph_constants import is_constant, read_constant
 from trtint8.models.model import Model
 
 
@@ -20,14 +21,15 @@ def extract_table(model: Model) -> CalibrationTable:
         Tensor name to amax, in the graph's order; ``amax / 127`` in float32 gives back exactly the scales.
 
     Raises:
-        ModelError: It has no Q/DQ pairs, or a scale of an activation is not one constant positive number.
+        ModelError: The model has no Q/DQ pairs on activations, or the scale of an activation is not one
+            constant positive number.
     """
     graph = model.graph_model.graph
     amax: dict[str, float] = {}
     for node in graph:
         if node.op_type != "QuantizeLinear" or node.inputs[0] is None:
             continue
-        if ir.convenience.get_const_tensor(node.inputs[0]) is not None:
+        if is_constant(node.inputs[0]):
             continue  # weights
         name = node.inputs[0].name or ""
         scale = _scale(node, name)
@@ -42,11 +44,10 @@ def extract_table(model: Model) -> CalibrationTable:
 
 
 def _scale(node: ir.Node, tensor: str) -> float:
-    value = node.inputs[1]
-    constant = ir.convenience.get_const_tensor(value) if value is not None else None
+    constant = read_constant(node.inputs[1])
     if constant is None:
         raise ModelError(f"the scale of tensor '{tensor}' is computed at run time; a table needs a constant")
-    scales = np.asarray(constant.numpy(), np.float32).reshape(-1)
+    scales = np.asarray(constant, np.float32).reshape(-1)
     if len(scales) != 1 or not (np.isfinite(scales[0]) and scales[0] > 0):
         raise ModelError(
             f"tensor '{tensor}' has {len(scales)} scales, the first {scales[:1]}; an activation has one "

@@ -1,4 +1,4 @@
-"""Operators that only move data, on quantized data: brought back to float, with a pair on either side."""
+"""Gives operators that only move data a Q/DQ pair on either side, where they move integers."""
 
 from __future__ import annotations
 
@@ -9,48 +9,48 @@ import numpy as np
 import onnx_ir as ir
 
 from trtint8.interop.pairs import (
-    WHOLE,
+    INTEGER_TYPES,
     Parameters,
     agree,
-    dequantized,
     input_at,
-    parameters_of,
-    supplant,
+    insert_dequantize,
+    read_parameters,
+    replace_by_float,
 )
-from trtint8.models.graph_constants import add_initializer, constant
+from trtint8.models.graph_constants import add_initializer, is_constant, read_constant
+from trtint8.quantization.operators import COPYING
 
 
 @dataclass(frozen=True)
 class _Movement:
-    """What of an operator's inputs and outputs is data; None for all."""
+    """Which inputs and outputs of an operator hold the data that it moves.
+
+    Attributes:
+        inputs: Indices of the inputs; None for all.
+        outputs: Indices of the outputs; None for all.
+    """
 
     inputs: tuple[int, ...] | None = (0,)
     outputs: tuple[int, ...] | None = (0,)
 
 
-#: Operators that give the same, but for rounding, before and after quantization.
+#: Operators that compute the same on values and, except for rounding, on the integers that represent them.
 MOVING = {
-    **dict.fromkeys(
-        (
-            *("DepthToSpace", "Expand", "Flatten", "Gather", "GlobalMaxPool", "Identity", "MaxPool"),
-            *("Reshape", "Resize", "Slice", "SpaceToDepth", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
-        ),
-        _Movement(),
-    ),
+    **dict.fromkeys((*COPYING, "Resize"), _Movement()),
     "Concat": _Movement(inputs=None),
     "Pad": _Movement(inputs=(0, 2)),
     "Split": _Movement(outputs=None),
     "Where": _Movement(inputs=(1, 2)),
-    # Their results are whole numbers of another kind.
+    # Their results are indices or sizes.
     **dict.fromkeys(("ArgMax", "ArgMin", "Shape", "Size"), _Movement(outputs=())),
 }
 
 
 class FloatMovementPass(ir.passes.InPlacePass):
-    """Gives operators between a quantizer and a dequantizer float data, and quantizes what they make again.
+    """Gives operators that move quantized data float data instead, and quantizes their outputs again.
 
-    Data whose scale is computed at run time passes unquantized: it would come out as it went in, but for
-    rounding.
+    Data whose scale is computed at run time is not quantized again: it would come out as it went in, except
+    for rounding.
 
     Attributes:
         moved: Names of the nodes that were changed.
@@ -60,17 +60,17 @@ class FloatMovementPass(ir.passes.InPlacePass):
         self.moved: list[str] = []
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Goes in graph order, so that the first of a chain quantizes what the second reads."""
+        """Works in graph order, because the second node of a chain reads what the first one quantizes."""
         self.moved = [
             node.name or ""
             for node in list(model.graph)
-            if node.domain == "" and node.op_type in MOVING and _float(model.graph, node)
+            if node.domain == "" and node.op_type in MOVING and _move_in_float(model.graph, node)
         ]
         return ir.passes.PassResult(model, modified=bool(self.moved))
 
 
 def moved_data(node: ir.Node) -> dict[int, ir.Value]:
-    """The inputs from which an operator takes what it moves, by index; none for other operators."""
+    """The inputs whose data an operator moves, by index; empty for operators that do not move data."""
     if node.domain != "" or node.op_type not in MOVING:
         return {}
     inputs = MOVING[node.op_type].inputs
@@ -78,7 +78,8 @@ def moved_data(node: ir.Node) -> dict[int, ir.Value]:
     return {index: value for index in indices if (value := input_at(node, index)) is not None}
 
 
-def _float(graph: ir.Graph, node: ir.Node) -> bool:
+def _move_in_float(graph: ir.Graph, node: ir.Node) -> bool:
+    """Replaces a node by one on float data; False where that cannot be done."""
     movement, data = MOVING[node.op_type], moved_data(node)
     parameters = _parameters(node, data)
     if parameters is None:
@@ -98,25 +99,27 @@ def _float(graph: ir.Graph, node: ir.Node) -> bool:
         name=node.name,
     )
     outputs = range(len(node.outputs)) if movement.outputs is None else movement.outputs
-    supplant(node, new, [parameters if index in outputs else None for index in range(len(node.outputs))])
+    replace_by_float(
+        node, new, [parameters if index in outputs else None for index in range(len(node.outputs))]
+    )
     return True
 
 
 def _parameters(node: ir.Node, data: dict[int, ir.Value]) -> Parameters | None:
-    """The one scale and zero point of all of a node's data; None where it has none, or several."""
+    """The scale and zero point that all of a node's data share; None where there are none, or several."""
     if _pads_with_raw_zero(node):
         return None
-    found = [p for value in data.values() if (p := _quantized_with(value)) is not None]
-    if not found and all(constant(value) is not None and value.dtype in WHOLE for value in data.values()):
-        found = [p for output in node.outputs for p in _dequantized_with(output)][:1]
-    if not found or not all(agree(found[0], other) for other in found[1:]):
+    candidates = [p for value in data.values() if (p := _quantized_with(value)) is not None]
+    if not candidates and all(is_constant(value) and value.dtype in INTEGER_TYPES for value in data.values()):
+        candidates = [p for output in node.outputs for p in _dequantized_with(output)][:1]
+    if not candidates or not all(agree(candidates[0], other) for other in candidates[1:]):
         return None
-    scale = constant(found[0].scale)
-    return None if scale is not None and scale.size > 1 else found[0]
+    scale = read_constant(candidates[0].scale)
+    return None if scale is not None and scale.size > 1 else candidates[0]
 
 
 def _pads_with_raw_zero(node: ir.Node) -> bool:
-    """Whether a Pad writes the whole number 0, which may mean any value."""
+    """Whether a Pad writes the integer 0, which may represent any value."""
     mode = node.attributes.get_string("mode", "constant")
     return node.op_type == "Pad" and mode == "constant" and input_at(node, 2) is None
 
@@ -125,13 +128,13 @@ def _quantized_with(value: ir.Value) -> Parameters | None:
     producer = value.producer()
     if producer is None or producer.op_type == "DequantizeLinear" or value is not producer.outputs[0]:
         return None
-    return parameters_of(producer)
+    return read_parameters(producer)
 
 
 def _dequantized_with(value: ir.Value) -> Iterator[Parameters]:
-    """The parameters with which a value is dequantized further down."""
+    """The parameters with which nodes after a value dequantize it."""
     for reader, _ in value.uses():
-        parameters = parameters_of(reader)
+        parameters = read_parameters(reader)
         if reader.op_type == "DequantizeLinear" and parameters is not None:
             yield parameters
         elif reader.op_type in MOVING:
@@ -142,12 +145,12 @@ def _dequantized_with(value: ir.Value) -> Iterator[Parameters]:
 def _float_source(
     graph: ir.Graph, node: ir.Node, index: int, value: ir.Value, parameters: Parameters
 ) -> ir.Value | None:
-    """A node's data in float, or None where it cannot be known."""
-    if value is parameters.zero:
+    """A node's data in float; None where the graph does not say how it was quantized."""
+    if value is parameters.zero_point:
         return add_initializer(graph, f"{node.name}_input{index}_zero", np.zeros((), np.float32))
-    if constant(parameters.scale) is not None:
-        if _quantized_with(value) is None and constant(value) is None:
+    if is_constant(parameters.scale):
+        if _quantized_with(value) is None and not is_constant(value):
             return None
-        return dequantized(node, value, parameters, f"{node.name}_input{index}")
+        return insert_dequantize(node, value, parameters, f"{node.name}_input{index}")
     quantizer = value.producer()
     return quantizer.inputs[0] if quantizer is not None and _quantized_with(value) else None

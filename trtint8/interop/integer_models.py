@@ -1,4 +1,4 @@
-"""Models whose operators compute on whole numbers, brought into Q/DQ form, and what stands in the way."""
+"""Brings models whose operators compute on integers into Q/DQ form, and says which nodes stay and why."""
 
 from __future__ import annotations
 
@@ -10,35 +10,34 @@ from onnx_ir.passes import common
 from trtint8.interop.expand_dynamic import ExpandDynamicPass
 from trtint8.interop.expand_qlinear import ExpandQLinearPass, is_qlinear, qlinear_obstacle
 from trtint8.interop.float_movement import FloatMovementPass
-from trtint8.interop.integer_product import INTEGER, IntegerProduct, integer_product
-from trtint8.interop.pairs import WHOLE, agree, parameters_of
-from trtint8.models.graph_constants import constant
+from trtint8.interop.integer_product import FLOAT_COUNTERPARTS, IntegerProduct, integer_product
+from trtint8.interop.pairs import INTEGER_TYPES, agree, read_parameters
+from trtint8.models.graph_constants import is_constant
 from trtint8.models.passes.name_nodes import NameNodesPass
 
-#: ONNX Runtime's operators that compute on integers and that are not expanded.
-_CONTRIBUTED = frozenset(
-    {
-        "DynamicQuantizeLSTM",
-        "DynamicQuantizeMatMul",
-        "MatMulIntegerToFloat",
-        "QAttention",
-        "QLinearReduceMean",
-    }
+#: Operators that compute on integers whose scales are computed at run time, so that no Q/DQ pairs can replace
+#: them. ONNX Runtime sums their products exactly on every processor only in an optimized graph.
+RUN_TIME_SCALES = frozenset(
+    {*FLOAT_COUNTERPARTS, "DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "MatMulIntegerToFloat"}
 )
+
+#: Operators of ONNX Runtime that compute on integers with constant scales, and that are not replaced.
+_NOT_REPLACED = frozenset({"QAttention", "QLinearReduceMean"})
 
 _QUANTIZERS = ("QuantizeLinear", "DynamicQuantizeLinear")
 
 
 @dataclass(frozen=True)
 class Expanded:
-    """A model without integer operators, as far as they could be taken out.
+    """A model whose integer operators were replaced, as far as possible.
 
     Attributes:
         original: The model as it was, with a unique name for every node.
-        graph_model: The same with Q/DQ pairs instead. What an operator became has its name.
-        dynamic: Names of the weighted nodes whose input had a scale computed at run time, float now.
-        moved: Names of the nodes that moved whole numbers.
-        obstacles: Name of a node that still computes on whole numbers, to why.
+        graph_model: The model with Q/DQ pairs instead. The node that replaces an operator has its name.
+        dynamic: Names of the weighted nodes that are float now because the scale of their input was computed
+            at run time.
+        moved: Names of the nodes that moved integers.
+        obstacles: Name of a node that still computes on integers to the reason.
     """
 
     original: ir.Model
@@ -49,13 +48,13 @@ class Expanded:
 
 
 def expand(model: ir.Model) -> Expanded:
-    """Turns integer operators into Q/DQ pairs around float operators, or into float ones.
+    """Replaces integer operators by Q/DQ pairs around float operators, or by float operators alone.
 
     Args:
-        model: In any form; not changed.
+        model: Any model; not changed.
 
     Returns:
-        The model, and what is in the way.
+        The new model, and the reasons why nodes could not be replaced.
     """
     original = model.clone()
     NameNodesPass()(original)
@@ -69,7 +68,7 @@ def expand(model: ir.Model) -> Expanded:
     )(graph_model)
     names = {node.name for node in original.graph}
     obstacles = {
-        _blamed(node, names): obstacle
+        _original_name(node, names): obstacle
         for node in graph_model.graph
         if (obstacle := _obstacle(graph_model, node)) is not None
     }
@@ -78,31 +77,29 @@ def expand(model: ir.Model) -> Expanded:
 
 def integer_operators(model: ir.Model) -> tuple[str, ...]:
     """Types of the operators that compute on integers, each once, in alphabetical order."""
-    found = {
-        node.op_type
-        for node in model.graph
-        if is_qlinear(node) or node.op_type in INTEGER or node.op_type in _CONTRIBUTED
-    }
-    return tuple(sorted(found))
+    integer = RUN_TIME_SCALES | _NOT_REPLACED
+    return tuple(
+        sorted({node.op_type for node in model.graph if is_qlinear(node) or node.op_type in integer})
+    )
 
 
 def expand_static(model: ir.Model) -> ir.Model:
-    """Turns integer operators whose scales are constants into Q/DQ pairs around float operators.
+    """Replaces integer operators whose scales are constants by Q/DQ pairs around float operators.
 
     Args:
-        model: In any form; not changed.
+        model: Any model; not changed.
 
     Returns:
-        A model that computes the same, but for float rounding. What has scales that are computed at run time
-        stays, because no Q/DQ pair stands for it.
+        A model that computes the same, except for float rounding. Operators whose scales are computed at run
+        time stay, because no Q/DQ pairs can replace them.
     """
     expanded = model.clone()
     ExpandQLinearPass()(expanded)
     return expanded
 
 
-def _blamed(node: ir.Node, names: set[str | None]) -> str:
-    """The name of a node, or, where an expansion put it there, of the one that was expanded."""
+def _original_name(node: ir.Node, names: set[str | None]) -> str:
+    """The name of a node, or, where an expansion inserted it, of the node that was expanded."""
     if node.name in names:
         return node.name or ""
     if node.op_type == "DequantizeLinear":
@@ -112,39 +109,42 @@ def _blamed(node: ir.Node, names: set[str | None]) -> str:
 
 
 def _is_dynamic(node: ir.Node) -> bool:
-    product = integer_product(node) if node.op_type in INTEGER else None
+    product = integer_product(node) if node.op_type in FLOAT_COUNTERPARTS else None
     return isinstance(product, IntegerProduct) and product.is_dynamic
 
 
 def _obstacle(model: ir.Model, node: ir.Node) -> str | None:
-    """What keeps a node of an expanded model from being one of Q/DQ pairs and float operators."""
+    """Why a node of an expanded model belongs neither to a Q/DQ pair nor to the float operators."""
     if is_qlinear(node):
         return qlinear_obstacle(model, node)
-    if node.op_type in INTEGER:
+    if node.op_type in FLOAT_COUNTERPARTS:
         product = integer_product(node)
         return product if isinstance(product, str) else None
     if node.op_type == "DequantizeLinear":
         return _unpaired(node)
     if node.op_type in _QUANTIZERS:
-        caller = node.outputs[0].is_graph_output()
-        return f"its whole numbers '{node.outputs[0].name}' are an output of the model" if caller else None
+        output = node.outputs[0]
+        return (
+            f"its integers '{output.name}' are an output of the model" if output.is_graph_output() else None
+        )
     for value in node.inputs:
         producer = value.producer() if value is not None else None
-        stored = node.domain != "" and constant(value) is not None and value is not None
+        stored = node.domain != "" and is_constant(value)
         quantized = producer is not None and producer.op_type in _QUANTIZERS
-        if value is not None and (quantized or (stored and value.dtype in WHOLE)):
-            return f"it computes on the whole numbers of '{value.name}'"
+        if value is not None and (quantized or (stored and value.dtype in INTEGER_TYPES)):
+            return f"it computes on the integers of '{value.name}'"
     return None
 
 
 def _unpaired(node: ir.Node) -> str | None:
+    """Why a DequantizeLinear is not the second node of a pair."""
     source = node.inputs[0]
-    if constant(source) is not None or source is None:
+    if source is None or is_constant(source):
         return None
     quantize = source.producer()
     if quantize is None or quantize.op_type not in _QUANTIZERS:
         return f"it dequantizes '{source.name}', which no QuantizeLinear makes"
-    ours, theirs = parameters_of(node), parameters_of(quantize)
-    if ours is not None and theirs is not None and not agree(ours, theirs):
+    own, paired = read_parameters(node), read_parameters(quantize)
+    if own is not None and paired is not None and not agree(own, paired):
         return f"its scale or zero point is not that of '{quantize.name}', which quantizes its input"
     return None

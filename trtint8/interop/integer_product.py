@@ -1,6 +1,6 @@
-"""What stands around a ConvInteger or MatMulInteger, matched.
+"""Matches the pattern of nodes around a ConvInteger or MatMulInteger.
 
-ONNX Runtime's dynamic quantization writes DynamicQuantizeLinear, the integer operator, a Cast, and a Mul with
+ONNX Runtime's dynamic quantization writes a DynamicQuantizeLinear, the integer operator, a Cast, and a Mul by
 the product of both scales ("Quantize ONNX Models", ONNX Runtime documentation).
 """
 
@@ -14,21 +14,21 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from trtint8.interop.pairs import Parameters, agree, input_at, parameters_of
-from trtint8.models.graph_constants import constant
+from trtint8.interop.pairs import Parameters, agree, input_at, read_parameters
+from trtint8.models.graph_constants import read_constant
 
-#: Operator to the float one.
-INTEGER = {"ConvInteger": "Conv", "MatMulInteger": "MatMul"}
+#: Integer operator to the float operator that computes the same.
+FLOAT_COUNTERPARTS = {"ConvInteger": "Conv", "MatMulInteger": "MatMul"}
 
 
 @dataclass(frozen=True)
 class Activation:
-    """An operand that a quantizer makes.
+    """An operand that is the output of a quantizer.
 
     Attributes:
-        data: The quantized values.
-        source: What the quantizer takes.
-        parameters: Its scale and zero point.
+        data: The integers.
+        source: The float input of the quantizer.
+        parameters: The quantizer's scale and zero point.
     """
 
     data: ir.Value
@@ -38,7 +38,7 @@ class Activation:
     @property
     def is_dynamic(self) -> bool:
         """Whether the scale is computed at run time."""
-        return constant(self.parameters.scale) is None
+        return read_constant(self.parameters.scale) is None
 
 
 @dataclass(frozen=True)
@@ -47,20 +47,20 @@ class Weights:
 
     Attributes:
         data: The integers.
-        zero: Zero points, flat.
-        scale: Scales, flat where they lie along an axis.
-        axis: Of the channels; None where there is one scale.
+        zero_point: Zero points, of shape () or (channels,).
+        scale: Scales, of shape () or (channels,).
+        axis: The axis of the channels; None where there is one scale.
     """
 
     data: ir.Value
-    zero: NDArray[np.integer]
+    zero_point: NDArray[np.integer]
     scale: NDArray[np.float32]
     axis: int | None
 
 
 @dataclass(frozen=True)
 class IntegerProduct:
-    """An integer operator with what makes a float one of it.
+    """An integer operator and the nodes that a float operator can replace together with it.
 
     Attributes:
         node: The operator.
@@ -74,22 +74,22 @@ class IntegerProduct:
 
     @property
     def is_dynamic(self) -> bool:
-        """Whether the range of an operand is known at run time only."""
+        """Whether the scale of an operand is computed at run time."""
         return any(isinstance(operand, Activation) and operand.is_dynamic for operand in self.operands)
 
 
 class MismatchError(Exception):
-    """What of the pattern is not there."""
+    """A part of the pattern is missing; the message says which."""
 
 
 def integer_product(node: ir.Node) -> IntegerProduct | str:
-    """Matches what stands around a ConvInteger or MatMulInteger.
+    """Matches the pattern around a ConvInteger or MatMulInteger.
 
     Args:
         node: The operator.
 
     Returns:
-        The match, or in words what does not fit.
+        The match, or, in words for the user, what does not fit.
     """
     try:
         return _matched(node)
@@ -107,11 +107,11 @@ def _matched(node: ir.Node) -> IntegerProduct:
     activations = [_activation(node, index) for index in (0, 1)]
     if all(operand is None for operand in activations):
         raise MismatchError("both of its operands are constant")
-    # Computed scales are found by identity; a constant one may have been multiplied into another.
-    unfound = [operand for operand in activations if operand and not _strike(factors, operand)]
+    # A computed scale is one of the factors; a constant one may have been multiplied into another factor.
+    unfound = [operand for operand in activations if operand and not _remove_scale(factors, operand)]
     scale = _constant_product(factors)
     for operand in unfound:
-        known = constant(operand.parameters.scale)
+        known = read_constant(operand.parameters.scale)
         if known is None or None not in activations:
             raise MismatchError(
                 f"the scale of '{operand.data.name}' is not in the product '{product.name}', with which its "
@@ -139,7 +139,7 @@ def _only_reader(node: ir.Node, operator: str) -> ir.Node:
 
 def _factors(value: ir.Value) -> Iterator[ir.Value]:
     producer = value.producer()
-    if producer is None or producer.op_type != "Mul" or constant(value) is not None:
+    if producer is None or producer.op_type != "Mul" or read_constant(value) is not None:
         yield value
         return
     for factor in producer.inputs:
@@ -148,28 +148,28 @@ def _factors(value: ir.Value) -> Iterator[ir.Value]:
 
 
 def _activation(node: ir.Node, index: int) -> Activation | None:
-    """An operand and its quantizer; None where it is constant."""
-    data, zero = node.inputs[index], input_at(node, index + 2)
+    """An operand with its quantizer; None where the operand is constant."""
+    data, zero_point = node.inputs[index], input_at(node, index + 2)
     assert data is not None
-    if constant(data) is not None:
+    if read_constant(data) is not None:
         return None
     quantizer = data.producer()
-    parameters = parameters_of(quantizer) if quantizer is not None else None
+    parameters = read_parameters(quantizer) if quantizer is not None else None
     if quantizer is None or parameters is None or data is not quantizer.outputs[0]:
         origin = "a graph input" if quantizer is None else f"the {quantizer.op_type} '{quantizer.name}'"
         raise MismatchError(f"'{data.name}' comes from {origin}, and not from a quantizer")
-    scale = constant(parameters.scale)
+    scale = read_constant(parameters.scale)
     if scale is not None and scale.size > 1:
-        raise MismatchError(f"'{data.name}' has a scale a channel")
-    if not agree(parameters, Parameters(parameters.scale, zero)):
+        raise MismatchError(f"'{data.name}' has one scale per channel")
+    if not agree(parameters, Parameters(parameters.scale, zero_point)):
         raise MismatchError(f"its zero point for '{data.name}' is not that of '{quantizer.name}'")
     source = quantizer.inputs[0]
     assert source is not None
     return Activation(data, source, parameters)
 
 
-def _strike(factors: list[ir.Value], operand: Activation) -> bool:
-    """Takes an operand's scale from the factors, if it is among them."""
+def _remove_scale(factors: list[ir.Value], operand: Activation) -> bool:
+    """Removes an operand's scale from the factors; returns whether it was among them."""
     for position, factor in enumerate(factors):
         if agree(Parameters(factor, None), Parameters(operand.parameters.scale, None)):
             del factors[position]
@@ -180,7 +180,7 @@ def _strike(factors: list[ir.Value], operand: Activation) -> bool:
 def _constant_product(factors: list[ir.Value]) -> NDArray[np.float64]:
     product: NDArray[np.float64] = np.ones((), np.float64)
     for factor in factors:
-        array = constant(factor)
+        array = read_constant(factor)
         if array is None:
             raise MismatchError(f"its output is multiplied with '{factor.name}', which is no operand's scale")
         product = product * array.astype(np.float64)
@@ -189,9 +189,9 @@ def _constant_product(factors: list[ir.Value]) -> NDArray[np.float64]:
 
 def _weights(node: ir.Node, index: int, scale: NDArray[np.float32]) -> Weights:
     data, given = node.inputs[index], input_at(node, index + 2)
-    whole = constant(data)
-    assert data is not None and whole is not None
-    zero = np.zeros(1, whole.dtype) if given is None else constant(given)
+    integers = read_constant(data)
+    assert data is not None and integers is not None
+    zero = np.zeros(1, integers.dtype) if given is None else read_constant(given)
     if zero is None:
         raise MismatchError(f"the zero point of '{data.name}' is computed at run time")
     if not ((scale > 0) & np.isfinite(scale)).all():
@@ -199,30 +199,34 @@ def _weights(node: ir.Node, index: int, scale: NDArray[np.float32]) -> Weights:
     if zero.size == 1 and scale.size == 1:
         return Weights(data, zero.reshape(()), scale.reshape(()), None)
     conv = node.op_type == "ConvInteger"
-    axis = 0 if conv else whole.ndim - 1
-    if index == 0 or whole.ndim < 2:
+    axis = 0 if conv else integers.ndim - 1
+    if index == 0 or integers.ndim < 2:
         raise MismatchError(f"'{data.name}' has several scales or zero points, and is no weight matrix")
-    channels = whole.shape[axis]
-    scale = along(scale, channels, whole.ndim, 1 if conv else axis, data)
-    zero = along(zero, channels, 1, 0, data) if conv else along(zero, channels, whole.ndim, axis, data)
+    channels, rank = integers.shape[axis], integers.ndim
+    scale = flatten_per_channel(scale, channels, rank, 1 if conv else axis, data)
+    # The zero points of a ConvInteger are a vector; those of a MatMulInteger broadcast against the weights.
+    zero_rank, zero_axis = (1, 0) if conv else (rank, axis)
+    zero = flatten_per_channel(zero, channels, zero_rank, zero_axis, data)
     return Weights(data, zero, scale, axis)
 
 
-def along(array: NDArray[Any], channels: int, rank: int, axis: int, data: ir.Value) -> NDArray[Any]:
-    """An array that broadcasts along one axis of a tensor, flat: one number a channel.
+def flatten_per_channel(
+    array: NDArray[Any], channels: int, rank: int, axis: int, data: ir.Value
+) -> NDArray[Any]:
+    """Flattens an array that broadcasts along one axis of a tensor to one number per channel.
 
     Args:
-        array: Broadcasts against the tensor.
-        channels: The tensor's size along the axis.
-        rank: The tensor's.
-        axis: Which.
-        data: What the array belongs to.
+        array: An array that broadcasts against the tensor.
+        channels: The size of the tensor along the axis.
+        rank: The rank of the tensor.
+        axis: The axis of the channels.
+        data: The value that the array belongs to, for the message.
 
     Returns:
-        Shape (channels,).
+        An array of shape (channels,).
 
     Raises:
-        MismatchError: It does not broadcast along that axis alone.
+        MismatchError: The array does not broadcast along that axis alone.
     """
     if array.size == 1:
         return np.full(channels, array.reshape(()), array.dtype)
@@ -231,7 +235,7 @@ def along(array: NDArray[Any], channels: int, rank: int, axis: int, data: ir.Val
     shape = (*[1] * (rank - array.ndim), *array.shape)
     if set(shape[:-rank]) - {1} or shape[-rank:] != tuple(wanted):
         raise MismatchError(
-            f"the scales or zero points of '{data.name}' have shape {array.shape}, and not one number an "
+            f"the scales or zero points of '{data.name}' have shape {array.shape}, and not one number per "
             "output channel"
         )
     return array.reshape(-1)

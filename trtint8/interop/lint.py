@@ -1,4 +1,4 @@
-"""Quantized models made elsewhere: what TensorRT would refuse or quietly run in float, and the cure."""
+"""Quantized models made elsewhere: what TensorRT would refuse or run in float, and the corrected model."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from calibrators.errors import ModelError
 from calibrators.tables.table import CalibrationTable
 from trtint8.interop.expand_qlinear import is_qlinear
 from trtint8.interop.integer_models import Expanded, expand
-from trtint8.interop.integer_product import INTEGER
+from trtint8.interop.integer_product import FLOAT_COUNTERPARTS
 from trtint8.interop.lint_rules import Finding, pair_findings
 from trtint8.interop.migration import plan_migration
 from trtint8.interop.unquantize import Unquantized, quantized_nodes, unquantize
 from trtint8.models.model import Model, prepare, save_model
-from trtint8.quantization.placement import WEIGHTED, place
+from trtint8.quantization.operators import WEIGHTED
+from trtint8.quantization.placement import place
 from trtint8.quantization.quantize import quantize_graph
 
 
@@ -27,15 +28,15 @@ class Mended:
     """A model after :func:`mend`.
 
     Attributes:
-        graph_model: With Q/DQ pairs as TensorRT wants them; without any where no range is known.
-        quantized_nodes: Names of its weighted nodes in INT8.
-        said: What the old pairs said.
-        filled: Tensors that needed a range and had no pair, with the range that follows from others.
+        graph_model: The model with Q/DQ pairs as TensorRT wants them; without pairs where no range is known.
+        quantized_nodes: Names of the model's weighted nodes in INT8.
+        unquantized: The ranges and scales of the old pairs.
+        filled: Tensors that needed a range and had no pair, with the amax that follows from other tensors.
     """
 
     graph_model: ir.Model
     quantized_nodes: tuple[str, ...]
-    said: Unquantized
+    unquantized: Unquantized
     filled: dict[str, float]
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -51,51 +52,52 @@ def lint(model: Model) -> list[Finding]:
     """Checks a model against TensorRT's rules.
 
     A Concat of different scales is a finding. A residual Add of different scales is none: TensorRT for RTX
-    builds the same layers whether its two branches share a scale or not.
+    builds the same layers whether the two branches of an Add share a scale or not.
 
     Args:
-        model: Quantized by any tool, in any of ONNX's forms: Q/DQ pairs, operators on whole numbers with
-            scales (QLinearConv and the like), or integer operators with scales computed at run time.
+        model: A model that any tool quantized, in any of ONNX's forms: Q/DQ pairs, operators that read and
+            write integers with scales (QLinearConv and the like), or integer operators with scales computed
+            at run time.
 
     Returns:
-        The findings, in the graph's order; empty where there is nothing to mend.
+        The findings, in graph order; empty where there is nothing to mend.
     """
     return list(_findings(expand(model.graph_model)))
 
 
 def mend(model: Model) -> Mended:
-    """Places Q/DQ pairs anew, with the ranges of the old ones.
+    """Replaces the Q/DQ pairs of a model by pairs where TensorRT wants them, with the ranges of the old ones.
 
     Args:
-        model: Quantized by any tool.
+        model: A model that any tool quantized.
 
     Returns:
-        The new model; weights stay the whole numbers that they were, where their scales lie along the axis
-        that TensorRT wants, and weighted nodes that were float stay so. Those whose input had a scale
-        computed at run time become float, with the values that their weights had.
+        The new model. Weights stay the same integers where their scales lie along the axis that TensorRT
+        wants, and weighted nodes that were float stay float. Weighted nodes whose input had a scale computed
+        at run time become float, with the values that their weights represented.
 
     Raises:
         ModelError: A finding cannot be mended, or a tensor that needs a range had no pair.
     """
     expanded = expand(model.graph_model)
-    hopeless = [finding for finding in _findings(expanded) if not finding.mendable]
-    if hopeless:
-        raise ModelError(f"node '{hopeless[0].node}': {hopeless[0].message}")
-    said = unquantize(expanded.graph_model)
+    unmendable = next((finding for finding in _findings(expanded) if not finding.mendable), None)
+    if unmendable:
+        raise ModelError(f"node '{unmendable.node}': {unmendable.message}")
+    unquantized = unquantize(expanded.graph_model)
     prepared = prepare(Model(expanded.graph_model, model.name, model.fingerprint))
     weighted = {node.name for node in prepared.graph_model.graph if node.op_type in WEIGHTED}
-    kept = [name for name in said.kept_float if name in weighted]
+    kept = [name for name in unquantized.kept_float if name in weighted]
     if len(kept) == len(weighted):
-        return Mended(prepared.graph_model, (), said, {})
-    plan = plan_migration(place(prepared.graph_model, kept), said.ranges)
+        return Mended(prepared.graph_model, (), unquantized, {})
+    plan = plan_migration(place(prepared.graph_model, kept), unquantized.ranges)
     if plan.unsolved:
         raise ModelError(
             f"tensor '{plan.unsolved[0]}' of '{model.name}' has no Q/DQ pair and needs one; quantize the "
             "float model instead"
         )
-    table = CalibrationTable({**said.ranges, **plan.fills})
-    mended, placement = quantize_graph(prepared, table, kept, said.weight_scales)
-    return Mended(mended, placement.quantized_nodes, said, plan.fills)
+    table = CalibrationTable({**unquantized.ranges, **plan.fills})
+    mended, placement = quantize_graph(prepared, table, kept, unquantized.weight_scales)
+    return Mended(mended, placement.quantized_nodes, unquantized, plan.fills)
 
 
 def _findings(expanded: Expanded) -> Iterator[Finding]:
@@ -123,16 +125,16 @@ def _expanded_finding(expanded: Expanded, node: ir.Node) -> Iterator[Finding]:
             "dynamic-scale",
             name,
             "its input's scale is computed at run time, which TensorRT lacks, and no range is known: it "
-            f"becomes a float {INTEGER[operator]}; for INT8, {advice}",
+            f"becomes a float {FLOAT_COUNTERPARTS[operator]}; for INT8, {advice}",
         )
     elif _is_integer(node):
         rule = "qlinear" if is_qlinear(node) else "integer-operator"
-        yield Finding(rule, name, f"TensorRT has no {operator}; Q/DQ pairs say the same")
+        yield Finding(rule, name, f"TensorRT has no {operator}; Q/DQ pairs express the same")
     elif name in expanded.moved:
         yield Finding(
-            "integer-data", name, f"{operator} moves whole numbers: TensorRT wants a pair on either side"
+            "integer-data", name, f"{operator} moves integers: TensorRT wants a pair on either side"
         )
 
 
 def _is_integer(node: ir.Node) -> bool:
-    return node.op_type in INTEGER or is_qlinear(node)
+    return node.op_type in FLOAT_COUNTERPARTS or is_qlinear(node)

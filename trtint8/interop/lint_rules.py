@@ -1,4 +1,4 @@
-"""What TensorRT asks of Q/DQ pairs, a rule each."""
+"""TensorRT's rules for Q/DQ pairs."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import numpy as np
 import onnx_ir as ir
 
 from trtint8.interop.pairs import input_at
-from trtint8.models.graph_constants import constant
-from trtint8.quantization.placement import WEIGHTED, weight_axis
+from trtint8.models.graph_constants import read_constant
+from trtint8.quantization.operators import WEIGHTED, weight_axis
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that TensorRT does not take as it stands.
+    """A violation of one of TensorRT's rules.
 
     Attributes:
-        rule: Its name, like "bias-int32".
-        node: The node.
-        message: What is wrong, and what comes of it.
-        mendable: Whether :func:`trtint8.interop.lint.mend` cures it.
+        rule: The name of the rule, like "bias-int32".
+        node: The name of the node.
+        message: What is wrong, and what TensorRT does about it.
+        mendable: Whether :func:`trtint8.interop.lint.mend` corrects it.
     """
 
     rule: str
@@ -31,13 +31,14 @@ class Finding:
 
 
 def pair_findings(node: ir.Node) -> Iterator[Finding]:
-    """Checks a node that quantizes, or that reads what is dequantized.
+    """Checks a node that quantizes or dequantizes, or that reads dequantized values.
 
     Args:
-        node: Of any operator.
+        node: A node of any operator; only QuantizeLinear, DequantizeLinear, weighted operators and Concat are
+            checked.
 
     Yields:
-        The findings.
+        The violated rules.
     """
     name = node.name or ""
     if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
@@ -49,7 +50,7 @@ def pair_findings(node: ir.Node) -> Iterator[Finding]:
 
 
 def _quantizer(node: ir.Node, name: str) -> Iterator[Finding]:
-    scale, point, stored = (constant(input_at(node, index)) for index in (1, 2, 0))
+    scale, point, stored = (read_constant(input_at(node, index)) for index in (1, 2, 0))
     activation = not _is_weight(node.inputs[0])
     if scale is None:
         yield Finding("scale-computed", name, "its scale is computed at run time", mendable=False)
@@ -66,11 +67,15 @@ def _quantizer(node: ir.Node, name: str) -> Iterator[Finding]:
     elif point is not None and point.dtype != np.int8:
         yield Finding("type", name, f"it quantizes to {point.dtype}, and TensorRT takes int8")
     if activation and scale.size > 1:
-        yield Finding("activation-per-channel", name, "an activation has a scale a channel: it runs in float")
+        yield Finding(
+            "activation-per-channel", name, "an activation has one scale per channel: it runs in float"
+        )
     if stored is not None and stored.ndim == 0:
         yield Finding("scalar-constant", name, "it dequantizes a constant without dimensions")
     if node.op_type == "DequantizeLinear" and activation and _feeds_activation(node):
-        yield Finding("pair-before-activation", name, "a pair before an activation splits a fusion")
+        yield Finding(
+            "pair-before-activation", name, "a pair before an activation function prevents a fusion"
+        )
 
 
 def _weighted(node: ir.Node, name: str) -> Iterator[Finding]:
@@ -81,7 +86,7 @@ def _weighted(node: ir.Node, name: str) -> Iterator[Finding]:
     weights, value = producers[1], node.inputs[1]
     if not quantized[1] or weights is None or value is None or weights.inputs[0] is None:
         return
-    scale = constant(input_at(weights, 1))
+    scale = read_constant(input_at(weights, 1))
     wanted = weight_axis(node, value)
     axis = weights.attributes.get_int("axis", 1)
     if _is_weight(weights.inputs[0]) and scale is not None and scale.size > 1 and axis != wanted:
@@ -95,7 +100,7 @@ def _concat(node: ir.Node, name: str) -> Iterator[Finding]:
         float(scale.reshape(-1)[0])
         for producer in producers
         if producer is not None and producer.op_type == "DequantizeLinear"
-        if (scale := constant(input_at(producer, 1))) is not None and scale.size == 1
+        if (scale := read_constant(input_at(producer, 1))) is not None and scale.size == 1
     }
     if len(scales) > 1 and any(reader.op_type == "QuantizeLinear" for reader, _ in node.outputs[0].uses()):
         shown = ", ".join(f"{scale:.4g}" for scale in sorted(scales))
@@ -119,4 +124,4 @@ def _is_weight(value: ir.Value | None) -> bool:
     producer = value.producer() if value is not None else None
     if producer is not None and producer.op_type == "QuantizeLinear":
         value = producer.inputs[0]
-    return constant(value) is not None
+    return read_constant(value) is not None

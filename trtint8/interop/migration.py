@@ -1,4 +1,4 @@
-"""From implicit to explicit: the ranges of a TensorRT calibration cache, put where Q/DQ pairs want them."""
+"""Assigns the ranges of a TensorRT calibration cache to the tensors that get Q/DQ pairs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class Proposal:
     """A range for a tensor that the cache lacks.
 
     Attributes:
-        tensor: The tensor.
-        source: The tensor of the cache that it follows from.
-        amax: The range.
-        reason: Why it may stand for it.
+        tensor: The name of the tensor.
+        source: The name of the tensor in the cache whose range is proposed.
+        amax: The proposed amax.
+        reason: Why the tensor may have the range of the other one, in words for the user.
     """
 
     tensor: str
@@ -32,9 +32,10 @@ class Migration:
 
     Attributes:
         missing: Tensors that need a range and have none in the cache.
-        unused: Tensors of the cache that the graph lacks: renamed, fused away or folded.
+        unused: Tensors of the cache that the graph lacks, because they were renamed, fused or folded.
         proposals: Ranges for missing tensors, where one follows from the cache.
-        widened: Tensors whose scale gets larger than the cache's, because another shares it, with the factor.
+        widened: Name of a tensor whose scale becomes larger than in the cache, because it shares the scale of
+            another tensor, to the factor.
     """
 
     missing: tuple[str, ...]
@@ -50,7 +51,7 @@ class Migration:
 
     @property
     def fills(self) -> dict[str, float]:
-        """The proposals as ranges."""
+        """Tensor name to proposed amax."""
         return {proposal.tensor: proposal.amax for proposal in self.proposals}
 
 
@@ -58,11 +59,11 @@ def plan_migration(placement: Placement, amax: Mapping[str, float]) -> Migration
     """Compares a cache with what a placement needs.
 
     Args:
-        placement: Of the prepared model.
-        amax: The cache's ranges.
+        placement: The placement for the prepared model.
+        amax: Tensor name to amax in the cache.
 
     Returns:
-        What fits, what does not, and what could be filled in.
+        The tensors that lack a range, those that are not used, and proposals.
     """
     configs = placement.configs
     missing = tuple(tensor for tensor in placement.tensors if tensor not in amax)

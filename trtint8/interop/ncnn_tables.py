@@ -1,4 +1,4 @@
-"""ncnn's tables and ours: ncnn names layers, we name tensors, and a network says which layer reads which."""
+"""Converts between ncnn's tables, which name layers, and calibration tables, which name tensors."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from calibrators.errors import TableError
 from calibrators.tables.formats import ncnn
 from calibrators.tables.table import CalibrationTable
+from trtint8.models.graph_constants import is_constant, read_constant
 from trtint8.models.model import load_model, prepare
-from trtint8.quantization.placement import WEIGHTED, weight_axis
+from trtint8.quantization.operators import WEIGHTED, weight_axis
 
 
 def read_ncnn_table(
@@ -27,8 +28,8 @@ def read_ncnn_table(
         network: The ``.param`` file of the network, or the ONNX model whose node names its layers have.
 
     Returns:
-        The activations by tensor, and the names of the layers whose weight ranges were written for a Winograd
-        transformation, as far as an ONNX model tells.
+        The calibration table, and the names of the layers whose weight ranges were written for a Winograd
+        transformation; the names are only found where ``network`` is an ONNX model.
 
     Raises:
         TableError: A file is malformed, or the network lacks a layer.
@@ -51,14 +52,14 @@ def read_ncnn_table(
 
 
 def render_ncnn_table(table: CalibrationTable, model: str | os.PathLike[str]) -> bytes:
-    """Writes a table for ncnn, with layers named as the model's nodes.
+    """Renders a table for ncnn, with layers named like the model's nodes.
 
     Args:
-        table: Its ranges.
-        model: The float ONNX model.
+        table: The calibration table.
+        model: The path of the float ONNX model.
 
     Returns:
-        The ``.table`` file's content.
+        The content of the ``.table`` file.
 
     Raises:
         TableError: A layer's input has no range.
@@ -87,20 +88,16 @@ def _weighted(model: str | os.PathLike[str]) -> dict[str, ir.Node]:
     return {
         (node.name or "").replace(" ", "_"): node
         for node in graph
-        if node.op_type in WEIGHTED
-        and len(node.inputs) > 1
-        and node.inputs[1] is not None
-        and ir.convenience.get_const_tensor(node.inputs[1]) is not None
+        if node.op_type in WEIGHTED and len(node.inputs) > 1 and is_constant(node.inputs[1])
     }
 
 
 def _weights(node: ir.Node) -> NDArray[Any]:
-    """Output channels first."""
+    """A node's weights, with the output channels along the first axis."""
     value = node.inputs[1]
-    constant = ir.convenience.get_const_tensor(value) if value is not None else None
-    assert value is not None and constant is not None
-    axis = weight_axis(node, value)
-    return np.moveaxis(constant.numpy(), axis or 0, 0)
+    weights = read_constant(value)
+    assert value is not None and weights is not None
+    return np.moveaxis(weights, weight_axis(node, value) or 0, 0)
 
 
 def _is_3x3_stride_1(node: ir.Node) -> bool:

@@ -1,4 +1,4 @@
-"""What the expansions of integer operators share: pairs, and nodes that take another's place."""
+"""What the expansions of integer operators share: reading and inserting pairs, replacing nodes and values."""
 
 from __future__ import annotations
 
@@ -8,26 +8,31 @@ from typing import NamedTuple
 import numpy as np
 import onnx_ir as ir
 
-from trtint8.models.graph_constants import constant
+from trtint8.models.graph_constants import read_constant
 
 #: The types of quantized data.
-WHOLE = (ir.DataType.INT8, ir.DataType.UINT8)
+INTEGER_TYPES = (ir.DataType.INT8, ir.DataType.UINT8)
 
 
 class Parameters(NamedTuple):
-    """With what a tensor is quantized: scale and zero point, as they stand in the graph."""
+    """The parameters with which a tensor is quantized, as values of the graph.
+
+    Attributes:
+        scale: The scale.
+        zero_point: The zero point; None for 0.
+    """
 
     scale: ir.Value
-    zero: ir.Value | None
+    zero_point: ir.Value | None
 
 
 def input_at(node: ir.Node, index: int) -> ir.Value | None:
-    """An input, or None where a node has fewer."""
+    """An input of a node, or None where the node has fewer inputs or leaves this one out."""
     return node.inputs[index] if index < len(node.inputs) else None
 
 
-def parameters_of(node: ir.Node) -> Parameters | None:
-    """Those of a QuantizeLinear, DequantizeLinear or DynamicQuantizeLinear; None for other nodes."""
+def read_parameters(node: ir.Node) -> Parameters | None:
+    """The parameters of a QuantizeLinear, DequantizeLinear or DynamicQuantizeLinear; None for other nodes."""
     if node.op_type == "DynamicQuantizeLinear":
         return Parameters(node.outputs[1], node.outputs[2])
     scale = input_at(node, 1)
@@ -38,21 +43,32 @@ def parameters_of(node: ir.Node) -> Parameters | None:
 
 def agree(first: Parameters, second: Parameters) -> bool:
     """Whether two sets of parameters are the same values, or constants of the same contents."""
-    return _same(first.scale, second.scale, 1.0) and _same(first.zero, second.zero, 0)
+    return _same(first.scale, second.scale, 1.0) and _same(first.zero_point, second.zero_point, 0)
 
 
 def _same(first: ir.Value | None, second: ir.Value | None, missing: float) -> bool:
     if first is second:
         return True
-    arrays = [np.asarray(missing) if value is None else constant(value) for value in (first, second)]
+    arrays = [np.asarray(missing) if value is None else read_constant(value) for value in (first, second)]
     left, right = (None if array is None else array.reshape(-1) for array in arrays)
     return left is not None and right is not None and np.array_equal(left, right)
 
 
-def dequantized(
+def insert_dequantize(
     reader: ir.Node, data: ir.Value, parameters: Parameters, name: str, axis: int | None = None
 ) -> ir.Value:
-    """What a DequantizeLinear, put before a node, makes of quantized data."""
+    """Inserts a DequantizeLinear before a node.
+
+    Args:
+        reader: The node; it does not read the new value yet.
+        data: The quantized data, int8 or uint8.
+        parameters: The scale and the zero point of the data.
+        name: The stem of the names of the new node and its output.
+        axis: The axis of the channels; None for one scale.
+
+    Returns:
+        The dequantized data, float32.
+    """
     inputs = [data, *(value for value in parameters if value is not None)]
     attributes = [] if axis is None else [ir.AttrInt64("axis", axis)]
     node = ir.Node("", "DequantizeLinear", inputs, attributes, name=f"{name}_dequantize")
@@ -62,32 +78,35 @@ def dequantized(
     return value
 
 
-def supplant(old: ir.Node, new: ir.Node, pairs: Sequence[Parameters | None]) -> None:
-    """Puts a float node where one stood that made whole numbers.
+def replace_by_float(old: ir.Node, new: ir.Node, pairs: Sequence[Parameters | None]) -> None:
+    """Replaces a node that computes on integers by a node that computes in float.
 
     Args:
-        old: Leaves the graph.
-        new: With as many outputs.
-        pairs: For each output, what quantizes it, or None where it is what the old one was.
+        old: The node that is removed from the graph.
+        new: The node that takes its place, with as many outputs.
+        pairs: For each output, the parameters with which it is quantized again; None where the output of the
+            new node replaces that of the old one as it is.
     """
     graph = _graph(old)
     graph.insert_after(old, new)
     for before, after, pair in zip(old.outputs, new.outputs, pairs, strict=True):
         if pair is None:
             after.type = before.type
-            take_over(before, after)
+            replace_value(before, after)
             continue
         after.name, after.dtype, after.shape = f"{before.name}_float", ir.DataType.FLOAT, before.shape
         inputs = [after, *(value for value in pair if value is not None)]
         quantize = ir.Node("", "QuantizeLinear", inputs, name=f"{before.name}_quantize")
-        quantize.outputs[0].type = ir.TensorType(ir.DataType.UINT8) if pair.zero is None else pair.zero.type
+        quantize.outputs[0].type = (
+            ir.TensorType(ir.DataType.UINT8) if pair.zero_point is None else pair.zero_point.type
+        )
         graph.insert_after(new, quantize)
-        take_over(before, quantize.outputs[0])
+        replace_value(before, quantize.outputs[0])
     graph.remove(old, safe=True)
 
 
-def take_over(old: ir.Value, new: ir.Value) -> None:
-    """Gives a value the name, the shape and the readers of another."""
+def replace_value(old: ir.Value, new: ir.Value) -> None:
+    """Replaces a value by another, which gets its name, shape and readers."""
     old.replace_all_uses_with(new, replace_graph_outputs=True)
     name, old.name = old.name, f"{old.name}_replaced"
     new.name = name

@@ -1,1 +1,1 @@
-"""ONNX models: read, checked, prepared and fingerprinted."""
+"""Reads, checks, prepares and fingerprints ONNX models."""

@@ -1,4 +1,4 @@
-"""How many samples a batch may have so that the activations that are observed stay small."""
+"""Chooses the number of samples per batch so that a model's observed activations stay small."""
 
 from __future__ import annotations
 
@@ -9,27 +9,29 @@ import onnx_ir as ir
 
 from calibrators.data.options import DEFAULT_BATCH_SIZE
 
-#: Bytes of observed activations a batch. A ResNet-50 is no quicker with more than 2 samples a batch.
+#: Bytes of observed activations per batch. A ResNet-50 is no quicker with more than 2 samples per batch.
 _BUDGET = 256 << 20
+
+_BYTES_PER_ELEMENT = 4
 
 
 def calibration_batch_size(graph_model: ir.Model, tensors: Iterable[str]) -> int:
-    """Samples a batch where neither model nor user say: as many as fit the budget.
+    """The number of samples per batch where neither the model nor the user fixes it.
 
     Args:
-        graph_model: With inferred shapes; dimensions that are not known count as 1.
-        tensors: Names of float32 tensors that are kept until the batch is over.
+        graph_model: A model with inferred shapes; unknown dimensions count as 1.
+        tensors: Names of the float32 tensors that are kept until the batch is over.
 
     Returns:
-        A power of two, at most the usual batch size.
+        Samples per batch: a power of two, at most the usual batch size.
     """
     graph, wanted = graph_model.graph, set(tensors)
     values = (value for node in graph for value in node.outputs if value.name in wanted)
-    sample = 4 * sum(_elements(value) for value in values)
-    fitting = max(1, _BUDGET // max(sample, 1))
+    bytes_per_sample = _BYTES_PER_ELEMENT * sum(_elements_per_sample(value) for value in values)
+    fitting = max(1, _BUDGET // max(bytes_per_sample, 1))
     return min(DEFAULT_BATCH_SIZE, 1 << (fitting.bit_length() - 1))
 
 
-def _elements(value: ir.Value) -> int:
+def _elements_per_sample(value: ir.Value) -> int:
     dims = () if value.shape is None else tuple(value.shape)[1:]
     return math.prod(dim for dim in dims if isinstance(dim, int))

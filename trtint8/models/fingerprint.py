@@ -1,4 +1,4 @@
-"""What identifies a model: everything that decides what it computes, in whatever file its weights lie."""
+"""Identifies a model by everything that decides what it computes, wherever its weights are stored."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from calibrators.host.threads import available_threads
 
 
 def fingerprint(graph_model: ir.Model) -> str:
-    """The fingerprint of a graph and its weights.
+    """Computes the fingerprint of a graph and its weights.
 
     Args:
         graph_model: Any model.
 
     Returns:
-        64 hexadecimal digits.
+        The SHA-256 of both, as 64 hexadecimal digits.
     """
     digest = hashlib.sha256()
     graph, tensors = graph_model.graph, list[ir.TensorProtocol]()
@@ -47,16 +47,16 @@ def fingerprint(graph_model: ir.Model) -> str:
         add(name, value.const_value is not None)
         if value.const_value is not None:
             tensors.append(value.const_value)
-    # Weights are most of it, and hashing lets other threads run.
+    # Most of the time goes into the weights, and hashing lets other threads run.
     with ThreadPoolExecutor(available_threads(), "trtint8-hash") as pool:
-        for found in pool.map(_digest, tensors):
-            digest.update(found)
+        for tensor_digest in pool.map(_digest, tensors):
+            digest.update(tensor_digest)
     return digest.hexdigest()
 
 
 def _digest(tensor: ir.TensorProtocol) -> bytes:
     digest = hashlib.sha256(f"{tensor.dtype}{tuple(tensor.shape.numpy())}".encode())
-    if tensor.dtype == ir.DataType.FLOAT:  # where they lie: ``tobytes`` copies
+    if tensor.dtype == ir.DataType.FLOAT:  # hashed in place, because ``tobytes`` copies
         digest.update(np.ascontiguousarray(tensor.numpy(), "<f4").reshape(-1).view(np.uint8).data)
     else:
         digest.update(tensor.tobytes())

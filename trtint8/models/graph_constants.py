@@ -1,26 +1,40 @@
-"""Constants of a graph: read, and added."""
+"""Constants of a graph: read, replaced and added."""
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
 
-def constant(value: ir.Value | None) -> NDArray[Any] | None:
-    """A value's contents, where they are constant."""
+def is_constant(value: ir.Value | None) -> bool:
+    """Whether a value is an initializer or the output of a Constant node; its contents are not read."""
+    return value is not None and ir.convenience.get_const_tensor(value) is not None
+
+
+def read_constant(value: ir.Value | None) -> NDArray[Any] | None:
+    """The contents of a constant.
+
+    Args:
+        value: A value of a graph, or None where a node leaves out an optional input.
+
+    Returns:
+        The array, of the constant's shape and dtype; None where the value is not constant.
+    """
     tensor = ir.convenience.get_const_tensor(value) if value is not None else None
     return None if tensor is None else tensor.numpy()
 
 
 def add_initializer(graph: ir.Graph, name: str, array: NDArray[Any]) -> ir.Value:
-    """A new constant of a graph.
+    """Adds a constant to a graph.
 
     Args:
-        graph: Gets it; changed in place.
-        name: Of no other value in the graph.
-        array: The contents.
+        graph: The graph, which is changed in place.
+        name: A name that no other value in the graph has.
+        array: The contents, of any shape and of a dtype that ONNX has.
 
     Returns:
         The constant as a value.
@@ -31,3 +45,52 @@ def add_initializer(graph: ir.Graph, name: str, array: NDArray[Any]) -> ir.Value
     )
     graph.register_initializer(value)
     return value
+
+
+def constant_input(node: ir.Node, index: int) -> NDArray[Any] | None:
+    """The value of a node's input.
+
+    Args:
+        node: The node.
+        index: Index of the input.
+
+    Returns:
+        The value; None where there is no such input, or where it is computed.
+    """
+    return read_constant(node.inputs[index]) if index < len(node.inputs) else None
+
+
+def set_constant_input(node: ir.Node, index: int, array: NDArray[Any]) -> None:
+    """Gives one input of one node a new constant value.
+
+    An initializer that nothing else reads keeps its name. One that others read as well is not changed, and
+    the node gets an initializer of its own.
+
+    Args:
+        node: A node of the model's main graph; changed in place.
+        index: Index of the input; the number of the node's inputs adds one.
+        array: The new value.
+    """
+    value = node.inputs[index] if index < len(node.inputs) else None
+    if value is not None and _is_read_by_one_node(value):
+        tensor = ir.tensor(array, name=value.name)
+        value.const_value, value.shape, value.dtype = tensor, ir.Shape(array.shape), tensor.dtype
+        return
+    if index >= len(node.inputs):
+        node.resize_inputs(index + 1)
+    graph = node.graph
+    assert isinstance(graph, ir.Graph)
+    name = _unused_name(graph, f"{node.name}_input_{index}")
+    node.replace_input_with(index, add_initializer(graph, name, np.ascontiguousarray(array)))
+
+
+def _is_read_by_one_node(value: ir.Value) -> bool:
+    return value.is_initializer() and len(value.uses()) == 1 and not value.is_graph_output()
+
+
+def _unused_name(graph: ir.Graph, stem: str) -> str:
+    """A name that no value of the graph has: the stem, or the stem with a number."""
+    taken = {value.name for node in graph for value in (*node.inputs, *node.outputs) if value is not None}
+    taken |= {value.name for value in graph.inputs} | set(graph.initializers)
+    names = itertools.chain([stem], (f"{stem}_{number}" for number in itertools.count(1)))
+    return next(name for name in names if name not in taken)

@@ -1,4 +1,4 @@
-"""ONNX models: read, checked, prepared for quantization, and fingerprinted."""
+"""Reads, checks, prepares and saves ONNX models."""
 
 from __future__ import annotations
 
@@ -20,20 +20,22 @@ from calibrators.errors import ModelError
 from calibrators.files import write_atomically
 from calibrators.host.weights import LARGE, LOCATION, LightModel
 from trtint8.models.fingerprint import fingerprint
-from trtint8.models.gc_pause import paused_collection
+from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.opset import with_opset
 from trtint8.models.passes.fold_batchnorm import FoldBatchNormPass
 from trtint8.models.passes.fold_constants import FoldConstantsPass
 from trtint8.models.passes.name_nodes import NameNodesPass
 
-#: What a model may be given as.
+#: The forms in which a model may be given: a path, the serialized model, or the message.
 ModelSource = str | os.PathLike[str] | bytes | onnx.ModelProto
 
-#: Q/DQ per channel came with opset 13.
+#: The first opset whose QuantizeLinear and DequantizeLinear take one scale per channel.
 _OLDEST_OPSET = 13
+
+#: The opset to which models with an older one are converted.
 _CONVERTED_OPSET = 17
 
-#: Protobuf cannot serialize 2 GiB; from here on weights go to a file beside the model.
+#: Bytes of weights that are stored in the model itself. Protobuf cannot serialize 2 GiB.
 _LARGEST_INLINE = 1_800_000_000
 
 
@@ -42,9 +44,9 @@ class Model:
     """A checked ONNX model.
 
     Attributes:
-        graph_model: The model in onnx-ir's form. Take it for read-only.
-        name: What to call it in messages: its file name, or ``model``.
-        fingerprint: Identifies graph and weights, wherever they are stored.
+        graph_model: The model in onnx-ir's form; not to be changed.
+        name: The model's name in messages: its file name, or ``model``.
+        fingerprint: See :func:`trtint8.models.fingerprint.fingerprint`.
     """
 
     graph_model: ir.Model
@@ -53,17 +55,17 @@ class Model:
 
     @property
     def inputs(self) -> tuple[InputSpec, ...]:
-        """What the model must be fed; initializers that are listed as inputs are not among it."""
+        """The inputs that a feed must have; initializers that are listed as inputs are left out."""
         graph = self.graph_model.graph
         return tuple(_input_spec(value) for value in graph.inputs if value.name not in graph.initializers)
 
     @property
     def is_quantized(self) -> bool:
-        """Whether it holds Q/DQ pairs already."""
+        """Whether the model holds Q/DQ pairs."""
         return any(node.op_type == "QuantizeLinear" for node in self.graph_model.graph)
 
 
-@paused_collection()
+@pause_garbage_collection()
 def load_model(source: ModelSource | Model) -> Model:
     """Reads and checks a model.
 
@@ -71,11 +73,11 @@ def load_model(source: ModelSource | Model) -> Model:
         source: A path, the serialized model, or a ``ModelProto``; a :class:`Model` is returned as it is.
 
     Returns:
-        The model, with weights of external data mapped and not read.
+        The model; weights in external files are mapped into memory and not read.
 
     Raises:
-        ModelError: It is missing, empty, not ONNX, truncated, invalid, without nodes, or its external
-            data is missing or too short.
+        ModelError: The model is missing, empty, not ONNX, truncated, invalid or without nodes, or a file with
+            its weights is missing or too short.
     """
     if isinstance(source, Model):
         return source
@@ -90,10 +92,13 @@ def load_model(source: ModelSource | Model) -> Model:
 
 
 def load_float_model(source: ModelSource) -> Model:
-    """A model that is not quantized yet.
+    """Reads and checks a model that is not quantized yet.
+
+    Args:
+        source: A path, the serialized model, or a ``ModelProto``.
 
     Raises:
-        ModelError: It is unusable, or holds Q/DQ pairs.
+        ModelError: The model is unusable (see :func:`load_model`), or holds Q/DQ pairs.
     """
     model = load_model(source)
     if model.is_quantized:
@@ -103,16 +108,16 @@ def load_float_model(source: ModelSource) -> Model:
     return model
 
 
-@paused_collection()
+@pause_garbage_collection()
 def prepare(model: Model) -> Model:
-    """The model as both calibration and quantization see it.
+    """Brings a model into the form that both calibration and quantization use.
 
-    Constants are folded, BatchNormalization is folded into convolutions, identities are gone, every node
-    has a unique name and every tensor its shape, as far as it can be inferred. Inputs, outputs and the
-    names of the tensors that remain stay the same.
+    Constants are folded, BatchNormalization is folded into convolutions, Identity nodes are removed, every
+    node has a unique name, and every tensor has its shape as far as it can be inferred. Inputs, outputs and
+    the names of the remaining tensors stay the same.
 
     Args:
-        model: A checked model; it is not changed.
+        model: A checked model; not changed.
 
     Returns:
         A new model with the same fingerprint.
@@ -120,7 +125,7 @@ def prepare(model: Model) -> Model:
     Raises:
         ModelError: The opset is older than 13 and cannot be converted.
     """
-    copy = _modern(model).clone()
+    copy = _with_recent_opset(model).clone()
     ir.passes.Sequential(
         common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
         FoldConstantsPass(),
@@ -134,25 +139,26 @@ def prepare(model: Model) -> Model:
 
 
 def to_proto(graph_model: ir.Model) -> onnx.ModelProto:
-    """The model as one protobuf message, weights included.
+    """Converts a model to one protobuf message, weights included.
 
     Raises:
-        ModelError: It is larger than protobuf's 2 GiB.
+        ModelError: The model is larger than protobuf's limit of 2 GiB.
     """
     if not fits_message(graph_model):
         raise ModelError(
             "the model is larger than 2 GiB and does not fit one message; save it to a file instead"
         )
-    return ir.to_proto(_inline(graph_model))
+    return ir.to_proto(_with_weights_in_memory(graph_model))
 
 
 def to_light(graph_model: ir.Model) -> LightModel:
-    """The model for ONNX Runtime, with large weights where they lie.
+    """Converts a model for ONNX Runtime, without copying large weights.
 
     Args:
-        graph_model: One that fits a message. Its weights are not copied, so they must stay as they are.
+        graph_model: A model that fits a message (:func:`fits_message`). The result refers to its weights, so
+            they must not change.
     """
-    graph_model, weights = _inline(graph_model).clone(), {}
+    graph_model, weights = _with_weights_in_memory(graph_model).clone(), {}
     for name, value in graph_model.graph.initializers.items():
         tensor = value.const_value
         if tensor is not None and tensor.dtype == ir.DataType.FLOAT and tensor.nbytes >= LARGE:
@@ -168,13 +174,13 @@ def fits_message(graph_model: ir.Model) -> bool:
     return _weight_bytes(graph_model) <= _LARGEST_INLINE
 
 
-@paused_collection()
+@pause_garbage_collection()
 def save_model(graph_model: ir.Model, path: str | os.PathLike[str]) -> Path:
-    """Writes a model atomically; weights beyond 2 GiB go to ``<path>.data`` beside it.
+    """Writes a model atomically; where it exceeds 2 GiB, its weights go to ``<path>.data`` beside it.
 
     Args:
-        graph_model: What to write.
-        path: Where to.
+        graph_model: The model.
+        path: The file to write.
 
     Returns:
         ``path``.
@@ -185,7 +191,7 @@ def save_model(graph_model: ir.Model, path: str | os.PathLike[str]) -> Path:
     path = Path(path)
     if fits_message(graph_model):
         return write_atomically(path, to_proto(graph_model).SerializeToString())
-    # onnx-ir writes the data under a temporary name too; the message, which names it, comes last.
+    # The data file is replaced first, because the model names it.
     with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
         ir.save(graph_model, Path(folder) / path.name, external_data=f"{path.name}.data")
         (Path(folder) / f"{path.name}.data").replace(path.with_name(f"{path.name}.data"))
@@ -195,13 +201,13 @@ def save_model(graph_model: ir.Model, path: str | os.PathLike[str]) -> Path:
 
 @contextlib.contextmanager
 def runnable(graph_model: ir.Model) -> Iterator[bytes | Path]:
-    """The model as ONNX Runtime and TensorRT take it: serialized, or, beyond 2 GiB, in a temporary folder.
+    """Serializes a model for ONNX Runtime and TensorRT; beyond 2 GiB, to a temporary folder.
 
     Args:
-        graph_model: What to run.
+        graph_model: The model to run.
 
     Yields:
-        The serialized model, or the path of one that lives as long as the block.
+        The serialized model, or the path of a file that exists until the block ends.
     """
     if fits_message(graph_model):
         yield to_proto(graph_model).SerializeToString()
@@ -236,7 +242,7 @@ def _checked(light: LightModel, name: str, path: Path | None) -> Model:
         )
     external = _check_external_data(light, name, path)
     try:
-        # By path where data is in other files: the checker looks for them there.
+        # By its path where weights are in other files, because the checker looks for them beside it.
         onnx.checker.check_model(os.fspath(path) if path and external else light.checkable())
     except Exception as error:
         reason = " ".join(str(error).split())
@@ -255,12 +261,12 @@ def _from_light(light: LightModel) -> ir.Model:
 
 
 def _check_external_data(light: LightModel, name: str, path: Path | None) -> bool:
-    """Whether there is any."""
-    found = False
+    """Checks the files with a model's weights; returns whether there are any."""
+    has_external_data = False
     for tensor in onnx.external_data_helper._get_all_tensors(light.message):
         if tensor.data_location != onnx.TensorProto.EXTERNAL or tensor.name in light.weights:
             continue
-        found = True
+        has_external_data = True
         entries = {entry.key: entry.value for entry in tensor.external_data}
         location = entries.get("location", "")
         if path is None:
@@ -278,10 +284,10 @@ def _check_external_data(light: LightModel, name: str, path: Path | None) -> boo
                 f"'{data}' is truncated: the tensor '{tensor.name}' of '{name}' ends at byte {needed}, the "
                 f"file at {data.stat().st_size}; copy it again"
             )
-    return found
+    return has_external_data
 
 
-def _modern(model: Model) -> ir.Model:
+def _with_recent_opset(model: Model) -> ir.Model:
     opset = model.graph_model.opset_imports.get("", 0)
     if opset >= _OLDEST_OPSET:
         return model.graph_model
@@ -301,7 +307,7 @@ def _weight_bytes(graph_model: ir.Model) -> int:
     return sum(value.const_value.nbytes for value in values if value.const_value is not None)
 
 
-def _inline(graph_model: ir.Model) -> ir.Model:
+def _with_weights_in_memory(graph_model: ir.Model) -> ir.Model:
     external = any(
         isinstance(value.const_value, ir.ExternalTensor) for value in graph_model.graph.initializers.values()
     )

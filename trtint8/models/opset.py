@@ -1,4 +1,4 @@
-"""Models in a newer opset."""
+"""Converts models to a newer opset."""
 
 from __future__ import annotations
 
@@ -7,25 +7,26 @@ import onnx_ir as ir
 
 from calibrators.errors import ModelError
 
-#: Initializers up to here go through the converter, which reads axes and the like; larger ones are weights.
+#: Initializers of up to so many bytes go through the converter, because it reads axes and shapes from them;
+#: larger ones are weights.
 _LARGEST_CONVERTED = 4096
 
-#: The first IR version that may hold opset 19 and later; checkers refuse older ones.
+#: The first IR version for opset 19 and later; checkers refuse older ones.
 _IR_VERSION = 9
 
 
 def with_opset(graph_model: ir.Model, opset: int, name: str) -> ir.Model:
-    """The model in an opset at least as new.
+    """Converts a model to an opset, unless its opset is at least as new.
 
-    Weights do not go through ONNX's converter, so the model may be larger than protobuf's 2 GiB.
+    Weights do not go through ONNX's converter, so the model may be larger than protobuf's limit of 2 GiB.
 
     Args:
-        graph_model: Any model; it may share weights with the result.
-        opset: The oldest opset that will do.
-        name: What to call the model in a message.
+        graph_model: Any model; the result may share its weights.
+        opset: The oldest opset that is recent enough.
+        name: The model's name in messages.
 
     Returns:
-        The model itself where it is new enough, else a converted one.
+        The model itself where its opset is recent enough, else a converted model.
 
     Raises:
         ModelError: ONNX cannot convert it.

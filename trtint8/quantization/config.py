@@ -1,6 +1,6 @@
-"""How one tensor is quantized, and in which state of being quantized it is.
+"""How one tensor is quantized, and how far its quantization has come.
 
-The vocabulary is that of PPQ's tensor quantization config (OpenPPL), in types.
+The terms are those of the tensor quantization config of PPQ (OpenPPL).
 """
 
 from __future__ import annotations
@@ -17,33 +17,34 @@ from trtint8.quantization.integer.rounding import Rounding
 
 
 class State(Enum):
-    """Where a tensor stands on its way to being quantized."""
+    """How far the quantization of a tensor has come."""
 
     INITIAL = "initial"
-    """Is to be quantized, has no scale yet."""
+    """The tensor is to be quantized and has no scale yet."""
     ACTIVATED = "activated"
-    """Has a scale and is quantized when it is used."""
+    """The tensor has a scale and is quantized when it is used."""
     BAKED = "baked"
-    """A parameter whose values were replaced by quantized ones."""
+    """The tensor is a parameter whose values were replaced by quantized ones."""
     OVERLAPPED = "overlapped"
-    """Another config stands for it: fused away, or of one scale with its dominator."""
+    """The config of another tensor counts: the tensor is never stored, or shares its dominator's scale."""
     PASSIVE_INITIAL = "passive initial"
-    """Takes its scale from others, as a bias does, which are not known yet."""
+    """The tensor takes its scale from others, as a bias does, and their scales are not known yet."""
     PASSIVE = "passive"
-    """Took its scale from others."""
+    """The tensor has taken its scale from others."""
     PASSIVE_BAKED = "passive baked"
-    """The same, with values replaced."""
+    """The tensor has taken its scale from others, and its values were replaced by quantized ones."""
     DEQUANTIZED = "dequantized"
-    """Quantized in principle, in float for the moment."""
+    """The tensor could be quantized, and stays in float for now."""
     DEACTIVATED = "deactivated"
-    """Was quantized, and no longer is."""
+    """The tensor was quantized, and no longer is."""
     SHAPE_OR_INDEX = "shape or index"
-    """Whole numbers that mean sizes or positions: never quantized."""
+    """The tensor holds sizes or positions and is never quantized."""
     FLOAT = "float"
-    """Stays in float."""
+    """The tensor stays in float."""
 
 
-_MOVES: dict[State, frozenset[State]] = {
+#: State to the states that may follow it.
+_TRANSITIONS: dict[State, frozenset[State]] = {
     State.INITIAL: frozenset({State.ACTIVATED, State.OVERLAPPED, State.DEACTIVATED, State.FLOAT}),
     State.ACTIVATED: frozenset({State.BAKED, State.OVERLAPPED, State.DEQUANTIZED, State.DEACTIVATED}),
     State.BAKED: frozenset({State.DEQUANTIZED}),
@@ -59,7 +60,7 @@ _MOVES: dict[State, frozenset[State]] = {
     State.FLOAT: frozenset(),
 }
 
-#: States in which a scale must be there.
+#: States that need a scale.
 _SCALED = frozenset({State.ACTIVATED, State.BAKED, State.PASSIVE, State.PASSIVE_BAKED})
 
 _FEWEST_BITS, _MOST_BITS = 2, 32
@@ -70,9 +71,12 @@ class Policy:
     """The form of a scale.
 
     Attributes:
-        axis: The channels' axis, with a scale for each; None for one scale for the whole tensor.
+        axis: The axis of the channels, for one scale per channel; None for one scale for the whole tensor.
         exponential: Whether scales are powers of two; else they are any positive numbers.
-        symmetric: Whether zero is at 0; else an offset says where it is.
+        symmetric: Whether the value zero becomes the integer 0; else it becomes an offset.
+
+    Raises:
+        UnsupportedError: The policy is both exponential and asymmetric.
     """
 
     axis: int | None = None
@@ -91,18 +95,19 @@ class TensorQuantConfig:
     """How one tensor is quantized. Frozen: changes are new configs.
 
     Attributes:
-        policy: The form of its scale.
-        rounding: How values become whole numbers.
-        quant_min: The least whole number.
-        quant_max: The largest.
-        bits: Bits of the whole numbers, 2 to 32.
-        observer: How the range is found, a calibration method like "entropy"; None where it is given.
-        state: Where it stands.
-        scale: Positive float32: shape () for one, (channels,) for one a channel; None before it is known.
-        offset: The whole number that stands for zero, float32 of the scale's shape; None for 0.
+        policy: The form of the scale.
+        rounding: How values are rounded to integers.
+        quant_min: The smallest integer.
+        quant_max: The largest integer.
+        bits: Number of bits of the integers, 2 to 32.
+        observer: The calibration method that finds the range, like "entropy"; None where the range is given.
+        state: How far the quantization has come.
+        scale: Positive float32 of shape () for one scale, or (channels,) for one scale per channel; None
+            before it is known.
+        offset: The integer that represents the value zero, float32 of the scale's shape; None for 0.
 
     Raises:
-        UnsupportedError: The parts contradict each other.
+        UnsupportedError: The attributes contradict each other.
     """
 
     policy: Policy = Policy()
@@ -134,13 +139,13 @@ class TensorQuantConfig:
             _check_offset(self.offset, self)
 
     def to(self, state: State) -> TensorQuantConfig:
-        """The same in another state.
+        """The same config in another state.
 
         Raises:
-            UnsupportedError: No tensor goes that way, or the state needs a scale.
+            UnsupportedError: The state cannot follow the present one, or it needs a scale.
         """
-        if state not in _MOVES[self.state]:
-            allowed = ", ".join(f"'{other.value}'" for other in State if other in _MOVES[self.state])
+        if state not in _TRANSITIONS[self.state]:
+            allowed = ", ".join(f"'{other.value}'" for other in State if other in _TRANSITIONS[self.state])
             raise UnsupportedError(
                 f"a tensor in the state '{self.state.value}' cannot become '{state.value}'"
                 + (f"; it can become {allowed}" if allowed else "")
@@ -150,25 +155,30 @@ class TensorQuantConfig:
     def with_scale(
         self, scale: NDArray[np.float32] | np.float32 | float, offset: NDArray[np.float32] | None = None
     ) -> TensorQuantConfig:
-        """The same with a scale, activated (or passive, where it takes it from others).
+        """The same config with a scale: activated, or passive where the scale is taken from other tensors.
+
+        Args:
+            scale: Positive, of shape () for one scale, or (channels,) for one scale per channel.
+            offset: The integer that represents the value zero, of the scale's shape; None for 0.
 
         Raises:
-            UnsupportedError: The scale does not fit the policy, or the state takes none.
+            UnsupportedError: The scale does not fit the policy, or a tensor in the present state takes no
+                scale.
         """
         passive = self.state in (State.PASSIVE_INITIAL, State.PASSIVE)
-        wanted = State.PASSIVE if passive else State.ACTIVATED
-        if self.state is not wanted and wanted not in _MOVES[self.state]:
+        scaled = State.PASSIVE if passive else State.ACTIVATED
+        if self.state is not scaled and scaled not in _TRANSITIONS[self.state]:
             raise UnsupportedError(f"a tensor in the state '{self.state.value}' takes no scale")
-        return dataclasses.replace(self, state=wanted, scale=np.asarray(scale, np.float32), offset=offset)
+        return dataclasses.replace(self, state=scaled, scale=np.asarray(scale, np.float32), offset=offset)
 
     def scale_of(self, amax: NDArray[np.floating] | float) -> NDArray[np.float32]:
         """The scale for a symmetric range.
 
         Args:
-            amax: The largest magnitude that is to be represented, for the tensor or for each channel.
+            amax: The largest magnitude that is to be represented, of the whole tensor or per channel.
 
         Returns:
-            ``amax / quant_max``, or the next larger power of two.
+            ``amax / quant_max`` in float32, rounded up to a power of two where the policy is exponential.
         """
         scale = np.asarray(np.asarray(amax, np.float64) / self.quant_max)
         if self.policy.exponential:
@@ -196,4 +206,4 @@ def _check_offset(offset: NDArray[np.float32], config: TensorQuantConfig) -> Non
     if config.scale is not None and offset.shape != config.scale.shape:
         raise UnsupportedError(f"the offset has shape {offset.shape} and the scale {config.scale.shape}")
     if (offset != np.rint(offset)).any() or ((offset < config.quant_min) | (offset > config.quant_max)).any():
-        raise UnsupportedError(f"an offset is no whole number from {config.quant_min} to {config.quant_max}")
+        raise UnsupportedError(f"an offset is no integer from {config.quant_min} to {config.quant_max}")

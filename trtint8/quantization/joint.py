@@ -1,4 +1,4 @@
-"""The configs of all tensors of a model, and which of them stand for others: a union-find."""
+"""The configs of all tensors of a model, and which tensors share one config: a union-find structure."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from trtint8.quantization.config import State, TensorQuantConfig
 
 
 class JointConfigs:
-    """Tensor names to configs, in groups: one tensor of each dominates, and its scale is that of all.
+    """Tensor names to configs, in groups: one tensor of each group dominates, and the others take its scale.
 
-    A dominated tensor is *overlapped*: it holds the same whole numbers under another name, or was fused
-    away and holds none.
+    A dominated tensor is *overlapped*: it holds the same integers under another name, or is never stored
+    because the operator that computes it is fused with the next one.
     """
 
     def __init__(self) -> None:
@@ -20,12 +20,17 @@ class JointConfigs:
         self._configs: dict[str, TensorQuantConfig] = {}
 
     def add(self, tensor: str, config: TensorQuantConfig) -> None:
-        """Gives a tensor a config; overlapped where another one dominates it already."""
+        """Gives a tensor a config; the config becomes overlapped where another tensor dominates this one."""
         dominated = config.state is State.INITIAL and self.dominator(tensor) != tensor
         self._configs[tensor] = config.to(State.OVERLAPPED) if dominated else config
 
     def join(self, tensor: str, dominator: str) -> None:
-        """Puts a tensor, and all that it dominates, under another one's dominator."""
+        """Puts the group of ``tensor`` under the dominator of another tensor.
+
+        Args:
+            tensor: A tensor; all tensors of its group move with it.
+            dominator: A tensor whose dominator becomes that of the group.
+        """
         root, other = self.dominator(tensor), self.dominator(dominator)
         if root == other:
             return
@@ -34,7 +39,7 @@ class JointConfigs:
             self._configs[root] = self._configs[root].to(State.OVERLAPPED)
 
     def dominator(self, tensor: str) -> str:
-        """The tensor whose config counts; a tensor that was never joined is its own."""
+        """The tensor whose config counts for ``tensor``; a tensor that was never joined dominates itself."""
         path = []
         while (parent := self._parent.get(tensor, tensor)) != tensor:
             path.append(tensor)
@@ -44,7 +49,7 @@ class JointConfigs:
         return tensor
 
     def __getitem__(self, tensor: str) -> TensorQuantConfig:
-        """The tensor's own config."""
+        """The tensor's own config, which may be overlapped."""
         return self._configs[tensor]
 
     def __contains__(self, tensor: object) -> bool:
@@ -63,20 +68,20 @@ class JointConfigs:
     __hash__ = None  # type: ignore[assignment]
 
     def groups(self, tensors: Iterable[str]) -> tuple[tuple[str, ...], ...]:
-        """The groups of two or more that the given tensors form; those in between are left out."""
+        """The groups of two or more of the given tensors; other members of the groups are left out."""
         groups: dict[str, list[str]] = {}
         for tensor in tensors:
             groups.setdefault(self.dominator(tensor), []).append(tensor)
         return tuple(tuple(group) for group in groups.values() if len(group) > 1)
 
     def activated(self, ranges: Mapping[str, float]) -> dict[str, TensorQuantConfig]:
-        """Configs with scales for tensors of known range; each group takes its widest.
+        """Configs with scales for tensors of known range; each group takes the widest range of its tensors.
 
         Args:
-            ranges: Tensor name to amax, positive.
+            ranges: Tensor name to amax, which is positive.
 
         Returns:
-            Tensor name to its dominator's config, activated.
+            Tensor name to the activated config of the tensor's dominator.
         """
         widest: dict[str, float] = {}
         for tensor, amax in ranges.items():
@@ -85,7 +90,7 @@ class JointConfigs:
         activated = {}
         for tensor in ranges:
             root = self.dominator(tensor)
-            # A dominator that no pair reads has a config all the same, of those that it dominates.
+            # A dominator without a config of its own takes that of the tensors that it dominates.
             config = dataclasses.replace(self._configs.get(root, self._configs[tensor]), state=State.INITIAL)
             activated[tensor] = config.with_scale(config.scale_of(widest[root]))
         return activated

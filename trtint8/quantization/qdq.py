@@ -1,4 +1,4 @@
-"""Q/DQ pairs put into a model where a placement says."""
+"""Inserts Q/DQ pairs into a model where a placement wants them."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from calibrators.tables.table import QMAX
-from trtint8.models.gc_pause import paused_collection
-from trtint8.models.graph_constants import add_initializer, constant
+from trtint8.models.garbage_collection import pause_garbage_collection
+from trtint8.models.graph_constants import add_initializer, read_constant
 from trtint8.quantization.placement import Edge, Placement
 
 logger = logging.getLogger(__name__)
 
-#: Scales below the smallest normal float32 are rejected or flushed to zero.
+#: TensorRT rejects scales below the smallest normal float32, or takes them for zero.
 _SMALLEST_SCALE = float(np.finfo(np.float32).tiny)
 
-
-#: Weights that were quantized before: name to their scales, and the axis along which they lie (None for one).
+#: Name of a weight that was quantized before to its scales, flat, and the axis of its channels; the axis is
+#: None for one scale.
 WeightScales = Mapping[str, tuple[NDArray[np.float32], int | None]]
 
 
-@paused_collection()
+@pause_garbage_collection()
 def insert_qdq(
     model: ir.Model,
     placement: Placement,
@@ -35,21 +35,24 @@ def insert_qdq(
     """Rewires every edge of a placement through QuantizeLinear and DequantizeLinear.
 
     Each tensor gets one pair, whatever the number of its readers. Weights stay float32 initializers.
-    Zero points are 0, biases are untouched, and tensors keep their names.
+    Zero points are 0, biases are not changed, and tensors keep their names.
 
     Args:
         model: The float model that the placement was made for; changed in place.
-        placement: Which edges.
-        amax: The range of every tensor in ``placement.tensors``.
-        weight_scales: Scales to keep, so that weights stay the whole numbers that they were; others are
-            found from the values.
+        placement: The edges that get pairs.
+        amax: Tensor name to amax for every tensor in ``placement.tensors``.
+        weight_scales: Scales that weights keep, so that they are quantized to the same integers as before;
+            the scales of other weights are computed from their values.
+
+    Warns:
+        UserWarning: A tensor was zero in all calibration samples.
     """
     writer = _Writer(model)
     scales = activation_scales(placement, amax)
     for edge in placement.activations:
         writer.quantize(edge, scales[edge.tensor])
     for edge in placement.weights:
-        weights = writer.constant(edge)
+        weights = writer.read_weights(edge)
         kept = _kept_scale(edge, weights.shape, weight_scales or {})
         writer.quantize(edge, weight_scale(weights, edge.axis) if kept is None else kept)
 
@@ -57,15 +60,18 @@ def insert_qdq(
 def activation_scales(placement: Placement, amax: Mapping[str, float]) -> dict[str, np.float32]:
     """The scale of every quantized activation; tensors that share one get the widest range among them.
 
-    A tensor that was zero throughout calibration has no range to speak of: any scale represents zero, so
-    it gets that of [-1, 1], with a warning.
+    A tensor that was zero in all calibration samples has no range. Any scale represents zero, so the tensor
+    gets the scale of the range [-1, 1], with a warning.
 
     Args:
-        placement: Which tensors, and which share.
-        amax: Their ranges.
+        placement: Tells which tensors are quantized, and which share a scale.
+        amax: Tensor name to amax for every tensor in ``placement.tensors``.
 
     Returns:
-        Tensor name to scale, amax / 127.
+        Tensor name to scale: amax / 127.
+
+    Warns:
+        UserWarning: A tensor was zero in all calibration samples.
     """
     ranges = {tensor: amax[tensor] for tensor in placement.tensors}
     alive = {placement.configs.dominator(tensor) for tensor, value in ranges.items() if value > 0}
@@ -83,14 +89,14 @@ def activation_scales(placement: Placement, amax: Mapping[str, float]) -> dict[s
 
 
 def weight_scale(weights: NDArray[np.floating], axis: int | None) -> NDArray[np.float32]:
-    """Max |w| / 127, for each channel or for the whole tensor.
+    """The scales of weights: max |w| / 127, per channel or for the whole tensor.
 
     Args:
-        weights: Any shape.
-        axis: The output channels' axis, or None for one scale.
+        weights: Weights of any shape.
+        axis: The axis of the output channels, or None for one scale.
 
     Returns:
-        Shape (channels,), or () without an axis. A channel of zeros gets the scale 1.
+        Scales of shape (channels,), or () without an axis, float32. A channel of zeros gets the scale 1.
     """
     others = None if axis is None else tuple(i for i in range(weights.ndim) if i != axis)
     largest = np.abs(weights).max(axis=others).astype(np.float64)
@@ -101,7 +107,7 @@ def weight_scale(weights: NDArray[np.floating], axis: int | None) -> NDArray[np.
 def _kept_scale(
     edge: Edge, shape: tuple[int, ...], weight_scales: WeightScales
 ) -> NDArray[np.float32] | None:
-    """The scales that weights had, where they fit the axis that TensorRT wants; else None."""
+    """The scales that weights had before, where they lie along the axis that TensorRT wants; else None."""
     scale, axis = weight_scales.get(edge.tensor, (None, None))
     if scale is None or (axis is not None and axis != edge.axis):
         return None
@@ -112,12 +118,12 @@ def _kept_scale(
 
 
 def scale_name(tensor: str) -> str:
-    """What the initializer with a tensor's scale is called."""
+    """The name of the initializer that holds a tensor's scale."""
     return f"{tensor}_scale"
 
 
 class _Writer:
-    """Inserts pairs, one for each tensor and axis."""
+    """Inserts one pair per tensor and axis."""
 
     def __init__(self, model: ir.Model) -> None:
         self._graph = model.graph
@@ -126,8 +132,8 @@ class _Writer:
         self._names |= {value.name for value in model.graph.inputs} | set(model.graph.initializers)
         self._pairs: dict[tuple[str, int | None], ir.Value] = {}
 
-    def constant(self, edge: Edge) -> NDArray[np.floating]:
-        weights = constant(self._nodes[edge.node].inputs[edge.index])
+    def read_weights(self, edge: Edge) -> NDArray[np.floating]:
+        weights = read_constant(self._nodes[edge.node].inputs[edge.index])
         assert weights is not None, f"the placement calls '{edge.tensor}' a weight"
         return weights
 

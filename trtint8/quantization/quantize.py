@@ -1,4 +1,4 @@
-"""A float model and a table become a model with Q/DQ pairs."""
+"""Makes a model with Q/DQ pairs of a float model and a calibration table."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from calibrators.tables.table import CalibrationTable
-from trtint8.models.gc_pause import paused_collection
+from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.model import Model
 from trtint8.quantization.placement import Placement, place
 from trtint8.quantization.qdq import WeightScales, insert_qdq
 
 
-@paused_collection()
+@pause_garbage_collection()
 def quantize_graph(
     prepared: Model,
     table: CalibrationTable,
@@ -23,13 +23,17 @@ def quantize_graph(
     """Puts Q/DQ pairs into a prepared model of any size, where TensorRT fuses them.
 
     Args:
-        prepared: From :func:`trtint8.models.model.prepare`; not changed.
-        table: The ranges.
-        keep_float: Names or patterns.
-        weight_scales: Of weights that were quantized before.
+        prepared: A model from :func:`trtint8.models.model.prepare`; not changed.
+        table: The calibration table.
+        keep_float: Names of nodes, or patterns with ``*`` and ``?``, that stay in float.
+        weight_scales: Scales of weights that were quantized before.
 
     Returns:
-        The model with Q/DQ pairs, and where they went.
+        The model with Q/DQ pairs, and the placement of the pairs.
+
+    Raises:
+        ModelError: A pattern matches no node that could be quantized, or the model has no weighted node.
+        TableError: The table lacks a range that the placement needs, or was made for another model.
     """
     graph_model = prepared.graph_model.clone()
     placement = place(graph_model, keep_float)

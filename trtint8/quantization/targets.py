@@ -1,4 +1,4 @@
-"""How each backend quantizes: configs as data."""
+"""How each backend quantizes activations and weights, as data."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from trtint8.quantization.integer.rounding import Rounding
 
 @dataclass(frozen=True)
 class Target:
-    """What a backend does with activations and weights.
+    """How a backend quantizes activations and weights.
 
     Attributes:
-        name: Its name.
-        activations: The config of an activation, one scale a tensor.
-        weights: The config of weights, for an axis to be filled in.
-        per_channel: Whether weights have a scale a channel.
+        name: The name of the backend.
+        activations: The config of an activation, with one scale per tensor.
+        weights: The config of weights; :meth:`weights_along` adds the axis of the channels.
+        per_channel: Whether weights have one scale per channel.
     """
 
     name: str
@@ -27,18 +27,26 @@ class Target:
     per_channel: bool = True
 
     def weights_along(self, axis: int | None) -> TensorQuantConfig:
-        """The config of weights whose channels lie along an axis; one scale where there is none."""
+        """The config of weights.
+
+        Args:
+            axis: The axis of the weights' channels; None for one scale.
+
+        Returns:
+            The config, with one scale per channel where an axis is given and the backend takes such scales.
+        """
         policy = dataclasses.replace(self.weights.policy, axis=axis if self.per_channel else None)
         return dataclasses.replace(self.weights, policy=policy)
 
 
-def _int8(rounding: Rounding, least: int = -128) -> TensorQuantConfig:
-    return TensorQuantConfig(rounding=rounding, quant_min=least)
+def _int8(rounding: Rounding, quant_min: int = -128) -> TensorQuantConfig:
+    return TensorQuantConfig(rounding=rounding, quant_min=quant_min)
 
 
 _UINT8 = TensorQuantConfig(policy=Policy(symmetric=False), quant_min=0, quant_max=255)
 
-#: Name to target. ``tensorrt-gpu`` is explicit quantization, ``tensorrt-gpu-implicit`` that of calibrators.
+#: Name to target. ``tensorrt-gpu`` is explicit quantization, ``tensorrt-gpu-implicit`` quantization by
+#: calibrators or dynamic ranges.
 TARGETS = {
     target.name: target
     for target in (
@@ -52,10 +60,10 @@ TARGETS = {
 
 
 def target_named(name: str) -> Target:
-    """A target by its name.
+    """Finds a target by its name.
 
     Raises:
-        UnsupportedError: There is none of that name.
+        UnsupportedError: There is no target of that name.
     """
     if name not in TARGETS:
         raise UnsupportedError(f"there is no target '{name}'; use one of {', '.join(TARGETS)}")

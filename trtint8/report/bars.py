@@ -1,4 +1,4 @@
-"""The layers by what they cost in INT8, the worst first."""
+"""The bars of a report: the layers by how much noise they add in INT8, the largest share first."""
 
 from __future__ import annotations
 
@@ -11,23 +11,26 @@ from trtint8.validation.significance import Share
 
 @dataclass(frozen=True)
 class Bar:
-    """One layer.
+    """One layer; all levels are in decibels.
 
     Attributes:
-        node: Its name.
-        operator: Its operator.
-        noise_share: Its part of the noise that all layers make, each alone.
-        width: That over the loudest layer's, in [0, 1].
-        weights_part: How much of its noise its weights make, in [0, 1]; None where neither part is known.
-        alone_db: SQNR of the output with this layer alone in INT8.
-        alone_half_db: Half of its 95 % interval; None where the level is infinite.
-        without_db: SQNR with every layer in INT8 but this one.
-        gain_db: How much keeping it in float would gain; None where a level is infinite.
-        weights_db: SQNR of its own output with its weights alone quantized.
-        activations_db: The same with its activations alone.
-        cumulative_db: SQNR of what leaves it with every layer in INT8.
-        agreement: Share of samples with FP32's class, with this layer alone in INT8.
-        suspects: What about it is known to cost accuracy, in words.
+        node: The name of the layer's node.
+        operator: The node's operator.
+        noise_share: The layer's share of the noise of all layers, each measured alone, in [0, 1].
+        width: ``noise_share`` divided by the largest share of a layer, in [0, 1].
+        weights_part: The part of the layer's noise that its weights cause, in [0, 1]; None where neither part
+            is known.
+        alone_db: SQNR of the network's output with only this layer in INT8.
+        alone_half_db: Half the width of the 95 % interval of ``alone_db``; None where the level is infinite.
+        without_db: SQNR of the network's output with every layer except this one in INT8.
+        gain_db: What keeping the layer in float would gain; None where a level is infinite.
+        weights_db: SQNR of the layer's own output with only its weights quantized; None where it has none.
+        activations_db: SQNR of the layer's own output with only its activations quantized; None where it has
+            none.
+        cumulative_db: SQNR of the layer's output with every layer in INT8; None where it was not measured.
+        agreement: Share of samples with FP32's class, with only this layer in INT8; None for a model that is
+            no classifier.
+        suspects: What is known to cost accuracy in this layer, in words.
     """
 
     node: str
@@ -46,38 +49,39 @@ class Bar:
     suspects: tuple[str, ...]
 
 
-def bars(sensitivity: Sensitivity) -> tuple[Bar, ...]:
-    """A bar a layer, the one first that makes most of the noise."""
-    loudest = max((layer.noise_share for layer in sensitivity.layers), default=0.0) or 1.0
+def make_bars(sensitivity: Sensitivity) -> tuple[Bar, ...]:
+    """Makes one bar per layer, in descending order of their shares of the noise."""
+    largest = max((layer.noise_share for layer in sensitivity.layers), default=0.0) or 1.0
     ordered = sorted(sensitivity.layers, key=lambda layer: -layer.noise_share)
-    return tuple(_bar(layer, loudest, sensitivity.quantized.sqnr_db) for layer in ordered)
+    return tuple(_bar(layer, largest, sensitivity.quantized.sqnr_db) for layer in ordered)
 
 
 def weights_part(weights_db: float | None, activations_db: float | None) -> float | None:
-    """The weights' part of a layer's noise, from two levels of the same signal.
+    """The part of a layer's noise that its weights cause, from two SQNRs of the same signal.
 
-    A level of x dB is noise of 10^(-x/10) of the signal; the noise of both is taken to add up.
+    An SQNR of x dB means that the noise has 10^(-x/10) of the signal's power. The powers of both noises are
+    assumed to add up.
 
     Args:
-        weights_db: With the weights alone quantized; None where it has none.
-        activations_db: With the activations alone quantized; None where it has none.
+        weights_db: SQNR with only the weights quantized; None where the layer has no quantized weights.
+        activations_db: SQNR with only the activations quantized; None where the layer has none.
 
     Returns:
-        In [0, 1]; None where there is neither, or no noise.
+        The part, in [0, 1]; None where there are neither weights nor activations, or there is no noise.
     """
     weights, activations = (0.0 if db is None else 10 ** (-db / 10) for db in (weights_db, activations_db))
     total = weights + activations
     return weights / total if 0 < total < math.inf else None
 
 
-def _bar(layer: LayerSensitivity, loudest: float, quantized_db: float) -> Bar:
+def _bar(layer: LayerSensitivity, largest_share: float, quantized_db: float) -> Bar:
     alone, without = layer.only.sqnr_db, layer.without.sqnr_db
     finite = math.isfinite(without) and math.isfinite(quantized_db)
     return Bar(
         layer.node,
         layer.operator,
         layer.noise_share,
-        layer.noise_share / loudest,
+        layer.noise_share / largest_share,
         weights_part(layer.weights_db, layer.activations_db),
         alone,
         layer.only.interval_db[1] - alone if math.isfinite(alone) else None,

@@ -1,4 +1,4 @@
-"""Charts as SVG that takes its colours and letters from the page around it."""
+"""Charts as SVG, which take their colours and fonts from the page around them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 
 from trtint8.report.tensors import Card
 
-#: How the line of each method is drawn: told apart without colour. SVG's stroke-dasharray.
+#: The dashes of each method's line (SVG's stroke-dasharray), which distinguish methods without colour.
 DASHES: Mapping[str, tuple[float, ...]] = MappingProxyType(
     {
         "entropy": (),
@@ -28,7 +28,7 @@ DASHES: Mapping[str, tuple[float, ...]] = MappingProxyType(
     }
 )
 
-#: Matplotlib wants colours that it knows; these stand for the page's and are replaced by them.
+#: Placeholders that Matplotlib draws with; the page's colours replace them in the SVG.
 _COLOURS = {
     "#000001": "var(--bar)",
     "#000002": "var(--accent)",
@@ -46,7 +46,7 @@ _SETTINGS: dict[Any, Any] = {
     "path.simplify": False,
 }
 
-#: Where the logarithmic axis begins, so that a bar of one value can be seen.
+#: Where the logarithmic axis begins, so that a bar with one value is visible.
 _FLOOR = 0.7
 
 _DECADES = {0: "1", 3: "1 k", 6: "1 M", 9: "1 G", 12: "1 T"}
@@ -59,7 +59,7 @@ def histogram_chart(card: Card) -> str:
         card: The tensor.
 
     Returns:
-        SVG of 340 x 150 units, to be put into a page; empty where all values are zero.
+        An SVG element of 340 x 150 units for an HTML page; empty where all values are zero.
     """
     if not card.bar_counts:
         return ""
@@ -67,20 +67,20 @@ def histogram_chart(card: Card) -> str:
         figure, axes = _axes(340, 150, left=36, bottom=20, right=10, top=8)
         top = 2.0 * max(card.bar_counts)
         edges = [card.bar_width * i for i in range(len(card.bar_counts) + 1)]
-        right = max(edges[-1], *(one.amax for one in card.ranges)) * 1.015
+        right = max(edges[-1], *(choice.amax for choice in card.ranges)) * 1.015
         axes.set(xlim=(0, right), ylim=(_FLOOR, top), yscale="log")
         used = card.used.amax
         axes.axvspan(used, right, color=_LOUD, alpha=0.1, lw=0)
-        # An empty bar has no logarithm.
+        # The logarithm of an empty bar is not defined.
         heights = [max(count, _FLOOR) for count in card.bar_counts]
         axes.stairs(heights, edges, fill=True, baseline=_FLOOR, color=_BAR, lw=0, clip_on=False)
-        for one in card.ranges:
-            dashes = DASHES[one.method]
+        for choice in card.ranges:
+            dashes, width = DASHES[choice.method], 2 if choice.in_use else 1.2
             axes.axvline(
-                one.amax,
-                color=_ACCENT if one.in_use else _LINE,
-                lw=2 if one.in_use else 1.2,
-                ls=(0, tuple(length / (2 if one.in_use else 1.2) for length in dashes)) if dashes else "-",
+                choice.amax,
+                color=_ACCENT if choice.in_use else _LINE,
+                lw=width,
+                ls=(0, tuple(length / width for length in dashes)) if dashes else "-",
                 clip_on=False,
             )
         decades = range(math.ceil(math.log10(top)))
@@ -94,14 +94,14 @@ def histogram_chart(card: Card) -> str:
 
 
 def level_chart(levels: Sequence[float], width: int) -> str:
-    """How a level changes from layer to layer.
+    """A line chart of the SQNR from layer to layer.
 
     Args:
-        levels: Decibels, in the order of the graph; infinite ones are left out.
-        width: Of the chart, in units.
+        levels: The SQNR after each layer in decibels, in the order of the graph; infinite ones are left out.
+        width: Width of the chart, in SVG units.
 
     Returns:
-        SVG of ``width`` x 170 units, to be put into a page.
+        An SVG element of ``width`` x 170 units for an HTML page.
     """
     with matplotlib.rc_context(_SETTINGS):
         figure, axes = _axes(width, 170, left=36, bottom=22, right=10, top=10)
@@ -117,7 +117,7 @@ def level_chart(levels: Sequence[float], width: int) -> str:
 
 
 def count_label(count: float) -> str:
-    """A power of ten in few letters: ``100``, ``10 k``."""
+    """A short label for a power of ten, such as ``100`` or ``10 k``."""
     decade = round(math.log10(count))
     base = 3 * (decade // 3)
     factor = 10 ** (decade - base)
@@ -127,7 +127,7 @@ def count_label(count: float) -> str:
 def _axes(
     width: float, height: float, *, left: float, bottom: float, right: float, top: float
 ) -> tuple[Figure, Axes]:
-    """An empty chart; all lengths in units of the SVG."""
+    """An empty chart with margins; all lengths are in SVG units."""
     figure = Figure(figsize=(width / 72, height / 72))
     box = (left / width, bottom / height, 1 - (left + right) / width, 1 - (bottom + top) / height)
     axes = figure.add_axes(box)
@@ -137,7 +137,7 @@ def _axes(
         spine.set(visible=side == "bottom", color=_MUTED, lw=0.8)
     axes.grid(axis="y", color=_GRID, lw=0.8, clip_on=False)
     axes.set_axisbelow(True)
-    # Marks of ticks would come with ids that are the same in all charts of a page.
+    # No tick marks: Matplotlib would give them the same ids in all charts of a page.
     axes.tick_params(which="both", bottom=False, left=False, labelcolor=_MUTED, pad=3)
     return figure, axes
 
@@ -149,10 +149,13 @@ def _svg(figure: Figure) -> str:
 
 
 def slim(svg: str) -> str:
-    """What a page needs of Matplotlib's SVG: no head, no ids, short numbers, and the page's own style.
+    """Shortens Matplotlib's SVG for a page: without head, ids and fonts, with short numbers.
 
     Args:
-        svg: As Matplotlib writes it, with the colours that stand for the page's.
+        svg: The SVG file that Matplotlib wrote, with the placeholders of colours.
+
+    Returns:
+        One SVG element in which the page's colours replace the placeholders.
     """
     box = re.search(r'viewBox="([^"]*)"', svg)
     assert box is not None  # Matplotlib always writes one
@@ -161,10 +164,10 @@ def slim(svg: str) -> str:
     body = re.sub(r' (?:id|clip-path)="[^"]*"', "", body)
     body = re.sub(r"font[a-z-]*: [^;\"]*;? ?", "", body)
     body = re.sub(r' transform="rotate\(-?0(?:\.0)? [^"]*\)"', "", body)
-    for stand_in, colour in _COLOURS.items():
-        body = body.replace(stand_in, colour)
+    for placeholder, colour in _COLOURS.items():
+        body = body.replace(placeholder, colour)
     body = re.sub(r"-?\d+\.\d+(?:e-?\d+)?", lambda match: f"{float(match[0]):.1f}".removesuffix(".0"), body)
     body = re.sub(r"\s+", " ", body).replace("> <", "><")
-    if "<g " not in body:  # groups that say nothing
+    if "<g " not in body:  # groups without attributes have no effect
         body = re.sub("</?g>", "", body)
     return f'<svg viewBox="{box[1]}" class="chart" aria-hidden="true">{body}</svg>'

@@ -1,4 +1,4 @@
-"""Everything that a report says, before it becomes a page."""
+"""Gathers everything that a report says, before it is rendered as a page."""
 
 from __future__ import annotations
 
@@ -6,35 +6,41 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trtint8.models.model import load_model
-from trtint8.report.bars import Bar, bars
+from trtint8.report.bars import Bar, make_bars
 from trtint8.report.files import Found
-from trtint8.report.headline import Headline, headline
-from trtint8.report.network import Cell, cells
-from trtint8.report.provenance import Command, facts, mismatches, missing, rebuild
-from trtint8.report.tensors import Card, cards
+from trtint8.report.headline import Headline, make_headline
+from trtint8.report.network import Cell, make_cells
+from trtint8.report.provenance import (
+    Command,
+    commands_for_missing,
+    commands_to_rebuild,
+    find_mismatches,
+    list_provenance,
+)
+from trtint8.report.tensors import Card, make_cards
 from trtint8.report.worst import Worst
 from trtint8.sensitivity.results import Sensitivity
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a page shows; empty or None where there is nothing.
+    """What a page shows; empty or None where there is nothing to show.
 
     Attributes:
-        title: What the model is called.
-        headline: The first lines.
-        cells: The network as a strip.
-        proved: Whether the precisions in the strip are the engine's own.
-        sensitivity: Totals of the sensitivity.
-        bars: Its layers, the worst first.
-        method: How ranges were chosen.
-        cards: The tensors.
-        without_histogram: Tensors whose range is known and their histogram is not.
-        worst: The samples that INT8 hurts most.
-        mismatches: What does not belong together.
-        missing: What a full report would have too.
-        provenance: Names and values.
-        rebuild: Commands that make it all again.
+        title: The name of the model's files.
+        headline: The most important figures.
+        cells: The weighted layers, in the order of the graph.
+        proved: Whether the precisions of the cells come from the engine's own list of layers.
+        sensitivity: The sensitivity of all layers.
+        bars: The layers, in descending order of their shares of the noise.
+        method: The calibration method of the table.
+        cards: The tensors that have histograms.
+        without_histogram: Number of tensors with a range but no histogram.
+        worst: The samples on which INT8 differs most from FP32.
+        mismatches: Sentences that name files which do not belong together.
+        missing: What a complete report would also show, with the commands that make it.
+        provenance: Names and values that identify what was measured.
+        rebuild: Commands that make the files again.
     """
 
     title: str
@@ -54,12 +60,12 @@ class Report:
 
 
 def gather(found: Found, *, model: Path | None = None, worst: Worst | None = None) -> Report:
-    """Computes what a report says.
+    """Gathers what a report says.
 
     Args:
-        found: The files.
-        model: The FP32 model, where it is at hand: for its size, its fingerprint and the commands.
-        worst: The samples that INT8 hurts most.
+        found: The files to report on, with their contents.
+        model: Path of the FP32 model, for its size, its fingerprint and the commands; None where not given.
+        worst: The samples on which INT8 differs most from FP32; None where they were not looked for.
 
     Raises:
         ModelError: A model cannot be read.
@@ -67,20 +73,20 @@ def gather(found: Found, *, model: Path | None = None, worst: Worst | None = Non
     fingerprint = load_model(model).fingerprint if model else None
     qdq = load_model(found.paths["qdq"]).graph_model if "qdq" in found.paths else None
     path = str(model) if model else None
-    shown = cards(found.table) if found.table else ()
+    cards = make_cards(found.table) if found.table else ()
     return Report(
         found.stem,
-        headline(found, model.stat().st_size if model else None),
-        cells(qdq, found.engine, found.sensitivity),
+        make_headline(found, model.stat().st_size if model else None),
+        make_cells(qdq, found.engine, found.sensitivity),
         bool(found.engine and found.engine.layers),
         found.sensitivity,
-        bars(found.sensitivity) if found.sensitivity else (),
+        make_bars(found.sensitivity) if found.sensitivity else (),
         found.table.method if found.table else None,
-        shown,
-        len(found.table.amax) - len(shown) if found.table else 0,
+        cards,
+        len(found.table.amax) - len(cards) if found.table else 0,
         worst,
-        mismatches(found, model_fingerprint=fingerprint),
-        missing(found, model=path, with_worst=worst is not None),
-        facts(found),
-        rebuild(found, model=path),
+        find_mismatches(found, model_fingerprint=fingerprint),
+        commands_for_missing(found, model=path, with_worst=worst is not None),
+        list_provenance(found),
+        commands_to_rebuild(found, model=path),
     )

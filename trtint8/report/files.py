@@ -12,7 +12,8 @@ from calibrators.errors import TableError
 from calibrators.tables.formats.json import FORMAT as TABLE_FORMAT
 from calibrators.tables.table import CalibrationTable
 from trtint8.engine.file import EngineInfo, read_engine_info
-from trtint8.report.json_files import Benchmark, parse_accuracy, parse_benchmark
+from trtint8.report.json_files import parse_accuracy, parse_benchmark
+from trtint8.runtime.benchmark import Benchmarks
 from trtint8.sensitivity.results import FORMAT as SENSITIVITY_FORMAT
 from trtint8.sensitivity.results import Sensitivity
 from trtint8.validation.accuracy import Accuracy
@@ -41,7 +42,7 @@ class Found:
     table: CalibrationTable | None = None
     sensitivity: Sensitivity | None = None
     accuracy: Accuracy | None = None
-    bench: Benchmark | None = None
+    bench: Benchmarks | None = None
 
     @property
     def stem(self) -> str:

@@ -1,12 +1,12 @@
-"""What a reader wants to know first: accuracy, size, latency, and how much of it runs in INT8."""
+"""The most important figures: accuracy, size, latency, and how many layers run in INT8."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from trtint8.report.files import Found
-from trtint8.report.json_files import Benchmark
-from trtint8.validation.accuracy import VALIDATED
+from trtint8.runtime.benchmark import Benchmarks
+from trtint8.validation.accuracy import REFERENCE, VALIDATED
 from trtint8.validation.significance import Share
 from trtint8.validation.wording import accuracy_rows, verdicts
 
@@ -16,12 +16,12 @@ class Latency:
     """One engine's speed.
 
     Attributes:
-        name: The engine.
-        batch_size: Samples an inference.
-        median_ms: Of the latency of a batch.
-        p99_ms: The same, the slowest hundredth left out.
-        samples_per_second: Throughput.
-        speedup: Throughput over the slowest engine's; None for a single engine.
+        name: The engine's name.
+        batch_size: Samples per inference.
+        median_ms: Median latency per inference, in milliseconds.
+        p99_ms: 99th percentile of the latency per inference, in milliseconds.
+        samples_per_second: Throughput in samples per second.
+        speedup: Throughput divided by that of the slowest engine; None for a single engine.
     """
 
     name: str
@@ -34,30 +34,30 @@ class Latency:
 
 @dataclass(frozen=True)
 class Headline:
-    """The first lines of a report; None for what is not known.
+    """The most important figures of a report; None for what is not known.
 
     Attributes:
-        samples: How many held-out samples accuracy was measured on.
-        judged: What stood for the INT8 model there.
-        reference_top1: FP32's share of right classes.
-        top1: INT8's.
-        agreement: Share of samples with FP32's class.
-        sqnr_db: Of the first output.
-        verdicts: A sentence a comparison, the one on top-1 first where there is one.
+        samples: Number of held-out samples that accuracy was measured on.
+        description: How the INT8 model was run to measure accuracy, in words.
+        reference_top1: FP32's share of samples with the right class.
+        top1: INT8's share of samples with the right class.
+        agreement: Share of samples where INT8 gives FP32's class.
+        sqnr_db: SQNR of the first output in decibels.
+        verdicts: One sentence per comparison, the one on top-1 first where there is one.
         columns: Names of the models in ``rows``.
-        rows: Every metric, as texts: its name and a value a model.
-        in_int8: Weighted layers that run in INT8, and how many were meant to.
-        weights_bytes: Size of the engine's weights.
-        engine_bytes: Size of the engine file.
-        qdq_bytes: Size of the Q/DQ model's file.
-        model_bytes: Size of the FP32 model's file.
-        gpu: Where latency was measured.
-        bench_inputs: On which data.
-        latencies: One an engine.
+        rows: One row per metric, as texts: the metric's name and one value per model.
+        in_int8: Number of weighted layers that run in INT8, and number of those that were meant to.
+        weights_bytes: Size of the engine's weights in bytes.
+        engine_bytes: Size of the engine file in bytes.
+        qdq_bytes: Size of the Q/DQ model's file in bytes.
+        model_bytes: Size of the FP32 model's file in bytes.
+        gpu: Name of the GPU that latency was measured on.
+        bench_inputs: The data that latency was measured with, or ``random``.
+        latencies: The speed of each engine.
     """
 
     samples: int | None
-    judged: str | None
+    description: str | None
     reference_top1: Share | None
     top1: Share | None
     agreement: Share | None
@@ -76,18 +76,18 @@ class Headline:
 
     @property
     def drop_points(self) -> float | None:
-        """INT8's top-1 less FP32's, in percentage points."""
+        """INT8's top-1 minus FP32's, in percentage points."""
         if self.top1 is None or self.reference_top1 is None:
             return None
         return 100 * (self.top1.value - self.reference_top1.value)
 
 
-def headline(found: Found, model_bytes: int | None = None) -> Headline:
-    """Gathers the first lines.
+def make_headline(found: Found, model_bytes: int | None = None) -> Headline:
+    """Gathers the most important figures.
 
     Args:
-        found: What there is.
-        model_bytes: Size of the FP32 model's file, where it is known.
+        found: The files to report on, with their contents.
+        model_bytes: Size of the FP32 model's file in bytes; None where it is not known.
     """
     accuracy, engine, bench = found.accuracy, found.engine, found.bench
     sizes = {kind: path.stat().st_size for kind, path in found.paths.items()}
@@ -99,7 +99,7 @@ def headline(found: Found, model_bytes: int | None = None) -> Headline:
         accuracy.agreement if accuracy else None,
         accuracy.outputs[0].sqnr_db if accuracy and accuracy.outputs else None,
         tuple(verdicts(accuracy, VALIDATED)) if accuracy else (),
-        ("FP32", VALIDATED, *(accuracy.also if accuracy else ())),
+        (REFERENCE, VALIDATED, *(accuracy.also if accuracy else ())),
         tuple(accuracy_rows(accuracy)) if accuracy else (),
         engine.int8_layers if engine else None,
         engine.weights_bytes if engine else None,
@@ -108,12 +108,12 @@ def headline(found: Found, model_bytes: int | None = None) -> Headline:
         model_bytes,
         bench.gpu if bench else None,
         bench.inputs if bench else None,
-        latencies(bench) if bench else (),
+        list_latencies(bench) if bench else (),
     )
 
 
-def latencies(bench: Benchmark) -> tuple[Latency, ...]:
-    """One an engine, in the order in which they were measured."""
+def list_latencies(bench: Benchmarks) -> tuple[Latency, ...]:
+    """The speed of each engine, in the order in which they were measured."""
     slowest = min((report.samples_per_second for report in bench.reports), default=0.0)
     several = len(bench.reports) > 1
     return tuple(

@@ -10,25 +10,10 @@ from typing import TypeVar
 from calibrators import records
 from calibrators.errors import TableError
 from calibrators.records import PositiveCount
-from trtint8.runtime.bench import BenchReport
+from trtint8.runtime.benchmark import Benchmarks
 from trtint8.validation.accuracy import Accuracy, Measure
 from trtint8.validation.fidelity import Fidelity
 from trtint8.validation.significance import Comparison, Share
-
-
-@dataclass(frozen=True)
-class Benchmark:
-    """What one run of `trtint8 bench` measured.
-
-    Attributes:
-        gpu: Name of the GPU.
-        inputs: The data, or ``random``.
-        reports: One an engine.
-    """
-
-    gpu: str
-    inputs: str
-    reports: tuple[BenchReport, ...]
 
 
 @dataclass(frozen=True)
@@ -111,7 +96,7 @@ def parse_accuracy(document: object, source: str) -> Accuracy:
         ) from error
 
 
-def parse_benchmark(document: object, source: str) -> Benchmark:
+def parse_benchmark(document: object, source: str) -> Benchmarks:
     """Reads the output of `trtint8 bench --json`.
 
     Args:
@@ -122,7 +107,7 @@ def parse_benchmark(document: object, source: str) -> Benchmark:
         TableError: A field is missing, has the wrong type or exceeds its limits.
     """
     try:
-        return records.to_record(document, Benchmark)
+        return records.to_record(document, Benchmarks)
     except records.RecordError as error:
         raise TableError(
             f"'{source}' is no output of 'trtint8 bench --json' ({error}); measure again"

@@ -1,4 +1,4 @@
-"""The network as a strip: one cell a weighted layer, with its precision and its share of the error."""
+"""The network as a strip of cells, one per weighted layer, with its precision and its share of the noise."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from trtint8.engine.file import EngineInfo
-from trtint8.quantization.placement import WEIGHTED
+from trtint8.quantization.operators import WEIGHTED
 from trtint8.sensitivity.results import LayerSensitivity, Sensitivity
 
-#: Where one level of loudness ends and the next begins, as shares of all noise.
+#: The shares of the noise at which the next level of the legend begins.
 LEVELS = (0.01, 0.03, 0.1, 0.3)
 
 
@@ -20,14 +20,15 @@ class Cell:
     """One weighted layer.
 
     Attributes:
-        node: Its name in the graph.
-        operator: Its operator.
-        precision: ``INT8``, ``FP16``, ``BF16``, ``FP32``, ``float`` where only the Q/DQ model tells, or
-            ``unknown``.
-        noise_share: Its part of the noise that all layers make, each alone; None where not measured.
-        level: Its loudness, from 0 to ``len(LEVELS)``; None where not measured.
-        alone_db: SQNR of the output with this layer alone in INT8.
-        cumulative_db: SQNR of what leaves it with every layer in INT8.
+        node: The name of the layer's node.
+        operator: The node's operator; empty where it is not known.
+        precision: ``INT8``, ``FP16``, ``BF16``, ``FP32``, ``float`` where the Q/DQ model is the only source,
+            or ``unknown``.
+        noise_share: The layer's share of the noise of all layers, each measured alone, in [0, 1]; None where
+            it was not measured.
+        level: The level of ``noise_share``, from 0 to ``len(LEVELS)``; None where it was not measured.
+        alone_db: SQNR of the network's output with only this layer in INT8, in decibels.
+        cumulative_db: SQNR of the layer's output with every layer in INT8, in decibels.
     """
 
     node: str
@@ -39,35 +40,34 @@ class Cell:
     cumulative_db: float | None = None
 
 
-def cells(
+def make_cells(
     qdq: ir.Model | None, engine: EngineInfo | None, sensitivity: Sensitivity | None
 ) -> tuple[Cell, ...]:
-    """The weighted layers in the order of the graph.
+    """Makes the cells of the weighted layers, in the order of the graph.
 
-    The engine's own list of layers is the evidence for precisions. Without it the Q/DQ pairs say what was
-    meant.
+    Precisions are taken from the engine's own list of layers. Without it they are those that the Q/DQ pairs
+    ask for.
 
     Args:
-        qdq: The Q/DQ model.
-        engine: The engine's sidecar.
-        sensitivity: What the layers cost.
+        qdq: The Q/DQ model, or None.
+        engine: The engine's sidecar, or None.
+        sensitivity: The sensitivity of the layers, or None.
 
     Returns:
-        A cell each; empty where nothing names the layers.
+        One cell per weighted layer; empty where no source names the layers.
     """
     measured = {layer.node: layer for layer in sensitivity.layers} if sensitivity else {}
-    wanted = _wanted(qdq, engine, sensitivity)
-    found = []
-    for node, (operator, meant) in wanted.items():
-        precision = meant
+    cells = []
+    for node, (operator, intended) in _intended(qdq, engine, sensitivity).items():
+        precision = intended
         if engine and engine.layers:
             precision = engine.layers.precision_of(node) or "unknown"
-        found.append(_cell(node, operator, precision, measured.get(node)))
-    return tuple(found)
+        cells.append(_cell(node, operator, precision, measured.get(node)))
+    return tuple(cells)
 
 
-def level(noise_share: float) -> int:
-    """How loud a layer is: 0 below the first of :data:`LEVELS`, one more at each of them."""
+def noise_level(noise_share: float) -> int:
+    """The level of a share of the noise: 0 below the first of :data:`LEVELS`, one more at each of them."""
     return bisect_right(LEVELS, noise_share)
 
 
@@ -75,13 +75,15 @@ def _cell(node: str, operator: str, precision: str, measured: LayerSensitivity |
     if measured is None:
         return Cell(node, operator, precision)
     share = measured.noise_share
-    return Cell(node, operator, precision, share, level(share), measured.only.sqnr_db, measured.cumulative_db)
+    return Cell(
+        node, operator, precision, share, noise_level(share), measured.only.sqnr_db, measured.cumulative_db
+    )
 
 
-def _wanted(
+def _intended(
     qdq: ir.Model | None, engine: EngineInfo | None, sensitivity: Sensitivity | None
 ) -> dict[str, tuple[str, str]]:
-    """Names of the weighted nodes, to their operator and the precision that they were meant to have."""
+    """The name of each weighted node to its operator and to the precision that it was meant to have."""
     if qdq is not None:
         return {
             node.name or "": (node.op_type, "INT8" if _reads_int8(node) else "float")
@@ -95,5 +97,6 @@ def _wanted(
 
 
 def _reads_int8(node: ir.Node) -> bool:
+    """Whether a node's first two inputs are dequantized."""
     producers = [value.producer() if value is not None else None for value in node.inputs[:2]]
-    return all(one is not None and one.op_type == "DequantizeLinear" for one in producers)
+    return all(node is not None and node.op_type == "DequantizeLinear" for node in producers)

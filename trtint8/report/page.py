@@ -1,4 +1,4 @@
-"""From the facts to one HTML file that needs nothing else."""
+"""Renders a report as one HTML file that needs no other files."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from trtint8.report.network import LEVELS
 from trtint8.report.pictures import data_uri
 from trtint8.report.worst import WorstSample
 
-#: Tensors whose card is open from the start; the others open on a click.
+#: Number of tensors whose cards are open at first; the others open on a click.
 OPEN_CARDS = 6
 
-#: Layers that are shown from the start.
+#: Number of layers that are shown at first.
 SHOWN_LAYERS = 12
 
-#: Widths of the chart of levels, for a wide page and for a phone.
+#: Widths of the chart of levels in SVG units, for a wide page and for a phone.
 _WIDE, _NARROW = 840, 330
 
 
 def render(report: Report) -> str:
-    """Writes the page.
+    """Renders a report.
 
     Args:
-        report: What it says.
+        report: What the page shows.
 
     Returns:
-        HTML; the same for the same report.
+        The HTML page; the same report always gives the same page.
     """
-    # Names of tensors and nodes are the model's and may hold anything.
+    # Names of tensors and nodes come from the model and may contain HTML, so all texts are escaped.
     environment = Environment(
         loader=PackageLoader("trtint8.report"),
         autoescape=True,
@@ -68,8 +68,8 @@ def render(report: Report) -> str:
         wide=Markup(level_chart(known, _WIDE)) if known else "",
         narrow=Markup(level_chart(known, _NARROW)) if known else "",
         picture=lambda sample: None if sample.picture is None else data_uri(sample.picture),
-        outcome=outcome,
-        levels=level_words(),
+        outcome=describe_outcome,
+        levels=level_labels(),
         precisions=list(dict.fromkeys(cell.precision for cell in report.cells)),
         anchors={bar.node: f"layer-{place}" for place, bar in enumerate(report.bars, start=1)},
         open_cards=OPEN_CARDS,
@@ -77,25 +77,25 @@ def render(report: Report) -> str:
     )
 
 
-def level_words() -> list[str]:
-    """The legend of loudness: one text a level."""
+def level_labels() -> list[str]:
+    """The legend of the levels of noise: one text per level."""
     ends = [f"{100 * end:g}" for end in LEVELS]
     between = [f"{low}–{high} %" for low, high in itertools.pairwise(ends)]
     return [f"under {ends[0]} %", *between, f"over {ends[-1]} %"]
 
 
-def outcome(sample: WorstSample) -> str:
-    """What INT8 did to a sample, in a few words."""
+def describe_outcome(sample: WorstSample) -> str:
+    """How INT8's answer for a sample compares with FP32's and with the label, in a few words."""
     if sample.answers is None:
         return ""
-    own, theirs = sample.answers.classes
+    fp32, int8 = sample.answers.classes
     if not sample.flipped:
         return "same answer"
     if sample.label is None:
         return "another answer"
-    if sample.label == own:
+    if sample.label == fp32:
         return "INT8 lost it"
-    return "INT8 got it right" if sample.label == theirs else "both wrong"
+    return "INT8 got it right" if sample.label == int8 else "both wrong"
 
 
 def _asset(name: str) -> str:

@@ -1,4 +1,4 @@
-"""What a model was fed, as pictures that a page can carry."""
+"""Images among a model's inputs, as pictures for a page."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from PIL import Image
 from calibrators.data.feeds import is_float
 from calibrators.data.preprocessing import Preprocessing
 
-#: Longest side of a picture in a page; larger ones are reduced.
+#: Longest side of a picture in a page, in pixels; larger pictures are reduced.
 LONGEST = 160
 
 
 def pixels(array: NDArray[Any], preprocessing: Preprocessing | None) -> NDArray[np.uint8] | None:
-    """Pictures of a model's input: preprocessing undone, so that they show what the network saw.
+    """Converts a model's input back to pictures, by undoing its preprocessing.
 
     Args:
-        array: Shape (N, C, H, W) or (N, H, W, C), with C of 1 or 3.
-        preprocessing: What the raw pixels went through; None where it is not known: the values of each
-            picture are then spread over 0 to 255.
+        array: A batch of shape (N, C, H, W) or (N, H, W, C), with C of 1 or 3.
+        preprocessing: The preprocessing of the images. None where it is not known; then the values of each
+            picture are scaled linearly to the range 0 to 255.
 
     Returns:
-        uint8, shape (N, H, W, C), RGB; None where the array is no batch of images.
+        RGB or grey pictures, uint8 of shape (N, H, W, C); None where the array is no batch of images.
     """
     if array.ndim != 4:
         return None
@@ -36,19 +36,19 @@ def pixels(array: NDArray[Any], preprocessing: Preprocessing | None) -> NDArray[
     if images.dtype == np.uint8:
         return images
     if preprocessing is None or not is_float(images.dtype):
-        return _spread(images.astype(np.float64))
+        return _scale_to_bytes(images.astype(np.float64))
     mean, std = np.array(preprocessing.mean), np.array(preprocessing.std)
     values = (images.astype(np.float64) * std + mean) / preprocessing.scale
     if preprocessing.channels == "BGR":
         values = values[..., ::-1]
-    return _bytes(values)
+    return _round_to_bytes(values)
 
 
 def data_uri(picture: NDArray[np.uint8]) -> str:
-    """A picture as a PNG in a ``data:`` address.
+    """Encodes a picture as a PNG in a ``data:`` URI.
 
     Args:
-        picture: uint8, shape (H, W, 1) or (H, W, 3).
+        picture: The picture, uint8 of shape (H, W, 1) or (H, W, 3).
     """
     image = Image.fromarray(picture[..., 0] if picture.shape[2] == 1 else picture)
     image.thumbnail((LONGEST, LONGEST))
@@ -66,12 +66,12 @@ def _channels_last(array: NDArray[Any], preprocessing: Preprocessing | None) -> 
     return images if images.shape[3] in (1, 3) else None
 
 
-def _spread(images: NDArray[np.float64]) -> NDArray[np.uint8]:
+def _scale_to_bytes(images: NDArray[np.float64]) -> NDArray[np.uint8]:
     low = images.min(axis=(1, 2, 3), keepdims=True)
     width = images.max(axis=(1, 2, 3), keepdims=True) - low
-    return _bytes(255 * (images - low) / np.where(width == 0, 1, width))
+    return _round_to_bytes(255 * (images - low) / np.where(width == 0, 1, width))
 
 
-def _bytes(values: NDArray[np.float64]) -> NDArray[np.uint8]:
-    whole: NDArray[np.uint8] = np.rint(values).clip(0, 255).astype(np.uint8)
-    return whole
+def _round_to_bytes(values: NDArray[np.float64]) -> NDArray[np.uint8]:
+    integers: NDArray[np.uint8] = np.rint(values).clip(0, 255).astype(np.uint8)
+    return integers

@@ -1,4 +1,4 @@
-"""Where the numbers came from, the commands that make them again, and what is missing or does not fit."""
+"""Where the figures come from, the commands that make them again, and what is missing or does not match."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from trtint8.engine.file import EngineInfo
 from trtint8.report.files import Found
 
-#: What stands in a command for a file that nothing names.
+#: Placeholders in commands for files whose names are not known.
 _MODEL, _DATA, _HELDOUT = "MODEL.onnx", "CALIBRATION_DATA", "HELDOUT_DATA"
 
 
@@ -17,62 +17,62 @@ class Command:
     """A command line.
 
     Attributes:
-        purpose: What it makes, or what is missing without it, in words.
-        line: To be pasted into a shell; capital words stand for files of the reader's.
+        purpose: What the command makes, or what is missing without it, in words.
+        line: The command for a shell; words in capitals are placeholders for the reader's files.
     """
 
     purpose: str
     line: str
 
 
-def missing(found: Found, *, model: str | None, with_worst: bool) -> tuple[Command, ...]:
-    """What a full report would have too, and the command that makes each.
+def commands_for_missing(found: Found, *, model: str | None, with_worst: bool) -> tuple[Command, ...]:
+    """What a complete report would also show, and the command that makes each of it.
 
     Args:
-        found: What there is.
-        model: The FP32 model's path, where it was given.
+        found: The files to report on, with their contents.
+        model: Path of the FP32 model; None where it was not given.
         with_worst: Whether the worst samples are in the report.
     """
     stem, model_word = found.stem, _quoted(model, _MODEL)
     table = _name(found, "table", f"{stem}.table.json")
     engine = _name(found, "engine", f"{stem}.engine")
-    judged = engine if "engine" in found.paths else _name(found, "qdq", f"{stem}.qdq.onnx")
-    wanted = []
+    validated = engine if "engine" in found.paths else _name(found, "qdq", f"{stem}.qdq.onnx")
+    commands = []
     if found.engine is None:
         build = f"trtint8 build {model_word} {table} -o {engine}"
-        wanted.append(Command("The engine: its size, and which layers really run in INT8.", build))
+        commands.append(Command("The engine: its size, and which layers really run in INT8.", build))
     if found.table is None or not found.table.histograms:
         calibrate = f"trtint8 calibrate {model_word} {_DATA} -o {table}"
-        wanted.append(Command("A calibration table with histograms: the cards of the tensors.", calibrate))
+        commands.append(Command("A calibration table with histograms: the cards of the tensors.", calibrate))
     if found.accuracy is None:
         line = (
-            f"trtint8 validate {judged} {_HELDOUT} --reference {model_word} --json > "
+            f"trtint8 validate {validated} {_HELDOUT} --reference {model_word} --json > "
             f"{shlex.quote(f'{stem}.accuracy.json')}"
         )
-        wanted.append(Command("Accuracy on held-out data, beside FP32's.", line))
+        commands.append(Command("Accuracy on held-out data, beside FP32's.", line))
     if found.sensitivity is None:
         line = (
             f"trtint8 sensitivity {model_word} {table} {_HELDOUT} -o "
             f"{shlex.quote(f'{stem}.sensitivity.json')}"
         )
-        wanted.append(Command("Sensitivity: what each layer costs, and why.", line))
+        commands.append(Command("Sensitivity: what each layer costs, and why.", line))
     if found.bench is None:
         line = f"trtint8 bench {engine} --baseline {model_word} --json > {shlex.quote(f'{stem}.bench.json')}"
-        wanted.append(Command("Latency, measured on a GPU.", line))
+        commands.append(Command("Latency, measured on a GPU.", line))
     if not with_worst:
         sources = " ".join(shlex.quote(path.name) for path in found.paths.values())
         output = shlex.quote(f"{stem}.html")
         line = f"trtint8 report {sources} -o {output} --model {model_word} --data {_HELDOUT}"
-        wanted.append(Command("The samples that INT8 hurts most, as pictures.", line))
-    return tuple(wanted)
+        commands.append(Command("The samples on which INT8 differs most from FP32, as pictures.", line))
+    return tuple(commands)
 
 
-def rebuild(found: Found, *, model: str | None) -> tuple[Command, ...]:
+def commands_to_rebuild(found: Found, *, model: str | None) -> tuple[Command, ...]:
     """The commands that make the table, the Q/DQ model and the engine again.
 
     Args:
-        found: What there is.
-        model: The FP32 model's path, where it was given.
+        found: The files to report on, with their contents.
+        model: Path of the FP32 model; None where it was not given.
     """
     model_word, commands = _quoted(model, _MODEL), []
     stem = found.stem
@@ -93,8 +93,8 @@ def rebuild(found: Found, *, model: str | None) -> tuple[Command, ...]:
     return tuple(commands)
 
 
-def facts(found: Found) -> tuple[tuple[str, str], ...]:
-    """Name and value of everything that identifies what was measured."""
+def list_provenance(found: Found) -> tuple[tuple[str, str], ...]:
+    """Names and values of everything that identifies what was measured."""
     engine, table, sensitivity = found.engine, found.table, found.sensitivity
     rows = []
     if engine:
@@ -131,12 +131,15 @@ def facts(found: Found) -> tuple[tuple[str, str], ...]:
     return tuple(rows)
 
 
-def mismatches(found: Found, *, model_fingerprint: str | None = None) -> tuple[str, ...]:
-    """What does not belong together, a sentence each.
+def find_mismatches(found: Found, *, model_fingerprint: str | None = None) -> tuple[str, ...]:
+    """Finds files that do not belong together.
 
     Args:
-        found: What there is.
-        model_fingerprint: The FP32 model's, where that was given.
+        found: The files to report on, with their contents.
+        model_fingerprint: Fingerprint of the FP32 model; None where the model was not given.
+
+    Returns:
+        One sentence per mismatch.
     """
     engine, table, sensitivity = found.engine, found.table, found.sensitivity
     models = {
@@ -153,11 +156,12 @@ def mismatches(found: Found, *, model_fingerprint: str | None = None) -> tuple[s
     return (*_differing(models, "model"), *_differing(tables, "calibration table"))
 
 
-def _differing(prints: dict[str, str | None], what: str) -> list[str]:
-    known = {name: value for name, value in prints.items() if value}
+def _differing(fingerprints: dict[str, str | None], kind: str) -> list[str]:
+    """One sentence for each file with another fingerprint than the first; ``kind`` says what of."""
+    known = {name: value for name, value in fingerprints.items() if value}
     names = list(known)
     return [
-        f"{name[0].upper()}{name[1:]} is of another {what} than {names[0]}: "
+        f"{name[0].upper()}{name[1:]} is of another {kind} than {names[0]}: "
         "their numbers do not belong together."
         for name in names[1:]
         if known[name] != known[names[0]]
@@ -183,6 +187,7 @@ def _build_options(engine: EngineInfo) -> str:
 
 
 def _name(found: Found, kind: str, otherwise: str) -> str:
+    """The name of a file, quoted for a shell; ``otherwise`` where there is no such file."""
     return shlex.quote(found.paths[kind].name if kind in found.paths else otherwise)
 
 

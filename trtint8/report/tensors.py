@@ -1,4 +1,4 @@
-"""A card a tensor: its histogram, and what every method would make of it."""
+"""The cards of a report, one per tensor: its histogram, and the range that every method gives."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from calibrators.histograms.thresholds import METHODS
 from calibrators.tables.table import QMAX, CalibrationTable
 from trtint8.validation.fidelity import decibels
 
-#: Bars of a chart at most; at least half of them are in use.
+#: The most bars of a chart; at least half of them are used.
 CHART_BINS = 128
 
-#: Points that stand for the values of a bin.
+#: Number of evenly spaced points that the values of a bin are assumed to lie at.
 _POINTS = 8
 
-#: What a range is called that no method gives.
+#: Names of ranges that no method gives.
 BY_HAND, AS_STORED = "by hand", "as stored"
 
 
 @dataclass(frozen=True)
 class Range:
-    """One tensor under one method.
+    """The range of one tensor by one method.
 
     Attributes:
-        method: A key of ``METHODS``, or ``by hand`` or ``as stored`` for a range that is none of theirs.
+        method: A key of ``METHODS``, or ``by hand`` or ``as stored`` for a range that no method gives.
         amax: The range.
-        clipped: Share of all values that it cuts off.
-        sqnr_db: Of the tensor once it is quantized so, see :func:`range_sqnr`.
-        in_use: Whether the table has it.
+        clipped: Share of all values that lie beyond the range, in [0, 1].
+        sqnr_db: SQNR in decibels of the tensor quantized with this range; see :func:`range_sqnr`.
+        in_use: Whether it is the range in the table.
     """
 
     method: str
@@ -46,15 +46,15 @@ class Card:
     """One tensor.
 
     Attributes:
-        index: Its place in the graph, from 0.
-        name: Its name.
-        ranges: Under every method; the one in use is among them.
+        index: Position of the tensor in the table, from 0.
+        name: The tensor's name.
+        ranges: The ranges by every method; the one in use is among them.
         scale: amax / 127 of the range in use.
-        total: How many finite values were seen, zeros included.
+        total: Number of finite values that were counted, zeros included.
         largest: The largest magnitude.
-        zeros: Share of values that were exactly zero.
-        bar_width: Width of a bar of the chart, in the tensor's unit.
-        bar_counts: Values in each bar, from 0 up to the largest magnitude; zeros are in none.
+        zeros: Share of values that are exactly zero, in [0, 1].
+        bar_width: Width of each bar of the chart, in the tensor's unit.
+        bar_counts: Number of values in each bar, from 0 up to the largest magnitude; zeros are not counted.
     """
 
     index: int
@@ -70,30 +70,31 @@ class Card:
     @property
     def used(self) -> Range:
         """The range in use."""
-        return next(one for one in self.ranges if one.in_use)
+        return next(choice for choice in self.ranges if choice.in_use)
 
 
-def cards(table: CalibrationTable) -> tuple[Card, ...]:
-    """One a tensor that has a histogram, those first that lose most to rounding and clipping.
+def make_cards(table: CalibrationTable) -> tuple[Card, ...]:
+    """Makes one card per tensor with a histogram, in ascending order of the SQNR by the range in use.
 
     Args:
-        table: With histograms; tensors without one, such as those of imported ranges, are left out.
+        table: A calibration table; tensors without a histogram, such as those of imported ranges, are left
+            out.
     """
-    found = [
+    cards = [
         _card(index, name, table)
         for index, name in enumerate(table.amax)
         if name in table.histograms and table.histograms[name].total
     ]
-    return tuple(sorted(found, key=lambda card: (card.used.sqnr_db, card.index)))
+    return tuple(sorted(cards, key=lambda card: (card.used.sqnr_db, card.index)))
 
 
 def range_sqnr(histogram: Histogram, amax: float) -> float:
-    """Signal to noise of a tensor that is rounded to 127 steps up to ``amax`` and clipped there.
+    """SQNR of a tensor that is rounded to 127 steps up to ``amax`` and clipped there.
 
-    The values of a bin are taken to lie evenly across it.
+    The values of a bin are assumed to be spread evenly over it.
 
     Args:
-        histogram: Of its magnitudes.
+        histogram: The histogram of the tensor's magnitudes.
         amax: The range.
 
     Returns:
@@ -112,13 +113,13 @@ def range_sqnr(histogram: Histogram, amax: float) -> float:
 
 
 def chart_bars(histogram: Histogram) -> tuple[float, tuple[int, ...]]:
-    """A histogram with fewer bins, for a chart.
+    """Merges the bins of a histogram into the bars of a chart.
 
     Args:
-        histogram: Of the magnitudes.
+        histogram: A histogram of magnitudes.
 
     Returns:
-        Width of a bar, and the counts up to the last that holds something.
+        The width of a bar in the tensor's unit, and the counts up to the last bar that is not empty.
     """
     filled = np.flatnonzero(histogram.counts)
     if not len(filled):
@@ -132,7 +133,7 @@ def chart_bars(histogram: Histogram) -> tuple[float, tuple[int, ...]]:
 def _card(index: int, name: str, table: CalibrationTable) -> Card:
     histogram, amax = table.histograms[name], table.amax[name]
     proposed = {method: threshold(histogram) for method, threshold in METHODS.items()}
-    # Files of older versions may hold what a method no longer gives.
+    # A file of an older version may have a range that its method no longer gives.
     known = name not in table.overridden and proposed.get(table.method) == amax
     used = table.method if known else (BY_HAND if name in table.overridden else AS_STORED)
     if not known:

@@ -1,4 +1,4 @@
-"""Numbers as words: the same form everywhere in a report."""
+"""Numbers as texts, in the same form throughout a report."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from trtint8.validation.significance import Share
 #: A number and its unit stay on one line.
 _SPACE = "\N{NO-BREAK SPACE}"
 
-#: Below this share of all values, three digits would all be zeros.
+#: Shares below this one would be shown as 0.000 %.
 _TINY = 5e-6
 
 
 def decibels(value: float | None) -> str:
-    """A level: ``25.7 dB``; ``exact`` where there is no noise, a dash where it is not known."""
+    """A level, such as ``25.7 dB``; ``exact`` where there is no noise, a dash where it is not known."""
     if value is None:
         return "–"
     if math.isnan(value):
@@ -27,14 +27,19 @@ def decibels(value: float | None) -> str:
 
 
 def percentage(share: float | None, digits: int = 1) -> str:
-    """A share of 1 in per cent; a dash where it is not known."""
+    """A share in per cent; a dash where it is not known.
+
+    Args:
+        share: The share, where 1 is all; or None.
+        digits: Number of digits after the point.
+    """
     if share is None:
         return "–"
     return f"{100 * share:.{digits}f}{_SPACE}%" if math.isfinite(share) else "\N{INFINITY}"
 
 
 def small_percentage(share: float) -> str:
-    """A share that is mostly tiny, such as what a range cuts off."""
+    """A share that is usually tiny, such as that of clipped values, in per cent."""
     if not share:
         return f"0{_SPACE}%"
     return f"<{_SPACE}0.001{_SPACE}%" if share < _TINY else f"{100 * share:.3f}{_SPACE}%"
@@ -47,12 +52,12 @@ def interval(share: Share) -> str:
 
 
 def number(value: float, digits: int = 4) -> str:
-    """A magnitude with a few significant digits."""
+    """A number with some significant digits."""
     return f"{value:.{digits}g}".replace("-", "\N{MINUS SIGN}")
 
 
 def size(count: int | None) -> str:
-    """Bytes, in units of 1000."""
+    """A number of bytes in bytes, kB, MB or GB, which are powers of 1000; a dash where it is not known."""
     if count is None:
         return "–"
     for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
@@ -62,10 +67,10 @@ def size(count: int | None) -> str:
 
 
 def times(ratio: float) -> str:
-    """How many times as much."""
+    """A ratio, such as ``1.50×``."""
     return f"{ratio:.2f}×"
 
 
 def breakable(name: str) -> Markup:
-    """A name of many parts, which a line may break after each."""
+    """A name as HTML in which lines may break after each slash."""
     return Markup("/<wbr>").join(map(escape, name.split("/")))

@@ -1,4 +1,4 @@
-"""The samples that INT8 hurts most: where its answer is another than FP32's, and where it is furthest off."""
+"""The worst samples: those where INT8's answer differs from FP32's, and those with the largest errors."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ _Outputs = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class Answers:
-    """What both sides say of two classes of one sample.
+    """The outputs of both models for two classes of one sample.
 
     Attributes:
-        classes: FP32's answer; and INT8's, or FP32's second choice where both answer the same.
-        reference: FP32's outputs for these.
-        judged: INT8's.
-        flipped: Whether INT8's answer is another than FP32's.
+        classes: FP32's answer, and INT8's answer or, where both are the same, FP32's second choice.
+        reference: FP32's outputs for these classes.
+        int8: INT8's outputs for these classes.
+        flipped: Whether INT8's answer differs from FP32's.
     """
 
     classes: tuple[int, int]
     reference: tuple[float, float]
-    judged: tuple[float, float]
+    int8: tuple[float, float]
     flipped: bool
 
     @property
     def margin(self) -> float:
-        """By how much FP32's output for its own class is above that for the other."""
+        """FP32's output for its own answer minus that for the other class."""
         return self.reference[0] - self.reference[1]
 
 
@@ -53,11 +53,11 @@ class WorstSample:
     """One sample.
 
     Attributes:
-        index: Its place in the data, from 0.
-        error: |FP32 - INT8| over |FP32| (Euclidean norms), of the output where that is largest.
-        answers: Of a classifier; None for other models.
-        label: The right class, where it is known.
-        picture: uint8, shape (H, W, C); None where the inputs are no images.
+        index: Position of the sample in the data, from 0.
+        error: |FP32 - INT8| / |FP32| (Euclidean norms) of the output where that is largest.
+        answers: The answers of both models; None for models that are no classifiers.
+        label: The right class; None where it is not known.
+        picture: The sample as a picture, uint8 of shape (H, W, C); None where the inputs are no images.
     """
 
     index: int
@@ -68,12 +68,12 @@ class WorstSample:
 
     @property
     def flipped(self) -> bool:
-        """Whether INT8's class is another than FP32's."""
+        """Whether INT8's class differs from FP32's."""
         return self.answers is not None and self.answers.flipped
 
     @property
     def rank(self) -> tuple[bool, float, float, int]:
-        """Flipped ones first, those with the widest margin leading; then by error."""
+        """Sorts the worst first: flipped samples by falling margin, then the others by falling error."""
         margin = self.answers.margin if self.answers and self.flipped else 0.0
         return not self.flipped, -margin, -self.error, self.index
 
@@ -83,26 +83,26 @@ class Worst:
     """The worst samples of a data set.
 
     Attributes:
-        samples: How many were looked at.
-        flips: How many have another class in INT8; None where the model is no classifier.
-        judged: What stood for INT8, in words.
-        worst: The worst of them, in order.
-        class_names: By class; empty where they are not known.
+        samples: Number of samples that were compared.
+        flips: Number of samples with another class in INT8; None where the model is no classifier.
+        description: How the INT8 model was run, in words.
+        worst: The worst samples, the worst first.
+        class_names: The name of each class; empty where they are not known.
     """
 
     samples: int
     flips: int | None
-    judged: str
+    description: str
     worst: tuple[WorstSample, ...]
     class_names: tuple[str, ...] = ()
 
     def class_name(self, index: int) -> str:
-        """What to call a class."""
+        """The name of a class, or its index where it has none."""
         return self.class_names[index] if index < len(self.class_names) else str(index)
 
 
 def find_worst(
-    judged: ValidatedModel,
+    int8: ValidatedModel,
     reference: Runner,
     output_names: Sequence[str],
     inputs: Sequence[InputSpec],
@@ -113,21 +113,21 @@ def find_worst(
     count: int = COUNT,
     progress: bool = True,
 ) -> Worst:
-    """Feeds both sides every batch and keeps the samples that differ most.
+    """Runs both models on every batch and keeps the samples that differ most.
 
     Args:
-        judged: The INT8 model.
-        reference: The FP32 side, with the same outputs.
+        int8: The INT8 model.
+        reference: Runs the FP32 model, which has the same outputs.
         output_names: Names of the outputs, in order.
-        inputs: What both are fed.
+        inputs: The inputs of both models.
         batches: The data.
-        preprocessing: What its images went through, to undo it for the pictures.
-        class_names: By class.
-        count: How many to keep.
+        preprocessing: The preprocessing of the data's images, which is undone for the pictures.
+        class_names: The name of each class.
+        count: The most samples to keep.
         progress: Show a progress bar on a terminal.
 
     Returns:
-        The worst.
+        The worst samples.
 
     Raises:
         CalibrationDataError: The data does not fit the model, or an output has no row for each sample.
@@ -139,34 +139,34 @@ def find_worst(
         for feed in batches:
             check_feed(feed, inputs, fed)
             wanted = dict(zip(output_names, reference(feed), strict=True))
-            got = dict(zip(output_names, judged.run(feed), strict=True))
+            got = dict(zip(output_names, int8.run(feed), strict=True))
             rows = batch_rows(feed) or len(wanted[output_names[0]])
             labels = None if batches.labels is None else batches.labels[fed : fed + rows]
-            found = rank_batch(wanted, got, labels, first=fed)
-            flips += sum(sample.flipped for sample in found)
-            classes = any(sample.answers for sample in found)
-            kept = sorted(found, key=lambda sample: sample.rank)[:count]
+            measured = measure_batch(wanted, got, labels, first=fed)
+            flips += sum(sample.flipped for sample in measured)
+            classes = any(sample.answers for sample in measured)
+            kept = sorted(measured, key=lambda sample: sample.rank)[:count]
             worst += _with_pictures(kept, feed, fed, preprocessing)
             worst = sorted(worst, key=lambda sample: sample.rank)[:count]
             fed += rows
             advance(rows)
     names = tuple(class_names) or batches.class_names or ()
-    return Worst(fed, flips if classes else None, judged.description, tuple(worst), names)
+    return Worst(fed, flips if classes else None, int8.description, tuple(worst), names)
 
 
-def rank_batch(
+def measure_batch(
     wanted: _Outputs, got: _Outputs, labels: NDArray[np.int64] | None, *, first: int = 0
 ) -> list[WorstSample]:
     """Measures every sample of a batch.
 
     Args:
-        wanted: FP32's outputs by name.
-        got: INT8's.
-        labels: Right classes, shape (rows,), or None.
-        first: Index of the first sample in the data.
+        wanted: FP32's outputs by name; samples lie along axis 0.
+        got: INT8's outputs by name.
+        labels: Right classes, int64 of shape (rows,), or None.
+        first: Position of the batch's first sample in the data.
 
     Returns:
-        One a sample, in their order, without pictures.
+        One entry per sample, in the order of the batch, without pictures.
 
     Raises:
         CalibrationDataError: An output has no row for each sample.
@@ -176,7 +176,7 @@ def rank_batch(
     if len(rows) != 1 or None in rows:
         shapes = ", ".join(f"'{name}' {array.shape}" for name, array in wanted.items())
         raise CalibrationDataError(
-            f"the worst samples cannot be told: the outputs have no common number of rows ({shapes}); leave "
+            f"the worst samples cannot be found: the outputs have no common number of rows ({shapes}); leave "
             "--data out"
         )
     for name, array in wanted.items():
@@ -192,7 +192,7 @@ def rank_batch(
         WorstSample(
             first + row,
             float(error),
-            answers(scores[row], other[row]) if is_classes else None,
+            compare_answers(scores[row], other[row]) if is_classes else None,
             None if labels is None else int(labels[row]),
         )
         for row, error in enumerate(errors)
@@ -203,8 +203,8 @@ def relative_errors(wanted: NDArray[Any], got: NDArray[Any]) -> NDArray[np.float
     """|wanted - got| / |wanted| of every sample, by Euclidean norms.
 
     Args:
-        wanted: Shape (rows, ...).
-        got: The same shape.
+        wanted: FP32's output, of shape (rows, ...).
+        got: INT8's output, of the same shape.
 
     Returns:
         float64, shape (rows,); infinite where ``wanted`` is zero and ``got`` is not, and for NaNs.
@@ -218,24 +218,25 @@ def relative_errors(wanted: NDArray[Any], got: NDArray[Any]) -> NDArray[np.float
     return np.where(np.isnan(errors), math.inf, errors)
 
 
-def answers(wanted: NDArray[Any], got: NDArray[Any]) -> Answers:
-    """Both sides' answers for one sample.
+def compare_answers(wanted: NDArray[Any], got: NDArray[Any]) -> Answers:
+    """Compares the answers of both models for one sample.
 
     Args:
         wanted: FP32's output, shape (classes,).
-        got: INT8's.
+        got: INT8's output, shape (classes,).
     """
-    own, theirs = int(np.argmax(wanted)), int(np.argmax(got))
-    flipped = own != theirs
+    own, other = int(np.argmax(wanted)), int(np.argmax(got))
+    flipped = own != other
     if not flipped:
         others = wanted.astype(np.float64)
         others[own] = -math.inf
-        theirs = int(np.argmax(others))
-    first, second = ((float(side[own]), float(side[theirs])) for side in (wanted, got))
-    return Answers((own, theirs), first, second, flipped)
+        other = int(np.argmax(others))
+    first, second = ((float(scores[own]), float(scores[other])) for scores in (wanted, got))
+    return Answers((own, other), first, second, flipped)
 
 
 def _floats(outputs: _Outputs) -> list[str]:
+    """Names of the outputs of a floating-point type; all names where there are none."""
     return [name for name, array in outputs.items() if is_float(array.dtype)] or list(outputs)
 
 
@@ -244,8 +245,10 @@ def _with_pictures(
 ) -> list[WorstSample]:
     rows = [sample.index - first for sample in samples]
     shown = (pixels(array[rows], preprocessing) for array in feed.values())
-    pictures = next((found for found in shown if found is not None), None)
+    pictures = next((batch for batch in shown if batch is not None), None)
     if pictures is None:
         return list(samples)
-    # Copies: a view would keep the pictures of the whole batch.
-    return [replace(sample, picture=one.copy()) for sample, one in zip(samples, pictures, strict=True)]
+    # Copied, because a view would keep the pictures of the whole batch in memory.
+    return [
+        replace(sample, picture=picture.copy()) for sample, picture in zip(samples, pictures, strict=True)
+    ]

@@ -1,1 +1,1 @@
-"""Loads engines and runs them."""
+"""Loads, runs, measures and refits engines."""

@@ -1,4 +1,4 @@
-"""Arrays that go into and come out of an engine: NumPy's on the host, anybody's on the GPU."""
+"""Input and output arrays of an engine: NumPy arrays on the host, arrays of any library on the GPU."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ _NUMPY = {
     "UINT8": "uint8",
     "BOOL": "bool",
 }
-#: NumPy's names of the element types that both sides have.
+#: NumPy's names of the element types that both NumPy and TensorRT have.
 DTYPES = tuple(_NUMPY.values())
 
-# What TensorRT asks of addresses on the GPU, in bytes.
+# The alignment of GPU addresses that TensorRT needs, in bytes.
 _ALIGNMENT = 256
 
-# Streams of the array interface: our own streams wait for the legacy default stream by themselves.
+# Number of the legacy default stream in the array interface. A context's stream waits for it without being
+# asked.
 _LEGACY_DEFAULT_STREAM = 1
 
 
@@ -45,9 +46,9 @@ def numpy_dtype(trt: Any, data_type: Any, name: str) -> np.dtype[Any]:
     Raises:
         UnsupportedError: NumPy has no such type.
     """
-    for member, ours in _NUMPY.items():
+    for member, dtype in _NUMPY.items():
         if data_type == getattr(trt.DataType, member, None):
-            return np.dtype(ours)
+            return np.dtype(dtype)
     raise UnsupportedError(
         f"tensor '{name}' is {data_type.name} in the engine, which NumPy has no type for; build the engine "
         "with FP32 or FP16 inputs and outputs"
@@ -59,10 +60,10 @@ class DeviceArray:
     """An array on the GPU, which ``torch.as_tensor`` and ``cupy.asarray`` take without a copy.
 
     Attributes:
-        shape: Its dimensions.
-        dtype: Its element type.
-        buffer: Its memory, C-contiguous, freed with it.
-        device: Where it is.
+        shape: The dimensions of the array.
+        dtype: The element type.
+        buffer: The C-contiguous memory, which is freed with the array.
+        device: The GPU that holds the memory.
     """
 
     shape: tuple[int, ...]
@@ -72,7 +73,7 @@ class DeviceArray:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """Version 3 of Numba's CUDA array interface; the values are there already, so no stream."""
+        """Version 3 of Numba's CUDA array interface; without a stream, because the values are complete."""
         return {
             "shape": self.shape,
             "typestr": self.dtype.str,
@@ -83,7 +84,7 @@ class DeviceArray:
         }
 
     def numpy(self) -> NDArray[Any]:
-        """A copy on the host."""
+        """Copies the array to the host."""
         array = np.empty(self.shape, self.dtype)
         with self.device.active():
             stream = self.device.new_stream()
@@ -93,25 +94,25 @@ class DeviceArray:
         return array
 
     def free(self) -> None:
-        """Gives the memory back now rather than when the array is collected."""
+        """Frees the memory now rather than when the array is garbage-collected."""
         with self.device.active():
             self.buffer.free()
 
     def __del__(self) -> None:
-        # At the interpreter's end the driver may be gone already.
+        # When the interpreter exits, the driver may have been unloaded already.
         with contextlib.suppress(Exception):
             self.free()
 
 
 @dataclass(frozen=True)
 class DeviceInput:
-    """Somebody else's array on the GPU.
+    """An array on the GPU that another library owns.
 
     Attributes:
-        pointer: Its device address.
-        shape: Its dimensions.
-        dtype: Its element type.
-        owner: What keeps the memory alive.
+        pointer: The device address of the array.
+        shape: The dimensions of the array.
+        dtype: The element type.
+        owner: The object that keeps the memory allocated.
     """
 
     pointer: int
@@ -121,24 +122,24 @@ class DeviceInput:
 
     @property
     def nbytes(self) -> int:
-        """Its size."""
+        """The size of the array in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     @property
     def aligned(self) -> bool:
-        """Whether TensorRT can read it where it is; slices often start between, empty arrays nowhere."""
+        """Whether TensorRT can read the array in place: it is not empty, and its address is aligned."""
         return self.pointer != 0 and self.pointer % _ALIGNMENT == 0
 
 
 def as_inputs(
     feeds: Mapping[str, Any], inputs: Sequence[TensorSpec], host_inputs: Set[str]
 ) -> dict[str, NDArray[Any] | DeviceInput]:
-    """Takes an array for every input, see :func:`as_input`.
+    """Checks and converts one array per input, see :func:`as_input`.
 
     Args:
         feeds: Input name to array.
         inputs: The engine's inputs.
-        host_inputs: Names of those that TensorRT reads on the host.
+        host_inputs: Names of the inputs that TensorRT reads on the host.
 
     Returns:
         Input name to array, in the order of ``inputs``.
@@ -163,19 +164,20 @@ def as_inputs(
 
 
 def as_input(value: Any, spec: TensorSpec) -> NDArray[Any] | DeviceInput:
-    """Takes an array for an input, without a copy where it is contiguous, and never with a cast.
+    """Checks an array for an input; copies it where it is not contiguous, and never casts it.
 
     Args:
-        value: A NumPy array, what ``numpy.asarray`` takes, or an object with ``__cuda_array_interface__``.
-            PyTorch's says nothing of its stream: work on a stream other than the default one must be done.
+        value: A NumPy array, anything that ``numpy.asarray`` takes, or an object with
+            ``__cuda_array_interface__``. PyTorch tensors do not tell their stream, so work on a stream other
+            than the default one must have finished.
         spec: The input.
 
     Returns:
         The array, C-contiguous.
 
     Raises:
-        CalibrationDataError: Type, rank or a fixed dimension is not the input's, or an array on the GPU is
-            not contiguous.
+        CalibrationDataError: The array's dtype, rank or a static dimension is not that of the input, or an
+            array on the GPU is not contiguous.
     """
     interface = getattr(value, "__cuda_array_interface__", None)
     array: NDArray[Any] | DeviceInput

@@ -17,13 +17,24 @@ from calibrators.records import NonNegative, Positive, PositiveCount
 #: Phases that every measurement has.
 _PHASES = ("latency", "enqueue", "compute")
 
-#: How many inferences wait in the stream behind the one that runs, so that the GPU never waits for Python.
+#: How many inferences are queued in the stream after the one that runs, so that the GPU never waits for
+#: Python.
 _QUEUED = 2
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Times of one phase, in milliseconds."""
+    """Times of one phase, in milliseconds.
+
+    Attributes:
+        min: The shortest time.
+        max: The longest time.
+        mean: The mean.
+        median: The median.
+        p90: The 90th percentile.
+        p95: The 95th percentile.
+        p99: The 99th percentile.
+    """
 
     min: NonNegative
     max: NonNegative
@@ -36,17 +47,18 @@ class Summary:
 
 @dataclass(frozen=True)
 class BenchReport:
-    """What was measured of one engine.
+    """The measurements of one engine.
 
     Attributes:
-        name: What to call it.
-        batch_size: Samples an inference.
-        transfers: Whether copies to and from the GPU were part of it.
-        cuda_graph: Whether a CUDA graph was launched.
-        inferences: How many were measured.
-        seconds: How long they took together.
-        phases: ``latency`` (transfers and computation), ``enqueue`` (the host's part), ``h2d``, ``compute``,
-            ``d2h`` to their times; without transfers only ``latency``, ``enqueue`` and ``compute``.
+        name: The engine's name in the report.
+        batch_size: Samples per inference.
+        transfers: Whether every inference copied its inputs to the GPU and its outputs back.
+        cuda_graph: Whether inferences were launched as a CUDA graph.
+        inferences: Number of inferences that were measured.
+        seconds: How long all of them took together, in seconds.
+        phases: Phase to its times: ``latency`` (transfers and computation), ``enqueue`` (work of the host),
+            ``h2d`` (upload), ``compute`` and ``d2h`` (download); without transfers only ``latency``,
+            ``enqueue`` and ``compute``.
     """
 
     name: str
@@ -64,46 +76,46 @@ class BenchReport:
 
     @property
     def throughput(self) -> float:
-        """Inferences a second."""
+        """Inferences per second."""
         return self.inferences / self.seconds
 
     @property
     def samples_per_second(self) -> float:
-        """Samples a second."""
+        """Samples per second."""
         return self.throughput * self.batch_size
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What keeps the GPU from being busy, in words."""
-        found = []
+        """The reasons why the GPU is not always busy, in words for the user."""
+        messages = []
         compute, enqueue = self.phases["compute"], self.phases["enqueue"]
         if enqueue.mean > compute.mean:
             advice = "use a larger batch" if self.cuda_graph else "use cuda_graph or a larger batch"
-            found.append(
+            messages.append(
                 f"{self.name}: the host needs {enqueue.mean:.3f} ms to enqueue what the GPU computes in "
                 f"{compute.mean:.3f} ms, so it limits the throughput; {advice}"
             )
         for phase, what in (("h2d", "upload"), ("d2h", "download")):
             if phase in self.phases and self.phases[phase].median > compute.median:
-                found.append(
+                messages.append(
                     f"{self.name}: the {what} takes {self.phases[phase].median:.3f} ms and the computation "
                     f"{compute.median:.3f} ms; keep the data on the GPU, or measure without transfers"
                 )
-        return tuple(found)
+        return tuple(messages)
 
 
 class Benchable(Protocol):
-    """What is measured: an :class:`~trtint8.runtime.execution.ExecutionContext`."""
+    """What :func:`bench` needs of an :class:`~trtint8.runtime.execution.ExecutionContext`."""
 
     device: Device
 
     @property
     def stream(self) -> Stream:
-        """What everything is queued on."""
+        """The stream on which everything is queued."""
         ...
 
     def bind(self, feeds: Mapping[str, Any]) -> None:
-        """Stages a feed."""
+        """Prepares a feed for the upload."""
         ...
 
     def upload(self) -> None:
@@ -134,18 +146,19 @@ def bench(
     """Runs an engine again and again on one feed.
 
     Args:
-        context: A context of the engine, used by nobody else meanwhile.
+        context: A context of the engine, which nothing else uses at the same time.
         feeds: Input name to array.
-        name: What to call the engine in the report.
-        batch_size: Samples in ``feeds``.
-        seconds: How long to measure.
-        warm_up: How long to run before, in seconds: clocks rise and kernels load.
-        transfers: Copy inputs and outputs in every run; else the inputs are uploaded once.
-        cuda_graph: Whether the context launches CUDA graphs, for the report.
-        clock: Seconds that pass.
+        name: The engine's name in the report.
+        batch_size: Number of samples in ``feeds``.
+        seconds: How long to measure, in seconds.
+        warm_up: How long to run before measuring, in seconds, until clock rates have risen and kernels are
+            loaded.
+        transfers: Whether to copy inputs and outputs in every inference; else the inputs are uploaded once.
+        cuda_graph: Whether the context launches CUDA graphs; only reported.
+        clock: Function that returns the time in seconds.
 
     Returns:
-        The times.
+        The measurements.
 
     Raises:
         TrtInt8Error: The feed does not fit, or TensorRT fails.
@@ -163,13 +176,13 @@ def bench(
 
 
 def summarize(milliseconds: Sequence[float] | NDArray[np.float64]) -> Summary:
-    """Least, largest, mean, median and percentiles.
+    """Summarizes times: extremes, mean, median and percentiles.
 
-    A percentile is the largest value that remains when that share of the values, rounded down, is left out
-    from above, as in trtexec: always a value that was measured.
+    As in trtexec, the p-th percentile is the largest time that remains when the largest (100 - p) percent of
+    the times, rounded down, are left out, so that it is always a time that was measured.
 
     Args:
-        milliseconds: At least one time.
+        milliseconds: At least one time, in milliseconds.
     """
     ordered = np.sort(np.asarray(milliseconds, np.float64))
     ranked = {p: float(ordered[len(ordered) - 1 - int((100 - p) / 100 * len(ordered))]) for p in (90, 95, 99)}
@@ -186,7 +199,7 @@ def summarize(milliseconds: Sequence[float] | NDArray[np.float64]) -> Summary:
 
 @dataclass(frozen=True)
 class _Marks:
-    """Events around the phases of one inference."""
+    """CUDA events between the phases of one inference."""
 
     begin: Event
     uploaded: Event
@@ -197,7 +210,7 @@ class _Marks:
 def _run(
     context: Benchable, seconds: float, transfers: bool, clock: Callable[[], float]
 ) -> dict[str, list[float]]:
-    """Milliseconds of each phase; at least one inference."""
+    """Runs at least one inference; returns phase to the milliseconds of every inference."""
     names = (*_PHASES, *(("h2d", "d2h") if transfers else ()))
     times: dict[str, list[float]] = {name: [] for name in names}
     new_event = context.device.new_event

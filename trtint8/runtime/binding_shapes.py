@@ -1,4 +1,4 @@
-"""Which optimization profile takes which shapes."""
+"""Chooses the optimization profile for the shapes of a feed."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ def choose_profile(shapes: Mapping[str, Shape], profiles: Sequence[Profile], act
 
     Args:
         shapes: Input name to its shape in the feed.
-        profiles: What each profile accepts; inputs that a profile leaves out are static.
-        active: The profile in use; kept where it fits as well as any other, since switching costs time.
+        profiles: Input name to accepted shapes, for every profile; inputs that a profile leaves out are
+            static.
+        active: Index of the profile in use; it is kept where it fits as well as any other, because switching
+            takes time.
 
     Returns:
-        The index of the fitting profile whose usual size is nearest.
+        The index of the fitting profile whose optimal shapes are nearest.
 
     Raises:
-        CalibrationDataError: No profile takes these shapes; lists what each one takes.
+        CalibrationDataError: No profile accepts these shapes; the message lists the shapes that each accepts.
     """
     fitting = [index for index, profile in enumerate(profiles) if _fits(shapes, profile)]
     if not fitting:
@@ -40,7 +42,7 @@ def _fits(shapes: Mapping[str, Shape], profile: Profile) -> bool:
 
 
 def _distance(shapes: Mapping[str, Shape], profile: Profile) -> float:
-    """How far the volumes are from what the profile is tuned for, in factors of two."""
+    """How far the numbers of elements are from those of the optimal shapes, in factors of two."""
     return sum(
         abs(math.log2(max(1, math.prod(shapes[name])) / max(1, math.prod(sizes.opt))))
         for name, sizes in profile.items()

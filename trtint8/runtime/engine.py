@@ -23,30 +23,32 @@ from trtint8.runtime.execution import Bindings, ExecutionContext
 
 
 class Engine:
-    """A deserialized engine on one GPU. Made by :meth:`load`; several threads may use it at once.
+    """A deserialized engine on one GPU, made by :meth:`load`. Several threads may use it at once.
 
     Attributes:
-        info: What its sidecar says; None where it came without one.
-        flavor: The TensorRT that runs it.
+        info: The engine's sidecar; None where it has none.
+        flavor: The TensorRT that runs the engine.
         device: The GPU.
-        inputs: Its inputs; dynamic dimensions are None.
-        outputs: Its outputs.
-        profiles: What its optimization profiles accept; empty where all inputs are static.
+        inputs: The engine's inputs; dynamic dimensions are None.
+        outputs: The engine's outputs; dynamic dimensions are None.
+        profiles: Input name to accepted shapes, for every optimization profile; empty where all inputs are
+            static.
     """
 
     def __init__(
         self, flavor: Flavor, runtime: Any, engine: Any, device: Device, info: EngineInfo | None
     ) -> None:
-        # In this order, so that the engine also goes before its runtime where nobody closes it.
+        # Assigned in this order, so that the engine is deleted before its runtime even where nobody closes
+        # it.
         self._engine, self._runtime = engine, runtime
         self.flavor, self.device, self.info = flavor, device, info
         self._bindings = _bindings(flavor.module, engine)
         self.inputs, self.outputs = self._bindings.inputs, self._bindings.outputs
         self.profiles = self._bindings.profiles
         self._lock = threading.Lock()
-        # Weak, so that a thread that ends takes its context with it.
+        # Weak references, so that a thread's context is freed when the thread ends.
         self._contexts: weakref.WeakSet[ExecutionContext] = weakref.WeakSet()
-        self._own = threading.local()
+        self._thread = threading.local()
 
     @classmethod
     def load(
@@ -59,100 +61,107 @@ class Engine:
         """Loads an engine onto a GPU.
 
         Args:
-            source: An engine file, whose sidecar is verified where it has one, or the plan itself.
-            device: The GPU's index.
-            plugins: Shared libraries with the plugins that it uses.
+            source: The path of an engine file, whose sidecar is verified where it has one, or the plan
+                itself.
+            device: Index of the GPU.
+            plugins: Paths of shared libraries with the plugins that the engine uses.
 
         Returns:
             The engine.
 
         Raises:
-            EngineError: It is missing, truncated, changed, no engine at all, or of another version or GPU.
-            UnsupportedError: The TensorRT that it needs is not installed.
+            EngineError: The file is missing, truncated, changed or no engine, or the engine was built by
+                another version or for another GPU.
+            UnsupportedError: The TensorRT that the engine needs is not installed.
             GpuUnavailableError: There is no GPU, or none of that index.
         """
-        info, what = None, "the plan"
+        info, name = None, "the plan"
         if not isinstance(source, bytes):
-            what = f"'{os.fspath(source)}'"
+            name = f"'{os.fspath(source)}'"
             info = read_engine_info(source) if sidecar_path(source).is_file() else None
         plan = source if isinstance(source, bytes) else _read(Path(source))
-        flavor = flavors.load(plan_flavor(plan, what))
+        flavor = flavors.load(plan_flavor(plan, name))
         if info is not None:
-            check_version(info, flavor, what)
-        require_gpu(f"running {what}")
+            check_version(info, flavor, name)
+        require_gpu(f"running {name}")
         if info is not None:
-            check_capability(info, compute_capability(device), what)
+            check_capability(info, compute_capability(device), name)
         gpu, trt = open_device(device), flavor.module
         with gpu.active(), collected(trt) as log:
             runtime = trt.Runtime(shared_logger(trt))
             if info and info.version_compatible:
-                # Such a plan carries the runtime of the version that built it, which is code.
+                # Such a plan contains the runtime of the version that built it, which TensorRT runs as code.
                 runtime.engine_host_code_allowed = True
             for library in plugins:
                 if runtime.get_plugin_registry().load_library(os.fspath(library)) is None:
                     raise EngineError(f"TensorRT cannot load the plugin library '{os.fspath(library)}'")
             engine = runtime.deserialize_cuda_engine(plan)
             if engine is None:
-                raise EngineError(f"{flavor} cannot load {what}: {log.reason()}")
+                raise EngineError(f"{flavor} cannot load {name}: {log.reason()}")
         return cls(flavor, runtime, engine, gpu, info)
 
     @property
     def raw(self) -> Any:
-        """TensorRT's own ``ICudaEngine``."""
+        """TensorRT's own ``ICudaEngine``.
+
+        Raises:
+            EngineError: The engine is closed.
+        """
         if self._engine is None:
             raise EngineError("the engine is closed; load it again")
         return self._engine
 
     def new_context(self, *, cuda_graph: bool = False) -> ExecutionContext:
-        """An execution context of its own, for a thread or a stream.
+        """Creates another execution context, for a thread or a stream.
 
         Args:
-            cuda_graph: Capture a CUDA graph for the shapes in use, and launch that.
+            cuda_graph: Whether to capture a CUDA graph for the shapes in use, and launch that.
 
         Returns:
-            The context; closed with the engine.
+            The context, which is closed with the engine.
 
         Raises:
-            EngineError: TensorRT cannot make one, mostly for lack of memory.
+            EngineError: TensorRT cannot create a context, mostly for lack of memory.
         """
         trt = self.flavor.module
-        # Its messages are not collected: that would wait for a build in another thread, which takes minutes.
+        # TensorRT's messages are not collected here, because that would wait for a build in another thread,
+        # which can take minutes.
         with self._lock, self.device.active():
             context = self.raw.create_execution_context()
             if context is None:
                 raise EngineError(
                     f"TensorRT cannot make an execution context: {shared_logger(trt).last_error}"
                 )
-            made = ExecutionContext(trt, context, self, self._bindings, self.device, cuda_graph=cuda_graph)
-            self._contexts.add(made)
-        return made
+            created = ExecutionContext(trt, context, self, self._bindings, self.device, cuda_graph=cuda_graph)
+            self._contexts.add(created)
+        return created
 
     def infer(self, feeds: Mapping[str, Any], *, on_device: bool = False) -> dict[str, Any]:
-        """Runs the engine once, in a context that this thread keeps.
+        """Runs the engine once, in a context that this thread keeps for its later calls.
 
         Args:
-            feeds: Input name to array, see :meth:`ExecutionContext.infer`.
-            on_device: Return the outputs as :class:`~trtint8.runtime.arrays.DeviceArray`.
+            feeds: Input name to array of the input's shape and dtype, see :meth:`ExecutionContext.infer`.
+            on_device: Whether to return the outputs as :class:`~trtint8.runtime.arrays.DeviceArray`.
 
         Returns:
-            Output name to array; the arrays are the caller's own.
+            Output name to a new array.
 
         Raises:
-            TrtInt8Error: As :meth:`ExecutionContext.infer`.
+            TrtInt8Error: The feed does not fit, or TensorRT fails; see :meth:`ExecutionContext.infer`.
         """
-        context: ExecutionContext | None = getattr(self._own, "context", None)
+        context: ExecutionContext | None = getattr(self._thread, "context", None)
         if context is None or self._engine is None:  # a closed engine is refused by new_context
-            context = self._own.context = self.new_context()
+            context = self._thread.context = self.new_context()
         return context.infer(feeds, on_device=on_device)
 
     def forget_graphs(self) -> None:
-        """Makes every context capture its CUDA graph anew: a graph may hold what a refit has replaced."""
+        """Makes every context capture its CUDA graph again, because a graph may hold replaced weights."""
         with self._lock:
             for context in list(self._contexts):
                 context.forget_graph()
 
     def close(self) -> None:
-        """Frees the contexts and the engine, with no inference under way; a second time does nothing."""
+        """Frees the contexts and the engine. No inference may be running; a second call does nothing."""
         with self._lock:
             for context in list(self._contexts):
                 context.close()

@@ -1,4 +1,4 @@
-"""One execution context: an engine's inputs and outputs bound to memory, and its runs on one stream."""
+"""An execution context: binds an engine's inputs and outputs to memory, and runs the engine on one stream."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ from trtint8.runtime.output_allocator import new_output_allocator
 
 @dataclass(frozen=True)
 class Bindings:
-    """What an execution context needs to know of its engine.
+    """The inputs and outputs of an engine.
 
     Attributes:
         inputs: The inputs; dynamic dimensions are None.
-        outputs: The outputs.
-        host_inputs: Names of the inputs that TensorRT reads on the host: shapes, mostly.
-        profiles: What each optimization profile accepts.
+        outputs: The outputs; dynamic dimensions are None.
+        host_inputs: Names of the inputs that TensorRT reads on the host, most of which are shapes.
+        profiles: Input name to accepted shapes, for every optimization profile; empty where all inputs are
+            static.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -39,16 +40,16 @@ class Bindings:
 
 
 class ExecutionContext:
-    """Runs an engine, one inference at a time: use one a thread. Made by ``Engine.new_context``.
+    """Runs an engine, one inference at a time, so use one context per thread. Made by ``Engine.new_context``.
 
-    ``infer`` does everything. The steps that it takes (:meth:`bind`, :meth:`upload`, :meth:`enqueue`,
-    :meth:`queue_download`, :meth:`download`, :meth:`synchronize`) can be called one by one, within
+    :meth:`infer` runs the engine once. Its steps (:meth:`bind`, :meth:`upload`, :meth:`enqueue`,
+    :meth:`queue_download`, :meth:`download`, :meth:`synchronize`) can also be called one by one, within
     ``with context.device.active():``.
 
     Attributes:
         device: The GPU.
-        stream: What everything is queued on.
-        profile: The optimization profile in use.
+        stream: The stream on which everything is queued.
+        profile: Index of the optimization profile in use; -1 where a new context has none.
     """
 
     def __init__(
@@ -62,10 +63,10 @@ class ExecutionContext:
         cuda_graph: bool,
     ) -> None:
         self.device = device
-        # A second context may begin without any.
+        # -1 where another context of the engine uses the profile already.
         self.profile: int = context.active_optimization_profile
         self._context, self._bindings, self._cuda_graph = context, bindings, cuda_graph
-        self._owner = owner  # The engine must not go before its contexts.
+        self._owner = owner  # A reference, because the engine must not be deleted before its contexts.
         self._logger = shared_logger(trt)
         with device.active():
             self.stream: Stream = device.new_stream()
@@ -84,15 +85,15 @@ class ExecutionContext:
         Args:
             feeds: Input name to array, of the input's shape and dtype, on the host or (through
                 ``__cuda_array_interface__``) on the GPU.
-            on_device: Return the outputs as :class:`~trtint8.runtime.arrays.DeviceArray`.
+            on_device: Whether to return the outputs as :class:`~trtint8.runtime.arrays.DeviceArray`.
 
         Returns:
-            Output name to array; the arrays are the caller's own.
+            Output name to a new array.
 
         Raises:
-            CalibrationDataError: A name, dtype or shape is not the engine's.
+            CalibrationDataError: A name, dtype or shape is not one that the engine takes.
             EngineError: TensorRT fails.
-            GpuMemoryError: The GPU has no room for the inputs or outputs.
+            GpuMemoryError: The GPU has too little free memory for the inputs or outputs.
         """
         with self.device.active():
             self.bind(feeds)
@@ -102,19 +103,20 @@ class ExecutionContext:
                 outputs: dict[str, Any] = self._device_outputs()
             else:
                 outputs = self.download()
-            # The next call may overwrite an input that its owner has freed by now.
+            # The owners of arrays on the GPU may free them from now on.
             self._fed = {}
         return outputs
 
     def bind(self, feeds: Mapping[str, Any]) -> None:
-        """Gives TensorRT the shapes and addresses of a feed, and stages host arrays for the upload.
+        """Gives TensorRT the shapes and addresses of a feed, and copies host arrays to page-locked memory.
 
         Args:
-            feeds: As for :meth:`infer`; arrays on the GPU must stay alive until the run is over.
+            feeds: Input name to array, see :meth:`infer`; arrays on the GPU must not be freed before the
+                inference has finished.
 
         Raises:
-            CalibrationDataError: A name, dtype or shape is not the engine's.
-            EngineError: TensorRT refuses them.
+            CalibrationDataError: A name, dtype or shape is not one that the engine takes.
+            EngineError: TensorRT refuses a shape or an address, or the context is closed.
         """
         if self._context is None:
             raise EngineError("the execution context is closed; make a new one")
@@ -126,20 +128,20 @@ class ExecutionContext:
             self._bind_output(spec)
 
     def upload(self) -> None:
-        """Queues the copies of inputs that are on the host, or where TensorRT cannot read them in place."""
+        """Queues the copies of inputs that are on the host, or that TensorRT cannot read in place."""
         for name, array in self._fed.items():
             memory = self._memory[name]
             if isinstance(array, DeviceInput):
                 if not array.aligned:
                     self.device.copy(memory.pointer, array.pointer, array.nbytes, self.stream)
             elif name not in self._bindings.host_inputs:
-                self.device.upload(memory.pointer, memory.staged(array.nbytes), self.stream)
+                self.device.upload(memory.pointer, memory.reserve_pinned(array.nbytes), self.stream)
 
     def enqueue(self) -> None:
         """Queues the inference itself, as a CUDA graph where that was asked for.
 
         Raises:
-            EngineError: TensorRT cannot queue it.
+            EngineError: TensorRT cannot queue the inference.
         """
         if not self._cuda_graph or self._data_dependent():
             self._execute()
@@ -147,14 +149,14 @@ class ExecutionContext:
         key = (self.profile, dict(self._shapes), dict(self._addresses), self._host_values())
         if self._graph is None or key != self._graph_key:
             self._free_graph()
-            # TensorRT allocates in a first run, which a capture must not.
+            # TensorRT allocates memory in a first run, which is not allowed during a capture.
             self._execute()
             self.stream.synchronize()
             self._graph, self._graph_key = capture(self.stream, self._execute), key
         self._graph.launch(self.stream)
 
     def forget_graph(self) -> None:
-        """Has the CUDA graph captured anew by the next run."""
+        """Makes the next run capture its CUDA graph again."""
         self._graph_key = None
 
     def download(self) -> dict[str, NDArray[Any]]:
@@ -165,33 +167,34 @@ class ExecutionContext:
         """
         staged = self.queue_download()
         self.stream.synchronize()
-        # The staging memory is used again by the next run.
+        # Copied, because the next run uses the page-locked memory again.
         return {name: array.copy() for name, array in staged.items()}
 
     def queue_download(self) -> dict[str, NDArray[Any]]:
         """Queues the copies of the outputs to the host.
 
         Returns:
-            Output name to an array that holds them once they are there, until the next run.
+            Output name to an array in page-locked memory, which holds the output once the stream has
+            finished, until the next run.
         """
         if self._data_dependent():
-            # Their sizes are known only now.
+            # The sizes of the outputs are known only after the inference.
             self.stream.synchronize()
         staged = {}
         for spec in self._bindings.outputs:
             shape, pointer = self._output(spec)
             nbytes = math.prod(shape) * np.dtype(spec.dtype).itemsize
-            target = self._memory[spec.name].staged(nbytes)
+            target = self._memory[spec.name].reserve_pinned(nbytes)
             self.device.download(target, pointer, self.stream)
             staged[spec.name] = target.view(spec.dtype).reshape(shape)
         return staged
 
     def synchronize(self) -> None:
-        """Waits for everything that is queued."""
+        """Waits until everything that is queued has finished."""
         self.stream.synchronize()
 
     def close(self) -> None:
-        """Frees the memory and the context; a second time does nothing."""
+        """Frees the memory and the context; a second call does nothing."""
         with self.device.active():
             self._free_graph()
             for memory in self._memory.values():
@@ -203,7 +206,7 @@ class ExecutionContext:
         self._fed = {}
 
     def __del__(self) -> None:
-        # At the interpreter's end, or where construction failed, there may be nothing to close.
+        # When the interpreter exits, or where the constructor failed, there may be nothing to close.
         with contextlib.suppress(Exception):
             self.close()
 
@@ -211,7 +214,7 @@ class ExecutionContext:
         profiles = self._bindings.profiles
         wanted = choose_profile(shapes, profiles, self.profile) if profiles else 0
         if wanted != self.profile:
-            self._must(
+            self._check(
                 self._context.set_optimization_profile_async(wanted, self.stream.handle),
                 f"optimization profile {wanted}",
             )
@@ -221,18 +224,19 @@ class ExecutionContext:
     def _bind_input(self, name: str, array: NDArray[Any] | DeviceInput) -> None:
         memory = self._memory[name]
         if isinstance(array, DeviceInput):
-            pointer = array.pointer if array.aligned else memory.room(array.nbytes)
+            pointer = array.pointer if array.aligned else memory.reserve(array.nbytes)
         else:
-            staged = memory.room_to_stage(array.nbytes)
+            staged = memory.reserve_pinned(array.nbytes)
             staged.view(array.dtype).reshape(array.shape)[...] = array
             if name in self._bindings.host_inputs:
                 pointer = staged.ctypes.data
-                # Told again even where it is the same: TensorRT may have read the former values already.
+                # Set again even where it is the same, because TensorRT may have read the former values
+                # already.
                 self._addresses.pop(name, None)
             else:
-                pointer = memory.room(array.nbytes)
+                pointer = memory.reserve(array.nbytes)
         if self._shapes.get(name) != array.shape:
-            self._must(self._context.set_input_shape(name, array.shape), f"shape {array.shape} of '{name}'")
+            self._check(self._context.set_input_shape(name, array.shape), f"shape {array.shape} of '{name}'")
             self._shapes[name] = array.shape
         self._set_address(name, pointer)
 
@@ -241,27 +245,27 @@ class ExecutionContext:
         self._output_shapes[spec.name] = shape
         if any(dim < 0 for dim in shape):
             allocator = self._allocators[spec.name]
-            self._must(
+            self._check(
                 self._context.set_output_allocator(spec.name, allocator), f"allocator of '{spec.name}'"
             )
             return
         nbytes = math.prod(shape) * np.dtype(spec.dtype).itemsize
-        self._set_address(spec.name, self._memory[spec.name].room(nbytes))
-        self._memory[spec.name].room_to_stage(nbytes)
+        self._set_address(spec.name, self._memory[spec.name].reserve(nbytes))
+        self._memory[spec.name].reserve_pinned(nbytes)
 
     def _set_address(self, name: str, pointer: int) -> None:
         if self._addresses.get(name) != pointer:
-            self._must(self._context.set_tensor_address(name, pointer), f"address of '{name}'")
+            self._check(self._context.set_tensor_address(name, pointer), f"address of '{name}'")
             self._addresses[name] = pointer
 
     def _execute(self) -> None:
-        done = self._context.execute_async_v3(self.stream.handle)
+        queued = self._context.execute_async_v3(self.stream.handle)
         for allocator in self._allocators.values():
             allocator.raise_failure()
-        self._must(done, "run")
+        self._check(queued, "run")
 
     def _host_values(self) -> dict[str, bytes]:
-        """The values of inputs on the host, which decide shapes: a CUDA graph holds them."""
+        """Name to bytes of the inputs on the host, which decide shapes: a CUDA graph depends on them."""
         return {
             name: array.tobytes()
             for name, array in self._fed.items()
@@ -272,14 +276,14 @@ class ExecutionContext:
         return any(dim < 0 for shape in self._output_shapes.values() for dim in shape)
 
     def _output(self, spec: TensorSpec) -> tuple[tuple[int, ...], int]:
-        """Shape and address after a run."""
+        """The shape and the device address of an output after a run."""
         shape = self._output_shapes[spec.name]
         if all(dim >= 0 for dim in shape):
             return shape, self._memory[spec.name].pointer
         allocator = self._allocators[spec.name]
         if allocator.shape is None or allocator.buffer is None:
-            raise EngineError(f"TensorRT did not tell the shape of output '{spec.name}'; report this model")
-        self._memory[spec.name].room_to_stage(math.prod(allocator.shape) * np.dtype(spec.dtype).itemsize)
+            raise EngineError(f"TensorRT did not report the shape of output '{spec.name}'; report this model")
+        self._memory[spec.name].reserve_pinned(math.prod(allocator.shape) * np.dtype(spec.dtype).itemsize)
         return allocator.shape, allocator.buffer.pointer
 
     def _device_outputs(self) -> dict[str, DeviceArray]:
@@ -300,14 +304,15 @@ class ExecutionContext:
             self._graph.free()
             self._graph = None
 
-    def _must(self, done: bool, what: str) -> None:
-        if not done:
-            raise EngineError(f"TensorRT refuses the {what}: {self._logger.last_error}")
+    def _check(self, accepted: bool, request: str) -> None:
+        """Raises an error where TensorRT did not accept a request."""
+        if not accepted:
+            raise EngineError(f"TensorRT refuses the {request}: {self._logger.last_error}")
 
 
 @dataclass
 class _Memory:
-    """A tensor's memory, on the GPU and page-locked on the host; it grows and is used again."""
+    """The memory of a tensor, on the GPU and page-locked on the host; it grows where needed."""
 
     device: Device
     _buffer: DeviceBuffer | None = field(default=None, repr=False)
@@ -315,12 +320,12 @@ class _Memory:
 
     @property
     def pointer(self) -> int:
-        """The device address; 0 before :meth:`room`."""
+        """The device address; 0 before :meth:`reserve`."""
         return self._buffer.pointer if self._buffer else 0
 
-    def room(self, nbytes: int) -> int:
-        """The address of at least ``nbytes`` on the GPU."""
-        # TensorRT wants an address for empty tensors, too.
+    def reserve(self, nbytes: int) -> int:
+        """Reserves at least ``nbytes`` bytes on the GPU; returns the device address."""
+        # TensorRT needs an address for empty tensors, too.
         nbytes = max(1, nbytes)
         if self._buffer is None or self._buffer.nbytes < nbytes:
             if self._buffer:
@@ -329,8 +334,8 @@ class _Memory:
             self._buffer = self.device.allocate(nbytes)
         return self._buffer.pointer
 
-    def room_to_stage(self, nbytes: int) -> NDArray[np.uint8]:
-        """At least ``nbytes`` of page-locked memory, cut to that size."""
+    def reserve_pinned(self, nbytes: int) -> NDArray[np.uint8]:
+        """Reserves page-locked memory; returns its first ``nbytes`` bytes."""
         if self._pinned is None or self._pinned.array.nbytes < nbytes:
             if self._pinned:
                 self._pinned.free()
@@ -338,12 +343,8 @@ class _Memory:
             self._pinned = self.device.allocate_pinned(max(1, nbytes))
         return self._pinned.array[:nbytes]
 
-    def staged(self, nbytes: int) -> NDArray[np.uint8]:
-        """What :meth:`room_to_stage` gave."""
-        return self.room_to_stage(nbytes)
-
     def free(self) -> None:
-        """Gives both back."""
+        """Frees the memory on the GPU and on the host."""
         for memory in (self._buffer, self._pinned):
             if memory:
                 memory.free()

@@ -1,4 +1,4 @@
-"""Outputs whose size only the run itself decides."""
+"""Allocates memory for outputs whose size is known only after the inference."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from calibrators.cuda import Device, DeviceBuffer
 
 
 def new_output_allocator(trt: Any, device: Device) -> Any:
-    """An output allocator for one output of one context.
+    """Creates an output allocator for one output of one context.
 
     Args:
         trt: The TensorRT module.
-        device: Where to allocate.
+        device: The GPU on which to allocate.
 
     Returns:
-        An ``IOutputAllocator`` with attributes ``buffer`` (a :class:`DeviceBuffer` or None) and ``shape`` (of
-        the last run, or None), and a method ``raise_failure()``, to be called after each run. Keep it as
-        long as the context.
+        An ``IOutputAllocator``, which must be kept as long as the context. Its attributes are ``buffer`` (a
+        :class:`DeviceBuffer` or None) and ``shape`` (the output's shape in the last run, or None); its method
+        ``raise_failure()`` is to be called after each run, and ``free()`` frees the buffer.
     """
 
     class OutputAllocator(trt.IOutputAllocator):  # type: ignore[misc]
@@ -28,7 +28,7 @@ def new_output_allocator(trt: Any, device: Device) -> Any:
             self._failure: BaseException | None = None
 
         def reallocate_output(self, _tensor_name: str, _memory: int, size: int, _alignment: int) -> int:
-            # Exceptions are lost in TensorRT; address 0 tells it that there is no memory.
+            # An exception would be lost in TensorRT; address 0 means that there is no memory.
             try:
                 if self.buffer is None or self.buffer.nbytes < size:
                     self.free()
@@ -39,7 +39,7 @@ def new_output_allocator(trt: Any, device: Device) -> Any:
                 return 0
 
         def raise_failure(self) -> None:
-            """Raises what an allocation failed with, once."""
+            """Raises the exception of an allocation that failed, once."""
             failure, self._failure = self._failure, None
             if failure is not None:
                 raise failure

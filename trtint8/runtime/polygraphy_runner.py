@@ -29,16 +29,16 @@ except ModuleNotFoundError as error:
         "Polygraphy is not installed; run pip install 'trtint8[polygraphy]' to use its runners"
     ) from error
 
-#: A path, a loaded engine, or what returns one, as Polygraphy's lazy loaders do.
+#: The path of an engine, a loaded engine, or a function that returns one, as Polygraphy's lazy loaders do.
 EngineSource = str | os.PathLike[str] | Engine | Callable[[], Engine]
 
 
 class TrtInt8Runner(BaseRunner):  # type: ignore[misc]
-    """Runs an engine of any TensorRT that trtint8 runs.
+    """A Polygraphy runner for an engine of any TensorRT that trtint8 supports.
 
     Args:
-        engine: The engine; one that was loaded elsewhere is left open.
-        name: What Polygraphy calls the runner.
+        engine: The engine; an engine that was loaded by the caller is not closed by the runner.
+        name: The runner's name in Polygraphy's output; None for a generated one.
     """
 
     def __init__(self, engine: EngineSource, name: str | None = None) -> None:
@@ -46,7 +46,7 @@ class TrtInt8Runner(BaseRunner):  # type: ignore[misc]
         self._source = engine
 
     def activate_impl(self) -> None:
-        """Loads the engine."""
+        """Loads the engine where a path was given."""
         source = self._source
         if isinstance(source, (str, os.PathLike)):
             self.engine = Engine.load(source)
@@ -61,14 +61,14 @@ class TrtInt8Runner(BaseRunner):  # type: ignore[misc]
         return metadata
 
     def infer_impl(self, feed_dict: Mapping[str, Any]) -> OrderedDict[str, Any]:
-        """Runs one feed; PyTorch tensors on the GPU are taken without a copy."""
+        """Runs one feed; PyTorch tensors on the GPU are not copied."""
         start = time.perf_counter()
         outputs = OrderedDict(self.engine.infer(feed_dict))
         self.inference_time = time.perf_counter() - start
         return outputs
 
     def deactivate_impl(self) -> None:
-        """Closes the engine where it was loaded here."""
+        """Closes the engine where the runner loaded it."""
         if self.engine is not self._source:
             self.engine.close()
         del self.engine

@@ -1,4 +1,4 @@
-"""New weights for an engine that was built with ``refit=True``, without building it again."""
+"""Replaces the weights of an engine that was built with ``refit=True``."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from trtint8.runtime.engine import Engine
 
 
 def refit(engine: Engine, weights: Mapping[str, NDArray[Any]]) -> None:
-    """Replaces weights; contexts of the engine use them from their next run on.
+    """Replaces weights of an engine; its contexts use the new ones from their next run on.
 
-    The scales of Q/DQ pairs are weights like any other. TensorRT merges quantizers on the strength of equal
-    scales, so scales that the placement made equal (the sidecar lists them) must stay equal.
+    The scales of Q/DQ pairs are weights like all others. TensorRT merges quantizers that have equal scales,
+    so scales that the placement made equal (the sidecar lists them) must stay equal.
 
     Args:
-        engine: A refittable engine, with no inference under way.
+        engine: A refittable engine, of which no inference is running.
         weights: Name of the initializer in the ONNX model to its new values, of the same shape and dtype.
 
     Raises:
-        EngineError: The engine is not refittable, lacks a weight, or TensorRT refuses; a weight has a dtype
-            that TensorRT lacks; or the new scales of a group differ. Where TensorRT fails in the middle, some
-            weights may be new already.
+        EngineError: The engine is not refittable, lacks a weight, or TensorRT refuses the new weights; a
+            weight has a dtype that TensorRT lacks; or the new scales of a group differ. Where TensorRT fails
+            during the refit, some weights may have been replaced already.
     """
     check_dtypes(weights)
     check_shared_scales(weights, engine.info.shared_scales if engine.info else ())
@@ -54,7 +54,7 @@ def refit(engine: Engine, weights: Mapping[str, NDArray[Any]]) -> None:
                 f"TensorRT also needs {', '.join(repr(name) for name in missing[:5])}, which depend on the "
                 "new weights; give them too"
             )
-        # Before the refit, since one that fails may have replaced some weights.
+        # Before the refit, because a refit that fails may have replaced some weights.
         engine.forget_graphs()
         if not refitter.refit_cuda_engine():
             raise EngineError(f"TensorRT cannot refit the engine: {log.reason()}")
@@ -64,10 +64,10 @@ def check_dtypes(weights: Mapping[str, NDArray[Any]]) -> None:
     """Refuses weights of a dtype that no TensorRT takes, like float64.
 
     Args:
-        weights: The new weights.
+        weights: Name of the weight to its new values.
 
     Raises:
-        EngineError: Names the first of them.
+        EngineError: A weight has such a dtype; the message names the first one.
     """
     for name, values in weights.items():
         if values.dtype.name not in DTYPES or not values.dtype.isnative:
@@ -78,14 +78,15 @@ def check_dtypes(weights: Mapping[str, NDArray[Any]]) -> None:
 
 
 def check_shared_scales(weights: Mapping[str, NDArray[Any]], shared_scales: Sequence[Sequence[str]]) -> None:
-    """Refuses new scales that break an equality that the engine was built on.
+    """Refuses new scales that differ where the engine needs equal ones.
 
     Args:
-        weights: The new weights.
-        shared_scales: Names of scales that must be equal, in groups.
+        weights: Name of the weight to its new values.
+        shared_scales: Groups of names of scales that must be equal.
 
     Raises:
-        EngineError: Names the scales of a group that differ, or that are missing from ``weights``.
+        EngineError: The scales of a group differ, or some of them are missing from ``weights``; the message
+            names them.
     """
     for group in shared_scales:
         given = [name for name in group if name in weights]

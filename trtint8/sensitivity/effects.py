@@ -1,4 +1,4 @@
-"""What a variant of a network costs: sums over samples, and what they say with which certainty."""
+"""How far variants of a network are from the float network: sums over samples, and their intervals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trtint8.validation.significance import Z95, Comparison, Share, mcnemar, pai
 
 _DECIBELS = 10 / math.log(10)
 
-#: What is quantized, in a word, and the layer that it is about.
+#: A variant of the network: which layers are quantized, in one word, and the name of the layer in question.
 Variant = tuple[str, str]
 
 _SUMS = ("samples", "signal", "signal2", "noise", "noise2", "both", "product", "got2", "agree")
@@ -26,14 +26,14 @@ class Effect:
     """How far the outputs of a variant are from those of the float network.
 
     Attributes:
-        sqnr_db: Signal to quantization noise in decibels, all outputs together; infinite where they are
-            equal.
-        interval_db: Its 95 % interval, by the delta method over samples.
-        cosine: Cosine of the angle between the two, over all samples.
-        agreement: Share of samples with the float network's class; None where the first output is not a row
-            of classes a sample.
+        sqnr_db: Signal to quantization noise in decibels, of all outputs together; infinite where they are
+            equal to the float network's.
+        interval_db: The 95 % interval of ``sqnr_db``, in decibels, by the delta method over samples.
+        cosine: Cosine of the angle between the variant's outputs and the float network's, over all samples.
+        agreement: Share of samples with the float network's class; None where the first output is not one
+            row of classes per sample.
         top1: Share of samples with the label's class; None without labels.
-        drop: ``top1`` less the float network's, with McNemar's test; None without labels.
+        drop: ``top1`` minus that of the float network, with McNemar's test; None without labels.
     """
 
     sqnr_db: float
@@ -45,16 +45,17 @@ class Effect:
 
 
 class EffectMeter:
-    """Adds up, sample by sample, what variants of one network cost.
+    """Adds up, sample by sample, how far variants of one network are from the float network.
 
     Args:
-        variants: Their names.
-        scales: For each output, what it is divided by, so that outputs of different units weigh the same.
-        classes: Whether the first output is a row of classes a sample.
-        labelled: Whether there are labels.
+        variants: The variants.
+        scales: Output name to the number that the output is divided by, so that outputs of different units
+            count equally.
+        classes: Whether the first output is one row of classes per sample.
+        labelled: Whether the data has labels.
 
     Attributes:
-        sums: float64, shape (variants, columns): all that a meter knows.
+        sums: The sums of every variant, float64 of shape (variants, columns).
     """
 
     def __init__(
@@ -72,26 +73,26 @@ class EffectMeter:
         reference: Mapping[str, NDArray[Any]],
         labels: NDArray[np.int64] | None,
     ) -> None:
-        """Takes a batch of one variant.
+        """Adds one batch of one variant.
 
         Args:
-            variant: Which.
-            outputs: Its outputs.
-            reference: The float network's.
-            labels: Class indices of the samples, or None.
+            variant: The variant.
+            outputs: The variant's outputs, by name.
+            reference: The float network's outputs, of the same shapes.
+            labels: Class indices, int64 of shape (samples,), or None.
         """
         first = next(iter(self._scales))
         lengths = {reference[name].shape[:1] for name in self._scales}
-        # Outputs without a common first dimension have no samples to tell apart.
+        # Outputs without a common first dimension are counted as one sample.
         rows = lengths.pop()[0] if len(lengths) == 1 and reference[first].ndim else 1
         columns = np.zeros((rows, 5))
         for output, scale in self._scales.items():
-            wanted, got = (_rows(side[output], rows) / scale for side in (reference, outputs))
+            wanted, got = (_rows(tensors[output], rows) / scale for tensors in (reference, outputs))
             error = wanted - got
             pairs = ((wanted, wanted), (error, error), (wanted, got), (got, got))
             columns[:, :4] += np.stack([np.einsum("ij,ij->i", a, b) for a, b in pairs], axis=1)
         if self._classes:
-            wanted_class, got_class = (side[first].argmax(axis=1) for side in (reference, outputs))
+            wanted_class, got_class = (tensors[first].argmax(axis=1) for tensors in (reference, outputs))
             columns[:, 4] = wanted_class == got_class
         signal, noise, product, got2, agree = columns.T
         row: list[Any] = [rows, signal, signal**2, noise, noise**2, signal * noise, product, got2, agree]
@@ -102,13 +103,14 @@ class EffectMeter:
         self.sums[self._rows[variant]] += [float(np.sum(part)) for part in row]
 
     def fresh(self) -> EffectMeter:
-        """The same without data."""
+        """Makes the same meter without data."""
         return EffectMeter(tuple(self._rows), self._scales, classes=self._classes, labelled=self._labelled)
 
     def merge(self, other: EffectMeter) -> None:
-        """Takes what another one of the same variants has seen, in batches after its own.
+        """Adds the sums of another meter of the same variants, for later batches.
 
-        Batch by batch the sums are the same, to the last bit, wherever each batch was seen.
+        If each batch has a meter of its own and these are merged in the order of the data, the sums are the
+        same to the last bit wherever the batches were run.
         """
         self.sums += other.sums
 
@@ -120,11 +122,11 @@ class EffectMeter:
         return [right & was_right, right & ~was_right, ~right & was_right, ~right & ~was_right]
 
     def noise(self, variant: Variant) -> float:
-        """The sum of squared errors of a variant, all samples and outputs together."""
+        """The sum of squared errors of a variant, over all samples and outputs, in units of the scales."""
         return float(self.sums[self._rows[variant], _SUMS.index("noise")])
 
     def reference_top1(self) -> Share | None:
-        """The float network's share of right classes; None without labels."""
+        """The float network's share of samples with the label's class; None without labels."""
         if not self._labelled:
             return None
         hit, _, lost, _ = self.sums[0, len(_SUMS) :]
@@ -149,7 +151,7 @@ class EffectMeter:
         return meter
 
     def effect(self, variant: Variant) -> Effect:
-        """What the samples so far say of a variant."""
+        """Estimates the effect of a variant from the samples so far."""
         row = self.sums[self._rows[variant]]
         samples, signal, signal2, noise, noise2, both, product, got2, agree = row[: len(_SUMS)]
         count = int(samples)
@@ -183,7 +185,10 @@ def output_scales(outputs: Mapping[str, NDArray[Any]]) -> dict[str, float]:
     """The root mean square of every float output, 1 where it is zero throughout.
 
     Args:
-        outputs: Of the float network, for a first batch.
+        outputs: The float network's outputs for the first batch, by name.
+
+    Returns:
+        Output name to scale, for the outputs of a floating-point type.
     """
     floats = {name: array for name, array in outputs.items() if np.issubdtype(array.dtype, np.floating)}
     levels = {name: math.sqrt(float(np.square(a, dtype=np.float64).mean())) for name, a in floats.items()}
@@ -197,9 +202,18 @@ def _rows(array: NDArray[Any], rows: int) -> NDArray[np.float64]:
 def _level(
     count: int, signal: float, signal2: float, noise: float, noise2: float, both: float
 ) -> tuple[float, float]:
-    """10 log10(signal / noise) and half its 95 % interval.
+    """The level 10 log10(signal / noise) and half the width of its 95 % interval, in decibels.
 
-    The variance of the logarithm of a ratio of means, to first order (the delta method).
+    The interval comes from the variance, to first order, of the logarithm of a ratio of means (the delta
+    method).
+
+    Args:
+        count: Number of samples.
+        signal: Sum of the samples' signal powers.
+        signal2: Sum of the squares of the signal powers.
+        noise: Sum of the samples' noise powers.
+        noise2: Sum of the squares of the noise powers.
+        both: Sum of the products of signal power and noise power.
     """
     if noise == 0:
         return math.inf, 0.0

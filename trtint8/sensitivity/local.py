@@ -1,4 +1,4 @@
-"""Layers by themselves: what their weights and their activations cost, and where the error has grown to."""
+"""The error at each layer: of its weights and its activations alone, and what has accumulated up to it."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from trtint8.sensitivity.propagation import Watch
 from trtint8.sensitivity.segments import Form, Segment, Tensors
 from trtint8.validation.fidelity import decibels, inner_product
 
-#: Columns: of the layer's own output signal, noise of its weights, noise of its activations; of what its
-#: segment gives signal, noise of the quantized network.
+#: Sums of squares that are kept for each layer. Of the layer's own output: the signal, the noise of its
+#: weights, the noise of its activations. Of its segment's outputs: the signal, the network's noise.
 _COLUMNS = 5
 
 
 class LocalMeter:
-    """Adds up errors at every layer: one batch is watched, others are merged.
+    """Adds up errors at every layer. A meter measures one batch, and meters of several batches are merged.
 
     Args:
-        names: The layers.
+        names: Names of the layers.
 
     Attributes:
-        samples: With how many samples layers were looked at by themselves.
+        samples: Number of samples that layers were run by themselves with.
     """
 
     def __init__(self, names: tuple[str, ...]) -> None:
@@ -33,25 +33,25 @@ class LocalMeter:
         self._forms: dict[str, list[bool]] = {}
 
     def watch(self, samples: int, *, alone: bool) -> Watch:
-        """What a batch is watched with.
+        """Makes the ``watch`` of :func:`trtint8.sensitivity.propagation.propagate` that measures one batch.
 
         Args:
-            samples: How many the batch has.
+            samples: Number of samples in the batch.
             alone: Whether to run the layers by themselves as well.
         """
         self.samples += samples if alone else 0
 
-        def see(segment: Segment, floats: Tensors, quantized: Tensors) -> None:
+        def measure(segment: Segment, floats: Tensors, quantized: Tensors) -> None:
             assert segment.layer is not None
             sums = self._sums[segment.layer.name]
-            for name in segment.behind[segment.layer.output]:
+            for name in segment.dependents[segment.layer.output]:
                 sums[3:] += _powers(floats[name], quantized[name])
             if alone:
-                self._see_alone(segment, floats)
+                self._measure_alone(segment, floats)
 
-        return see
+        return measure
 
-    def _see_alone(self, segment: Segment, floats: Tensors) -> None:
+    def _measure_alone(self, segment: Segment, floats: Tensors) -> None:
         layer = segment.layer
         assert layer is not None
         sums = self._sums[layer.name]
@@ -64,20 +64,21 @@ class LocalMeter:
         self._forms[layer.name] = [bool(layer.weights), bool(layer.activations)]
         if layer.activations:
             values = floats[layer.activations[0].tensor]
-            self._see_channels(layer.name, values)
+            self._measure_channels(layer.name, values)
 
-    def _see_channels(self, name: str, values: NDArray[Any]) -> None:
+    def _measure_channels(self, name: str, values: NDArray[Any]) -> None:
         if values.ndim < 2:
             return
-        # Images have channels on axis 1, sequences of vectors on the last.
+        # Images have their channels on axis 1, sequences of vectors on the last axis.
         axis = 1 if values.ndim == 4 else values.ndim - 1
         others = tuple(i for i in range(values.ndim) if i != axis)
         self._channels[name] = np.abs(values).max(axis=others).astype(np.float64)
 
     def merge(self, other: LocalMeter) -> None:
-        """Takes what another one of the same layers has seen, in batches after its own.
+        """Adds the sums of another meter of the same layers, for later batches.
 
-        Batch by batch the sums are the same, to the last bit, wherever each batch was seen.
+        If each batch has a meter of its own and these are merged in the order of the data, the sums are the
+        same to the last bit wherever the batches were run.
         """
         self.samples += other.samples
         for name, sums in other._sums.items():
@@ -87,7 +88,15 @@ class LocalMeter:
         self._forms |= other._forms
 
     def levels(self, name: str) -> tuple[float | None, float | None, float | None]:
-        """SQNR of a layer's output from its weights, from its activations, and of what leaves its segment."""
+        """Three levels at a layer, in decibels; None where there is nothing to measure.
+
+        Args:
+            name: The name of the layer.
+
+        Returns:
+            The SQNR of the layer's own output with only its weights quantized, the same with only its
+            activations quantized, and the SQNR of its segment's outputs in the quantized network.
+        """
         signal, weights, activations, passing, noise = self._sums[name]
         has_weights, has_activations = self._forms.get(name, (False, False))
         return (
@@ -97,7 +106,14 @@ class LocalMeter:
         )
 
     def channels(self, name: str) -> NDArray[np.float64] | None:
-        """The largest magnitude of each channel of a layer's first activation; None where unknown."""
+        """The largest magnitude of each channel of a layer's first activation.
+
+        Args:
+            name: The name of the layer.
+
+        Returns:
+            float64, shape (channels,); None where it was not measured.
+        """
         return self._channels.get(name)
 
     def state(self) -> dict[str, Any]:
@@ -121,7 +137,7 @@ class LocalMeter:
 
 
 def _powers(exact: NDArray[Any], rounded: NDArray[Any]) -> tuple[float, float]:
-    """Sums of squares of a tensor and of its error."""
+    """The sum of squares of a tensor, and that of its error."""
     wanted = exact.astype(np.float64)
     error = wanted - rounded.astype(np.float64)
     return inner_product(wanted, wanted), inner_product(error, error)

@@ -1,4 +1,4 @@
-"""One batch through a network in all its variants, sharing what they have in common."""
+"""Runs one batch through all variants of a network; what variants have in common is computed once."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from numpy.typing import NDArray
 from calibrators.data.feeds import FeedDict
 from trtint8.sensitivity.segments import Form, Network, Segment, Tensors
 
-#: Sees a segment's inputs and outputs in the float network and in the quantized one.
+#: Called with a segment, and with its inputs and outputs in the float network and in the quantized network.
 Watch = Callable[[Segment, Tensors, Tensors], None]
 
 
 @dataclass(frozen=True)
 class Propagated:
-    """What came out for one batch.
+    """The outputs of all variants for one batch.
 
     Attributes:
-        reference: The float network's outputs.
-        quantized: Those of the network with every layer in INT8.
-        only: Layer name to the outputs of the network with that layer alone in INT8.
-        without: Layer name to those with every layer but that one.
+        reference: The outputs of the float network.
+        quantized: The outputs of the network with every layer in INT8.
+        only: Layer name to the outputs of the network with only that layer in INT8.
+        without: Layer name to the outputs of the network with every layer except that one in INT8.
     """
 
     reference: Tensors
@@ -36,30 +36,34 @@ class Propagated:
 def propagate(network: Network, feed: FeedDict, watch: Watch) -> Propagated:
     """Runs the float and the quantized network, and their variants that differ in one layer.
 
-    Layers before the one that differs are shared; a variant carries only the tensors that its layer has
-    changed. Half the network is computed for each variant on average.
+    Segments before the layer that differs are computed once for all variants, and of each variant only the
+    tensors that depend on its layer are kept. On average half the network is computed per variant.
 
     Args:
-        network: The cut model.
+        network: The model, cut into segments.
         feed: One batch.
         watch: Called after each segment that begins with a layer.
 
     Returns:
-        The outputs.
+        The outputs of all variants.
+
+    Raises:
+        CalibrationDataError: The model fails on the batch.
     """
-    float_side, int8_side = _Side(Form.FLOAT, feed), _Side(Form.INT8, feed)
+    outputs = network.outputs
+    floats, quantized = _State(Form.FLOAT, feed), _State(Form.INT8, feed)
     for number, segment in enumerate(network.segments):
-        for side in (float_side, int8_side):
-            side.advance(segment)
+        for state in (floats, quantized):
+            state.advance(segment)
         if segment.layer is not None:
-            watch(segment, float_side.tensors, int8_side.tensors)
-        for side in (float_side, int8_side):
-            side.forget(network.last_read_by(number))
+            watch(segment, floats.tensors, quantized.tensors)
+        for state in (floats, quantized):
+            state.drop(network.last_read_by(number))
     return Propagated(
-        _only(network.outputs, float_side.tensors),
-        _only(network.outputs, int8_side.tensors),
-        {name: _only(network.outputs, float_side.tensors | own) for name, own in float_side.variants.items()},
-        {name: _only(network.outputs, int8_side.tensors | own) for name, own in int8_side.variants.items()},
+        _select(outputs, floats.tensors),
+        _select(outputs, quantized.tensors),
+        {name: _select(outputs, floats.tensors | own) for name, own in floats.variants.items()},
+        {name: _select(outputs, quantized.tensors | own) for name, own in quantized.variants.items()},
     )
 
 
@@ -67,54 +71,65 @@ def run_float(network: Network, feed: FeedDict) -> Tensors:
     """Runs the float network alone.
 
     Args:
-        network: The cut model.
+        network: The model, cut into segments.
         feed: One batch.
 
     Returns:
-        Its outputs, those that :func:`propagate` finds.
+        The float network's outputs, the same as those of :func:`propagate`.
+
+    Raises:
+        CalibrationDataError: The model fails on the batch.
     """
-    side = _Side(Form.FLOAT, feed)
+    state = _State(Form.FLOAT, feed)
     for number, segment in enumerate(network.segments):
-        side.tensors |= segment.run(Form.FLOAT, side.tensors)
-        side.forget(network.last_read_by(number))
-    return _only(network.outputs, side.tensors)
+        state.tensors |= segment.run(Form.FLOAT, state.tensors)
+        state.drop(network.last_read_by(number))
+    return _select(network.outputs, state.tensors)
 
 
 def estimate_seconds(network: Network, feed: FeedDict) -> float:
-    """How long :func:`propagate` will take for a batch, told from two runs of every segment.
+    """Estimates how long :func:`propagate` takes for a batch, from two runs of every segment.
 
     Args:
-        network: The cut model; its sessions are open afterwards.
+        network: The model, cut into segments; its ONNX Runtime sessions are open afterwards.
         feed: One batch.
 
     Returns:
-        Seconds.
+        The estimate in seconds.
+
+    Raises:
+        CalibrationDataError: The model fails on the batch.
     """
-    sides = {form: _Side(form, feed) for form in (Form.FLOAT, Form.INT8)}
+    states = {form: _State(form, feed) for form in (Form.FLOAT, Form.INT8)}
     seconds = 0.0
     for segment in network.segments:
-        for form, side in sides.items():
-            segment.run(form, side.tensors)  # the first run allocates
+        for form, state in states.items():
+            segment.run(form, state.tensors)  # the first run allocates memory, so it is not timed
             start = time.perf_counter()
-            side.tensors |= segment.run(form, side.tensors)
+            state.tensors |= segment.run(form, state.tensors)
             once = time.perf_counter() - start
-            reached = [name for name, own in side.variants.items() if _changed(segment, own)]
-            # The network itself, its variants, and the new one that runs this layer in the other form.
+            reached = [name for name, own in state.variants.items() if _changed(segment, own)]
+            # The network itself, its variants, and the new variant with this layer in the other form.
             seconds += once * (1 + len(reached) + (segment.layer is not None))
             for name in reached:
-                side.variants[name] |= {one: side.tensors[one] for one in segment.outputs}
+                state.variants[name] |= {output: state.tensors[output] for output in segment.outputs}
             if segment.layer is not None:
-                changed = segment.behind[segment.layer.output]
-                side.variants[segment.layer.name] = {one: side.tensors[one] for one in changed}
+                changed = segment.dependents[segment.layer.output]
+                state.variants[segment.layer.name] = {output: state.tensors[output] for output in changed}
     return seconds
 
 
-class _Side:
-    """A network all in one form, and for each layer that it has passed a variant with that one in the other.
+class _State:
+    """The tensors of a network in one form, and of its variants with one layer in the other form.
+
+    Args:
+        form: The network's form, ``FLOAT`` or ``INT8``.
+        feed: One batch.
 
     Attributes:
-        tensors: Those that are still needed, inputs included.
-        variants: Layer name to the tensors that differ in its variant.
+        tensors: The network's tensors that are still needed, its inputs included.
+        variants: Layer name to the tensors that differ in the variant with that layer in the other form; for
+            the layers that have run.
     """
 
     def __init__(self, form: Form, feed: FeedDict) -> None:
@@ -124,18 +139,18 @@ class _Side:
         self.variants: dict[str, Tensors] = {}
 
     def advance(self, segment: Segment) -> None:
-        """Runs a segment for the network and for every variant whose tensors it reads."""
+        """Runs a segment for the network, and for every variant in which its inputs differ."""
         for own in self.variants.values():
             changed = _changed(segment, own)
             if changed:
-                own |= _only(changed, segment.run(self._form, self.tensors | own))
+                own |= _select(changed, segment.run(self._form, self.tensors | own))
         if segment.layer is not None:
-            changed = segment.behind[segment.layer.output]
+            changed = segment.dependents[segment.layer.output]
             outputs = segment.run(self._other, self.tensors)
-            self.variants[segment.layer.name] = _only(changed, outputs)
+            self.variants[segment.layer.name] = _select(changed, outputs)
         self.tensors |= segment.run(self._form, self.tensors)
 
-    def forget(self, names: set[str]) -> None:
+    def drop(self, names: set[str]) -> None:
         """Drops tensors that nothing reads any more."""
         for tensors in (self.tensors, *self.variants.values()):
             for name in names:
@@ -143,9 +158,10 @@ class _Side:
 
 
 def _changed(segment: Segment, own: Mapping[str, NDArray[Any]]) -> frozenset[str]:
-    read = [segment.behind[name] for name in segment.inputs if name in own]
-    return frozenset().union(*read)
+    """The outputs of a segment that differ in a variant, whose differing tensors are ``own``."""
+    changed = [segment.dependents[name] for name in segment.inputs if name in own]
+    return frozenset().union(*changed)
 
 
-def _only(names: Container[str], tensors: Mapping[str, NDArray[Any]]) -> Tensors:
+def _select(names: Container[str], tensors: Mapping[str, NDArray[Any]]) -> Tensors:
     return {name: array for name, array in tensors.items() if name in names}

@@ -1,8 +1,8 @@
 """A network cut into segments, each of which runs in float or in INT8 on its own.
 
-A segment begins at a layer, a node that a placement quantizes, and ends before the next one. So a variant of
-the network that differs in one layer shares everything before it with the others, and only what comes after
-has to be computed again.
+A segment begins with a layer, which is a node that a placement quantizes, and ends before the next layer. So
+a variant of the network that differs in one layer shares everything before that layer with the other
+variants, and only what depends on the layer has to be computed again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Tensors = dict[str, NDArray[Any]]
 
 
 class Form(Enum):
-    """What of a layer is quantized."""
+    """Which tensors of a layer are quantized."""
 
     FLOAT = "float"
     WEIGHTS = "weights"
@@ -43,8 +43,8 @@ class Layer:
 
     Attributes:
         node: The node.
-        activations: What it reads through pairs, but for weights.
-        weights: Its quantized constants.
+        activations: The edges through which it reads quantized activations.
+        weights: The edges through which it reads quantized constants.
     """
 
     node: ir.Node
@@ -53,12 +53,12 @@ class Layer:
 
     @property
     def name(self) -> str:
-        """The node's."""
+        """The node's name."""
         return self.node.name or ""
 
     @property
     def output(self) -> str:
-        """The tensor that it makes."""
+        """Name of the tensor that the layer produces."""
         return self.node.outputs[0].name or ""
 
 
@@ -67,8 +67,8 @@ class Quantizer:
     """How a network's tensors are quantized.
 
     Attributes:
-        placement: Which edges.
-        scales: Of every quantized activation.
+        placement: Which edges are quantized.
+        scales: Tensor name to scale, for every quantized activation.
     """
 
     placement: Placement
@@ -76,39 +76,71 @@ class Quantizer:
 
     @classmethod
     def of(cls, placement: Placement, amax: Mapping[str, float]) -> Quantizer:
-        """For the ranges of a table."""
+        """The quantizer for the ranges of a calibration table.
+
+        Args:
+            placement: Which edges are quantized.
+            amax: The range of every tensor in ``placement.tensors``.
+        """
         return cls(placement, activation_scales(placement, amax))
 
     def weights(self, edge: Edge, weights: NDArray[np.float32]) -> NDArray[np.float32]:
-        """What is left of constant weights after quantizing and dequantizing them."""
+        """Quantizes constant weights and dequantizes them again.
+
+        Args:
+            edge: The edge through which a layer reads them.
+            weights: The weights, float32.
+        """
         config = self.placement.configs[edge.tensor].with_scale(weight_scale(weights, edge.axis))
         return fake_quantize(weights, config)
 
 
 @dataclass(eq=False)
 class Segment:
-    """A layer and what follows it up to the next; the first one may have no layer.
+    """A layer and the nodes after it up to the next layer; the first segment may have no layer.
 
     Attributes:
-        layer: The layer that it begins with, or None.
-        inputs: Tensors that it reads from before.
-        outputs: Tensors that later segments read, or that the model gives.
-        behind: For each input, and for the layer's output, the outputs that depend on it.
+        layer: The layer that the segment begins with, or None.
+        inputs: Names of the tensors that it reads from earlier segments or from the model's inputs.
+        outputs: Names of its tensors that later segments read, or that are outputs of the model.
+        dependents: For each input, and for the layer's output, the outputs that depend on it.
     """
 
     layer: Layer | None
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    behind: Mapping[str, frozenset[str]]
+    dependents: Mapping[str, frozenset[str]]
     _blocks: Mapping[Form, _Block] = field(repr=False)
     _layer_blocks: Mapping[Form, _Block] = field(repr=False)
 
     def run(self, form: Form, tensors: Mapping[str, NDArray[Any]]) -> Tensors:
-        """Computes the outputs; ``tensors`` holds at least the inputs."""
+        """Computes the outputs.
+
+        Args:
+            form: Which tensors of the layer are quantized.
+            tensors: At least the inputs, by name.
+
+        Returns:
+            The outputs, by name.
+
+        Raises:
+            CalibrationDataError: ONNX Runtime fails on the tensors.
+        """
         return self._blocks[form].run(tensors) if self.outputs else {}
 
     def run_layer(self, form: Form, tensors: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
-        """Computes the layer alone; ``tensors`` holds at least the inputs."""
+        """Computes the layer alone.
+
+        Args:
+            form: Which tensors of the layer are quantized.
+            tensors: At least the segment's inputs, by name.
+
+        Returns:
+            The layer's output.
+
+        Raises:
+            CalibrationDataError: ONNX Runtime fails on the tensors.
+        """
         assert self.layer is not None
         return self._layer_blocks[form].run(tensors)[self.layer.output]
 
@@ -118,7 +150,7 @@ class Network:
     """A prepared model, cut at its layers.
 
     Attributes:
-        segments: In the order in which they run.
+        segments: The segments, in the order in which they run.
         outputs: Names of the model's outputs.
         last_use: Tensor name to the number of the last segment that reads it.
     """
@@ -128,13 +160,17 @@ class Network:
     last_use: Mapping[str, int]
 
     def last_read_by(self, number: int) -> set[str]:
-        """The tensors that nothing needs any more after a segment, the model's outputs left out."""
+        """The tensors that nothing reads after a segment, except the model's outputs.
+
+        Args:
+            number: Index of the segment.
+        """
         read = {name for name in self.segments[number].inputs if self.last_use[name] == number}
         return read - set(self.outputs)
 
     @property
     def layers(self) -> tuple[Layer, ...]:
-        """In the order in which they run."""
+        """The layers, in the order in which they run."""
         return tuple(segment.layer for segment in self.segments if segment.layer is not None)
 
 
@@ -143,11 +179,11 @@ def cut(model: ir.Model, quantizer: Quantizer, *, threads: int | None = None) ->
 
     Args:
         model: From :func:`trtint8.models.model.prepare`; it must stay as it is while the segments are used.
-        quantizer: For a placement of this model.
-        threads: Threads within an operator; ONNX Runtime's choice where None.
+        quantizer: How the model's tensors are quantized.
+        threads: Threads per operator; ONNX Runtime's choice where None.
 
     Returns:
-        The segments. What they need from ONNX Runtime is opened when it is first used.
+        The model, cut into segments. Their ONNX Runtime sessions are opened when they are first used.
 
     Raises:
         ModelError: The type of a tensor could not be inferred.
@@ -174,9 +210,9 @@ def cut(model: ir.Model, quantizer: Quantizer, *, threads: int | None = None) ->
         segments.append(
             Segment(
                 layer,
-                _outside(nodes, graph),
+                _inputs(nodes, graph),
                 outputs,
-                _behind(nodes, graph, outputs, layer),
+                _dependents(nodes, graph, outputs, layer),
                 {form: _Block(*common, form, tuple(nodes), outputs) for form in Form},
                 {form: _Block(*common, form, tuple(nodes[:1]), alone) for form in Form} if layer else {},
             )
@@ -186,7 +222,18 @@ def cut(model: ir.Model, quantizer: Quantizer, *, threads: int | None = None) ->
 
 @dataclass(eq=False)
 class _Block:
-    """Some nodes, the first of them a layer perhaps, as an ONNX Runtime session."""
+    """Consecutive nodes as an ONNX Runtime session, which is opened by the first run.
+
+    Attributes:
+        model: The model that the nodes belong to.
+        quantizer: How the model's tensors are quantized.
+        layer: The layer, if it is the first of the nodes.
+        threads: Threads per operator; ONNX Runtime's choice where None.
+        form: Which tensors of the layer are quantized.
+        nodes: The nodes, in graph order.
+        outputs: Names of the tensors to compute.
+        session: The ONNX Runtime session, once it is open.
+    """
 
     model: ir.Model
     quantizer: Quantizer
@@ -202,7 +249,7 @@ class _Block:
             self.session = open_session(
                 self._serialized(), optimize=True, threads=self.threads, one_of_many=True
             )
-        feed = {one.name: tensors[one.name] for one in self.session.get_inputs()}
+        feed = {value.name: tensors[value.name] for value in self.session.get_inputs()}
         try:
             return dict(zip(self.outputs, self.session.run(list(self.outputs), feed), strict=True))
         except Exception as error:
@@ -225,7 +272,7 @@ class _Block:
         )
         serialized: bytes = helper.make_model(
             graph,
-            opset_imports=[helper.make_opsetid(*one) for one in self.model.opset_imports.items()],
+            opset_imports=[helper.make_opsetid(*opset) for opset in self.model.opset_imports.items()],
             functions=[ir.to_proto(function) for function in self.model.functions.values()],
             ir_version=self.model.ir_version,
         ).SerializeToString()
@@ -234,11 +281,17 @@ class _Block:
     def _layer_nodes(
         self, layer: Layer, node: onnx.NodeProto, constants: dict[str, NDArray[Any]]
     ) -> list[onnx.NodeProto]:
-        """The layer with what the form quantizes: rounded weights, and pairs before activations."""
+        """The layer's nodes in the block's form: with rounded weights, and Q/DQ pairs before activations.
+
+        Args:
+            layer: The layer.
+            node: The layer's node; changed in place.
+            constants: Constants of the block by name; rounded weights and parameters of pairs are added.
+        """
         pairs = []
         if self.form in (Form.INT8, Form.WEIGHTS):
             for edge in layer.weights:
-                # Under a name of its own: a later node of the segment may read the constant as it is.
+                # Another name, because a later node of the segment may read the original constant.
                 name = f"{edge.tensor}_rounded"
                 constants[name] = self.quantizer.weights(edge, constants[edge.tensor])
                 node.input[edge.index] = name
@@ -249,9 +302,9 @@ class _Block:
                 constants |= zip(
                     parameters, (np.asarray(self.quantizer.scales[edge.tensor]), _ZERO), strict=True
                 )
-                whole, values = f"{stem}_whole", f"{stem}_values"
-                pairs.append(helper.make_node("QuantizeLinear", [edge.tensor, *parameters], [whole]))
-                pairs.append(helper.make_node("DequantizeLinear", [whole, *parameters], [values]))
+                integers, values = f"{stem}_integers", f"{stem}_values"
+                pairs.append(helper.make_node("QuantizeLinear", [edge.tensor, *parameters], [integers]))
+                pairs.append(helper.make_node("DequantizeLinear", [integers, *parameters], [values]))
                 node.input[edge.index] = values
         return [*pairs, node]
 
@@ -262,14 +315,14 @@ _ZERO = np.zeros((), np.int8)
 def _layers(graph: ir.Graph, placement: Placement) -> dict[str, Layer]:
     """Node name to layer, in graph order."""
     edges: dict[str, tuple[list[Edge], list[Edge]]] = {}
-    for index, found in enumerate((placement.activations, placement.weights)):
-        for edge in found:
+    for index, quantized in enumerate((placement.activations, placement.weights)):
+        for edge in quantized:
             edges.setdefault(edge.node, ([], []))[index].append(edge)
     return {node.name: Layer(node, *map(tuple, edges[node.name])) for node in graph if node.name in edges}
 
 
 def _reads(node: ir.Node, graph: ir.Graph) -> Iterator[ir.Value]:
-    """What a node reads from its graph, be it within graphs of its own."""
+    """The values that a node reads from the graph, also those that only its subgraphs read."""
     yield from (value for value in node.inputs if value is not None)
     for attribute in node.attributes.values():
         if attribute.type == ir.AttributeType.GRAPH:
@@ -282,24 +335,26 @@ def _reads(node: ir.Node, graph: ir.Graph) -> Iterator[ir.Value]:
             yield from (value for value in inner.inputs if value is not None and value.graph is graph)
 
 
-def _outside(nodes: Sequence[ir.Node], graph: ir.Graph) -> tuple[str, ...]:
+def _inputs(nodes: Sequence[ir.Node], graph: ir.Graph) -> tuple[str, ...]:
+    """Names of the values that nodes read and do not produce themselves, except constants."""
     made = {value for node in nodes for value in node.outputs}
     read = dict.fromkeys(value for node in nodes for value in _reads(node, graph))
     return tuple(value.name or "" for value in read if value not in made and value.const_value is None)
 
 
-def _behind(
+def _dependents(
     nodes: Sequence[ir.Node], graph: ir.Graph, outputs: Sequence[str], layer: Layer | None
 ) -> dict[str, frozenset[str]]:
-    sources = [*_outside(nodes, graph), *([layer.output] if layer else [])]
-    behind = {}
+    """For each input of a segment, and for its layer's output, the outputs that depend on it."""
+    sources = [*_inputs(nodes, graph), *([layer.output] if layer else [])]
+    dependents = {}
     for source in sources:
         reached = {source}
         for node in nodes:
             if any(value.name in reached for value in _reads(node, graph)):
                 reached.update(value.name for value in node.outputs if value.name)
-        behind[source] = frozenset(reached.intersection(outputs))
-    return behind
+        dependents[source] = frozenset(reached.intersection(outputs))
+    return dependents
 
 
 def _array(value: ir.Value) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""Why a layer may suffer from INT8, told from its ranges, its weights and its neighbours."""
+"""Reasons why a layer may lose accuracy in INT8: in its ranges, its weights and its neighbours."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from calibrators.histograms.histogram import Histogram
 
-#: Operators whose outputs have few large values among many small ones, or the reverse.
+#: Operators whose outputs have a small number of large values among many small ones, or the reverse.
 _DELICATE = (
     "Softmax",
     "LayerNormalization",
@@ -19,28 +19,29 @@ _DELICATE = (
     "InstanceNormalization",
 )
 
-#: A range so many times that of 99.9 % of the values leaves those fewer than 16 of the 127 steps.
+#: With a range more than eight times that of 99.9 % of the values, these have fewer than 16 of 127 steps.
 _OUTLIERS = 8.0
 _NEARLY_ALL = 0.999
 
+#: The share of values beyond the range from which clipping is reported.
 _CLIPPED = 0.01
 
-#: Channels of weights with one scale that differ by so much; and the largest channel of an activation beside
-#: the median one, which leaves the latter 8 of the 127 steps.
+#: The ratios from which channels with one common scale are reported: for weights the largest channel over the
+#: smallest, for activations the largest over the median channel, which then has 8 of the 127 steps.
 _UNEVEN_WEIGHTS, _UNEVEN_ACTIVATIONS = 100.0, 16.0
 
-#: Fewer dead channels than this share are ordinary.
+#: The share of channels that are always zero from which they are reported.
 _DEAD = 0.1
 
 
 @dataclass(frozen=True)
 class Suspect:
-    """Something that is known to cost accuracy.
+    """A property of a layer that is known to cost accuracy.
 
     Attributes:
         kind: ``never-activated``, ``outliers``, ``clipped``, ``dead-channels``, ``uneven-channels`` or
             ``delicate-neighbour``.
-        message: What was seen, in words.
+        message: What was found, in words.
     """
 
     kind: str
@@ -48,12 +49,15 @@ class Suspect:
 
 
 def range_suspects(tensor: str, amax: float, histogram: Histogram | None) -> list[Suspect]:
-    """What the range of an activation gives away.
+    """What is suspicious about the range of an activation.
 
     Args:
-        tensor: Its name.
+        tensor: The name of the activation.
         amax: The range that it is quantized with.
-        histogram: Of its magnitudes; None where the table was imported.
+        histogram: The histogram of its magnitudes; None where the table has none.
+
+    Returns:
+        The findings: ``never-activated``, or any of ``outliers`` and ``clipped``.
     """
     if histogram is None:
         return []
@@ -82,12 +86,15 @@ def range_suspects(tensor: str, amax: float, histogram: Histogram | None) -> lis
 
 
 def weight_suspects(tensor: str, weights: NDArray[np.float32], axis: int | None) -> list[Suspect]:
-    """What a layer's weights give away.
+    """What is suspicious about a layer's weights.
 
     Args:
-        tensor: Their name.
-        weights: Any shape.
-        axis: The axis along which scales lie; None for one scale.
+        tensor: The name of the weights.
+        weights: The weights, float32 of any shape.
+        axis: The axis with one scale per index; None for one scale per tensor.
+
+    Returns:
+        The findings: any of ``dead-channels`` and ``uneven-channels``.
     """
     channels = np.abs(weights).max(axis=tuple(i for i in range(weights.ndim) if i != (axis or 0)))
     found = []
@@ -97,7 +104,7 @@ def weight_suspects(tensor: str, weights: NDArray[np.float32], axis: int | None)
             Suspect("dead-channels", f"{dead} of {len(channels)} channels of '{tensor}' are all zero")
         )
     alive = channels[channels > 0]
-    # A scale a channel copes with any difference.
+    # With one scale per channel, differences between channels cost nothing.
     if axis is None and len(alive) and alive.max() / alive.min() > _UNEVEN_WEIGHTS:
         times = f"{alive.max() / alive.min():.0f}x"
         message = f"the channels of '{tensor}' differ by {times} in range, and one scale serves them all"
@@ -106,12 +113,15 @@ def weight_suspects(tensor: str, weights: NDArray[np.float32], axis: int | None)
 
 
 def channel_suspects(tensor: str, channels: NDArray[np.float64], samples: int) -> list[Suspect]:
-    """What the channels of an activation give away.
+    """What is suspicious about the channels of an activation.
 
     Args:
-        tensor: Its name.
-        channels: The largest magnitude in each.
-        samples: How many samples were looked at.
+        tensor: The name of the activation.
+        channels: The largest magnitude of each channel, float64 of shape (channels,).
+        samples: Number of samples that were measured.
+
+    Returns:
+        The findings: any of ``dead-channels`` and ``uneven-channels``.
     """
     found = []
     alive = channels[channels > 0]
@@ -127,7 +137,14 @@ def channel_suspects(tensor: str, channels: NDArray[np.float64], samples: int) -
 
 
 def neighbour_suspects(value: ir.Value) -> list[Suspect]:
-    """What the operator before an activation gives away."""
+    """What is suspicious about the operator that produces an activation.
+
+    Args:
+        value: The activation.
+
+    Returns:
+        At most one finding, ``delicate-neighbour``.
+    """
     producer = value.producer()
     if producer is None or producer.op_type not in _DELICATE:
         return []
@@ -139,14 +156,14 @@ def neighbour_suspects(value: ir.Value) -> list[Suspect]:
 
 
 def quantile(histogram: Histogram, share: float) -> float:
-    """The magnitude below which a share of the values lies that are not zero, as the bins tell.
+    """The magnitude below which a share of the nonzero values lies, to the width of a bin.
 
     Args:
-        histogram: Of the magnitudes.
-        share: In [0, 1].
+        histogram: A histogram of magnitudes.
+        share: The share of the values that are not zero, in [0, 1].
 
     Returns:
-        The upper edge of the bin; 0 for a histogram without values.
+        The upper edge of the bin in which the share is reached; 0 for a histogram without values.
     """
     counts = np.cumsum(histogram.counts)
     if not counts[-1]:

@@ -1,1 +1,1 @@
-"""The cheapest mix of remedies that keeps accuracy within a budget."""
+"""Tuning: the cheapest combination of remedies that keeps the loss of accuracy within a budget."""

@@ -1,4 +1,4 @@
-"""Weights rounded up or down so that layers' outputs, and not the weights, change least."""
+"""Adaptive rounding: weights are rounded up or down so that layers' outputs change least."""
 
 from __future__ import annotations
 
@@ -12,40 +12,43 @@ from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict, batch_rows
 from calibrators.errors import CalibrationDataError
-from trtint8.quantization.placement import WEIGHTED, Placement
+from trtint8.models.graph_constants import constant_input, set_constant_input
+from trtint8.quantization.operators import WEIGHTED
+from trtint8.quantization.placement import Placement
 from trtint8.sensitivity.segments import Layer, Quantizer, cut
 from trtint8.tuning.layer_runs import float_layers
 from trtint8.tuning.matrix_form import MatrixForm
 from trtint8.tuning.rounding_grid import RoundingGrid
-from trtint8.tuning.weights import constant_input, set_constant_input
 
-#: Of each sample; neighbouring places see much the same.
+#: Places per sample that are used; neighbouring places read nearly the same values.
 _PLACES = 64
 
-#: Inputs of an output channel whose products are kept, at most: 4608^2 float64 are 170 MB.
+#: The most inputs of an output channel whose products are kept as one matrix: 4608^2 float64 are 170 MB.
 _LARGEST_BLOCK = 4608
 
-#: How far covariances are drawn to zero. Without it, few samples leave directions in which every error looks
-#: free. On ResNet-20 and smaller networks 0.3 gave better weights, judged by other data, for any number.
+#: How far covariances are shrunk towards zero. Without shrinkage, a small number of samples leaves directions
+#: in which errors seem to cost nothing. On ResNet-20 and smaller networks a shrinkage of 0.3 gave better
+#: weights on other data, whatever the number of samples.
 _SHRINKAGE = 0.3
 
-#: Inputs whose gradients are brought up to date together, by one product of matrices.
-_PANEL = 32
+#: Inputs whose gradients are updated together, by one product of matrices.
+_INPUTS_PER_UPDATE = 32
 
-#: A flip must lower the error by this share of what it adds by itself, which float64's rounding cannot feign.
+#: A flip must lower the error by at least this share of the error that it adds by itself. It is more than
+#: float64's rounding errors amount to.
 _LEAST_GAIN = 1e-9
 
 
 @dataclass(frozen=True)
 class LayerRounding:
-    """What became of one layer's weights.
+    """How the weights of one layer were rounded.
 
     Attributes:
-        before: Squared error of the output at a place, summed over channels, by rounding to nearest; on the
-            data used, without shrinkage.
-        after: The same by the chosen rounding.
-        flipped: How many weights are not rounded to nearest.
-        weights: How many there are.
+        before: Mean squared error of the output per place, summed over channels, with weights rounded to
+            nearest; measured on the data that was used, without shrinkage.
+        after: The same error with the chosen rounding.
+        flipped: Number of weights that are not rounded to nearest.
+        weights: Number of weights in the layer.
     """
 
     before: float
@@ -55,12 +58,12 @@ class LayerRounding:
 
 
 @dataclass(frozen=True)
-class Adapted:
-    """A model whose weights lie where quantization puts them.
+class AdaptivelyRounded:
+    """A model whose weights are rounded already to values that quantization represents exactly.
 
     Attributes:
         model: The new model.
-        layers: Layer name to what became of it; layers that are not there stayed as they were.
+        layers: Layer name to how its weights were rounded; the weights of other layers are unchanged.
     """
 
     model: ir.Model
@@ -69,38 +72,39 @@ class Adapted:
 
 def adapt_rounding(
     model: ir.Model, placement: Placement, feeds: Iterable[FeedDict], *, seed: int = 0, passes: int = 4
-) -> Adapted:
+) -> AdaptivelyRounded:
     """Rounds each weight up or down so that its layer's output changes least.
 
     The objective is AdaRound's: (v - w)^T H (v - w) for each output channel, where w are its weights, v the
-    rounded ones and H = E[x x^T] of what the layer reads (Nagel et al., "Up or Down? Adaptive Rounding for
-    Post-Training Quantization", ICML 2020, section 3.1). The paper relaxes it and follows its gradient. Here
-    it is solved by coordinate descent: from rounding to nearest on, one weight after the other goes to the
-    other side where that lowers the objective. That is deterministic, needs only NumPy, and never ends worse
-    than it began.
+    rounded ones and H = E[x x^T] for the layer's input x (Nagel et al., "Up or Down? Adaptive Rounding for
+    Post-Training Quantization", ICML 2020, section 3.1). The paper relaxes it to a continuous problem and
+    follows the gradient. Here it is solved by coordinate descent: starting with all weights rounded to
+    nearest, one weight after the other is rounded to the other side where that lowers the objective. This is
+    deterministic, needs only NumPy, and never gives a larger error than rounding to nearest.
 
-    H comes from the float network, at up to 64 random places of each sample. Three tenths of its part off the
-    diagonal are left out: shrinkage, as for any covariance that few samples tell (Ledoit and Wolf, "A
-    Well-Conditioned Estimator for Large-Dimensional Covariance Matrices", 2004). Nearest rounding is best for
-    the diagonal alone, so what is better with the shrunk H is better with H itself. Where an output channel
-    has more than 4608 inputs, they are cut into blocks of at most that many, whose errors are taken as
-    independent of each other. The matrices of all layers are kept at once, some 1 GB for a ResNet-50.
+    H is measured in the float network, at up to 64 random places per sample. Its elements off the diagonal
+    are multiplied by 0.7: this is shrinkage, as is usual for covariances that are estimated from few samples
+    (Ledoit and Wolf, "A Well-Conditioned Estimator for Large-Dimensional Covariance Matrices", 2004).
+    Rounding to nearest is best for the diagonal alone, so a rounding that is better with the shrunk H is
+    better with H itself. Where an output channel has more than 4608 inputs, they are divided into blocks of
+    at most 4608, and the errors of different blocks are taken as independent. The matrices of all layers are
+    kept at once, about 1 GB for a ResNet-50.
 
-    The new weights are whole multiples of the old ones' scales, and each channel's largest weight stays as it
-    is. So a model that is quantized afterwards gets the same scales, and just these whole numbers.
+    The new weights are integer multiples of the old weights' scales, and each channel's largest weight stays
+    as it is. So a model that is quantized afterwards gets the same scales and exactly these integers.
 
     Args:
         model: From :func:`trtint8.models.model.prepare`; not changed.
-        placement: For this model. It fits the new one as well. Weights of its quantized Conv, ConvTranspose,
-            Gemm and MatMul nodes are rounded, but for those that several nodes share.
-        feeds: Calibration data, batch by batch; samples lie along axis 0. The result does not depend on how
-            they are batched, but for the order of float additions.
-        seed: Of the choice of places.
-        passes: Over all weights of a layer, at most; fewer where one finds nothing to flip. The first gains
-            most, and after four there is about a hundredth left to gain.
+        placement: The placement for this model; it fits the new model as well. Weights of its quantized Conv,
+            ConvTranspose, Gemm and MatMul nodes are rounded, except those that several nodes share.
+        feeds: Calibration data, batch by batch; samples lie along axis 0. The result does not depend on the
+            batch size, except through the order of float additions.
+        seed: Seed of the random choice of places.
+        passes: The most passes over all weights of a layer; there are fewer where a pass flips nothing. The
+            first pass gains most, and after four about a hundredth is left to gain.
 
     Returns:
-        The new model and each layer's errors.
+        The new model, and each layer's errors.
 
     Raises:
         CalibrationDataError: There is no data, or the model fails on it.
@@ -108,7 +112,9 @@ def adapt_rounding(
     # No layer is run in INT8, so no scale of an activation is needed.
     network = cut(model, Quantizer(placement, {}))
     problems = {
-        layer.name: problem for layer in network.layers if (problem := _problem(layer, placement)) is not None
+        layer.name: problem
+        for layer in network.layers
+        if (problem := _rounding_problem(layer, placement)) is not None
     }
     samples = 0
     for feed in feeds:
@@ -123,10 +129,10 @@ def adapt_rounding(
     nodes = {node.name: node for node in copy.graph}
     layers = {}
     for name in list(problems):
-        # Taken out, so that its matrices are freed before the next ones are worked on.
+        # Removed from the dictionary, so that its matrices are freed before the next layer is solved.
         weights, layers[name] = problems.pop(name).solve(passes)
         set_constant_input(nodes[name], 1, weights)
-    return Adapted(copy, layers)
+    return AdaptivelyRounded(copy, layers)
 
 
 def descend(
@@ -135,22 +141,23 @@ def descend(
     """Flips weights, one input after the other for all output channels at once, while that lowers e^T H e.
 
     Args:
-        errors: e, of shape (groups, outputs, inputs).
-        steps: What a weight's flip adds to its error, of the same shape; 0 where it cannot be flipped.
-        hessian: H, symmetric, (groups, inputs, inputs).
-        passes: Over the inputs, at most.
+        errors: The errors e of the weights: float64, shape (groups, outputs, inputs).
+        steps: What flipping a weight adds to its error: float64, of the same shape; 0 where a weight cannot
+            be flipped.
+        hessian: H, symmetric: float64, shape (groups, inputs, inputs).
+        passes: The most passes over the inputs.
 
     Returns:
         The errors afterwards, and which weights are flipped, both of the shape of ``errors``.
     """
-    # Outputs last: what one input's weights need then lies side by side.
+    # With outputs along the last axis, all values of one input are contiguous in memory.
     errors, steps = (array.swapaxes(1, 2).copy() for array in (errors, steps))
     flipped = np.zeros(errors.shape, bool)
     inputs = errors.shape[1]
     for _ in range(passes):
         settled = True
-        for start in range(0, inputs, _PANEL):
-            stop = min(start + _PANEL, inputs)
+        for start in range(0, inputs, _INPUTS_PER_UPDATE):
+            stop = min(start + _INPUTS_PER_UPDATE, inputs)
             gradient = hessian[:, start:stop] @ errors
             for row in range(start, stop):
                 step = steps[:, row]
@@ -171,7 +178,7 @@ def descend(
 
 
 class _Problem:
-    """One layer's weights as matrices (groups, outputs, inputs), and what they are multiplied with."""
+    """The rounding of one layer: its weights as matrices, and the matrices H of its input."""
 
     def __init__(self, form: MatrixForm, grid: RoundingGrid) -> None:
         self._form, self._grid = form, grid
@@ -183,7 +190,13 @@ class _Problem:
         self._places = 0
 
     def add(self, values: NDArray[np.float32], seed: tuple[int, ...], first: int) -> None:
-        """Takes what the layer reads, of which the first sample has the given number."""
+        """Adds a batch of the layer's input.
+
+        Args:
+            values: The layer's input, float32; samples lie along axis 0.
+            seed: Seed of the random choice of places.
+            first: Number of the batch's first sample in the data.
+        """
         rows = self._form.rows(values, _PLACES, seed, first)
         self._places += len(rows)
         for block, sums in zip(self._blocks, self._sums, strict=True):
@@ -191,26 +204,33 @@ class _Problem:
             sums += part.transpose(1, 2, 0) @ part.transpose(1, 0, 2)
 
     def solve(self, passes: int) -> tuple[NDArray[np.float32], LayerRounding]:
-        """The rounded weights, and how good they are."""
+        """Rounds the weights.
+
+        Args:
+            passes: The most passes over the weights.
+
+        Returns:
+            The rounded weights, float32, and their errors.
+        """
         order = self._form.order
         errors, steps = (values.reshape(-1)[order] for values in (self._grid.errors, self._grid.steps))
         chosen = np.zeros(order.shape, bool)
         before = after = 0.0
         for block, sums in zip(self._blocks, self._sums, strict=True):
             hessian = sums / self._places
-            found, chosen[:, :, block] = descend(
+            remaining, chosen[:, :, block] = descend(
                 errors[:, :, block], steps[:, :, block], _shrunk(hessian), passes
             )
             before += _objective(errors[:, :, block], hessian)
-            after += _objective(found, hessian)
+            after += _objective(remaining, hessian)
         flipped = np.zeros(order.size, bool)
         flipped[order] = chosen
         weights = self._grid.rounded(flipped.reshape(self._form.shape))
         return weights, LayerRounding(before, after, int(chosen.sum()), chosen.size)
 
 
-def _problem(layer: Layer, placement: Placement) -> _Problem | None:
-    """None where the layer has no weights of its own that make it a product of matrices."""
+def _rounding_problem(layer: Layer, placement: Placement) -> _Problem | None:
+    """A layer's problem; None where the layer is no product of matrices with weights that only it reads."""
     node = layer.node
     if node.op_type not in WEIGHTED or len(layer.weights) != 1 or layer.weights[0].index != 1:
         return None

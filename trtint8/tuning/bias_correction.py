@@ -1,4 +1,4 @@
-"""Biases that take back the mean error of quantized layers."""
+"""Bias correction: biases that compensate for the mean error of quantized layers."""
 
 from __future__ import annotations
 
@@ -11,23 +11,22 @@ from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict
 from calibrators.errors import CalibrationDataError
+from trtint8.models.graph_constants import constant_input, set_constant_input
 from trtint8.quantization.placement import Placement
 from trtint8.sensitivity.segments import Form, Quantizer, Segment, Tensors, cut
 from trtint8.tuning.layer_runs import float_layers
-from trtint8.tuning.weights import constant_input, set_constant_input
 
 #: Operators with a bias; their output channels lie along axis 1.
 _BIASED = ("Conv", "ConvTranspose", "Gemm")
 
 
 @dataclass(frozen=True)
-class Corrected:
+class BiasCorrected:
     """A model with corrected biases.
 
     Attributes:
         model: The new model.
-        corrections: Layer name to what was added to its output by way of its bias, float32 of shape
-            (channels,).
+        corrections: Layer name to what its bias now adds to its output, float32 of shape (channels,).
     """
 
     model: ir.Model
@@ -36,23 +35,23 @@ class Corrected:
 
 def correct_biases(
     model: ir.Model, placement: Placement, amax: Mapping[str, float], feeds: Iterable[FeedDict]
-) -> Corrected:
-    """Adds to each quantized layer's bias the mean of what quantization takes from its output.
+) -> BiasCorrected:
+    """Adds to each quantized layer's bias the mean error that quantization causes in the layer's output.
 
     Empirical bias correction: float output minus INT8 output, averaged over samples and positions for each
     output channel (Nagel et al., "Data-Free Quantization Through Weight Equalization and Bias Correction",
-    ICCV 2019, section 4.2 and appendix D). Each layer reads what it reads in the float network, so one run
-    over the data corrects all of them. A Conv, ConvTranspose or Gemm without a bias gets one; a MatMul has no
-    place for one and stays as it is, as do layers whose bias is computed.
+    ICCV 2019, section 4.2 and appendix D). Each layer is run on its inputs from the float network, so one run
+    over the data corrects all layers. A Conv, ConvTranspose or Gemm without a bias gets one. A MatMul has no
+    input for a bias and is not changed, and neither are layers whose bias is computed.
 
     Args:
         model: From :func:`trtint8.models.model.prepare`; not changed.
-        placement: For this model. It fits the new one as well.
+        placement: The placement for this model; it fits the new model as well.
         amax: The range of every tensor in ``placement.tensors``.
-        feeds: Calibration data, batch by batch. Sums are all that is kept of it.
+        feeds: Calibration data, batch by batch. Only sums of it are kept.
 
     Returns:
-        The new model, which gives other float outputs than the old one: it is to be quantized.
+        The new model. Before it is quantized, its outputs differ from those of the old one.
 
     Raises:
         CalibrationDataError: There is no data, or the model fails on it.
@@ -72,18 +71,18 @@ def correct_biases(
     for node in copy.graph:
         if node.name in corrections:
             _add_to_bias(node, means[node.name].value)
-    return Corrected(copy, corrections)
+    return BiasCorrected(copy, corrections)
 
 
 class _Mean:
-    """Of errors, for each channel, in float64."""
+    """The mean error of each channel, in float64."""
 
     def __init__(self) -> None:
         self._sums: NDArray[np.float64] | float = 0.0
         self._count = 0
 
     def add(self, errors: NDArray[np.float64]) -> None:
-        """Takes errors of shape (N, channels, positions...)."""
+        """Adds errors, float64 of shape (N, channels, positions...)."""
         self._sums = self._sums + errors.sum(axis=tuple(axis for axis in range(errors.ndim) if axis != 1))
         self._count += errors.size // errors.shape[1]
 
@@ -106,12 +105,12 @@ def _takes_bias(node: ir.Node) -> bool:
 
 
 def _beta(node: ir.Node) -> float:
-    """What the operator multiplies its bias with."""
+    """The factor that the operator multiplies its bias by."""
     return node.attributes.get_float("beta", 1.0) if node.op_type == "Gemm" else 1.0
 
 
 def _add_to_bias(node: ir.Node, correction: NDArray[np.float64]) -> None:
     old = constant_input(node, 2)
-    # A Gemm's bias may have any shape that broadcasts to the output: channels come last in it.
+    # A Gemm's bias may have any shape that broadcasts to the output (N, channels).
     new = correction / _beta(node) + (0.0 if old is None else old.astype(np.float64))
     set_constant_input(node, 2, new.astype(np.float32))

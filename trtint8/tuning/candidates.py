@@ -1,4 +1,4 @@
-"""What the search tries: a float model, its table and what stays in float; and what INT8 makes of it."""
+"""Candidates of the search, which are ways to quantize a network, and their scores."""
 
 from __future__ import annotations
 
@@ -23,17 +23,20 @@ from trtint8.validation.comparison import compare
 from trtint8.validation.metrics import Metric
 from trtint8.validation.significance import Share
 
+#: How candidates are run, in words.
+_DESCRIPTION = "the Q/DQ model as fake quantization in ONNX Runtime"
+
 
 @dataclass(frozen=True)
 class Candidate:
-    """A way to run a network in INT8.
+    """A way to quantize a network.
 
     Attributes:
-        model: The prepared float model, with changed weights perhaps.
-        table: Its ranges, with histograms where there are some.
-        methods: Tensor name to calibration method; empty takes the table's ranges as they are.
-        keep_float: Names of nodes that stay in float.
-        remedies: What was done to the weights, in words and in order.
+        model: The prepared float model, possibly with changed weights.
+        table: The model's calibration table, with histograms where there are some.
+        methods: Tensor name to calibration method; empty where the table's ranges are used as they are.
+        keep_float: Names of the nodes that stay in float.
+        remedies: Names of the remedies that changed the weights, in the order in which they were applied.
     """
 
     model: Model
@@ -44,16 +47,16 @@ class Candidate:
 
     @cached_property
     def placement(self) -> Placement:
-        """Where pairs go."""
+        """Where Q/DQ pairs are inserted."""
         return place(self.model.graph_model, self.keep_float)
 
     @cached_property
     def ranges(self) -> CalibrationTable:
-        """The table with every tensor's method applied."""
+        """The table with the chosen method of every tensor applied."""
         return with_methods(self.table, self.methods)
 
     def quantized(self) -> ir.Model:
-        """The model with Q/DQ pairs."""
+        """Makes the model with Q/DQ pairs."""
         graph_model = self.model.graph_model.clone()
         insert_qdq(graph_model, self.placement, self.ranges.amax)
         return graph_model
@@ -61,12 +64,12 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Score:
-    """How a candidate does on the data that is tuned on.
+    """How accurate a candidate is on the samples that are tuned on.
 
     Attributes:
-        drop: FP32's metric less the candidate's, in points for a share, else in the metric's unit; for
-            agreement, the share of samples with another class.
-        sqnr_db: Signal to quantization noise of all outputs, the worst of them.
+        drop: The metric of FP32 minus the candidate's: percentage points for a share, else the metric's unit.
+            For agreement, the percentage of samples with another class than FP32's.
+        sqnr_db: Signal to quantization noise in decibels of the output where it is lowest.
     """
 
     drop: float
@@ -74,14 +77,19 @@ class Score:
 
 
 class Scorer:
-    """Compares candidates with the float model on one set of samples.
+    """Scores candidates by comparing them with the float model on one set of samples.
 
     The float model's outputs are computed once and kept.
 
     Args:
         model: The float model.
-        batches: The samples, which can be iterated again and again.
-        metric: What counts.
+        batches: The samples; they must be iterable more than once.
+        metric: The metric that accuracy is measured by.
+
+    Attributes:
+        model: The float model.
+        batches: The samples.
+        metric: The metric that accuracy is measured by.
     """
 
     def __init__(self, model: Model, batches: Batches, metric: Metric) -> None:
@@ -90,7 +98,11 @@ class Scorer:
         self._names: list[str] = []
 
     def score(self, candidate: Candidate) -> Score:
-        """Runs a candidate on all samples."""
+        """Runs a candidate on all samples.
+
+        Raises:
+            CalibrationDataError: The metric does not apply to the model or the data.
+        """
         accuracy = self.compare(candidate.quantized(), [self.metric, "sqnr"])
         (measure,) = accuracy.measures
         reference = 1.0 if measure.reference is None else _number(measure.reference)
@@ -107,21 +119,25 @@ class Scorer:
         """Compares Q/DQ models with the float model.
 
         Args:
-            graph_model: The model that it is about.
-            metrics: What to measure; the usual where None.
-            others: More models, by name.
+            graph_model: The model that the result describes.
+            metrics: What to measure. None measures the usual metrics that apply.
+            others: Further models, by name.
+
+        Returns:
+            The comparison, with the other models in ``also``.
+
+        Raises:
+            CalibrationDataError: A metric does not apply to the model or the data.
         """
         with contextlib.ExitStack() as stack:
             reference = stack.enter_context(self._reference())
-            judged = []
+            models = []
             for name, model in {VALIDATED: graph_model, **(others or {})}.items():
                 file = stack.enter_context(runnable(model))
                 run, _ = onnx_runner(file, optimize=False)
-                judged.append(
-                    ValidatedModel(name, run, "the Q/DQ model as fake quantization in ONNX Runtime")
-                )
+                models.append(ValidatedModel(name, run, _DESCRIPTION))
             return compare(
-                judged,
+                models,
                 reference,
                 self._names,
                 self.model.inputs,
@@ -132,7 +148,7 @@ class Scorer:
 
     @contextlib.contextmanager
     def _reference(self) -> Iterator[Runner]:
-        """The float model, or what it gave the first time."""
+        """Opens the float model the first time; later a runner that returns the outputs that were kept."""
         if self._outputs:
             replay = iter(self._outputs)
             yield lambda _feed: next(replay)

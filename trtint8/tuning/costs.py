@@ -1,4 +1,4 @@
-"""What it costs to leave a layer in float: its share of the network's arithmetic."""
+"""The cost of leaving layers in float: their share of the network's arithmetic."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Iterable
 
 import onnx_ir as ir
 
-from trtint8.quantization.placement import WEIGHTED
+from trtint8.quantization.operators import WEIGHTED
 
-#: What an unknown dimension, mostly the batch, counts as.
+#: The size that an unknown dimension, usually the batch, is taken to have.
 _UNKNOWN = 1
 
 
 def float_cost(model: ir.Model, names: Iterable[str]) -> float:
-    """The share of all multiplications and additions that some nodes make.
+    """The share of the network's multiplications and additions that some nodes take.
 
     Args:
         model: From :func:`trtint8.models.model.prepare`.
-        names: The nodes.
+        names: Names of the nodes.
 
     Returns:
-        In [0, 1].
+        The share, in [0, 1].
     """
     chosen = set(names)
     costs = {node.name: _operations(node) for node in model.graph}
@@ -29,7 +29,7 @@ def float_cost(model: ir.Model, names: Iterable[str]) -> float:
 
 
 def _operations(node: ir.Node) -> float:
-    """Multiplications and additions a sample; elements of the output for what has no weights."""
+    """Multiplications and additions per sample; for nodes without weights, the elements of the output."""
     output = _size(node.outputs[0]) if node.outputs else 0.0
     if node.op_type not in WEIGHTED or len(node.inputs) < 2 or node.inputs[1] is None:
         return output

@@ -1,4 +1,4 @@
-"""Channels of activations made alike, by weights that take over the difference."""
+"""Cross-layer equalization: the ranges of channels become similar, and weights make up for the factors."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from numpy.typing import NDArray
 from calibrators.data.feeds import FeedDict
 from calibrators.errors import ModelError
 from calibrators.host.onnx_session import open_session
+from trtint8.models.graph_constants import constant_input, set_constant_input
 from trtint8.models.model import runnable
-from trtint8.quantization.placement import WEIGHTED
-from trtint8.tuning.weights import constant_input, set_constant_input
+from trtint8.quantization.operators import WEIGHTED
 
-#: f(s x) = s f(x) for s > 0, value by value.
+#: Operators with f(s x) = s f(x) for s > 0, for each element on its own.
 _ELEMENTWISE = frozenset({"Dropout", "Identity", "LeakyRelu", "PRelu", "Relu"})
 
-#: The same, channel by channel, of (N, C, spatial...).
+#: Operators with f(s x) = s f(x) for s > 0, for each channel of (N, C, spatial...) on its own.
 _POOLING = frozenset({"AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool"})
 
 _CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
 
-#: Channels that are hardly ever used must not drive weights out of float32's comfortable range.
+#: Limits of the factors: channels that are nearly always zero would give weights of extreme magnitudes.
 _SMALLEST_FACTOR, _LARGEST_FACTOR = 1e-3, 1e3
 
 
@@ -34,7 +34,7 @@ class Equalized:
 
     Attributes:
         model: The new model.
-        factors: Tensor name to what each of its channels was divided by, float64 of shape (channels,).
+        factors: Tensor name to the factors that its channels were divided by, float64 of shape (channels,).
     """
 
     model: ir.Model
@@ -42,15 +42,15 @@ class Equalized:
 
 
 def equalizable(model: ir.Model) -> tuple[str, ...]:
-    """The activations that :func:`equalize` can work on, in graph order.
+    """The activations that :func:`equalize` can change, in graph order.
 
     Args:
         model: From :func:`trtint8.models.model.prepare`.
 
     Returns:
-        For every weighted node whose output reaches exactly one other weighted node, through operators that
-        let a positive factor a channel pass, the last tensor between them: the one that is quantized. Before
-        a Flatten, the tensor before it.
+        One tensor name for every weighted node whose output reaches exactly one other weighted node, through
+        operators that preserve a positive factor per channel. It is the last tensor between the two nodes,
+        the one that is quantized; where a Flatten lies between them, the tensor before the Flatten.
     """
     return tuple(pair.tensor for pair in _pairs(model))
 
@@ -62,11 +62,11 @@ def measure_channel_ranges(
 
     Args:
         model: From :func:`trtint8.models.model.prepare`; not changed.
-        tensors: Of those that :func:`equalizable` names.
-        feeds: Calibration data, batch by batch. It is run as a whole network in ONNX Runtime.
+        tensors: Names of activations, from :func:`equalizable`.
+        feeds: Calibration data, batch by batch; the whole network is run on it in ONNX Runtime.
 
     Returns:
-        Tensor name to float32 of shape (channels,); 0 without data.
+        Tensor name to the largest magnitudes, float32 of shape (channels,); 0 without data.
 
     Raises:
         ModelError: A tensor is not among :func:`equalizable`.
@@ -78,9 +78,9 @@ def measure_channel_ranges(
         name: np.zeros(pairs[name].channels, np.float32) for name in tensors
     }
     copy = model.clone()
-    given = {value.name for value in copy.graph.outputs}
-    made = [value for node in copy.graph for value in node.outputs if value.name in ranges]
-    copy.graph.outputs.extend(value for value in made if value.name not in given)
+    outputs = {value.name for value in copy.graph.outputs}
+    measured = [value for node in copy.graph for value in node.outputs if value.name in ranges]
+    copy.graph.outputs.extend(value for value in measured if value.name not in outputs)
     with runnable(copy) as source:
         session = open_session(source, optimize=True)
     for feed in feeds:
@@ -94,25 +94,26 @@ def measure_channel_ranges(
 def equalize(model: ir.Model, channel_ranges: Mapping[str, NDArray[np.float32]]) -> Equalized:
     """Divides channels of activations by factors, and multiplies the weights that read them.
 
-    Cross-layer equalization (Nagel et al., "Data-Free Quantization Through Weight Equalization and Bias
-    Correction", ICCV 2019, section 4.1), turned to activations. There it makes weights with one scale a
-    tensor bearable. TensorRT's weights have a scale for each output channel already, but its activations have
-    one for the whole tensor: a channel that is a hundred times smaller than another keeps one step of it. So
-    the range of an activation's channel, r1, takes the place of that of the weights that make it. With r2,
-    the range of the weights that read the channel, the factor is s = sqrt(r1 r2) / r2, after which both are
-    sqrt(r1 r2): wide channels are made smaller as far as the weights that read them can bear it.
+    This is cross-layer equalization (Nagel et al., "Data-Free Quantization Through Weight Equalization and
+    Bias Correction", ICCV 2019, section 4.1), applied to activations. The paper equalizes weights that have
+    one scale per tensor. In TensorRT weights have one scale per output channel, but activations have one
+    scale per tensor: a channel that is a hundred times smaller than another is left with about one step. So
+    the range r1 of an activation's channel takes the place of the range of the weights that produce it. With
+    r2, the range of the weights that read the channel, the factor is s = sqrt(r1 r2) / r2. Afterwards both
+    ranges are sqrt(r1 r2).
 
-    What the float network computes stays the same, up to rounding. Pairs are taken from the last to the
-    first, because r2 depends on what the reading weights are divided by for their own output; measured ranges
-    depend on no other pair, so the equilibrium that the paper iterates for is reached at once.
+    The float network computes the same as before, up to rounding. Pairs are equalized from the last to the
+    first, because r2 depends on the factors that the reading weights are divided by for their own output.
+    Measured ranges depend on no other pair, so one pass reaches the equilibrium that the paper iterates for.
 
     Args:
         model: From :func:`trtint8.models.model.prepare`; not changed.
-        channel_ranges: From :func:`measure_channel_ranges`; tensors that are not in it are left alone.
+        channel_ranges: From :func:`measure_channel_ranges`; other tensors are not changed.
 
     Returns:
-        The new model and the factors, within 1/1000 to 1000, and 1 for channels that are zero on either side.
-        Ranges of the tensors between the two nodes are other ones now: calibrate again.
+        The new model and the factors, which lie in [1/1000, 1000] and are 1 for channels that are zero in
+        the activation or in the weights. The ranges of the tensors between the two nodes have changed, so
+        the new model must be calibrated again.
 
     Raises:
         ModelError: A tensor is not among :func:`equalizable`, or has another number of channels.
@@ -141,14 +142,14 @@ def equalize(model: ir.Model, channel_ranges: Mapping[str, NDArray[np.float32]])
 
 @dataclass(frozen=True)
 class _Pair:
-    """Two weighted nodes, and what lies between them.
+    """Two weighted nodes with a tensor between them that can be equalized.
 
     Attributes:
-        first: Makes the channels.
-        second: Reads them.
-        tensor: The last tensor between them with a channel an index.
-        axis: Where its channels lie.
-        channels: How many.
+        first: The node that produces the channels.
+        second: The node that reads the channels.
+        tensor: The last tensor between the nodes that has one index per channel along an axis.
+        axis: The axis of the tensor's channels.
+        channels: Number of channels.
     """
 
     first: ir.Node
@@ -194,7 +195,7 @@ def _pair(first: ir.Node) -> _Pair | None:
 
 
 def _only_reader(value: ir.Value) -> ir.Node | None:
-    """The one node that reads a value as its first input, where nothing else needs what its node makes."""
+    """The node that reads a value as its first input; None where its producer has other readers."""
     node = value.producer()
     assert node is not None
     if any(output.uses() or output.is_graph_output() for output in node.outputs[1:]):
@@ -207,14 +208,20 @@ def _only_reader(value: ir.Value) -> ir.Node | None:
 
 
 def _reads_channels(node: ir.Node, convolution: bool, flat: bool) -> bool:
-    """Whether a weighted node's input channels are those that the first node made."""
+    """Whether a weighted node's input channels are the output channels of the first node.
+
+    Args:
+        node: The weighted node that reads.
+        convolution: Whether the first node is a convolution.
+        flat: Whether a Flatten lies between them.
+    """
     if node.op_type == "Gemm" and node.attributes.get_int("transA", 0) != 0:
         return False
     return (node.op_type in _CONVOLUTIONS) == (convolution and not flat)
 
 
 def _is_scalable(node: ir.Node) -> bool:
-    """Whether a node has weights, and a bias if any, that can be multiplied."""
+    """Whether a node has constant weights, and a constant bias if any, that factors can be applied to."""
     if node.op_type not in WEIGHTED or node.domain != "":
         return False
     weights = constant_input(node, 1)
@@ -236,11 +243,14 @@ def _channels(node: ir.Node) -> int:
 
 
 def _channel_numbers(node: ir.Node, shape: tuple[int, ...]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """For every weight the number of its output channel and of its input channel, to be broadcast.
+    """The numbers of the output channel and of the input channel of every weight.
 
     Args:
         node: A weighted node.
-        shape: Of its weights.
+        shape: The shape of the node's weights.
+
+    Returns:
+        Two arrays that broadcast to ``shape``.
     """
     first, second = np.ix_(*(np.arange(size) for size in shape[:2]))
     if node.op_type not in _CONVOLUTIONS:
@@ -260,11 +270,12 @@ def _input_ranges(pair: _Pair, weights: NDArray[np.float64]) -> NDArray[np.float
     _, inputs = _channel_numbers(pair.second, weights.shape)
     ranges = np.zeros(int(inputs.max()) + 1)
     np.maximum.at(ranges, np.broadcast_to(inputs, peaks.shape), peaks)
-    # After a Flatten, neighbouring inputs are the places of one channel.
+    # After a Flatten, neighbouring inputs are the positions of one channel.
     return np.asarray(ranges.reshape(pair.channels, -1).max(axis=1), np.float64)
 
 
 def _factors(made: NDArray[np.float32], read: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The factors of channels, from the ranges of an activation and of the weights that read it."""
     made = made.astype(np.float64)
     alive = (made > 0) & (read > 0) & np.isfinite(made)
     read = np.where(alive, read, 1.0)

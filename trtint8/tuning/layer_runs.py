@@ -1,4 +1,4 @@
-"""The float network, layer by layer: what each quantized layer reads."""
+"""Runs the float network layer by layer, to give the inputs of each quantized layer."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ from trtint8.sensitivity.segments import Form, Layer, Network, Segment, Tensors
 
 
 def float_layers(network: Network, feed: FeedDict) -> Iterator[tuple[Segment, Layer, Tensors]]:
-    """Runs one batch through the float network and stops before every layer.
+    """Runs one batch through the float network and stops before every quantized layer.
 
     Args:
-        network: The cut model.
+        network: The model, cut into segments.
         feed: One batch.
 
     Yields:
-        The segment that begins with a layer, the layer, and at least the tensors that the segment reads. Only
-        what is still to be read is kept.
+        The segment that begins with the layer, the layer, and the tensors so far by name: at least those that
+        the segment reads. Tensors that nothing reads any more are dropped.
+
+    Raises:
+        CalibrationDataError: The model fails on the batch.
     """
     tensors: Tensors = dict(feed)
     for number, segment in enumerate(network.segments):

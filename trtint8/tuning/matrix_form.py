@@ -1,4 +1,4 @@
-"""Weighted operators as products of matrices: rows of what they read times a matrix of their weights."""
+"""Weighted operators as products of matrices: rows of input values times a matrix of weights."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ _CONVOLUTIONS = ("Conv", "ConvTranspose")
 
 @dataclass(frozen=True)
 class MatrixForm:
-    """How a node's output, without bias, comes from matrices, for each group of channels one.
+    """A node's output, without bias, as a product of matrices, one per group of channels.
 
-    Output = rows (places, groups, inputs) times weights (groups, outputs, inputs), summed over inputs.
+    The output is rows (places, groups, inputs) times weights (groups, outputs, inputs), summed over inputs.
 
     Attributes:
         node: The node.
-        shape: Of its weights.
-        order: The number of each weight of the matrices in the flattened tensor, (groups, outputs, inputs).
+        shape: The shape of the node's weights.
+        order: The index of each element of the matrices in the flattened weights, intp of shape (groups,
+            outputs, inputs).
     """
 
     node: ir.Node
@@ -37,11 +38,12 @@ class MatrixForm:
         """The form of a weighted node.
 
         Args:
-            node: With constant weights as its second input.
-            shape: Of the weights.
+            node: A node with constant weights as its second input.
+            shape: The shape of the weights.
 
         Returns:
-            None for a MatMul of many matrices, and for a ConvTranspose that pads by output shape.
+            The form. None for a MatMul with a stack of matrices, and for a ConvTranspose whose padding is
+            derived from its output shape.
         """
         numbers = np.arange(math.prod(shape)).reshape(shape)
         groups = node.attributes.get_int("group", 1)
@@ -61,16 +63,16 @@ class MatrixForm:
     def rows(
         self, values: NDArray[np.float32], places: int, seed: tuple[int, ...], first: int
     ) -> NDArray[np.float32]:
-        """What is multiplied with the weights, at some places of each sample.
+        """The values that the weights are multiplied with, at some places of each sample.
 
         Args:
-            values: The node's first input; samples lie along axis 0.
-            places: How many places of a sample at most; they are chosen at random, each at most once.
-            seed: Of the choice, which for each sample also depends on the sample's number.
+            values: The node's first input, float32; samples lie along axis 0.
+            places: The most places per sample; they are chosen at random, each at most once.
+            seed: Seed of the random choice, which for each sample also depends on the sample's number.
             first: The number of the first sample.
 
         Returns:
-            Shape (chosen places of all samples, groups, inputs).
+            float32, shape (chosen places of all samples, groups, inputs).
         """
         if self.node.op_type == "Gemm":
             values = values.T if self.node.attributes.get_int("transA", 0) else values
@@ -85,13 +87,13 @@ class MatrixForm:
             index: tuple[Any, ...] = (every, slice(None), *at)
             chosen: NDArray[np.float32] = patches[index]
         else:
-            # What has no axis of places has one place.
+            # A matrix without an axis of places has one place per sample.
             listed = values.reshape(len(values), -1, values.shape[-1])
             chosen = listed[every, _choose(listed.shape[1], places, seeds)]
         return chosen.reshape(-1, self.order.shape[0], self.order.shape[2])
 
     def _patches(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
-        """A view of what every output position sees: (N, C, positions..., kernel...)."""
+        """A view of the input values that each output position reads: (N, C, positions..., kernel...)."""
         rank, kernel = values.ndim - 2, self.shape[2:]
         window = self._window(values.shape[2:])
         if self.node.op_type == "Conv":
@@ -119,19 +121,27 @@ class MatrixForm:
     def _spread(
         self, values: NDArray[np.float32], window: Window
     ) -> tuple[NDArray[np.float32], tuple[int, ...]]:
-        """A transposed convolution's input with zeros between, and pads under which it is a convolution."""
+        """A transposed convolution's input with zeros inserted, and the pads that make it a convolution.
+
+        Args:
+            values: The input, float32 of shape (N, C, positions...).
+            window: The strides, dilations and pads of the transposed convolution.
+
+        Returns:
+            The input with zeros between its elements, cropped where pads would be negative, and the pads.
+        """
         rank = values.ndim - 2
         sizes = [(n - 1) * stride + 1 for n, stride in zip(values.shape[2:], window.strides, strict=True)]
         spread = np.zeros((*values.shape[:2], *sizes), np.float32)
-        apart: tuple[Any, ...] = (..., *(slice(None, None, stride) for stride in window.strides))
-        spread[apart] = values
+        strided: tuple[Any, ...] = (..., *(slice(None, None, stride) for stride in window.strides))
+        spread[strided] = values
         more = self.node.attributes.get_ints("output_padding", [0] * rank)
         reach = [
             (size - 1) * dilation for size, dilation in zip(self.shape[2:], window.dilations, strict=True)
         ]
         before = [extent - pad for extent, pad in zip(reach, window.pads[:rank], strict=True)]
         after = [extent - pad + n for extent, pad, n in zip(reach, window.pads[rank:], more, strict=True)]
-        # Pads larger than the kernel crop.
+        # Pads that are larger than the kernel crop the input.
         kept = [slice(max(0, -b), n - max(0, -a)) for b, a, n in zip(before, after, sizes, strict=True)]
         cropped: tuple[Any, ...] = (..., *kept)
         return spread[cropped], tuple(max(0, pad) for pad in (*before, *after))
@@ -142,7 +152,16 @@ def _auto_pad(node: ir.Node) -> str:
 
 
 def _choose(count: int, wanted: int, seeds: Sequence[Sequence[int]]) -> NDArray[np.intp]:
-    """Places of each sample, of shape (samples, min(count, wanted)), in order."""
+    """Chooses places of each sample.
+
+    Args:
+        count: Number of places per sample.
+        wanted: The most places to choose per sample.
+        seeds: One seed per sample.
+
+    Returns:
+        Ascending indices of places, intp of shape (samples, min(count, wanted)).
+    """
     if count <= wanted:
         return np.broadcast_to(np.arange(count), (len(seeds), count))
     chosen = [np.random.default_rng(seed).choice(count, wanted, replace=False) for seed in seeds]

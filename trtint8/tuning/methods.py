@@ -1,4 +1,4 @@
-"""A calibration method for each tensor: all from the histograms that are stored already."""
+"""One calibration method per tensor, chosen and applied with the histograms of a calibration table."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from trtint8.quantization.placement import Placement
 from trtint8.sensitivity.segments import Form, Quantizer, cut
 from trtint8.tuning.layer_runs import float_layers
 
-#: What the method of a table is called whose tensors have different ones.
+#: The name of a table's method where its tensors have different methods.
 MIXED = "mixed"
 
 
 def with_methods(table: CalibrationTable, choices: Mapping[str, str]) -> CalibrationTable:
-    """A table whose ranges come from a method for each tensor.
+    """Applies one calibration method per tensor to a table.
 
     Args:
-        table: With histograms.
-        choices: Tensor name to a key of :data:`calibrators.histograms.thresholds.METHODS`. Others, and
-            ranges that were set by hand, stay as they are.
+        table: A calibration table with histograms.
+        choices: Tensor name to a key of :data:`calibrators.histograms.thresholds.METHODS`. Ranges of other
+            tensors, and ranges that were set by hand, stay as they are.
 
     Returns:
         The new table.
@@ -44,19 +44,23 @@ def with_methods(table: CalibrationTable, choices: Mapping[str, str]) -> Calibra
 def choose_methods(
     model: ir.Model, placement: Placement, table: CalibrationTable, feeds: Iterable[FeedDict]
 ) -> dict[str, str]:
-    """The method for each tensor with which the layers that read it lose least.
+    """Finds for each tensor the method with which the layers that read it have the least error.
 
-    Every layer is run by itself on the float network's activations, once a method; errors are taken in
-    parts of the layer's signal. Tensors of one scale choose together.
+    Every layer is run by itself on the float network's activations, once per method. The squared error of
+    its output is divided by the output's sum of squares, so that all layers count equally. Tensors that share
+    one scale get the same method.
 
     Args:
         model: From :func:`trtint8.models.model.prepare`.
-        placement: Of this model.
-        table: With histograms.
-        feeds: Batches; few samples are enough.
+        placement: The placement for this model.
+        table: A calibration table with histograms.
+        feeds: Batches; a small number of samples is enough.
 
     Returns:
         Tensor name to method, for every quantized activation with a histogram.
+
+    Raises:
+        CalibrationDataError: The model fails on a batch.
     """
     names = [name for name in placement.tensors if name in table.histograms]
     networks = {
@@ -64,7 +68,7 @@ def choose_methods(
         for method in METHODS
     }
     groups = {name: placement.configs.dominator(name) for name in names}
-    noise = {group: dict.fromkeys(METHODS, 0.0) for group in groups.values()}
+    errors = {group: dict.fromkeys(METHODS, 0.0) for group in groups.values()}
     float_network = next(iter(networks.values()))
     numbers = {segment: number for number, segment in enumerate(float_network.segments)}
     for feed in feeds:
@@ -78,6 +82,6 @@ def choose_methods(
                 other = network.segments[numbers[segment]]
                 error = exact - other.run_layer(Form.ACTIVATIONS, tensors).astype(np.float64).ravel()
                 for group in read:
-                    noise[group][method] += float(error @ error) / signal
-    # The first of equals: methods are listed with the field's favourite first.
-    return {name: min(METHODS, key=lambda method: noise[groups[name]][method]) for name in names}
+                    errors[group][method] += float(error @ error) / signal
+    # Of methods with equal errors the first is taken; the most common method is listed first.
+    return {name: min(METHODS, key=lambda method: errors[groups[name]][method]) for name in names}

@@ -1,4 +1,4 @@
-"""The grid that quantization puts weights on, and which of its two neighbours each of them may take."""
+"""The grid of values that quantized weights can take, and the two nearest of them for each weight."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from trtint8.quantization.config import TensorQuantConfig
 from trtint8.quantization.integer.arithmetic import quantize
 from trtint8.quantization.qdq import weight_scale
 
-#: Steps; weights that lie on the grid but for float32's rounding have no other neighbour.
+#: In steps of the grid: weights that are closer to the grid than this differ from it only by float32's
+#: rounding, and have no other neighbour.
 _ON_GRID = 1e-4
 
 
 @dataclass(frozen=True)
 class RoundingGrid:
-    """Constant weights and the whole numbers near them; all arrays have the weights' shape.
+    """Constant weights and the integers near them; all arrays have the weights' shape.
 
     Attributes:
-        weights: Float32.
-        scale: The distance of neighbours, float32.
-        peak: The largest magnitude that shares the scale, float32.
-        nearest: What quantization rounds to, int32.
-        other: 1 or -1 to the neighbour on the weight's other side, int32; 0 where it has none, or where the
-            scale hangs on it.
+        weights: The weights, float32.
+        scale: The distance between neighbouring values of the grid, float32.
+        peak: The largest magnitude among the weights that share the scale, float32.
+        nearest: The integer that quantization rounds to, int32.
+        other: What leads from ``nearest`` to the integer on the other side of the weight, int32: 1 or -1. It
+            is 0 where there is none, and where the weight determines the scale.
     """
 
     weights: NDArray[np.float32]
@@ -40,9 +41,9 @@ class RoundingGrid:
         """The grid on which a placement's config puts weights.
 
         Args:
-            weights: Float32.
-            axis: The output channels' axis, or None for one scale.
-            config: Of the weights, without scale.
+            weights: The weights, float32.
+            axis: The axis of the output channels, or None for one scale per tensor.
+            config: How the weights are quantized, without scale.
         """
         scale = weight_scale(weights, axis)
         nearest = quantize(weights, config.with_scale(scale))
@@ -53,30 +54,30 @@ class RoundingGrid:
         scale = np.broadcast_to(scale, weights.shape)
         rest = weights.astype(np.float64) / scale - nearest
         other = np.where(np.abs(rest) < _ON_GRID, 0, np.sign(rest)).astype(np.int32)
-        # The largest weight decides the scale, so it stays; and none may become larger than it.
+        # The largest weight determines the scale, so it is not changed, and no weight may become larger.
         fixed = (np.abs(weights) == peak) | (np.abs(nearest + other) > QMAX)
         return cls(weights, scale, peak, nearest, np.where(fixed, 0, other))
 
     @property
     def errors(self) -> NDArray[np.float64]:
-        """What rounding to nearest adds to each weight."""
+        """What rounding to nearest adds to each weight, float64."""
         return np.asarray(self.nearest * self.scale.astype(np.float64) - self.weights, np.float64)
 
     @property
     def steps(self) -> NDArray[np.float64]:
-        """What going to the other neighbour adds to each weight."""
+        """What taking the other neighbour in place of the nearest adds to each weight, float64."""
         return np.asarray(self.other * self.scale.astype(np.float64), np.float64)
 
     def rounded(self, flipped: NDArray[np.bool_]) -> NDArray[np.float32]:
-        """Weights on the grid, which have the same scale and are quantized to the same whole numbers.
+        """Weights on the grid, which give the same scale and are quantized to exactly these integers.
 
         Args:
-            flipped: Those that take their other neighbour.
+            flipped: The weights that take their other neighbour, bool of the weights' shape.
 
         Returns:
-            Whole multiples of the scale; ±127 of it are the largest weight itself, so that a scale found
-            from them is equal to the last bit.
+            Integer multiples of the scale, float32. In place of ±127 times the scale stands the largest
+            weight itself, so that the scale of the new weights is the same to the last bit.
         """
-        whole = self.nearest + np.where(flipped, self.other, 0)
-        values = np.where(np.abs(whole) == QMAX, np.sign(whole) * self.peak, whole * self.scale)
+        integers = self.nearest + np.where(flipped, self.other, 0)
+        values = np.where(np.abs(integers) == QMAX, np.sign(integers) * self.peak, integers * self.scale)
         return values.astype(np.float32)

@@ -1,8 +1,8 @@
-"""The search for the cheapest mix of remedies that keeps accuracy within a budget.
+"""The search for the cheapest combination of remedies that keeps the loss of accuracy within a budget.
 
-Free remedies come first: a calibration method for each tensor, then weights changed so that INT8 loses less.
-Only what is still too much is bought back with layers in float, those first that give most for their cost.
-Every decision rests on the same samples, and none of these are used to judge the result.
+Remedies without cost are tried first: one calibration method per tensor, then changed weights that lose less
+in INT8. Only if the loss is still too large are layers restored to float, in the order of their noise per
+cost. Every decision is made with the same samples, and the result is validated with other samples.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from trtint8.tuning.equalization import equalizable, equalize, measure_channel_r
 from trtint8.tuning.methods import choose_methods
 from trtint8.tuning.splitting import head
 
-#: Samples that methods are chosen with, that weights are changed with, and that layers are ranked with.
+#: Numbers of samples for choosing methods, for changing weights, and for ordering layers by their noise.
 _METHOD_SAMPLES, _REMEDY_SAMPLES, _SENSITIVITY_SAMPLES = 64, 128, 256
 
-#: How many layers are tried back in INT8 after the search has bought too many.
-_MOST_RETURNS = 8
+#: The most layers that are tried in INT8 again after the search has restored more layers than needed.
+_MOST_RETRIED = 8
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One thing that the search tried.
+    """A candidate that the search tried.
 
     Attributes:
-        what: In words.
-        score: How it did on the data that is tuned on.
-        taken: Whether the search went on from it.
-        keep_float: How many layers were in float.
-        float_cost: Their share of the network's arithmetic.
-        seconds: How long it took.
+        what: What was tried, in words.
+        score: The candidate's score on the samples that are tuned on.
+        taken: Whether the search continued from this candidate.
+        keep_float: Number of layers in float.
+        float_cost: The share of the network's arithmetic that these layers take, in [0, 1].
+        seconds: How long the candidate took to score.
     """
 
     what: str
@@ -55,28 +55,28 @@ class Trial:
     seconds: float
 
 
-#: Ranges for a model whose weights were changed.
+#: Calibrates a model whose weights were changed.
 Recalibrate = Callable[[Model], CalibrationTable]
 
 
 class Search:
-    """One search; its log is what it tried.
+    """One search, with a record of everything that it tried.
 
     Args:
-        judge: Scores candidates on the data that is tuned on.
-        max_drop: The budget: points of the metric for a share, else in the metric's unit.
-        recalibrate: Finds ranges for a model with equalized weights; None leaves equalization out.
+        scorer: Scores candidates on the samples that are tuned on.
+        max_drop: The budget: percentage points for a share, else the metric's unit.
+        recalibrate: Calibrates a model with equalized weights; None leaves equalization out.
         round_weights: Whether adaptive rounding is among the remedies.
-        seed: Of everything that is drawn.
-        on_trial: Told of every trial.
+        seed: Seed of all random choices.
+        on_trial: Called with every trial.
 
     Attributes:
-        trials: In order.
+        trials: All trials, in order.
     """
 
     def __init__(
         self,
-        judge: Scorer,
+        scorer: Scorer,
         max_drop: float,
         *,
         recalibrate: Recalibrate | None,
@@ -85,68 +85,77 @@ class Search:
         on_trial: Callable[[Trial], None],
     ) -> None:
         self.trials: list[Trial] = []
-        self._scorer, self._max_drop, self._seed = judge, max_drop, seed
+        self._scorer, self._max_drop, self._seed = scorer, max_drop, seed
         self._recalibrate, self._round_weights, self._on_trial = recalibrate, round_weights, on_trial
 
     def run(self, start: Candidate) -> tuple[Candidate, Score]:
-        """Searches from a candidate on.
+        """Runs the search.
+
+        Args:
+            start: The candidate to start from.
 
         Returns:
-            The cheapest candidate found within the budget, and how it does on the samples tuned on.
+            The cheapest candidate found within the budget, and its score on the samples that are tuned on.
+
+        Raises:
+            CalibrationDataError: The metric does not apply to the model or the data.
         """
         best = _Best(start, self._score("as calibrated", start, lambda _score: True))
         if start.table.histograms:
-            for what, candidate in self._methods(start):
-                self._improve(best, what, candidate)
+            for description, candidate in self._with_methods(start):
+                self._improve(best, description, candidate)
         if not self._fits(best.score) and self._recalibrate:
             self._try(best, self._equalized)
-        # What compensates for quantization harms a layer that is not quantized: layers are bought before it.
+        # A correction for the error of INT8 harms a layer in float. So layers are restored to float in the
+        # candidate without corrections, and what stays in INT8 is corrected afterwards.
         uncompensated = best.candidate
         if not self._fits(best.score):
             self._compensate(best)
         if not self._fits(best.score):
-            best = self._bought(uncompensated)
+            best = self._with_fewest_in_float(uncompensated)
             self._compensate(best)
         return best.candidate, best.score
 
     def _compensate(self, best: _Best) -> None:
-        """Changes weights and biases so that what is quantized loses less."""
-        for remedy in [self._rounded, self._corrected] if self._round_weights else [self._corrected]:
-            self._try(best, remedy)
+        """Tries weights and biases that compensate for the error of quantization."""
+        if self._round_weights:
+            self._try(best, self._rounded)
+        self._try(best, self._bias_corrected)
 
     def _try(self, best: _Best, remedy: Callable[[Candidate], tuple[str, Candidate] | None]) -> None:
-        found = remedy(best.candidate)
-        if found is not None:
-            self._improve(best, *found)
+        """Tries a remedy, which gives its name and the changed candidate, or None where it does not apply."""
+        remedied = remedy(best.candidate)
+        if remedied is not None:
+            self._improve(best, *remedied)
 
     def _fits(self, score: Score) -> bool:
         return score.drop <= self._max_drop
 
-    def _improve(self, best: _Best, what: str, candidate: Candidate) -> None:
-        """Goes on from a candidate if it is better.
+    def _improve(self, best: _Best, description: str, candidate: Candidate) -> None:
+        """Scores a candidate and continues from it if it is better.
 
-        Within the budget beats beyond it; else the SQNR decides, which few samples tell better than they tell
-        shares of right classes.
+        A candidate within the budget is better than one beyond it; otherwise the SQNR decides, because a
+        small number of samples determines it better than the share of right classes.
         """
-        score = self._score(what, candidate, lambda score: self._is_better(score, best.score))
+        score = self._score(description, candidate, lambda score: self._is_better(score, best.score))
         if self._is_better(score, best.score):
             best.candidate, best.score = candidate, score
 
     def _is_better(self, score: Score, than: Score) -> bool:
         return (self._fits(score), score.sqnr_db) > (self._fits(than), than.sqnr_db)
 
-    def _score(self, what: str, candidate: Candidate, is_taken: Callable[[Score], bool]) -> Score:
-        """Runs a candidate, and notes it with whether the search goes on from it."""
+    def _score(self, description: str, candidate: Candidate, is_taken: Callable[[Score], bool]) -> Score:
+        """Scores a candidate, and records whether the search continues from it."""
         begun = time.perf_counter()
         score = self._scorer.score(candidate)
         seconds = time.perf_counter() - begun
         cost = float_cost(candidate.model.graph_model, candidate.keep_float)
-        trial = Trial(what, score, is_taken(score), len(candidate.keep_float), cost, seconds)
+        trial = Trial(description, score, is_taken(score), len(candidate.keep_float), cost, seconds)
         self.trials.append(trial)
         self._on_trial(trial)
         return score
 
-    def _methods(self, start: Candidate) -> Iterator[tuple[str, Candidate]]:
+    def _with_methods(self, start: Candidate) -> Iterator[tuple[str, Candidate]]:
         names = [name for name in start.placement.tensors if name in start.table.histograms]
         for method in METHODS:
             methods = dict.fromkeys(names, method)
@@ -159,17 +168,17 @@ class Search:
 
     def _equalized(self, start: Candidate) -> tuple[str, Candidate] | None:
         assert self._recalibrate is not None
-        graph_model, what = start.model.graph_model, "cross-layer equalization"
+        graph_model, description = start.model.graph_model, "cross-layer equalization"
         ranges = measure_channel_ranges(graph_model, equalizable(graph_model), self._feeds(_REMEDY_SAMPLES))
         equalized = equalize(graph_model, ranges)
         if not equalized.factors:
             return None
         model = _remade(equalized.model, start.model.name)
         table = self._recalibrate(model)
-        candidate = Candidate(model, table, {}, start.keep_float, (*start.remedies, what))
-        return what, dataclasses.replace(candidate, methods=self._chosen_methods(candidate))
+        candidate = Candidate(model, table, {}, start.keep_float, (*start.remedies, description))
+        return description, dataclasses.replace(candidate, methods=self._chosen_methods(candidate))
 
-    def _corrected(self, start: Candidate) -> tuple[str, Candidate] | None:
+    def _bias_corrected(self, start: Candidate) -> tuple[str, Candidate] | None:
         graph_model, amax = start.model.graph_model, start.ranges.amax
         corrected = correct_biases(graph_model, start.placement, amax, self._feeds(_REMEDY_SAMPLES))
         if not corrected.corrections:
@@ -182,9 +191,9 @@ class Search:
         )
         return "adaptive rounding", _with_weights(start, adapted.model, "adaptive rounding")
 
-    def _bought(self, start: Candidate) -> _Best:
-        """The fewest layers in float, those first that make most noise for their cost."""
-        order = self._by_noise_for_cost(start)
+    def _with_fewest_in_float(self, start: Candidate) -> _Best:
+        """Restores as few layers to float as the budget allows, those of most noise per cost first."""
+        order = self._by_noise_per_cost(start)
         tried: dict[int, _Best] = {}
 
         def fits(count: int) -> bool:
@@ -200,25 +209,26 @@ class Search:
                 enough = middle
             else:
                 too_few = middle
-        return self._returned(start, order[:enough], tried[enough])
+        return self._without_unneeded(start, order[:enough], tried[enough])
 
-    def _in_float(self, start: Candidate, names: Sequence[str], what: str) -> _Best:
-        """A candidate with some more layers in float; taken if it keeps the budget."""
+    def _in_float(self, start: Candidate, names: Sequence[str], description: str) -> _Best:
+        """Scores a candidate with further layers in float, which is taken if it is within the budget."""
         candidate = dataclasses.replace(start, keep_float=(*start.keep_float, *names))
-        return _Best(candidate, self._score(what, candidate, self._fits))
+        return _Best(candidate, self._score(description, candidate, self._fits))
 
-    def _returned(self, start: Candidate, names: Sequence[str], best: _Best) -> _Best:
-        """Without the layers that turn out not to be needed."""
+    def _without_unneeded(self, start: Candidate, names: Sequence[str], best: _Best) -> _Best:
+        """Returns layers to INT8 that need not be in float."""
         kept = list(names)
-        for name in list(names)[-_MOST_RETURNS - 1 : -1]:
+        for name in list(names)[-_MOST_RETRIED - 1 : -1]:
             others = [other for other in kept if other != name]
             without = self._in_float(start, others, f"'{name}' back in INT8")
             if self._fits(without.score):
                 kept, best = others, without
         return best
 
-    def _by_noise_for_cost(self, start: Candidate) -> list[str]:
-        found = measure(
+    def _by_noise_per_cost(self, start: Candidate) -> list[str]:
+        """Names of the quantized layers, those first whose noise is largest for what they cost in float."""
+        sensitivity = measure(
             start.model,
             start.ranges,
             head(self._scorer.batches, _SENSITIVITY_SAMPLES),
@@ -226,13 +236,13 @@ class Search:
             progress=False,
         )
         graph_model = start.model.graph_model
-        # Every layer in float also costs a kernel of its own, so none is free.
-        least = 1 / (2 * len(found.layers))
-        worth = {
+        # Every layer in float also costs a kernel of its own, so each has at least this cost.
+        least = 1 / (2 * len(sensitivity.layers))
+        noise_per_cost = {
             layer.node: layer.noise_share / (float_cost(graph_model, [layer.node]) + least)
-            for layer in found.layers
+            for layer in sensitivity.layers
         }
-        return sorted(worth, key=lambda name: -worth[name])
+        return sorted(noise_per_cost, key=lambda name: -noise_per_cost[name])
 
     def _feeds(self, samples: int) -> Iterator[FeedDict]:
         return iter(head(self._scorer.batches, samples))
@@ -240,13 +250,14 @@ class Search:
 
 @dataclass
 class _Best:
-    """Where the search has got to."""
+    """The best candidate so far, and its score."""
 
     candidate: Candidate
     score: Score
 
 
 def _doubling(most: int) -> Iterator[int]:
+    """Yields 1, 2, 4 and so on, and ``most`` last."""
     count = 1
     while count < most:
         yield count
@@ -255,7 +266,7 @@ def _doubling(most: int) -> Iterator[int]:
 
 
 def _with_weights(start: Candidate, graph_model: ir.Model, remedy: str) -> Candidate:
-    """A candidate whose weights were changed, and whose ranges were not."""
+    """A candidate with changed weights and the same ranges."""
     model = _remade(graph_model, start.model.name)
     provenance = dataclasses.replace(start.table.provenance, model=model.fingerprint)
     table = dataclasses.replace(start.table, provenance=provenance)
@@ -263,5 +274,5 @@ def _with_weights(start: Candidate, graph_model: ir.Model, remedy: str) -> Candi
 
 
 def _remade(graph_model: ir.Model, name: str) -> Model:
-    """A changed graph as a model of its own, with the fingerprint that its file will have."""
+    """A changed graph as a prepared model, with the fingerprint that its file will have."""
     return dataclasses.replace(prepare(load_model(to_proto(graph_model))), name=name)

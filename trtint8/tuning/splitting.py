@@ -1,4 +1,4 @@
-"""Two halves of a data set: one to tune on, and one that nothing was decided on."""
+"""Splits a data set in two: samples to tune on, and samples to validate the result with."""
 
 from __future__ import annotations
 
@@ -13,30 +13,34 @@ from calibrators.errors import CalibrationDataError
 
 
 def split(batches: Batches) -> tuple[Batches, Batches]:
-    """Deals batches out in turns, the first to tune on, the second to judge by, and so on.
+    """Splits batches alternately: the first is tuned on, the second is held out, and so on.
 
-    Samples in an order with a meaning, such as class by class, should have been shuffled before.
+    Samples that are sorted in any way, such as by class, should be shuffled before.
 
     Args:
-        batches: The data, which can be iterated again and again.
+        batches: The data, which must be iterable more than once.
 
     Returns:
-        The batches to tune on, and those to judge by.
+        The batches to tune on, and the held-out batches.
 
     Raises:
-        CalibrationDataError: There is only one batch, or labels cannot be told apart by batch.
+        CalibrationDataError: There is only one batch, or the data has labels but no batch size to divide
+            them by.
     """
     if batches.labels is not None and batches.batch_size is None:
-        raise CalibrationDataError("labelled data that is to be split needs a batch_size; give one")
+        raise CalibrationDataError("labelled data needs a batch_size to be split; give one")
     if batches.num_samples is not None and batches.num_samples <= (batches.batch_size or 0):
         raise CalibrationDataError(
-            f"the data's {batches.num_samples} samples are one batch, which cannot be split into data to "
-            "tune on and data to judge by; give more samples, a smaller batch_size, or other data to judge by"
+            f"the data's {batches.num_samples} samples are one batch, which cannot be split into samples to "
+            "tune on and samples to judge by; give more samples, a smaller batch_size, or other samples to "
+            "judge by"
         )
     return _every_other(batches, 0), _every_other(batches, 1)
 
 
 def _every_other(batches: Batches, first: int) -> Batches:
+    """Every second batch with its labels, from the batch with index ``first`` on."""
+
     def start() -> Iterator[FeedDict]:
         return itertools.islice(batches, first, None, 2)
 
@@ -50,11 +54,14 @@ def _every_other(batches: Batches, first: int) -> Batches:
 
 
 def head(batches: Batches, samples: int) -> Batches:
-    """The first batches, until there are enough samples.
+    """The first batches, until they hold a given number of samples.
 
     Args:
         batches: The data.
-        samples: How many are enough.
+        samples: The least number of samples; the last batch is not cut.
+
+    Returns:
+        The first batches, or all where there are fewer samples.
     """
 
     def start() -> Iterator[FeedDict]:

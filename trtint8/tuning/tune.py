@@ -1,4 +1,4 @@
-"""Tuning from end to end: data in two halves, the search on one, the verdict on the other."""
+"""Tuning as a whole: the search on some samples, the validation of its result on others, and the files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from trtint8.validation.accuracy import Accuracy
 from trtint8.validation.fidelity import OUTPUT_METRICS
 from trtint8.validation.metrics import Metric
 
-#: What the network is called that tuning began with.
+#: The name in results of the network that tuning started with.
 BEFORE = "before"
 
 
@@ -34,19 +34,23 @@ class Budget:
     """How much accuracy may be lost.
 
     Attributes:
-        max_drop: Points of the metric where it is a share, else in its own unit.
-        metric: ``topK``, ``agreement`` or a function of a batch's feeds and outputs, the larger the better;
-            top-1 where None and there are labels, else agreement.
+        max_drop: The largest drop: percentage points where the metric is a share, else the metric's unit.
+        metric: ``topK``, ``agreement``, or a function of a batch's feeds and outputs whose value is larger
+            for a better model. None takes top-1 where there are labels, else agreement.
     """
 
     max_drop: float
     metric: Metric | None = None
 
     def metric_for(self, batches: Batches) -> Metric:
-        """The metric, chosen where none was.
+        """The metric that the budget is about, for some data.
+
+        Args:
+            batches: The data, which decides the metric where none was given.
 
         Raises:
-            CalibrationDataError: It is one of single outputs, which no budget is for, or the budget is none.
+            CalibrationDataError: The metric is one of single outputs, which cannot have a budget, or
+                ``max_drop`` is negative or not a number.
         """
         if not self.max_drop >= 0:
             raise CalibrationDataError(f"max_drop is {self.max_drop}; give 0 or more")
@@ -61,16 +65,16 @@ class Budget:
 
 @dataclass(frozen=True)
 class Tuned:
-    """What tuning found.
+    """The result of tuning.
 
     Attributes:
-        candidate: The float model, its table and what stays in float.
-        score: How it does on the samples that it was tuned on.
+        candidate: The float model, its table and the layers that stay in float.
+        score: The candidate's score on the samples that it was tuned on.
         graph_model: The model with Q/DQ pairs.
-        accuracy: On samples that nothing was decided on: the tuned network beside FP32, and what tuning began
-            with in ``also``.
+        accuracy: How the tuned network compares with FP32 on the held-out samples; ``also`` holds the result
+            of the network that tuning started with, under the name ``before``.
         trials: What the search tried, in order.
-        float_cost: The share of the network's arithmetic that stays in float.
+        float_cost: The share of the network's arithmetic that stays in float, in [0, 1].
     """
 
     candidate: Candidate
@@ -82,7 +86,7 @@ class Tuned:
 
     @property
     def changed_weights(self) -> bool:
-        """Whether the float model is another one than it was."""
+        """Whether the float model differs from the original."""
         return bool(self.candidate.remedies)
 
 
@@ -90,7 +94,7 @@ def tune_prepared(
     prepared: Model,
     table: CalibrationTable,
     tuned_on: Batches,
-    judged_on: Batches,
+    held_out: Batches,
     budget: Budget,
     *,
     recalibrate: Recalibrate | None = None,
@@ -99,22 +103,22 @@ def tune_prepared(
     seed: int = 0,
     on_trial: Callable[[Trial], None] = lambda _trial: None,
 ) -> Tuned:
-    """Searches on some samples and judges on others.
+    """Searches on some samples and validates the result on others.
 
     Args:
         prepared: From :func:`trtint8.models.model.prepare`; not changed.
-        table: Its ranges, with histograms where methods are to be chosen.
-        tuned_on: Samples that the search decides by.
-        judged_on: Samples that it never sees.
-        budget: How much may be lost.
-        recalibrate: Finds ranges for a model with equalized weights; None leaves equalization out.
+        table: The model's calibration table; methods are chosen only if it has histograms.
+        tuned_on: Samples that the search makes its decisions with.
+        held_out: Samples that the search never uses.
+        budget: How much accuracy may be lost.
+        recalibrate: Calibrates a model with equalized weights; None leaves equalization out.
         round_weights: Whether adaptive rounding is among the remedies.
-        float16: Whether what is outside INT8 becomes FP16.
-        seed: Of what is drawn.
-        on_trial: Told of every trial.
+        float16: Whether everything outside INT8 becomes FP16.
+        seed: Seed of all random choices.
+        on_trial: Called with every trial.
 
     Returns:
-        What was found.
+        The best candidate found, as a model with Q/DQ pairs, and its accuracy on the held-out samples.
 
     Raises:
         CalibrationDataError: The metric does not apply to the model or the data.
@@ -134,9 +138,9 @@ def tune_prepared(
     graph_model = best.quantized()
     if float16:
         graph_model, _ = to_float16(graph_model, float32_io=True, peaks=best.ranges.peaks, name=prepared.name)
-    judge = Scorer(prepared, judged_on, budget.metric_for(judged_on))
+    scorer = Scorer(prepared, held_out, budget.metric_for(held_out))
     metrics: Sequence[Metric] | None = None if budget.metric is None else [budget.metric, "sqnr"]
-    accuracy = judge.compare(graph_model, metrics, {BEFORE: start.quantized()})
+    accuracy = scorer.compare(graph_model, metrics, {BEFORE: start.quantized()})
     cost = float_cost(best.model.graph_model, best.keep_float)
     return Tuned(best, score, graph_model, accuracy, tuple(search.trials), cost)
 
@@ -167,11 +171,11 @@ class Written:
     """The files of a tuned model.
 
     Attributes:
-        model: With Q/DQ pairs.
+        model: The model with Q/DQ pairs.
         table: The calibration table.
-        float_model: With changed weights; None where they are the original's.
+        float_model: The float model with changed weights; None where its weights are the original's.
         log: What the search tried, as JSON.
-        command: Makes ``model`` anew from the others.
+        command: The command line that makes ``model`` again from the other files.
     """
 
     model: Path
@@ -187,25 +191,25 @@ def save_tuned(
     """Writes the Q/DQ model, and beside it the table, the float model where it changed, and the log.
 
     Args:
-        tuned: What to write.
-        original: The float model's file.
-        output: The Q/DQ model's; the others begin with its stem.
-        float16: Whether it was tuned with ``float16``.
+        tuned: The result of tuning.
+        original: Path of the original float model.
+        output: Path of the Q/DQ model; the names of the other files begin with its stem.
+        float16: Whether the model was tuned with ``float16``.
 
     Returns:
-        The files, and the command that makes the Q/DQ model anew.
+        The files, and the command that makes the Q/DQ model again.
 
     Raises:
-        OutputError: A file cannot be written; those that were not there before are gone again.
+        OutputError: A file cannot be written; files that did not exist before are removed again.
     """
     output = Path(output)
     table, log = (output.with_name(f"{output.stem}.{end}") for end in ("table.json", "tuning.json"))
     float_model = output.with_name(f"{output.stem}.float.onnx") if tuned.changed_weights else None
     source = float_model or Path(original)
-    parts = ["trtint8", "quantize", os.fspath(source), os.fspath(table), "-o", os.fspath(output)]
+    words = ["trtint8", "quantize", os.fspath(source), os.fspath(table), "-o", os.fspath(output)]
     for name in tuned.candidate.keep_float:
-        parts += ["--keep-float", name]
-    command = shlex.join(parts + (["--float16", "--float32-io"] if float16 else []))
+        words += ["--keep-float", name]
+    command = shlex.join(words + (["--float16", "--float32-io"] if float16 else []))
     with removed_after_failure([path for path in (output, table, float_model, log) if path]):
         if float_model:
             save_model(tuned.candidate.model.graph_model, float_model)

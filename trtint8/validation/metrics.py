@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,7 +71,9 @@ class MergeableMetric(DataSetMetric, Protocol):
 
 #: The name of a metric; a function of a batch's feeds and outputs that returns one value per batch or one
 #: value per sample; or a metric over the data set.
-Metric = str | Callable[[FeedDict, Outputs], Any] | DataSetMetric
+Metric: TypeAlias = (
+    str | Callable[[FeedDict, Outputs], float | Sequence[float] | NDArray[Any]] | DataSetMetric
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +127,7 @@ class MergedMeter:
         return float(self._metric.value())
 
     def against(self, other: object, name: str) -> None:
-        """Nothing: it has no value a sample."""
+        """None, because the metric has no value per sample."""
 
 
 class UpdatedMeter:
@@ -143,7 +145,7 @@ class UpdatedMeter:
         return float(self._metric.value())
 
     def against(self, other: object, name: str) -> None:
-        """Nothing: it has no value a sample."""
+        """None, because the metric has no value per sample."""
 
 
 def measurands(metrics: Sequence[Metric]) -> tuple[Measurand, ...]:

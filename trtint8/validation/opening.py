@@ -17,8 +17,7 @@ from calibrators.data.feeds import is_float
 from calibrators.data.inputs import InputSpec
 from calibrators.errors import GpuUnavailableError, ModelError
 from trtint8.engine.file import read_engine_info
-from trtint8.interop.integer_models import expand_static, integer_operators
-from trtint8.interop.integer_product import INTEGER
+from trtint8.interop.integer_models import RUN_TIME_SCALES, expand_static, integer_operators
 from trtint8.models.model import ModelSource, load_model, runnable
 from trtint8.runtime.engine import Engine
 from trtint8.validation.accuracy import Runner, ValidatedModel, onnx_runner
@@ -117,7 +116,9 @@ def open_validated(
         left, description = (), whose.format("model") + " in ONNX Runtime"
     with runnable(graph_model) as file:
         # Sums of a dynamically quantized product are exact on every processor only in an optimized graph.
-        run, names = onnx_runner(file, optimize=any(name in INTEGER for name in left), threads=threads)
+        run, names = onnx_runner(
+            file, optimize=any(name in RUN_TIME_SCALES for name in left), threads=threads
+        )
         dtypes = {spec.name: spec.dtype for spec in loaded.inputs}
         yield _validated(name, run, dtypes, names, inputs, output_names, description)
 
@@ -189,8 +190,8 @@ def _rounded(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     return array.astype(dtype, copy=False) if is_float(array.dtype) and is_float(dtype) else array
 
 
-def _mismatch(name: str, what: str, own: Sequence[str], wanted: Sequence[str]) -> str:
+def _mismatch(name: str, kind: str, own: Sequence[str], wanted: Sequence[str]) -> str:
     return (
-        f"the {what} of {name} are {', '.join(own)}, the reference's {', '.join(wanted)}; "
+        f"the {kind} of {name} are {', '.join(own)}, the reference's {', '.join(wanted)}; "
         "compare with the model that it was made from"
     )

@@ -1,10 +1,11 @@
-"""ncnn's INT8 calibration table: a line a layer, ``name scale...`` with scale = 127 / amax.
+"""ncnn's INT8 calibration table: lines ``name scale...``, with scale = 127 / amax.
 
-Activation lines carry a layer's own name and the scale of its input. Weight lines carry the name with
-``_param_N`` behind it and a scale an output channel. For 3x3 convolutions of stride 1, older tools wrote
-31 / amax for the weights, the room that a Winograd transformation in 8 bits needs.
+A line for activations has a layer's own name and the scale of the layer's input. A line for weights has the
+layer's name with ``_param_N`` appended, and one scale per output channel. For 3x3 convolutions of stride 1,
+older tools wrote 31 / amax for the weights, because a Winograd transformation in 8 bits needs that margin.
 
-ncnn knows layers, not tensors: which tensor a layer reads stands in the ``.param`` file of the network.
+ncnn's tables name layers, not tensors: which tensor a layer reads stands in the ``.param`` file of the
+network.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.errors import TableError
-from calibrators.tables.formats.values import add_range, decoded, number
+from calibrators.tables.formats.values import add_range, decoded, filled_lines, number
 
 _QMAX, _WINOGRAD_QMAX = 127.0, 31.0
 _PARAM = "_param_"
@@ -28,15 +29,17 @@ class NcnnTable:
     """The contents of a table.
 
     Attributes:
-        activations: Layer name to the amax of its input; 0 where the scale is 0, ncnn's word for none.
-        weights: Line name (``conv1_param_0``) to the amax of every output channel, likewise.
+        activations: Layer name to the amax of the layer's input; 0 where the scale is 0, by which ncnn says
+            that there is none.
+        weights: Name of the line (``conv1_param_0``) to the amax of every output channel; 0 where the scale
+            is 0.
     """
 
     activations: Mapping[str, float]
     weights: Mapping[str, tuple[float, ...]]
 
     def tensors(self, inputs: Mapping[str, str]) -> dict[str, float]:
-        """The activations by tensor; where several layers read one, the widest range.
+        """The ranges of the activations by tensor; where several layers read a tensor, the widest range.
 
         Args:
             inputs: Layer name to the tensor that it reads.
@@ -63,7 +66,7 @@ def parse(data: bytes, source: str) -> NcnnTable:
 
     Args:
         data: The file's content.
-        source: What to call it in messages.
+        source: What to call the file in messages.
 
     Returns:
         The table's contents.
@@ -73,10 +76,8 @@ def parse(data: bytes, source: str) -> NcnnTable:
     """
     activations: dict[str, float] = {}
     weights: dict[str, tuple[float, ...]] = {}
-    for line, text in enumerate(decoded(data, source).splitlines(), start=1):
+    for line, text in filled_lines(data, source):
         name, *scales = text.split()
-        if not text.strip():
-            continue
         if not scales:
             raise TableError(f"'{source}' line {line}: layer '{name}' has no scales")
         amax = [_amax(number(scale, source, line), name, source, line) for scale in scales]
@@ -92,7 +93,7 @@ def parse(data: bytes, source: str) -> NcnnTable:
 
 
 def render(table: NcnnTable) -> bytes:
-    """Writes a table: weights first, as ncnn's own tools do."""
+    """Writes a table, the weights first, as ncnn's own tools do."""
     lines = [(name, [_scale(amax) for amax in channels]) for name, channels in table.weights.items()]
     lines += [(name, [_scale(amax)]) for name, amax in table.activations.items()]
     return "".join(
@@ -104,18 +105,19 @@ def is_winograd(stored: Sequence[float], weights: NDArray[np.floating]) -> bool:
     """Whether weight ranges were written for a Winograd transformation, as 31 / amax.
 
     Args:
-        stored: Ranges as read, one a channel.
-        weights: The layer's weights, output channels first.
+        stored: The layer's weight ranges as read, one per output channel.
+        weights: The layer's weights, a floating-point array with the output channels as its first axis.
 
     Returns:
-        True where the ranges are 127 / 31 of the true ones rather than the true ones.
+        True where the ranges are 127 / 31 times the true ranges; False where they are the true ranges, or
+        where that cannot be determined.
     """
     true = np.abs(weights.reshape(len(weights), -1)).max(axis=1)
     known = true > 0
     if len(stored) != len(true) or not known.any():
         return False
     ratio = float(np.median(np.asarray(stored)[known] / true[known]))
-    # Halfway between 1 and 127 / 31, in factors.
+    # The geometric mean of the two possible ratios, 1 and 127 / 31.
     return ratio > float(np.sqrt(_QMAX / _WINOGRAD_QMAX))
 
 
@@ -123,15 +125,15 @@ def layer_inputs(data: bytes, source: str) -> dict[str, str]:
     """Which tensor every layer of a ``.param`` file reads first.
 
     Args:
-        data: The file's content: a magic number, a line of counts, then a line a layer:
+        data: The file's content: a magic number, a line of counts, then one line per layer:
             ``type name inputs outputs input... output... key=value...``.
-        source: What to call it in messages.
+        source: What to call the file in messages.
 
     Returns:
-        Layer name to tensor name, for layers that read any.
+        Layer name to tensor name, for the layers that read a tensor.
 
     Raises:
-        TableError: It is malformed.
+        TableError: The file is malformed.
     """
     lines = decoded(data, source).splitlines()
     if not lines or lines[0].strip() != _PARAM_MAGIC:

@@ -2,9 +2,10 @@
 
 ONNX Runtime's ``write_calibration_table`` writes one calibration three times: as JSON with the least and the
 largest value of every tensor; as a FlatBuffer (``table TrtTable { dict: [KeyValue]; }``,
-``table KeyValue { key: string; value: string; }``) and as plain lines ``tensor amax``, both of them with one
-number. That number is the larger of the two values, not of their magnitudes, so a tensor that reaches further
-below zero than above is too narrow in those two. Only the JSON can be mended, and is.
+``table KeyValue { key: string; value: string; }``); and as plain lines ``tensor amax``. The FlatBuffer and
+the lines have one number per tensor, the larger of the two values and not of their magnitudes, so the range
+of a tensor that reaches further below zero than above is too narrow in them. Only from the JSON can the right
+range be computed; the readers of the two others warn with a UserWarning.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import json
 import struct
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import flatbuffers
@@ -20,134 +21,84 @@ from flatbuffers import number_types
 from flatbuffers.table import Table
 
 from calibrators.errors import TableError
-from calibrators.tables.formats.values import add_range, decoded, number
+from calibrators.tables.formats.ranges_format import RangeEntry, RangesFormat, collect_ranges
+from calibrators.tables.formats.values import filled_lines, largest_magnitude, number, read_json
 
 # Fields of a FlatBuffers table are found by their place in its vtable, two bytes each from 4 on.
 _FIRST_FIELD, _SECOND_FIELD = 4, 6
 _OFFSET_SIZE = 4
 
 
-def looks_like_json(document: Any) -> bool:
-    """Whether a JSON document is one of these."""
+def looks_like_tensors_data(document: Any) -> bool:
+    """Whether a JSON document is a calibration table of ONNX Runtime."""
     return isinstance(document, dict) and document.get("CLS") == "TensorsData"
 
 
-def parse_json(data: bytes, source: str) -> dict[str, float]:
-    """Reads the JSON form, with the larger magnitude of each tensor's two ends.
+def parse_lines(data: bytes, source: str) -> dict[str, float]:
+    """Reads the plain form, lines ``tensor amax``; names may hold spaces.
 
     Args:
         data: The file's content.
-        source: What to call it in messages.
+        source: What to call the file in messages.
 
     Returns:
-        Tensor name to amax.
+        Tensor name to amax, in the file's order.
 
     Raises:
-        TableError: It is malformed, or a tensor has no finite ends.
+        TableError: A line is malformed, a tensor stands twice, or a range is not a finite number of 0 or
+            more.
+
+    Warns:
+        UserWarning: Always: the ranges may be too narrow, as the module's description says.
     """
-    try:
-        tensors = json.loads(data)["data"].items()
-        ends = {name: (_values(entry["lowest"]), _values(entry["highest"])) for name, entry in tensors}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise TableError(
-            f"'{source}' is not a calibration table of ONNX Runtime ({type(error).__name__}: {error})"
-        ) from error
-    ranges: dict[str, float] = {}
-    for name, (low, high) in ends.items():
-        add_range(ranges, name, max(map(abs, (*low, *high))), source)
-    return ranges
+    return collect_ranges(_read_lines(data, source), source)
 
 
-def render_json(ranges: Mapping[str, float]) -> bytes:
+def _read_lines(data: bytes, source: str) -> Iterator[RangeEntry]:
+    for line, text in filled_lines(data, source):
+        name, space, amax = text.rstrip().rpartition(" ")
+        if not (space and name):
+            raise TableError(f"'{source}' line {line} is not 'tensor amax': '{text[:80]}'")
+        yield RangeEntry(name, number(amax, source, line), line)
+    _warn_of_lost_ends(source)
+
+
+def _read_json(data: bytes, source: str) -> list[RangeEntry]:
+    return read_json(data, source, "a calibration table of ONNX Runtime", _json_entries)
+
+
+def _json_entries(document: Any) -> list[RangeEntry]:
+    return [
+        RangeEntry(name, largest_magnitude((*_values(ends["lowest"]), *_values(ends["highest"]))))
+        for name, ends in document["data"].items()
+    ]
+
+
+def _values(end: Any) -> list[float]:
+    """One end of a tensor's values: a number, or a NumPy array as ONNX Runtime writes it in JSON."""
+    data = end["data"] if isinstance(end, dict) else end
+    return [float(value) for value in (data if isinstance(data, list) else [data])]
+
+
+def _render_json(ranges: Mapping[str, float]) -> bytes:
     """Writes the JSON form, with symmetric ends."""
     tensors = {name: {"lowest": -amax, "highest": amax, "CLS": "TensorData"} for name, amax in ranges.items()}
     method = {"CLS": "CalibrationMethod", "value": "CalibrationMethod.MinMax"}
     return json.dumps({"CLS": "TensorsData", "data": tensors, "calibration_method": method}).encode()
 
 
-def parse_flatbuffers(data: bytes, source: str) -> dict[str, float]:
-    """Reads the FlatBuffers form.
-
-    Args:
-        data: The file's content.
-        source: What to call it in messages.
-
-    Returns:
-        Tensor name to amax.
-
-    Raises:
-        TableError: It is malformed, or a value is not a number of 0 or more.
-
-    Warns:
-        UserWarning: The values may be too narrow, see above.
-    """
+def _read_flatbuffers(data: bytes, source: str) -> Iterator[RangeEntry]:
     try:
-        pairs = list(_pairs(data))
+        pairs = _pairs(data)
     except (struct.error, IndexError, ValueError, TypeError, OverflowError) as error:
         raise TableError(f"'{source}' is not a FlatBuffers calibration table: {error}") from error
-    ranges: dict[str, float] = {}
-    for line, (name, text) in enumerate(pairs, start=1):
-        add_range(ranges, name, number(text, source, line), source)
+    for place, (name, amax) in enumerate(pairs, start=1):
+        yield RangeEntry(name, number(amax, source, place))
     _warn_of_lost_ends(source)
-    return ranges
-
-
-def render_flatbuffers(ranges: Mapping[str, float]) -> bytes:
-    """Writes the FlatBuffers form, sorted by name as ONNX Runtime does."""
-    builder = flatbuffers.Builder(1024)
-    entries = []
-    for name, amax in sorted(ranges.items()):
-        key, value = builder.CreateString(name), builder.CreateString(repr(amax))
-        builder.StartObject(2)
-        builder.PrependUOffsetTRelativeSlot(0, key, 0)
-        builder.PrependUOffsetTRelativeSlot(1, value, 0)
-        entries.append(builder.EndObject())
-    builder.StartVector(_OFFSET_SIZE, len(entries), _OFFSET_SIZE)
-    # A vector is written from its end.
-    for entry in reversed(entries):
-        builder.PrependUOffsetTRelative(entry)
-    vector = builder.EndVector()
-    builder.StartObject(1)
-    builder.PrependUOffsetTRelativeSlot(0, vector, 0)
-    builder.Finish(builder.EndObject())
-    return bytes(builder.Output())
-
-
-def parse_lines(data: bytes, source: str) -> dict[str, float]:
-    """Reads the plain form, ``tensor amax`` a line; names may hold spaces.
-
-    Args:
-        data: The file's content.
-        source: What to call it in messages.
-
-    Returns:
-        Tensor name to amax.
-
-    Raises:
-        TableError: A line is malformed, or a value is not a number of 0 or more.
-
-    Warns:
-        UserWarning: The values may be too narrow, see above.
-    """
-    ranges: dict[str, float] = {}
-    for place, line in enumerate(decoded(data, source).splitlines(), start=1):
-        name, space, text = line.rstrip().rpartition(" ")
-        if not line.strip():
-            continue
-        if not (space and name):
-            raise TableError(f"'{source}' line {place} is not 'tensor amax': '{line[:80]}'")
-        add_range(ranges, name, number(text, source, place), source, place)
-    _warn_of_lost_ends(source)
-    return ranges
-
-
-def _values(end: Any) -> list[float]:
-    """One end of a tensor: a number, or an array of NumPy as ONNX Runtime spells it."""
-    data = end["data"] if isinstance(end, dict) else end
-    return [float(value) for value in (data if isinstance(data, list) else [data])]
 
 
 def _pairs(data: bytes) -> list[tuple[str, str]]:
+    """The keys and values of a ``TrtTable``."""
     root = Table(data, int.from_bytes(data[:_OFFSET_SIZE], "little"))
     field = root.Offset(_FIRST_FIELD)
     if not field:
@@ -170,10 +121,35 @@ def _string(table: Table, place: int) -> str:
     return text.decode()
 
 
+def _render_flatbuffers(ranges: Mapping[str, float]) -> bytes:
+    """Writes the FlatBuffers form, sorted by name as ONNX Runtime does."""
+    builder = flatbuffers.Builder(1024)
+    entries = []
+    for name, amax in sorted(ranges.items()):
+        key, value = builder.CreateString(name), builder.CreateString(repr(amax))
+        builder.StartObject(2)
+        builder.PrependUOffsetTRelativeSlot(0, key, 0)
+        builder.PrependUOffsetTRelativeSlot(1, value, 0)
+        entries.append(builder.EndObject())
+    builder.StartVector(_OFFSET_SIZE, len(entries), _OFFSET_SIZE)
+    # A vector is written from its end.
+    for entry in reversed(entries):
+        builder.PrependUOffsetTRelative(entry)
+    vector = builder.EndVector()
+    builder.StartObject(1)
+    builder.PrependUOffsetTRelativeSlot(0, vector, 0)
+    builder.Finish(builder.EndObject())
+    return bytes(builder.Output())
+
+
 def _warn_of_lost_ends(source: str) -> None:
     warnings.warn(
-        f"'{source}' has one number a tensor, which ONNX Runtime takes from the larger end alone; ranges "
+        f"'{source}' has one number per tensor, which ONNX Runtime takes from the larger end alone; ranges "
         "that reach further below zero are too narrow in it, so prefer the calibration.json beside it",
         UserWarning,
         stacklevel=3,
     )
+
+
+JSON = RangesFormat("onnxruntime-json", ".json", _read_json, _render_json)
+FLATBUFFERS = RangesFormat("onnxruntime", ".flatbuffers", _read_flatbuffers, _render_flatbuffers)

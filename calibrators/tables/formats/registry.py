@@ -3,51 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 from calibrators.tables.formats import onnxruntime, plain, ppq
+from calibrators.tables.formats.ranges_format import RangesFormat
 
+_FORMATS = (plain.TEXT, plain.CSV, ppq.PPQ, onnxruntime.JSON, onnxruntime.FLATBUFFERS)
 
-@dataclass(frozen=True)
-class RangesFormat:
-    """One format.
-
-    Attributes:
-        name: What to call it on the command line.
-        suffix: The ending of its files.
-        parse: Content and a name for messages to tensor name and amax.
-        render: The inverse.
-    """
-
-    name: str
-    suffix: str
-    parse: Callable[[bytes, str], dict[str, float]]
-    render: Callable[[Mapping[str, float]], bytes]
-
-
-_FORMATS = (
-    RangesFormat("text", ".txt", plain.parse_text, plain.render_text),
-    RangesFormat("csv", ".csv", plain.parse_csv, plain.render_csv),
-    RangesFormat("ppq", ".json", ppq.parse, ppq.render),
-    RangesFormat("onnxruntime-json", ".json", onnxruntime.parse_json, onnxruntime.render_json),
-    RangesFormat(
-        "onnxruntime", ".flatbuffers", onnxruntime.parse_flatbuffers, onnxruntime.render_flatbuffers
-    ),
-)
-
+#: Name on the command line to format.
 FORMATS: Mapping[str, RangesFormat] = {found.name: found for found in _FORMATS}
 
-#: Endings that belong to one of them alone.
+#: Ending to format, for the endings that belong to one format alone.
 SUFFIXES: Mapping[str, RangesFormat] = {found.suffix: found for found in _FORMATS if found.suffix != ".json"}
 
 
-def json_format(data: bytes) -> RangesFormat | None:
-    """Which of them a JSON document is; None where it is none, or no JSON at all."""
+def recognize_json(data: bytes) -> RangesFormat | None:
+    """Which of the formats a JSON file has; None where it has none of them or is not JSON."""
     try:
         document = json.loads(data)
     except ValueError:
         return None
-    if ppq.looks_like_json(document):
-        return FORMATS["ppq"]
-    return FORMATS["onnxruntime-json"] if onnxruntime.looks_like_json(document) else None
+    if ppq.looks_like_ppq(document):
+        return ppq.PPQ
+    return onnxruntime.JSON if onnxruntime.looks_like_tensors_data(document) else None

@@ -1,12 +1,12 @@
 """TensorRT's calibration cache.
 
-A header, ``TRT-<version>-<algorithm>``, and a line a tensor: its name, a colon, and the scale (amax/127) as
-the big-endian hexadecimal digits of a float32::
+A header, ``TRT-<version>-<algorithm>``, and one line per tensor: its name, a colon, and the scale (amax/127)
+as the big-endian hexadecimal digits of a float32::
 
     TRT-8601-EntropyCalibration2
     images: 3c010204
 
-Tensor names may hold colons themselves, so a line splits at its last one; TensorRT drops leading zeros.
+Tensor names may hold colons themselves, so a line is split at its last colon. TensorRT omits leading zeros.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def parse(data: bytes, source: str, *, allow_zero: bool = False) -> TensorrtCach
 
     Args:
         data: The file's content.
-        source: What to call it in messages.
-        allow_zero: Accept scales of zero, as TensorRT writes them for tensors that were never anything else.
+        source: What to call the file in messages.
+        allow_zero: Accept scales of zero, which TensorRT writes for tensors that were zero in all batches.
 
     Returns:
         The cache's contents.
@@ -84,10 +84,10 @@ def parse(data: bytes, source: str, *, allow_zero: bool = False) -> TensorrtCach
 
 
 def render(cache: TensorrtCache) -> bytes:
-    """Writes a cache, eight digits a scale.
+    """Writes a cache, with eight digits per scale.
 
     Args:
-        cache: What to write.
+        cache: The contents.
 
     Returns:
         The file's content.
@@ -106,6 +106,7 @@ def render(cache: TensorrtCache) -> bytes:
 
 
 def _entries(lines: list[str], source: str) -> Iterator[tuple[int, str, str]]:
+    """The line number, the tensor's name and the digits of every line after the header."""
     for number, line in enumerate(lines, start=2):
         if not line.strip():
             continue

@@ -1,16 +1,22 @@
-"""What the readers of outside formats share: text, numbers and ranges that are what they should be."""
+"""What the readers of other tools' formats share: text, JSON, numbers and ranges, checked."""
 
 from __future__ import annotations
 
+import json
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
 
 from calibrators.errors import TableError
 
+_Value = TypeVar("_Value")
+
 
 def decoded(data: bytes, source: str) -> str:
-    """The file as text.
+    """The content of a file as text.
 
     Raises:
         TableError: It is not UTF-8.
@@ -21,11 +27,44 @@ def decoded(data: bytes, source: str) -> str:
         raise TableError(f"'{source}' is not text: byte {error.start} is no UTF-8") from error
 
 
-def number(text: str, source: str, line: int) -> float:
-    """A number from a line.
+def filled_lines(data: bytes, source: str) -> Iterator[tuple[int, str]]:
+    """The lines of a file that hold more than white space, with their numbers, counted from 1.
 
     Raises:
-        TableError: It is none.
+        TableError: The content is not UTF-8.
+    """
+    for line, text in enumerate(decoded(data, source).splitlines(), start=1):
+        if text.strip():
+            yield line, text
+
+
+def read_json(data: bytes, source: str, kind: str, read: Callable[[Any], _Value]) -> _Value:
+    """Reads a JSON file whose structure another tool has defined.
+
+    Args:
+        data: The file's content.
+        source: What to call the file in messages.
+        kind: What the file should be, for messages, for example ``a table of PPQ``.
+        read: Takes what is wanted from the document; raises ValueError, KeyError, TypeError or AttributeError
+            where the document has another structure.
+
+    Returns:
+        What ``read`` returns.
+
+    Raises:
+        TableError: The content is not JSON, or the document has another structure.
+    """
+    try:
+        return read(json.loads(data))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise TableError(f"'{source}' is not {kind} ({type(error).__name__}: {error})") from error
+
+
+def number(text: str, source: str, line: int) -> float:
+    """The number that a part of a line holds.
+
+    Raises:
+        TableError: The text is not a number.
     """
     try:
         return float(text)
@@ -33,11 +72,16 @@ def number(text: str, source: str, line: int) -> float:
         raise TableError(f"'{source}' line {line}: '{text.strip()[:40]}' is not a number") from None
 
 
+def largest_magnitude(ends: Iterable[float]) -> float:
+    """The largest magnitude among at least one number; NaN where any of them is NaN."""
+    return float(np.max(np.abs(list(ends))))
+
+
 def add_range(ranges: dict[str, float], name: str, amax: float, source: str, line: int | None = None) -> None:
     """Adds one tensor's range.
 
     Raises:
-        TableError: The tensor stands twice, or the range is not finite and 0 or more.
+        TableError: The tensor stands twice, or the range is not a finite number of 0 or more.
     """
     place = f"'{source}'" + (f" line {line}" if line is not None else "")
     if name in ranges:
@@ -48,10 +92,13 @@ def add_range(ranges: dict[str, float], name: str, amax: float, source: str, lin
 
 
 def warn_widened(ends: Mapping[str, tuple[float, float]]) -> None:
-    """Says which ranges got wider because INT8 is symmetric.
+    """Warns of the ranges that got wider because INT8 is symmetric.
 
     Args:
         ends: Tensor name to (min, max) as it was given.
+
+    Warns:
+        UserWarning: A (min, max) is not symmetric.
     """
     widened = [f"'{name}' ({low:g}, {high:g})" for name, (low, high) in ends.items() if -low != high]
     if widened:

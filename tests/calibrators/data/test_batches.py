@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image
 
 from calibrators.data.batches import Batches, open_batches
 from calibrators.data.inputs import InputSpec
 from calibrators.data.preprocessing import Preprocessing
 from calibrators.errors import CalibrationDataError, UnsupportedError
+
+Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed (pip install 'trtint8[images]')")
 
 FLOAT, INT = np.dtype(np.float32), np.dtype(np.int64)
 VECTOR = InputSpec("x", FLOAT, ("N", 3))

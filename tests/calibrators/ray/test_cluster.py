@@ -18,6 +18,8 @@ import pytest
 import trtint8
 from trtint8.data import DEMO_MODEL, load_digits_split
 
+pytest.importorskip("sklearn", reason="scikit-learn is not installed (pip install 'trtint8[demo]')")
+
 pytest.importorskip("ray", reason="Ray is not installed (pip install 'trtint8[ray]')")
 
 TOKEN = "a" * 64

@@ -26,6 +26,8 @@ from calibrators.ray.executor import RayExecutor
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL, load_digits_split
 
+pytest.importorskip("sklearn", reason="scikit-learn is not installed (pip install 'trtint8[demo]')")
+
 ray = pytest.importorskip("ray", reason="Ray is not installed (pip install 'trtint8[ray]')")
 
 #: Ray Data trips over its own deprecations.

@@ -35,6 +35,7 @@ def machines():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        ray.shutdown()  # tests before may have left their cluster running
         # A machine is given up after a second without a sign of life.
         system = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 200}
         head = {"num_cpus": 0, "object_store_memory": 200 << 20, "_system_config": system}

@@ -98,3 +98,11 @@ def test_malformed_files(data, words, tmp_path):
     (tmp_path / "t").write_bytes(data)
     with pytest.raises(TableError, match=words):
         CalibrationTable.load(tmp_path / "t")
+
+
+def test_tables_of_different_models_are_not_merged():
+    from calibrators.tables.table import Provenance
+
+    one, two = (CalibrationTable({"a": 1.0}, provenance=Provenance(model=name)) for name in ("x", "y"))
+    with pytest.raises(TableError, match=r"the tables are of different models \(x and y\)"):
+        one.merged(two)

@@ -42,6 +42,7 @@ def test_load_rtx():
     assert loaded in flavor.installed()
 
 
+@pytest.mark.slow
 def test_installed_imports_no_tensorrt():
     code = (
         "import sys, calibrators.tensorrt.flavor as f; f.installed(); "

@@ -1,159 +1,15 @@
 """Build options: from the command line, checked against a TensorRT, and on TensorRT for RTX for real."""
 
-import argparse
-
 import pytest
 
 from calibrators.cuda import gpu_problem
 from calibrators.errors import BuildError, GpuUnavailableError, UnsupportedError
-from calibrators.tensorrt import flavor
-from calibrators.tensorrt.messages import BuildLog, shared_logger
 from trtint8.builder.build import build_engine
 from trtint8.builder.config import check_options
 from trtint8.builder.options import BuildOptions
-from trtint8.builder.precisions import data_type, match_layers
-from trtint8.builder.timing_cache import attach_timing_cache, save_timing_cache
-from trtint8.cli.build_options import add_build_options, build_options_from, profiles_from
 from trtint8.data import DEMO_MODEL
 from trtint8.engine.profiles import ShapeRange
 from trtint8.models.model import load_model, prepare, runnable
-
-
-@pytest.fixture(scope="module")
-def rtx():
-    return flavor.load("rtx")
-
-
-def parsed(*arguments):
-    parser = argparse.ArgumentParser()
-    add_build_options(parser)
-    return build_options_from(parser.parse_args(arguments))
-
-
-def test_nothing_given_leaves_everything_to_tensorrt():
-    assert parsed() == BuildOptions()
-
-
-def test_every_option():
-    assert parsed(
-        *(
-            "--no-fp16",
-            "--bf16",
-            "--no-tf32",
-            "--layer-precision",
-            "/a=b/Conv=fp16",
-            "--output-type",
-            "x*=fp32",
-        ),
-        *(
-            "--precision-constraints",
-            "obey",
-            "--io-type",
-            "images=int8",
-            "--io-format",
-            "images=LINEAR,CHW32",
-        ),
-        *(
-            "--calibrate-before-fusion",
-            "--memory-pool",
-            "workspace=1.5G",
-            "--memory-pool",
-            "tactic_dram=512MB",
-        ),
-        *(
-            "--timing-cache",
-            "t.cache",
-            "--optimization-level",
-            "3",
-            "--max-aux-streams",
-            "2",
-            "--dla-core",
-            "1",
-        ),
-        *("--no-gpu-fallback", "--hardware-compatibility", "ampere_plus", "--version-compatible"),
-        *(
-            "--profiling-verbosity",
-            "none",
-            "--sparse-weights",
-            "--refit",
-            "--strip-plan",
-            "--tactic-source",
-            "jit_convolutions",
-            "--plugin",
-            "p.so",
-        ),
-    ) == BuildOptions(
-        fp16=False,
-        bf16=True,
-        tf32=False,
-        layer_precisions={"/a=b/Conv": "fp16"},
-        output_types={"x*": "fp32"},
-        precision_constraints="obey",
-        io_types={"images": "int8"},
-        io_formats={"images": ["LINEAR", "CHW32"]},
-        calibrate_before_fusion=True,
-        memory_pools={"workspace": 3 << 29, "tactic_dram": 512 << 20},
-        timing_cache="t.cache",
-        optimization_level=3,
-        max_aux_streams=2,
-        dla_core=1,
-        gpu_fallback=False,
-        hardware_compatibility="ampere_plus",
-        version_compatible=True,
-        sparse_weights=True,
-        refit=True,
-        strip_plan=True,
-        tactic_sources=["jit_convolutions"],
-        profiling_verbosity="none",
-        plugins=("p.so",),
-    )
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--layer-precision", "conv1"), "--layer-precision: 'conv1' is not NAME=VALUE"),
-        (("--io-type", "=int8"), "--io-type: '=int8' is not NAME=VALUE"),
-        (
-            ("--memory-pool", "workspace=big"),
-            "--memory-pool: 'big' is not a size; write for example 512M or 1G",
-        ),
-    ],
-)
-def test_malformed_options(arguments, message):
-    with pytest.raises(BuildError, match=message):
-        parsed(*arguments)
-
-
-def test_an_input_named_again_begins_another_profile():
-    one, two = ShapeRange((1, 3), (2, 3), (4, 3)), ShapeRange((8, 3), (8, 3), (8, 3))
-    mask = ShapeRange((1,), (2,), (4,))
-    assert profiles_from(["x=1x3,2x3,4x3", "mask=1,2,4", "x=8x3,8x3,8x3"]) == [
-        {"x": one, "mask": mask},
-        {"x": two},
-    ]
-    assert profiles_from([]) == []
-
-
-def test_patterns_of_layers():
-    names = ["/a/Conv", "/b/Conv", "/b/Relu"]
-    assert match_layers(names, {"*": "fp16", "/b/*": "fp32", "/b/Relu": "int8"}) == {
-        "/a/Conv": "fp16",
-        "/b/Conv": "fp32",
-        "/b/Relu": "int8",
-    }
-    with pytest.raises(
-        BuildError, match=r"the pattern '/c/\*' matches no layer of the network; it has for exam"
-    ):
-        match_layers(names, {"/c/*": "fp16"})
-
-
-def test_precision_names(rtx):
-    assert data_type(rtx.module, "fp16") == rtx.module.DataType.HALF
-    with pytest.raises(
-        UnsupportedError, match="there is no precision 'fp12' here; use one of fp32, fp16, bf16"
-    ):
-        data_type(rtx.module, "fp12")
 
 
 @pytest.mark.parametrize(
@@ -208,6 +64,7 @@ def build(rtx, profiles=(), **options):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
@@ -264,50 +121,3 @@ def test_without_verbosity_there_is_no_report(rtx):
         options = BuildOptions(profiling_verbosity="none")
         built = build_engine(serialized, model.inputs, flavor=rtx, options=options, progress=False)
     assert built.report is None
-
-
-# The timing cache's file. TensorRT for RTX has the class, though it makes no use of it, and says so.
-
-no_ops = pytest.mark.filterwarnings("ignore:Use Deprecated in TensorRT-RTX:DeprecationWarning")
-
-
-@pytest.fixture
-def config(rtx):
-    builder = rtx.module.Builder(shared_logger(rtx.module))
-    made = builder.create_builder_config()
-    yield made
-    del made, builder
-
-
-@no_ops
-def test_a_timing_cache_is_made_and_extended(config, tmp_path):
-    path = tmp_path / "timing.cache"
-    attach_timing_cache(config, path, BuildLog())
-    assert not path.exists()
-    save_timing_cache(config, path)
-    first = path.read_bytes()
-    assert first
-    save_timing_cache(config, path)
-    assert path.read_bytes() == first
-
-
-@no_ops
-def test_a_file_that_tensorrt_complains_of_is_refused_and_left_alone(rtx, tmp_path):
-    path = tmp_path / "notes.txt"
-    path.write_bytes(b"my notes " * 50)
-    log = BuildLog()
-    logger = shared_logger(rtx.module)
-    builder = rtx.module.Builder(logger)
-    config = builder.create_builder_config()
-    logger.log_to(log)
-    try:
-        with pytest.raises(BuildError, match=r"notes\.txt' is not a timing cache of this TensorRT and GPU"):
-            attach_timing_cache(config, path, log)
-    finally:
-        logger.log_to(None)
-    assert path.read_bytes() == b"my notes " * 50
-
-
-def test_a_timing_cache_that_is_a_folder(config, tmp_path):
-    with pytest.raises(BuildError, match="cannot be read: Is a directory"):
-        attach_timing_cache(config, tmp_path, BuildLog())

@@ -3,7 +3,6 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from calibrators.tensorrt import flavor
 from calibrators.tensorrt.messages import shared_logger
 from trtint8.builder.dynamic_ranges import (
     MissingRange,
@@ -66,7 +65,7 @@ def test_missing_ranges_name_their_makers():
     assert unknown_names(layers, ["a"], ["a", "b", "x"]) == ["x"]
 
 
-def test_reading_a_real_network():
+def test_reading_a_real_network(rtx):
     """TensorRT for RTX parses without a GPU; its network has everything but the ranges themselves."""
     weights = numpy_helper.from_array(np.full((4, 3, 1, 1), -0.5, np.float32), "w")
     shape = numpy_helper.from_array(np.array([0, -1]), "shape")
@@ -85,7 +84,7 @@ def test_reading_a_real_network():
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     onnx.checker.check_model(model)
-    trt = flavor.load("rtx").module
+    trt = rtx.module
     logger = shared_logger(trt)
     builder = trt.Builder(logger)
     network = builder.create_network(0)

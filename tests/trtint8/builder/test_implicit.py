@@ -5,7 +5,6 @@ import pytest
 
 from calibrators.errors import BuildError, CalibrationDataError, UnsupportedError
 from calibrators.tables.table import CalibrationTable
-from calibrators.tensorrt import flavor
 from calibrators.tensorrt.calibrator import Calibrator
 from calibrators.tensorrt.flavor import Flavor
 from calibrators.tensorrt.messages import shared_logger
@@ -29,8 +28,8 @@ def calibrator():
 
 
 @pytest.fixture
-def parsed():
-    trt = flavor.load("rtx").module
+def parsed(rtx):
+    trt = rtx.module
     logger = shared_logger(trt)
     builder = trt.Builder(logger)
     network = builder.create_network(0)

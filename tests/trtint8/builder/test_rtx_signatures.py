@@ -2,15 +2,9 @@
 
 import pytest
 
-from calibrators.tensorrt import flavor
 from tests.signatures import Use, accepted_arguments, collect, problem
 
 USES = collect()
-
-
-@pytest.fixture(scope="module")
-def rtx():
-    return flavor.load("rtx")
 
 
 def test_the_code_is_really_looked_at():

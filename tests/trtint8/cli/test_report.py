@@ -10,6 +10,8 @@ import trtint8
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL, load_digits_split
 
+pytest.importorskip("sklearn", reason="scikit-learn is not installed (pip install 'trtint8[demo]')")
+
 MODEL = str(DEMO_MODEL)
 
 
@@ -26,6 +28,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_a_report_with_the_worst_samples(folder, tmp_path):
     output = tmp_path / "report.html"
     (tmp_path / "names.txt").write_text("\n".join(f"digit {i}" for i in range(10)), encoding="utf-8")
@@ -40,6 +43,7 @@ def test_a_report_with_the_worst_samples(folder, tmp_path):
     assert "trtint8 report " not in page
 
 
+@pytest.mark.slow
 def test_a_report_of_files_alone(folder, tmp_path):
     output = tmp_path / "report.html"
     assert main(["report", str(folder / "out" / "digits.table.json"), "-o", str(output)]) == 0

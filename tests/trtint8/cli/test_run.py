@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 
 from calibrators.cuda import gpu_problem
-from calibrators.data.inputs import InputSpec
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL
 from trtint8.engine.file import TensorSpec
-from trtint8.engine.inputs import input_specs
 
 IMAGES = np.arange(30, dtype=np.float32).reshape(5, 6)
 
@@ -115,7 +113,7 @@ def test_a_scalar_of_a_single_batch(use, data, out, capsys):
     [
         (
             lambda images: np.asarray(images.sum()),
-            "output 'y' is one value a batch, and the data has 3",
+            "output 'y' is one value per batch, and the data has 3",
         ),
         (lambda images: images @ images.T, "output 'y' has batches of different shapes"),
     ],
@@ -134,12 +132,6 @@ def test_an_old_file_stays_when_a_run_fails(use, data, out, capsys):
     use(y=lambda images: images @ images.T)
     assert main(["run", "x.engine", data, "-o", str(out / "o.npz"), "--batch-size", "2"]) == 2
     assert (out / "o.npz").read_bytes() == b"old"
-
-
-def test_inputs_as_data_sources_want_them():
-    assert input_specs((TensorSpec("x", "float16", (None, 3)),)) == (
-        InputSpec("x", np.dtype(np.float16), (None, 3)),
-    )
 
 
 @pytest.mark.skipif(gpu_problem() is None, reason="this machine has a GPU")

@@ -9,9 +9,8 @@ import pytest
 import trtint8
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL, load_digits_split
-from trtint8.validation.accuracy import Accuracy, Measure
-from trtint8.validation.significance import Comparison, Share
-from trtint8.validation.wording import verdicts
+
+pytest.importorskip("sklearn", reason="scikit-learn is not installed (pip install 'trtint8[demo]')")
 
 MODEL = str(DEMO_MODEL)
 
@@ -63,30 +62,3 @@ def test_mistakes_are_one_sentence(arguments, more, message, capsys):
     assert main([*arguments, *more]) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"trtint8 validate: {message}") and error.count("\n") == 1
-
-
-HALF = Share(1, 2)
-
-
-def _verdict(comparison, value=HALF, name="top1"):
-    measures = (Measure(name, value, value, (comparison,)),)
-    (line,) = verdicts(Accuracy("a test", 4, None, None, None, None, None, (), measures), "INT8")
-    return line
-
-
-def test_verdicts_in_plain_words():
-    noise = Comparison("FP32", -0.0005, (-0.0061, 0.0051), 0.9, "McNemar", 2000)
-    assert _verdict(noise) == (
-        "top-1: INT8 is 0.05 points below FP32 (95 % interval -0.61 to +0.51): no difference that "
-        "2,000 samples can show (McNemar p = 0.90)"
-    )
-    loss = Comparison("FP32", -0.012, (-0.019, -0.005), 0.0004, "McNemar", 50_000)
-    assert _verdict(loss, name="agreement") == (
-        "same class as FP32: INT8 is 1.20 points below FP32 (95 % interval -1.90 to -0.50): more than chance "
-        "on 50,000 samples (McNemar p = 0.0004)"
-    )
-    gain = Comparison("FP32", 0.25, (0.125, 0.5), 0.01, "bootstrap", 7, "batches")
-    assert _verdict(gain, value=3.5, name="loss") == (
-        "loss: INT8 is 0.25 above FP32 (95 % interval +0.125 to +0.5): more than chance on 7 batches "
-        "(bootstrap p = 0.01)"
-    )

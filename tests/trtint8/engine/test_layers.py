@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 
 from calibrators.records import RecordError, parse, render, to_record
-from calibrators.tensorrt import flavor
 from tests.trtint8.onnx_models import Graph, conv_relu_conv, specs
 from trtint8.builder.build import build_engine
 from trtint8.engine.layers import Layer, LayerReport, parse_layers, total_weights_memory
@@ -220,16 +219,14 @@ def attention(g):
     return {"x": ["N", 16, 64]}, g.op("MatMul", [g.qdq(flat), g.qdq(g.weights(64, 64), 1, 64)], "out")
 
 
-def build(make, quantized):
-    pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")
+def build(rtx, make, quantized):
     g = Graph(quantized)
     model = g.model(*make(g))
-    engine = build_engine(
-        model.SerializeToString(), specs(model), flavor=flavor.load("rtx"), compute_capabilities=["8.6"]
-    )
+    engine = build_engine(model.SerializeToString(), specs(model), flavor=rtx, compute_capabilities=["8.6"])
     return engine.report
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "precision"),
     [
@@ -252,21 +249,20 @@ def build(make, quantized):
         pytest.param(attention, "INT8", id="attention"),
     ],
 )
-def test_what_runs_in_int8(make, precision):
-    assert build(make, quantized=True).precision_of("node") == precision
-    assert build(make, quantized=False).precision_of("node") == "FP32"
+def test_what_runs_in_int8(rtx, make, precision):
+    assert build(rtx, make, quantized=True).precision_of("node") == precision
+    assert build(rtx, make, quantized=False).precision_of("node") == "FP32"
 
 
-def test_fused_attention_counts_for_both_products():
-    report = build(attention, quantized=True)
+def test_fused_attention_counts_for_both_products(rtx):
+    report = build(rtx, attention, quantized=True)
     assert report.weighted_summary(["q", "k", "v", "scores", "node", "out"]) == {
         "INT8": ["q", "k", "v", "scores", "node", "out"]
     }
 
 
-def test_unpleasant_node_names():
+def test_unpleasant_node_names(rtx):
     names = ("fi]rst, LayerType: conv", "sec][ond: a::b")
     g = conv_relu_conv(names=names)
-    pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")
-    engine = build_engine(g.SerializeToString(), specs(g), flavor=flavor.load("rtx"))
+    engine = build_engine(g.SerializeToString(), specs(g), flavor=rtx)
     assert engine.report.weighted_summary(names) == {"INT8": list(names)}

@@ -1,48 +1,14 @@
 """ConvInteger and MatMulInteger with computed scales, beside the float operators that they become."""
 
 import numpy as np
-import onnx_ir as ir
 import pytest
-from onnx import helper, numpy_helper
+from onnx import numpy_helper
 
-from tests.trtint8.integer_models import Integers, applied, operators, run
+from tests.trtint8.integer_models import applied, operators, run
+from tests.trtint8.interop.dynamic_models import IMAGES, Dynamic, conv
 from trtint8.interop.expand_dynamic import ExpandDynamicPass
-from trtint8.interop.integer_product import integer_product
 
-IMAGES = {"x": ["N", 4, 8, 8]}
 X = np.random.default_rng(1).uniform(-5, 3, (3, 4, 8, 8)).astype(np.float32)
-
-
-class Dynamic(Integers):
-    def quantize_dynamic(self, tensor, name="dynamic"):
-        outputs = [f"{name}_q", f"{name}_s", f"{name}_z"]
-        self.nodes.append(helper.make_node("DynamicQuantizeLinear", [tensor], outputs, name=name))
-        return outputs
-
-    def scaled(self, whole, scales, swapped=False):
-        cast = self.op("Cast", [whole], "cast", to=1)
-        product = scales[0] if len(scales) == 1 else self.op("Mul", scales, "scales")
-        return self.op("Mul", [product, cast] if swapped else [cast, product], "scaled")
-
-
-def conv(swapped=False, per_channel=False, bias=True, static=False, folded=False):
-    """The pattern around one ConvInteger, and the float weights that it stands for."""
-    g = Dynamic()
-    data, scale, zero = g.quantize("x", 0.05) if static else g.quantize_dynamic("x")
-    whole = g.random.integers(0, 256, (5, 4, 3, 3)).astype(np.uint8)
-    scales = np.linspace(0.01, 0.03, 5, dtype=np.float32) if per_channel else np.full(1, 0.02, np.float32)
-    along = scales.reshape(-1, 1, 1)
-    weights = [g.constant(whole), zero, g.constant(np.uint8(131))]
-    y = g.op("ConvInteger", [data, *weights], "node", pads=[1] * 4, strides=[2, 2])
-    factors = [scale, g.constant(along)]
-    if folded:
-        factors = [g.constant(np.float32(0.05) * along)]
-    y = g.scaled(y, factors[::-1] if swapped else factors, swapped)
-    if bias:
-        values = g.op("Reshape", [g.weights(5), g.constant(np.array([1, -1, 1, 1]))], "reshape")
-        y = g.op("Add", [values, y] if swapped else [y, values], "bias")
-    expected = (whole.astype(np.float32) - 131) * scales.reshape(-1, 1, 1, 1)
-    return g.proto(IMAGES, g.op("Relu", [y], "relu"), 4), expected
 
 
 def matmul(per_channel, constant_first=False, zeros=None):
@@ -134,89 +100,10 @@ def test_a_constant_scale_gives_a_pair(folded, per_channel):
     np.testing.assert_allclose(run(expanded, x=X), run(model, x=X), rtol=1e-4, atol=1e-4)
 
 
-def mismatch(g, output, rank=4):
-    model = g.proto(IMAGES, output, rank)
-    graph_model = ir.from_proto(model)
-    result = ExpandDynamicPass()(graph_model)
-    assert not result.modified and [n.op_type for n in graph_model.graph] == operators(model)
-    found = integer_product(next(node for node in graph_model.graph if node.name == "node"))
-    assert isinstance(found, str)
-    return found
-
-
-def start(weights=None):
-    g = Dynamic()
-    data, scale, zero = g.quantize_dynamic("x")
-    stored = g.constant(np.ones((8, 8), np.int8) if weights is None else weights)
-    return g, g.op("MatMulInteger", [data, stored, zero], "node"), scale
-
-
-def test_a_missing_cast_is_told():
-    g, y, _ = start()
-    other = g.op("Cast", [y], "other", to=11)
-    message = mismatch(g, g.op("Cast", [g.op("Abs", [other], "abs")], "back", to=1))
-    assert message == "'other' casts to something else than float32"
-    g, y, _ = start()
-    assert mismatch(g, g.op("Cast", [g.op("Abs", [y], "abs")], "cast", to=1)) == (
-        "'node_out' is read by Abs, and not by one Cast alone"
-    )
-
-
-def test_a_second_reader_is_told():
-    g, y, scale = start()
-    scaled = g.scaled(y, [scale, g.constant(np.float32(0.1))])
-    message = mismatch(g, g.op("Add", [scaled, "cast_out"], "add"))
-    assert message == "'cast_out' is read by Mul, Add, and not by one Mul alone"
-
-
-def test_a_missing_scale_is_told():
-    g, y, _ = start()
-    message = mismatch(g, g.scaled(y, [g.constant(np.float32(0.1))]))
-    assert message.startswith("the scale of 'dynamic_q' is not in the product 'constant1'")
-
-
-def test_a_factor_at_run_time_is_told():
-    g, y, scale = start()
-    other = g.op("ReduceMax", ["x"], "max", keepdims=0)
-    message = mismatch(g, g.scaled(y, [scale, other]))
-    assert message == "its output is multiplied with 'max_out', which is no operand's scale"
-
-
-def test_an_input_without_a_quantizer_is_told():
-    g = Dynamic()
-    data = g.op("Cast", ["x"], "whole", to=2)
-    y = g.op("MatMulInteger", [data, g.constant(np.ones((8, 8), np.uint8))], "node")
-    message = mismatch(g, g.scaled(y, [g.constant(np.float32(0.1))]))
-    assert message == "'whole_out' comes from the Cast 'whole', and not from a quantizer"
-
-
-def test_another_zero_point_is_told():
-    g = Dynamic()
-    data, scale, _ = g.quantize_dynamic("x")
-    zero = g.constant(np.uint8(0))
-    y = g.op("MatMulInteger", [data, g.constant(np.ones((8, 8), np.uint8)), zero], "node")
-    message = mismatch(g, g.scaled(y, [scale, g.constant(np.float32(0.1))]))
-    assert message == "its zero point for 'dynamic_q' is not that of 'dynamic'"
-
-
-def test_scales_that_are_not_one_an_output_channel_are_told():
-    g, y, scale = start()
-    message = mismatch(g, g.scaled(y, [scale, g.constant(np.full((8, 1), 0.1, np.float32))]))
-    assert message == (
-        "the scales or zero points of 'constant0' have shape (8, 1), and not one number an output channel"
-    )
-
-
-def test_scales_that_are_none_are_told():
-    g, y, scale = start()
-    message = mismatch(g, g.scaled(y, [scale, g.constant(np.float32(0))]))
-    assert message == "a scale of 'constant0' is not positive and finite"
-
-
 def test_a_bias_that_is_no_bias_stays_an_add():
     g = Dynamic()
     data, scale, zero = g.quantize_dynamic("x")
-    y = g.op("ConvInteger", [data, g.whole(4, 4, 1, 1, dtype=np.uint8), zero], "node")
+    y = g.op("ConvInteger", [data, g.random_integers(4, 4, 1, 1, dtype=np.uint8), zero], "node")
     y = g.scaled(y, [scale, g.constant(np.float32(0.1))])
     model = g.proto(IMAGES, g.op("Add", [y, g.weights(8)], "add"), 4)
     expanded, _ = applied(ExpandDynamicPass(), model)

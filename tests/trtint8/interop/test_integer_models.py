@@ -8,7 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from calibrators.errors import ModelError
 from tests.trtint8.integer_models import MICROSOFT, Integers, operators, run
-from tests.trtint8.interop.test_expand_dynamic import conv
+from tests.trtint8.interop.dynamic_models import conv
 from tests.trtint8.onnx_models import Graph
 from trtint8 import build_int8_engine, calibrate, quantize
 from trtint8.cli.main import main
@@ -91,12 +91,12 @@ def test_qoperator_models_are_mended(folder, name):
         node.op_type for node in original.graph_model.graph
     }
     mended = mend(original)
-    assert len(mended.quantized_nodes) == 6 and not mended.said.kept_float
+    assert len(mended.quantized_nodes) == 6 and not mended.unquantized.kept_float
     proto = to_proto(mended.graph_model)
     assert not lint(load_model(proto))
     assert [entry.domain for entry in proto.opset_import] == [""]
     restored = 0 if name == "symmetric" else 2
-    assert len(mended.said.restored) == restored and operators(proto).count("Relu") == 2
+    assert len(mended.unquantized.restored) == restored and operators(proto).count("Relu") == 2
     theirs, ours, exact = (
         # ONNX Runtime cannot optimize a QGemm of int8 with int8.
         run(model, optimize=False, x=X)
@@ -120,13 +120,14 @@ def test_qoperator_models_build_in_int8(folder, tmp_path):
     assert {precision: len(nodes) for precision, nodes in summary.items()} == {"INT8": 6}
 
 
+@pytest.mark.slow
 def test_dynamically_quantized_models_become_float(folder, tmp_path):
     original = load_model(folder / "dynamic.onnx")
     found = lint(original)
     assert [finding.rule for finding in found] == ["dynamic-scale"] * 6
     assert all(f.mendable and "run `trtint8 calibrate` and `trtint8 quantize`" in f.message for f in found)
     mended = mend(original)
-    assert mended.quantized_nodes == () and len(mended.said.kept_float) == 6
+    assert mended.quantized_nodes == () and len(mended.unquantized.kept_float) == 6
     proto = to_proto(mended.graph_model)
     whole = (
         "QuantizeLinear",
@@ -181,7 +182,7 @@ def test_integer_operators_with_a_known_scale_become_pairs(per_channel):
     ]
     mended = mend(model)
     assert mended.quantized_nodes == ("node",)
-    assert mended.said.ranges == {"x": pytest.approx(135 * 0.05)}
+    assert mended.unquantized.ranges == {"x": pytest.approx(135 * 0.05)}
     proto = to_proto(mended.graph_model)
     assert operators(proto) == ["QuantizeLinear", "DequantizeLinear"] * 2 + ["Conv", "Relu"]
     stored = [numpy_helper.to_array(t) for t in proto.graph.initializer if list(t.dims) == [5, 4, 3, 3]]
@@ -191,11 +192,14 @@ def test_integer_operators_with_a_known_scale_become_pairs(per_channel):
 def test_mixed_models_keep_their_dynamic_nodes_float():
     g = Integers()
     pair = g.quantize("x", 0.05, np.int8(0))
-    weights = [g.whole(4, 4, 3, 3), *g.parameters(0.01, np.int8(0))]
+    weights = [g.random_integers(4, 4, 3, 3), *g.parameters(0.01, np.int8(0))]
     y = g.op("Conv", [g.dequantize(pair[0], pair[1:]), g.dequantize(weights[0], weights[1:])], "static")
     g.nodes.append(helper.make_node("DynamicQuantizeLinear", [y], ["q", "s", "z"], name="dynamic"))
     y = g.op(
-        "Cast", [g.op("ConvInteger", ["q", g.whole(4, 4, 1, 1, dtype=np.uint8), "z"], "integer")], "c", to=1
+        "Cast",
+        [g.op("ConvInteger", ["q", g.random_integers(4, 4, 1, 1, dtype=np.uint8), "z"], "integer")],
+        "c",
+        to=1,
     )
     y = g.op("Mul", [y, g.op("Mul", ["s", g.constant(np.float32(0.01))], "scales")], "scaled")
     model = load_model(g.proto({"x": ["N", 4, 8, 8]}, y, 4))
@@ -203,7 +207,7 @@ def test_mixed_models_keep_their_dynamic_nodes_float():
     assert [(f.rule, f.node) for f in found] == [("dynamic-scale", "integer")]
     assert found[0].message.endswith("for INT8, quantize the float model that it was made from")
     mended = mend(model)
-    assert mended.quantized_nodes == ("static",) and mended.said.kept_float == ["integer"]
+    assert mended.quantized_nodes == ("static",) and mended.unquantized.kept_float == ["integer"]
 
 
 def test_obstacles_are_told_of_the_operator_that_has_them(tmp_path, capsys):
@@ -232,7 +236,7 @@ def test_operators_between_different_scales_are_told():
         mend(model)
 
 
-def test_outputs_of_whole_numbers_are_told():
+def test_outputs_of_integers_are_reported():
     g = Integers()
     result = g.parameters(0.05)
     y = g.op("QLinearSigmoid", [*g.quantize("x"), *result], "node", **MICROSOFT)

@@ -1,7 +1,5 @@
 """Q/DQ models made elsewhere: a tiny graph a rule, and what ONNX Runtime's own quantizer writes."""
 
-import json
-
 import numpy as np
 import onnx
 import pytest
@@ -9,98 +7,10 @@ from onnx import numpy_helper
 
 from calibrators.errors import ModelError
 from calibrators.host.onnx_session import open_session
-from tests.trtint8.onnx_models import Shaped
-from trtint8 import build_int8_engine, validate
-from trtint8.cli.main import main
-from trtint8.data import DEMO_MODEL, load_digits_split
+from tests.trtint8.interop.pairs_by_hand import ZERO, Pairs, build_rule, concat_of, model_of, rules
 from trtint8.interop.extract import extract_table
 from trtint8.interop.lint import lint, mend
 from trtint8.models.model import load_model, to_proto
-
-ZERO = np.int8(0)
-
-
-class Pairs(Shaped):
-    """Builds Q/DQ models by hand, with any parameters."""
-
-    def quantize(self, tensor, scale=0.1, zero=ZERO, name="q", **attributes):
-        scale = np.asarray(scale, np.float32)
-        parameters = [self.constant(scale), self.constant(np.full(scale.shape, zero, np.asarray(zero).dtype))]
-        quantized = self.op("QuantizeLinear", [tensor, *parameters], f"{name}_q", **attributes)
-        return self.op("DequantizeLinear", [quantized, *parameters], f"{name}_dq", **attributes)
-
-    def stored(self, whole, scale=0.1, name="w", **attributes):
-        scale = np.asarray(scale, np.float32)
-        zero = self.constant(np.zeros(scale.shape, whole.dtype))
-        return self.op(
-            "DequantizeLinear", [self.constant(whole), self.constant(scale), zero], name, **attributes
-        )
-
-    def conv(self, source, weights=None, bias=(), name="conv"):
-        weights = weights or self.stored(np.ones((4, 4, 1, 1), np.int8), name=f"{name}_w")
-        return self.op("Conv", [source, weights, *bias], name)
-
-
-def concat_of(first, second):
-    """Two convolutions' outputs, quantized with these scales and concatenated."""
-    g = Pairs()
-    x = g.quantize("x")
-    parts = [
-        g.quantize(g.conv(x, name=name), scale, name=f"{name}_part")
-        for name, scale in (("a", first), ("b", second))
-    ]
-    joined = g.quantize(g.op("Concat", parts, "concat", axis=1), max(first, second), name="joined")
-    return g, g.conv(joined, g.stored(np.ones((4, 8, 1, 1), np.int8), name="wide"), name="last")
-
-
-def model_of(g, output):
-    return load_model(g.model({"x": ["N", 4, 8, 8]}, output))
-
-
-def rules(model):
-    return [finding.rule for finding in lint(model)]
-
-
-def test_a_model_as_tensorrt_wants_it():
-    g = Pairs()
-    assert rules(model_of(g, g.conv(g.quantize("x")))) == []
-
-
-def build_rule(rule):
-    g = Pairs()
-    if rule == "zero-point":
-        return g, g.conv(g.quantize("x", zero=np.int8(3)))
-    if rule == "type":
-        return g, g.conv(g.quantize("x", zero=np.uint8(0)))
-    if rule == "bias-int32":
-        bias = g.stored(np.ones(4, np.int32), 0.01, "b")
-        return g, g.conv(g.quantize("x"), bias=[bias])
-    if rule == "activation-per-channel":
-        return g, g.conv(g.quantize("x", scale=[0.1, 0.2, 0.3, 0.4], axis=1))
-    if rule == "scalar-constant":
-        return g, g.op("Mul", [g.conv(g.quantize("x")), g.stored(np.int8(3).reshape(()), name="s")], "mul")
-    if rule == "pair-before-activation":
-        return g, g.op("Relu", [g.quantize(g.conv(g.quantize("x")), name="mid")], "relu")
-    if rule == "one-sided":
-        return g, g.op("Conv", [g.quantize("x"), g.weights(4, 4, 1, 1)], "conv")
-    if rule == "weight-axis":
-        weights = g.stored(np.ones((4, 4, 1, 1), np.int8), [0.1] * 4, "w", axis=1)
-        return g, g.conv(g.quantize("x"), weights)
-    if rule == "concat-scales":
-        return concat_of(0.1, 0.2)
-    raise AssertionError(rule)
-
-
-@pytest.mark.parametrize(
-    "rule",
-    [
-        *("zero-point", "type", "bias-int32", "activation-per-channel", "scalar-constant"),
-        *("pair-before-activation", "one-sided", "weight-axis", "concat-scales"),
-    ],
-)
-def test_each_rule_finds_its_case(rule):
-    found = rules(model_of(*build_rule(rule)))
-    assert set(found) == {rule}
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, np.inf, np.nan])
@@ -127,14 +37,14 @@ def test_what_was_float_stays_float():
     second = g.op("Conv", [first, g.weights(4, 4, 1, 1)], "second")
     mended = mend(model_of(g, second))
     assert mended.quantized_nodes == ("first",)
-    assert mended.said.kept_float == ["second"]
+    assert mended.unquantized.kept_float == ["second"]
 
 
 def test_ranges_become_as_wide_as_their_wider_side():
     g = Pairs()
     mended = mend(model_of(g, g.conv(g.quantize("x", scale=0.5, zero=np.int8(28)))))
     # int8 from -128 to 127 around 28: -78 to 49.5.
-    assert mended.said.ranges == {"x": 78.0}
+    assert mended.unquantized.ranges == {"x": 78.0}
     assert extract_table(load_model(to_proto(mended.graph_model))).amax == pytest.approx({"x": 78.0})
 
 
@@ -150,10 +60,10 @@ def test_a_relu_that_stood_in_a_quantizer_comes_back():
     first = g.conv(g.quantize("x"), name="first")
     clamped = g.quantize(first, scale=0.1, zero=np.int8(-128), name="clamp")
     mended = mend(model_of(g, g.conv(clamped, name="second")))
-    assert len(mended.said.restored) == 1
+    assert len(mended.unquantized.restored) == 1
     operators = [node.op_type for node in to_proto(mended.graph_model).graph.node]
     assert operators.count("Relu") == 1
-    assert mended.said.ranges[f"{first}_relu"] == pytest.approx(25.5)
+    assert mended.unquantized.ranges[f"{first}_relu"] == pytest.approx(25.5)
 
 
 def test_weights_keep_their_values():
@@ -164,24 +74,11 @@ def test_weights_keep_their_values():
     assert np.array_equal(values[0], whole * np.float32(0.25))
 
 
-def test_a_concat_of_one_scale_is_as_tensorrt_wants_it():
-    assert rules(model_of(*concat_of(0.1, 0.1))) == []
-
-
 def test_a_mended_concat_has_the_widest_scale():
     mended = load_model(to_proto(mend(model_of(*concat_of(0.1, 0.2))).graph_model))
     assert rules(mended) == []
     table = extract_table(mended)
     assert {table.scale(name) for name in ("a_out", "b_out", "concat_out")} == {np.float32(0.2)}
-
-
-def test_an_add_may_have_two_scales():
-    g = Pairs()
-    x = g.quantize("x")
-    first = g.quantize(g.conv(x, name="a"), 0.1, name="a_part")
-    second = g.quantize(g.conv(x, name="b"), 0.3, name="b_part")
-    out = g.conv(g.quantize(g.op("Add", [first, second], "add"), 0.3, name="sum"), name="last")
-    assert rules(model_of(g, out)) == []
 
 
 def test_integer_operators_without_their_pattern_are_told_and_not_mended():
@@ -209,7 +106,7 @@ def test_pairs_whose_halves_differ_are_not_mended():
         mend(model)
 
 
-def test_what_computes_on_whole_numbers_otherwise_is_not_mended():
+def test_what_computes_on_integers_otherwise_is_not_mended():
     g = Pairs()
     scale, zero = g.constant(np.float32(0.1)), g.constant(ZERO)
     quantized = g.op("QuantizeLinear", ["x", scale, zero], "q")
@@ -219,7 +116,7 @@ def test_what_computes_on_whole_numbers_otherwise_is_not_mended():
         ("integer-data", "abs", False),
         ("integer-data", "dq", False),
     ]
-    assert found[0].message.startswith("it computes on the whole numbers of 'q_out'")
+    assert found[0].message.startswith("it computes on the integers of 'q_out'")
 
 
 def test_nodes_without_names_are_mended_too():
@@ -229,56 +126,6 @@ def test_nodes_without_names_are_mended_too():
         node.name = ""
     mended = mend(model_of(g, out))
     assert mended.quantized_nodes == ("Conv_conv_out",)
-
-
-# What ONNX Runtime's quantizer writes by default: asymmetric activations, int32 biases, no Relu left.
-
-
-@pytest.fixture(scope="module")
-def split():
-    return load_digits_split()
-
-
-@pytest.fixture(scope="module")
-def foreign(tmp_path_factory, split):
-    quantization = pytest.importorskip("onnxruntime.quantization")
-
-    class Reader(quantization.CalibrationDataReader):
-        def __init__(self):
-            self._batches = iter([{"images": split.calibration_images[:100]}])
-
-        def get_next(self):
-            return next(self._batches, None)
-
-    path = tmp_path_factory.mktemp("foreign") / "foreign.onnx"
-    quantization.quantize_static(str(DEMO_MODEL), str(path), Reader())
-    return path
-
-
-def test_onnxruntimes_default_is_mended(foreign, tmp_path, split, capsys):
-    mended = tmp_path / "mended.onnx"
-    assert main(["lint", str(foreign), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)["findings"]
-    assert {"zero-point", "bias-int32"} <= {finding["rule"] for finding in found}
-    assert main(["lint", str(foreign), "--fix", "-o", str(mended), "--json"]) == 0
-    capsys.readouterr()
-    assert rules(load_model(mended)) == []
-    built = build_int8_engine(mended, None, tmp_path / "x.engine", target="rtx", progress=False)
-    summary = built.info.layers.weighted_summary(built.info.quantized_nodes)
-    assert {precision: len(nodes) for precision, nodes in summary.items()} == {"INT8": 9}
-    accuracy = validate(
-        mended, split.heldout_images, reference=DEMO_MODEL, labels=split.heldout_labels, progress=False
-    )
-    assert accuracy.top1.value >= accuracy.reference_top1.value - 0.005
-    assert accuracy.outputs[0].sqnr_db > 25
-
-
-def test_fix_and_output_belong_together(foreign, capsys):
-    assert main(["lint", str(foreign), "--fix"]) == 2
-    assert "give --fix and --output together" in capsys.readouterr().err
-
-
-# QLinearConv and QLinearMatMul.
 
 
 def run_ort(model, x):

@@ -4,27 +4,14 @@ import os
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 
 from calibrators.errors import ModelError
-from tests.trtint8.onnx_models import Shaped, conv_relu_conv, save_external
+from tests.trtint8.models.float_models import images, run, small
+from tests.trtint8.onnx_models import Shaped, save_external
 from trtint8.data import DEMO_MODEL
 from trtint8.models.model import load_model, prepare, save_model, to_light, to_proto
-
-
-def small():
-    return onnx.shape_inference.infer_shapes(conv_relu_conv(quantized=False))
-
-
-def run(model, x):
-    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    return session.run(None, {"images": x})[0]
-
-
-def images():
-    return np.random.default_rng(1).standard_normal((2, 3, 16, 16)).astype(np.float32)
 
 
 def test_missing_file_and_folder(tmp_path):
@@ -70,26 +57,6 @@ def test_external_data_missing_too_short_or_out_of_reach(tmp_path):
     weights.unlink()
     with pytest.raises(ModelError, match=r"weights\.bin', and there is no such file"):
         load_model(path)
-
-
-def test_fingerprint_follows_weights_and_not_where_they_lie(tmp_path):
-    inline = load_model(small()).fingerprint
-    assert load_model(save_external(small(), tmp_path)).fingerprint == inline
-    changed = small()
-    data = bytearray(changed.graph.initializer[0].raw_data)
-    data[0] ^= 1
-    changed.graph.initializer[0].raw_data = bytes(data)
-    assert load_model(changed).fingerprint != inline
-
-
-def test_an_old_opset_is_converted():
-    model = small()
-    model.opset_import[0].version = 11
-    prepared = prepare(load_model(model))
-    assert prepared.graph_model.opset_imports[""] >= 13
-    np.testing.assert_allclose(
-        run(to_proto(prepared.graph_model), images()), run(model, images()), rtol=1e-5, atol=1e-5
-    )
 
 
 def test_prepare_keeps_inputs_outputs_and_results():

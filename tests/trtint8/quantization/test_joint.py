@@ -79,9 +79,6 @@ def test_groups_are_an_equivalence(pairs):
     assert {tensor for tensor in "abcdef" if configs[tensor].state is State.INITIAL} == dominators
 
 
-# As a placement decides it.
-
-
 def configs_of(model, **options):
     return place(prepare(load_model(model)).graph_model, **options).configs
 

@@ -1,5 +1,6 @@
 """A model's files with numbers that tests know, and a name that pages must escape."""
 
+import contextlib
 import dataclasses
 import json
 
@@ -118,7 +119,7 @@ def engine_info(ranges):
     )
 
 
-def write_all(folder, capsys):
+def write_all(folder):
     """Every file of a model called ``net``."""
     ranges = table()
     ranges.save(folder / "net.table.json")
@@ -128,15 +129,14 @@ def write_all(folder, capsys):
     dataclasses.replace(SENSITIVITY, table_fingerprint=ranges.fingerprint).save(
         folder / "net.sensitivity.json"
     )
-    write_json(folder / "net.accuracy.json", ACCURACY, capsys)
+    write_json(folder / "net.accuracy.json", ACCURACY)
     reports = [bench_report("net.engine", 4000, 0.5), bench_report("FP32", 1000, 2.0)]
     printed = [{**dataclasses.asdict(one), "throughput": one.throughput, "warnings": []} for one in reports]
-    write_json(folder / "net.bench.json", {"gpu": "GPU 1", "inputs": "random", "reports": printed}, capsys)
+    write_json(folder / "net.bench.json", {"gpu": "GPU 1", "inputs": "random", "reports": printed})
 
 
-def write_json(path, value, capsys):
+def write_json(path, value):
     """What a verb prints with `--json`, in a file."""
-    capsys.readouterr()
-    print_json(value)
-    path.write_text(capsys.readouterr().out)
+    with path.open("w") as file, contextlib.redirect_stdout(file):
+        print_json(value)
     assert json.loads(path.read_text())

@@ -4,14 +4,16 @@ import os
 
 import pytest
 
+import tests.trtint8.report.extra  # noqa: F401
 from tests.trtint8.report.browser import CHROMIUM, Browser
 from tests.trtint8.report.samples import write_all
-from tests.trtint8.report.test_page import WORST
+from tests.trtint8.report.worst_samples import WORST
 from trtint8.report.facts import gather
 from trtint8.report.files import find
 from trtint8.report.page import render
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium"),
     pytest.mark.skipif(os.name != "posix", reason="speaks to the browser over inherited pipes"),
 ]
@@ -25,8 +27,8 @@ def browser():
 
 
 @pytest.fixture
-def page(tmp_path, capsys):
-    write_all(tmp_path, capsys)
+def page(tmp_path):
+    write_all(tmp_path)
     path = tmp_path / "report.html"
     path.write_text(render(gather(find([tmp_path]), worst=WORST)), encoding="utf-8")
     return path

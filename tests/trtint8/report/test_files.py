@@ -12,8 +12,8 @@ KINDS = ["engine", "qdq", "table", "sensitivity", "accuracy", "bench"]
 
 
 @pytest.fixture
-def folder(tmp_path, capsys):
-    write_all(tmp_path, capsys)
+def folder(tmp_path):
+    write_all(tmp_path)
     return tmp_path
 
 

@@ -9,7 +9,8 @@ import pytest
 from calibrators.errors import TableError
 from tests.trtint8.report.samples import ACCURACY, bench_report
 from trtint8.cli.output import print_json
-from trtint8.report.json_files import Benchmark, parse_accuracy, parse_benchmark
+from trtint8.report.json_files import parse_accuracy, parse_benchmark
+from trtint8.runtime.benchmark import Benchmarks
 from trtint8.validation.fidelity import Fidelity
 
 
@@ -46,7 +47,7 @@ def test_nan_comes_back(capsys):
 def test_bench_round_trip(capsys):
     report = bench_report("a.engine", 4000, 0.5)
     document = {"gpu": "GPU 1", "inputs": "random", "reports": [dataclasses.asdict(report)]}
-    assert parse_benchmark(printed(document, capsys), "b.json") == Benchmark("GPU 1", "random", (report,))
+    assert parse_benchmark(printed(document, capsys), "b.json") == Benchmarks("GPU 1", "random", (report,))
 
 
 @pytest.mark.parametrize(

@@ -5,38 +5,32 @@ import re
 import subprocess
 import sys
 
-import html5lib
 import numpy as np
 import pytest
 
+import tests.trtint8.report.extra  # noqa: F401
 from calibrators.histograms.histogram import Histogram
 from calibrators.tables.table import CalibrationTable, Provenance
-from tests.trtint8.report.samples import HOSTILE, write_all
-from trtint8.report.charts import count_label, histogram_chart, level_chart
+from tests.trtint8.report.samples import HOSTILE
+from tests.trtint8.report.worst_samples import WORST
 from trtint8.report.facts import gather
-from trtint8.report.files import Found, find
-from trtint8.report.page import OPEN_CARDS, level_words, outcome, render
-from trtint8.report.tensors import cards
-from trtint8.report.worst import Answers, Worst, WorstSample
+from trtint8.report.files import Found
+from trtint8.report.page import OPEN_CARDS, describe_outcome, level_labels, render
+from trtint8.report.tensors import make_cards
+from trtint8.report.worst import Answers, WorstSample
 
-WORST = Worst(
-    400,
-    10,
-    "a stand-in",
-    (
-        WorstSample(
-            7, 0.25, Answers((0, 2), (3.5, 1.25), (2.0, 2.5), True), 2, np.zeros((8, 8, 3), np.uint8)
-        ),
-        WorstSample(9, 0.125, Answers((1, 0), (4.5, 0.75), (4.0, 1.0), False)),
-    ),
-    ("<cat>", "dog", "ship"),
-)
+html5lib = pytest.importorskip("html5lib", reason="html5lib is not installed")
 
 
-@pytest.fixture
-def found(tmp_path, capsys):
-    write_all(tmp_path, capsys)
-    return find([tmp_path])
+@pytest.fixture(scope="module")
+def page(found):
+    """The page of all files, with the worst samples."""
+    return render(gather(found, worst=WORST))
+
+
+@pytest.fixture(scope="module")
+def document(page):
+    return parsed(page)
 
 
 def parsed(page):
@@ -62,8 +56,7 @@ def by_class(document, name):
     return [one for one in document.iter() if name in str(one.get("class", "")).split()]
 
 
-def test_the_figures_of_the_facts_stand_in_the_page(found):
-    document = parsed(render(gather(found, worst=WORST)))
+def test_the_figures_of_the_facts_stand_in_the_page(document):
     tiles = [texts(tile) for tile in by_class(document, "tile")]
     assert tiles[0].startswith("top-1 FP32 80.00 % 75.8–83.6 % INT8 79.00 % 74.7–82.7 %")
     assert tiles[0].endswith("400 samples; 95 % intervals. The same class as FP32: 97.50 %.")
@@ -82,8 +75,7 @@ def test_the_figures_of_the_facts_stand_in_the_page(found):
     ]
 
 
-def test_the_strip(found):
-    document = parsed(render(gather(found)))
+def test_the_strip(document):
     first, second = [cell for cell in by_class(document, "cell") if cell.tag == "a"]
     assert first.get("aria-label").replace("\xa0", " ") == (
         f"{HOSTILE}: Conv, INT8, 75.0 % of the noise, alone 30.0 dB, here 42.0 dB"
@@ -94,11 +86,11 @@ def test_the_strip(found):
     assert "level-4" in first.get("class") and "level-3" in second.get("class")
     ids = {one.get("id") for one in document.iter() if one.get("id")}
     assert {link.get("href")[1:] for link in (first, second)} <= ids
-    assert level_words() == ["under 1 %", "1–3 %", "3–10 %", "10–30 %", "over 30 %"]
+    assert level_labels() == ["under 1 %", "1–3 %", "3–10 %", "10–30 %", "over 30 %"]
 
 
-def test_the_layers(found):
-    (layers,) = by_class(parsed(render(gather(found))), "layers")
+def test_the_layers(document):
+    (layers,) = by_class(document, "layers")
     worst, why, second, add = [
         [texts(cell) for cell in row] for row in layers.find("tbody") if row.tag == "tr"
     ]
@@ -114,10 +106,9 @@ def test_the_layers(found):
     assert rectangles[:2] == [(None, "90.91"), ("90.91", "9.09")]
 
 
-def test_the_tensors(found):
-    document = parsed(render(gather(found)))
+def test_the_tensors(found, document):
     shown = by_class(document, "card")
-    facts = cards(found.table)
+    facts = make_cards(found.table)
     assert [card.get("data-name") for card in shown] == [card.name for card in facts]
     for element, card in zip(shown, facts, strict=True):
         (methods,) = by_class(element, "methods")
@@ -130,8 +121,8 @@ def test_the_tensors(found):
         assert len(charts) == (card.name != "silent")
 
 
-def test_the_worst_samples(found):
-    (samples,) = by_class(parsed(render(gather(found, worst=WORST))), "samples")
+def test_the_worst_samples(document):
+    (samples,) = by_class(document, "samples")
     first, second = [one for one in samples if one.tag == "li"]
     assert texts(first) == (
         "INT8 got it right <cat> ship FP32 3.50 1.25 INT8 2.00 2.50 no. 7, label ship, error 25.0 %"
@@ -153,18 +144,19 @@ def test_the_worst_samples(found):
     ],
 )
 def test_outcomes(label, flipped, words):
-    assert outcome(WorstSample(0, 0.1, Answers((0, 2), (2.0, 1.0), (1.0, 2.0), flipped), label)) == words
-    assert outcome(WorstSample(0, 0.1)) == ""
+    assert (
+        describe_outcome(WorstSample(0, 0.1, Answers((0, 2), (2.0, 1.0), (1.0, 2.0), flipped), label))
+        == words
+    )
+    assert describe_outcome(WorstSample(0, 0.1)) == ""
 
 
-def test_nothing_is_loaded_and_names_are_escaped(found):
-    page = render(gather(found, worst=WORST))
+def test_nothing_is_loaded_and_names_are_escaped(page, document):
     assert (
         "http:" not in page
         and "https:" not in page
         and "//" not in re.sub(r"base64,[^\"]*", "", page).replace("// Sorting", "")
     )
-    document = parsed(page)
     for element in document.iter():
         for attribute in ("src", "href", "{http://www.w3.org/1999/xlink}href"):
             assert element.get(attribute, "#").startswith(("#", "data:"))
@@ -201,6 +193,7 @@ def test_accuracy_of_what_is_no_classifier(found):
     assert texts(by_class(document, "tile")[0]) == "Accuracy 26.2 dB SQNR of the first output on 400 samples."
 
 
+@pytest.mark.slow
 def test_the_same_page_every_time(found):
     page = render(gather(found))
     assert render(gather(found)) == page
@@ -214,6 +207,7 @@ def test_the_same_page_every_time(found):
     assert other.stdout.decode() == page
 
 
+@pytest.mark.slow
 def test_sixty_tensors_stay_small(tmp_path):
     random = np.random.default_rng(0)
     histograms = {f"/layer{i // 8}/layer{i // 8}.{i % 8}/Relu_output_0": Histogram() for i in range(60)}
@@ -225,31 +219,3 @@ def test_sixty_tensors_stay_small(tmp_path):
     assert len(page) < 800_000
     assert len(by_class(document, "card")) == 60
     assert sum(card.get("open") is not None for card in by_class(document, "card")) == OPEN_CARDS
-
-
-class TestCharts:
-    def test_every_threshold_has_its_line(self):
-        histogram = Histogram()
-        histogram.observe(np.random.default_rng(0).laplace(0, 1, 50_000).astype(np.float32))
-        ranges = CalibrationTable.from_histograms({"x": histogram}, "mse", Provenance())
-        (card,) = cards(ranges)
-        svg = histogram_chart(card)
-        right = card.bar_width * len(card.bar_counts) * 1.015
-        wanted = sorted(36 + (340 - 46) * one.amax / right for one in card.ranges)
-        lines = re.findall(r'<path d="M ([\d.]+) 130 L \1 8 ?" style="([^"]*)"', svg)
-        assert sorted(float(x) for x, _ in lines) == pytest.approx(wanted, abs=0.06)
-        (used,) = [float(x) for x, style in lines if "var(--accent)" in style]
-        assert used == pytest.approx(36 + (340 - 46) * card.used.amax / right, abs=0.06)
-        assert len({style for _, style in lines}) == 4  # told apart by their dashes
-
-    def test_colours_letters_and_ids_are_the_pages(self):
-        svg = level_chart([40.0, 30.0, float("inf"), 20.0], 330)
-        assert svg.startswith('<svg viewBox="0 0 330 170" class="chart" aria-hidden="true">')
-        assert "#0" not in svg and "font" not in svg and ' id="' not in svg and "DejaVu" not in svg
-        assert "var(--accent)" in svg and "20 dB" in svg and "nan" not in svg.lower()
-
-    @pytest.mark.parametrize(
-        ("count", "label"), [(1, "1"), (100, "100"), (10**4, "10 k"), (10**6, "1 M"), (10**11, "100 G")]
-    )
-    def test_counts(self, count, label):
-        assert count_label(count) == label

@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 
 from calibrators.errors import CalibrationDataError, UnsupportedError
-from calibrators.tensorrt import flavor
 from tests.host_device import HostDevice
 from trtint8.engine.file import TensorSpec
 from trtint8.runtime.arrays import DeviceArray, DeviceInput, as_input, as_inputs, numpy_dtype
@@ -111,8 +110,8 @@ def test_scalars():
     assert as_input(np.float32(1), TensorSpec("s", "float32", ())).shape == ()
 
 
-def test_types_that_numpy_has_and_has_not():
-    trt = flavor.load("rtx").module
+def test_types_that_numpy_has_and_has_not(rtx):
+    trt = rtx.module
     pairs = {
         "FLOAT": "f4",
         "HALF": "f2",

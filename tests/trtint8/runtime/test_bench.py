@@ -1,5 +1,3 @@
-import contextlib
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -7,18 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrators.cuda import gpu_problem
-from calibrators.errors import CalibrationDataError
-from trtint8.cli.bench import rows
-from trtint8.cli.main import main
-from trtint8.engine.file import TensorSpec
-from trtint8.engine.profiles import ShapeRange
-from trtint8.runtime.bench import BenchReport, Summary, bench, summarize
-from trtint8.runtime.benchmark import random_feed
-
-
-def flat(value):
-    return Summary(*[value] * 7)
+from tests.trtint8.runtime.timed import REPORT, Timeline, flat
+from trtint8.runtime.bench import Summary, bench, summarize
 
 
 def test_statistics_of_one_to_a_hundred():
@@ -40,17 +28,6 @@ def test_statistics_are_ordered(values):
     assert {s.p90, s.p95, s.p99} <= set(values)
 
 
-REPORT = BenchReport(
-    "int8",
-    8,
-    True,
-    False,
-    400,
-    2.0,
-    {"latency": flat(4.0), "enqueue": flat(0.1), "compute": flat(3.0), "h2d": flat(0.5), "d2h": flat(0.5)},
-)
-
-
 def test_throughput():
     assert REPORT.throughput == 200
     assert REPORT.samples_per_second == 1600
@@ -70,82 +47,6 @@ def test_transfers_that_are_too_slow():
     assert warning.startswith(
         "int8: the upload takes 3.500 ms and the computation 3.000 ms; keep the data on"
     )
-
-
-def test_engines_side_by_side():
-    table = {row[0]: row[1:] for row in rows([REPORT, replace(REPORT, name="fp32", inferences=100)])}
-    assert table["inferences/s"] == ("200.0", "50.0")
-    assert table["against the slowest"] == ("4.00x", "1.00x")
-    assert table["upload, p99"] == ("0.500", "0.500")
-    assert "upload, p99" not in {row[0] for row in rows([without_transfers()])}
-
-
-def test_engines_with_different_batches_are_compared_by_samples():
-    table = {row[0]: row[1:] for row in rows([REPORT, replace(REPORT, batch_size=1, inferences=1600)])}
-    assert table["batch"] == ("8", "1")
-    assert table["samples/s"] == ("1600.0", "800.0")
-    assert table["against the slowest"] == ("2.00x", "1.00x")
-
-
-def without_transfers():
-    phases = {name: REPORT.phases[name] for name in ("latency", "enqueue", "compute")}
-    return replace(REPORT, transfers=False, phases=phases)
-
-
-class Timeline:
-    """Our own interfaces of device and context on a clock that stands still unless something is done."""
-
-    COSTS = {"upload": 2.0, "enqueue": 10.0, "download": 1.0}  # noqa: RUF012
-
-    def __init__(self):
-        self.device = self
-        self.stream = self
-        self.calls = []
-        self.host = 0.0
-        self.gpu = 0.0
-        self.waiting = self.most_waiting = 0
-
-    def clock(self):
-        return self.host
-
-    @contextlib.contextmanager
-    def active(self):
-        yield
-
-    def new_event(self):
-        timeline = self
-
-        class Event:
-            def record(self, _stream):
-                self.at = timeline.gpu
-
-            def synchronize(self):
-                timeline.waiting -= 1
-                timeline.host = max(timeline.host, self.at / 1e3)
-
-            def milliseconds_since(self, earlier):
-                return self.at - earlier.at
-
-        return Event()
-
-    def bind(self, _feeds):
-        self.calls.append("bind")
-
-    def upload(self):
-        self._do("upload")
-
-    def enqueue(self):
-        self._do("enqueue")
-        self.host += 0.001
-        self.waiting += 1
-        self.most_waiting = max(self.most_waiting, self.waiting)
-
-    def queue_download(self):
-        self._do("download")
-
-    def _do(self, what):
-        self.calls.append(what)
-        self.gpu = max(self.gpu, self.host * 1e3) + self.COSTS[what]
 
 
 @pytest.mark.parametrize("transfers", [True, False])
@@ -174,140 +75,3 @@ def test_the_loop(transfers):
         assert (report.phases["h2d"].max, report.phases["d2h"].max) == pytest.approx((2.0, 1.0))
     assert timeline.most_waiting == 3
     assert timeline.waiting == 0
-
-
-IMAGES = TensorSpec("images", "float32", (None, 3, None, None))
-IDS = TensorSpec("ids", "int64", (None, 16))
-FIXED = TensorSpec("fixed", "float16", (4, 3))
-PROFILE = {
-    "images": ShapeRange((1, 3, 8, 8), (2, 3, 16, 16), (4, 3, 32, 32)),
-    "ids": ShapeRange((1, 16), (2, 16), (4, 16)),
-}
-
-
-def test_random_values_have_the_shapes_of_the_profile():
-    feed = random_feed((IMAGES, IDS, FIXED), (PROFILE,), None)
-    assert {name: (array.shape, array.dtype.name) for name, array in feed.items()} == {
-        "images": ((2, 3, 16, 16), "float32"),
-        "ids": ((2, 16), "int64"),
-        "fixed": ((4, 3), "float16"),
-    }
-    assert feed["images"].std() == pytest.approx(1, abs=0.1)
-    assert not feed["ids"].any()
-
-
-def test_a_batch_size_replaces_dynamic_first_dimensions_only():
-    feed = random_feed((IMAGES, FIXED), (PROFILE,), 3)
-    assert (feed["images"].shape, feed["fixed"].shape) == ((3, 3, 16, 16), (4, 3))
-    assert random_feed((FIXED,), (), 4)["fixed"].shape == (4, 3)
-
-
-@pytest.mark.parametrize(
-    ("inputs", "batch_size", "message"),
-    [
-        ((FIXED,), 8, "--batch-size is 8 but the engine has a fixed batch of 4; leave it out"),
-        ((IMAGES,), 0, "--batch-size is 0; give a positive integer"),
-        (
-            (TensorSpec("more", "int32", (None,)),),
-            None,
-            "no profile says a shape for input 'more'; give --data",
-        ),
-    ],
-)
-def test_shapes_that_no_random_values_can_have(inputs, batch_size, message):
-    with pytest.raises(CalibrationDataError) as caught:
-        random_feed(inputs, (PROFILE,), batch_size)
-    assert str(caught.value) == message
-
-
-class TimedEngine:
-    """The part of our own Engine that the verb uses."""
-
-    inputs, profiles, flavor = (IMAGES, FIXED), (PROFILE,), None
-
-    def __init__(self, inputs=inputs):
-        self.inputs = inputs
-
-    def new_context(self, *, cuda_graph):
-        return Timeline()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_error):
-        pass
-
-
-@pytest.fixture
-def pretend_gpu(monkeypatch):
-    monkeypatch.setattr("trtint8.runtime.benchmark.require_gpu", lambda _what: None)
-    monkeypatch.setattr("trtint8.runtime.benchmark.gpu_names", lambda: ["a GPU"])
-    monkeypatch.setattr("trtint8.runtime.benchmark.Engine.load", lambda _path, device: TimedEngine())
-
-
-def test_the_verb_prints_a_column_an_engine(pretend_gpu, capsys):
-    assert main(["bench", "a/int8.engine", "fp32.engine", "--seconds", "0.01"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].strip() == "a GPU, inputs: random, times in ms"
-    assert [word for word in lines[2].split() if "engine" in word] == ["int8.engine", "fp32.engine"]
-    (row,) = (line for line in lines if "GPU compute, median" in line)
-    assert row.split()[-4::2] == ["10.000", "10.000"]
-
-
-def test_the_verb_prints_json(pretend_gpu, capsys):
-    arguments = ["--seconds", "0.01", "--batch-size", "3", "--no-transfers", "--cuda-graph", "--json"]
-    assert main(["bench", "x.engine", *arguments]) == 0
-    printed = json.loads(capsys.readouterr().out)
-    (report,) = printed["reports"]
-    assert (printed["gpu"], printed["inputs"]) == ("a GPU", "random")
-    # The input with a fixed first dimension is no part of the batch.
-    assert (report["name"], report["batch_size"]) == ("x.engine", 3)
-    assert (report["transfers"], report["cuda_graph"]) == (False, True)
-    assert set(report["phases"]) == {"latency", "enqueue", "compute"}
-    assert report["phases"]["compute"]["p99"] == 10.0
-    assert report["samples_per_second"] == pytest.approx(3 * report["throughput"])
-
-
-@pytest.mark.parametrize(
-    ("spec", "arguments", "batch"),
-    [
-        (IMAGES, [], 2),  # what the profile is tuned for
-        (IMAGES, ["--batch-size", "3"], 3),
-        (IMAGES, ["--limit", "1"], 1),
-        (replace(IMAGES, shape=(4, 3, 16, 16)), [], 4),
-    ],
-)
-def test_the_batch_of_real_data(spec, arguments, batch, pretend_gpu, monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr("trtint8.runtime.benchmark.Engine.load", lambda _path, device: TimedEngine((spec,)))
-    data = str(tmp_path / "x.npz")
-    np.savez(data, images=np.zeros((8, 3, 16, 16), np.float32))
-    always = ["bench", "x.engine", "--data", data, "--seconds", "0.01", "--json"]
-    assert main([*always, *arguments]) == 0
-    printed = json.loads(capsys.readouterr().out)
-    assert (printed["inputs"], printed["reports"][0]["batch_size"]) == (data, batch)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--seconds", "0"], "--seconds is 0; give a positive number"),
-        (["--seconds", "nan"], "--seconds is nan; give a positive number"),
-        (["--seconds", "inf"], "--seconds is inf; give a positive number"),
-        (["--limit", "3"], "--limit and the options for images have no effect without --data"),
-        (["--mean", "0.5"], "--limit and the options for images have no effect without --data"),
-    ],
-)
-def test_options_that_make_no_sense(arguments, message, pretend_gpu, capsys):
-    assert main(["bench", "x.engine", *arguments]) == 2
-    assert capsys.readouterr().err == f"trtint8 bench: {message}\n"
-
-
-@pytest.mark.skipif(gpu_problem() is None, reason="this machine has a GPU")
-def test_without_a_gpu_nothing_else_is_looked_at(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert main(["bench", "missing.engine", "--data", "missing.npz"]) == 2
-    printed = capsys.readouterr()
-    assert printed.err.startswith("trtint8 bench: measuring an engine needs an NVIDIA GPU, but ")
-    assert len(printed.err.splitlines()) == 1
-    assert printed.out == ""
-    assert list(tmp_path.iterdir()) == []

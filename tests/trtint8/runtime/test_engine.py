@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 
 from calibrators.cuda import gpu_problem
-from calibrators.errors import EngineError, GpuMemoryError, GpuUnavailableError, UnsupportedError
+from calibrators.errors import EngineError, GpuUnavailableError, UnsupportedError
 from calibrators.tensorrt import flavor
-from tests.host_device import HostDevice
 from trtint8 import Engine, build_int8_engine, validate
 from trtint8.data import DEMO_MODEL
-from trtint8.runtime.output_allocator import new_output_allocator
 
 no_gpu = pytest.mark.skipif(gpu_problem() is None, reason="this machine has a GPU")
+
+
 IMAGES = np.random.default_rng(0).random((8, 1, 8, 8), np.float32)
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory):
+def built(rtx, tmp_path_factory):
     path = tmp_path_factory.mktemp("engine") / "digits.engine"
     return build_int8_engine(DEMO_MODEL, IMAGES, path, target="rtx", progress=False).engine
 
@@ -37,6 +37,7 @@ def change_sidecar(path, **fields):
     sidecar.write_text(json.dumps({**json.loads(sidecar.read_text()), **fields}))
 
 
+@pytest.mark.slow
 @no_gpu
 @pytest.mark.parametrize("as_bytes", [False, True])
 def test_without_a_gpu_the_process_lives(path, as_bytes):
@@ -101,38 +102,3 @@ def test_an_engine_without_a_model_beside_it_cannot_be_judged_on_the_cpu(path):
     change_sidecar(path, qdq_model=None)
     with pytest.raises(GpuUnavailableError, match="has no Q/DQ model beside it to run in its place"):
         validate(path, IMAGES, reference=DEMO_MODEL)
-
-
-@pytest.fixture
-def device():
-    device = HostDevice(room=1000)
-    with device.active():
-        yield device
-
-
-@pytest.fixture
-def allocator(device):
-    """Of TensorRT's own class; called here as TensorRT's bindings call it."""
-    return new_output_allocator(flavor.load("rtx").module, device)
-
-
-def test_an_output_allocator_grows_and_keeps_its_memory(allocator, device):
-    small = allocator.reallocate_output("y", 0, 100, 256)
-    assert allocator.reallocate_output_async("y", small, 60, 256, 7) == small == allocator.buffer.pointer
-    assert allocator.reallocate_output("y", small, 400, 256) == allocator.buffer.pointer
-    assert [buffer.nbytes for buffer in device.live] == [400]
-    allocator.notify_shape("y", flavor.load("rtx").module.Dims([0, 4]))
-    assert allocator.shape == (0, 4)
-    allocator.raise_failure()
-    allocator.free()
-    allocator.free()
-    assert not device.live
-
-
-def test_an_output_that_found_no_memory_does_not_spoil_the_next_run(allocator):
-    assert allocator.reallocate_output("y", 0, 2000, 256) == 0
-    with pytest.raises(GpuMemoryError, match="cannot allocate 2000 bytes"):
-        allocator.raise_failure()
-    allocator.raise_failure()
-    assert allocator.reallocate_output("y", 0, 8, 256) == allocator.buffer.pointer
-    allocator.free()

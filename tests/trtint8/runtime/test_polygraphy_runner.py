@@ -1,5 +1,7 @@
 import numpy as np
 import pytest
+
+pytest.importorskip("polygraphy", reason="Polygraphy is not installed (pip install 'trtint8[polygraphy]')")
 from polygraphy.backend.base import BaseRunner
 from polygraphy.backend.onnxrt import OnnxrtRunner, SessionFromOnnx
 from polygraphy.comparator import Comparator, CompareFunc

@@ -3,8 +3,9 @@ import json
 import numpy as np
 import pytest
 
-from calibrators.errors import TableError
+from calibrators.errors import CalibrationDataError, TableError
 from calibrators.host.checkpoint import Checkpoint
+from tests.trtint8.sensitivity.measuring import SPLIT, measured
 from trtint8.sensitivity.checkpoint import Measured, MeasuredFormat
 from trtint8.sensitivity.effects import EffectMeter
 from trtint8.sensitivity.local import LocalMeter
@@ -66,3 +67,48 @@ def test_without_a_file_nothing_is_continued(tmp_path):
     assert checkpoint.load().samples == 0
     checkpoint.remove()
     assert checkpoint.load() is None
+
+
+@pytest.mark.slow
+def test_an_interrupted_measurement_goes_on_with_the_same_result(table, tmp_path, monkeypatch):
+    monkeypatch.setattr("trtint8.sensitivity.checkpoint._SECONDS", 0.0)
+    whole = measured(table, limit=96, tolerance_db=0.0, batch_size=16)
+    checkpoint = tmp_path / "c.json"
+
+    def cut_off(count):
+        for index in range(6):
+            if index == count:
+                raise KeyboardInterrupt
+            yield {"images": SPLIT.heldout_images[16 * index : 16 * index + 16]}
+
+    labels = SPLIT.heldout_labels[:96]
+    options = {"labels": labels, "tolerance_db": 0.0, "checkpoint": str(checkpoint)}
+    for count in (2, 4):
+        with pytest.raises(KeyboardInterrupt):
+            measured(table, cut_off(count), **options)
+        assert json.loads(checkpoint.read_bytes())["state"]["samples"] == 16 * count
+    assert measured(table, cut_off(None), **options) == whole
+    assert not checkpoint.exists()
+
+
+@pytest.mark.slow
+def test_a_checkpoint_of_something_else_is_refused(table, tmp_path, monkeypatch):
+    monkeypatch.setattr("trtint8.sensitivity.checkpoint._SECONDS", 0.0)
+    checkpoint = tmp_path / "c.json"
+
+    def interrupted():
+        yield {"images": SPLIT.heldout_images[:16]}
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        measured(table, interrupted(), labels=None, checkpoint=checkpoint)
+    kept = checkpoint.read_bytes()
+    with pytest.raises(TableError, match=r"made with another table .* remove the checkpoint to begin anew"):
+        measured(table.override({"images": 0.5}), interrupted(), labels=None, checkpoint=checkpoint)
+    others = iter([{"images": SPLIT.heldout_images[1:17]}])
+    with pytest.raises(CalibrationDataError, match="made with other samples, or in another order"):
+        measured(table, others, labels=None, checkpoint=checkpoint)
+    assert checkpoint.read_bytes() == kept
+    checkpoint.write_text("no json")
+    with pytest.raises(TableError, match=r"cannot read the checkpoint .*; remove it to begin anew"):
+        measured(table, labels=None, checkpoint=checkpoint)

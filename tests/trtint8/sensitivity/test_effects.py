@@ -66,7 +66,7 @@ def test_outputs_without_a_common_first_dimension_are_one_sample():
     assert meter.effect(("all", "")).sqnr_db == pytest.approx(10 * math.log10(11 / 5))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 1000), st.integers(1, 7))
 def test_batches_do_not_matter(seed, size):
     random = np.random.default_rng(seed)

@@ -191,8 +191,8 @@ def test_what_every_layer_gives_is_watched(case):
     seen = {}
 
     def watch(segment, floats, quantized):
-        behind = segment.behind[segment.layer.output]
-        seen[segment.layer.name] = all((floats[name] != quantized[name]).any() for name in behind)
+        dependents = segment.dependents[segment.layer.output]
+        seen[segment.layer.name] = all((floats[name] != quantized[name]).any() for name in dependents)
         assert set(segment.inputs) <= set(floats)
 
     propagate(network, feed, watch)
@@ -201,7 +201,7 @@ def test_what_every_layer_gives_is_watched(case):
 
 
 def test_the_estimate_counts_every_run(case, monkeypatch):
-    """A clock that ticks once a run: the estimate is the number of runs that follow."""
+    """A clock that ticks once per run: the estimate is the number of runs that follow."""
     _, feed, _, network = case
     ticks = iter(range(10**6))
     monkeypatch.setattr("trtint8.sensitivity.propagation.time.perf_counter", lambda: float(next(ticks)))

@@ -21,6 +21,8 @@ from trtint8.data import DEMO_MODEL, load_digits_split
 from trtint8.models.model import load_model, prepare
 from trtint8.sensitivity import measure
 
+pytest.importorskip("sklearn", reason="scikit-learn is not installed (pip install 'trtint8[demo]')")
+
 pytest.importorskip("ray", reason="Ray is not installed (pip install 'trtint8[ray]')")
 
 #: Ray Data trips over its own deprecations.
@@ -28,11 +30,6 @@ rays_own_warnings = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 SPLIT = load_digits_split()
 IMAGES, LABELS = SPLIT.heldout_images[:200], SPLIT.heldout_labels[:200]
-
-
-@pytest.fixture(scope="module")
-def table():
-    return trtint8.calibrate(DEMO_MODEL, SPLIT.calibration_images, progress=False)
 
 
 def _measured(table, data=IMAGES, *, model=DEMO_MODEL, labels=LABELS, **options):

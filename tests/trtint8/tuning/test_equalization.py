@@ -151,7 +151,8 @@ def networks(draw):
     return g.model({"x": ["N", 4, 8, 8]}, x), layers - 1
 
 
-@settings(max_examples=60, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=60)
 @given(networks())
 def test_the_function_stays_and_both_sides_get_one_range(case):
     model, count = case

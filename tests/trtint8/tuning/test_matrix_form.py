@@ -51,7 +51,7 @@ def convolutions(draw):
     return operator, attributes, shape, [draw(st.integers(1, 3)), channels, *per_axis(6, 8)]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(convolutions())
 def test_convolutions(case):
     operator, attributes, shape, size = case

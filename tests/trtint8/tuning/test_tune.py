@@ -15,7 +15,13 @@ from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL, load_digits_split
 from trtint8.tuning.tune import save_tuned
 
+pytestmark = pytest.mark.slow
+
+pytest.importorskip("sklearn", reason="scikit-learn is not installed (pip install 'trtint8[demo]')")
+
 SPLIT = load_digits_split()
+
+
 HELD_OUT = {"images": SPLIT.heldout_images, "labels": SPLIT.heldout_labels}
 
 
@@ -188,24 +194,6 @@ def test_what_cannot_be_tuned(wild_table, options, error, message):
 def test_a_table_of_another_model():
     with pytest.raises(TableError, match="no range for"):
         trtint8.tune(DEMO_MODEL, CalibrationTable({"x": 1.0}), HELD_OUT, max_drop=1.0)
-
-
-def test_the_verb(wild_table, tmp_path, capsys):
-    np.savez(tmp_path / "d.npz", **HELD_OUT)
-    wild_table.save(tmp_path / "wild.json")
-    arguments = ["tune", str(DEMO_MODEL), str(tmp_path / "wild.json"), str(tmp_path / "d.npz")]
-    output = tmp_path / "out.onnx"
-    assert main([*arguments, "--max-drop", "0.5", "-o", str(output)]) == 0
-    printed = capsys.readouterr()
-    assert "+ as calibrated: drop " in printed.err
-    assert "samples that nothing was decided on" in printed.out
-    assert "before tuning it was" in printed.out
-    assert "To make it anew: trtint8 quantize " in printed.out
-    assert onnx.load(output).graph.node
-    assert {path.name for path in tmp_path.iterdir()} >= {"out.onnx", "out.table.json", "out.tuning.json"}
-    assert main([*arguments, "--max-drop", "0.5", "-o", str(tmp_path / "no" / "out.onnx")]) == 2
-    assert main([*arguments, "--max-drop", "0.5", "-o", str(output), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["files"]["model"] == str(output)
 
 
 def test_nothing_new_is_left_where_writing_fails(tuned, tmp_path, monkeypatch):

@@ -3,34 +3,14 @@
 import sys
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 import trtint8
 from calibrators.errors import CalibrationDataError, UnsupportedError
+from tests.trtint8.validation.small_models import FAR, OTHER, SQUARE, boxes_times
 from trtint8.validation.metrics import Detections, MeanAveragePrecision, Truth
 
-SQUARE, OTHER, FAR = [0, 0, 10, 10], [20, 20, 30, 30], [50, 50, 60, 60]
 NOTHING = Detections([], [], [])
-
-
-BOXES = helper.make_graph(
-    [helper.make_node("Mul", ["x", "factor"], ["boxes"], name="mul")],
-    "g",
-    [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])],
-    [helper.make_tensor_value_info("boxes", TensorProto.FLOAT, ["n", 4])],
-)
-
-
-def boxes_times(factor):
-    """A "detector" whose only box an image is its input, times a factor."""
-    graph = onnx.GraphProto()
-    graph.CopyFrom(BOXES)
-    graph.initializer.append(numpy_helper.from_array(np.array([factor], np.float32), "factor"))
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    model.ir_version = 9
-    return model
 
 
 @pytest.fixture

@@ -94,6 +94,7 @@ def test_metrics_of_the_library_can_be_shared():
     check_mergeable(["top1", "agreement", "sqnr", _decode, MeanAveragePrecision(_decode, _truth())])
 
 
+@pytest.mark.slow
 def test_sums_do_not_depend_on_the_threads_of_blas():
     """Unlike ``numpy.vdot``, where there are several processors."""
     code = (

@@ -1,34 +1,16 @@
 import contextlib
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 import trtint8
 from calibrators.errors import ModelError
-from tests.trtint8.integer_models import ZERO, Integers
-from tests.trtint8.interop.test_expand_dynamic import Dynamic
+from tests.trtint8.integer_models import MICROSOFT, ZERO, Integers
+from tests.trtint8.interop.dynamic_models import Dynamic
+from tests.trtint8.validation.small_models import scaled
 from trtint8.engine.file import TensorSpec
 from trtint8.validation import opening
-
-
-def scaled(factor, dtype=TensorProto.FLOAT, names=("x", "y")):
-    """A model that multiplies its input (n, 4)."""
-    feed, result = names
-    shape = ["n", 4]
-    array = np.array([factor], helper.tensor_dtype_to_np_dtype(dtype))
-    graph = helper.make_graph(
-        [helper.make_node("Mul", [feed, "factor"], [result], name="mul")],
-        "g",
-        [helper.make_tensor_value_info(feed, dtype, shape)],
-        [helper.make_tensor_value_info(result, dtype, shape)],
-        [onnx.numpy_helper.from_array(array, "factor")],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    model.ir_version = 9
-    return model
-
 
 DATA = np.eye(4, dtype=np.float32) + np.float32(1 / 3)
 
@@ -122,6 +104,15 @@ def dynamic_product():
     return g.proto({"x": ["N", 8]}, g.scaled(y, [scale, g.constant(np.float32(1))]), 2)
 
 
+def fused_dynamic_product():
+    """The same product as ONNX Runtime's optimizer fuses it."""
+    g = Integers()
+    _, weights = saturating()
+    operands = ["x", g.constant(weights), *g.parameters(1, np.int8(0))]
+    y = g.op("DynamicQuantizeMatMul", operands, "node", **MICROSOFT)
+    return g.proto({"x": ["N", 8]}, y, 2)
+
+
 @pytest.mark.parametrize(
     ("model", "step", "description"),
     [
@@ -131,6 +122,11 @@ def dynamic_product():
             "the model with QLinearMatMul expanded to Q/DQ pairs, as fake quantization, in ONNX Runtime",
         ),
         (dynamic_product(), 1, "the model with MatMulInteger in integer kernels, in ONNX Runtime"),
+        (
+            fused_dynamic_product(),
+            1,
+            "the model with DynamicQuantizeMatMul in integer kernels, in ONNX Runtime",
+        ),
     ],
 )
 def test_integer_operators_are_judged_by_exact_sums(model, step, description):

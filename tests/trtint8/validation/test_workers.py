@@ -12,8 +12,7 @@ import pytest
 
 import trtint8
 from calibrators.errors import CalibrationDataError, ModelError, UnsupportedError
-from tests.trtint8.validation.test_detection import OTHER, SQUARE, boxes_times
-from tests.trtint8.validation.test_opening import scaled
+from tests.trtint8.validation.small_models import OTHER, SQUARE, boxes_times, scaled
 from trtint8 import RayExecutor
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL, PIXEL_MEAN, PIXEL_STD, load_digits_split
@@ -21,6 +20,8 @@ from trtint8.engine.file import EngineInfo, TensorSpec, save_engine
 from trtint8.validation import opening
 from trtint8.validation import workers as validation_workers
 from trtint8.validation.metrics import MeanAveragePrecision
+
+pytest.importorskip("sklearn", reason="scikit-learn is not installed (pip install 'trtint8[demo]')")
 
 pytest.importorskip("ray", reason="Ray is not installed (pip install 'trtint8[ray]')")
 
@@ -271,15 +272,31 @@ def test_a_mistake_in_a_users_function_is_the_users(cluster, quantized):
         _validated(quantized, metrics=[Slow()], executor="ray")
 
 
-def test_the_first_error_in_the_data_is_raised_not_the_first_in_time(cluster, quantized):
-    data = IMAGES.copy()
+def test_the_first_error_in_the_data_is_raised_not_the_first_in_time(
+    cluster, quantized, tmp_path, monkeypatch
+):
+    data, refused = IMAGES.copy(), tmp_path / "refused"
     data[90] = np.nan
+
+    class Telling(validation_workers.ValidationWorker):
+        """Leaves a file where it refuses the later error's shard."""
+
+        def work(self, shard):
+            try:
+                return super().work(shard)
+            except CalibrationDataError:
+                if shard.first == 90:
+                    refused.touch()
+                raise
 
     def late(feeds, outputs):
         if len(feeds["images"]) == 6 and (feeds["images"] == IMAGES[48:54]).all():
-            time.sleep(2)
+            while not refused.exists():
+                time.sleep(0.01)
             return "bad"
         return 1.0
+
+    monkeypatch.setattr(validation_workers, "ValidationWorker", Telling)
 
     with pytest.raises(CalibrationDataError, match=r"metric 'late' returned 'bad'"):
         _validated(quantized, data, metrics=[late], executor=RayExecutor(workers=3, shard_batches=1))

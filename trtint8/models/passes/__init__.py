@@ -1,1 +1,1 @@
-"""Graph rewrites that prepare a float model, each a pass with pre- and postconditions of its own."""
+"""Passes that rewrite the graph of a float model to prepare it for quantization."""

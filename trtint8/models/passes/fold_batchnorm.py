@@ -1,4 +1,4 @@
-"""BatchNormalization folded into the convolution before it."""
+"""Folds BatchNormalization into the convolution before it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trtint8.models.graph_constants import add_initializer
 
 logger = logging.getLogger(__name__)
 
-#: Operator to the axis of its weights that counts output channels.
+#: Operator to the axis of the output channels in its weights.
 _OUTPUT_AXIS = {"Conv": 0, "ConvTranspose": 1}
 
 
@@ -21,12 +21,12 @@ class FoldBatchNormPass(ir.passes.InPlacePass):
     """Folds each BatchNormalization into the Conv or ConvTranspose whose only reader it is.
 
     TensorRT does the same, and its INT8 kernels have no normalization between the convolution and its
-    activation; so weights must be quantized after the fold, not before. The convolution takes over the
-    normalization's output name.
+    activation function; so weights must be quantized after the fold, not before. The output of the
+    convolution gets the name of the normalization's output.
     """
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Folds what can be folded and leaves the rest as it stands."""
+        """Folds the nodes that can be folded, and leaves the others unchanged."""
         folded = 0
         for node in list(model.graph):
             if node.op_type == "BatchNormalization" and node.domain == "" and _fold(node):
@@ -63,13 +63,13 @@ def _fold(norm: ir.Node) -> bool:
     gamma, beta, mean, variance = (
         parameter.numpy() for parameter in parameters[-4:] if parameter is not None
     )
-    # In float64: the folded weights are what gets quantized, and a fold costs nothing.
+    # In float64, which costs little: the folded weights are quantized later, so they should be exact.
     factor = gamma.astype(np.float64) / np.sqrt(
         variance.astype(np.float64) + norm.attributes.get_float("epsilon", 1e-5)
     )
-    along = [1] * weight.ndim
-    along[_OUTPUT_AXIS[conv.op_type]] = -1
-    new_weight = (weight * factor.reshape(along)).astype(weight.dtype)
+    broadcast = [1] * weight.ndim
+    broadcast[_OUTPUT_AXIS[conv.op_type]] = -1
+    new_weight = (weight * factor.reshape(broadcast)).astype(weight.dtype)
     old_bias = bias[0].astype(np.float64) if bias else 0.0
     new_bias = ((old_bias - mean) * factor + beta).astype(weight.dtype)
 
@@ -77,11 +77,8 @@ def _fold(norm: ir.Node) -> bool:
     weight_name = conv.inputs[1].name if conv.inputs[1] is not None else None
     conv.replace_input_with(1, _initializer(graph, f"{weight_name}_folded", new_weight))
     bias_value = _initializer(graph, f"{weight_name}_folded_bias", new_bias)
-    if len(conv.inputs) > 2:
-        conv.replace_input_with(2, bias_value)
-    else:
-        conv.resize_inputs(3)
-        conv.replace_input_with(2, bias_value)
+    conv.resize_inputs(3)
+    conv.replace_input_with(2, bias_value)
     name, shape, dtype = output.name, output.shape, output.type
     output.replace_all_uses_with(result, replace_graph_outputs=True)
     graph.remove(norm, safe=True)

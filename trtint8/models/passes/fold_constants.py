@@ -1,4 +1,4 @@
-"""Nodes whose inputs are all constant, computed once."""
+"""Computes nodes whose inputs are all constant."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from onnx.reference import ReferenceEvaluator
 
 logger = logging.getLogger(__name__)
 
-#: Quantized constants must stay behind their Q/DQ pair, and random ones must stay random.
+#: Operators that are not folded: Q/DQ pairs of constants must be kept, and random values must stay random.
 _KEPT = {
     "QuantizeLinear",
     "DequantizeLinear",
@@ -22,19 +22,20 @@ _KEPT = {
     "Multinomial",
 }
 
-#: A fold may not inflate the model: a Tile or ConstantOfShape of a scalar can be gigabytes.
+#: How many bytes a constant may be larger than the inputs of its node: a Tile or ConstantOfShape of a scalar
+#: can be gigabytes.
 _LARGEST_GROWTH = 1 << 20
 
 
 class FoldConstantsPass(ir.passes.InPlacePass):
     """Replaces nodes of the main graph that compute constants by initializers of the same name.
 
-    Exporters leave weights behind a Transpose, a Reshape or a Cast; quantization per output channel needs
-    to see the weight itself.
+    Some exporters write weights as a Transpose, a Reshape or a Cast of a constant; quantization per output
+    channel needs the weights themselves.
     """
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Folds in graph order, so that chains fold in one go."""
+        """Folds in graph order, so that chains of nodes are folded in one pass."""
         folded = 0
         for node in list(model.graph):
             folded += _fold(model, node)

@@ -1,4 +1,4 @@
-"""A unique name for every node."""
+"""Gives every node a unique name."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import onnx_ir as ir
 
 
 class NameNodesPass(ir.passes.InPlacePass):
-    """Names nodes that have no name, or one that an earlier node has, after their operator and output.
+    """Names nodes that have no name, or the name of an earlier node, after their operator and output.
 
-    ``keep_float`` patterns, the reasons that are printed and TensorRT's layer report all speak of nodes by
-    name. Names that are unique already stay.
+    ``keep_float`` patterns, the printed reasons and TensorRT's layer report all refer to nodes by name. Names
+    that are unique already stay.
     """
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:

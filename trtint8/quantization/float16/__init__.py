@@ -1,1 +1,1 @@
-"""FP16 for what stays outside INT8."""
+"""FP16 for the layers that do not run in INT8."""

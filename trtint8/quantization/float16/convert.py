@@ -1,8 +1,9 @@
-"""A model whose layers outside INT8 compute in FP16, for TensorRT that takes types from the graph.
+"""Converts what does not run in INT8 to FP16, for a TensorRT that takes types from the graph.
 
-TensorRT 11 and TensorRT for RTX have no FP16 switch: every tensor has the type that stands in the model. So
-values become FP16 here, with casts where a node stays in FP32. A quantizer has the type of what it reads, a
-dequantizer that of what reads it; their scales are rounded to what FP16 holds, so that both agree.
+TensorRT 11 and TensorRT for RTX have no FP16 switch: every tensor has the type that the model gives it. So
+values become FP16 here, with casts where a node stays in FP32. A QuantizeLinear has the type of the value
+that it reads, a DequantizeLinear the type that its readers want. The scales of both are rounded to FP16 in
+the same way, so that the pair agrees.
 """
 
 from __future__ import annotations
@@ -15,32 +16,33 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 from onnx_ir.passes import common
 
-from trtint8.models.graph_constants import add_initializer, constant
+from trtint8.models.graph_constants import add_initializer, read_constant
 from trtint8.models.opset import with_opset
 from trtint8.models.passes.name_nodes import NameNodesPass
 from trtint8.quantization.float16.rules import float32_nodes, signature
 
-#: Q/DQ with FP16 scales came with opset 19.
+#: The first opset whose QuantizeLinear and DequantizeLinear take FP16 scales.
 _OPSET = 19
 
 _HALF, _FLOAT = ir.DataType.FLOAT16, ir.DataType.FLOAT
-_SHORT = {_HALF: "float16", _FLOAT: "float32"}
+#: Data type to the ending of the names of converted values.
+_SUFFIXES = {_HALF: "float16", _FLOAT: "float32"}
 
 
 def to_float16(
     model: ir.Model, *, float32_io: bool, peaks: Mapping[str, float], name: str
 ) -> tuple[ir.Model, dict[str, str]]:
-    """Converts everything that is float32 and outside INT8 to FP16, but for what would suffer.
+    """Converts a model to FP16, except for Q/DQ pairs' integers and nodes that would lose accuracy.
 
     Args:
-        model: With or without Q/DQ pairs; not changed.
+        model: A model with or without Q/DQ pairs; not changed.
         float32_io: Whether the model's own inputs and outputs stay float32.
-        peaks: Tensor name to the largest magnitude seen in it; may lack tensors. Nodes around tensors that
-            come near FP16's end stay in FP32.
-        name: What to call the model in a message.
+        peaks: Tensor name to the largest magnitude seen in it; may lack tensors. Nodes that read or write a
+            tensor whose values come near the largest FP16 number stay in FP32.
+        name: The model's name in messages.
 
     Returns:
-        The new model, of opset 19 or later, and the nodes that stay in FP32 with the reasons.
+        The new model, of opset 19 or later, and the names of the nodes that stay in FP32, with the reasons.
 
     Raises:
         ModelError: ONNX cannot convert it to opset 19.
@@ -58,43 +60,51 @@ def to_float16(
 
 @dataclass
 class _Converter:
-    """Rewrites a graph in place; ``ours`` are the values that were float32, whatever they are by now."""
+    """Rewrites a graph in place.
+
+    Attributes:
+        model: The model.
+        kept: Names of the nodes that stay in FP32.
+        io: The type of the model's inputs and outputs.
+        originals: The values that were float32 before the conversion, whatever their type is now.
+        made: Original value and type to the value that holds it in that type.
+    """
 
     model: ir.Model
     kept: Mapping[str, str]
     io: ir.DataType
-    ours: set[ir.Value] = field(default_factory=set)
+    originals: set[ir.Value] = field(default_factory=set)
     made: dict[tuple[ir.Value, ir.DataType], ir.Value] = field(default_factory=dict)
 
     def run(self) -> None:
         graph = self.model.graph
         nodes = list(graph)
         values = [*graph.inputs, *graph.initializers.values(), *(v for node in nodes for v in node.outputs)]
-        self.ours = {value for value in values if value.dtype == _FLOAT}
-        for value in self.ours.intersection(graph.inputs):
+        self.originals = {value for value in values if value.dtype == _FLOAT}
+        for value in self.originals.intersection(graph.inputs):
             value.dtype = self.io
         for node in nodes:
-            self._retype(node)
+            self._set_output_types(node)
         for node in list(ir.traversal.RecursiveGraphIterator(graph)):
             self._connect(node)
         for index, value in enumerate(graph.outputs):
-            if value in self.ours and value.dtype != self.io:
+            if value in self.originals and value.dtype != self.io:
                 graph.outputs[index] = self._renamed_output(value)
         common.RemoveUnusedNodesPass()(self.model)
 
-    def _retype(self, node: ir.Node) -> None:
-        """Gives the outputs of a node their types."""
+    def _set_output_types(self, node: ir.Node) -> None:
+        """Gives the outputs of a node their new types."""
         if node.op_type == "QuantizeLinear" or node.name in self.kept:
             return
-        for value, may in zip(node.outputs, signature(node, self.model).outputs, strict=True):
-            if value not in self.ours or not may:
+        for value, may_be_half in zip(node.outputs, signature(node, self.model).outputs, strict=True):
+            if value not in self.originals or not may_be_half:
                 continue
             value.dtype = self._wanted_by_readers(value) if node.op_type == "DequantizeLinear" else _HALF
             if node.op_type == "Cast":
                 node.attributes["to"] = ir.AttrInt64("to", _HALF)
 
     def _wanted_by_readers(self, value: ir.Value) -> ir.DataType:
-        """FP16 where any reader takes it: readers in FP32 get a dequantizer of their own."""
+        """FP16 where any reader takes it: readers in FP32 get a DequantizeLinear of their own."""
         reads = {self._wanted(node, index) for node, index in value.uses()}
         return _HALF if _HALF in reads or (value.is_graph_output() and self.io == _HALF) else _FLOAT
 
@@ -107,39 +117,39 @@ class _Converter:
 
     def _connect(self, node: ir.Node) -> None:
         """Gives every float input of a node the type that it wants."""
-        if node.op_type == "QuantizeLinear" and node.inputs[0] in self.ours:
+        if node.op_type == "QuantizeLinear" and node.inputs[0] in self.originals:
             self._rescale(node, node.inputs[0].dtype)
-        elif node.op_type == "DequantizeLinear" and node.outputs[0] in self.ours:
+        elif node.op_type == "DequantizeLinear" and node.outputs[0] in self.originals:
             self._rescale(node, node.outputs[0].dtype)
         elif node.op_type != "Cast":  # which takes any type
             for index, value in enumerate(node.inputs):
-                if value in self.ours:
+                if value in self.originals:
                     node.replace_input_with(index, self._typed(value, self._wanted(node, index)))
 
     def _rescale(self, node: ir.Node, dtype: ir.DataType | None) -> None:
         scale = node.inputs[1]
         assert scale is not None and dtype is not None, "the schema demands both"
-        exact = constant(scale)
+        exact = read_constant(scale)
         if exact is None:
             node.replace_input_with(1, self._typed(scale, dtype))
             return
         key = (scale, dtype)
         if key not in self.made:
             rounded = round_scale(exact).astype(dtype.numpy())
-            self.made[key] = add_initializer(self.model.graph, f"{scale.name}_{_SHORT[dtype]}", rounded)
+            self.made[key] = add_initializer(self.model.graph, f"{scale.name}_{_SUFFIXES[dtype]}", rounded)
         node.replace_input_with(1, self.made[key])
 
     def _typed(self, value: ir.Value, dtype: ir.DataType) -> ir.Value:
-        """A value in a type: a constant converted, a dequantizer doubled, or a cast."""
+        """A value in a type: a converted constant, the output of a second DequantizeLinear, or of a Cast."""
         if value.dtype == dtype:
             return value
         key = (value, dtype)
         if key not in self.made:
-            self.made[key] = self._retyped(value, dtype)
+            self.made[key] = self._convert(value, dtype)
         return self.made[key]
 
-    def _retyped(self, value: ir.Value, dtype: ir.DataType) -> ir.Value:
-        name = f"{value.name}_{_SHORT[dtype]}"
+    def _convert(self, value: ir.Value, dtype: ir.DataType) -> ir.Value:
+        name = f"{value.name}_{_SUFFIXES[dtype]}"
         if value.const_value is not None:
             return add_initializer(self.model.graph, name, value.const_value.numpy().astype(dtype.numpy()))
         producer = value.producer()
@@ -159,22 +169,22 @@ class _Converter:
         return output
 
     def _renamed_output(self, value: ir.Value) -> ir.Value:
-        """The model's output in its type, under the name that it had."""
+        """An output of the model in the type of inputs and outputs, under the name that it had."""
         name = value.name or ""
         output = self._typed(value, self.io)
-        value.name = f"{name}_{_SHORT[value.dtype or _FLOAT]}"
+        value.name = f"{name}_{_SUFFIXES[value.dtype or _FLOAT]}"
         output.name = name
         return output
 
 
 def round_scale(scale: NDArray[np.floating]) -> NDArray[np.float32]:
-    """Scales as FP16 holds them, never smaller, so that no range shrinks and none becomes zero.
+    """Rounds scales up to FP16 numbers, so that no range becomes narrower and no scale becomes zero.
 
     Args:
-        scale: Positive, any shape.
+        scale: Positive scales of any shape.
 
     Returns:
-        The least FP16 numbers that are not below, as float32.
+        The smallest FP16 numbers that are not below the scales, as float32 of the same shape.
     """
     exact = scale.astype(np.float32)
     near = exact.astype(np.float16)

@@ -1,4 +1,4 @@
-"""Which nodes cannot compute in FP16 without losing what they compute, and why."""
+"""Which nodes cannot compute in FP16 without losing accuracy, and why."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from trtint8.models.graph_constants import constant
+from trtint8.models.graph_constants import read_constant
 
-#: FP16 ends at 65504. Inputs unlike those of calibration reach further than theirs, by up to this factor.
+#: Inputs unlike those of calibration may cause larger values than these, by up to this factor.
 _MARGIN = 2.0
+
+#: The largest FP16 number.
 LARGEST = float(np.finfo(np.float16).max)
 
-#: Squares, sums and exponentials of ordinary values leave FP16's range, above or below; roots, quotients and
-#: logarithms of what is nearly zero turn that into infinities.
+#: Operator to what it computes. Squares, sums and exponentials of ordinary values leave FP16's range, above
+#: or below; roots, quotients and logarithms of values that were rounded to zero are infinite or undefined.
 _DELICATE = {
     "CumSum": "sums",
     "Div": "divides",
@@ -47,8 +49,8 @@ _DELICATE = {
     "Sqrt": "takes a root",
 }
 
-#: A constant that FP16 distorts by more than this is no longer the same number.
-_DISTORTION = 0.01
+#: The largest relative error of a scalar constant that is rounded to FP16.
+_LARGEST_ERROR = 0.01
 
 _HALF = "tensor(float16)"
 
@@ -59,47 +61,47 @@ class Signature:
 
     Attributes:
         inputs: For each input, whether it may be FP16.
-        outputs: For each output.
+        outputs: For each output, whether it may be FP16.
         known: Whether ONNX defines the operator.
-        tied: Whether every float type of the node that varies may be FP16.
+        has_half_form: Whether FP16 is among the types of every type parameter that may be float32.
     """
 
     inputs: tuple[bool, ...]
     outputs: tuple[bool, ...]
     known: bool = True
-    tied: bool = True
+    has_half_form: bool = True
 
 
 def float32_nodes(model: ir.Model, peaks: Mapping[str, float]) -> dict[str, str]:
     """The nodes of a graph that stay in FP32 when the rest becomes FP16.
 
-    Quantizers are left out: they take whatever type is around them.
+    QuantizeLinear and DequantizeLinear are left out: they take both types.
 
     Args:
-        model: With named nodes, inferred types and constants lifted to initializers.
+        model: A model with named nodes, inferred types and constants lifted to initializers.
         peaks: Tensor name to the largest magnitude seen in it; may lack tensors.
 
     Returns:
         Node name to the reason.
     """
-    reach = dict(peaks)
+    magnitudes = dict(peaks)
     for node in model.graph:
         if node.op_type == "DequantizeLinear":
-            scale = constant(node.inputs[1])
+            scale = read_constant(node.inputs[1])
             if scale is not None:
-                reach[node.outputs[0].name or ""] = 128.0 * float(np.abs(scale).max(initial=0))
+                magnitudes[node.outputs[0].name or ""] = 128.0 * float(np.abs(scale).max(initial=0))
     kept: dict[str, str] = {}
     for node in model.graph:
         if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
             continue
-        reason = next(_reasons(node, signature(node, model), reach, kept), None)
+        reason = next(_reasons(node, signature(node, model), magnitudes, kept), None)
         if reason is not None:
             kept[node.name or ""] = reason
     return kept
 
 
 def signature(node: ir.Node, model: ir.Model) -> Signature:
-    """What ONNX's schema says about a node's types."""
+    """Which types ONNX's schema of a node's operator allows."""
     version = model.opset_imports.get(node.domain, 1)
     return _signature(node.op_type, version, node.domain, len(node.inputs), len(node.outputs))
 
@@ -110,21 +112,25 @@ def _signature(operator: str, version: int, domain: str, inputs: int, outputs: i
         schema = onnx.defs.get_schema(operator, version, domain)
     except onnx.defs.SchemaError:
         return Signature((False,) * inputs, (False,) * outputs, known=False)
-    allowed = {one.type_param_str: one.allowed_type_strs for one in schema.type_constraints}
+    allowed = {limits.type_param_str: limits.allowed_type_strs for limits in schema.type_constraints}
 
-    def may(formals: Sequence[onnx.defs.OpSchema.FormalParameter], count: int) -> tuple[bool, ...]:
-        # The last one may stand for many.
+    def may_be_half(formals: Sequence[onnx.defs.OpSchema.FormalParameter], count: int) -> tuple[bool, ...]:
+        # The last formal parameter may be variadic.
         kinds = [formals[min(index, len(formals) - 1)].type_str for index in range(count)]
         return tuple(_HALF in allowed.get(kind, (kind,)) for kind in kinds)
 
     present = (*schema.inputs[:inputs], *schema.outputs[:outputs])
     used = {formal.type_str for formal in present} & set(allowed)
-    tied = all(_HALF in allowed[kind] for kind in used if "tensor(float)" in allowed[kind])
-    return Signature(may(schema.inputs, inputs), may(schema.outputs, outputs), tied=tied)
+    has_half_form = all(_HALF in allowed[kind] for kind in used if "tensor(float)" in allowed[kind])
+    return Signature(
+        may_be_half(schema.inputs, inputs),
+        may_be_half(schema.outputs, outputs),
+        has_half_form=has_half_form,
+    )
 
 
 def _reasons(
-    node: ir.Node, types: Signature, reach: Mapping[str, float], kept: Mapping[str, str]
+    node: ir.Node, types: Signature, magnitudes: Mapping[str, float], kept: Mapping[str, str]
 ) -> Iterator[str]:
     floats = [value for value in node.inputs if value is not None and value.dtype == ir.DataType.FLOAT]
     results = [value for value in node.outputs if value.dtype == ir.DataType.FLOAT]
@@ -132,22 +138,24 @@ def _reasons(
         return
     if not types.known:
         yield "ONNX does not define the operator, so its types are unknown"
-    if not types.tied:
+    if not types.has_half_form:
         yield "the operator has no FP16 form"
-    if any(one.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for one in node.attributes.values()):
+    graphs = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
+    if any(attribute.type in graphs for attribute in node.attributes.values()):
         yield "it holds a graph of its own"
     if not floats:
         yield "its floats come from another type: positions beyond 2048 are not exact in FP16"
     if node.op_type in _DELICATE:
         yield f"it {_DELICATE[node.op_type]}, which FP16 may not hold"
     for value in (*floats, *results):
-        if reach.get(value.name or "", 0.0) > LARGEST / _MARGIN:
-            yield f"'{value.name}' reaches {reach[value.name or '']:g}, and FP16 ends at {LARGEST:.0f}"
+        magnitude = magnitudes.get(value.name or "", 0.0)
+        if magnitude > LARGEST / _MARGIN:
+            yield f"'{value.name}' reaches {magnitude:g}, and the largest FP16 number is {LARGEST:.0f}"
     for value in floats:
-        array = constant(value)
+        array = read_constant(value)
         if array is not None and not _fits(array):
             yield f"the constant '{value.name}' does not fit FP16"
-    if node.op_type == "Softmax" and _producer(floats[0]) in kept:
+    if node.op_type == "Softmax" and _producer_name(floats[0]) in kept:
         yield "its input is in FP32, where masks may lie beyond FP16"
 
 
@@ -158,9 +166,9 @@ def _fits(array: NDArray[Any]) -> bool:
     if array.size != 1 or not finite.size or not finite.any():
         return True
     exact = float(finite.reshape(-1)[0])
-    return math.isclose(float(np.float16(exact)), exact, rel_tol=_DISTORTION)
+    return math.isclose(float(np.float16(exact)), exact, rel_tol=_LARGEST_ERROR)
 
 
-def _producer(value: ir.Value) -> str | None:
+def _producer_name(value: ir.Value) -> str | None:
     producer = value.producer()
     return producer.name if producer is not None else None

@@ -1,1 +1,1 @@
-"""Reference arithmetic on integers."""
+"""A reference for the integer arithmetic of quantized networks."""

@@ -1,4 +1,10 @@
-"""Quantizing and dequantizing values, as a config says."""
+"""Quantizes and dequantizes values as a config says.
+
+Every function takes an array of any shape and returns one of the same shape. The config must have a scale;
+with one scale per channel, the array has as many entries along the policy's axis as there are scales. A
+config without a scale, or one that does not fit the shape, raises
+:class:`~calibrators.errors.UnsupportedError`.
+"""
 
 from __future__ import annotations
 
@@ -11,65 +17,34 @@ from trtint8.quantization.integer.rounding import round_values
 
 
 def quantize(values: NDArray[np.floating], config: TensorQuantConfig) -> NDArray[np.int32]:
-    """The whole numbers that stand for values: clip(round(x / scale) + offset).
+    """The integers that represent values: clip(round(x / scale) + offset).
 
-    The quotient is taken in float32, as hardware does; NaN becomes the offset.
-
-    Args:
-        values: Any shape.
-        config: With a scale; per channel, the policy's axis has as many entries as the scale.
-
-    Returns:
-        The same shape, within ``quant_min`` and ``quant_max``.
-
-    Raises:
-        UnsupportedError: There is no scale, or it does not fit the shape.
+    They lie between ``quant_min`` and ``quant_max``. The quotient is computed in float32, as hardware does;
+    NaN becomes 0, or the limit nearest to 0.
     """
-    scale, offset = _parameters(values.shape, config)
+    scale, offset = _broadcast_parameters(values.shape, config)
     rounded = round_values(values.astype(np.float32) / scale, config.rounding) + offset
-    # Clipped as floats: infinities have no whole number.
+    # Clipped as floats, because infinity cannot be converted to an integer.
     clipped = np.clip(np.nan_to_num(rounded.astype(np.float64)), config.quant_min, config.quant_max)
     return clipped.astype(np.int32)
 
 
-def dequantize(whole: NDArray[np.integer], config: TensorQuantConfig) -> NDArray[np.float32]:
-    """The values that whole numbers stand for: (q - offset) * scale, in float32.
-
-    Args:
-        whole: Any shape.
-        config: As for :func:`quantize`.
-
-    Returns:
-        The same shape.
-
-    Raises:
-        UnsupportedError: There is no scale, or it does not fit the shape.
-    """
-    scale, offset = _parameters(whole.shape, config)
-    values: NDArray[np.float32] = (whole.astype(np.float32) - offset) * scale
+def dequantize(integers: NDArray[np.integer], config: TensorQuantConfig) -> NDArray[np.float32]:
+    """The values that integers represent: (q - offset) * scale, computed in float32."""
+    scale, offset = _broadcast_parameters(integers.shape, config)
+    values: NDArray[np.float32] = (integers.astype(np.float32) - offset) * scale
     return values
 
 
 def fake_quantize(values: NDArray[np.floating], config: TensorQuantConfig) -> NDArray[np.float32]:
-    """What is left of values after quantizing and dequantizing them.
-
-    Args:
-        values: Any shape.
-        config: As for :func:`quantize`.
-
-    Returns:
-        The same shape.
-
-    Raises:
-        UnsupportedError: There is no scale, or it does not fit the shape.
-    """
+    """Quantizes values and dequantizes the integers: the values as a quantized network computes with them."""
     return dequantize(quantize(values, config), config)
 
 
-def _parameters(
+def _broadcast_parameters(
     shape: tuple[int, ...], config: TensorQuantConfig
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Scale and offset, shaped to be broadcast."""
+    """The scale and the offset, in shapes that broadcast against a tensor of ``shape``."""
     if config.scale is None:
         raise UnsupportedError(f"the tensor is '{config.state.value}' and has no scale yet")
     offset = np.zeros_like(config.scale) if config.offset is None else config.offset
@@ -79,7 +54,7 @@ def _parameters(
     if not -len(shape) <= axis < len(shape) or shape[axis] != len(config.scale):
         raise UnsupportedError(
             f"there are {len(config.scale)} scales for axis {axis} of a tensor of shape "
-            f"{'x'.join(map(str, shape))}; give one a channel"
+            f"{'x'.join(map(str, shape))}; give one scale per channel"
         )
     broadcast = [1] * len(shape)
     broadcast[axis] = -1

@@ -1,10 +1,10 @@
 """Integer inference of a Q/DQ model, as a reference for what hardware computes.
 
-Where a weighted operator reads two quantized tensors, the product is of whole numbers: int8 times int8, in
-an accumulator of 32 bits, multiplied by the two scales, and the float bias added to that, as TensorRT and
-ncnn do. Pooling, Relu, Concat, Add and operators that move values work on whole numbers too, where their
-inputs have one scale. Everything else is computed in float32, one operator after another, by ONNX's
-reference evaluator.
+Where a weighted operator reads two quantized tensors, integers are multiplied: int8 times int8, summed in an
+accumulator of 32 bits, multiplied by the two scales, and the float bias is added, as in TensorRT and ncnn.
+Pooling, Relu, Concat, Add and operators that copy values are computed on integers too, where their inputs
+have one scale. Everything else is computed in float32, one operator after another, by ONNX's reference
+evaluator.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from onnx.reference import ReferenceEvaluator
 from calibrators.errors import ModelError
 from trtint8.quantization.config import Policy, TensorQuantConfig
 from trtint8.quantization.integer.arithmetic import quantize
-from trtint8.quantization.integer.nodes import Quantized, compute_whole
+from trtint8.quantization.integer.nodes import Quantized, compute_on_integers
 from trtint8.quantization.integer.products import Window, convolve, convolve_transposed, multiply, padding
 from trtint8.quantization.integer.rounding import Rounding
 
@@ -32,12 +32,13 @@ _ACCUMULATOR_MAX = 2**31 - 1
 
 @dataclass(frozen=True)
 class IntegerRun:
-    """What an integer inference gave.
+    """The results of an integer inference.
 
     Attributes:
         outputs: Output name to array.
         quantized: Name of a QuantizeLinear's output to its int8 values.
-        largest_sums: Name of a node computed in whole numbers to the largest magnitude in its accumulator.
+        largest_sums: Name of a weighted node computed on integers to the largest magnitude in its
+            accumulator.
     """
 
     outputs: Mapping[str, NDArray[Any]]
@@ -50,9 +51,9 @@ class Agreement:
     """How two quantized versions of one tensor compare.
 
     Attributes:
-        tensor: Its name.
-        largest: The largest difference, in steps of the quantizer.
-        share: The share of values that differ.
+        tensor: The name of the tensor.
+        largest: The largest difference between two integers.
+        share: The share of values that differ, 0 to 1.
     """
 
     tensor: str
@@ -70,17 +71,18 @@ def run_integer(
     """Runs a Q/DQ model with integer arithmetic.
 
     Args:
-        model: With Q/DQ pairs of int8, zero points 0.
-        feeds: Input name to array.
-        rounding: How the target rounds when it requantizes.
-        follow: Quantized tensors of another run, which later nodes read instead of this run's own: so each
-            tensor shows its own difference from that run, without those that it would inherit.
+        model: A model with Q/DQ pairs of int8 and zero points of 0.
+        feeds: Input name to array, of the input's shape and dtype.
+        rounding: How the target rounds when it quantizes.
+        follow: Name of a QuantizeLinear's output to its int8 values in another run. Later nodes read these
+            instead of this run's own, so that a difference between the runs in one tensor does not cause
+            differences in the next ones.
 
     Returns:
-        The outputs and what was inside.
+        The outputs, the quantized tensors and the largest sums.
 
     Raises:
-        ModelError: A sum overflows the accumulator, or a scale is not constant.
+        ModelError: A sum does not fit the accumulator of 32 bits.
     """
     return _Runner(model, rounding, follow or {}).run(feeds)
 
@@ -88,13 +90,22 @@ def run_integer(
 def compare_quantized(
     first: Mapping[str, NDArray[np.integer]], second: Mapping[str, NDArray[np.integer]]
 ) -> list[Agreement]:
-    """Compares the quantized tensors that two runs have in common, the worst first."""
-    found = []
+    """Compares the quantized tensors that two runs have in common.
+
+    Args:
+        first: Tensor name to integers of any shape.
+        second: Tensor name to integers; a common tensor has the same shape in both.
+
+    Returns:
+        One agreement per common tensor, the largest difference first.
+    """
+    agreements = []
     for name in first.keys() & second.keys():
         difference = np.abs(first[name].astype(np.int64) - second[name].astype(np.int64))
         largest = int(difference.max(initial=0))
-        found.append(Agreement(name, largest, float((difference > 0).mean()) if difference.size else 0.0))
-    return sorted(found, key=lambda agreement: (-agreement.largest, -agreement.share, agreement.tensor))
+        share = float((difference > 0).mean()) if difference.size else 0.0
+        agreements.append(Agreement(name, largest, share))
+    return sorted(agreements, key=lambda agreement: (-agreement.largest, -agreement.share, agreement.tensor))
 
 
 @dataclass
@@ -116,16 +127,16 @@ class _Runner:
 
     def _run(self, node: onnx.NodeProto) -> None:
         if node.op_type == "QuantizeLinear":
-            whole = quantize(self._float(node.input[0]), self._config(node)).astype(np.int8)
-            self.quantized[node.output[0]] = whole
-            self.values[node.output[0]] = self.follow.get(node.output[0], whole)
+            integers = quantize(self._float(node.input[0]), self._config(node)).astype(np.int8)
+            self.quantized[node.output[0]] = integers
+            self.values[node.output[0]] = self.follow.get(node.output[0], integers)
         elif node.op_type == "DequantizeLinear":
-            whole = np.asarray(self.values[node.input[0]])
-            self.values[node.output[0]] = Quantized(whole, self._config(node))
+            integers = np.asarray(self.values[node.input[0]])
+            self.values[node.output[0]] = Quantized(integers, self._config(node))
         elif node.op_type in _WEIGHTED and self._is_quantized(node):
-            self.values[node.output[0]] = self._weighted(node)
+            self.values[node.output[0]] = self._multiply(node)
         else:
-            self._otherwise(node)
+            self._compute_unweighted(node)
 
     def _config(self, node: onnx.NodeProto) -> TensorQuantConfig:
         scale = np.asarray(self.values[node.input[1]], np.float32)
@@ -136,9 +147,9 @@ class _Runner:
     def _is_quantized(self, node: onnx.NodeProto) -> bool:
         return all(isinstance(self.values[name], Quantized) for name in node.input[:2])
 
-    def _weighted(self, node: onnx.NodeProto) -> NDArray[np.float32]:
+    def _multiply(self, node: onnx.NodeProto) -> NDArray[np.float32]:
         first, second = (self.values[name] for name in node.input[:2])
-        sums, axis = _SUMS[node.op_type](node, first.whole, second.whole)
+        sums, axis = _SUMS[node.op_type](node, first.integers, second.integers)
         largest = int(np.abs(sums).max(initial=0))
         self.largest_sums[node.name] = largest
         if largest > _ACCUMULATOR_MAX:
@@ -158,15 +169,15 @@ class _Runner:
                 result = result + bias.reshape(-1, *[1] * (sums.ndim - 2))
         return np.asarray(result, np.float32)
 
-    def _otherwise(self, node: onnx.NodeProto) -> None:
+    def _compute_unweighted(self, node: onnx.NodeProto) -> None:
         names = [name for name in node.input if name]
         evaluate = partial(_evaluate, node, names, self.model.opset_import)
         outputs = [name for name in node.output if name]
         if len(outputs) == 1:
             inputs = [self.values[name] for name in names]
-            whole = compute_whole(node.op_type, inputs, lambda arrays: evaluate(arrays)[0])
-            if whole is not None:
-                self.values[outputs[0]] = whole
+            result = compute_on_integers(node.op_type, inputs, lambda arrays: evaluate(arrays)[0])
+            if result is not None:
+                self.values[outputs[0]] = result
                 return
         self.values |= zip(outputs, evaluate([self._float(name) for name in names]), strict=True)
 
@@ -178,7 +189,7 @@ class _Runner:
 def _evaluate(
     node: onnx.NodeProto, names: Sequence[str], opsets: Any, arrays: Sequence[NDArray[Any]]
 ) -> list[NDArray[Any]]:
-    """One node by ONNX's reference evaluator."""
+    """Computes one node with ONNX's reference evaluator."""
     graph = helper.make_graph(
         [node],
         "node",

@@ -1,4 +1,4 @@
-"""Operators without weights on whole numbers: what stays whole, and what is a sum of whole numbers."""
+"""Operators without weights, computed on integers: copies of values, averages and sums."""
 
 from __future__ import annotations
 
@@ -11,48 +11,36 @@ from numpy.typing import NDArray
 
 from trtint8.quantization.config import TensorQuantConfig
 from trtint8.quantization.integer.arithmetic import dequantize
+from trtint8.quantization.operators import COPYING
 
-#: An operator as ONNX defines it: arrays for its inputs to its first output.
+#: An operator as ONNX defines it: from arrays for its inputs to its first output.
 Evaluate = Callable[[Sequence[NDArray[Any]]], NDArray[Any]]
 
-#: Operators that copy or choose values of their first input.
-_COPIES = frozenset(
-    {
-        "DepthToSpace",
-        "Expand",
-        "Flatten",
-        "Gather",
-        "GlobalMaxPool",
-        "Identity",
-        "MaxPool",
-        "Relu",
-        "Reshape",
-        "Slice",
-        "SpaceToDepth",
-        "Squeeze",
-        "Tile",
-        "Transpose",
-        "Unsqueeze",
-    }
-)
+#: With zero point 0 a Relu of integers is the Relu of the values that they represent.
+_COPIES = COPYING | {"Relu"}
 
 _AVERAGES = frozenset({"AveragePool", "GlobalAveragePool"})
 
 
 @dataclass(frozen=True)
 class Quantized:
-    """Whole numbers and what they mean; float only when somebody asks."""
+    """A quantized tensor, which is dequantized only when its values are asked for.
 
-    whole: NDArray[np.integer]
+    Attributes:
+        integers: The integers, of any shape.
+        config: The config with which they were quantized.
+    """
+
+    integers: NDArray[np.integer]
     config: TensorQuantConfig
 
     @property
     def values(self) -> NDArray[np.float32]:
-        """The numbers that the whole ones stand for."""
-        return dequantize(self.whole, self.config)
+        """The values that the integers represent, of the same shape."""
+        return dequantize(self.integers, self.config)
 
     def scale_along(self, axis: int, rank: int) -> NDArray[np.float32]:
-        """The scale, to be broadcast over a tensor of ``rank`` whose channels lie along ``axis``."""
+        """The scale, in a shape that broadcasts over a tensor of a rank whose channels lie along an axis."""
         assert self.config.scale is not None
         if self.config.policy.axis is None:
             return self.config.scale
@@ -61,21 +49,21 @@ class Quantized:
         return self.config.scale.reshape(shape)
 
 
-def compute_whole(
+def compute_on_integers(
     operator: str, inputs: Sequence[Quantized | NDArray[Any]], evaluate: Evaluate
 ) -> Quantized | NDArray[np.float32] | None:
-    """An operator without weights, computed on the whole numbers themselves.
+    """Computes an operator without weights on the integers themselves.
 
-    Copies (MaxPool, Reshape, Relu, Concat of one scale) stay whole. Averages and sums of tensors of one scale
-    are sums of whole numbers, multiplied by the scale once. Tensors of different scales have no common
-    whole numbers: hardware multiplies each by its scale and adds in float, which is what the caller's own
-    float arithmetic does.
+    Operators that copy values (MaxPool, Reshape, Relu, Concat of one scale) give integers. Averages, and sums
+    of tensors of one scale, are sums of integers that are multiplied by the scale once. Tensors of different
+    scales cannot be added as integers: hardware multiplies each by its scale and adds in float, and so does
+    the caller.
 
     Args:
         operator: The ONNX operator.
-        inputs: What it reads, in order.
-        evaluate: Computes it on arrays in place of the inputs; whole numbers come as float64, which holds
-            their sums exactly.
+        inputs: The inputs of the operator, in order.
+        evaluate: Computes the operator on arrays that take the place of the inputs; integers are passed as
+            float64, which holds their sums exactly.
 
     Returns:
         The output; None where it has to be computed in float.
@@ -83,15 +71,17 @@ def compute_whole(
     first = inputs[0] if inputs else None
     if not isinstance(first, Quantized) or first.config.policy.axis is not None:
         return None
-    others = [value.whole.astype(np.float64) if isinstance(value, Quantized) else value for value in inputs]
+    arrays = [
+        value.integers.astype(np.float64) if isinstance(value, Quantized) else value for value in inputs
+    ]
     if operator in _COPIES:
-        return Quantized(np.asarray(evaluate(others)).astype(first.whole.dtype), first.config)
+        return Quantized(np.asarray(evaluate(arrays)).astype(first.integers.dtype), first.config)
     if operator in _AVERAGES:
-        return (np.asarray(evaluate(others)) * first.scale_along(0, 0)).astype(np.float32)
+        return (np.asarray(evaluate(arrays)) * first.scale_along(0, 0)).astype(np.float32)
     if operator in ("Concat", "Add") and all(_same_scale(first, value) for value in inputs):
-        result = np.asarray(evaluate(others))
+        result = np.asarray(evaluate(arrays))
         if operator == "Concat":
-            return Quantized(result.astype(first.whole.dtype), first.config)
+            return Quantized(result.astype(first.integers.dtype), first.config)
         return (result * first.scale_along(0, 0)).astype(np.float32)
     return None
 

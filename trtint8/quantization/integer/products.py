@@ -1,7 +1,7 @@
-"""Sums of products of whole numbers, exact: convolutions and matrix products of int8 with int8.
+"""Exact sums of products of integers: convolutions and matrix products of int8 with int8.
 
-Everything is computed in float64, whose products and sums of int8 values are exact up to 2^53, because BLAS
-knows no integers. What matters is only whether a sum still fits the hardware's accumulator.
+Everything is computed in float64, because BLAS has no integer types: products and sums of int8 values are
+exact in float64 up to 2^53. The caller checks whether a sum still fits the hardware's accumulator.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_Whole = NDArray[np.float64]
+#: Integers in float64.
+_Integers = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -22,9 +23,9 @@ class Window:
     """The geometry of a convolution over its spatial axes.
 
     Attributes:
-        strides: One an axis.
-        dilations: Likewise.
-        pads: Zeros before, then after, each axis, as ONNX has them.
+        strides: One stride per spatial axis.
+        dilations: One dilation per spatial axis.
+        pads: Numbers of zeros before every spatial axis, then after every spatial axis, as in ONNX.
     """
 
     strides: tuple[int, ...]
@@ -34,17 +35,17 @@ class Window:
 
 def convolve(
     values: NDArray[np.integer], weights: NDArray[np.integer], window: Window, groups: int
-) -> _Whole:
+) -> _Integers:
     """A convolution as ONNX defines it, without bias.
 
     Args:
-        values: (N, C, spatial...).
-        weights: (M, C / groups, kernel...).
+        values: Integers of shape (N, C, spatial...).
+        weights: Integers of shape (M, C / groups, kernel...).
         window: Strides, dilations and pads.
-        groups: Of channels; C for a depthwise convolution.
+        groups: Number of groups of channels; C for a depthwise convolution.
 
     Returns:
-        (N, M, spatial...), whole numbers.
+        The sums, integers in float64 of shape (N, M, spatial...).
     """
     rank = values.ndim - 2
     before, after = window.pads[:rank], window.pads[rank:]
@@ -54,7 +55,7 @@ def convolve(
     both = slice(None)
     picked: tuple[Any, ...] = (both, both, *_every(window.strides), 0, 0, *_every(window.dilations))
     patches = patches[picked]
-    # (N, spatial..., C, kernel...): a row a place, a column a product.
+    # (N, spatial..., C, kernel...): one row per place in the output, one column per product.
     patches = np.moveaxis(patches, 1, 1 + rank)
     spatial = patches.shape[1 : 1 + rank]
     rows = patches.reshape(len(values) * math.prod(spatial), groups, -1)
@@ -69,18 +70,20 @@ def convolve_transposed(
     window: Window,
     groups: int,
     output_padding: Sequence[int],
-) -> _Whole:
-    """A transposed convolution as ONNX defines it, without bias: one over values spread with zeros.
+) -> _Integers:
+    """A transposed convolution as ONNX defines it, without bias.
+
+    It is computed as a convolution of the values with zeros inserted between them.
 
     Args:
-        values: (N, C, spatial...).
-        weights: (C, M / groups, kernel...).
+        values: Integers of shape (N, C, spatial...).
+        weights: Integers of shape (C, M / groups, kernel...).
         window: Strides, dilations and pads of the convolution that it reverses.
-        groups: Of channels.
-        output_padding: Zeros more at the end of each axis.
+        groups: Number of groups of channels.
+        output_padding: Number of additional places at the end of each spatial axis of the output.
 
     Returns:
-        (N, M, spatial...), whole numbers.
+        The sums, integers in float64 of shape (N, M, spatial...).
     """
     rank = values.ndim - 2
     kernel = weights.shape[2:]
@@ -93,39 +96,42 @@ def convolve_transposed(
         extent - pad + more
         for extent, pad, more in zip(extents, window.pads[rank:], output_padding, strict=True)
     ]
-    # Channels in and out change places within each group, and the kernel is turned round.
+    # Input and output channels are swapped within each group, and the kernel is reversed along every axis.
     inputs = len(weights) // groups
-    turned = weights.reshape(groups, inputs, weights.shape[1], *kernel).swapaxes(1, 2)
-    turned = turned.reshape(groups * weights.shape[1], inputs, *kernel)
-    turned = np.flip(turned, axis=tuple(range(2, 2 + rank)))
-    # Pads larger than the kernel crop.
+    reversed_weights = weights.reshape(groups, inputs, weights.shape[1], *kernel).swapaxes(1, 2)
+    reversed_weights = reversed_weights.reshape(groups * weights.shape[1], inputs, *kernel)
+    reversed_weights = np.flip(reversed_weights, axis=tuple(range(2, 2 + rank)))
+    # Pads larger than the kernel cut values off.
     kept = [slice(max(0, -b), n - max(0, -a)) for b, a, n in zip(before, after, sizes, strict=True)]
     cropped = spread[tuple([slice(None)] * 2 + kept)]
     pads = tuple(max(0, pad) for pad in (*before, *after))
-    return convolve(cropped, turned, Window((1,) * rank, window.dilations, pads), groups)
+    return convolve(cropped, reversed_weights, Window((1,) * rank, window.dilations, pads), groups)
 
 
 def _every(steps: Sequence[int]) -> list[slice]:
     return [slice(None, None, step) for step in steps]
 
 
-def multiply(first: NDArray[np.integer], second: NDArray[np.integer]) -> _Whole:
-    """A matrix product with NumPy's broadcasting."""
-    product: _Whole = first.astype(np.float64) @ second.astype(np.float64)
+def multiply(first: NDArray[np.integer], second: NDArray[np.integer]) -> _Integers:
+    """A matrix product of integers of any shapes that NumPy can broadcast; the sums are float64."""
+    product: _Integers = first.astype(np.float64) @ second.astype(np.float64)
     return product
 
 
 def padding(
     auto_pad: str, pads: Sequence[int], spatial: Sequence[int], kernel: Sequence[int], window: Window
 ) -> Window:
-    """A window with the pads that ``auto_pad`` means.
+    """Computes the pads that ONNX's ``auto_pad`` means.
 
     Args:
         auto_pad: "NOTSET", "VALID", "SAME_UPPER" or "SAME_LOWER".
-        pads: Explicit ones, for "NOTSET".
-        spatial: Sizes of the input.
-        kernel: Sizes of the kernel.
+        pads: Explicit pads, used with "NOTSET"; empty for none.
+        spatial: Sizes of the input along its spatial axes.
+        kernel: Sizes of the kernel along the same axes.
         window: Strides and dilations.
+
+    Returns:
+        A window with the strides, the dilations and the pads.
     """
     if not auto_pad.startswith("SAME"):
         explicit = tuple(pads) if auto_pad == "NOTSET" and pads else (0,) * (2 * len(kernel))

@@ -1,4 +1,4 @@
-"""Rounding to whole numbers, in every way that a backend is known to do it."""
+"""Rounding to integers, in every way that a backend is known to use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _Floats = NDArray[np.floating]
 
 
 class Rounding(Enum):
-    """What happens to a value between two whole numbers; the ``HALF`` ones differ only at exact halves."""
+    """How a value between two integers is rounded; the ``HALF`` ways differ only at exact halves."""
 
     HALF_EVEN = "half even"
     HALF_UP = "half up"
@@ -24,25 +24,25 @@ class Rounding(Enum):
 
 
 def round_values(values: _Floats, rounding: Rounding) -> _Floats:
-    """Rounds to whole numbers.
+    """Rounds to integers.
 
     Args:
-        values: Any shape, float32 or float64.
-        rounding: How. ``UP`` takes the next larger whole number always. ``TO_NEAR_INT`` adds a half away
-            from zero and cuts off, as C code does with ``(int)(x + 0.5)``.
+        values: Values of any shape, float32 or float64.
+        rounding: The way of rounding. ``UP`` always takes the next larger integer. ``TO_NEAR_INT`` adds one
+            half away from zero and truncates, as C code does with ``(int)(x + 0.5)``.
 
     Returns:
-        The same shape and dtype.
+        The integers, of the shape and dtype of ``values``.
     """
     return _FUNCTIONS[rounding](values)
 
 
 def _half_up(values: _Floats) -> _Floats:
     # floor(x + 0.5) is wrong where the sum itself rounds, as for the largest number below 0.5.
-    whole = np.floor(values)
+    floor = np.floor(values)
     with np.errstate(invalid="ignore"):  # infinite values have no fraction
-        fraction = values - whole
-    return np.where(fraction >= 0.5, whole + 1, whole).astype(values.dtype)
+        fraction = values - floor
+    return np.where(fraction >= 0.5, floor + 1, floor).astype(values.dtype)
 
 
 def _half_down(values: _Floats) -> _Floats:

@@ -7,7 +7,7 @@ import pytest
 GOLDEN = Path(__file__).parent / "golden"
 
 
-ONE_ENDED = pytest.mark.filterwarnings("ignore:.*has one number a tensor:UserWarning")
+ONE_ENDED = pytest.mark.filterwarnings("ignore:.*has one number per tensor:UserWarning")
 
 
 def golden(name):

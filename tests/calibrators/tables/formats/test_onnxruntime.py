@@ -15,17 +15,17 @@ from tests.calibrators.tables.formats.golden_files import ONE_ENDED, golden
 
 
 def test_onnxruntime_json_takes_the_wider_end():
-    ranges = onnxruntime.parse_json(golden("onnxruntime.json"), "golden")
+    ranges = onnxruntime.JSON.parse(golden("onnxruntime.json"), "golden")
     assert ranges == {"a": 3.0, "b::c d": 1.5, "scalar": 0.5}
 
 
 def test_onnxruntime_flatbuffers():
-    with pytest.warns(UserWarning, match=r"has one number a tensor.*prefer the calibration\.json"):
-        assert onnxruntime.parse_flatbuffers(golden("onnxruntime.flatbuffers"), "golden") == {"ab": 1.5}
+    with pytest.warns(UserWarning, match=r"has one number per tensor.*prefer the calibration\.json"):
+        assert onnxruntime.FLATBUFFERS.parse(golden("onnxruntime.flatbuffers"), "golden") == {"ab": 1.5}
 
 
 def test_onnxruntime_lines():
-    with pytest.warns(UserWarning, match="has one number a tensor"):
+    with pytest.warns(UserWarning, match="has one number per tensor"):
         assert onnxruntime.parse_lines(golden("onnxruntime.cache"), "golden") == {"a": 2.0, "b::c d": 1.5}
 
 
@@ -47,7 +47,7 @@ def test_what_onnxruntime_itself_writes(tmp_path):
 def test_what_we_write_onnxruntime_reads():
     from onnxruntime.quantization.CalTableFlatBuffers.TrtTable import TrtTable
 
-    table = TrtTable.GetRootAs(onnxruntime.render_flatbuffers({"b": 2.5, "a::1": 0.1}), 0)
+    table = TrtTable.GetRootAs(onnxruntime.FLATBUFFERS.render({"b": 2.5, "a::1": 0.1}), 0)
     read = [(table.Dict(i).Key(), table.Dict(i).Value()) for i in range(table.DictLength())]
     assert read == [(b"a::1", b"0.1"), (b"b", b"2.5")]
 
@@ -58,7 +58,7 @@ def test_onnxruntime_garbage_is_an_error_or_a_table(data):
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            ranges = onnxruntime.parse_flatbuffers(data, "it")
+            ranges = onnxruntime.FLATBUFFERS.parse(data, "it")
     except TableError:
         return
     assert all(amax >= 0 for amax in ranges.values())
@@ -68,7 +68,7 @@ def test_onnxruntime_garbage_is_an_error_or_a_table(data):
 @pytest.mark.parametrize("cut", [0, 3, 10, 30, 60])
 def test_onnxruntime_truncated(cut):
     with pytest.raises(TableError, match="'it' is not a FlatBuffers calibration table"):
-        onnxruntime.parse_flatbuffers(golden("onnxruntime.flatbuffers")[:cut], "it")
+        onnxruntime.FLATBUFFERS.parse(golden("onnxruntime.flatbuffers")[:cut], "it")
 
 
 @pytest.mark.parametrize(
@@ -81,4 +81,4 @@ def test_onnxruntime_truncated(cut):
 )
 def test_onnxruntime_malformed_json(document):
     with pytest.raises(TableError, match="is not a calibration table of ONNX Runtime"):
-        onnxruntime.parse_json(json.dumps(document).encode(), "it")
+        onnxruntime.JSON.parse(json.dumps(document).encode(), "it")

@@ -9,11 +9,11 @@ from tests.calibrators.tables.formats.golden_files import golden
 
 def test_text():
     with pytest.warns(UserWarning, match=r"ranges got wider.*'scope::relu' \(-1\.5, 6\)"):
-        assert plain.parse_text(golden("ranges.txt"), "golden") == {"images": 2.64, "scope::relu": 6.0}
+        assert plain.TEXT.parse(golden("ranges.txt"), "golden") == {"images": 2.64, "scope::relu": 6.0}
 
 
 def test_csv():
-    assert plain.parse_csv(golden("ranges.csv"), "golden") == {"images": 2.64, "scope, relu": 6.5}
+    assert plain.CSV.parse(golden("ranges.csv"), "golden") == {"images": 2.64, "scope, relu": 6.5}
 
 
 @pytest.mark.parametrize(
@@ -30,4 +30,4 @@ def test_csv():
 )
 def test_csv_malformed(text, message):
     with pytest.raises(TableError, match=message):
-        plain.parse_csv(text.encode(), "it")
+        plain.CSV.parse(text.encode(), "it")

@@ -10,10 +10,10 @@ from tests.calibrators.tables.formats.golden_files import golden
 
 
 def test_ppq():
-    assert ppq.parse(golden("ppq.json"), "golden") == {"images": 2.64, "relu::out": 6.5}
+    assert ppq.PPQ.parse(golden("ppq.json"), "golden") == {"images": 2.64, "relu::out": 6.5}
 
 
 @pytest.mark.parametrize("values", [{"a": "wide"}, {"a": None}, [1], None])
 def test_ppq_malformed(values):
     with pytest.raises(TableError, match="is not a table of PPQ"):
-        ppq.parse(json.dumps({"act_quant_info": values}).encode(), "it")
+        ppq.PPQ.parse(json.dumps({"act_quant_info": values}).encode(), "it")

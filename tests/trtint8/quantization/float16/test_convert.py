@@ -2,73 +2,31 @@
 
 import numpy as np
 import onnx
-import onnx_ir as ir
-import onnxruntime as ort
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 import trtint8
-from calibrators.errors import ModelError
 from calibrators.tables.table import CalibrationTable
 from tests.trtint8 import onnx_models
 from tests.trtint8.onnx_models import Shaped
+from tests.trtint8.quantization.float16.half_models import (
+    FLOAT,
+    HALF,
+    convert,
+    network,
+    operators,
+    run,
+    types,
+)
 from trtint8.cli.main import main
-from trtint8.models.model import load_model, prepare, to_proto
-from trtint8.models.opset import with_opset
+from trtint8.models.model import load_model
 from trtint8.quantization.float16.convert import round_scale, to_float16
-from trtint8.quantization.float16.rules import float32_nodes
-
-HALF, FLOAT = TensorProto.FLOAT16, TensorProto.FLOAT
 
 
 def conv_relu_conv(quantized=True):
     return onnx.shape_inference.infer_shapes(onnx_models.conv_relu_conv(quantized))
-
-
-def convert(model, *, float32_io=False, peaks=None):
-    """The FP16 model, checked by ONNX with its types, and the nodes that stayed in FP32."""
-    prepared = prepare(load_model(model))
-    graph_model, kept = to_float16(
-        prepared.graph_model, float32_io=float32_io, peaks=peaks or {}, name="model"
-    )
-    proto = to_proto(graph_model)
-    onnx.checker.check_model(proto, full_check=True)
-    return proto, kept
-
-
-def types(model):
-    """Tensor name to type, as ONNX infers them anew."""
-    bare = onnx.ModelProto()
-    bare.CopyFrom(model)
-    del bare.graph.value_info[:]
-    graph = onnx.shape_inference.infer_shapes(bare, strict_mode=True).graph
-    values = (*graph.input, *graph.output, *graph.value_info)
-    found = {value.name: value.type.tensor_type.elem_type for value in values}
-    return found | {tensor.name: tensor.data_type for tensor in graph.initializer}
-
-
-def operators(model):
-    return [node.op_type for node in model.graph.node]
-
-
-def run(model, feeds):
-    return ort.InferenceSession(model.SerializeToString()).run(None, feeds)[0]
-
-
-def network(*steps, shape=("N", 8)):
-    """A chain of (operator, further inputs, attributes); the first reads 'x'."""
-    g = Shaped(quantized=False)
-    tensor = "x"
-    for index, (op_type, more, attributes) in enumerate(steps):
-        inputs = [tensor, *(g.constant(np.asarray(value)) for value in more)]
-        tensor = g.op(op_type, inputs, f"{op_type.lower()}{index}", **attributes)
-    return g.model({"x": list(shape)}, tensor)
-
-
-def weights(*shape):
-    return np.random.default_rng(1).standard_normal(shape).astype(np.float32) * 0.1
 
 
 def test_everything_outside_int8_becomes_fp16():
@@ -105,29 +63,6 @@ def test_a_quantizer_and_its_dequantizer_have_the_same_scale_in_two_types():
     assert quantizer == dequantizer.astype(np.float32) == round_scale(np.float32(0.02))
 
 
-def test_sums_of_squares_stay_in_fp32_between_casts():
-    gamma, beta = np.ones(8, np.float32), np.zeros(8, np.float32)
-    model, kept = convert(
-        network(
-            ("MatMul", [weights(8, 8)], {}),
-            ("LayerNormalization", [gamma, beta], {"axis": -1}),
-            ("MatMul", [weights(8, 8)], {}),
-        )
-    )
-    assert kept == {"layernormalization1": "it sums squares, which FP16 may not hold"}
-    assert operators(model) == ["MatMul", "Cast", "LayerNormalization", "Cast", "MatMul"]
-    found = types(model)
-    assert found["matmul0_out"] == found["matmul2_out"] == HALF
-    assert found["layernormalization1_out"] == FLOAT
-
-
-def test_a_tensor_that_comes_near_the_end_of_fp16_keeps_its_nodes_in_fp32():
-    steps = [("MatMul", [weights(8, 8)], {})] * 3
-    _, kept = convert(network(*steps), peaks={"matmul1_out": 33000.0, "matmul0_out": 32000.0})
-    assert list(kept) == ["matmul1", "matmul2"]
-    assert kept["matmul1"] == "'matmul1_out' reaches 33000, and FP16 ends at 65504"
-
-
 def test_readers_in_fp32_get_a_dequantizer_of_their_own():
     g = Shaped()
     pair = g.qdq(g.op("Relu", ["x"], "relu"))
@@ -148,25 +83,6 @@ def test_readers_in_fp32_get_a_dequantizer_of_their_own():
         for name in ("half", "full")
         for index in (0, 1)
     )
-
-
-@pytest.mark.parametrize(
-    ("constant", "stays"),
-    [(1e-12, True), (1e-3, False), (-3.4e38, True), (-np.inf, False), (1e5, True), (0.0, False)],
-)
-def test_constants_that_fp16_does_not_hold(constant, stays):
-    _, kept = convert(network(("Add", [np.float32(constant)], {}), ("Relu", [], {})))
-    assert list(kept) == (["add0"] if stays else [])
-
-
-def test_a_softmax_after_a_mask_beyond_fp16_stays_in_fp32():
-    """-3.4e38 would become minus infinity, and a row of those no number."""
-    masked = ("Add", [np.full(8, -3.4e38, np.float32)], {})
-    model, kept = convert(network(masked, ("Softmax", [], {"axis": -1}), ("Relu", [], {})))
-    assert list(kept) == ["add0", "softmax1"]
-    assert np.isfinite(run(model, {"x": np.zeros((2, 8), np.float16)})).all()
-    _, kept = convert(network(("Softmax", [], {"axis": -1})))
-    assert kept == {}
 
 
 def test_inputs_that_onnx_wants_in_fp32_stay_so():
@@ -244,31 +160,6 @@ def test_rounded_scales_are_fp16_numbers_and_never_smaller(scale):
     assert rounded >= np.float32(scale)
     # A step of FP16: relative above its smallest normal number, absolute below.
     assert rounded - np.float32(scale) <= max(scale * 2.0**-10, 2.0**-24)
-
-
-def test_the_rules_need_no_ranges():
-    prepared = prepare(load_model(network(("Exp", [], {}), ("Relu", [], {}))))
-    assert float32_nodes(prepared.graph_model, {}) == {"exp0": "it exponentiates, which FP16 may not hold"}
-
-
-def test_a_newer_opset_keeps_large_weights_as_they_are():
-    source = network(("MatMul", [weights(64, 64)], {}), ("ReduceMean", [], {"axes": [1]}), shape=("N", 64))
-    old = load_model(source).graph_model
-    new = with_opset(old, 19, "model")
-    assert new.opset_imports[""] == 19
-    assert [value.name for value in new.graph.inputs] == ["x"]
-    assert np.array_equal(new.graph.initializers["constant0"].const_value.numpy(), weights(64, 64))
-    x = np.random.default_rng(0).standard_normal((3, 64)).astype(np.float32)
-    assert np.allclose(run(to_proto(new), {"x": x}), run(source, {"x": x}))
-    assert with_opset(new, 17, "model") is new
-
-
-def test_an_opset_that_onnx_cannot_reach_is_named():
-    source = network(("Relu", [], {}))
-    source.graph.node[0].op_type = "Upsample"
-    source.opset_import[0].version = 7
-    with pytest.raises(ModelError, match="'model' has opset 7, 19 is needed, and it cannot be converted"):
-        with_opset(ir.from_proto(source), 19, "model")
 
 
 TABLE = {"images": 2.5, "relu_out": 1.5, "first_out": 2.0}

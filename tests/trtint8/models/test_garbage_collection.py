@@ -2,7 +2,7 @@ import gc
 
 import pytest
 
-from trtint8.models.gc_pause import paused_collection
+from trtint8.models.garbage_collection import pause_garbage_collection
 
 
 @pytest.mark.parametrize("enabled", [True, False])
@@ -10,7 +10,7 @@ def test_the_collector_is_as_it_was_afterwards_also_after_an_error(enabled):
     before = gc.isenabled()
     seen = []
 
-    @paused_collection()
+    @pause_garbage_collection()
     def work(divisor):
         seen.append(gc.isenabled())
         return 1 / divisor

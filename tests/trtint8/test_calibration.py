@@ -1,6 +1,4 @@
-"""Calibration that is interrupted, through the API and the command line, on the demo model."""
-
-import json
+"""Calibration through the API, on the demo model."""
 
 import numpy as np
 import onnx
@@ -8,30 +6,18 @@ import pytest
 
 import trtint8
 from calibrators.errors import CalibrationDataError, OutputError, TableError
-from trtint8.cli.main import main
-from trtint8.data import DEMO_MODEL, load_digits_split
+from tests.trtint8.interruptions import interrupted
+from trtint8.data import DEMO_MODEL
 
 
-@pytest.fixture(scope="module")
-def images():
-    return load_digits_split().calibration_images[:40]
-
-
-def _interrupted(images, path):
-    name = trtint8.model_inputs(DEMO_MODEL)[0].name
-
-    def feeds():
-        yield from ({name: images[start : start + 4]} for start in range(0, 20, 4))
-        raise ConnectionError("gone")
-
-    with pytest.raises(ConnectionError):
-        trtint8.calibrate(DEMO_MODEL, feeds, checkpoint=path, checkpoint_seconds=0, progress=False)
-    assert path.exists()
+@pytest.fixture
+def images(split):
+    return split.calibration_images[:40]
 
 
 def test_it_continues_with_the_same_table_and_removes_the_file(images, tmp_path):
     path = tmp_path / "c"
-    _interrupted(images, path)
+    interrupted(images, path)
     found = trtint8.calibrate(DEMO_MODEL, images, checkpoint=path, resume=True, progress=False)
     whole = trtint8.calibrate(DEMO_MODEL, images, progress=False)
     found.save(tmp_path / "found.json")
@@ -47,7 +33,7 @@ def test_resume_without_a_file_begins_at_the_beginning(images, tmp_path):
 
 def test_other_data_or_another_model_is_refused_and_the_file_stays(images, tmp_path):
     path = tmp_path / "c"
-    _interrupted(images, path)
+    interrupted(images, path)
     options = {"checkpoint": path, "resume": True, "progress": False}
     with pytest.raises(CalibrationDataError, match="are not those that the checkpoint has seen"):
         trtint8.calibrate(DEMO_MODEL, images[::-1], **options)
@@ -68,31 +54,31 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_run(images, tmp_pa
         )
 
 
-def test_the_command_says_what_it_leaves_unused_and_continues_when_asked(images, tmp_path, capsys):
-    np.save(tmp_path / "d.npy", images)
-    output, path = tmp_path / "t.json", tmp_path / "t.json.checkpoint"
-    command = ["calibrate", str(DEMO_MODEL), str(tmp_path / "d.npy"), "-o", str(output), "--json"]
-    _interrupted(images, path)
-    assert main(command) == 0
-    captured = capsys.readouterr()
-    assert "t.json.checkpoint' is left from an interrupted run: beginning anew" in captured.err
-    assert json.loads(captured.out)["samples"] == 40
-    first = output.read_bytes()
-
-    _interrupted(images, path)
-    assert main([*command, "--resume"]) == 0
-    assert capsys.readouterr().err == ""
-    assert output.read_bytes() == first
-    assert not path.exists()
-
-    _interrupted(images, path)
-    path.write_bytes(b"nonsense")
-    assert main([*command, "--resume"]) == 2
-    assert "cannot read the checkpoint" in capsys.readouterr().err
-
-
 def test_a_model_that_fits_no_message_is_calibrated_from_a_file(images, monkeypatch):
     whole = trtint8.calibrate(DEMO_MODEL, images, progress=False)
     monkeypatch.setattr("trtint8.models.model._LARGEST_INLINE", 1000)
     found = trtint8.calibrate(DEMO_MODEL, images, progress=False)
     assert found.histograms == whole.histograms
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 120])
+def test_the_table_does_not_depend_on_batch_size_or_order(split, batch_size, tmp_path):
+    images = split.calibration_images[:120]
+    table = trtint8.calibrate(DEMO_MODEL, images, progress=False)
+    images = images[::-1].copy()
+    other = trtint8.calibrate(DEMO_MODEL, images, batch_size=batch_size, progress=False)
+    table.save(tmp_path / "a.json")
+    other.save(tmp_path / "b.json")
+    assert (tmp_path / "a.json").read_bytes() == (tmp_path / "b.json").read_bytes()
+
+
+def test_calibrate_covers_every_float_tensor_or_only_the_placed_ones(split, table):
+    placed = trtint8.calibrate(DEMO_MODEL, split.calibration_images, tensors="placed", progress=False)
+    assert set(placed.amax) < set(table.amax)
+    assert all(placed.amax[name] == table.amax[name] for name in placed.amax)
+    assert table.amax["images"] == pytest.approx(float(np.abs(split.calibration_images).max()), rel=0.5)
+
+
+def test_the_range_of_an_input_is_its_largest_magnitude(split):
+    table = trtint8.calibrate(DEMO_MODEL, split.calibration_images, method="minmax", progress=False)
+    assert table.amax["images"] == float(np.abs(split.calibration_images).max())

@@ -1,0 +1,23 @@
+"""What a model's input is described by."""
+
+import numpy as np
+import pytest
+
+from calibrators.data.inputs import InputSpec
+
+FLOAT = np.dtype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("shape", "batch", "text"),
+    [
+        ((4, 3, "H", None), 4, "'x' (float32, 4x3xHx?)"),
+        (("N", 3), None, "'x' (float32, Nx3)"),
+        ((None,), None, "'x' (float32, ?)"),
+        ((), None, "'x' (float32, )"),
+        (None, None, "'x' (float32, unknown shape)"),
+    ],
+)
+def test_its_batch_and_its_words(shape, batch, text):
+    spec = InputSpec("x", FLOAT, shape)
+    assert (spec.static_batch, str(spec)) == (batch, text)

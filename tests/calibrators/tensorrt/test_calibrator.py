@@ -1,0 +1,121 @@
+"""What the four calibrators have in common, without TensorRT; tests/bindings has the real bindings."""
+
+import numpy as np
+import pytest
+
+from calibrators.data.inputs import InputSpec
+from calibrators.errors import CalibrationDataError, TableError
+from calibrators.tensorrt.calibrator import Calibrator
+from tests.host_device import HostDevice, read
+
+INPUTS = (InputSpec("x", np.dtype(np.float32), ("n", 3)),)
+DATA = np.random.default_rng(0).standard_normal((8, 3)).astype(np.float32)
+CACHE = b"TRT-8601-EntropyCalibration2\nx: 3c010204\n"
+
+
+class Entropy(Calibrator):
+    algorithm = "EntropyCalibration2"
+    tensorrt_version = "8.6.1"
+
+
+def make(data=DATA, inputs=INPUTS, device=None, **options):
+    options = {"batch_size": 4, "progress": False, **options}
+    return Entropy(data, inputs, device=device or HostDevice(), **options)
+
+
+def calibrate(calibrator, cache=CACHE):
+    """What TensorRT does; returns the batches."""
+    if calibrator.read_calibration_cache() is not None:
+        return []
+    seen = []
+    while (addresses := calibrator.get_batch(["x"])) is not None:
+        seen.append(read(addresses[0], np.float32, (4, 3)))
+    calibrator.write_calibration_cache(memoryview(cache))
+    return seen
+
+
+def test_batches_arrive_and_the_result_is_a_table():
+    device = HostDevice()
+    calibrator = make(device=device)
+    assert calibrator.get_batch_size() == 4
+    np.testing.assert_array_equal(np.concatenate(calibrate(calibrator)), DATA)
+    calibrator.raise_failure()
+    assert calibrator.batches == 2
+    assert calibrator.table.scale("x") == np.frombuffer(bytes.fromhex("0402013c"), "<f4")[0]
+    assert calibrator.table.provenance.samples == 8
+    assert not device.live
+
+
+def test_the_data_can_be_read_a_second_time():
+    calibrator = make()
+    first = calibrate(calibrator)
+    np.testing.assert_array_equal(calibrate(calibrator), first)
+
+
+def test_the_first_failure_is_kept_and_no_cache_is_written(tmp_path):
+    def feeds():
+        yield {"x": DATA[:4]}
+        raise ConnectionError("the disk is gone")
+
+    calibrator = make(feeds, batch_size=None, cache=tmp_path / "c.cache")
+    assert len(calibrate(calibrator)) == 1
+    assert not (tmp_path / "c.cache").exists()
+    assert calibrator.table is None
+    build_error = RuntimeError("TensorRT failed")
+    with pytest.raises(ConnectionError, match="the disk is gone") as raised:
+        calibrator.raise_failure(build_error)
+    assert raised.value.__cause__ is build_error
+
+
+def test_cancelling_ends_the_data():
+    calibrator = make()
+    assert calibrator.get_batch(["x"]) is not None
+    calibrator.cancelled = lambda: True
+    assert calibrator.get_batch(["x"]) is None
+    with pytest.raises(KeyboardInterrupt):
+        calibrator.raise_failure()
+
+
+def test_an_input_that_the_data_lacks():
+    calibrator = make()
+    assert calibrator.get_batch(["y"]) is None
+    with pytest.raises(CalibrationDataError, match="TensorRT asks for the input 'y', and the data has 'x'"):
+        calibrator.raise_failure()
+
+
+def test_a_cache_is_written_and_read_again(tmp_path):
+    path = tmp_path / "c.cache"
+    calibrate(make(cache=path))
+    assert path.read_bytes() == CACHE
+    again = make(cache=path)
+    assert calibrate(again) == []
+    assert again.read_calibration_cache() == CACHE
+    assert again.table.amax.keys() == {"x"}
+    alone = make(None, (), cache=path)
+    assert alone.read_calibration_cache() == CACHE
+
+
+def test_a_stale_cache_is_refused_or_made_again(tmp_path):
+    path = tmp_path / "c.cache"
+    calibrate(make(cache=path))
+    calibrator = make(DATA + 1, cache=path)
+    assert calibrator.read_calibration_cache() is None
+    with pytest.raises(TableError, match="is stale: data"):
+        calibrator.raise_failure()
+    calibrator = make(DATA + 1, cache=path, stale="recalibrate")
+    with pytest.warns(UserWarning, match="calibrating again: .* is stale"):
+        assert len(calibrate(calibrator)) == 2
+    calibrator.raise_failure()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"data": None}, "nothing to calibrate with: give data, or a cache that exists"),
+        ({"inputs": ()}, "the model's inputs are missing; give inputs="),
+        ({"num_batches": 0}, "num_batches is 0; give 1 or more, or leave it out"),
+    ],
+)
+def test_options_that_make_no_sense(arguments, message):
+    with pytest.raises(CalibrationDataError, match=message):
+        make(**arguments)

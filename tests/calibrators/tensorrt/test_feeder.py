@@ -1,0 +1,60 @@
+"""Batches brought to a GPU that is host memory."""
+
+import numpy as np
+import pytest
+
+from calibrators.errors import GpuMemoryError
+from calibrators.tensorrt.feeder import Feeder
+from tests.host_device import HostDevice, read
+
+DATA = np.arange(24, dtype=np.float32).reshape(4, 2, 3)
+
+
+def feeds():
+    return iter([{"x": batch, "n": np.int64([index])} for index, batch in enumerate(DATA)])
+
+
+def test_every_batch_arrives_and_then_the_data_ends():
+    device = HostDevice()
+    feeder = Feeder(feeds(), device)
+    seen = []
+    while (pointers := feeder.next()) is not None:
+        seen.append(read(pointers["x"], np.float32, (2, 3)))
+        assert read(pointers["n"], np.int64, (1,)) == [feeder.batches - 1]
+    np.testing.assert_array_equal(seen, DATA)
+    assert feeder.batches == 4
+    feeder.close()
+    feeder.close()
+    assert not device.live
+
+
+def test_a_batch_stays_while_the_next_one_is_uploaded():
+    device = HostDevice()
+    feeder = Feeder(feeds(), device)
+    first = feeder.next()
+    feeder._staged.result()  # the second batch is on the device now
+    np.testing.assert_array_equal(read(first["x"], np.float32, (2, 3)), DATA[0])
+    second, third = feeder.next(), feeder.next()
+    assert second["x"] != first["x"] == third["x"]
+    feeder.close()
+
+
+def test_what_the_source_raises_comes_in_its_turn():
+    def broken():
+        yield {"x": DATA[0]}
+        raise ConnectionError("the disk is gone")
+
+    feeder = Feeder(broken(), HostDevice())
+    assert feeder.next() is not None
+    with pytest.raises(ConnectionError, match="the disk is gone"):
+        feeder.next()
+    feeder.close()
+
+
+def test_a_full_gpu_leaves_nothing_behind():
+    device = HostDevice(room=40)  # bytes: not enough for the batch in both places
+    feeder = Feeder(iter([{"x": DATA[0]}]), device)
+    with pytest.raises(GpuMemoryError):
+        feeder.next()
+    feeder.close()
+    assert not device.live

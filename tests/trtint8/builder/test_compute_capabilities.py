@@ -1,0 +1,58 @@
+"""Which GPUs an engine of TensorRT for RTX is built for."""
+
+import pytest
+
+from calibrators.errors import UnsupportedError
+from calibrators.tensorrt import flavor
+from tests.trtint8.builder.building import build
+from tests.trtint8.onnx_models import conv_relu_conv
+from trtint8.builder.compute_capabilities import resolve_capabilities
+
+AMPERE_ON = ("8.0", "8.6", "8.9", "12.0", "12.1")
+
+
+def test_chosen_capabilities(rtx):
+    engine = build(conv_relu_conv(), rtx, compute_capabilities=["SM86", "12.0", "8.6", "sm_89"])
+    assert engine.compute_capabilities == ("8.6", "12.0", "8.9")
+    assert engine.report.precision_of("first") == "INT8"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "9.0",
+            "cannot build for compute capability '9.0'; choose among 8.0, 8.6, 8.9, 12.0, 12.1, or current",
+        ),
+        (
+            "fast",
+            "cannot build for compute capability 'fast'; choose among 8.0, 8.6, 8.9, 12.0, 12.1, or current",
+        ),
+        ("7.5", "has no INT8 kernels for compute capability 7.5; choose among 8.0, 8.6, 8.9, 12.0, 12.1"),
+    ],
+)
+def test_capabilities_that_cannot_be_built_for(rtx, name, message):
+    with pytest.raises(UnsupportedError) as caught:
+        resolve_capabilities(rtx, [name])
+    assert str(caught.value) == f"{rtx} {message}"
+
+
+def test_default_capabilities(rtx, monkeypatch):
+    monkeypatch.setattr("trtint8.builder.compute_capabilities.gpu_problem", lambda: "there is none")
+    assert resolve_capabilities(rtx, []) == AMPERE_ON
+    with pytest.raises(
+        UnsupportedError, match=r"the current GPU, because there is none; choose among 8.0, 8.6"
+    ):
+        resolve_capabilities(rtx, ["current"])
+    monkeypatch.setattr("trtint8.builder.compute_capabilities.gpu_problem", lambda: None)
+    assert resolve_capabilities(rtx, []) == ("current",)
+    assert resolve_capabilities(rtx, ["Current"]) == ("current",)
+
+
+def test_tensorrt_has_no_choice_of_capabilities():
+    tensorrt = flavor.Flavor("tensorrt", "10.1")
+    assert resolve_capabilities(tensorrt, []) == ()
+    with pytest.raises(
+        UnsupportedError, match=r"^TensorRT 10\.1 builds for the GPU it runs on, .*\(8\.6\) cannot be"
+    ):
+        resolve_capabilities(tensorrt, ["8.6"])

@@ -1,0 +1,100 @@
+"""Progress of a build, and Ctrl-C during it."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from tests.trtint8.builder.building import Bar, build
+from tests.trtint8.onnx_models import conv_relu_conv
+from trtint8.builder import build as builder
+from trtint8.builder.monitor import deferred_interrupt
+
+
+def test_progress_counts_steps(rtx, monkeypatch):
+    seen = []
+    monkeypatch.setattr(builder, "progress_bar", Bar(seen.append))
+    build(conv_relu_conv(), rtx)
+    assert len(seen) > 10
+    assert set(seen) == {1}
+
+
+def test_a_broken_progress_bar_does_not_stop_the_build(rtx, monkeypatch, capfd):
+    monkeypatch.setattr(builder, "progress_bar", Bar(lambda _steps: 1 / 0))
+    assert build(conv_relu_conv(), rtx).plan
+    assert capfd.readouterr().err == ""
+
+
+def test_ctrl_c_cancels_the_build(rtx, monkeypatch):
+    before = signal.getsignal(signal.SIGINT)
+    # Pressed after the first step that the builder reports.
+    monkeypatch.setattr(builder, "progress_bar", Bar(lambda _steps: os.kill(os.getpid(), signal.SIGINT)))
+    with pytest.raises(KeyboardInterrupt):
+        build(conv_relu_conv(), rtx)
+    assert signal.getsignal(signal.SIGINT) is before
+    monkeypatch.undo()
+    # Nothing of the cancelled build is left behind.
+    assert build(conv_relu_conv(), rtx).report.precision_of("second") == "INT8"
+
+
+#: Builds a model; after the first step it says so, and waits for a line.
+PROGRAM = """
+import sys
+from tests.trtint8.builder.building import Bar, build
+from tests.trtint8.onnx_models import conv_relu_conv
+from calibrators.tensorrt import flavor
+from trtint8.builder import build as builder
+
+def wait(_steps):
+    print("building", flush=True)
+    sys.stdin.readline()
+
+builder.progress_bar = Bar(wait)
+build(conv_relu_conv(), flavor.load("rtx"))
+"""
+
+
+@pytest.mark.slow
+def test_ctrl_c_in_a_program(rtx):
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout.readline() == "building\n"
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate("go on\n" * 1000)
+    assert process.returncode == -signal.SIGINT
+    assert errors.strip().endswith("KeyboardInterrupt")
+    assert "During handling" not in errors
+
+
+def test_ctrl_c_is_held_back_until_the_block_is_left():
+    before = signal.getsignal(signal.SIGINT)
+    reached = []
+    with pytest.raises(KeyboardInterrupt) as caught, deferred_interrupt() as pressed:
+        reached.append(pressed())
+        os.kill(os.getpid(), signal.SIGINT)
+        reached.append(pressed())
+        raise ZeroDivisionError
+    assert reached == [False, True]
+    assert caught.value.__cause__ is None and caught.value.__suppress_context__
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_in_another_thread_signals_are_left_alone():
+    handlers = []
+
+    def work():
+        with deferred_interrupt() as pressed:
+            handlers.append((signal.getsignal(signal.SIGINT), pressed()))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert handlers == [(signal.getsignal(signal.SIGINT), False)]

@@ -1,0 +1,52 @@
+"""The timing cache's file. TensorRT for RTX has the class, though it makes no use of it, and says so."""
+
+import pytest
+
+from calibrators.errors import BuildError
+from calibrators.tensorrt.messages import BuildLog, shared_logger
+from trtint8.builder.timing_cache import attach_timing_cache, save_timing_cache
+
+# The timing cache's file. TensorRT for RTX has the class, though it makes no use of it, and says so.
+no_ops = pytest.mark.filterwarnings("ignore:Use Deprecated in TensorRT-RTX:DeprecationWarning")
+
+
+@pytest.fixture
+def config(rtx):
+    builder = rtx.module.Builder(shared_logger(rtx.module))
+    made = builder.create_builder_config()
+    yield made
+    del made, builder
+
+
+@no_ops
+def test_a_timing_cache_is_made_and_extended(config, tmp_path):
+    path = tmp_path / "timing.cache"
+    attach_timing_cache(config, path, BuildLog())
+    assert not path.exists()
+    save_timing_cache(config, path)
+    first = path.read_bytes()
+    assert first
+    save_timing_cache(config, path)
+    assert path.read_bytes() == first
+
+
+@no_ops
+def test_a_file_that_tensorrt_complains_of_is_refused_and_left_alone(rtx, tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_bytes(b"my notes " * 50)
+    log = BuildLog()
+    logger = shared_logger(rtx.module)
+    builder = rtx.module.Builder(logger)
+    config = builder.create_builder_config()
+    logger.log_to(log)
+    try:
+        with pytest.raises(BuildError, match=r"notes\.txt' is not a timing cache of this TensorRT and GPU"):
+            attach_timing_cache(config, path, log)
+    finally:
+        logger.log_to(None)
+    assert path.read_bytes() == b"my notes " * 50
+
+
+def test_a_timing_cache_that_is_a_folder(config, tmp_path):
+    with pytest.raises(BuildError, match="cannot be read: Is a directory"):
+        attach_timing_cache(config, tmp_path, BuildLog())

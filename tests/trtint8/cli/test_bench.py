@@ -1,0 +1,139 @@
+"""The verb: engines side by side."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from calibrators.cuda import gpu_problem
+from tests.trtint8.runtime.timed import REPORT, Timeline
+from trtint8.cli.bench import rows
+from trtint8.cli.main import main
+from trtint8.engine.file import TensorSpec
+from trtint8.engine.profiles import ShapeRange
+
+
+def test_engines_side_by_side():
+    table = {row[0]: row[1:] for row in rows([REPORT, replace(REPORT, name="fp32", inferences=100)])}
+    assert table["inferences/s"] == ("200.0", "50.0")
+    assert table["against the slowest"] == ("4.00x", "1.00x")
+    assert table["upload, p99"] == ("0.500", "0.500")
+    assert "upload, p99" not in {row[0] for row in rows([without_transfers()])}
+
+
+def test_engines_with_different_batches_are_compared_by_samples():
+    table = {row[0]: row[1:] for row in rows([REPORT, replace(REPORT, batch_size=1, inferences=1600)])}
+    assert table["batch"] == ("8", "1")
+    assert table["samples/s"] == ("1600.0", "800.0")
+    assert table["against the slowest"] == ("2.00x", "1.00x")
+
+
+def without_transfers():
+    phases = {name: REPORT.phases[name] for name in ("latency", "enqueue", "compute")}
+    return replace(REPORT, transfers=False, phases=phases)
+
+
+IMAGES = TensorSpec("images", "float32", (None, 3, None, None))
+
+
+FIXED = TensorSpec("fixed", "float16", (4, 3))
+
+
+PROFILE = {
+    "images": ShapeRange((1, 3, 8, 8), (2, 3, 16, 16), (4, 3, 32, 32)),
+    "ids": ShapeRange((1, 16), (2, 16), (4, 16)),
+}
+
+
+class TimedEngine:
+    """The part of our own Engine that the verb uses."""
+
+    inputs, profiles, flavor = (IMAGES, FIXED), (PROFILE,), None
+
+    def __init__(self, inputs=inputs):
+        self.inputs = inputs
+
+    def new_context(self, *, cuda_graph):
+        return Timeline()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_error):
+        pass
+
+
+@pytest.fixture
+def pretend_gpu(monkeypatch):
+    monkeypatch.setattr("trtint8.runtime.benchmark.require_gpu", lambda _what: None)
+    monkeypatch.setattr("trtint8.runtime.benchmark.gpu_names", lambda: ["a GPU"])
+    monkeypatch.setattr("trtint8.runtime.benchmark.Engine.load", lambda _path, device: TimedEngine())
+
+
+def test_the_verb_prints_a_column_an_engine(pretend_gpu, capsys):
+    assert main(["bench", "a/int8.engine", "fp32.engine", "--seconds", "0.01"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].strip() == "a GPU, inputs: random, times in ms"
+    assert [word for word in lines[2].split() if "engine" in word] == ["int8.engine", "fp32.engine"]
+    (row,) = (line for line in lines if "GPU compute, median" in line)
+    assert row.split()[-4::2] == ["10.000", "10.000"]
+
+
+def test_the_verb_prints_json(pretend_gpu, capsys):
+    arguments = ["--seconds", "0.01", "--batch-size", "3", "--no-transfers", "--cuda-graph", "--json"]
+    assert main(["bench", "x.engine", *arguments]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    (report,) = printed["reports"]
+    assert (printed["gpu"], printed["inputs"]) == ("a GPU", "random")
+    # The input with a fixed first dimension is no part of the batch.
+    assert (report["name"], report["batch_size"]) == ("x.engine", 3)
+    assert (report["transfers"], report["cuda_graph"]) == (False, True)
+    assert set(report["phases"]) == {"latency", "enqueue", "compute"}
+    assert report["phases"]["compute"]["p99"] == 10.0
+    assert report["samples_per_second"] == pytest.approx(3 * report["throughput"])
+
+
+@pytest.mark.parametrize(
+    ("spec", "arguments", "batch"),
+    [
+        (IMAGES, [], 2),  # what the profile is tuned for
+        (IMAGES, ["--batch-size", "3"], 3),
+        (IMAGES, ["--limit", "1"], 1),
+        (replace(IMAGES, shape=(4, 3, 16, 16)), [], 4),
+    ],
+)
+def test_the_batch_of_real_data(spec, arguments, batch, pretend_gpu, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr("trtint8.runtime.benchmark.Engine.load", lambda _path, device: TimedEngine((spec,)))
+    data = str(tmp_path / "x.npz")
+    np.savez(data, images=np.zeros((8, 3, 16, 16), np.float32))
+    always = ["bench", "x.engine", "--data", data, "--seconds", "0.01", "--json"]
+    assert main([*always, *arguments]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["inputs"], printed["reports"][0]["batch_size"]) == (data, batch)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--seconds", "0"], "--seconds is 0; give a positive number"),
+        (["--seconds", "nan"], "--seconds is nan; give a positive number"),
+        (["--seconds", "inf"], "--seconds is inf; give a positive number"),
+        (["--limit", "3"], "--limit and the options for images have no effect without --data"),
+        (["--mean", "0.5"], "--limit and the options for images have no effect without --data"),
+    ],
+)
+def test_options_that_make_no_sense(arguments, message, pretend_gpu, capsys):
+    assert main(["bench", "x.engine", *arguments]) == 2
+    assert capsys.readouterr().err == f"trtint8 bench: {message}\n"
+
+
+@pytest.mark.skipif(gpu_problem() is None, reason="this machine has a GPU")
+def test_without_a_gpu_nothing_else_is_looked_at(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["bench", "missing.engine", "--data", "missing.npz"]) == 2
+    printed = capsys.readouterr()
+    assert printed.err.startswith("trtint8 bench: measuring an engine needs an NVIDIA GPU, but ")
+    assert len(printed.err.splitlines()) == 1
+    assert printed.out == ""
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,47 @@
+"""The verb, on TensorRT for RTX."""
+
+import json
+
+import pytest
+
+from calibrators.tables.table import CalibrationTable
+from trtint8.cli.main import main
+from trtint8.data import DEMO_MODEL
+
+pytestmark = pytest.mark.usefixtures("rtx")
+
+MODEL = str(DEMO_MODEL)
+
+
+def test_build_from_a_table(table, tmp_path, capsys):
+    pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")
+    engine = tmp_path / "d.engine"
+    profile = "images=1x1x8x8,4x1x8x8,16x1x8x8"
+    arguments = ["build", MODEL, table, "-o", str(engine), "--target", "rtx", "--profile", profile, "--json"]
+    assert main(arguments) == 0
+    info = json.loads(capsys.readouterr().out)
+    assert info["profiles"][0]["images"]["max"] == [16, 1, 8, 8]
+    assert engine.stat().st_size > 10_000
+
+
+def test_ranges_by_hand_from_a_file(table, tmp_path, capsys):
+    ranges = tmp_path / "ranges.txt"
+    ranges.write_text("images: 1.25\n")
+    engine = tmp_path / "d.engine"
+    arguments = ["build", MODEL, table, "-o", str(engine), "--target", "rtx", "--dynamic-ranges", str(ranges)]
+    assert main(arguments) == 0
+    assert CalibrationTable.load(tmp_path / "d.table.json").amax["images"] == 1.25
+    capsys.readouterr()
+    ranges.write_text("pictures: 1.25\n")
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert "a dynamic range is given for 'pictures', which is no floating-point tensor of the model" in error
+    assert "it has for example 'images', " in error
+
+
+def test_a_range_by_hand_that_does_nothing_is_not_silent(table, tmp_path, capsys):
+    ranges = tmp_path / "ranges.txt"
+    ranges.write_text("/stem/bn/BatchNormalization_output_0: 1.25\n")  # fused into the convolution before it
+    engine = tmp_path / "d.engine"
+    assert main(["build", MODEL, table, "-o", str(engine), "--dynamic-ranges", str(ranges)]) == 0
+    assert "BatchNormalization_output_0': the dynamic range has no effect there" in capsys.readouterr().err

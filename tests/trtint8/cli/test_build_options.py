@@ -1,0 +1,121 @@
+"""Build options from the command line."""
+
+import argparse
+
+import pytest
+
+from calibrators.errors import BuildError
+from trtint8.builder.options import BuildOptions
+from trtint8.cli.build_options import add_build_options, build_options_from, profiles_from
+from trtint8.engine.profiles import ShapeRange
+
+
+def parsed(*arguments):
+    parser = argparse.ArgumentParser()
+    add_build_options(parser)
+    return build_options_from(parser.parse_args(arguments))
+
+
+def test_nothing_given_leaves_everything_to_tensorrt():
+    assert parsed() == BuildOptions()
+
+
+def test_every_option():
+    assert parsed(
+        *(
+            "--no-fp16",
+            "--bf16",
+            "--no-tf32",
+            "--layer-precision",
+            "/a=b/Conv=fp16",
+            "--output-type",
+            "x*=fp32",
+        ),
+        *(
+            "--precision-constraints",
+            "obey",
+            "--io-type",
+            "images=int8",
+            "--io-format",
+            "images=LINEAR,CHW32",
+        ),
+        *(
+            "--calibrate-before-fusion",
+            "--memory-pool",
+            "workspace=1.5G",
+            "--memory-pool",
+            "tactic_dram=512MB",
+        ),
+        *(
+            "--timing-cache",
+            "t.cache",
+            "--optimization-level",
+            "3",
+            "--max-aux-streams",
+            "2",
+            "--dla-core",
+            "1",
+        ),
+        *("--no-gpu-fallback", "--hardware-compatibility", "ampere_plus", "--version-compatible"),
+        *(
+            "--profiling-verbosity",
+            "none",
+            "--sparse-weights",
+            "--refit",
+            "--strip-plan",
+            "--tactic-source",
+            "jit_convolutions",
+            "--plugin",
+            "p.so",
+        ),
+    ) == BuildOptions(
+        fp16=False,
+        bf16=True,
+        tf32=False,
+        layer_precisions={"/a=b/Conv": "fp16"},
+        output_types={"x*": "fp32"},
+        precision_constraints="obey",
+        io_types={"images": "int8"},
+        io_formats={"images": ["LINEAR", "CHW32"]},
+        calibrate_before_fusion=True,
+        memory_pools={"workspace": 3 << 29, "tactic_dram": 512 << 20},
+        timing_cache="t.cache",
+        optimization_level=3,
+        max_aux_streams=2,
+        dla_core=1,
+        gpu_fallback=False,
+        hardware_compatibility="ampere_plus",
+        version_compatible=True,
+        sparse_weights=True,
+        refit=True,
+        strip_plan=True,
+        tactic_sources=["jit_convolutions"],
+        profiling_verbosity="none",
+        plugins=("p.so",),
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--layer-precision", "conv1"), "--layer-precision: 'conv1' is not NAME=VALUE"),
+        (("--io-type", "=int8"), "--io-type: '=int8' is not NAME=VALUE"),
+        (
+            ("--memory-pool", "workspace=big"),
+            "--memory-pool: 'big' is not a size; write for example 512M or 1G",
+        ),
+    ],
+)
+def test_malformed_options(arguments, message):
+    with pytest.raises(BuildError, match=message):
+        parsed(*arguments)
+
+
+def test_an_input_named_again_begins_another_profile():
+    one, two = ShapeRange((1, 3), (2, 3), (4, 3)), ShapeRange((8, 3), (8, 3), (8, 3))
+    mask = ShapeRange((1,), (2,), (4,))
+    assert profiles_from(["x=1x3,2x3,4x3", "mask=1,2,4", "x=8x3,8x3,8x3"]) == [
+        {"x": one, "mask": mask},
+        {"x": two},
+    ]
+    assert profiles_from([]) == []

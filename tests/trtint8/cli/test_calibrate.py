@@ -1,0 +1,38 @@
+"""The verb: interrupted and continued, and on which device."""
+
+import json
+
+import numpy as np
+import pytest
+
+from tests.trtint8.interruptions import interrupted
+from trtint8.cli.main import main
+from trtint8.data import DEMO_MODEL
+
+
+@pytest.fixture
+def images(split):
+    return split.calibration_images[:40]
+
+
+def test_the_command_says_what_it_leaves_unused_and_continues_when_asked(images, tmp_path, capsys):
+    np.save(tmp_path / "d.npy", images)
+    output, path = tmp_path / "t.json", tmp_path / "t.json.checkpoint"
+    command = ["calibrate", str(DEMO_MODEL), str(tmp_path / "d.npy"), "-o", str(output), "--json"]
+    interrupted(images, path)
+    assert main(command) == 0
+    captured = capsys.readouterr()
+    assert "t.json.checkpoint' is left from an interrupted run: beginning anew" in captured.err
+    assert json.loads(captured.out)["samples"] == 40
+    first = output.read_bytes()
+
+    interrupted(images, path)
+    assert main([*command, "--resume"]) == 0
+    assert capsys.readouterr().err == ""
+    assert output.read_bytes() == first
+    assert not path.exists()
+
+    interrupted(images, path)
+    path.write_bytes(b"nonsense")
+    assert main([*command, "--resume"]) == 2
+    assert "cannot read the checkpoint" in capsys.readouterr().err

@@ -1,0 +1,56 @@
+"""The verb: a calibration cache becomes a Q/DQ model, and is proved to be the same."""
+
+import json
+
+import numpy as np
+import pytest
+
+from calibrators.tables.table import CalibrationTable
+from trtint8 import calibrate
+from trtint8.cli.main import main
+from trtint8.data import DEMO_MODEL
+from trtint8.models.model import load_model
+
+pytestmark = pytest.mark.usefixtures("rtx")
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    images = np.random.default_rng(0).random((32, 1, 8, 8), np.float32)
+    path = tmp_path_factory.mktemp("cache") / "model.cache"
+    return calibrate(DEMO_MODEL, images, progress=False).save(path)
+
+
+# The command.
+def migrated(arguments, capsys):
+    status = main(["migrate", str(DEMO_MODEL), *map(str, arguments), "--json"])
+    captured = capsys.readouterr()
+    return status, json.loads(captured.out) if captured.out else None, captured.err
+
+
+def test_migrate_proves_its_result(cache, tmp_path, capsys):
+    status, found, _ = migrated([cache, "-o", tmp_path / "q.onnx"], capsys)
+    assert status == 0
+    assert found["in_int8"] == found["weighted_layers"] == 9
+    assert load_model(tmp_path / "q.onnx").is_quantized
+
+
+def test_gaps_are_filled_only_when_asked(cache, tmp_path, capsys):
+    table = CalibrationTable.load(cache).without(["/block1/relu?/Relu_output_0"])
+    gap = table.save(tmp_path / "gap.cache")
+    status, _, error = migrated([gap, "-o", tmp_path / "q.onnx"], capsys)
+    assert status == 2
+    assert "no range for 2 tensors that need one" in error
+    assert "pass --fill to take those" in error
+    assert not (tmp_path / "q.onnx").exists()
+    status, found, _ = migrated([gap, "-o", tmp_path / "q.onnx", "--fill"], capsys)
+    assert status == 0
+    assert len(found["proposals"]) == 2
+    assert found["in_int8"] == 9
+
+
+def test_gaps_that_nothing_fills(cache, tmp_path, capsys):
+    gap = CalibrationTable.load(cache).without(["images"]).save(tmp_path / "gap.cache")
+    status, _, error = migrated([gap, "-o", tmp_path / "q.onnx", "--fill"], capsys)
+    assert status == 2
+    assert "for 1 tensors that need one: 'images'; calibrate the model, or add them with" in error

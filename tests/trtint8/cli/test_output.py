@@ -1,0 +1,69 @@
+"""What the verbs print."""
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+from tests.trtint8.report.samples import engine_info, table
+from trtint8.cli.output import engine_rows, print_json, print_line, print_table, say
+from trtint8.validation.significance import Share
+
+INFO = engine_info(table())
+
+
+def test_messages_and_results_go_to_different_places(capsys):
+    say("a message")
+    print_line("a result")
+    assert capsys.readouterr() == ("a result\n", "a message\n")
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    first: float
+    second: object
+
+
+def test_anything_becomes_json(capsys):
+    print_json({"pair": Pair(math.inf, Path("a/b")), 3: (1, frozenset({2})), "ä": [None, True, math.nan]})
+    printed = capsys.readouterr().out
+    assert json.loads(printed) == {
+        "pair": {"first": None, "second": "a/b"},
+        "3": [1, [2]],
+        "ä": [None, True, None],
+    }
+    assert "ä" in printed
+
+
+def test_a_share_comes_with_its_interval(capsys):
+    print_json(Share(8, 10))
+    found = json.loads(capsys.readouterr().out)
+    assert (found["value"], found["count"], found["total"]) == (0.8, 8, 10)
+    assert found["interval"] == [*Share(8, 10).interval]
+
+
+def test_a_table_has_its_title_and_every_cell(capsys):
+    long = "tensor/" * 12
+    print_table("Title", ("name", "size"), [(long, "1"), ("[b]", "22")], [None, "red"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].strip() == "Title"
+    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if line.startswith("│")]
+    # Names that look like markup are left as they are, and long ones stand on one line.
+    assert cells == [[long, "1"], ["[b]", "22"]]
+
+
+def test_an_engine_for_a_person():
+    rows = dict(engine_rows(INFO))
+    assert rows["TensorRT"].startswith("for RTX ")
+    assert rows["weighted layers in INT8"] == "1 of 2"
+    assert rows["weight memory"] == "5.2 kB"
+    unlisted = dict(engine_rows(dataclasses.replace(INFO, layers=None)))
+    assert unlisted["weighted layers in INT8"] == "this TensorRT does not list its layers"
+    assert "layers" not in unlisted
+
+
+def test_tensors_without_a_range_are_named_up_to_a_number():
+    missing = tuple((f"tensor{index}", "layer") for index in range(30))
+    rows = engine_rows(dataclasses.replace(INFO, missing_ranges=missing))
+    assert ("tensors without a range", "30") in rows
+    assert sum(value == "of layer 'layer'" for _, value in rows) == 20

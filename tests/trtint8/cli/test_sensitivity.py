@@ -1,0 +1,31 @@
+"""The verb: layers, the worst first."""
+
+import json
+
+import numpy as np
+import pytest
+
+from tests.trtint8.sensitivity.measuring import SPLIT
+from trtint8.cli.main import main
+from trtint8.data import DEMO_MODEL
+from trtint8.sensitivity.results import Sensitivity
+
+HELD_OUT = {"images": SPLIT.heldout_images, "labels": SPLIT.heldout_labels}
+
+
+@pytest.mark.slow
+def test_the_verb(table, tmp_path, capsys):
+    np.savez(tmp_path / "d.npz", **HELD_OUT)
+    table.save(tmp_path / "t.json")
+    arguments = ["sensitivity", str(DEMO_MODEL), str(tmp_path / "t.json"), str(tmp_path / "d.npz")]
+    assert main([*arguments, "-o", str(tmp_path / "s.json"), "--limit", "64"]) == 0
+    printed = capsys.readouterr()
+    found = Sensitivity.load(tmp_path / "s.json")
+    assert f"{len(found.layers)} layers, at most 64 samples: about" in printed.err
+    assert f"64 samples: all layers in INT8 {found.quantized.sqnr_db:.1f} dB" in printed.out
+    assert printed.out.index(found.worst_first[0].node) < printed.out.index(found.worst_first[1].node)
+    assert not (tmp_path / "s.json.partial").exists()
+    assert main([*arguments, "--limit", "64", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["samples"] == 64
+    assert main(["sensitivity", "missing.onnx", *arguments[2:]]) == 2
+    assert "there is no model 'missing.onnx'" in capsys.readouterr().err

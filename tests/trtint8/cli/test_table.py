@@ -1,0 +1,99 @@
+"""Tables shown, converted, extracted, merged and edited."""
+
+import json
+
+import numpy as np
+import pytest
+
+from calibrators.errors import TableError
+from calibrators.histograms.histogram import Histogram
+from calibrators.tables.table import CalibrationTable
+from calibrators.tensorrt.calibration_cache import CacheOrigin, write_cache
+from trtint8 import calibrate
+from trtint8.cli.main import main
+from trtint8.data import DEMO_MODEL
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    images = np.random.default_rng(0).random((32, 1, 8, 8), np.float32)
+    path = tmp_path_factory.mktemp("cache") / "model.cache"
+    return calibrate(DEMO_MODEL, images, progress=False).save(path)
+
+
+# Tables: extract, drop, merge, convert.
+def test_extract_and_convert(cache, tmp_path, capsys):
+    assert main(["migrate", str(DEMO_MODEL), str(cache), "-o", str(tmp_path / "q.onnx"), "--no-proof"]) == 0
+    assert main(["table", "extract", str(tmp_path / "q.onnx"), "-o", str(tmp_path / "t.csv")]) == 0
+    assert (
+        main(["table", "convert", str(tmp_path / "t.csv"), str(tmp_path / "p.json"), "--format", "ppq"]) == 0
+    )
+    document = json.loads((tmp_path / "p.json").read_text())
+    assert document["act_quant_info"] == pytest.approx(dict(CalibrationTable.load(tmp_path / "t.csv").amax))
+    assert main(["table", "extract", str(DEMO_MODEL), "-o", str(tmp_path / "no.json")]) == 2
+    assert "has no Q/DQ pairs on activations" in capsys.readouterr().err
+
+
+def test_drop_and_merge(tmp_path):
+    first = CalibrationTable({"a": 1.0, "b": 2.0}, "entropy").save(tmp_path / "first.json")
+    second = CalibrationTable({"b": 3.0, "c": 4.0}, "minmax").save(tmp_path / "second.json")
+    assert main(["table", "merge", str(first), str(second), "-o", str(tmp_path / "both.json")]) == 0
+    both = CalibrationTable.load(tmp_path / "both.json")
+    assert (both.amax, both.method, both.overridden) == (
+        {"a": 1.0, "b": 3.0, "c": 4.0},
+        "entropy",
+        {"b", "c"},
+    )
+    assert main(["table", "drop", str(tmp_path / "both.json"), "b", "-o", str(tmp_path / "less.json")]) == 0
+    less = CalibrationTable.load(tmp_path / "less.json")
+    assert (less.amax, less.overridden) == ({"a": 1.0, "c": 4.0}, {"c"})
+    with pytest.raises(TableError, match=r"'z\*' matches no tensor of the table"):
+        less.without(["z*"])
+
+
+def test_table_verbs(table, tmp_path, capsys):
+    cache, back, edited = (str(tmp_path / name) for name in ("t.cache", "back.json", "edited.json"))
+    assert main(["table", "convert", table, cache]) == 0
+    assert main(["table", "convert", cache, back]) == 0
+    assert main(["table", "set", table, "images=1.5", "--method", "minmax", "-o", edited]) == 0
+    capsys.readouterr()
+    assert main(["table", "show", edited, "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["method"] == "minmax" and shown["amax"]["images"] == 1.5
+    assert main(["table", "diff", table, edited]) == 0
+    assert "images" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "sidecar", "words"),
+    [
+        ("EntropyCalibration2", None, "portable: ranges from before layer fusion"),
+        ("LegacyCalibration", None, "not portable unless it was made with CALIBRATE_BEFORE_FUSION"),
+        ("LegacyCalibration", True, "portable: ranges from before layer fusion"),
+        ("EntropyCalibration", False, "not portable: ranges from after layer fusion"),
+    ],
+)
+def test_the_portability_of_a_cache_is_shown(tmp_path, capsys, algorithm, sidecar, words):
+    cache = tmp_path / "model.cache"
+    data = f"TRT-8601-{algorithm}\nimages: 3c010204\n".encode()
+    cache.write_bytes(data)
+    if sidecar is not None:
+        write_cache(cache, data, CacheOrigin(algorithm, "8.6.1", None, "d", 500, 50, sidecar))
+    assert main(["table", "show", str(cache), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["cache"]["portability"].startswith(words)
+    assert shown["cache"].get("from") == (None if sidecar is None else "500 samples in batches of 50")
+    assert main(["table", "show", str(cache)]) == 0
+    assert words in capsys.readouterr().out
+
+
+def test_a_table_is_listed_with_what_it_clips(tmp_path, capsys):
+    histogram = Histogram()
+    histogram.observe(np.array([0.0] * 50 + [1.0] * 49 + [8.0], np.float32))
+    table = CalibrationTable({"a": 2.0, "b": 9.0}, "entropy", histograms={"a": histogram, "b": histogram})
+    path = table.override({"b": 9.0}).save(tmp_path / "t.json")
+    assert main(["table", "show", str(path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    cells = {line.split()[1]: line.replace("│", "").split() for line in lines if line.startswith("│")}
+    assert cells["a"] == ["a", "2", "0.015748", "8", "50.0", "%", "1.000", "%"]
+    assert cells["b"] == ["b", "9", "0.0708661", "8", "50.0", "%", "0.000", "%", "by", "hand"]

@@ -1,0 +1,55 @@
+"""The verb: remedies for what calibration lost."""
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+
+import trtint8
+from calibrators import records
+from trtint8.cli.main import main
+from trtint8.data import DEMO_MODEL, load_digits_split
+from trtint8.tuning.tune import TuningLog
+
+pytest.importorskip("sklearn", reason="scikit-learn is not installed (pip install 'trtint8[demo]')")
+
+SPLIT = load_digits_split()
+
+
+HELD_OUT = {"images": SPLIT.heldout_images, "labels": SPLIT.heldout_labels}
+
+
+def wild_images():
+    """The calibration images, with one pixel four hundred times as bright as any other."""
+    images = SPLIT.calibration_images.copy()
+    images[0, 0, 4, 4] = 400
+    return images
+
+
+@pytest.fixture(scope="module")
+def wild_table():
+    return trtint8.calibrate(DEMO_MODEL, wild_images(), method="minmax", progress=False)
+
+
+@pytest.mark.slow
+def test_the_verb(wild_table, tmp_path, capsys):
+    np.savez(tmp_path / "d.npz", **HELD_OUT)
+    wild_table.save(tmp_path / "wild.json")
+    arguments = ["tune", str(DEMO_MODEL), str(tmp_path / "wild.json"), str(tmp_path / "d.npz")]
+    output = tmp_path / "out.onnx"
+    assert main([*arguments, "--max-drop", "0.5", "-o", str(output)]) == 0
+    printed = capsys.readouterr()
+    assert "+ as calibrated: drop " in printed.err
+    assert "samples that nothing was decided on" in printed.out
+    assert "before tuning it was" in printed.out
+    assert "To make it anew: trtint8 quantize " in printed.out
+    assert onnx.load(output).graph.node
+    assert {path.name for path in tmp_path.iterdir()} >= {"out.onnx", "out.table.json", "out.tuning.json"}
+    document = records.read(tmp_path / "out.tuning.json")
+    log = records.to_record(document, TuningLog, exact=True, numbers_as_text=True)
+    assert f"To make it anew: {log.command}\n" in printed.out
+    assert log.trials[0].what == "as calibrated"
+    assert main([*arguments, "--max-drop", "0.5", "-o", str(tmp_path / "no" / "out.onnx")]) == 2
+    assert main([*arguments, "--max-drop", "0.5", "-o", str(output), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["files"]["model"] == str(output)

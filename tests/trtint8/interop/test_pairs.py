@@ -1,0 +1,80 @@
+"""Quantization parameters compared, and nodes that take another's place."""
+
+import numpy as np
+import onnx_ir as ir
+
+from tests.trtint8.integer_models import Integers, operators
+from trtint8.interop.pairs import (
+    Parameters,
+    agree,
+    input_at,
+    insert_dequantize,
+    read_parameters,
+    replace_by_float,
+)
+
+
+def value(array):
+    return None if array is None else ir.Value(name="c", const_value=ir.tensor(np.asarray(array)))
+
+
+def parameters(scale, zero=None):
+    return Parameters(value(np.float32(scale)), value(zero))
+
+
+def test_parameters_agree_by_their_contents():
+    assert agree(parameters(0.5), parameters(0.5))
+    assert agree(parameters(0.5), parameters([0.5]))
+    assert not agree(parameters(0.5), parameters(0.25))
+    # A zero point that is not there is zero.
+    assert agree(parameters(0.5), parameters(0.5, np.int8(0)))
+    assert not agree(parameters(0.5), parameters(0.5, np.int8(3)))
+
+
+def test_parameters_that_are_computed_agree_only_with_themselves():
+    computed = ir.Value(name="computed")
+    assert agree(Parameters(computed, None), Parameters(computed, None))
+    assert not agree(Parameters(computed, None), Parameters(ir.Value(name="other"), None))
+    assert not agree(Parameters(computed, None), parameters(0.5))
+
+
+def graph_of(make):
+    g = Integers()
+    return ir.from_proto(g.proto({"x": ["N", 4]}, make(g), 2))
+
+
+def test_parameters_of_quantizers_and_of_other_nodes():
+    model = graph_of(lambda g: g.dequantize((made := g.quantize("x", 0.5))[0], made[1:]))
+    quantize, dequantize = model.graph
+    for node in (quantize, dequantize):
+        found = read_parameters(node)
+        assert found.scale.const_value.numpy() == np.float32(0.5)
+        assert found.zero.const_value.numpy() == 120
+    assert read_parameters(graph_of(lambda g: g.op("Relu", ["x"], "relu")).graph[0]) is None
+    assert input_at(quantize, 2) is quantize.inputs[2] and input_at(quantize, 3) is None
+
+
+def test_a_node_on_integers_becomes_a_float_node_between_pairs():
+    def make(g):
+        data, scale, zero = g.quantize("x", 0.5)
+        return g.dequantize(g.op("Abs", [data], "old"), [scale, zero])
+
+    model = graph_of(make)
+    old = next(node for node in model.graph if node.name == "old")
+    pair = read_parameters(model.graph[0])
+    source = insert_dequantize(old, old.inputs[0], pair, "x")
+    replace_by_float(old, ir.Node("", "Neg", [source], name="new"), [pair])
+    proto = ir.to_proto(model)
+    assert operators(proto) == [
+        "QuantizeLinear",
+        "DequantizeLinear",
+        "Neg",
+        "QuantizeLinear",
+        "DequantizeLinear",
+    ]
+    by_name = {node.name: node for node in proto.graph.node}
+    assert list(by_name["new"].input) == ["x_dequantized"]
+    assert list(by_name["new"].output) == ["old_out_float"]
+    # What read the old output reads the new one by the same name.
+    assert by_name["old_out_quantize"].output[0] == "old_out"
+    assert proto.graph.node[-1].input[0] == "old_out"

@@ -1,0 +1,91 @@
+"""Q/DQ pairs taken out of a model, and what they said."""
+
+import numpy as np
+import pytest
+
+from calibrators.errors import ModelError
+from tests.trtint8.integer_models import operators
+from tests.trtint8.interop.pairs_by_hand import Pairs, model_of
+from trtint8.interop.unquantize import parameters, quantized_nodes, quantizer_range, unquantize
+from trtint8.models.model import to_proto
+
+
+def unquantized(g, output):
+    model = model_of(g, output).graph_model.clone()
+    said = unquantize(model)
+    return to_proto(model), said
+
+
+def test_a_float_model_and_what_its_pairs_said():
+    g = Pairs()
+    weights = g.stored(np.full((4, 4, 1, 1), 3, np.int8), 0.25, name="w")
+    model, said = unquantized(g, g.conv(g.quantize("x", 0.5), weights))
+    assert operators(model) == ["Conv"]
+    assert list(model.graph.node[0].input) == ["x", "w_out_float"]
+    assert said.ranges == {"x": 63.5}
+    scales, axis = said.weight_scales["w_out_float"]
+    assert (scales.tolist(), axis) == ([0.25], None)
+    assert said.kept_float == said.restored == []
+
+
+def test_weights_along_an_axis_keep_their_scales():
+    g = Pairs()
+    scales = [0.1, 0.2, 0.3, 0.4]
+    weights = g.stored(np.ones((4, 4, 1, 1), np.int8), scales, name="w", axis=0)
+    _, said = unquantized(g, g.conv(g.quantize("x"), weights))
+    found, axis = said.weight_scales["w_out_float"]
+    assert (found.tolist(), axis) == (np.float32(scales).tolist(), 0)
+
+
+def test_a_weighted_node_without_pairs_was_float():
+    g = Pairs()
+    first = g.conv(g.quantize("x"), name="first")
+    out = g.op("Conv", [first, g.weights(4, 4, 1, 1)], "second")
+    model = model_of(g, out).graph_model
+    assert quantized_nodes(model) == ("first",)
+    assert unquantize(model.clone()).kept_float == ["second"]
+
+
+@pytest.mark.parametrize(
+    ("zero", "wanted"),
+    [
+        (np.int8(0), (-63.5, 63.5)),  # symmetric
+        (np.int8(28), (-78.0, 49.5)),
+        (np.int8(-128), (0.0, 127.5)),
+        (np.uint8(0), (0.0, 127.5)),
+        (np.uint8(128), (-64.0, 63.5)),
+    ],
+)
+def test_what_a_quantizer_lets_through(zero, wanted):
+    g = Pairs()
+    model = model_of(g, g.conv(g.quantize("x", 0.5, zero)))
+    quantize = next(node for node in model.graph_model.graph if node.op_type == "QuantizeLinear")
+    assert quantizer_range(quantize) == wanted
+    scale, point = parameters(quantize)
+    assert (scale.tolist(), point.tolist()) == ([0.5], [int(zero)])
+
+
+def test_where_nothing_is_below_zero_anyway_no_relu_comes_back():
+    g = Pairs()
+    relu = g.op("Relu", [g.conv(g.quantize("x"), name="first")], "relu")
+    pooled = g.op("GlobalAveragePool", [relu], "pool")
+    clamped = g.quantize(pooled, 0.1, np.int8(-128), name="clamp")
+    model, said = unquantized(g, g.conv(clamped, name="second"))
+    assert operators(model).count("Relu") == 1
+    assert said.restored == []
+    assert said.ranges["pool_out"] == pytest.approx(25.5)
+
+
+def test_an_output_keeps_its_name():
+    g = Pairs()
+    model, said = unquantized(g, g.quantize(g.conv(g.quantize("x")), 0.5, name="last"))
+    assert [value.name for value in model.graph.output] == ["last_dq_out"]
+    assert said.ranges["last_dq_out"] == 63.5
+
+
+def test_integers_that_no_quantizer_makes():
+    g = Pairs()
+    whole = g.op("Cast", ["x"], "cast", to=3)
+    scale, zero = g.constant(np.float32(0.1)), g.constant(np.int8(0))
+    with pytest.raises(ModelError, match="node 'dq' dequantizes 'cast_out', which no QuantizeLinear makes"):
+        unquantized(g, g.op("DequantizeLinear", [whole, scale, zero], "dq"))

@@ -1,0 +1,44 @@
+"""BatchNormalization folded into the convolution before it: what changes, what stays."""
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.trtint8.models.passes.applying import IMAGES, applied, operators, run
+from tests.trtint8.onnx_models import Graph
+from trtint8.models.passes.fold_batchnorm import FoldBatchNormPass
+
+
+def normalized(operator="Conv", bias=True):
+    g = Graph()
+    shape = (5, 4, 3, 3) if operator == "Conv" else (4, 5, 3, 3)
+    x = g.op(operator, ["x", g.weights(*shape), *([g.weights(5)] if bias else [])], "conv")
+    parameters = [g.weights(5), g.weights(5), g.weights(5), g.constant(np.full(5, 0.7, np.float32))]
+    return g, g.op("BatchNormalization", [x, *parameters], "norm")
+
+
+@pytest.mark.parametrize("operator", ["Conv", "ConvTranspose"])
+@pytest.mark.parametrize("bias", [True, False])
+def test_batch_norm_is_folded(operator, bias):
+    g, y = normalized(operator, bias)
+    model = g.model(IMAGES, y)
+    folded, modified = applied(FoldBatchNormPass(), model)
+    assert modified and operators(folded) == [operator]
+    assert folded.graph.output[0].name == "norm_out"
+    x = np.random.default_rng(1).standard_normal((2, 4, 6, 6)).astype(np.float32)
+    np.testing.assert_allclose(run(folded, x=x)[0], run(model, x=x)[0], rtol=1e-5, atol=1e-5)
+
+
+def test_batch_norm_stays_when_the_conv_has_a_second_reader():
+    g, y = normalized()
+    model = g.model(IMAGES, g.op("Add", [y, "conv_out"], "add"))
+    folded, modified = applied(FoldBatchNormPass(), model)
+    assert not modified and operators(folded) == operators(model)
+
+
+def test_batch_norm_stays_when_the_conv_is_a_graph_output():
+    g, y = normalized()
+    model = g.model(IMAGES, y)
+    model.graph.output.append(onnx.helper.make_tensor_value_info("conv_out", 1, None))
+    folded, modified = applied(FoldBatchNormPass(), model)
+    assert not modified and operators(folded) == operators(model)

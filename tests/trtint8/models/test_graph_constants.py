@@ -1,0 +1,68 @@
+"""Constants of a graph: read, added, and given new values."""
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from tests.trtint8.onnx_models import Graph, Shaped
+from trtint8.models.graph_constants import add_initializer, constant_input, read_constant, set_constant_input
+from trtint8.models.model import load_model
+
+ONES, TWOS = np.ones((1, 1), np.float32), np.full((1, 1), 2, np.float32)
+
+
+@pytest.fixture
+def nodes():
+    """Two Gemm nodes that share weights; the first has a bias of its own, the second has none."""
+    g = Shaped(quantized=False)
+    weights = g.constant(ONES)
+    first = g.op("Gemm", ["x", weights, g.constant(np.zeros(1, np.float32))], "first")
+    graph_model = load_model(g.model({"x": ["N", 1]}, g.op("Gemm", [first, weights], "second"))).graph_model
+    return {node.name: node for node in graph_model.graph}
+
+
+def test_inputs_that_are_no_constants_have_no_value(nodes):
+    assert constant_input(nodes["first"], 0) is None
+    assert constant_input(nodes["second"], 0) is None
+    assert constant_input(nodes["second"], 2) is None
+    np.testing.assert_array_equal(constant_input(nodes["second"], 1), ONES)
+
+
+def test_a_constant_with_one_reader_keeps_its_name(nodes):
+    name = nodes["first"].inputs[2].name
+    set_constant_input(nodes["first"], 2, np.full(1, 3, np.float32))
+    assert nodes["first"].inputs[2].name == name
+    np.testing.assert_array_equal(constant_input(nodes["first"], 2), [3])
+
+
+def test_a_shared_constant_stays_as_it_is_for_other_nodes(nodes):
+    set_constant_input(nodes["first"], 1, TWOS)
+    np.testing.assert_array_equal(constant_input(nodes["first"], 1), TWOS)
+    np.testing.assert_array_equal(constant_input(nodes["second"], 1), ONES)
+    assert nodes["first"].inputs[1].name == "first_input_1"
+
+
+def test_an_input_is_added_under_a_name_that_is_free(nodes):
+    nodes["second"].graph.inputs[0].name = "second_input_2"
+    set_constant_input(nodes["second"], 2, np.full(1, 3, np.float32))
+    assert nodes["second"].inputs[2].name == "second_input_2_1"
+    np.testing.assert_array_equal(constant_input(nodes["second"], 2), [3])
+
+
+def test_constants_are_read_and_other_values_are_none():
+    g = Graph()
+    model = ir.from_proto(g.model({"x": [2]}, g.op("Add", ["x", g.constant(np.float32([1, 2]))], "add")))
+    (add,) = model.graph
+    assert read_constant(add.inputs[0]) is None
+    assert read_constant(add.inputs[1]).tolist() == [1.0, 2.0]
+    assert read_constant(None) is None
+
+
+def test_an_added_constant_stands_in_the_graph():
+    g = Graph()
+    model = ir.from_proto(g.model({"x": [2]}, g.op("Relu", ["x"], "relu")))
+    array = np.arange(6, dtype=np.int8).reshape(2, 3)
+    value = add_initializer(model.graph, "new", array)
+    assert (value.name, value.dtype, tuple(value.shape.numpy())) == ("new", ir.DataType.INT8, (2, 3))
+    assert model.graph.initializers["new"] is value
+    np.testing.assert_array_equal(read_constant(value), array)

@@ -1,0 +1,56 @@
+"""Chains of operators, converted to FP16, checked and run."""
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import TensorProto
+
+from tests.trtint8.onnx_models import Shaped
+from trtint8.models.model import load_model, prepare, to_proto
+from trtint8.quantization.float16.convert import to_float16
+
+HALF, FLOAT = TensorProto.FLOAT16, TensorProto.FLOAT
+
+
+def convert(model, *, float32_io=False, peaks=None):
+    """The FP16 model, checked by ONNX with its types, and the nodes that stayed in FP32."""
+    prepared = prepare(load_model(model))
+    graph_model, kept = to_float16(
+        prepared.graph_model, float32_io=float32_io, peaks=peaks or {}, name="model"
+    )
+    proto = to_proto(graph_model)
+    onnx.checker.check_model(proto, full_check=True)
+    return proto, kept
+
+
+def types(model):
+    """Tensor name to type, as ONNX infers them anew."""
+    bare = onnx.ModelProto()
+    bare.CopyFrom(model)
+    del bare.graph.value_info[:]
+    graph = onnx.shape_inference.infer_shapes(bare, strict_mode=True).graph
+    values = (*graph.input, *graph.output, *graph.value_info)
+    found = {value.name: value.type.tensor_type.elem_type for value in values}
+    return found | {tensor.name: tensor.data_type for tensor in graph.initializer}
+
+
+def operators(model):
+    return [node.op_type for node in model.graph.node]
+
+
+def run(model, feeds):
+    return ort.InferenceSession(model.SerializeToString()).run(None, feeds)[0]
+
+
+def network(*steps, shape=("N", 8)):
+    """A chain of (operator, further inputs, attributes); the first reads 'x'."""
+    g = Shaped(quantized=False)
+    tensor = "x"
+    for index, (op_type, more, attributes) in enumerate(steps):
+        inputs = [tensor, *(g.constant(np.asarray(value)) for value in more)]
+        tensor = g.op(op_type, inputs, f"{op_type.lower()}{index}", **attributes)
+    return g.model({"x": list(shape)}, tensor)
+
+
+def weights(*shape):
+    return np.random.default_rng(1).standard_normal(shape).astype(np.float32) * 0.1

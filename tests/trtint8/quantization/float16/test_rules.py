@@ -1,0 +1,86 @@
+"""Which nodes stay in FP32, and why."""
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from onnx import helper
+
+from tests.trtint8.quantization.float16.half_models import (
+    FLOAT,
+    HALF,
+    convert,
+    network,
+    operators,
+    run,
+    types,
+    weights,
+)
+from trtint8.models.model import load_model, prepare
+from trtint8.quantization.float16.rules import float32_nodes, signature
+
+
+def test_sums_of_squares_stay_in_fp32_between_casts():
+    gamma, beta = np.ones(8, np.float32), np.zeros(8, np.float32)
+    model, kept = convert(
+        network(
+            ("MatMul", [weights(8, 8)], {}),
+            ("LayerNormalization", [gamma, beta], {"axis": -1}),
+            ("MatMul", [weights(8, 8)], {}),
+        )
+    )
+    assert kept == {"layernormalization1": "it sums squares, which FP16 may not hold"}
+    assert operators(model) == ["MatMul", "Cast", "LayerNormalization", "Cast", "MatMul"]
+    found = types(model)
+    assert found["matmul0_out"] == found["matmul2_out"] == HALF
+    assert found["layernormalization1_out"] == FLOAT
+
+
+def test_a_tensor_that_comes_near_the_end_of_fp16_keeps_its_nodes_in_fp32():
+    steps = [("MatMul", [weights(8, 8)], {})] * 3
+    _, kept = convert(network(*steps), peaks={"matmul1_out": 33000.0, "matmul0_out": 32000.0})
+    assert list(kept) == ["matmul1", "matmul2"]
+    assert kept["matmul1"] == "'matmul1_out' reaches 33000, and FP16 ends at 65504"
+
+
+@pytest.mark.parametrize(
+    ("constant", "stays"),
+    [(1e-12, True), (1e-3, False), (-3.4e38, True), (-np.inf, False), (1e5, True), (0.0, False)],
+)
+def test_constants_that_fp16_does_not_hold(constant, stays):
+    _, kept = convert(network(("Add", [np.float32(constant)], {}), ("Relu", [], {})))
+    assert list(kept) == (["add0"] if stays else [])
+
+
+def test_a_softmax_after_a_mask_beyond_fp16_stays_in_fp32():
+    """-3.4e38 would become minus infinity, and a row of those no number."""
+    masked = ("Add", [np.full(8, -3.4e38, np.float32)], {})
+    model, kept = convert(network(masked, ("Softmax", [], {"axis": -1}), ("Relu", [], {})))
+    assert list(kept) == ["add0", "softmax1"]
+    assert np.isfinite(run(model, {"x": np.zeros((2, 8), np.float16)})).all()
+    _, kept = convert(network(("Softmax", [], {"axis": -1})))
+    assert kept == {}
+
+
+def test_the_rules_need_no_ranges():
+    prepared = prepare(load_model(network(("Exp", [], {}), ("Relu", [], {}))))
+    assert float32_nodes(prepared.graph_model, {}) == {"exp0": "it exponentiates, which FP16 may not hold"}
+
+
+def test_what_a_schema_says_about_types():
+    resize = ("Resize", [np.zeros(0, np.float32), np.array([1, 2], np.float32)], {"mode": "nearest"})
+    model = load_model(network(resize)).graph_model
+    found = signature(model.graph[0], model)
+    assert (found.inputs, found.outputs) == ((True, True, False), (True,))
+    assert found.known and found.tied
+
+
+def test_an_operator_that_onnx_does_not_define():
+    source = network(("Relu", [], {}))
+    source.graph.node[0].domain = "mine"
+    source.opset_import.append(helper.make_opsetid("mine", 1))
+    model = ir.from_proto(source)
+    found = signature(model.graph[0], model)
+    assert (found.inputs, found.outputs, found.known) == ((False,), (False,), False)
+    assert float32_nodes(model, {}) == {
+        "relu0": "ONNX does not define the operator, so its types are unknown"
+    }

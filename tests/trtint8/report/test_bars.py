@@ -1,0 +1,40 @@
+"""What each layer costs, as bars."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.trtint8.report.samples import HOSTILE, SENSITIVITY
+from trtint8.report.bars import make_bars, weights_part
+from trtint8.validation.significance import Share
+
+
+class TestBars:
+    def test_values(self):
+        worst, second, add = make_bars(SENSITIVITY)
+        assert [bar.node for bar in (worst, second, add)] == [HOSTILE, "second", "add"]
+        assert (worst.noise_share, worst.width) == (0.75, 1.0)
+        assert second.width == pytest.approx(0.2 / 0.75)
+        assert (worst.alone_db, worst.alone_half_db, worst.without_db, worst.gain_db) == (
+            30.0,
+            0.5,
+            31.0,
+            5.0,
+        )
+        assert (worst.weights_db, worst.activations_db, worst.cumulative_db) == (20.0, 30.0, 42.0)
+        assert worst.weights_part == pytest.approx(10 / 11)
+        assert worst.agreement == Share(390, 400) and second.suspects == ()
+        assert worst.suspects == ("2.0 % of 'images' lies beyond its range of 2.64 and is cut off",)
+        assert add.alone_half_db is None and add.weights_part == 0.0
+
+    def test_noise_without_either(self):
+        assert weights_part(None, None) is None
+        assert weights_part(math.inf, math.inf) is None
+        assert weights_part(20.0, None) == 1.0
+        assert weights_part(-math.inf, 3.0) is None
+
+    @given(st.floats(-50, 100), st.floats(-50, 100))
+    def test_the_parts_add_up(self, weights, activations):
+        assert weights_part(weights, activations) + weights_part(activations, weights) == pytest.approx(1)

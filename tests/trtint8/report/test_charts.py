@@ -1,0 +1,40 @@
+"""Histograms and levels as SVG."""
+
+import re
+
+import numpy as np
+import pytest
+
+import tests.trtint8.report.extra  # noqa: F401
+from calibrators.histograms.histogram import Histogram
+from calibrators.tables.table import CalibrationTable, Provenance
+from trtint8.report.charts import count_label, histogram_chart, level_chart
+from trtint8.report.tensors import make_cards
+
+
+class TestCharts:
+    def test_every_threshold_has_its_line(self):
+        histogram = Histogram()
+        histogram.observe(np.random.default_rng(0).laplace(0, 1, 50_000).astype(np.float32))
+        ranges = CalibrationTable.from_histograms({"x": histogram}, "mse", Provenance())
+        (card,) = make_cards(ranges)
+        svg = histogram_chart(card)
+        right = card.bar_width * len(card.bar_counts) * 1.015
+        wanted = sorted(36 + (340 - 46) * one.amax / right for one in card.ranges)
+        lines = re.findall(r'<path d="M ([\d.]+) 130 L \1 8 ?" style="([^"]*)"', svg)
+        assert sorted(float(x) for x, _ in lines) == pytest.approx(wanted, abs=0.06)
+        (used,) = [float(x) for x, style in lines if "var(--accent)" in style]
+        assert used == pytest.approx(36 + (340 - 46) * card.used.amax / right, abs=0.06)
+        assert len({style for _, style in lines}) == 4  # told apart by their dashes
+
+    def test_colours_letters_and_ids_are_the_pages(self):
+        svg = level_chart([40.0, 30.0, float("inf"), 20.0], 330)
+        assert svg.startswith('<svg viewBox="0 0 330 170" class="chart" aria-hidden="true">')
+        assert "#0" not in svg and "font" not in svg and ' id="' not in svg and "DejaVu" not in svg
+        assert "var(--accent)" in svg and "20 dB" in svg and "nan" not in svg.lower()
+
+    @pytest.mark.parametrize(
+        ("count", "label"), [(1, "1"), (100, "100"), (10**4, "10 k"), (10**6, "1 M"), (10**11, "100 G")]
+    )
+    def test_counts(self, count, label):
+        assert count_label(count) == label

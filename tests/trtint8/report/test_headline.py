@@ -1,0 +1,42 @@
+"""The figures at the top of a report."""
+
+import dataclasses
+
+import pytest
+
+from trtint8.report.files import Found
+from trtint8.report.headline import make_headline
+from trtint8.validation.significance import Share
+
+
+class TestHeadline:
+    def test_values(self, found):
+        head = make_headline(found, 4000)
+        assert (head.reference_top1, head.top1) == (Share(320, 400), Share(316, 400))
+        assert head.drop_points == pytest.approx(-1.0)
+        assert head.agreement == Share(390, 400) and head.sqnr_db == 26.25 and head.samples == 400
+        assert head.in_int8 == (1, 2)
+        assert (head.weights_bytes, head.engine_bytes, head.model_bytes) == (5248, 1000, 4000)
+        assert head.qdq_bytes == found.paths["qdq"].stat().st_size
+        assert head.verdicts[0].startswith("top-1: INT8 is 1.00 points below FP32")
+        assert "more than chance on 400 samples (McNemar p = 0.04)" in head.verdicts[0]
+        assert len(head.verdicts) == 2 and head.verdicts[1].startswith("kappa: INT8 is 0.05 below FP32")
+        assert head.columns == ("FP32", "INT8")
+        assert head.rows[0] == ("top-1", "80.00 % (75.8-83.6)", "79.00 % (74.7-82.7)")
+
+    def test_latencies(self, found):
+        head = make_headline(found)
+        first, second = head.latencies
+        assert (first.name, first.batch_size, first.median_ms, first.p99_ms) == ("net.engine", 8, 0.5, 1.75)
+        assert (first.samples_per_second, second.samples_per_second) == (16000.0, 4000.0)
+        assert (first.speedup, second.speedup) == (4.0, 1.0)
+        assert (head.gpu, head.bench_inputs) == ("GPU 1", "random")
+
+    def test_a_single_engine_has_no_speedup(self, found):
+        alone = dataclasses.replace(found.bench, reports=found.bench.reports[:1])
+        assert make_headline(dataclasses.replace(found, bench=alone)).latencies[0].speedup is None
+
+    def test_nothing_is_known(self, tmp_path):
+        head = make_headline(Found({}))
+        assert head.top1 is head.drop_points is head.in_int8 is head.weights_bytes is head.samples is None
+        assert head.latencies == head.rows == head.verdicts == ()

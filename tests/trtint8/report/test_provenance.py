@@ -1,0 +1,50 @@
+"""What belongs together, what is missing, and the commands that make it."""
+
+import dataclasses
+
+from trtint8.report.files import Found
+from trtint8.report.provenance import commands_for_missing, commands_to_rebuild, find_mismatches
+
+
+class TestProvenance:
+    def test_nothing_is_missing(self, found):
+        assert commands_for_missing(found, model="m.onnx", with_worst=True) == ()
+
+    def test_commands_for_what_is_missing(self, found):
+        only = Found({"table": found.paths["table"]}, table=found.table)
+        lines = [item.line for item in commands_for_missing(only, model=None, with_worst=False)]
+        assert lines == [
+            "trtint8 build MODEL.onnx net.table.json -o net.engine",
+            "trtint8 validate net.qdq.onnx HELDOUT_DATA --reference MODEL.onnx --json > net.accuracy.json",
+            "trtint8 sensitivity MODEL.onnx net.table.json HELDOUT_DATA -o net.sensitivity.json",
+            "trtint8 bench net.engine --baseline MODEL.onnx --json > net.bench.json",
+            "trtint8 report net.table.json -o net.html --model MODEL.onnx --data HELDOUT_DATA",
+        ]
+
+    def test_file_names_are_quoted_for_the_shell(self, found, tmp_path):
+        only = Found({"engine": tmp_path / "my net.engine"}, engine=found.engine)
+        (line,) = [
+            one.line
+            for one in commands_for_missing(only, model="a b.onnx", with_worst=True)
+            if "bench" in one.line
+        ]
+        assert line == "trtint8 bench 'my net.engine' --baseline 'a b.onnx' --json > 'my net.bench.json'"
+
+    def test_commands_that_rebuild(self, found):
+        assert [item.line for item in commands_to_rebuild(found, model="m.onnx")] == [
+            "trtint8 calibrate m.onnx CALIBRATION_DATA -o net.table.json --method entropy --limit 500",
+            "trtint8 build net.qdq.onnx -o net.engine --target rtx --route explicit "
+            "--compute-capability 8.6 --compute-capability 12.0 "
+            "--profile images=1x3x16x16,8x3x16x16,32x3x16x16",
+        ]
+
+    def test_what_does_not_belong_together(self, found):
+        assert find_mismatches(found) == ()
+        assert find_mismatches(found, model_fingerprint="model2") == (
+            "The FP32 model given is of another model than the engine: their numbers do not belong together.",
+        )
+        stale = dataclasses.replace(found.sensitivity, table_fingerprint="older")
+        assert find_mismatches(dataclasses.replace(found, sensitivity=stale)) == (
+            "The sensitivity is of another calibration table than the calibration table: "
+            "their numbers do not belong together.",
+        )

@@ -1,0 +1,129 @@
+"""The main job on the model that the package carries, for real."""
+
+import numpy as np
+import onnx
+import pytest
+
+import trtint8
+from calibrators.errors import CalibrationDataError, ModelError, OutputError, TableError, UnsupportedError
+from trtint8.data import DEMO_MODEL
+
+pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")
+
+
+@pytest.mark.slow
+def test_the_main_job(split, tmp_path):
+    result = trtint8.build_int8_engine(
+        DEMO_MODEL,
+        split.calibration_images,
+        tmp_path / "d.engine",
+        target="rtx",
+        method="mse",
+        progress=False,
+    )
+    assert len(result.info.quantized_nodes) == 9
+    assert result.info.layers is not None
+    assert result.info.layers.weighted_summary(result.info.quantized_nodes) == {
+        "INT8": list(result.info.quantized_nodes)
+    }
+    assert result.info.weights_bytes is not None and result.info.weights_bytes < 0.3 * 257_200
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "d.engine",
+        "d.engine.json",
+        "d.qdq.onnx",
+        "d.table.json",
+    ]
+    accuracy = trtint8.validate(
+        result.engine,
+        split.heldout_images,
+        reference=DEMO_MODEL,
+        labels=split.heldout_labels,
+        progress=False,
+    )
+    assert accuracy.samples == 597
+    assert accuracy.reference_top1.count == 594
+    assert abs(accuracy.top1.count - 594) <= 2
+    assert accuracy.outputs[0].sqnr_db > 33
+    assert "d.qdq.onnx" in accuracy.judged
+
+
+def test_a_model_with_qdq_is_built_as_it_is(split, table, tmp_path):
+    onnx.save(trtint8.quantize(DEMO_MODEL, table), tmp_path / "q.onnx")
+    result = trtint8.build_int8_engine(
+        tmp_path / "q.onnx", None, tmp_path / "q.engine", target="rtx", progress=False
+    )
+    assert result.table is None and result.table_file is None
+    with pytest.raises(ModelError, match="Q/DQ pairs already"):
+        trtint8.quantize(tmp_path / "q.onnx", table)
+
+
+def test_dynamic_ranges_override_what_was_calibrated(split, tmp_path):
+    result = trtint8.build_int8_engine(
+        DEMO_MODEL,
+        split.calibration_images,
+        tmp_path / "d.engine",
+        target="rtx",
+        dynamic_ranges={"images": 12.7},
+        limit=50,
+        progress=False,
+    )
+    model = onnx.load(result.qdq_model)
+    scale = next(i for i in model.graph.initializer if i.name == "images_scale")
+    assert onnx.numpy_helper.to_array(scale) == np.float32(0.1)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"calibration": np.zeros((0, 1, 8, 8), np.float32)}, CalibrationDataError, "no samples"),
+        ({"calibration": np.zeros((4, 1, 8, 8), np.float64)}, CalibrationDataError, "float64"),
+        ({"calibration": np.zeros((4, 1, 8), np.float32)}, CalibrationDataError, "images"),
+        ({"calibration": np.zeros((4, 1, 9, 8), np.float32)}, CalibrationDataError, "images"),
+        ({"calibration": np.full((4, 1, 8, 8), np.nan, np.float32)}, CalibrationDataError, "NaN"),
+        ({"calibration": {"pixels": np.zeros((4, 1, 8, 8), np.float32)}}, CalibrationDataError, "pixels"),
+        ({"calibration": None}, CalibrationDataError, "dynamic_ranges"),
+        ({"method": "magic"}, TableError, "magic"),
+        ({"keep_float": ["/nothing/*"]}, ModelError, "/nothing/"),
+        ({"route": "implicit"}, UnsupportedError, "explicit"),
+    ],
+)
+def test_bad_input_leaves_nothing_behind(split, tmp_path, change, error, words):
+    arguments = {"calibration": split.calibration_images[:8], "target": "rtx", "progress": False} | change
+    calibration = arguments.pop("calibration")
+    with pytest.raises(error, match=words):
+        trtint8.build_int8_engine(DEMO_MODEL, calibration, tmp_path / "d.engine", **arguments)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_output_folder_that_is_missing(split, tmp_path):
+    with pytest.raises(OutputError, match="does not exist"):
+        trtint8.build_int8_engine(
+            DEMO_MODEL, split.calibration_images, tmp_path / "no" / "d.engine", target="rtx"
+        )
+
+
+def test_an_output_folder_that_vanishes_during_calibration(split, tmp_path):
+    folder = tmp_path / "soon_gone"
+    folder.mkdir()
+
+    def feeds():
+        folder.rmdir()
+        yield {"images": split.calibration_images[:32]}
+
+    with pytest.raises(OutputError, match=r"cannot write '.*soon_gone"):
+        trtint8.build_int8_engine(DEMO_MODEL, feeds, folder / "d.engine", target="rtx", progress=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_output_that_is_a_folder(split, tmp_path):
+    with pytest.raises(OutputError, match="it is a folder"):
+        trtint8.build_int8_engine(DEMO_MODEL, split.calibration_images, tmp_path, target="rtx")
+
+
+def test_a_sidecar_that_cannot_be_written_takes_the_other_files_back(split, tmp_path):
+    (tmp_path / "d.engine.json").mkdir()
+    with pytest.raises(OutputError, match=r"d\.engine\.json"):
+        trtint8.build_int8_engine(
+            DEMO_MODEL, split.calibration_images[:32], tmp_path / "d.engine", target="rtx", progress=False
+        )
+    assert [path.name for path in tmp_path.iterdir()] == ["d.engine.json"]

@@ -1,0 +1,83 @@
+"""What INT8 makes of a candidate, scorerd on samples."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from calibrators.data.batches import open_batches
+from calibrators.histograms import thresholds
+from trtint8.data import DEMO_MODEL
+from trtint8.models.model import load_model, prepare
+from trtint8.tuning import candidates
+from trtint8.tuning.candidates import Candidate, Scorer
+
+
+@pytest.fixture(scope="module")
+def candidate(table):
+    return Candidate(prepare(load_model(DEMO_MODEL)), table)
+
+
+@pytest.fixture(scope="module")
+def batches(candidate, split):
+    data = {"images": split.heldout_images[:96], "labels": split.heldout_labels[:96]}
+    return open_batches(data, candidate.model.inputs, batch_size=32)
+
+
+def test_ranges_follow_the_methods(candidate, table):
+    assert candidate.ranges.amax == table.amax
+    changed = dataclasses.replace(candidate, methods={"images": "minmax"})
+    assert changed.ranges.amax["images"] == thresholds.minmax(table.histograms["images"])
+    assert {name for name in table.amax if changed.ranges.amax[name] != table.amax[name]} <= {"images"}
+
+
+def test_layers_in_float_get_no_pairs(candidate):
+    names = candidate.placement.quantized_nodes
+    without = dataclasses.replace(candidate, keep_float=names[:2])
+    assert without.placement.quantized_nodes == names[2:]
+    pairs = [
+        sum(node.op_type == "QuantizeLinear" for node in one.quantized().graph)
+        for one in (candidate, without)
+    ]
+    assert pairs[0] > pairs[1] > 0
+
+
+def test_a_score_and_its_comparison_agree(candidate, batches):
+    scorer = Scorer(candidate.model, batches, "top1")
+    score = scorer.score(candidate)
+    accuracy = scorer.compare(candidate.quantized(), ["top1", "sqnr"])
+    assert accuracy.samples == 96
+    difference = accuracy.reference_top1.value - accuracy.top1.value
+    assert score.drop == pytest.approx(100 * difference)
+    assert score.sqnr_db == accuracy.outputs[0].sqnr_db > 20
+
+
+def test_agreement_is_a_share_of_other_classes(candidate, batches):
+    scorer = Scorer(candidate.model, batches, "agreement")
+    agreement = scorer.compare(candidate.quantized(), ["agreement"]).agreement
+    assert scorer.score(candidate).drop == pytest.approx(100 * (1 - agreement.value))
+
+
+def test_the_float_model_runs_once(candidate, batches, monkeypatch):
+    runs = []
+    runner = candidates.onnx_runner
+
+    def counted(file, *, optimize):
+        run, names = runner(file, optimize=optimize)
+        return (lambda feed: runs.append(optimize) or run(feed)), names
+
+    monkeypatch.setattr(candidates, "onnx_runner", counted)
+    scorer = Scorer(candidate.model, batches, "top1")
+    first, second = scorer.score(candidate), scorer.score(candidate)
+    assert first == second
+    # Only the float model is optimized: three batches, once.
+    assert runs.count(True) == 3 and runs.count(False) == 6
+
+
+def test_a_metric_of_ones_own_is_in_its_own_unit(candidate, batches):
+    def spread(_feeds, outputs):
+        return float(np.ptp(outputs["logits"]))
+
+    scorer = Scorer(candidate.model, batches, spread)
+    measure = scorer.compare(candidate.quantized(), [spread]).measures[0]
+    assert scorer.score(candidate).drop == pytest.approx(measure.reference - measure.value)

@@ -1,0 +1,42 @@
+"""Models of one multiplication: a network, and a detector with one box per image."""
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+SQUARE, OTHER, FAR = [0, 0, 10, 10], [20, 20, 30, 30], [50, 50, 60, 60]
+
+
+def scaled(factor, dtype=TensorProto.FLOAT, names=("x", "y")):
+    """A model that multiplies its input (n, 4)."""
+    feed, result = names
+    shape = ["n", 4]
+    array = np.array([factor], helper.tensor_dtype_to_np_dtype(dtype))
+    graph = helper.make_graph(
+        [helper.make_node("Mul", [feed, "factor"], [result], name="mul")],
+        "g",
+        [helper.make_tensor_value_info(feed, dtype, shape)],
+        [helper.make_tensor_value_info(result, dtype, shape)],
+        [onnx.numpy_helper.from_array(array, "factor")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 9
+    return model
+
+
+BOXES = helper.make_graph(
+    [helper.make_node("Mul", ["x", "factor"], ["boxes"], name="mul")],
+    "g",
+    [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])],
+    [helper.make_tensor_value_info("boxes", TensorProto.FLOAT, ["n", 4])],
+)
+
+
+def boxes_times(factor):
+    """A "detector" whose only box an image is its input, times a factor."""
+    graph = onnx.GraphProto()
+    graph.CopyFrom(BOXES)
+    graph.initializer.append(numpy_helper.from_array(np.array([factor], np.float32), "factor"))
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 9
+    return model

@@ -1,0 +1,51 @@
+"""What a comparison says, for a person."""
+
+from trtint8.validation.accuracy import Accuracy, Measure
+from trtint8.validation.fidelity import Fidelity
+from trtint8.validation.significance import Comparison, Share
+from trtint8.validation.wording import accuracy_rows, percent, verdicts
+
+HALF = Share(1, 2)
+
+
+def _verdict(comparison, value=HALF, name="top1"):
+    measures = (Measure(name, value, value, (comparison,)),)
+    (line,) = verdicts(Accuracy("a test", 4, None, None, None, None, None, (), measures), "INT8")
+    return line
+
+
+def test_verdicts_in_plain_words():
+    noise = Comparison("FP32", -0.0005, (-0.0061, 0.0051), 0.9, "McNemar", 2000)
+    assert _verdict(noise) == (
+        "top-1: INT8 is 0.05 points below FP32 (95 % interval -0.61 to +0.51): no difference that "
+        "2,000 samples can show (McNemar p = 0.90)"
+    )
+    loss = Comparison("FP32", -0.012, (-0.019, -0.005), 0.0004, "McNemar", 50_000)
+    assert _verdict(loss, name="agreement") == (
+        "same class as FP32: INT8 is 1.20 points below FP32 (95 % interval -1.90 to -0.50): more than chance "
+        "on 50,000 samples (McNemar p = 0.0004)"
+    )
+    gain = Comparison("FP32", 0.25, (0.125, 0.5), 0.01, "bootstrap", 7, "batches")
+    assert _verdict(gain, value=3.5, name="loss") == (
+        "loss: INT8 is 0.25 above FP32 (95 % interval +0.125 to +0.5): more than chance on 7 batches "
+        "(bootstrap p = 0.01)"
+    )
+
+
+def test_shares_in_percent():
+    assert percent(None) == "-"
+    low, high = Share(9, 10).interval
+    assert percent(Share(9, 10)) == f"90.00 % ({100 * low:.1f}-{100 * high:.1f})"
+
+
+def test_a_row_for_each_measure_and_each_figure_of_an_output():
+    measures = (Measure("top1", HALF, Share(1, 1)), Measure("loss", 0.25, 0.5))
+    output = Fidelity("y", 30.0, 0.999, 0.125)
+    other = Accuracy("other", 4, None, None, None, None, None, (output,), measures)
+    accuracy = Accuracy("a test", 4, None, None, None, None, None, (output,), measures, also={"FP16": other})
+    rows = accuracy_rows(accuracy)
+    assert rows[1] == ("loss", "0.5", "0.25", "0.25")
+    assert rows[0][0] == "top-1" and rows[0][2] == rows[0][3] == percent(HALF)
+    assert [row[0] for row in rows[2:]] == ["SQNR of 'y'", "cosine of 'y'", "largest error of 'y'"]
+    assert rows[2][2:] == ("30.00 dB", "30.00 dB")
+    assert rows[4][2] == "0.125"

@@ -1,0 +1,27 @@
+"""What was given on the command line, as keywords of a call."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from trtint8.cli.data_options import preprocessing_from
+
+
+def keywords(options: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """The values of arguments whose names are also those of a call's keywords.
+
+    Args:
+        options: The parsed command line.
+        names: Which arguments.
+    """
+    return {name: getattr(options, name) for name in names}
+
+
+def data_keywords(options: argparse.Namespace) -> dict[str, Any]:
+    """The keywords that every call with a data set takes.
+
+    Raises:
+        CalibrationDataError: The preprocessing is malformed.
+    """
+    return {**keywords(options, "batch_size", "limit"), "preprocessing": preprocessing_from(options)}
