@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from calibrators.data.batches import DataSource, open_data
 from calibrators.data.options import DataOptions
 from calibrators.ray.run_options import RunOptions
-from calibrators.ray.shards import open_shards
 from calibrators.tables.table import CalibrationTable
 from trtint8.models.model import Model
 from trtint8.sensitivity.measure import Plan, measure
 from trtint8.sensitivity.results import Sensitivity
-from trtint8.sensitivity.workers import measure_over_ray
 
 
 def measure_on(
@@ -30,28 +27,15 @@ def measure_on(
     on_plan: Callable[[Plan], None],
 ) -> Sensitivity:
     """Opens the data and measures: see :func:`trtint8.sensitivity.measure.measure`."""
-    path = Path(checkpoint) if checkpoint is not None else None
-    if run.ray:
-        return measure_over_ray(
-            prepared,
-            table,
-            open_shards(data, prepared.inputs, **vars(data_options)),
-            run.ray,
-            keep_float=keep_float,
-            tolerance_db=tolerance_db,
-            checkpoint=path,
-            threads=run.threads,
-            on_plan=on_plan,
-            progress=run.progress,
-        )
     return measure(
         prepared,
         table,
         open_data(data, prepared.inputs, data_options),
         keep_float=keep_float,
         tolerance_db=tolerance_db,
-        checkpoint=path,
+        checkpoint=checkpoint,
         threads=run.threads,
+        executor=run.ray,
         on_plan=on_plan,
         progress=run.progress,
     )

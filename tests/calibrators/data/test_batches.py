@@ -328,7 +328,7 @@ class TestLabels:
 
     def test_refuses_another_length(self):
         refused(
-            vectors(3), "labels has 2 entries but the data has 3 samples; give one a sample", labels=[0, 1]
+            vectors(3), "labels has 2 entries but the data has 3 samples; give one per sample", labels=[0, 1]
         )
         refused(
             {"x": vectors(3), "labels": np.arange(4)}, "'labels' has 4 entries but the data has 3 samples"
@@ -509,7 +509,7 @@ class TestImageFolders:
 
     def test_refuses_more_than_8_bits(self, tmp_path):
         Image.fromarray(np.full((4, 4), 4000, np.uint16)).save(tmp_path / "a.png")
-        refused(tmp_path, "a.png' has more than 8 bits a channel", [IMAGE], preprocessing=RAW)
+        refused(tmp_path, "a.png' has more than 8 bits per channel", [IMAGE], preprocessing=RAW)
 
     def test_need_preprocessing_for_a_float_model(self, tmp_path):
         save_images(tmp_path, ["a.png"])
