@@ -10,8 +10,7 @@ from pathlib import Path
 from calibrators.errors import UnsupportedError
 
 ROOT = Path(__file__).parents[1]
-#: All of the upper package, and of the lower one what builds and engines share.
-FILES = (*sorted((ROOT / "trtint8").rglob("*.py")), ROOT / "calibrators/tensorrt/messages.py")
+PACKAGES = ("calibrators", "trtint8")
 
 #: File, or "file:function" where a name means something else elsewhere, to variable and TensorRT class.
 VARIABLES = {
@@ -30,7 +29,7 @@ VARIABLES = {
     },
     "trtint8/builder/compute_capabilities.py": {"config": "IBuilderConfig"},
     "trtint8/builder/dynamic_ranges.py": {"network": "INetworkDefinition", "tensor": "ITensor"},
-    "trtint8/builder/dynamic_ranges.py:_activation": {"layer": "IActivationLayer"},
+    "trtint8/builder/dynamic_ranges.py:_activation_type": {"layer": "IActivationLayer"},
     "trtint8/builder/dynamic_ranges.py:_constant_amax": {"layer": "IConstantLayer"},
     "trtint8/builder/dynamic_ranges.py:read_layers": {"layer": "ILayer"},
     "trtint8/builder/dynamic_ranges.py:set_ranges": {"layer": "ILayer"},
@@ -112,11 +111,11 @@ class Use:
 
 
 def collect() -> list[Use]:
-    """Every use in these files."""
+    """Every use in both packages."""
     uses = []
-    for path in FILES:
-        name = path.relative_to(ROOT).as_posix()
-        uses += _visit(ast.parse(path.read_text()), name, _rows(name))
+    for path in sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py")):
+        file = path.relative_to(ROOT).as_posix()
+        uses += _visit(ast.parse(path.read_text()), file, _rows(file))
     return uses
 
 

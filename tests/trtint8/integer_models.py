@@ -1,4 +1,4 @@
-"""Models that compute on whole numbers, and what tests of their expansion share."""
+"""Models that compute on integers, and what tests of their expansion share."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Integers(Graph):
     def dequantize(self, tensor, parameters):
         return self.op("DequantizeLinear", [tensor, *parameters], f"dequantize{len(self.nodes)}")
 
-    def whole(self, *shape, dtype=np.int8):
+    def random_integers(self, *shape, dtype=np.int8):
         info = np.iinfo(dtype)
         return self.constant(self.random.integers(info.min, info.max + 1, shape).astype(dtype))
 

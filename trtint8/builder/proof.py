@@ -23,11 +23,11 @@ def count_int8_layers(
         quantized_nodes: Names of the weighted nodes that are meant to run in INT8.
 
     Returns:
-        How many of ``quantized_nodes`` run in INT8; None where the builder does not list its layers.
+        The number of ``quantized_nodes`` that run in INT8; None where the builder does not list its layers.
 
     Raises:
         UnsupportedError: TensorRT for RTX is not installed.
-        BuildError: It refuses the model.
+        BuildError: TensorRT refuses the model.
     """
     with runnable(graph_model) as serialized:
         built = build_engine(serialized, inputs, flavor=flavor.load("rtx"), int8=True)

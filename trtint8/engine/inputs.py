@@ -1,4 +1,4 @@
-"""An engine's inputs as data sources describe them."""
+"""The inputs of an engine in the form that data sources need."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from trtint8.engine.file import TensorSpec
 
 
 def input_specs(specs: Iterable[TensorSpec]) -> tuple[InputSpec, ...]:
-    """What an engine must be fed.
+    """Converts the inputs of an engine to the form that data sources need.
 
     Args:
         specs: The engine's inputs.
 
     Returns:
-        Name, dtype and shape of each.
+        Name, dtype and shape of every input.
     """
     return tuple(InputSpec(spec.name, np.dtype(spec.dtype), spec.shape) for spec in specs)

@@ -1,4 +1,4 @@
-"""A float model and the calibration cache of its implicit engine become a model with Q/DQ pairs."""
+"""Makes a model with Q/DQ pairs of a float model and the calibration cache of its implicit engine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trtint8.models.model import Model, save_model
 from trtint8.quantization.placement import Placement, place
 from trtint8.quantization.quantize import quantize_graph
 
-#: Tensors that a message lists.
+#: How many tensors a message lists at most.
 _NAMED = 5
 
 
@@ -55,11 +55,11 @@ def migrate(
         keep_float: Names of nodes, or patterns, that stay in float.
 
     Returns:
-        The model with Q/DQ pairs, and how the cache fitted.
+        The model with Q/DQ pairs, and how the cache and the graph fit together.
 
     Raises:
-        TableError: The cache lacks ranges, and ``fill`` is not set or no other range says what they are.
-        ModelError: A pattern matches no node.
+        TableError: The cache lacks ranges, and ``fill`` is false or they do not follow from other ranges.
+        ModelError: A pattern matches no node that could be quantized.
     """
     plan = plan_migration(place(prepared.graph_model, keep_float), table.amax)
     if plan.unsolved or (plan.missing and not fill):

@@ -63,7 +63,7 @@ def commands_for_missing(found: Found, *, model: str | None, with_worst: bool) -
         sources = " ".join(shlex.quote(path.name) for path in found.paths.values())
         output = shlex.quote(f"{stem}.html")
         line = f"trtint8 report {sources} -o {output} --model {model_word} --data {_HELDOUT}"
-        commands.append(Command("The samples that INT8 hurts most, as pictures.", line))
+        commands.append(Command("The samples on which INT8 differs most from FP32, as pictures.", line))
     return tuple(commands)
 
 

@@ -1,4 +1,4 @@
-"""A report from files, and from running both models where there is data, to one HTML file."""
+"""Makes a report from files, and from a run of both models where there is data, and writes one HTML file."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def write_report(
             it; or files: a Q/DQ model, a calibration table, and the JSON of sensitivity, accuracy and bench.
         output: The HTML file.
         model: The float model.
-        data: Held-out data, with which the samples that INT8 hurts most are found; takes ``model``.
+        data: Held-out data, in which the samples with the largest differences are found; needs ``model``.
         data_options: How that data is read.
         class_names: Names of the classes in the order of their indices, or a text file with one per line.
 
@@ -69,13 +69,13 @@ def _worst(
     options: DataOptions,
     class_names: str | os.PathLike[str] | Sequence[str] | None,
 ) -> Worst:
-    """Runs both models on the data."""
+    """Runs both models on the data and finds the worst samples."""
     from trtint8.report.worst import find_worst
 
-    judged = found.paths.get("qdq") or found.paths.get("engine")
+    validated = found.paths.get("qdq") or found.paths.get("engine")
     if model is None:
         raise ModelError("--data shows the worst samples, which needs the float model too; give --model")
-    if judged is None:
+    if validated is None:
         raise ModelError(
             "--data shows the worst samples, which needs the Q/DQ model or the engine; give one of them"
         )
@@ -84,9 +84,9 @@ def _worst(
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(runnable(original.graph_model))
         reference, names = onnx_runner(file, optimize=True)
-        side = stack.enter_context(open_validated(VALIDATED, judged, original.inputs, names))
+        int8 = stack.enter_context(open_validated(VALIDATED, validated, original.inputs, names))
         return find_worst(
-            side,
+            int8,
             reference,
             names,
             original.inputs,
@@ -109,7 +109,7 @@ def _class_names(source: str | os.PathLike[str] | Sequence[str] | None) -> tuple
 
 
 def _renderer() -> tuple[Callable[..., Report], Callable[[Report], str]]:
-    """What needs the extra; refused before any work where that is missing."""
+    """The functions that need the extra ``report``; it is checked before any work is done."""
     try:
         from trtint8.report.facts import gather
         from trtint8.report.page import render

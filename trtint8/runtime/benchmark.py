@@ -1,4 +1,4 @@
-"""Engines measured one after another on the same inputs, beside float engines of the same model."""
+"""Measures engines one after another on the same inputs, and float engines of the same model beside them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class BenchOptions:
     """How engines are measured.
 
     Attributes:
-        seconds: How long each engine is measured.
+        seconds: How long each engine is measured, in seconds.
         transfers: Whether copies to and from the GPU are part of an inference.
         cuda_graph: Whether an inference is launched as a CUDA graph.
         device: Index of the GPU.
@@ -52,11 +52,11 @@ class BenchOptions:
 
 @dataclass(frozen=True)
 class Benchmarks:
-    """What was measured, engine by engine.
+    """The measurements of several engines.
 
     Attributes:
         gpu: Name of the GPU.
-        inputs: The data that was fed, or ``random``.
+        inputs: The data with which the engines were fed, or ``random``.
         reports: One report per engine, in the order in which they were given.
     """
 
@@ -77,13 +77,13 @@ def benchmark(
 
     Args:
         engines: Engine files.
-        data: What to feed: one batch of it is fed again and again. Random values where None.
+        data: The data, of which one batch is used for all inferences; None for random values.
         baseline: A float model: engines of it in FP32 and in FP16 are built and measured as well.
         data_options: How the data is read; ``batch_size`` also holds for random values.
-        options: How to measure.
+        options: How the engines are measured.
 
     Returns:
-        What was measured.
+        The measurements.
 
     Raises:
         GpuUnavailableError: There is no usable GPU.
@@ -95,10 +95,10 @@ def benchmark(
     for name, engine in _engines(engines, baseline, options.device):
         with engine:
             reports.append(_measure(name, engine, data, data_options, options))
-    return Benchmarks(gpu_names()[options.device], _described(data), tuple(reports))
+    return Benchmarks(gpu_names()[options.device], _data_name(data), tuple(reports))
 
 
-def _described(data: DataSource | None) -> str:
+def _data_name(data: DataSource | None) -> str:
     if data is None:
         return "random"
     return os.fspath(data) if isinstance(data, (str, os.PathLike)) else type(data).__name__
@@ -107,7 +107,7 @@ def _described(data: DataSource | None) -> str:
 def _engines(
     paths: Sequence[str | os.PathLike[str]], baseline: ModelSource | None, device: int
 ) -> Iterator[tuple[str, Engine]]:
-    """Loaded one after another, so that they do not share the GPU's memory."""
+    """Loads or builds one engine after another, so that they do not share the GPU's memory."""
     for path in paths:
         engine = Engine.load(path, device=device)
         profiles, flavor = engine.profiles, engine.flavor
@@ -148,7 +148,7 @@ def _measure(
 
 
 def _batch_size(engine: Engine, feed: FeedDict) -> int:
-    """Samples in a feed; inputs of a fixed size beside dynamic ones do not count."""
+    """The number of samples in a feed; only inputs with a dynamic batch count, where there are any."""
     dynamic = {spec.name: feed[spec.name] for spec in engine.inputs if spec.shape and spec.shape[0] is None}
     return batch_rows(dynamic or feed) or 1
 
@@ -168,19 +168,20 @@ def _feed(engine: Engine, data: DataSource | None, options: DataOptions) -> Feed
 def random_feed(
     inputs: Sequence[TensorSpec], profiles: Sequence[Profile], batch_size: int | None
 ) -> FeedDict:
-    """Values to take the time with, in the shapes that the first profile is tuned for.
+    """Random values for a measurement, in the optimal shapes of the first profile.
 
     Args:
         inputs: The engine's inputs.
-        profiles: Its optimization profiles.
-        batch_size: Replaces the first dimension where that is dynamic; None keeps the profile's.
+        profiles: The engine's optimization profiles.
+        batch_size: Number of samples, for inputs whose first dimension is dynamic; None for that of the
+            profile.
 
     Returns:
         Standard normal values; zeros for inputs that are not floating-point.
 
     Raises:
-        CalibrationDataError: ``batch_size`` is not positive or not the engine's fixed one, or a shape is not
-            known.
+        CalibrationDataError: ``batch_size`` is not positive or differs from the engine's fixed batch size, or
+            the shape of an input is unknown.
     """
     if batch_size is not None:
         firsts = {spec.shape[0] for spec in inputs if spec.shape}
@@ -200,7 +201,7 @@ def random_feed(
         if len(shape) < len(tuned):
             raise CalibrationDataError(f"no profile says a shape for input '{spec.name}'; give --data")
         dtype = np.dtype(spec.dtype)
-        # Integers are mostly indices, and 0 is one into any table.
+        # Integers are mostly indices, and 0 is a valid index into every table.
         values = random.standard_normal(shape, np.float32) if is_float(dtype) else np.zeros(shape)
         feed[spec.name] = values.astype(dtype)
     return feed

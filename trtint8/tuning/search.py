@@ -102,8 +102,8 @@ class Search:
         """
         best = _Best(start, self._score("as calibrated", start, lambda _score: True))
         if start.table.histograms:
-            for what, candidate in self._with_methods(start):
-                self._improve(best, what, candidate)
+            for description, candidate in self._with_methods(start):
+                self._improve(best, description, candidate)
         if not self._fits(best.score) and self._recalibrate:
             self._try(best, self._equalized)
         # A correction for the error of INT8 harms a layer in float. So layers are restored to float in the
@@ -131,26 +131,26 @@ class Search:
     def _fits(self, score: Score) -> bool:
         return score.drop <= self._max_drop
 
-    def _improve(self, best: _Best, what: str, candidate: Candidate) -> None:
+    def _improve(self, best: _Best, description: str, candidate: Candidate) -> None:
         """Scores a candidate and continues from it if it is better.
 
         A candidate within the budget is better than one beyond it; otherwise the SQNR decides, because a
         small number of samples determines it better than the share of right classes.
         """
-        score = self._score(what, candidate, lambda score: self._is_better(score, best.score))
+        score = self._score(description, candidate, lambda score: self._is_better(score, best.score))
         if self._is_better(score, best.score):
             best.candidate, best.score = candidate, score
 
     def _is_better(self, score: Score, than: Score) -> bool:
         return (self._fits(score), score.sqnr_db) > (self._fits(than), than.sqnr_db)
 
-    def _score(self, what: str, candidate: Candidate, is_taken: Callable[[Score], bool]) -> Score:
+    def _score(self, description: str, candidate: Candidate, is_taken: Callable[[Score], bool]) -> Score:
         """Scores a candidate, and records whether the search continues from it."""
         begun = time.perf_counter()
         score = self._scorer.score(candidate)
         seconds = time.perf_counter() - begun
         cost = float_cost(candidate.model.graph_model, candidate.keep_float)
-        trial = Trial(what, score, is_taken(score), len(candidate.keep_float), cost, seconds)
+        trial = Trial(description, score, is_taken(score), len(candidate.keep_float), cost, seconds)
         self.trials.append(trial)
         self._on_trial(trial)
         return score
@@ -168,15 +168,15 @@ class Search:
 
     def _equalized(self, start: Candidate) -> tuple[str, Candidate] | None:
         assert self._recalibrate is not None
-        graph_model, what = start.model.graph_model, "cross-layer equalization"
+        graph_model, description = start.model.graph_model, "cross-layer equalization"
         ranges = measure_channel_ranges(graph_model, equalizable(graph_model), self._feeds(_REMEDY_SAMPLES))
         equalized = equalize(graph_model, ranges)
         if not equalized.factors:
             return None
         model = _remade(equalized.model, start.model.name)
         table = self._recalibrate(model)
-        candidate = Candidate(model, table, {}, start.keep_float, (*start.remedies, what))
-        return what, dataclasses.replace(candidate, methods=self._chosen_methods(candidate))
+        candidate = Candidate(model, table, {}, start.keep_float, (*start.remedies, description))
+        return description, dataclasses.replace(candidate, methods=self._chosen_methods(candidate))
 
     def _bias_corrected(self, start: Candidate) -> tuple[str, Candidate] | None:
         graph_model, amax = start.model.graph_model, start.ranges.amax
@@ -211,10 +211,10 @@ class Search:
                 too_few = middle
         return self._without_unneeded(start, order[:enough], tried[enough])
 
-    def _in_float(self, start: Candidate, names: Sequence[str], what: str) -> _Best:
+    def _in_float(self, start: Candidate, names: Sequence[str], description: str) -> _Best:
         """Scores a candidate with further layers in float, which is taken if it is within the budget."""
         candidate = dataclasses.replace(start, keep_float=(*start.keep_float, *names))
-        return _Best(candidate, self._score(what, candidate, self._fits))
+        return _Best(candidate, self._score(description, candidate, self._fits))
 
     def _without_unneeded(self, start: Candidate, names: Sequence[str], best: _Best) -> _Best:
         """Returns layers to INT8 that need not be in float."""

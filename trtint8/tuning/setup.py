@@ -1,4 +1,4 @@
-"""What tuning begins with: ranges from samples or from a table, and samples in two halves."""
+"""Prepares tuning: ranges from samples or from a table, samples to tune on, and held-out samples."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def tune_from_sources(
         prepared: The float model, from :func:`trtint8.models.model.prepare`.
         calibration: Calibration samples, a table, or the file that holds one.
         data: Samples to tune on.
-        held_out: Samples for the verdict; every other batch of ``data`` where None.
+        held_out: Samples to validate the result with; every other batch of ``data`` where None.
         budget: How much accuracy may be lost.
         options: How ranges are chosen where ``calibration`` holds samples.
         data_options: How samples are read; ``labels`` belong to ``data``, ``limit`` to ``data`` and
@@ -51,19 +51,19 @@ def tune_from_sources(
         progress: Whether a progress bar is shown while calibrating.
 
     Returns:
-        What was found.
+        The best candidate found, with its accuracy on the held-out samples.
 
     Raises:
         TrtInt8Error: One of its family, with one sentence that says what to do.
     """
-    # What can be shuffled is, so that both halves are alike.
+    # Data is shuffled where possible, so that both halves are alike.
     shuffled = isinstance(data, (str, os.PathLike, Mapping, np.ndarray))
     batches = open_data(data, prepared.inputs, replace(data_options, shuffle=shuffled))
     if held_out is None:
-        tuned_on, verdict_on = split(batches)
+        tuned_on, validated_on = split(batches)
     else:
         unlabelled = replace(data_options, labels=None)
-        tuned_on, verdict_on = batches, open_data(held_out, prepared.inputs, unlabelled)
+        tuned_on, validated_on = batches, open_data(held_out, prepared.inputs, unlabelled)
     calibration_data = replace(data_options, labels=None, limit=None)
 
     def calibrated(changed: Model) -> CalibrationTable:
@@ -77,7 +77,7 @@ def tune_from_sources(
         prepared,
         known or calibrated(prepared),
         tuned_on,
-        verdict_on,
+        validated_on,
         budget,
         recalibrate=None if known else calibrated,
         round_weights=round_weights,

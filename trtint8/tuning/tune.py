@@ -94,7 +94,7 @@ def tune_prepared(
     prepared: Model,
     table: CalibrationTable,
     tuned_on: Batches,
-    judged_on: Batches,
+    held_out: Batches,
     budget: Budget,
     *,
     recalibrate: Recalibrate | None = None,
@@ -109,7 +109,7 @@ def tune_prepared(
         prepared: From :func:`trtint8.models.model.prepare`; not changed.
         table: The model's calibration table; methods are chosen only if it has histograms.
         tuned_on: Samples that the search makes its decisions with.
-        judged_on: Held-out samples, which the search never uses.
+        held_out: Samples that the search never uses.
         budget: How much accuracy may be lost.
         recalibrate: Calibrates a model with equalized weights; None leaves equalization out.
         round_weights: Whether adaptive rounding is among the remedies.
@@ -138,9 +138,9 @@ def tune_prepared(
     graph_model = best.quantized()
     if float16:
         graph_model, _ = to_float16(graph_model, float32_io=True, peaks=best.ranges.peaks, name=prepared.name)
-    held_out = Scorer(prepared, judged_on, budget.metric_for(judged_on))
+    scorer = Scorer(prepared, held_out, budget.metric_for(held_out))
     metrics: Sequence[Metric] | None = None if budget.metric is None else [budget.metric, "sqnr"]
-    accuracy = held_out.compare(graph_model, metrics, {BEFORE: start.quantized()})
+    accuracy = scorer.compare(graph_model, metrics, {BEFORE: start.quantized()})
     cost = float_cost(best.model.graph_model, best.keep_float)
     return Tuned(best, score, graph_model, accuracy, tuple(search.trials), cost)
 

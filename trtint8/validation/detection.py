@@ -110,8 +110,8 @@ class MeanAveragePrecision:
             CalibrationDataError: ``decode`` returns boxes, scores and classes of different lengths.
         """
         for number, (boxes, scores, classes) in enumerate(self._decode(outputs)):
-            what = f"the detections of image {number} of a batch"
-            self._found.append(_table(what, boxes, classes, scores))
+            source = f"the detections of image {number} of a batch"
+            self._found.append(_table(source, boxes, classes, scores))
 
     def merge(self, other: MeanAveragePrecision) -> None:
         """Adds the detections that another metric has decoded from later batches.
@@ -162,14 +162,14 @@ class MeanAveragePrecision:
             )
 
 
-def _table(what: str, boxes: Any, classes: Any, scores: Any = None) -> NDArray[np.float64]:
+def _table(source: str, boxes: Any, classes: Any, scores: Any = None) -> NDArray[np.float64]:
     """One row per box, float64: x1, y1, x2, y2, class and, for detections, the score."""
     columns = [np.asarray(boxes, np.float64).reshape(-1, 4), np.asarray(classes, np.float64).reshape(-1, 1)]
     if scores is not None:
         columns.append(np.asarray(scores, np.float64).reshape(-1, 1))
     if len({len(column) for column in columns}) != 1:
         raise CalibrationDataError(
-            f"{what} have {', '.join(str(len(column)) for column in columns)} boxes, "
+            f"{source} have {', '.join(str(len(column)) for column in columns)} boxes, "
             f"classes{' and scores' if scores is not None else ''}; give the same number of each"
         )
     return np.concatenate(columns, axis=1)

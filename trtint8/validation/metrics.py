@@ -127,7 +127,7 @@ class MergedMeter:
         return float(self._metric.value())
 
     def against(self, other: object, name: str) -> None:
-        """Nothing: it has no value a sample."""
+        """None, because the metric has no value per sample."""
 
 
 class UpdatedMeter:
@@ -145,7 +145,7 @@ class UpdatedMeter:
         return float(self._metric.value())
 
     def against(self, other: object, name: str) -> None:
-        """Nothing: it has no value a sample."""
+        """None, because the metric has no value per sample."""
 
 
 def measurands(metrics: Sequence[Metric]) -> tuple[Measurand, ...]:

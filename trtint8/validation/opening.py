@@ -190,8 +190,8 @@ def _rounded(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     return array.astype(dtype, copy=False) if is_float(array.dtype) and is_float(dtype) else array
 
 
-def _mismatch(name: str, what: str, own: Sequence[str], wanted: Sequence[str]) -> str:
+def _mismatch(name: str, kind: str, own: Sequence[str], wanted: Sequence[str]) -> str:
     return (
-        f"the {what} of {name} are {', '.join(own)}, the reference's {', '.join(wanted)}; "
+        f"the {kind} of {name} are {', '.join(own)}, the reference's {', '.join(wanted)}; "
         "compare with the model that it was made from"
     )

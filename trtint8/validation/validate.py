@@ -33,7 +33,7 @@ def validate_models(
         model: A Q/DQ model, or the path of an engine file.
         data: Held-out samples.
         reference: The float model.
-        also: Other models or engines, by the names that they have in the result.
+        also: Other models or engines, by their names in the result.
         metrics: What to measure; the usual metrics that apply where None.
         data_options: How the data is read.
         run: Where and how models are run.
@@ -66,6 +66,6 @@ def validate_models(
     batches = open_data(data, original.inputs, data_options)
     with (
         runnable(original.graph_model) as file,
-        open_models(models, file, original.inputs, metrics, run.threads) as panel,
+        open_models(models, file, original.inputs, metrics, run.threads) as opened,
     ):
-        return compare_models(panel, batches, progress=run.progress)
+        return compare_models(opened, batches, progress=run.progress)

@@ -24,13 +24,14 @@ def accuracy_rows(accuracy: Accuracy) -> list[tuple[str, ...]]:
         values = [_value(side.measures[index].value) for side in sides]
         rows.append((_title(measure.name), _value(measure.reference), *values))
     for index, output in enumerate(accuracy.outputs):
-        found = [side.outputs[index] for side in sides]
+        columns = [side.outputs[index] for side in sides]
         name = f"'{output.name}'"
-        rows.append((f"SQNR of {name}", "", *(f"{one.sqnr_db:.2f} dB" for one in found)))
-        rows.append((f"cosine of {name}", "", *(f"{one.cosine:.6f}" for one in found)))
-        rows.append((f"largest error of {name}", "", *(f"{one.max_error:.4g}" for one in found)))
+        rows.append((f"SQNR of {name}", "", *(f"{column.sqnr_db:.2f} dB" for column in columns)))
+        rows.append((f"cosine of {name}", "", *(f"{column.cosine:.6f}" for column in columns)))
+        rows.append((f"largest error of {name}", "", *(f"{column.max_error:.4g}" for column in columns)))
         if output.token_cosine is not None:
-            rows.append((f"token cosine of {name}", "", *(f"{one.token_cosine:.6f}" for one in found)))
+            cosines = (f"{column.token_cosine:.6f}" for column in columns)
+            rows.append((f"token cosine of {name}", "", *cosines))
     return rows
 
 

@@ -103,7 +103,7 @@ def test_a_constant_scale_gives_a_pair(folded, per_channel):
 def test_a_bias_that_is_no_bias_stays_an_add():
     g = Dynamic()
     data, scale, zero = g.quantize_dynamic("x")
-    y = g.op("ConvInteger", [data, g.whole(4, 4, 1, 1, dtype=np.uint8), zero], "node")
+    y = g.op("ConvInteger", [data, g.random_integers(4, 4, 1, 1, dtype=np.uint8), zero], "node")
     y = g.scaled(y, [scale, g.constant(np.float32(0.1))])
     model = g.proto(IMAGES, g.op("Add", [y, g.weights(8)], "add"), 4)
     expanded, _ = applied(ExpandDynamicPass(), model)

@@ -1,4 +1,4 @@
-"""Each operator on whole numbers beside its Q/DQ form, both in ONNX Runtime."""
+"""Each operator on integers beside its Q/DQ form, both in ONNX Runtime."""
 
 import numpy as np
 import onnx_ir as ir
@@ -66,7 +66,7 @@ def gemm(per_channel, transposed, result=True, alpha=1.0):
     g = Integers()
     scales = np.linspace(0.01, 0.03, 3) if per_channel else np.float32(0.02)
     weights = [
-        g.whole(*((3, 8) if transposed else (8, 3))),
+        g.random_integers(*((3, 8) if transposed else (8, 3))),
         *g.parameters(scales, np.zeros(np.shape(scales), np.int8)),
     ]
     inputs = [*g.quantize("x"), *weights, g.constant(np.array([90, -800, 300], np.int32))]
@@ -80,7 +80,7 @@ def conv(per_channel, dtype):
     g = Integers()
     scales = np.linspace(0.01, 0.03, 5) if per_channel else np.float32(0.02)
     zero = np.full(np.shape(scales), 0 if dtype == np.int8 else 131, dtype)
-    weights = [g.whole(5, 4, 3, 3, dtype=dtype), *g.parameters(scales, zero)]
+    weights = [g.random_integers(5, 4, 3, 3, dtype=dtype), *g.parameters(scales, zero)]
     output = g.parameters(1.9, np.uint8(128))
     bias = g.constant(np.array([90, -800, 300, 0, 5000], np.int32))
     y = g.op("QLinearConv", [*g.quantize("x"), *weights, *output, bias], "node", pads=[1] * 4)
@@ -90,7 +90,7 @@ def conv(per_channel, dtype):
 def matmul(per_channel):
     g = Integers()
     scales = np.linspace(0.01, 0.03, 5) if per_channel else np.float32(0.02)
-    weights = [g.whole(8, 5), *g.parameters(scales, np.zeros(np.shape(scales), np.int8))]
+    weights = [g.random_integers(8, 5), *g.parameters(scales, np.zeros(np.shape(scales), np.int8))]
     output = g.parameters(0.9, np.uint8(128))
     y = g.op("QLinearMatMul", [*g.quantize("x"), *weights, *output], "node")
     return g.proto(IMAGES, g.dequantize(y, output), 4)
@@ -138,7 +138,7 @@ def test_the_same_comes_out(case):
     ours, theirs = run(expanded, x=x), run(model, x=x)
     assert np.ptp(theirs) > 10 * step  # the case is not flat
     steps = np.rint((ours - theirs) / step)
-    # A sum on the edge between two whole numbers may fall on either side.
+    # A sum on the edge between two integers may fall on either side.
     assert np.abs(steps).max() <= 1
     assert (steps != 0).mean() <= 0.02
 
@@ -215,7 +215,7 @@ def test_an_activation_with_a_scale_a_channel_is_refused():
 def test_a_bias_at_run_time_is_refused():
     g = Integers()
     bias = g.op("Cast", [g.op("ReduceMax", ["x"], "max", keepdims=0)], "bias", to=6)
-    weights = [g.whole(8, 3), *g.parameters(0.02, np.int8(0))]
+    weights = [g.random_integers(8, 3), *g.parameters(0.02, np.int8(0))]
     y = g.op("QGemm", [*g.quantize("x"), *weights, bias], "node", **MICROSOFT)
     assert obstacle(g.proto(ROWS, y, 2)) == "its bias 'bias_out' is computed at run time"
 

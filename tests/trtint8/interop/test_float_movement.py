@@ -1,4 +1,4 @@
-"""Operators that move whole numbers, brought back to float."""
+"""Operators that move integers, brought back to float."""
 
 import numpy as np
 import pytest
@@ -90,7 +90,7 @@ def test_indices_stay_what_they_are():
 def test_a_stored_table_takes_the_parameters_of_what_reads_it():
     g = Integers()
     ids = g.op("Cast", ["x"], "ids", to=7)
-    rows = g.op("Gather", [g.whole(6, 5, dtype=np.uint8), ids], "gather")
+    rows = g.op("Gather", [g.random_integers(6, 5, dtype=np.uint8), ids], "gather")
     model = g.proto({"x": ["N"]}, g.dequantize(rows, g.parameters(0.02, np.uint8(130))), 2)
     expanded, _ = applied(FloatMovementPass(), model)
     made = operators(expanded)

@@ -192,11 +192,14 @@ def test_integer_operators_with_a_known_scale_become_pairs(per_channel):
 def test_mixed_models_keep_their_dynamic_nodes_float():
     g = Integers()
     pair = g.quantize("x", 0.05, np.int8(0))
-    weights = [g.whole(4, 4, 3, 3), *g.parameters(0.01, np.int8(0))]
+    weights = [g.random_integers(4, 4, 3, 3), *g.parameters(0.01, np.int8(0))]
     y = g.op("Conv", [g.dequantize(pair[0], pair[1:]), g.dequantize(weights[0], weights[1:])], "static")
     g.nodes.append(helper.make_node("DynamicQuantizeLinear", [y], ["q", "s", "z"], name="dynamic"))
     y = g.op(
-        "Cast", [g.op("ConvInteger", ["q", g.whole(4, 4, 1, 1, dtype=np.uint8), "z"], "integer")], "c", to=1
+        "Cast",
+        [g.op("ConvInteger", ["q", g.random_integers(4, 4, 1, 1, dtype=np.uint8), "z"], "integer")],
+        "c",
+        to=1,
     )
     y = g.op("Mul", [y, g.op("Mul", ["s", g.constant(np.float32(0.01))], "scales")], "scaled")
     model = load_model(g.proto({"x": ["N", 4, 8, 8]}, y, 4))
@@ -233,7 +236,7 @@ def test_operators_between_different_scales_are_told():
         mend(model)
 
 
-def test_outputs_of_whole_numbers_are_told():
+def test_outputs_of_integers_are_reported():
     g = Integers()
     result = g.parameters(0.05)
     y = g.op("QLinearSigmoid", [*g.quantize("x"), *result], "node", **MICROSOFT)

@@ -106,7 +106,7 @@ def test_pairs_whose_halves_differ_are_not_mended():
         mend(model)
 
 
-def test_what_computes_on_whole_numbers_otherwise_is_not_mended():
+def test_what_computes_on_integers_otherwise_is_not_mended():
     g = Pairs()
     scale, zero = g.constant(np.float32(0.1)), g.constant(ZERO)
     quantized = g.op("QuantizeLinear", ["x", scale, zero], "q")

@@ -41,7 +41,7 @@ def test_a_power_of_two_has_no_offset():
 
 
 @pytest.mark.parametrize("offset", [256.0, -1.0, 1.5])
-def test_offsets_are_whole_numbers_in_range(offset):
+def test_offsets_are_integers_in_range(offset):
     uint8 = TensorQuantConfig(policy=Policy(symmetric=False), quant_min=0, quant_max=255)
     with pytest.raises(UnsupportedError, match="an offset is no integer from 0 to 255"):
         uint8.with_scale(0.1, np.asarray(offset, np.float32))

@@ -5,7 +5,7 @@ import pytest
 
 import trtint8
 from calibrators.errors import ModelError
-from tests.trtint8.integer_models import ZERO, Integers
+from tests.trtint8.integer_models import MICROSOFT, ZERO, Integers
 from tests.trtint8.interop.dynamic_models import Dynamic
 from tests.trtint8.validation.small_models import scaled
 from trtint8.engine.file import TensorSpec
@@ -78,6 +78,15 @@ def dynamic_product():
     return g.proto({"x": ["N", 8]}, g.scaled(y, [scale, g.constant(np.float32(1))]), 2)
 
 
+def fused_dynamic_product():
+    """The same product as ONNX Runtime's optimizer fuses it."""
+    g = Integers()
+    _, weights = saturating()
+    operands = ["x", g.constant(weights), *g.parameters(1, np.int8(0))]
+    y = g.op("DynamicQuantizeMatMul", operands, "node", **MICROSOFT)
+    return g.proto({"x": ["N", 8]}, y, 2)
+
+
 @pytest.mark.parametrize(
     ("model", "step", "description"),
     [
@@ -87,6 +96,11 @@ def dynamic_product():
             "the model with QLinearMatMul expanded to Q/DQ pairs, as fake quantization, in ONNX Runtime",
         ),
         (dynamic_product(), 1, "the model with MatMulInteger in integer kernels, in ONNX Runtime"),
+        (
+            fused_dynamic_product(),
+            1,
+            "the model with DynamicQuantizeMatMul in integer kernels, in ONNX Runtime",
+        ),
     ],
 )
 def test_integer_operators_are_judged_by_exact_sums(model, step, description):
