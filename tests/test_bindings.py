@@ -34,7 +34,7 @@ def test_on_the_real_bindings(version, record_property):
         env={**inherited, **bindings.environment},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=1800,
     )
     output = done.stdout + done.stderr
     assert done.returncode == 0, output
