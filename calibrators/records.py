@@ -5,8 +5,8 @@ field. It was chosen because it has no dependencies, its wheel is 0.2 MB, it fil
 and it loads in about 20 ms beside NumPy and ONNX. The standard library's parser comes first: it knows the
 encodings that shells write, and names line and column of a mistake.
 
-Each file has one sentence of its own for what it is and what to do about it; the errors of this module are
-the part of the sentence that says what is wrong.
+Whoever reads a file writes the message for the user, with what the file is and what to do; the errors of this
+module are the part of the message that says what is wrong.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MOST_BYTES = 256 << 20
 #: A number of things that fits an int64.
 Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
-#: The same, one at least.
+#: A number of things that fits an int64, at least one.
 PositiveCount = Annotated[int, msgspec.Meta(ge=1, le=(1 << 63) - 1)]
 
 #: A finite number that is not negative.
@@ -42,7 +42,7 @@ NonNegative = Annotated[float, msgspec.Meta(ge=0, le=sys.float_info.max)]
 #: A finite number above zero.
 Positive = Annotated[float, msgspec.Meta(gt=0, le=sys.float_info.max)]
 
-#: A probability or a part of a whole.
+#: A number from 0 to 1.
 Fraction = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 #: A SHA-256 in hexadecimal digits.
@@ -110,8 +110,8 @@ def to_record(
     Args:
         document: From :func:`parse`.
         record_type: The data class. What its annotations name has to be imported at run time.
-        exact: Refuse fields that the data class does not have.
-        numbers_as_text: Take numbers written as text too: :func:`render` writes infinities so.
+        exact: Whether fields that the data class does not have are refused.
+        numbers_as_text: Whether numbers written as text are accepted; :func:`render` writes infinities so.
 
     Raises:
         RecordError: A field is missing, has another type, or exceeds its limits.
@@ -130,12 +130,12 @@ def render(record: DataclassInstance, format_name: str | None = None) -> bytes:
     Args:
         record: The data class. Bytes become base64; what is not finite becomes the text ``inf``, ``-inf`` or
             ``nan``, since JSON has no such numbers.
-        format_name: Goes first, as the field ``format``; None leaves that out.
+        format_name: Value of the field ``format``, which is written first; None leaves the field out.
     """
     named = {} if format_name is None else {"format": format_name}
     document = {**named, **msgspec.to_builtins(record, enc_hook=_builtin)}
     text = json.dumps(_without_infinities(document), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    # File names that are not UTF-8 hold surrogates; :func:`parse` gives them back.
+    # File names that are not UTF-8 hold surrogates, which :func:`parse` restores.
     return text.encode("utf-8", "surrogatepass")
 
 

@@ -1,6 +1,6 @@
 """Every public call and type of trtint8: what ``import trtint8`` shows.
 
-Each call turns its keywords into options and hands them to the room that does the work.
+Each call turns its keywords into options and passes them to the module that does the work.
 """
 
 from __future__ import annotations
@@ -116,12 +116,12 @@ __all__ = [
     "validate",
 ]
 
-#: Samples that tell layers apart; with more, only the intervals get narrower.
+#: How many samples are enough to rank layers; more of them only make the intervals narrower.
 SENSITIVITY_SAMPLES = 256
 
 
 def model_inputs(model: ModelSource) -> tuple[InputSpec, ...]:
-    """What a model must be fed, as calibrators and data sources want to know it.
+    """The inputs of a model, as calibrators and data sources take them.
 
     Args:
         model: A path, the serialized model or a ``ModelProto``.
@@ -156,10 +156,10 @@ def calibrate(
 ) -> CalibrationTable:
     """Finds the range of every activation by running the FP32 model in ONNX Runtime.
 
-    Needs neither TensorRT nor a GPU. The result depends on the samples only, not on their order or the batch
-    size; nor on whether the run was interrupted and continued; nor on how many workers or threads shared it;
-    as far as ONNX Runtime computes the same activations. It may not on another number of threads, for some
-    operators, and on another GPU or kind of processor.
+    Needs neither TensorRT nor a GPU. The result depends on the samples only: not on their order, the batch
+    size, an interruption after which the run was continued, or the number of workers or threads, as far as
+    ONNX Runtime computes the same activations. With another number of threads it may round some operators
+    differently, and so may another GPU or another kind of processor.
 
     Args:
         model: A path, the serialized model or a ``ModelProto``.
@@ -175,13 +175,13 @@ def calibrate(
         tensors: ``all`` float activations, as the implicit route wants; or only those that get Q/DQ
             pairs, which is quicker.
         threads: How many threads run the model and count; all that this process may use where None. Over
-            Ray, those of each worker; 1 where None.
+            Ray, the number per worker; 1 where None.
         progress: Show a progress bar on a terminal.
-        checkpoint: A file to keep progress in. It is deleted at the end.
+        checkpoint: A file that keeps the progress of the run. It is deleted at the end.
         resume: Continue from that file where there is one. The data is read again from its start, compared
-            with what was counted, and run only from there on; so a generator must begin anew too. What was
-            begun over Ray can be continued in one process, and the other way round.
-        checkpoint_seconds: The least time between two writes of the checkpoint.
+            with what was counted, and run only from there on; so a generator must begin anew too. A run that
+            was begun over Ray can be continued in one process, and the other way round.
+        checkpoint_seconds: The least time between two writes of the checkpoint, in seconds.
         executor: ``local``; ``ray`` for workers on the cluster that Ray finds, or on this machine; or a
             :class:`calibrators.ray.distributed.RayExecutor`, which says where and how many.
         device: Where the model runs and its activations are counted: ``cpu``; ``cuda``, which takes
@@ -193,11 +193,11 @@ def calibrate(
 
     Raises:
         ModelError: The model is unusable.
-        CalibrationDataError: The data does not fit it, or is not what the checkpoint has seen.
+        CalibrationDataError: The data does not fit the model, or is not the data of the checkpoint.
         TableError: The method is unknown, or the checkpoint is of another calibration.
         OutputError: The checkpoint cannot be written.
-        UnsupportedError: Ray is not installed, cannot be reached or has no room; or the device is unknown or
-            lacks something.
+        UnsupportedError: Ray is not installed, cannot be reached or has no free processors; or the device is
+            unknown or lacks a package.
         GpuUnavailableError: There is no such GPU.
         GpuMemoryError: The model or a batch does not fit the GPU.
         WorkerError: Workers of Ray died again and again.
@@ -226,7 +226,7 @@ def quantize(
         model: A path, the serialized model or a ``ModelProto``.
         table: The ranges, or the file that holds them.
         keep_float: Names of nodes, or patterns with ``*`` and ``?``, that stay in float.
-        float16: Whether what is outside INT8 becomes FP16, but for nodes that would suffer.
+        float16: Whether what is outside INT8 becomes FP16, except nodes that would lose accuracy.
         float32_io: With ``float16``, whether the model's inputs and outputs stay float32.
 
     Returns:
@@ -280,14 +280,15 @@ def build_int8_engine(
         route: ``explicit`` puts Q/DQ pairs into the graph; ``implicit`` uses the calibrators and dynamic
             ranges of TensorRT 8.5 to 10.x; ``auto`` is implicit where a calibrator is given or TensorRT is
             older than 10.1.
-        target: Which TensorRT builds; ``auto`` takes the full one where it and a GPU are, else RTX.
+        target: Which TensorRT builds; ``auto`` takes the full TensorRT where it and a GPU are present, else
+            TensorRT for RTX.
         dynamic_ranges: Tensor name to amax or (min, max), or a file (see
             :func:`calibrators.tables.ranges.read_ranges`); overrides what was calibrated.
         profiles: Shapes of dynamic inputs.
         compute_capabilities: GPUs to build for, like "8.6"; TensorRT for RTX only.
         fp16: Whether layers outside INT8 may run in FP16; overrides ``options``. TensorRT decides where;
-            TensorRT 11 and RTX take types from the graph, which is converted, but for nodes that would suffer
-            and for inputs and outputs.
+            TensorRT 11 and RTX take types from the graph, which is converted, except nodes that would lose
+            accuracy, and inputs and outputs.
         keep_float: Names of nodes, or patterns, that stay in float.
         options: Everything else about the build.
         batch_size: Samples per calibration batch.
@@ -299,7 +300,7 @@ def build_int8_engine(
         What was written, and what it is.
 
     Raises:
-        TrtInt8Error: One of its family, with one sentence that says what to do.
+        TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
     """
     options = options or BuildOptions()
     manual = read_ranges(dynamic_ranges) if dynamic_ranges is not None else {}
@@ -334,10 +335,10 @@ def validate(
     built from, which is kept beside it, and which runs in ONNX Runtime as true fake quantization.
 
     The result is the same, bit for bit, for any number of workers; the number of threads, and the batch size,
-    may change what ONNX Runtime itself makes of a model's last bits.
+    may change the last bits of what ONNX Runtime computes.
 
-    Memory grows with the data by one byte per sample, metric and model (a number for a function), and by
-    what a metric over the data set keeps itself.
+    Memory grows with the data by one byte per sample, metric and model (16 bytes where the metric is a
+    function), and by what a metric over the data set keeps itself.
 
     Args:
         model: A Q/DQ model, or the path of an engine file; called INT8 in the result.
@@ -348,22 +349,22 @@ def validate(
         metrics: Names (``top1``, ``top5`` or any ``topK``, ``agreement``; of every output ``sqnr``,
             ``cosine``, ``max_error``, which come together, and ``token_cosine``), functions of a batch's
             feeds and outputs that return a number or one per sample, and metrics over the data set such as
-            :class:`trtint8.validation.metrics.MeanAveragePrecision`. What applies of all names but
-            ``token_cosine`` where None.
+            :class:`trtint8.validation.metrics.MeanAveragePrecision`. Where None, all names that apply
+            except ``token_cosine``.
         batch_size: Samples per batch.
         limit: Use only this many samples.
         preprocessing: How raw images become what the model is fed.
         executor: Where models run: see :func:`calibrate`. Over Ray, metrics are computed by the workers;
             a metric over the data set must merge (:class:`trtint8.validation.metrics.MergeableMetric`).
         threads: Threads per operator of a model in ONNX Runtime; ONNX Runtime's choice where None. Over Ray,
-            those of each worker; 1 where None.
+            the number per worker; 1 where None.
         progress: Show a progress bar on a terminal.
 
     Returns:
-        The comparison, each difference with whether it is more than chance.
+        The comparison, with a test of each difference that says whether it is more than chance.
 
     Raises:
-        TrtInt8Error: One of its family, with one sentence that says what to do.
+        TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
     """
     return validate_models(
         model,
@@ -401,23 +402,24 @@ def measure_sensitivity(
         data: What :func:`calibrate` takes; its labels, where it has some, are class indices.
         labels: Labels that do not come with the data: an array, or the path of an ``.npy`` or ``.npz``.
         keep_float: Names of nodes, or patterns, that stay in float throughout.
-        tolerance_db: Stop once every layer that matters is known to so many decibels.
+        tolerance_db: Stop once the SQNR of every layer that matters is known to within so many decibels.
         batch_size: Samples per batch.
         limit: Use only this many samples; all where None.
         preprocessing: How raw images become what the model is fed.
         checkpoint: A file that keeps what was measured so far; one that exists is continued.
-        threads: Threads per operator; ONNX Runtime's choice where None. Over Ray, those of each
-            worker; 1 where None.
+        threads: Threads per operator; ONNX Runtime's choice where None. Over Ray, the number per worker; 1
+            where None.
         executor: Where the network runs: see :func:`calibrate`. The result is the same, bit for bit, for any
             number of workers.
-        on_plan: Called with what it will cost, before it starts; over Ray, in the time of one worker.
+        on_plan: Called with the expected cost before the measurement starts; over Ray, the time is that of
+            one worker.
         progress: Show a progress bar on a terminal.
 
     Returns:
         What each layer costs (see :func:`trtint8.sensitivity.measure.measure`).
 
     Raises:
-        TrtInt8Error: One of its family, with one sentence that says what to do.
+        TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
     """
     prepared, ranges = prepare(load_float_model(model)), as_table(table)
     return measure_on(
@@ -454,22 +456,22 @@ def tune(
 ) -> Tuned:
     """Finds the cheapest mix of remedies that keeps accuracy within a budget, on the CPU.
 
-    Free remedies come first: a calibration method for each tensor, then equalized weights, corrected biases
-    and, if asked for, adaptive rounding. Only where that is not enough do layers stay in float.
-    The result is judged on samples that the search never saw.
+    Remedies that make the engine no slower come first: a calibration method for each tensor, then equalized
+    weights, corrected biases and, if asked for, adaptive rounding. Only where that is not enough do layers
+    stay in float. The result is judged on samples that the search did not use.
 
     Args:
         model: A path, the serialized model or a ``ModelProto``; a float model.
         calibration: Calibration samples, or a table, or the file that holds one. Methods are only chosen
             with histograms, and weights are only equalized with samples.
-        data: Samples to tune on; what :func:`calibrate` takes, again and again.
+        data: Samples to tune on, as :func:`calibrate` takes them; they are read several times.
         max_drop: How much the metric may lose: points for a share, else in its own unit.
         metric: ``topK``, ``agreement``, or a function of a batch's feeds and outputs, the larger the better;
             top-1 where None and there are labels, else agreement.
         labels: Labels that do not come with the data.
-        judge: Other samples to judge the result by, with labels of their own; every other batch of ``data``
-            where None, after it was shuffled.
-        method: How ranges are chosen to begin with, where samples are calibrated with.
+        judge: Other samples to judge the result by, with labels of their own; every other batch of the
+            shuffled ``data`` where None.
+        method: How ranges are chosen at first, where ``calibration`` is samples.
         round_weights: Whether adaptive rounding is tried as well.
         float16: Whether what stays in float becomes FP16.
         seed: Seed of everything that is random.
@@ -483,7 +485,7 @@ def tune(
         What was found; :func:`trtint8.tuning.tune.save_tuned` writes it.
 
     Raises:
-        TrtInt8Error: One of its family, with one sentence that says what to do.
+        TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
     """
     return tune_from_sources(
         prepare(load_float_model(model)),
@@ -523,7 +525,8 @@ def bench(
         transfers: Whether copies to and from the GPU are part of an inference.
         cuda_graph: Whether an inference is launched as a CUDA graph.
         device: Index of the GPU.
-        batch_size: Samples per batch; of random values, what the first profile is tuned for where None.
+        batch_size: Samples per batch; where it is None and values are random, the batch size that the first
+            profile is optimized for.
         limit: Use only this many samples of ``data``.
         preprocessing: How raw images become what the engine is fed.
 
@@ -588,7 +591,7 @@ def migrate(
         keep_float: Names of nodes, or patterns, that stay in float.
 
     Returns:
-        The model with Q/DQ pairs, and how cache and graph fitted; its ``save`` writes it, and
+        The model with Q/DQ pairs, and which ranges were missing or unused; its ``save`` writes it, and
         :func:`count_int8_layers` proves by a build on the CPU that it runs in INT8.
 
     Raises:
@@ -613,11 +616,11 @@ def report(
     """Writes one self-contained HTML page on one INT8 model: accuracy, layers, tensors and samples.
 
     Args:
-        sources: The folder that ``trtint8 build`` wrote to; or an engine, which brings along the files beside
-            it; or files: a Q/DQ model, a calibration table, and the JSON of sensitivity, accuracy and bench.
+        sources: The folder that ``trtint8 build`` wrote to; or an engine, with which the files beside it are
+            read; or files: a Q/DQ model, a calibration table, and the JSON of sensitivity, accuracy and bench.
         output: The HTML file.
         model: The float model.
-        data: Held-out data, with which the samples that INT8 hurts most are found; takes ``model``.
+        data: Held-out data, whose samples with the largest errors in INT8 are shown; needs ``model``.
         labels: Labels that do not come with the data.
         class_names: Names of the classes in the order of their indices, or a text file with one per line.
         batch_size: Samples per batch.
@@ -628,7 +631,7 @@ def report(
         ``output``.
 
     Raises:
-        TrtInt8Error: One of its family, with one sentence that says what to do.
+        TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
     """
     return write_report(
         sources,

@@ -58,7 +58,7 @@ class CheckpointOptions:
     """Where progress is kept.
 
     Attributes:
-        path: The file; None keeps none.
+        path: The checkpoint file; None where no progress is kept.
         resume: Whether to continue from that file where there is one.
         seconds: The least time between two writes, in seconds.
 
@@ -83,7 +83,7 @@ def calibrate_model(
     run: RunOptions,
     checkpoint: CheckpointOptions,
 ) -> CalibrationTable:
-    """Finds the range of every activation by running the float model, and keeps progress meanwhile.
+    """Finds the range of every activation by running the float model, and keeps a checkpoint meanwhile.
 
     Args:
         prepared: The float model, from :func:`trtint8.models.model.prepare`.
@@ -97,7 +97,7 @@ def calibrate_model(
         The table, with the histograms that it was computed from.
 
     Raises:
-        TrtInt8Error: One of its family, with one sentence that says what to do.
+        TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
     """
     kept = open_checkpoint(prepared, checkpoint, run.device)
     calibration = open_calibration(prepared, data, options, data_options, run)
@@ -109,7 +109,7 @@ def calibrate_model(
 
 
 def open_checkpoint(prepared: Model, options: CheckpointOptions, device: str) -> Checkpoint[Counted] | None:
-    """The checkpoint of a model's calibration, with what it depends on besides the data.
+    """Opens the checkpoint of a calibration, which records what the result depends on besides the data.
 
     Raises:
         OutputError: The file cannot be written.
@@ -144,9 +144,9 @@ class Calibration:
 
     Attributes:
         observe: Runs the model on the data.
-        method: How ranges are chosen.
+        method: How ranges are chosen, like ``entropy``.
         model: The model's fingerprint.
-        device: Where the model runs.
+        device: The device that the model runs on, like ``cpu`` or ``cuda:1``.
     """
 
     observe: Callable[..., Observation]
@@ -155,7 +155,7 @@ class Calibration:
     device: str
 
     def run(self, *, progress: bool, checkpoint: Checkpoint[Counted] | None = None) -> CalibrationTable:
-        """Calibrates; the checkpoint stays: the caller removes it when the table is safe."""
+        """Calibrates; the caller removes the checkpoint when the table is written."""
         seen = self.observe(progress=progress, checkpoint=checkpoint)
         for warning in seen.warnings():
             warnings.warn(warning, stacklevel=3)
@@ -197,7 +197,7 @@ def open_calibration(
 def _runtime_version() -> str:
     import onnxruntime
 
-    # Not that of a package: it is called onnxruntime or onnxruntime-gpu.
+    # Not the version of a package, which is called onnxruntime or onnxruntime-gpu.
     return str(onnxruntime.__version__)
 
 

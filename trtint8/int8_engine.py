@@ -73,9 +73,9 @@ class BuildResult:
         qdq_model: The Q/DQ model that it was built from; None on the implicit route.
         table_file: The calibration table; None where nothing was calibrated.
         info: What the sidecar says.
-        table: The table.
-        warnings: TensorRT's.
-        seconds: How long TensorRT took.
+        table: The calibration table; None where nothing was calibrated.
+        warnings: What TensorRT warned of.
+        seconds: How long TensorRT built, in seconds.
     """
 
     engine: Path
@@ -89,7 +89,7 @@ class BuildResult:
 
 @dataclass(frozen=True)
 class Int8Options:
-    """What to build, but for how TensorRT builds it.
+    """What to build; :class:`BuildOptions` says how TensorRT builds it.
 
     Attributes:
         route: ``explicit``, ``implicit`` or ``auto``.
@@ -126,7 +126,7 @@ def build_from_sources(
         What was written, and what it is.
 
     Raises:
-        TrtInt8Error: One of its family, with one sentence that says what to do.
+        TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
     """
     output = check_writable(output)
     flavor = flavors.load(wanted.target)
@@ -159,10 +159,10 @@ class RangeSources:
     progress: bool
 
     def table(self, prepared: Model, tensors: Observed) -> CalibrationTable:
-        """The ranges without TensorRT's calibrators."""
+        """The ranges from a table, from calibration on the CPU, or set by hand."""
         table = table_among(self.calibration)
         if table is None and self.calibration is not None:
-            # No calibrator is left here: those take the implicit route.
+            # It is no calibrator: with one the route is implicit, and this is not called.
             data = cast("DataSource", self.calibration)
             options = CalibrationOptions(self.method, tensors)
             table = calibrate_prepared(prepared, data, options, self.data, RunOptions(progress=self.progress))
@@ -177,7 +177,7 @@ class RangeSources:
 
 @dataclass(frozen=True)
 class _Build:
-    """What both routes need."""
+    """One build, with what both routes need."""
 
     flavor: Flavor
     loaded: Model
@@ -187,22 +187,21 @@ class _Build:
     options: BuildOptions
 
     def explicit(self) -> _Product:
-        """Q/DQ pairs in the graph."""
+        """Builds from Q/DQ pairs in the graph."""
         if self.loaded.is_quantized:
             graph_model = self._typed(self.loaded.graph_model, {})
             wanted = quantized_nodes(graph_model)
             return _Product(self._run(graph_model, int8=True), graph_model, wanted, None, self.options)
         prepared = prepare(self.loaded)
-        place(
-            prepared.graph_model, self.wanted.keep_float
-        )  # a pattern without a match fails before minutes of work
+        # A pattern without a match fails here, and not after minutes of calibration.
+        place(prepared.graph_model, self.wanted.keep_float)
         self._check_manual(float_tensors(prepared))
         table = self.sources.table(prepared, "placed")
         graph_model, placement = quantize_graph(prepared, table, self.wanted.keep_float)
-        idle = [name for name in self.sources.manual if name not in placement.tensors]
-        if idle:
+        unused = [name for name in self.sources.manual if name not in placement.tensors]
+        if unused:
             warnings.warn(
-                f"no Q/DQ pair goes to {', '.join(map(repr, idle[:5]))}: the dynamic range has no "
+                f"no Q/DQ pair goes to {', '.join(map(repr, unused[:5]))}: the dynamic range has no "
                 "effect there",
                 UserWarning,
                 stacklevel=3,
@@ -213,7 +212,7 @@ class _Build:
         return _Product(built, graph_model, placement.quantized_nodes, table, self.options, scales)
 
     def implicit(self) -> _Product:
-        """Calibrators and dynamic ranges."""
+        """Builds with calibrators and dynamic ranges."""
         prepared = prepare(self.loaded)
         graph_model = prepared.graph_model
         placement = place(graph_model, self.wanted.keep_float)
@@ -240,7 +239,7 @@ class _Build:
         return _Product(built, graph_model, placement.quantized_nodes, table, self.options, implicit=True)
 
     def _typed(self, graph_model: ir.Model, peaks: Mapping[str, float]) -> ir.Model:
-        """With the types that the engine is to have, where TensorRT takes them from the graph."""
+        """The model with the types that the engine is to have, where TensorRT takes them from the graph."""
         if not (self.flavor.strongly_typed_only and self.options.fp16):
             return graph_model
         return to_float16(graph_model, float32_io=True, peaks=peaks, name=self.loaded.name)[0]
@@ -254,11 +253,11 @@ class _Build:
             )
 
     def _calibrator(self, prepared: Model) -> Any:
-        """The calibrator that TensorRT gets; None where ranges are known or found on the CPU."""
+        """The calibrator that is passed to TensorRT; None where ranges are known or found on the CPU."""
         calibration = self.sources.calibration
         if is_calibrator(calibration, self.flavor):
             if isinstance(calibration, Calibrator):
-                # Else a cache of another model would pass for one of this.
+                # Otherwise a cache of another model would be used for this one.
                 calibration.model_fingerprint = calibration.model_fingerprint or prepared.fingerprint
             return calibration
         name, data = _CALIBRATORS.get(self.sources.method), self.sources.data
@@ -281,7 +280,7 @@ class _Build:
     ) -> BuiltEngine:
         options = self.options
         if self.flavor.strongly_typed_only:
-            options = dataclasses.replace(options, fp16=None)  # it stands in the graph by now
+            options = dataclasses.replace(options, fp16=None)  # the graph has the types already
         with runnable(graph_model) as serialized:
             return build_engine(
                 serialized,

@@ -1,1 +1,1 @@
-"""`trtint8 <verb>`: one small file a verb."""
+"""`trtint8 <verb>`: one small file per verb."""

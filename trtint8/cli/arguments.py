@@ -13,7 +13,7 @@ def keywords(options: argparse.Namespace, *names: str) -> dict[str, Any]:
 
     Args:
         options: The parsed command line.
-        names: Which arguments.
+        names: The names of the arguments.
     """
     return {name: getattr(options, name) for name in names}
 

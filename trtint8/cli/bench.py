@@ -35,7 +35,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--baseline", metavar="FP32.onnx", help="also build and time FP32 and FP16 engines of this model"
     )
-    parser.add_argument("--seconds", type=float, default=3.0, metavar="S", help="to measure; default 3")
+    parser.add_argument(
+        "--seconds", type=float, default=3.0, metavar="S", help="how long each engine is measured; default 3"
+    )
     parser.add_argument("--no-transfers", action="store_true", help="leave copies to and from the GPU out")
     parser.add_argument("--cuda-graph", action="store_true", help="launch a CUDA graph")
     parser.add_argument("--device", type=int, default=0, metavar="N", help="the GPU's index; default 0")
@@ -66,7 +68,7 @@ def run(options: argparse.Namespace) -> None:
 
 def rows(reports: Sequence[BenchReport]) -> list[tuple[str, ...]]:
     """One row per figure, one column per engine."""
-    # By samples, since engines may have different batches.
+    # Samples per second are compared, since engines may have different batch sizes.
     slowest = min(report.samples_per_second for report in reports)
     table: list[tuple[str, ...]] = [
         ("batch", *(str(report.batch_size) for report in reports)),

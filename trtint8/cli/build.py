@@ -33,7 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dynamic-ranges",
         metavar="FILE",
-        help="ranges by hand, one line 'tensor: amax' per tensor; they override what is calibrated",
+        help="ranges set by hand, one line 'tensor: amax' per tensor; they override what is calibrated",
     )
     parser.add_argument(
         "--profile",
@@ -50,7 +50,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="X.Y",
         help="a GPU to build for; repeatable",
     )
-    parser.add_argument("--keep-float", action="append", default=[], metavar="PATTERN", help="repeatable")
+    parser.add_argument(
+        "--keep-float",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="nodes that stay in float; repeatable",
+    )
     parser.add_argument("--json", action="store_true", help="print the engine's sidecar as JSON")
     add_build_options(parser)
     add_data_options(parser)

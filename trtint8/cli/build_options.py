@@ -23,19 +23,35 @@ def add_build_options(parser: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         help="layers outside INT8 may run in FP16; default yes, but for TensorRT 11 and RTX",
     )
-    group.add_argument("--bf16", action="store_true", help="let them run in BF16")
-    group.add_argument("--no-tf32", action="store_true", help="FP32 without TF32")
+    group.add_argument("--bf16", action="store_true", help="layers outside INT8 may run in BF16")
+    group.add_argument("--no-tf32", action="store_true", help="compute FP32 without TF32")
     group.add_argument(
-        "--layer-precision", action="append", default=[], metavar="LAYER=TYPE", help="repeatable"
+        "--layer-precision",
+        action="append",
+        default=[],
+        metavar="LAYER=TYPE",
+        help="the type that a layer computes in; repeatable",
     )
-    group.add_argument("--output-type", action="append", default=[], metavar="LAYER=TYPE")
+    group.add_argument(
+        "--output-type",
+        action="append",
+        default=[],
+        metavar="LAYER=TYPE",
+        help="the type of a layer's output; repeatable",
+    )
     group.add_argument("--precision-constraints", choices=("prefer", "obey"))
     group.add_argument(
-        "--io-type", action="append", default=[], metavar="NAME=TYPE", help="of an input or output"
+        "--io-type",
+        action="append",
+        default=[],
+        metavar="NAME=TYPE",
+        help="type of an input or output; repeatable",
     )
     group.add_argument("--io-format", action="append", default=[], metavar="NAME=FORMAT,...")
     group.add_argument(
-        "--calibrate-before-fusion", action="store_true", help="makes Entropy's and Legacy's caches portable"
+        "--calibrate-before-fusion",
+        action="store_true",
+        help="makes the caches of the calibrators Entropy and Legacy portable",
     )
     group = parser.add_argument_group("building")
     group.add_argument(
@@ -43,27 +59,35 @@ def add_build_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="POOL=SIZE",
-        help="like workspace=1G",
+        help="size of a memory pool, like workspace=1G; repeatable",
     )
-    group.add_argument("--timing-cache", metavar="FILE", help="timings of kernels, read and extended")
+    group.add_argument(
+        "--timing-cache", metavar="FILE", help="timings of kernels; the file is read and extended"
+    )
     group.add_argument("--optimization-level", type=int, metavar="0-5")
     group.add_argument("--max-aux-streams", type=int, metavar="N")
     group.add_argument("--dla-core", type=int, metavar="N", help="build for a DLA core")
     group.add_argument("--no-gpu-fallback", action="store_true", help="fail where the DLA lacks a layer")
     group.add_argument("--hardware-compatibility", choices=("ampere_plus", "same_compute_capability"))
-    group.add_argument("--version-compatible", action="store_true", help="for newer TensorRT versions, too")
+    group.add_argument(
+        "--version-compatible", action="store_true", help="newer TensorRT versions can run the engine, too"
+    )
     group.add_argument("--sparse-weights", action="store_true", help="use 2:4 sparsity")
     group.add_argument("--refit", action="store_true", help="weights can be replaced later")
     group.add_argument("--strip-plan", action="store_true", help="leave refittable weights out")
-    group.add_argument("--tactic-source", action="append", metavar="NAME", help="repeatable")
+    group.add_argument(
+        "--tactic-source", action="append", metavar="NAME", help="where kernels may come from; repeatable"
+    )
     group.add_argument(
         "--profiling-verbosity", choices=("detailed", "layer_names_only", "none"), default="detailed"
     )
-    group.add_argument("--plugin", action="append", default=[], metavar="FILE.so", help="repeatable")
+    group.add_argument(
+        "--plugin", action="append", default=[], metavar="FILE.so", help="a plugin library; repeatable"
+    )
 
 
 def build_options_from(options: argparse.Namespace) -> BuildOptions:
-    """What the options say.
+    """The build options that a command line gives.
 
     Raises:
         BuildError: A value is malformed.
@@ -99,7 +123,7 @@ def build_options_from(options: argparse.Namespace) -> BuildOptions:
 
 
 def profiles_from(texts: Sequence[str]) -> list[Profile]:
-    """Optimization profiles: an input that stands there a second time begins the next one.
+    """The optimization profiles that texts describe; an input that is named again begins the next profile.
 
     Raises:
         BuildError: A text is not NAME=MIN,OPT,MAX.

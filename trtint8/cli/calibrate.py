@@ -27,13 +27,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="a float ONNX model")
     parser.add_argument("data", metavar="DATA", help="an .npz, a folder of images or arrays, or random:COUNT")
     parser.add_argument(
-        "-o", "--output", required=True, metavar="TABLE", help=".json, or .cache for TensorRT's"
+        "-o",
+        "--output",
+        required=True,
+        metavar="TABLE",
+        help="a .json, or a .cache for TensorRT; other endings name other formats",
     )
     add_method_option(parser)
     parser.add_argument(
-        "--tensors", choices=("all", "placed"), default="all", help="placed: only those that Q/DQ needs"
+        "--tensors",
+        choices=("all", "placed"),
+        default="all",
+        help="placed: only those that get Q/DQ pairs; default all",
     )
-    add_worker_options(parser, "all that it may use")
+    add_worker_options(parser, "all that this process may use")
     parser.add_argument(
         "--device",
         default="cpu",
@@ -49,7 +56,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=CHECKPOINT_SECONDS,
         metavar="S",
-        help="time between two writes of TABLE.checkpoint; default %(default)g",
+        help="seconds between two writes of TABLE.checkpoint; default %(default)g",
     )
     parser.add_argument("--json", action="store_true", help="print a summary as JSON")
     add_data_options(parser)

@@ -18,10 +18,10 @@ def add_data_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--batch-size", type=int, metavar="N", help="samples per batch")
     group.add_argument("--limit", type=int, metavar="N", help="use only the first N samples")
     group = parser.add_argument_group("images (.npz with uint8 images, or folders)")
-    group.add_argument("--preprocess", metavar="FILE", help="a .toml or .json with the options below")
-    group.add_argument("--mean", metavar="R,G,B", help="subtracted after scaling")
-    group.add_argument("--std", metavar="R,G,B", help="divided by")
-    group.add_argument("--scale", metavar="X", help="multiplied with first; default 1/255")
+    group.add_argument("--preprocess", metavar="FILE", help="a .toml or .json file with the options below")
+    group.add_argument("--mean", metavar="R,G,B", help="subtracted from the channels after scaling")
+    group.add_argument("--std", metavar="R,G,B", help="by which the channels are divided after that")
+    group.add_argument("--scale", metavar="X", help="by which pixels are multiplied first; default 1/255")
     group.add_argument("--layout", choices=("NCHW", "NHWC"), help="default NCHW")
     group.add_argument("--channels", choices=("RGB", "BGR"), help="default RGB")
     group.add_argument("--resize", metavar="N or H,W", help="shorter side, or height and width")
@@ -39,11 +39,11 @@ def add_worker_options(parser: argparse.ArgumentParser, threads: str = "ONNX Run
     """Adds ``--threads``, ``--ray`` and ``--num-gpus``.
 
     Args:
-        parser: Of a verb.
-        threads: How many there are by default, in words.
+        parser: The verb's parser.
+        threads: The default number of threads, in words.
     """
     parser.add_argument(
-        "--threads", type=int, metavar="N", help=f"threads of a model; default {threads}, over Ray 1"
+        "--threads", type=int, metavar="N", help=f"threads per operator; default {threads}, over Ray 1"
     )
     parser.add_argument(
         "--ray",
@@ -51,21 +51,21 @@ def add_worker_options(parser: argparse.ArgumentParser, threads: str = "ONNX Run
         const="",
         metavar="ADDRESS",
         help="share the work out over Ray: the cluster there, else the one that Ray finds, else this "
-        "machine; --threads is then each worker's",
+        "machine; --threads is then the number per worker",
     )
     parser.add_argument(
         "--num-gpus",
         type=float,
         metavar="N",
-        help="over Ray: GPUs of each worker, may be a fraction; default 0",
+        help="over Ray: GPUs per worker, which may be a fraction; default 0",
     )
 
 
 def executor_from(options: argparse.Namespace) -> Literal["local"] | RayExecutor:
-    """Where the options say that it runs.
+    """Where the options say that models run.
 
     Raises:
-        CalibrationDataError: GPUs are given to workers that there are not.
+        CalibrationDataError: GPUs per worker are given, and Ray is not used.
     """
     if options.ray is not None:
         return RayExecutor(options.ray or None, num_gpus=options.num_gpus or 0)

@@ -1,4 +1,4 @@
-"""`trtint8 demo`: the main job on real data that a package carries."""
+"""`trtint8 demo`: all steps on real data, the handwritten digits that scikit-learn contains."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> None:
         result.qdq_model, split.heldout_images, reference=DEMO_MODEL, labels=split.heldout_labels
     )
     seconds = time.perf_counter() - started
-    in_int8, of = result.info.int8_layers or (0, len(result.info.quantized_nodes))
+    in_int8, weighted = result.info.int8_layers or (0, len(result.info.quantized_nodes))
     files = [
         result.engine,
         Path(f"{result.engine}.json"),
@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> None:
                 "accuracy": accuracy,
                 "weights_bytes": {"fp32": fp32.weights_bytes, "int8": result.info.weights_bytes},
                 "layers_in_int8": in_int8,
-                "weighted_layers": of,
+                "weighted_layers": weighted,
                 "files": files,
                 "seconds": seconds,
             }
@@ -68,11 +68,11 @@ def run(options: argparse.Namespace) -> None:
         ("same class as FP32", "", percent(accuracy.agreement)),
         ("SQNR of the logits", "", f"{accuracy.outputs[0].sqnr_db:.1f} dB"),
         ("weight memory", _kilobytes(fp32.weights_bytes), _kilobytes(result.info.weights_bytes)),
-        ("layers in INT8", "0", f"{in_int8} of {of}"),
+        ("layers in INT8", "0", f"{in_int8} of {weighted}"),
     ]
     title = (
         f"Handwritten digits: calibrated on {len(split.calibration_images)} images, "
-        f"judged on {accuracy.samples} others"
+        f"validated on {accuracy.samples} others"
     )
     print_table(title, ("", "FP32", "INT8"), rows)
     print_table(f"Written in {seconds:.1f} s", ("file",), [(str(file),) for file in files])

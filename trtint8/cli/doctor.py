@@ -25,7 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Looks around and prints."""
+    """Examines this machine and prints the findings."""
     rows = findings()
     if options.json:
         print_json(dict(rows))
@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def findings() -> list[tuple[str, str]]:
-    """What is here and what works, one line each."""
+    """What is installed and what works, one row per finding."""
     problem = gpu_problem()
     flavors = flavor.installed()
     rows = [
@@ -56,7 +56,7 @@ def findings() -> list[tuple[str, str]]:
         ("PyCUDA", _version("pycuda") or 'missing: pip install "trtint8[cuda]" (needs a CUDA toolkit)'),
         (
             "cuda-python",
-            _version("cuda-bindings") or 'missing: pip install "trtint8[cuda-python]" where PyCUDA is, too',
+            _version("cuda-bindings") or 'missing: pip install "trtint8[cuda-python]", in place of PyCUDA',
         ),
         ("images from folders", "works" if find_spec("PIL") else 'pip install "trtint8[images]"'),
         ("calibrate, quantize, validate", "work, on the CPU"),

@@ -1,4 +1,4 @@
-"""`trtint8 lint`: a Q/DQ model made elsewhere against TensorRT's rules."""
+"""`trtint8 lint`: checks a Q/DQ model made elsewhere against TensorRT's rules, and mends it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the verb's arguments."""
     parser.add_argument("model", metavar="MODEL", help="an ONNX model with Q/DQ pairs, made by any tool")
     parser.add_argument("--fix", action="store_true", help="write a model with pairs as TensorRT wants them")
-    parser.add_argument("-o", "--output", metavar="OUT.onnx", help="where to, with --fix")
+    parser.add_argument("-o", "--output", metavar="OUT.onnx", help="the file to write, with --fix")
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
 
 

@@ -1,4 +1,4 @@
-"""The command line: finds the verb, and turns every error of ours into one sentence and exit status 2."""
+"""The command line: finds the verb, and turns errors of this project into one sentence and exit status 2."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trtint8.version import __version__
 
 #: Verb to its one-line help; its module is ``trtint8.cli.<verb>``.
 _VERBS = {
-    "demo": "the whole way on real data: calibrate, quantize, build, validate",
+    "demo": "all steps on real data: calibrate, quantize, build, validate",
     "doctor": "what is installed here, and which routes work",
     "calibrate": "find the range of every tensor on sample inputs",
     "quantize": "put Q/DQ pairs into an ONNX model",

@@ -13,7 +13,7 @@ from trtint8.models.model import load_model, prepare
 
 EXAMPLE = "example:\n  trtint8 migrate resnet50.onnx resnet50.cache -o resnet50.qdq.onnx --fill"
 
-#: Unused tensors that the table lists; the JSON has all.
+#: How many unused tensors the printed table names; the JSON names all of them.
 _NAMED = 5
 
 
@@ -25,7 +25,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fill", action="store_true", help="take the ranges that are proposed for tensors the cache lacks"
     )
-    parser.add_argument("--keep-float", action="append", default=[], metavar="PATTERN", help="repeatable")
+    parser.add_argument(
+        "--keep-float",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="nodes that stay in float; repeatable",
+    )
     parser.add_argument("--no-proof", action="store_true", help="do not build with TensorRT for RTX")
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
 

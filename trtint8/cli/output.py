@@ -16,22 +16,22 @@ from rich.table import Table
 from trtint8.engine.file import EngineInfo
 from trtint8.validation.significance import Share
 
-#: Tensors without a range that are named; the sidecar names all.
+#: How many tensors without a range are named; the sidecar names all of them.
 _MOST_MISSING = 20
 
 
 def say(message: str) -> None:
-    """One message on standard error."""
+    """Writes one message to standard error."""
     sys.stderr.write(message + "\n")
 
 
 def print_line(text: str) -> None:
-    """One line of results on standard output."""
+    """Writes one line of results to standard output."""
     sys.stdout.write(text + "\n")
 
 
 def print_json(value: Any) -> None:
-    """A value as JSON on standard output; what is not finite becomes null."""
+    """Writes a value as JSON to standard output; numbers that are not finite become null."""
     sys.stdout.write(json.dumps(_plain(value), indent=2, ensure_ascii=False) + "\n")
 
 
@@ -41,25 +41,25 @@ def print_table(
     rows: Iterable[Sequence[str]],
     styles: Iterable[str | None] | None = None,
 ) -> None:
-    """A table on standard output, the first column left and the others right.
+    """Writes a table to standard output, its first column aligned left and the others right.
 
     Args:
-        title: Above it.
-        columns: Their headings.
-        rows: Texts.
-        styles: A colour for each row, on a terminal; None for plain ones.
+        title: The title above the table.
+        columns: The headings of the columns.
+        rows: The rows, each with one text per column.
+        styles: One colour per row, which a terminal shows; None for a row without a colour.
     """
     table = Table(title=title, title_justify="left", title_style="bold")
     for index, column in enumerate(columns):
         table.add_column(column, justify="left" if index == 0 else "right", overflow="fold")
     for row, style in zip(rows, itertools.repeat(None) if styles is None else styles, strict=False):
         table.add_row(*row, style=style)
-    # A pipe has no width: let long tensor names stand on one line there.
+    # A pipe has no width: it gets one that holds long tensor names on one line.
     Console(width=None if sys.stdout.isatty() else 160, markup=False, highlight=False).print(table)
 
 
 def engine_rows(info: EngineInfo) -> list[tuple[str, str]]:
-    """What the sidecar says, for a person."""
+    """What a sidecar says about its engine, as rows of a table for a person."""
     counted = info.int8_layers
     rows = [
         ("TensorRT", f"{'for RTX ' if info.flavor == 'rtx' else ''}{info.tensorrt_version}"),

@@ -33,7 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="nodes that stay in float; repeatable",
     )
     parser.add_argument(
-        "--float16", action="store_true", help="what is outside INT8 becomes FP16, where that is safe"
+        "--float16", action="store_true", help="convert what is outside INT8 to FP16, where that is safe"
     )
     parser.add_argument(
         "--float32-io", action="store_true", help="with --float16: inputs and outputs stay FP32"

@@ -21,14 +21,14 @@ from trtint8.validation.wording import percent
 
 EXAMPLE = (
     "example:\n  trtint8 sensitivity resnet50.onnx resnet50.table.json heldout.npz -o sensitivity.json\n\n"
-    f"Uses {api.SENSITIVITY_SAMPLES} samples at most where --limit says nothing else."
+    f"Uses {api.SENSITIVITY_SAMPLES} samples at most where --limit does not say otherwise."
 )
 
 #: Layers that make more than this share of the noise are coloured.
-_LOUD = 0.1
+_COLOURED_SHARE = 0.1
 
-#: Characters of the longest bar.
-_BAR = 12
+#: Length of the longest bar, in characters.
+_LONGEST_BAR = 12
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "-o",
         "--output",
         metavar="OUT.json",
-        help="where to; progress is kept in OUT.json.partial, which an interrupted run continues",
+        help="the file to write; progress is kept in OUT.json.partial, which an interrupted run continues",
     )
     parser.add_argument("--labels", metavar="FILE", help="labels that do not come with the data")
     parser.add_argument(
@@ -48,9 +48,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=1.0,
         metavar="DB",
-        help="stop when the SQNR of every layer that matters is known to so many decibels; default 1",
+        help="stop when the SQNR of every layer that matters is known to within so many decibels; default 1",
     )
-    parser.add_argument("--keep-float", action="append", default=[], metavar="PATTERN", help="repeatable")
+    parser.add_argument(
+        "--keep-float",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="nodes that stay in float; repeatable",
+    )
     add_worker_options(parser)
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     add_data_options(parser)
@@ -60,7 +66,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Measures, and prints the layers, the worst first."""
     output = check_writable(options.output) if options.output else None
-    found = api.measure_sensitivity(
+    sensitivity = api.measure_sensitivity(
         options.model,
         options.table,
         options.data,
@@ -74,11 +80,11 @@ def run(options: argparse.Namespace) -> None:
         on_plan=_announce,
     )
     if output:
-        found.save(output)
+        sensitivity.save(output)
     if options.json:
-        print_json(found)
+        print_json(sensitivity)
     else:
-        _print(found)
+        _print(sensitivity)
 
 
 def _announce(plan: Plan) -> None:
@@ -87,25 +93,26 @@ def _announce(plan: Plan) -> None:
     say(f"{plan.layers} layers, {samples}: {seconds}{1000 * plan.seconds_a_sample:.0f} ms each")
 
 
-def _print(found: Sensitivity) -> None:
-    loudest = max(layer.noise_share for layer in found.layers) or 1.0
-    rows = [_row(layer, loudest) for layer in found.worst_first]
-    styles = ["red" if layer.noise_share > _LOUD else None for layer in found.worst_first]
+def _print(sensitivity: Sensitivity) -> None:
+    largest = max(layer.noise_share for layer in sensitivity.layers) or 1.0
+    rows = [_row(layer, largest) for layer in sensitivity.worst_first]
+    styles = ["red" if layer.noise_share > _COLOURED_SHARE else None for layer in sensitivity.worst_first]
     columns = ("layer", "noise", "alone", "without", "weights", "activations", "here", "same class")
-    certain = "" if found.converged else "; the figures are less certain than asked for"
-    title = f"{found.samples} samples: all layers in INT8 {_level(found.quantized.sqnr_db)}{certain}"
+    certain = "" if sensitivity.converged else "; the figures are less certain than asked for"
+    level = _level(sensitivity.quantized.sqnr_db)
+    title = f"{sensitivity.samples} samples: all layers in INT8 {level}{certain}"
     print_table(title, columns, rows, styles)
-    for layer in found.worst_first:
+    for layer in sensitivity.worst_first:
         for suspect in layer.suspects:
             print_line(f"{layer.node}: {suspect.message}")
 
 
-def _row(layer: LayerSensitivity, loudest: float) -> tuple[str, ...]:
+def _row(layer: LayerSensitivity, largest: float) -> tuple[str, ...]:
     half = layer.only.interval_db[1] - layer.only.sqnr_db
     spread = f" ± {half:.1f}" if math.isfinite(layer.only.sqnr_db) else ""
     return (
         layer.node,
-        f"{100 * layer.noise_share:5.1f} % " + "█" * math.ceil(_BAR * layer.noise_share / loudest),
+        f"{100 * layer.noise_share:5.1f} % " + "█" * math.ceil(_LONGEST_BAR * layer.noise_share / largest),
         _level(layer.only.sqnr_db, spread),
         _level(layer.without.sqnr_db),
         _level(layer.weights_db),

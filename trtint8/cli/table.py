@@ -48,10 +48,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     convert.add_argument("table", metavar="FROM")
     convert.add_argument("output", metavar="TO", help="ending in .json, .cache, .txt...")
     convert.add_argument(
-        "--tensorrt-version", default="8601", metavar="DIGITS", help="in a cache's header; default 8601"
+        "--tensorrt-version",
+        default="8601",
+        metavar="DIGITS",
+        help="version in a cache's header; default 8601",
     )
     convert.add_argument(
-        "--format", choices=tuple(FORMATS), help="whatever the ending says; .json alone is trtint8's own"
+        "--format",
+        choices=tuple(FORMATS),
+        help="write this format, whatever the ending; by itself .json is trtint8's own",
     )
     convert.add_argument(
         "--network",
@@ -66,13 +71,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     merge.add_argument("table", metavar="A")
     merge.add_argument("other", metavar="B")
     merge.add_argument("-o", "--output", required=True, metavar="OUT")
-    extract = actions.add_parser("extract", help="the table that stands in a Q/DQ model")
+    extract = actions.add_parser("extract", help="the table that a Q/DQ model contains")
     extract.add_argument("table", metavar="MODEL.onnx")
     extract.add_argument("-o", "--output", required=True, metavar="OUT")
     change = actions.add_parser("set", help="set ranges by hand, or apply another method")
     change.add_argument("table", metavar="TABLE")
     change.add_argument("ranges", nargs="*", metavar="TENSOR=AMAX")
-    change.add_argument("--method", choices=tuple(METHODS), help="from the stored histograms")
+    change.add_argument(
+        "--method", choices=tuple(METHODS), help="choose ranges anew, from the stored histograms"
+    )
     change.add_argument("-o", "--output", required=True, metavar="OUT")
     edit_action = actions.add_parser("edit", help="change ranges as text, in the editor that EDITOR names")
     edit_action.add_argument("table", metavar="TABLE")
@@ -125,7 +132,7 @@ def _edit(table: CalibrationTable, output: str) -> None:
 
 
 def _cache_facts(path: str) -> dict[str, str]:
-    """What only a calibration cache of TensorRT has to say."""
+    """What is known only of a calibration cache of TensorRT; empty for another file."""
     data = Path(path).read_bytes()
     if not looks_like_cache(data):
         return {}
@@ -143,7 +150,7 @@ def _cache_facts(path: str) -> dict[str, str]:
 
 
 def _convert_with_network(options: argparse.Namespace) -> None:
-    """From or to ncnn's table, by the ending of the file's name."""
+    """Converts from or to ncnn's table, which the ending of the output's name decides."""
     output = check_writable(options.output)
     if output.suffix.lower() == _NCNN:
         table = CalibrationTable.load(options.table)
@@ -183,7 +190,7 @@ def _show(table: CalibrationTable, as_json: bool, cache: dict[str, str]) -> None
 
 
 def _row(table: CalibrationTable, name: str) -> tuple[tuple[str, ...], str | None]:
-    """One tensor's figures, and the colour that draws attention to it."""
+    """The figures of one tensor, and the colour of their row; None for no colour."""
     amax, histogram = table.amax[name], table.histograms.get(name)
     known = histogram is not None and histogram.total > 0
     zeros = histogram.zeros / histogram.total if histogram and known else 0.0

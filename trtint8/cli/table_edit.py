@@ -14,7 +14,7 @@ from calibrators.tables.table import CalibrationTable
 
 _HEADER = (
     "# One tensor and its range (amax) per line. Change numbers, add lines, delete lines; histograms stay.\n"
-    "# Lines that begin with # are passed over. The file is read when the editor ends.\n"
+    "# Lines that begin with # are ignored. The file is read when the editor ends.\n"
 )
 
 
@@ -22,10 +22,10 @@ def edit(table: CalibrationTable) -> CalibrationTable | None:
     """Opens a table in the editor that ``VISUAL`` or ``EDITOR`` names, else vi.
 
     Args:
-        table: What to edit.
+        table: The table to edit.
 
     Returns:
-        The table after the changes, which count as set by hand; None where nothing was changed.
+        The table with the changes, whose ranges count as set by hand; None where nothing was changed.
 
     Raises:
         TableError: The editor fails, or what it left is no table; the text is kept and named.
@@ -53,8 +53,8 @@ def edit(table: CalibrationTable) -> CalibrationTable | None:
 
 def _changed(table: CalibrationTable, ranges: dict[str, float]) -> CalibrationTable | None:
     changed = {name: amax for name, amax in ranges.items() if table.amax.get(name) != amax}
-    gone = [name for name in table.amax if name not in ranges]
-    if not (changed or gone):
+    removed = [name for name in table.amax if name not in ranges]
+    if not (changed or removed):
         return None
     edited = table.override(changed)
-    return edited.without(gone) if gone else edited
+    return edited.without(removed) if removed else edited

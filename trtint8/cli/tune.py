@@ -26,7 +26,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("data", metavar="DATA", help="samples to tune on, with labels where there are some")
     parser.add_argument("-o", "--output", required=True, metavar="OUT.onnx")
     parser.add_argument(
-        "--max-drop", type=float, required=True, metavar="POINTS", help="what the metric may lose, like 0.3"
+        "--max-drop",
+        type=float,
+        required=True,
+        metavar="POINTS",
+        help="how much the metric may lose, like 0.3",
     )
     parser.add_argument(
         "--metric", metavar="NAME", help="topK or agreement; default top1, without labels agreement"
@@ -39,14 +43,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_method_option(parser)
     parser.add_argument("--round-weights", action="store_true", help="also try adaptive rounding; slow")
-    parser.add_argument("--float16", action="store_true", help="what stays in float becomes FP16")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of what is drawn; default 0")
+    parser.add_argument("--float16", action="store_true", help="convert layers that stay in float to FP16")
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="seed of everything that is random; default 0"
+    )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     add_data_options(parser)
 
 
 def run(options: argparse.Namespace) -> None:
-    """Tunes, writes the files and prints what came of it."""
+    """Tunes, writes the files and prints the result."""
     output = check_writable(options.output)
     tuned = api.tune(
         options.model,

@@ -40,7 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         metavar="NAME",
         help="top1, top5 or any topK, agreement, sqnr, cosine, max_error, token_cosine; may be repeated; "
-        "by default what applies of all but token_cosine",
+        "by default all that apply except token_cosine",
     )
     parser.add_argument(
         "--labels", metavar="FILE", help="labels that do not come with the data (.npy or .npz)"

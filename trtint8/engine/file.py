@@ -24,9 +24,9 @@ class TensorSpec:
     """One input or output of an engine.
 
     Attributes:
-        name: Its name.
-        dtype: NumPy's name of its element type.
-        shape: Its dimensions; a str (or None, unnamed) where dynamic.
+        name: Name of the input or output.
+        dtype: NumPy's name of the element type.
+        shape: The dimensions; a dynamic one is a str, or None where it has no name.
     """
 
     name: str
@@ -36,19 +36,19 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class EngineInfo:
-    """What a plan does not tell about itself.
+    """What is known of an engine and does not stand in its plan.
 
     Attributes:
         flavor: "tensorrt" or "rtx".
         tensorrt_version: The version that built it, and that has to run it.
-        compute_capabilities: What it was built for, like ("8.6",), or ("current",) for the GPU that built
-            it.
-        inputs: Its inputs.
-        outputs: Its outputs.
-        profiles: Its optimization profiles; empty where all inputs are static.
-        layers: Its layers; None where the builder did not list them.
+        compute_capabilities: The GPUs that it was built for, like ("8.6",), or ("current",) for the GPU that
+            built it.
+        inputs: The engine's inputs.
+        outputs: The engine's outputs.
+        profiles: The optimization profiles; empty where all inputs are static.
+        layers: The engine's layers; None where the builder did not list them.
         quantized_nodes: Names of the ONNX nodes that were meant to run in INT8.
-        weights_bytes: Size of its weights; None where the builder did not tell.
+        weights_bytes: Size of the weights, in bytes; None where the builder did not report it.
         model_fingerprint: Identifies the ONNX model that it came from.
         route: "explicit" (Q/DQ in the graph) or "implicit" (calibrators and dynamic ranges).
         missing_ranges: Tensors without a dynamic range, each with the layer that makes it; nothing around
@@ -107,7 +107,7 @@ def save_engine(path: str | os.PathLike[str], plan: bytes, info: EngineInfo) -> 
     Args:
         path: The engine file; replaced when it exists.
         plan: The serialized engine.
-        info: What to say about it.
+        info: What is known of the engine.
 
     Returns:
         ``info`` with the plan's hash, as it was written.
@@ -116,7 +116,7 @@ def save_engine(path: str | os.PathLike[str], plan: bytes, info: EngineInfo) -> 
         OutputError: A file cannot be written.
     """
     info = replace(info, plan_sha256=hashlib.sha256(plan).hexdigest())
-    # The sidecar goes first, so that an engine file that appears is complete. After a crash between the
+    # The sidecar is written first, so that an engine file that appears is complete. After a crash between the
     # two, an old engine no longer has the hash that the sidecar names, and is refused rather than
     # described wrongly.
     write_atomically(sidecar_path(path), records.render(info))

@@ -1,8 +1,9 @@
-"""Constants of a graph: read, replaced and added."""
+"""Constants of a graph: read, replaced, named and added."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Container
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,27 @@ def add_initializer(graph: ir.Graph, name: str, array: NDArray[Any]) -> ir.Value
     return value
 
 
+def value_names(graph: ir.Graph) -> set[str]:
+    """The names of all inputs, initializers and values that nodes of a graph read or compute."""
+    values = (value for node in graph for value in (*node.inputs, *node.outputs) if value is not None)
+    names = {value.name for value in (*graph.inputs, *values) if value.name is not None}
+    return names | set(graph.initializers)
+
+
+def unused_name(stem: str, taken: Container[str]) -> str:
+    """Chooses a name that is not taken yet.
+
+    Args:
+        stem: The name where it is free; else ``_1``, ``_2`` and so on are appended.
+        taken: The names in use, such as :func:`value_names`.
+
+    Returns:
+        The first free name.
+    """
+    names = itertools.chain([stem], (f"{stem}_{number}" for number in itertools.count(1)))
+    return next(name for name in names if name not in taken)
+
+
 def constant_input(node: ir.Node, index: int) -> NDArray[Any] | None:
     """The value of a node's input.
 
@@ -80,17 +102,9 @@ def set_constant_input(node: ir.Node, index: int, array: NDArray[Any]) -> None:
         node.resize_inputs(index + 1)
     graph = node.graph
     assert isinstance(graph, ir.Graph)
-    name = _unused_name(graph, f"{node.name}_input_{index}")
+    name = unused_name(f"{node.name}_input_{index}", value_names(graph))
     node.replace_input_with(index, add_initializer(graph, name, np.ascontiguousarray(array)))
 
 
 def _is_read_by_one_node(value: ir.Value) -> bool:
     return value.is_initializer() and len(value.uses()) == 1 and not value.is_graph_output()
-
-
-def _unused_name(graph: ir.Graph, stem: str) -> str:
-    """A name that no value of the graph has: the stem, or the stem with a number."""
-    taken = {value.name for node in graph for value in (*node.inputs, *node.outputs) if value is not None}
-    taken |= {value.name for value in graph.inputs} | set(graph.initializers)
-    names = itertools.chain([stem], (f"{stem}_{number}" for number in itertools.count(1)))
-    return next(name for name in names if name not in taken)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from calibrators.tables.table import QMAX
 from trtint8.models.garbage_collection import pause_garbage_collection
-from trtint8.models.graph_constants import add_initializer, read_constant
+from trtint8.models.graph_constants import add_initializer, read_constant, unused_name, value_names
 from trtint8.quantization.placement import Edge, Placement
 
 logger = logging.getLogger(__name__)
@@ -128,8 +128,7 @@ class _Writer:
     def __init__(self, model: ir.Model) -> None:
         self._graph = model.graph
         self._nodes = {node.name: node for node in model.graph}
-        self._names = {value.name for node in model.graph for value in (*node.inputs, *node.outputs) if value}
-        self._names |= {value.name for value in model.graph.inputs} | set(model.graph.initializers)
+        self._names = value_names(model.graph)
         self._pairs: dict[tuple[str, int | None], ir.Value] = {}
 
     def read_weights(self, edge: Edge) -> NDArray[np.floating]:
@@ -159,13 +158,13 @@ class _Writer:
             "", "QuantizeLinear", [value, *parameters], attributes, name=f"{name}_QuantizeLinear"
         )
         quantized = quantize.outputs[0]
-        quantized.name = self._unique(f"{name}_quantized")
+        quantized.name = self._new_name(f"{name}_quantized")
         quantized.shape, quantized.dtype = value.shape, ir.DataType.INT8
         dequantize = ir.Node(
             "", "DequantizeLinear", [quantized, *parameters], attributes, name=f"{name}_DequantizeLinear"
         )
         result = dequantize.outputs[0]
-        result.name = self._unique(f"{name}_dequantized")
+        result.name = self._new_name(f"{name}_dequantized")
         result.shape, result.dtype = value.shape, ir.DataType.FLOAT
         producer = value.producer()
         if producer is not None:
@@ -177,11 +176,9 @@ class _Writer:
         return result
 
     def _initializer(self, name: str, array: NDArray[np.generic]) -> ir.Value:
-        return add_initializer(self._graph, self._unique(name), array)
+        return add_initializer(self._graph, self._new_name(name), array)
 
-    def _unique(self, name: str) -> str:
-        unique, n = name, 1
-        while unique in self._names:
-            unique, n = f"{name}_{n}", n + 1
-        self._names.add(unique)
-        return unique
+    def _new_name(self, name: str) -> str:
+        unused = unused_name(name, self._names)
+        self._names.add(unused)
+        return unused

@@ -28,7 +28,7 @@ class _FidelityRecord:
 
     def value(self) -> Fidelity:
         largest = _or_nan(self.max_error)
-        # The sums that gave the null are gone; the largest error tells which case it was.
+        # The number that became null is not in the file; the largest error says which one it was.
         null = math.inf if largest == 0 else (math.nan if math.isnan(largest) else -math.inf)
         sqnr = null if self.sqnr_db is None else self.sqnr_db
         return Fidelity(self.name, sqnr, _or_nan(self.cosine), largest, self.token_cosine)
@@ -83,7 +83,7 @@ def parse_accuracy(document: object, source: str) -> Accuracy:
 
     Returns:
         The comparison. JSON has no infinities: an SQNR that is null is infinite where the outputs were
-        equal, and NaN where a model gave one.
+        equal, and NaN where an output of a model had one.
 
     Raises:
         TableError: A field is missing, has the wrong type or exceeds its limits.

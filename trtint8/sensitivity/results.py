@@ -14,7 +14,7 @@ from trtint8.sensitivity.effects import Effect
 from trtint8.sensitivity.suspects import Suspect
 from trtint8.validation.significance import Share
 
-#: What tells the file from other JSON.
+#: Value of the field ``format``, by which the file is recognized.
 FORMAT = "trtint8-sensitivity"
 
 
@@ -23,16 +23,17 @@ class LayerSensitivity:
     """What one layer's quantization costs.
 
     Attributes:
-        node: The layer.
-        operator: Its operator.
+        node: Name of the layer's node.
+        operator: The node's operator.
         only: The network with this layer alone in INT8, beside the float network.
         without: The network with every layer in INT8 but this one.
         weights_db: SQNR of the layer's own output with its weights alone quantized; None without weights.
-        activations_db: The same with its activations alone quantized; None without.
+        activations_db: SQNR of the layer's own output with its activations alone quantized; None where none
+            is.
         cumulative_db: SQNR of what leaves the layer, and the operators after it up to the next layer, in the
             network with every layer in INT8: where the error enters, and where it grows.
         noise_share: This layer's part of the noise that all layers make, each alone.
-        suspects: What about it is known to cost accuracy.
+        suspects: Properties of the layer that are known to cost accuracy.
     """
 
     node: str
@@ -53,13 +54,13 @@ class Sensitivity:
     Attributes:
         samples: How many samples were fed.
         converged: Whether the intervals are as narrow as was asked for.
-        tolerance_db: Half the width that was asked for.
+        tolerance_db: Half the width of the intervals that was asked for, in decibels.
         quantized: The network with every layer in INT8.
         reference_top1: The float network's share of right classes; None without labels.
-        layers: In the order in which they run.
-        model_fingerprint: Of the model.
-        table_fingerprint: Of the table.
-        data_fingerprint: Of the samples.
+        layers: One entry per layer, in the order in which they run.
+        model_fingerprint: Identifies the model.
+        table_fingerprint: Identifies the calibration table.
+        data_fingerprint: Identifies the samples.
     """
 
     samples: PositiveCount
@@ -74,11 +75,11 @@ class Sensitivity:
 
     @property
     def worst_first(self) -> tuple[LayerSensitivity, ...]:
-        """The layers, the one first that alone costs most."""
+        """The layers, beginning with the one that costs most when it alone is in INT8."""
         return tuple(sorted(self.layers, key=lambda layer: layer.only.sqnr_db))
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Writes it as JSON, atomically.
+        """Writes the result as JSON, atomically.
 
         Raises:
             OutputError: The file cannot be written.

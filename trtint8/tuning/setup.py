@@ -54,7 +54,7 @@ def tune_from_sources(
         The best candidate found, with its accuracy on the held-out samples.
 
     Raises:
-        TrtInt8Error: One of its family, with one sentence that says what to do.
+        TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
     """
     # Data is shuffled where possible, so that both halves are alike.
     shuffled = isinstance(data, (str, os.PathLike, Mapping, np.ndarray))

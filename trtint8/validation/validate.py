@@ -41,7 +41,7 @@ def validate_models(
         The comparison.
 
     Raises:
-        TrtInt8Error: One of its family, with one sentence that says what to do.
+        TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
     """
     if taken := [name for name in also if name in (VALIDATED, REFERENCE)]:
         raise ModelError(

@@ -5,7 +5,14 @@ import onnx_ir as ir
 import pytest
 
 from tests.trtint8.onnx_models import Graph, Shaped
-from trtint8.models.graph_constants import add_initializer, constant_input, read_constant, set_constant_input
+from trtint8.models.graph_constants import (
+    add_initializer,
+    constant_input,
+    read_constant,
+    set_constant_input,
+    unused_name,
+    value_names,
+)
 from trtint8.models.model import load_model
 
 ONES, TWOS = np.ones((1, 1), np.float32), np.full((1, 1), 2, np.float32)
@@ -66,3 +73,20 @@ def test_an_added_constant_stands_in_the_graph():
     assert (value.name, value.dtype, tuple(value.shape.numpy())) == ("new", ir.DataType.INT8, (2, 3))
     assert model.graph.initializers["new"] is value
     np.testing.assert_array_equal(read_constant(value), array)
+
+
+def test_an_unused_name_is_the_stem_or_the_stem_with_the_first_free_number():
+    assert unused_name("w", set()) == "w"
+    assert unused_name("w", {"w"}) == "w_1"
+    assert unused_name("w", {"w", "w_1", "w_3"}) == "w_2"
+    assert unused_name("w", {"v", "w_1"}) == "w"
+
+
+def test_the_names_of_a_graph_are_those_of_its_inputs_initializers_and_computed_values():
+    g = Graph()
+    constant = g.constant(np.float32([1, 2]))
+    first = g.op("Add", ["x", constant], "first")
+    model = ir.from_proto(g.model({"x": [2], "unread": [2]}, g.op("Clip", [first, "", constant], "second")))
+    outputs = {node.outputs[0].name for node in model.graph}
+    assert len(outputs) == 2
+    assert value_names(model.graph) == {"x", "unread", constant} | outputs

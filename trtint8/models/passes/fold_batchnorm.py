@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from trtint8.models.graph_constants import add_initializer
+from trtint8.models.graph_constants import add_initializer, unused_name, value_names
 
 logger = logging.getLogger(__name__)
 
@@ -27,16 +27,17 @@ class FoldBatchNormPass(ir.passes.InPlacePass):
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Folds the nodes that can be folded, and leaves the others unchanged."""
-        folded = 0
+        folded, taken = 0, value_names(model.graph)
         for node in list(model.graph):
-            if node.op_type == "BatchNormalization" and node.domain == "" and _fold(node):
+            if node.op_type == "BatchNormalization" and node.domain == "" and _fold(node, taken):
                 folded += 1
         if folded:
             logger.debug("folded %d batch normalizations", folded)
         return ir.passes.PassResult(model, modified=bool(folded))
 
 
-def _fold(norm: ir.Node) -> bool:
+def _fold(norm: ir.Node, taken: set[str]) -> bool:
+    """Folds one node where that is possible; the names of new values join those that are taken."""
     graph = norm.graph
     source = norm.inputs[0]
     conv = source.producer() if source is not None else None
@@ -75,8 +76,8 @@ def _fold(norm: ir.Node) -> bool:
 
     output, result = norm.outputs[0], conv.outputs[0]
     weight_name = conv.inputs[1].name if conv.inputs[1] is not None else None
-    conv.replace_input_with(1, _initializer(graph, f"{weight_name}_folded", new_weight))
-    bias_value = _initializer(graph, f"{weight_name}_folded_bias", new_bias)
+    conv.replace_input_with(1, _add_initializer(graph, f"{weight_name}_folded", new_weight, taken))
+    bias_value = _add_initializer(graph, f"{weight_name}_folded_bias", new_bias, taken)
     conv.resize_inputs(3)
     conv.replace_input_with(2, bias_value)
     name, shape, dtype = output.name, output.shape, output.type
@@ -86,9 +87,7 @@ def _fold(norm: ir.Node) -> bool:
     return True
 
 
-def _initializer(graph: ir.Graph, name: str, array: NDArray[Any]) -> ir.Value:
-    taken = graph.initializers
-    unique, n = name, 0
-    while unique in taken:
-        unique, n = f"{name}_{(n := n + 1)}", n
-    return add_initializer(graph, unique, array)
+def _add_initializer(graph: ir.Graph, stem: str, array: NDArray[Any], taken: set[str]) -> ir.Value:
+    name = unused_name(stem, taken)
+    taken.add(name)
+    return add_initializer(graph, name, array)

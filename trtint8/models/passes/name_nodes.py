@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from trtint8.models.graph_constants import unused_name
+
 
 class NameNodesPass(ir.passes.InPlacePass):
     """Names nodes that have no name, or the name of an earlier node, after their operator and output.
@@ -19,11 +21,8 @@ class NameNodesPass(ir.passes.InPlacePass):
         renamed = False
         for node in model.graph:
             if not node.name or node.name in seen:
-                base = f"{node.op_type}_{node.outputs[0].name if node.outputs else ''}"
-                name, n = base, 1
-                while name in taken:
-                    name, n = f"{base}_{n}", n + 1
-                node.name, renamed = name, True
-                taken.add(name)
+                stem = f"{node.op_type}_{node.outputs[0].name if node.outputs else ''}"
+                node.name, renamed = unused_name(stem, taken), True
+                taken.add(node.name)
             seen.add(node.name)
         return ir.passes.PassResult(model, modified=renamed)

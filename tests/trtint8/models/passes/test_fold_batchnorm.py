@@ -42,3 +42,16 @@ def test_batch_norm_stays_when_the_conv_is_a_graph_output():
     model.graph.output.append(onnx.helper.make_tensor_value_info("conv_out", 1, None))
     folded, modified = applied(FoldBatchNormPass(), model)
     assert not modified and operators(folded) == operators(model)
+
+
+def test_folded_parameters_get_names_that_no_activation_has():
+    g, y = normalized()
+    conv = next(node for node in g.nodes if node.op_type == "Conv")
+    name = f"{conv.input[1]}_folded"
+    g.nodes.append(onnx.helper.make_node("Relu", [y], [name], "relu"))
+    folded, _ = applied(FoldBatchNormPass(), g.model(IMAGES, name))
+    assert [tensor.name for tensor in folded.graph.initializer if "_folded" in tensor.name] == [
+        f"{name}_1",
+        f"{name}_bias",
+    ]
+    assert folded.graph.output[0].name == name
