@@ -290,11 +290,11 @@ def test_an_error_of_a_worker_is_one_sentence_and_ends_the_others(cluster):
 
 
 def _wait_until(reached):
-    for _ in range(300):
+    for _ in range(6000):  # so that what never happens fails in the end
         if reached():
             return
         time.sleep(0.1)
-    pytest.fail("not within 30 seconds")
+    pytest.fail("not within 10 minutes")
 
 
 def test_warnings_are_those_of_all_the_data(cluster):
@@ -389,6 +389,7 @@ def test_on_the_command_line(cluster, images, expected, tmp_path):
     assert not (tmp_path / "t.json.checkpoint").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("address", "reason"),
     [("127.0.0.1:1", ".*Connection refused"), ("nonsense", "Invalid address|Port is not specified")],
@@ -403,6 +404,7 @@ def test_a_cluster_that_is_not_there(address, reason, tmp_path, capsys):
     )
 
 
+@pytest.mark.slow
 def test_without_ray_it_says_what_to_install():
     code = (
         "import sys; sys.modules['ray'] = None; import trtint8;"
@@ -412,6 +414,7 @@ def test_without_ray_it_says_what_to_install():
     assert 'UnsupportedError: Ray is not installed; run pip install "trtint8[ray]"' in done.stderr
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_the_workers(tmp_path):
     output = tmp_path / "t.json"
     command = [sys.executable, "-m", "trtint8.cli.main", "calibrate", str(DEMO_MODEL), "random:2000000"]
@@ -425,9 +428,10 @@ def test_ctrl_c_stops_the_workers(tmp_path):
         _wait_until(lambda: _workers_of(process.pid))
         workers = _workers_of(process.pid)
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=30)
+        _, said = process.communicate(timeout=600)
     finally:
         process.kill()
+        process.communicate()
     assert (process.returncode, said) == (130, "interrupted\n")
     assert not output.exists()
     _wait_until(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers))
