@@ -1,0 +1,19 @@
+"""A plugin of pytest, for ``-p tests.without_extras``: no optional extra can be imported."""
+
+import sys
+
+EXTRAS = (
+    *("PIL", "faster_coco_eval", "html5lib", "jinja2", "matplotlib", "pandas", "polygraphy", "pyarrow"),
+    *("ray", "sklearn", "tensorrt_rtx"),
+)
+
+
+class _Absent:
+    """Finds none of these packages."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in EXTRAS:
+            raise ModuleNotFoundError(f"No module named '{name}'", name=name)
+
+
+sys.meta_path.insert(0, _Absent())
