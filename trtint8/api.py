@@ -617,7 +617,8 @@ def report(
 
     Args:
         sources: The folder that ``trtint8 build`` wrote to; or an engine, with which the files beside it are
-            read; or files: a Q/DQ model, a calibration table, and the JSON of sensitivity, accuracy and bench.
+            read; or files: a Q/DQ model, a calibration table, and the JSON of sensitivity, accuracy and
+            bench.
         output: The HTML file.
         model: The float model.
         data: Held-out data, whose samples with the largest errors in INT8 are shown; needs ``model``.

@@ -111,7 +111,7 @@ def calibrate_model(
 
 
 def open_checkpoint(prepared: Model, options: CheckpointOptions, device: str) -> Checkpoint | None:
-    """Opens the checkpoint of a calibration, which records what the result depends on besides the data.
+    """The checkpoint of a model's calibration, with what it depends on besides the data.
 
     Raises:
         OutputError: The file cannot be written.
@@ -156,7 +156,7 @@ class Calibration:
     device: str
 
     def run(self, *, progress: bool, checkpoint: Checkpoint | None = None) -> CalibrationTable:
-        """Calibrates; the caller removes the checkpoint when the table is written."""
+        """Calibrates; the checkpoint stays: the caller removes it when the table is safe."""
         seen = self.observe(progress=progress, checkpoint=checkpoint)
         for warning in seen.warnings():
             warnings.warn(warning, stacklevel=3)
