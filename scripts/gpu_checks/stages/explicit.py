@@ -13,7 +13,7 @@ from gpu_checks.records import Figure, Finding
 from gpu_checks.stages.host import HostSide, host_side
 from gpu_checks.stages.implicit import build_implicit, int8_share
 from gpu_checks.subjects import Subject, judged, lost_at_most, small_options, subjects
-from trtint8.int8_engine import BuildResult, build_int8_engine
+from trtint8 import BuildResult, build_int8_engine
 
 _TABLE = "One table, both routes"
 _LAYERS = "What runs in which type"
@@ -23,7 +23,7 @@ _Build = Callable[[Check, Subject, HostSide], BuildResult]
 
 
 def run(check: Check) -> None:
-    """The stage."""
+    """Runs the stage."""
     for subject in subjects(check, _TABLE):
         for route, build in _ROUTES.items():
             _one(check, subject, f"{subject.name}-{route}", build)
