@@ -1,4 +1,4 @@
-"""What calibration costs, against what running the model costs, and against other calibrators.
+"""What calibration costs, compared with running the model and with other calibrators.
 
 python scripts/bench_calibration.py                          # a ResNet-50 with random weights
 python scripts/bench_calibration.py --threads 1 2 4 --images 64 --repeat 3
@@ -6,10 +6,10 @@ TRTINT8_CIFAR10=FOLDER python scripts/bench_calibration.py   # and a trained res
 python scripts/bench_calibration.py --peers FOLDER           # Model Optimizer and PPQ too, installed there
 python scripts/bench_calibration.py --thresholds             # the search for thresholds alone
 
-Every figure comes from a process of its own: the seconds from when the libraries are imported, without the
-time for making inputs, and the peak of its memory. Measurements take turns, and medians are printed. Ratios
-are to `exposed`: ONNX Runtime running the model, batch by batch, with the tensors that placement needs as
-outputs, which are thrown away. `cpu` is the ratio of processor time, which other programs disturb less, and
+Every figure comes from a separate process: the seconds after the libraries are imported, without the time
+for making inputs, and the peak of its memory. Measurements alternate, and medians are printed. Ratios are to
+`exposed`: ONNX Runtime running the model, batch by batch, with the tensors that placement needs as
+outputs, which are discarded. `cpu` is the ratio of processor time, which other programs disturb less, and
 `ranges` is how far the ranges are from ours by the same method, in the median.
 """
 
@@ -38,7 +38,7 @@ _ORT = ("ort entropy", "ort minmax")
 
 
 def child(options: argparse.Namespace) -> None:
-    """Does one thing, and prints what it took."""
+    """Makes one measurement, and prints its seconds and its peak memory."""
     case = Case(options.case, options.input, options.batch, options.folder)
     kind, _, method = options.child.partition(" ")
     images, threads, table = options.images[0], options.threads[0], options.table
@@ -51,8 +51,8 @@ def child(options: argparse.Namespace) -> None:
         work = peers[kind](case, images, threads, method, table)
     wall, cpu = time.perf_counter(), time.process_time()
     work()
-    found = {"seconds": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
-    print(json.dumps({**found, "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))
+    times = {"seconds": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
+    print(json.dumps({**times, "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))
 
 
 # The parent --------------------------------------------------------------------------------------------
@@ -72,7 +72,7 @@ class Row:
 def measure(
     case: Case, kinds: Sequence[str], images: int, threads: int, repeat: int, peers: Path | None
 ) -> list[Row]:
-    """Runs every kind ``repeat`` times, in turns, so that a busy moment meets all of them."""
+    """Runs every kind ``repeat`` times, alternately, so that a busy moment affects all of them."""
     found: dict[str, list[dict[str, float]]] = {kind: [] for kind in kinds}
     tables = {kind: case.folder / f"{case.name}.{kind.replace(' ', '-')}.json" for kind in kinds}
     for _ in range(repeat):

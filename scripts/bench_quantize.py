@@ -93,7 +93,7 @@ def quantize_file(source: Path, target: Path) -> float:
 
 
 def main() -> None:
-    """Prints a line a model."""
+    """Prints one line per model."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--large", action="store_true", help="a model of 2.4 GB; needs 8 GB of disk")
     options = parser.parse_args()
@@ -114,13 +114,13 @@ def bench_large(folder: Path) -> None:
 
 
 def bench_nodes(folder: Path) -> None:
-    """Seconds by the number of nodes, and how far from linear they grow."""
+    """Seconds by the number of nodes, and how they grow compared with the smallest graph."""
     first = None
     for nodes in _SIZES:
         onnx.save(chain(nodes), folder / "model.onnx")
         each = quantize_file(folder / "model.onnx", folder / "quantized.onnx") / nodes
         first = first or each
-        print(f"{nodes:6,} nodes: {nodes * each:5.2f} s, {1e6 * each:4.0f} us a node, {each / first:.2f}x")
+        print(f"{nodes:6,} nodes: {nodes * each:5.2f} s, {1e6 * each:4.0f} us per node, {each / first:.2f}x")
 
 
 if __name__ == "__main__":

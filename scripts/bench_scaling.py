@@ -4,7 +4,7 @@ python scripts/bench_scaling.py                                   # a ResNet-50 
 python scripts/bench_scaling.py --workers 1 2 4 --images 256 --repeat 3
 
 Workers are processes on this machine, each with one thread; `local` is one process without Ray. Measurements
-take turns, and medians are printed. `start` is a run in which each worker has one batch: processes start,
+alternate, and medians are printed. `start` is a run in which each worker has one batch: processes start,
 import and open the model. `images/s` and `speed-up` are of the rest of the run.
 """
 
@@ -34,19 +34,19 @@ from trtint8.models.model import load_model, prepare
 _BATCH = 2
 _REFERENCES = 1000
 
-#: Does the work somewhere on some images, and returns what it found.
+#: Calibrates or validates with an executor on images, and returns the result as text.
 Job = Callable[[Any, np.ndarray], str]
 
 
 def seconds(work: Callable[[], Any]) -> float:
-    """How long something takes."""
+    """How long a call takes, in seconds."""
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
 
 
 def calibration(model: Path) -> Job:
-    """Calibrates."""
+    """A job that calibrates the model."""
 
     def run(executor: Any, rows: np.ndarray) -> str:
         table = trtint8.calibrate(
@@ -58,7 +58,7 @@ def calibration(model: Path) -> Job:
 
 
 def validation(model: Path) -> Job:
-    """Validates the model in INT8."""
+    """A job that validates the model in INT8."""
     rows = random_images(_BATCH)
     table = trtint8.calibrate(model, rows, method="minmax", tensors="placed", progress=False)
     quantized = trtint8.quantize(model, table)
@@ -89,8 +89,8 @@ def scaling(job: Job, images: np.ndarray, workers: list[int], repeat: int) -> No
     results = set()
     for _ in range(repeat):
         for count, taken in times.items():
-            little = images[: _BATCH * max(count, 1)]
-            start = seconds(lambda: run(count, little, 1))  # noqa: B023
+            first_batches = images[: _BATCH * max(count, 1)]
+            start = seconds(lambda: run(count, first_batches, 1))  # noqa: B023
             whole = seconds(lambda: results.add(run(count, images, 4)))  # noqa: B023
             taken.append((start, whole))
     same = "all results equal" if len(results) == 1 else f"{len(results)} different results"

@@ -22,7 +22,7 @@ _ROUNDS = 3
 
 
 def cases(options: argparse.Namespace) -> Iterator[tuple[str, Path, Any, Any, dict[str, Any]]]:
-    """Name, model, calibration data, held-out data and how they are opened."""
+    """Name, model, calibration data, held-out data, and keywords of the calls that open the data."""
     if options.folder is None:
         split = load_digits_split()
         held_out = {"images": split.heldout_images, "labels": split.heldout_labels}
@@ -38,32 +38,34 @@ _PARTS = ("calibration", "heldout")
 
 
 def seconds(work: Callable[[], Any]) -> tuple[float, Any]:
-    """How long something takes, and what it gives."""
+    """How long a call takes, in seconds, and what it returns."""
     start = time.perf_counter()
     result = work()
     return time.perf_counter() - start, result
 
 
 def main() -> None:
-    """Prints a line a model."""
+    """Prints one line per round, and one per model with the median."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("folder", nargs="?", type=Path)
     parser.add_argument("names", nargs="*", default=["resnet20"])
-    for name, model, calibration, held_out, how in cases(parser.parse_args()):
-        how = {**how, "progress": False}
-        table = trtint8.calibrate(model, calibration, tensors="placed", **how)
+    for name, model, calibration, held_out, keywords in cases(parser.parse_args()):
+        keywords = {**keywords, "progress": False}
+        table = trtint8.calibrate(model, calibration, tensors="placed", **keywords)
         quantized = trtint8.quantize(model, table)
         ratios = []
         for _ in range(_ROUNDS):
             validating, accuracy = seconds(
-                lambda: trtint8.validate(quantized, held_out, reference=model, **how)  # noqa: B023
+                lambda: trtint8.validate(quantized, held_out, reference=model, **keywords)  # noqa: B023
             )
-            measuring, found = seconds(lambda: trtint8.measure_sensitivity(model, table, held_out, **how))  # noqa: B023
+            measuring, sensitivity = seconds(
+                lambda: trtint8.measure_sensitivity(model, table, held_out, **keywords)  # noqa: B023
+            )
             ratios.append(measuring / validating)
             print(
                 f"{name}: validation {validating:.1f} s ({accuracy.samples} samples), sensitivity of "
-                f"{len(found.layers)} layers {measuring:.1f} s ({found.samples} samples"
-                f"{', certain' if found.converged else ''})"
+                f"{len(sensitivity.layers)} layers {measuring:.1f} s ({sensitivity.samples} samples"
+                f"{', certain' if sensitivity.converged else ''})"
             )
         print(f"{name}: {statistics.median(ratios):.2f}x of one validation (median of {_ROUNDS})")
 

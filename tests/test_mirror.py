@@ -13,7 +13,6 @@ STILL_WITHOUT = {
     "calibrators/ray/worker_pool.py",
     "trtint8/sensitivity/measurement.py",
     "trtint8/sensitivity/probe.py",
-    "trtint8/sensitivity/run.py",
 }
 
 

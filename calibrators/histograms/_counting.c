@@ -33,7 +33,7 @@ typedef struct {
 } Counted;
 
 /* Counts blocks until one has a value of `limit` (as bits) or more, or a NaN: the order of magnitudes is that
-   of their bits as whole numbers, and NaN comes above infinity. `lanes` has LANES rows of `bins` counters. */
+   of their bits as integers, and NaN comes above infinity. `lanes` has LANES rows of `bins` counters. */
 FOR_EVERY_PROCESSOR
 static Counted count_blocks(const float *values, int64_t size, int32_t limit, float factor, uint32_t bins,
                             uint32_t *lanes)

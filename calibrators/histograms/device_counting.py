@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from calibrators.histograms.counting import ParallelHistograms
 from calibrators.histograms.histogram import BINS, Histogram, bin_width_for
 
-#: Values at once: what is made of them takes 50 MB on the GPU, whatever the size of a tensor.
+#: Values that are counted at once: their temporary arrays take 50 MB on the GPU, whatever the tensor's size.
 _PIECE = 1 << 22
 
-#: float32 as whole numbers: all bits but the sign, and infinity. NaN comes above it.
+#: float32 as integers: all bits but the sign, and infinity. NaN comes above it.
 _MAGNITUDE, _INFINITY = 0x7FFFFFFF, 0x7F800000
 
 
@@ -85,8 +85,8 @@ def histogram_of(library: Any, values: Any, bins: int = BINS) -> Histogram:
 
 
 def _count(library: Any, flat: Any, bins: int) -> Histogram:
-    # What is compared are whole numbers: CuPy compiles its kernels with -ftz=true, so that subnormal floats
-    # would count as zeros (cupy/cuda/compiler.py). PyTorch's keep them, unless it is told otherwise.
+    # Integers are compared: CuPy compiles its kernels with -ftz=true, so that subnormal floats
+    # would count as zeros (cupy/cuda/compiler.py). PyTorch's kernels keep them by default.
     bits = flat.view(library.int32) & _MAGNITUDE
     largest, nans, infs = int(bits.max()), 0, 0
     if largest >= _INFINITY:

@@ -85,8 +85,8 @@ class Gpu:
         """Opens a model on the GPU.
 
         Args:
-            model: As for :func:`calibrators.host.onnx_session.open_session`.
-            **options: Likewise.
+            model: The serialized model, or its path.
+            **options: Keywords of :func:`calibrators.host.onnx_session.open_session`.
 
         Raises:
             ModelError: ONNX Runtime refuses the model.

@@ -23,7 +23,7 @@ def open_session(
     one_of_many: bool = False,
     providers: Sequence[Any] = ("CPUExecutionProvider",),
 ) -> Any:
-    """Opens a model, on the CPU unless told otherwise.
+    """Opens a model, on the CPU by default.
 
     Args:
         model: The serialized model, or its path.
@@ -31,8 +31,8 @@ def open_session(
             False runs the nodes as they stand: a Q/DQ model is then computed in float on quantized values, as
             a GPU that fuses nothing would. Operators that compute on integers need True: only then are their
             sums exact on every processor.
-        threads: Threads within an operator; ONNX Runtime's choice where None.
-        data_folder: Where the external data of a serialized model lies.
+        threads: Threads per operator; ONNX Runtime's choice where None.
+        data_folder: The folder of the external data of a serialized model.
         weights: Values of initializers that the model declares as external. The caller keeps them as long
             as the session.
         one_of_many: Whether the session takes turns with many others. Its idle threads then sleep at once:

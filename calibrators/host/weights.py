@@ -1,8 +1,8 @@
 """Models whose large weights are kept beside the message that declares them.
 
 Protobuf copies every byte whenever a message is parsed, changed or serialized. Without its weights a message
-goes through all of that in no time; the weights are copied once, out of the file, and ONNX Runtime takes them
-from where they lie then.
+costs next to nothing to copy; the weights are copied once, out of the file, and ONNX Runtime uses them in the
+memory that they were copied to.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def _fields(message: memoryview) -> Iterator[tuple[int, int, int]]:
 
 
 def _read_varint(message: memoryview, position: int) -> tuple[int, int]:
-    """A number of seven bits a byte, the lowest first, and where it ends."""
+    """A number of seven bits per byte, the lowest first, and where it ends."""
     number = shift = 0
     while position < len(message) and shift < 64:
         byte = message[position]

@@ -28,8 +28,8 @@ class CacheOrigin:
         tensorrt: TensorRT's version.
         model: Fingerprint of the model; None where it was not known.
         data: Fingerprint of the samples; None where there were none, as in reading alone.
-        samples: How many samples were fed; None as for ``data``.
-        batch_size: Samples a batch; TensorRT's histograms depend on it. None as for ``data``.
+        samples: How many samples were fed; None where there were none.
+        batch_size: Samples per batch, on which TensorRT's histograms depend; None where there were none.
         before_fusion: Whether the ranges were found before layers were fused.
     """
 

@@ -68,7 +68,7 @@ class CalibrationPass:
 
     @property
     def batch_size(self) -> int:
-        """Samples a batch; 1 where no input has a batch axis."""
+        """Samples per batch; 1 where no input has a batch axis."""
         return next((shape[0] for shape in self.shapes.values() if shape), 1)
 
     def __iter__(self) -> Iterator[FeedDict]:

@@ -38,7 +38,7 @@ class Calibrator:
     Args:
         data: What :func:`calibrators.data.batches.open_batches` takes; None to use a finished ``cache`` only.
         inputs: The model's inputs; not needed without data.
-        batch_size: Samples a batch; by default the model's fixed batch, else 32.
+        batch_size: Samples per batch; by default the model's fixed batch, else 32.
         limit: Use only this many samples.
         preprocessing: How raw images become what the model is fed.
         last_batch: What becomes of a last batch that is not full: ``drop``, ``pad`` or ``refuse``.
@@ -56,7 +56,7 @@ class Calibrator:
         table: The cache that was read or written, as a table; None before that.
         before_fusion: Whether ``QuantizationFlag.CALIBRATE_BEFORE_FUSION`` is set; the builder says so.
         int8_inputs: Inputs of the network that are INT8 themselves; the builder says so.
-        model_fingerprint: As above.
+        model_fingerprint: Identifies the model in the cache's sidecar.
         cancelled: Asked before every batch; True ends the data with a ``KeyboardInterrupt``.
 
     Raises:
@@ -163,7 +163,7 @@ class Calibrator:
     # For TensorRT. Whatever leaves these is lost, so nothing does.
 
     def get_batch_size(self) -> int:
-        """Samples a batch."""
+        """Samples per batch."""
         try:
             shapes = self.shapes() or {}
         except BaseException as error:  # noqa: BLE001

@@ -1,4 +1,4 @@
-"""Brings batches to the GPU: page-locked staging, two buffers an input, one batch ahead.
+"""Brings batches to the GPU: page-locked staging, two buffers per input, one batch ahead.
 
 While TensorRT works on a batch, a thread reads the next one from its source, stages and uploads it.
 """

@@ -153,7 +153,7 @@ class Flavor:
 
     @property
     def has_compute_capabilities(self) -> bool:
-        """True where the builder is told which compute capabilities to build for."""
+        """True where the builder takes the compute capabilities to build for."""
         return self.name == "rtx"
 
     @property
@@ -178,7 +178,7 @@ class Flavor:
 
     @property
     def lists_layers(self) -> bool:
-        """True where the builder logs the layers of an engine; elsewhere an inspector tells them."""
+        """True where the builder logs the layers of an engine; elsewhere an inspector lists them."""
         return self.name == "rtx"
 
     def require(self, feature: str) -> None:

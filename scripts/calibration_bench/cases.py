@@ -12,7 +12,7 @@ import numpy as np
 #: Random images that are fed in turn, so that data of any length takes the same memory.
 _POOL = 64
 
-#: How the trained model wants its images.
+#: Mean and standard deviation of each channel of the trained model's images.
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
@@ -21,10 +21,10 @@ class Case:
     """A model, and its files in the benchmark's folder.
 
     Attributes:
-        name: What it is called.
-        input: Its only input.
-        batch: Images a batch.
-        images: Of calibration; float32, shape (n, channels, height, width), as a .npy file.
+        name: Name of the model and stem of its files.
+        input: Name of the model's only input.
+        batch: Images per batch.
+        folder: The benchmark's folder.
     """
 
     name: str
@@ -39,12 +39,12 @@ class Case:
 
     @property
     def exposed(self) -> Path:
-        """The same with the tensors that placement needs as outputs."""
+        """The float model with the tensors that placement needs as outputs."""
         return self.folder / f"{self.name}.exposed.onnx"
 
     @property
     def pool(self) -> Path:
-        """The images."""
+        """The images of calibration, as a .npy file: float32, shape (n, channels, height, width)."""
         return self.folder / f"{self.name}.npy"
 
     def feeds(self, images: int) -> Iterator[dict[str, np.ndarray]]:
@@ -77,7 +77,7 @@ def cases(folder: Path, wanted: Sequence[str]) -> Iterator[tuple[Case, Path | No
 
 
 def _write_exposed(case: Case) -> None:
-    """The model that placement sees, with all that it needs among the outputs."""
+    """Writes the model that placement works on, with all tensors that it needs among the outputs."""
     from onnx import helper
 
     from trtint8.models.model import load_model, prepare, to_proto

@@ -17,7 +17,7 @@ from calibration_bench.cases import Case
 #: What is timed.
 Work = Callable[[], None]
 
-#: What other tools are installed from.
+#: Name of each other tool to the packages that it is installed from.
 PEERS = {
     "modelopt": ["nvidia-modelopt[onnx]"],
     "ppq": ["ppq", "torch", "onnx<1.15", "protobuf<3.21", "numpy<2", "setuptools<80"],
@@ -40,7 +40,7 @@ def install(peers: Path) -> list[str]:
 
 
 def run_onnx(model: Path, case: Case, images: int, threads: int) -> Work:
-    """Runs a model and throws its outputs away."""
+    """Runs a model and discards its outputs."""
     import onnxruntime as ort
 
     def work() -> None:
@@ -75,7 +75,7 @@ def run_ours(case: Case, images: int, threads: int, method: str, table: Path) ->
 
 
 def run_ort(case: Case, images: int, threads: int, method: str, table: Path) -> Work:
-    """ONNX Runtime's own calibrators, over the same tensors."""
+    """Calibrates by ONNX Runtime's own calibrators, on the same tensors."""
     from onnxruntime import InferenceSession, SessionOptions
     from onnxruntime.quantization import calibrate as ort
 
@@ -114,7 +114,7 @@ def run_ort(case: Case, images: int, threads: int, method: str, table: Path) -> 
 
 
 def run_modelopt(case: Case, images: int, threads: int, method: str, table: Path) -> Work:
-    """Model Optimizer's ONNX quantization: calibration and Q/DQ in one call."""
+    """Runs Model Optimizer's ONNX quantization: calibration and Q/DQ in one call."""
     # It has no option for threads either, and ONNX Runtime takes as many as there are processors.
     os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[:threads]))
     from modelopt.onnx.quantization import quantize
@@ -136,7 +136,7 @@ def run_modelopt(case: Case, images: int, threads: int, method: str, table: Path
 
 
 def run_ppq(case: Case, images: int, threads: int, method: str, table: Path) -> Work:
-    """PPQ's TensorRT platform."""
+    """Quantizes by PPQ for its TensorRT platform."""
     import torch
     from ppq import QuantizationSettingFactory, TargetPlatform
     from ppq.api import quantize_onnx_model

@@ -1,1 +1,1 @@
-"""Everything about this project that only a GPU can show, run in stages that cannot harm each other."""
+"""Everything about this project that only a GPU can show, run in stages that cannot disturb each other."""

@@ -23,7 +23,7 @@ CLOSE = 0.02
 
 @dataclass(frozen=True)
 class AmaxComparison:
-    """How one table's ranges stand to another's.
+    """The ranges of one table, divided by those of another.
 
     Attributes:
         tensors: How many both have.
@@ -31,7 +31,7 @@ class AmaxComparison:
         only_second: How many only the second has.
         median: Median of first over second; NaN without a common tensor.
         worst: The ratio that is farthest from 1 either way; infinite where only one of two is zero.
-        worst_tensor: Whose that is; empty without a common tensor.
+        worst_tensor: The tensor with that ratio; empty without a common tensor.
         close: Share of the common tensors whose ratio is within :data:`CLOSE` of 1.
     """
 
@@ -48,8 +48,8 @@ def compare_amax(first: Mapping[str, float], second: Mapping[str, float]) -> Ama
     """Compares the ranges of the tensors that both tables have.
 
     Args:
-        first: Tensor name to amax, not negative.
-        second: The same.
+        first: Tensor name to amax, not negative, in the first table.
+        second: Tensor name to amax, not negative, in the second table.
     """
     common = [name for name in first if name in second]
     ratios = {name: ratio(first[name], second[name]) for name in common}
@@ -120,12 +120,12 @@ def even_histograms(model: bytes, batches: Batches, peaks: Mapping[str, float]) 
 
 
 def write_csv(path: Path, device: Mapping[str, float], host: Mapping[str, Mapping[str, float]]) -> None:
-    """Keeps every range: a line a tensor, TensorRT's first.
+    """Writes every range: one line per tensor, TensorRT's range first.
 
     Args:
         path: The file.
-        device: TensorRT's.
-        host: Convention to ranges.
+        device: Tensor name to TensorRT's amax.
+        host: Name of a convention to the ranges that the CPU found by it.
     """
     with path.open("w", newline="") as stream:
         writer = csv.writer(stream)

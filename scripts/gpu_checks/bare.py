@@ -37,16 +37,16 @@ class Bare:
         self.with_copies()
 
     def enqueue(self) -> None:
-        """The call itself."""
+        """Queues one inference."""
         self._context.execute_async_v3(self.stream.handle)
 
     def run(self) -> None:
-        """The call, and waiting for it."""
+        """Queues one inference and waits for it."""
         self.enqueue()
         self.stream.synchronize()
 
     def with_copies(self) -> NDArray[Any]:
-        """The call, with the input coming from the host and the output going there."""
+        """Runs one inference, with the input copied from the host and the output copied to it."""
         (fed, made), (source, target) = self._buffers, self._pinned
         source.array.view(self._array.dtype).reshape(self._array.shape)[...] = self._array
         self._device.upload(fed.pointer, source.array, self.stream)
@@ -57,7 +57,7 @@ class Bare:
         return output
 
     def close(self) -> None:
-        """Frees what it holds."""
+        """Frees the memory, the context and the stream."""
         for memory in (*self._buffers, *self._pinned):
             memory.free()
         self._context = None

@@ -20,11 +20,11 @@ class Settings:
 
     Attributes:
         data: Folder with the CIFAR-10 networks and images; None where there is none.
-        out: Folder for what is kept.
-        scratch: Folder for what is not.
+        out: Folder for results that are kept.
+        scratch: Folder for temporary files.
         records: File for the findings.
         seconds: The stage's time limit.
-        soak: Seconds of soak.
+        soak: Length of the endurance run, in seconds.
     """
 
     data: Path | None
@@ -35,7 +35,7 @@ class Settings:
     soak: float
 
     def to_json(self) -> str:
-        """For a command line."""
+        """The settings as text, for a command line."""
         return json.dumps(asdict(self), default=str)
 
     @classmethod
@@ -52,8 +52,8 @@ class Check:
     """One stage under way.
 
     Attributes:
-        settings: What it was told.
-        clock: Seconds that pass.
+        settings: What the parent process asks for.
+        clock: Returns the present time, in seconds.
     """
 
     settings: Settings
@@ -69,7 +69,7 @@ class Check:
         return self._started + limits.SOFT * self.settings.seconds - self.clock()
 
     def folder(self, name: str) -> Path:
-        """A folder among what is kept."""
+        """A folder of results that are kept."""
         path = self.settings.out / name
         path.mkdir(parents=True, exist_ok=True)
         return path
@@ -93,7 +93,7 @@ class Check:
             with warnings.catch_warnings():
                 warnings.simplefilter("always")
                 found = work()
-        except Exception as error:  # noqa: BLE001 the other checks go on
+        except Exception as error:  # noqa: BLE001 the other checks are still made
             traceback.print_exc()
             self._append(Record(table, case, {}, False, one_line(error), self.clock() - began))
             return None

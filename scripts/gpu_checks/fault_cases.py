@@ -1,7 +1,7 @@
 """Faults on purpose, each in a process of its own: ``python -m gpu_checks.fault_cases NAME SETTINGS``.
 
-What must happen is what the docstrings of the calls say: one error of the family, nothing left behind, and
-everything goes on.
+What must happen is what the docstrings of the calls say: one of this project's errors, nothing left behind,
+and later calls work.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def no_memory_for_inputs(folder: Path) -> Finding:
 
 
 def no_memory_for_a_build(folder: Path) -> Finding:
-    """TensorRT builds while hardly anything is free: an error of the family, or an engine."""
+    """TensorRT builds while hardly anything is free: one of this project's errors, or an engine."""
     with _filled(open_device()):
         said = _said(
             lambda: _build(_IMAGES, folder / "x" / "x.engine"), (BuildError, GpuMemoryError), may_work=True
@@ -187,7 +187,7 @@ def _plans(folder: Path, plans: dict[str, bytes]) -> Finding:
     return _finding("; ".join(dict.fromkeys(said)), *_still_works(folder))
 
 
-# Others on the primary context.
+# Other libraries on the primary context.
 
 
 def torch_before(folder: Path) -> Finding:

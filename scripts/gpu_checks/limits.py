@@ -54,13 +54,13 @@ RESNET50_LEVEL = 2
 #: The batches that small networks are timed with.
 SMALL_BATCHES = (1, 64)
 
-#: ResNet-50's batches, the one it is tuned for, and seconds a measurement and before one.
+#: ResNet-50's batches, the one it is tuned for, seconds per measurement and of warming up before it.
 BATCHES = (1, 8, 64, 256)
 TUNED_BATCH = 64
 MEASURE_SECONDS, WARM_UP_SECONDS = 0.3, 0.1
 ROUNDS = 5
 
-#: Threads, contexts of each, inferences of each context; seconds of soak.
+#: Threads, contexts per thread, inferences per context; length of the endurance run, in seconds.
 THREADS, CONTEXTS, INFERENCES = 4, 4, 2500
 SOAK_SECONDS = 10.0
 
@@ -94,7 +94,7 @@ def described(minutes: float, soak: float) -> Mapping[str, str]:
         "builds": f"builder optimization level {SMALL_LEVEL} for the small networks, {RESNET50_LEVEL} for "
         "the ResNet-50-size one (TensorRT's usual is 3); one timing cache for all; no cuBLAS, no cuDNN",
         "calibration": f"batches of {CALIBRATION_BATCH}",
-        "times": f"{MEASURE_SECONDS:g} s a measurement; comparisons in {ROUNDS} rounds that take turns",
+        "times": f"{MEASURE_SECONDS:g} s per measurement; comparisons in {ROUNDS} rounds that alternate",
         "ResNet-50-size": f"random weights, batches {', '.join(map(str, BATCHES))}, tuned for {TUNED_BATCH}",
         "threads": f"{THREADS} threads x {CONTEXTS} contexts x {INFERENCES} inferences; soak {soak:g} s",
     }

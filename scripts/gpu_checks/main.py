@@ -26,8 +26,8 @@ def main(arguments: Sequence[str], stages: Sequence[Stage] = limits.STAGES) -> i
     """Runs the checks.
 
     Args:
-        arguments: The command line's.
-        stages: All there are.
+        arguments: The arguments of the command line.
+        stages: All stages that exist.
 
     Returns:
         0 where all that ran is as promised, 1 where something is not, 2 where nothing could be run.

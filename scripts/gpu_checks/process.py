@@ -1,4 +1,4 @@
-"""Runs a program in a process of its own, with a time limit; whatever becomes of it, the caller goes on."""
+"""Runs a program in a process of its own, with a time limit; however it ends, the caller continues."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Outcome:
 def environment() -> dict[str, str]:
     """The environment variables for processes of these checks."""
     paths = [str(_SCRIPTS), *filter(None, [os.environ.get("PYTHONPATH")])]
-    # Kernels are loaded when they are first used, which saves seconds a process.
+    # Kernels are loaded when they are first used, which saves seconds per process.
     return {"CUDA_MODULE_LOADING": "LAZY", **os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 

@@ -1,4 +1,4 @@
-"""Calls a second of things that are to be compared: they take turns, so that a warmer GPU favours none."""
+"""Calls per second of functions that are compared: they alternate, so that a warmer GPU favours none."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ _FEWEST, _MOST = 3, 5000
 
 
 def _nothing() -> None:
-    """What has nothing to wait for."""
+    """Waits for nothing."""
 
 
 @dataclass(frozen=True)
 class Contender:
-    """What is measured.
+    """A function that is measured.
 
     Attributes:
-        call: Does it once.
+        call: Makes one call.
         finish: Waits for all calls.
     """
 
@@ -38,19 +38,19 @@ def take_turns(
     """Measures each contender in every round.
 
     Args:
-        contenders: Name to what it does.
-        seconds: How long each lasts in a round, about.
-        rounds: How many.
-        clock: Seconds that pass.
+        contenders: Name to the function that is measured.
+        seconds: About how long each function is called in a round, in seconds.
+        rounds: How many rounds there are.
+        clock: Returns the present time, in seconds.
 
     Returns:
-        Name to calls a second, the median of the rounds.
+        Name to calls per second, the median of the rounds.
     """
     counts = {}
     for name, contender in contenders.items():
         _lasting(contender, 1, clock)
         probe = _lasting(contender, _PROBES, clock) / _PROBES
-        # Decided before, not while it runs: calls that only queue work would go on far too long.
+        # Decided before, not while it runs: calls that only queue work would be repeated for far too long.
         counts[name] = max(_FEWEST, min(_MOST, int(seconds / max(probe, 1e-9))))
     rates: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(rounds):

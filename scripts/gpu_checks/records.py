@@ -19,7 +19,7 @@ class Finding:
     Attributes:
         figures: Name, with its unit, to value.
         passed: Whether it is as promised; None where nothing was promised.
-        note: What else is to be said.
+        note: Remarks, in a sentence.
     """
 
     figures: Mapping[str, Figure]
@@ -33,10 +33,10 @@ class Record:
 
     Attributes:
         table: The table's title.
-        case: The row's.
-        figures: As in :class:`Finding`.
-        passed: As in :class:`Finding`.
-        note: As in :class:`Finding`.
+        case: The row's title.
+        figures: Name, with its unit, to value.
+        passed: Whether it is as promised; None where nothing was promised.
+        note: Remarks, in a sentence.
         seconds: How long it took.
         ran: False where time or a part was lacking; ``note`` says which.
     """
@@ -51,7 +51,7 @@ class Record:
 
 
 def append(path: Path, record: Record) -> None:
-    """Adds a record to a file, a line each."""
+    """Adds a record to a file, which has one line per record."""
     data = {**asdict(record), "figures": {name: finite(value) for name, value in record.figures.items()}}
     with path.open("a") as stream:
         stream.write(json.dumps(data, allow_nan=False) + "\n")

@@ -20,7 +20,7 @@ class StageReport:
     Attributes:
         name: The stage.
         title: What it shows.
-        outcome: What became of its process.
+        outcome: How its process ended.
         machine: What it ran on.
         records: What it found before it ended.
     """
@@ -37,7 +37,7 @@ class StageReport:
         return self.outcome.done and not any(record.passed is False for record in self.records)
 
     def save(self, out: Path) -> None:
-        """Keeps it for later runs."""
+        """Saves the findings for later runs."""
         _path(out, self.name).write_text(json.dumps(asdict(self), indent=1, allow_nan=False))
 
 
@@ -49,7 +49,7 @@ class Report:
         machine: What the last stages ran on.
         command: The last command.
         limits: What was limited to fit the time.
-        stages: In order.
+        stages: The stages, in the order in which they run.
     """
 
     machine: Mapping[str, str]

@@ -28,12 +28,12 @@ class Plan:
     Attributes:
         layers: How many layers are measured.
         samples: The most samples that will be fed; None where the data does not say.
-        seconds_a_sample: Seconds per sample, estimated with the first batch.
+        seconds_per_sample: Seconds per sample, estimated with the first batch.
     """
 
     layers: int
     samples: int | None
-    seconds_a_sample: float
+    seconds_per_sample: float
 
 
 def measure(

@@ -23,7 +23,7 @@ _ALLOWED = 0.001
 
 
 def run(check: Check) -> None:
-    """The stage."""
+    """Runs the stage."""
     try:
         open_device("cuda").open_session(DEMO_MODEL, optimize=True)
     except (TrtInt8Error, ImportError) as error:

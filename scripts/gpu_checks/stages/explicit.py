@@ -23,7 +23,7 @@ _Build = Callable[[Check, Subject, HostSide], BuildResult]
 
 
 def run(check: Check) -> None:
-    """The stage."""
+    """Runs the stage."""
     for subject in subjects(check, _TABLE):
         for route, build in _ROUTES.items():
             _one(check, subject, f"{subject.name}-{route}", build)

@@ -15,7 +15,7 @@ from gpu_checks.records import Finding, append, read
 
 
 def run(check: Check) -> None:
-    """The stage."""
+    """Runs the stage."""
     made = _process(check, make_plan.__name__)
     if not made.done:
         check.attempt(TABLE, "the engine for all cases", lambda: _ended(made))

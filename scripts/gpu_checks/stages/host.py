@@ -40,7 +40,7 @@ class HostSide:
 
 
 def run(check: Check) -> None:
-    """The stage."""
+    """Runs the stage."""
     for subject in subjects(check, _TABLE):
 
         def work(subject: Subject = subject) -> Finding:

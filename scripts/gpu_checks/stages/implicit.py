@@ -22,7 +22,7 @@ from gpu_checks.stages.host import HostSide, host_side
 from gpu_checks.subjects import Subject, engine_logits, lost_at_most, scores, small_options, subjects
 from trtint8 import BuildResult, build_int8_engine
 
-#: TensorRT's calibrator to the method of ours that stands for it, and the points of top-1 it may cost.
+#: TensorRT's calibrator to this project's corresponding method, and the points of top-1 that it may cost.
 CALIBRATORS: Mapping[str, tuple[str, float]] = {
     "EntropyCalibrator2": ("entropy", 0.5),
     "MinMaxCalibrator": ("minmax", 1.0),
@@ -36,7 +36,7 @@ _AMAX = "TensorRT's amax over the host's"
 
 
 def run(check: Check) -> None:
-    """The stage."""
+    """Runs the stage."""
     ready = [_Implicit(check, subject) for subject in subjects(check, _CALIBRATED)]
     for one in ready:
         for kind in CALIBRATORS:
@@ -181,7 +181,7 @@ def int8_share(result: BuildResult) -> dict[str, Figure]:
     """How many of the nodes that were to run in INT8 do."""
     layers, wanted = result.info.layers, result.info.quantized_nodes
     if layers is None:
-        return {"in INT8": "not told"}
+        return {"in INT8": "not reported"}
     return {"in INT8": f"{len(layers.weighted_summary(wanted).get('INT8', ()))} of {len(wanted)}"}
 
 

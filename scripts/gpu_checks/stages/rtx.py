@@ -20,7 +20,7 @@ _ALLOWED_POINTS = 1.0
 
 
 def run(check: Check) -> None:
-    """The stage."""
+    """Runs the stage."""
     try:
         found = flavor.load("rtx")
     except TrtInt8Error as error:

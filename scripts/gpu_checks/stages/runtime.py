@@ -32,8 +32,8 @@ from trtint8.models.model import load_model, prepare, runnable
 from trtint8.runtime.bench import bench
 
 _BUILDS = "Builds of the ResNet-50-size network"
-_THROUGHPUT = "ResNet-50-size network: samples a second, and milliseconds"
-_OVERHEAD = "What a call costs, in calls a second (implicit INT8 engine)"
+_THROUGHPUT = "ResNet-50-size network: samples per second, and milliseconds"
+_OVERHEAD = "What a call costs, in calls per second (implicit INT8 engine)"
 _GOALS = "Goals"
 
 #: Goals of the project.
@@ -46,7 +46,7 @@ _GRAPH = "no copies, CUDA graph"
 
 
 def run(check: Check) -> None:
-    """The stage."""
+    """Runs the stage."""
     measured = _Runtime(check, resnet50())
     builds: dict[str, Callable[[list[Path]], Finding]] = {
         _IMPLICIT: measured.implicit,
@@ -200,7 +200,7 @@ def judged(value: float, goal: float | None) -> Finding:
 
 
 def parse_trtexec(text: str) -> float | None:
-    """Inferences a second in what trtexec prints; None where it tells none."""
+    """Inferences per second in what trtexec prints; None where it prints none."""
     match = re.search(r"Throughput: ([\d.]+) qps", text)
     return float(match[1]) if match else None
 
@@ -263,7 +263,7 @@ def _trt_runner(engine: Engine, feed: Mapping[str, NDArray[Any]]) -> Iterator[Ca
 
 
 def _trtexec(path: Path, batch: int) -> tuple[float | None, str]:
-    """Inferences a second without copies, and why there are none."""
+    """Inferences per second without copies, or None and the reason."""
     program = shutil.which("trtexec")
     if program is None:
         return None, "trtexec is not on PATH"

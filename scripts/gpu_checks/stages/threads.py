@@ -31,7 +31,7 @@ _Logits = NDArray[np.float32]
 
 
 def run(check: Check) -> None:
-    """The stage."""
+    """Runs the stage."""
     # The first that can be had: one network is enough.
     for subject in itertools.islice(subjects(check, _TABLE, ("resnet20", "demo")), 1):
         engines: list[Engine] = []
@@ -89,7 +89,7 @@ def _threads(engine: Engine, feeds: Sequence[dict[str, _Logits]]) -> Finding:
         "inferences": done,
         "differ": sum(counts),
         "differ in one thread": repeated,
-        "a second": done / took,
+        "inferences per second": done / took,
     }
     return Finding(figures, not sum(counts) and not repeated, f"batch {_BATCH}")
 

@@ -146,7 +146,7 @@ def test_the_plan_is_told_before_the_work(cluster, table):
     found = _measured(table, limit=40, executor="ray", on_plan=plans.append)
     (plan,) = plans
     assert (plan.layers, plan.samples) == (len(found.layers), 40)
-    assert 0 < plan.seconds_a_sample < 5
+    assert 0 < plan.seconds_per_sample < 5
 
 
 @pytest.mark.parametrize(("first", "then"), [("ray", "ray"), ("ray", "local"), ("local", "ray")])
