@@ -50,7 +50,7 @@ class Waiting(Echo):
 
 
 def _wait_for(condition):
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600  # so that what never happens fails in the end
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.01)
 
@@ -98,7 +98,21 @@ def test_results_come_in_the_order_of_the_data(workers, shard_batches, cluster):
     np.testing.assert_array_equal(np.concatenate([done.result["rows"] for done in found]), DATA)
 
 
-def test_what_is_ready_early_waits_and_others_are_not_handed_out_without_end(cluster, tmp_path):
+@pytest.fixture
+def outstanding(monkeypatch):
+    """How many answers of workers the driver has waited for, each time that it began to wait."""
+    ray_module = pytest.importorskip("ray", reason="Ray is not installed (pip install 'trtint8[ray]')")
+    counts, wait = [], ray_module.wait
+
+    def counted(references, **options):
+        counts.append(len(references))
+        return wait(references, **options)
+
+    monkeypatch.setattr(ray_module, "wait", counted)
+    return counts
+
+
+def test_what_is_ready_early_waits_and_others_are_not_handed_out_without_end(cluster, tmp_path, outstanding):
     made, before = [], []
 
     def feeds():
@@ -107,8 +121,8 @@ def test_what_is_ready_early_waits_and_others_are_not_handed_out_without_end(clu
             yield {"x": DATA[start : start + 2]}
 
     def let_go():
-        _wait_for(lambda: len(list(tmp_path.glob("*.shard"))) == 7)
-        time.sleep(0.5)  # in which no other is made
+        # The others are done, and the driver waits for the first one alone: it makes no more.
+        _wait_for(lambda: len(list(tmp_path.glob("*.shard"))) == 7 and outstanding[-1] == 1)
         before.extend(made)
         (tmp_path / "go").touch()
 
@@ -222,15 +236,16 @@ def test_a_result_that_is_lost_is_computed_again_but_not_for_ever(cluster, monke
         list(results)
 
 
-def test_a_worker_that_dies_while_it_waits_is_held_against_no_shard(cluster, tmp_path, monkeypatch):
+def test_a_worker_that_dies_while_it_waits_is_held_against_no_shard(
+    cluster, tmp_path, outstanding, monkeypatch
+):
     monkeypatch.setattr("calibrators.ray.worker_pool._DEATHS", 1)
     shards = _shards()
     killed = []
 
     def kill():
         # Four shards a worker may be handed out, and all but the first get done.
-        _wait_for(lambda: len(list(tmp_path.glob("*.shard"))) == 11)
-        time.sleep(0.5)  # till the last result is there
+        _wait_for(lambda: len(list(tmp_path.glob("*.shard"))) == 11 and outstanding[-1] == 1)
         for file in tmp_path.glob("*.process"):
             os.kill(int(file.stem), signal.SIGKILL)
             killed.append(file)
