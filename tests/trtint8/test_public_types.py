@@ -31,14 +31,15 @@ def revealed(lines):
     return [line.split("Revealed type is ")[1] for line in lines if "Revealed type is" in line]
 
 
-def errors(lines):
-    return [line for line in lines if ": error:" in line]
+def errors(lines, script):
+    """The script's own errors: mypy reports none in packages, unless they are checked in place as here."""
+    return [line for line in lines if ": error:" in line and Path(line.split(":")[0]).name == script.name]
 
 
 @pytest.mark.slow
 def test_a_users_script_is_checked_strictly():
     lines = check(USER_SCRIPT)
-    assert not errors(lines)
+    assert not errors(lines, USER_SCRIPT)
     types = revealed(lines)
     assert len(types) == USER_SCRIPT.read_text().count("reveal_type(")
     assert not [one for one in types if "Any" in _NUMPY.sub("", one)]
@@ -55,7 +56,7 @@ def test_signatures_hold_no_any(tmp_path):
     calls = [name for name in api.__all__ if name[0].islower()]
     script.write_text("import trtint8\n" + "".join(f"reveal_type(trtint8.{name})\n" for name in calls))
     lines = check(script)
-    assert not errors(lines)
+    assert not errors(lines, script)
     types = revealed(lines)
     assert len(types) == len(calls) > 12
     assert not [one for one in types if re.search(r"\bAny\b", _NUMPY.sub("", one))]
@@ -67,7 +68,7 @@ def test_a_name_that_is_not_there_is_an_error_for_the_checker(tmp_path):
     script.write_text(
         'import trtint8\ntrtint8.calibrated\ntrtint8.calibrate("m.onnx", "d.npz", method="best")\n'
     )
-    found = errors(check(script))
+    found = errors(check(script), script)
     assert len(found) == 2 and "attr-defined" in found[0] and "method" in found[1]
 
 
