@@ -15,7 +15,9 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.mark.slow
 @pytest.mark.skipif("TRTINT8_BINDINGS" in os.environ, reason="this process runs on the bindings already")
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    "version", [pytest.param(version, marks=pytest.mark.xdist_group(version)) for version in VERSIONS]
+)
 def test_on_the_real_bindings(version, record_property):
     try:
         bindings = prepare(version)
@@ -32,7 +34,7 @@ def test_on_the_real_bindings(version, record_property):
         env={**inherited, **bindings.environment},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=1800,
     )
     output = done.stdout + done.stderr
     assert done.returncode == 0, output

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import onnx
 
-from calibrators.data.batches import Batches, DataSource
+from calibrators.data.batches import Batches, DataSource, open_data
 from calibrators.data.inputs import InputSpec
 from calibrators.data.options import DataOptions, LabelSource
 from calibrators.data.preprocessing import Preprocessing
@@ -57,9 +57,8 @@ from trtint8.runtime.bench import BenchReport
 from trtint8.runtime.benchmark import Benchmarks, BenchOptions, benchmark
 from trtint8.runtime.engine import Engine
 from trtint8.runtime.refit import refit
-from trtint8.sensitivity.measure import Plan
+from trtint8.sensitivity.measure import Plan, measure
 from trtint8.sensitivity.results import Sensitivity
-from trtint8.sensitivity.run import measure_on
 from trtint8.tuning.search import Trial
 from trtint8.tuning.setup import tune_from_sources
 from trtint8.tuning.tune import Budget, Tuned
@@ -422,16 +421,19 @@ def measure_sensitivity(
         TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
     """
     prepared, ranges = prepare(load_float_model(model)), as_table(table)
-    return measure_on(
+    run = RunOptions(threads, executor, progress=progress)
+    data_options = DataOptions(batch_size, limit, preprocessing=preprocessing, labels=labels)
+    return measure(
         prepared,
         ranges,
-        data,
-        data_options=DataOptions(batch_size, limit, preprocessing=preprocessing, labels=labels),
-        run=RunOptions(threads, executor, progress=progress),
+        open_data(data, prepared.inputs, data_options),
         keep_float=keep_float,
         tolerance_db=tolerance_db,
         checkpoint=checkpoint,
+        threads=run.threads,
+        executor=run.ray,
         on_plan=on_plan,
+        progress=run.progress,
     )
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import metadata
 from typing import Literal, TypeAlias
 
-import numpy as np
 import onnx_ir as ir
 
 from calibrators.data.batches import DataSource, open_data
@@ -20,12 +19,11 @@ from calibrators.files import check_writable
 from calibrators.histograms.thresholds import Method
 from calibrators.host.checkpoint import SECONDS as CHECKPOINT_SECONDS
 from calibrators.host.checkpoint import Checkpoint
+from calibrators.host.counted import Counted, CountedFormat
 from calibrators.host.devices import device_kind
 from calibrators.host.observer import Observation, Observer
-from calibrators.ray.block_shards import is_dataset
 from calibrators.ray.distributed import RayObserver
 from calibrators.ray.run_options import RunOptions
-from calibrators.ray.shards import open_shards
 from calibrators.tables.table import CalibrationTable, Provenance
 from trtint8.models.activation_memory import calibration_batch_size
 from trtint8.models.model import Model, fits_message, runnable, to_light
@@ -110,8 +108,8 @@ def calibrate_model(
     return table
 
 
-def open_checkpoint(prepared: Model, options: CheckpointOptions, device: str) -> Checkpoint | None:
-    """The checkpoint of a model's calibration, with what it depends on besides the data.
+def open_checkpoint(prepared: Model, options: CheckpointOptions, device: str) -> Checkpoint[Counted] | None:
+    """Opens the checkpoint of a calibration, which records what the result depends on besides the data.
 
     Raises:
         OutputError: The file cannot be written.
@@ -125,7 +123,8 @@ def open_checkpoint(prepared: Model, options: CheckpointOptions, device: str) ->
         "onnxruntime": _runtime_version(),
         "device": device_kind(device),
     }
-    return Checkpoint(check_writable(options.path), identity, options.resume, options.seconds)
+    path = check_writable(options.path)
+    return Checkpoint(path, identity, CountedFormat(), options.resume, options.seconds)
 
 
 def calibrate_prepared(
@@ -155,8 +154,8 @@ class Calibration:
     model: str
     device: str
 
-    def run(self, *, progress: bool, checkpoint: Checkpoint | None = None) -> CalibrationTable:
-        """Calibrates; the checkpoint stays: the caller removes it when the table is safe."""
+    def run(self, *, progress: bool, checkpoint: Checkpoint[Counted] | None = None) -> CalibrationTable:
+        """Calibrates; the caller removes the checkpoint when the table is written."""
         seen = self.observe(progress=progress, checkpoint=checkpoint)
         for warning in seen.warnings():
             warnings.warn(warning, stacklevel=3)
@@ -177,13 +176,14 @@ def open_calibration(
     """Opens model and data: see :func:`calibrate_model`."""
     device_kind(run.device)  # refuses an unknown one before the data is opened
     names = place(prepared.graph_model).tensors if options.tensors == "placed" else float_tensors(prepared)
-    data_options = _with_batch_size(data_options, prepared, names, data)
+    batch_size = calibration_batch_size(prepared.graph_model, names)
+    data_options = replace(data_options, default_batch_size=batch_size)
     if run.ray:
         shared = RayObserver(
             runnable(prepared.graph_model), prepared.inputs, names, run.threads, run.ray, run.device
         )
-        shards = open_shards(data, prepared.inputs, **vars(data_options))
-        return Calibration(partial(shared.observe, shards), options.method, prepared.fingerprint, run.device)
+        batches = open_data(data, prepared.inputs, data_options)
+        return Calibration(partial(shared.observe, batches), options.method, prepared.fingerprint, run.device)
     batches = open_data(data, prepared.inputs, data_options)
     if fits_message(prepared.graph_model):
         light = to_light(prepared.graph_model)
@@ -199,18 +199,6 @@ def _runtime_version() -> str:
 
     # Not the version of a package, which is called onnxruntime or onnxruntime-gpu.
     return str(onnxruntime.__version__)
-
-
-def _with_batch_size(
-    options: DataOptions, prepared: Model, tensors: Sequence[str], data: DataSource
-) -> DataOptions:
-    """The options with a batch size, where that is ours to choose."""
-    # Others are fed as they come.
-    whole = isinstance(data, (str, os.PathLike, np.ndarray, Mapping)) or is_dataset(data)
-    fixed = any(spec.static_batch is not None for spec in prepared.inputs)
-    if options.batch_size is not None or fixed or not whole:
-        return options
-    return replace(options, batch_size=calibration_batch_size(prepared.graph_model, tensors))
 
 
 def float_tensors(prepared: Model) -> list[str]:

@@ -1,32 +1,79 @@
-"""The one way in for calibration and validation data: anything that holds samples becomes feed dicts."""
+"""The one way in for calibration and validation data: anything that holds samples becomes batches.
+
+Opening data decides which samples stand in which batch. Nothing of them is read before a batch is asked for:
+by iterating in this process, or by a worker that was sent a shard. Both read a batch with the same reader.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.data.binding import Binding
-from calibrators.data.feeds import FeedDict, listed
+from calibrators.data.datasets import BlockReader, block_batches, is_dataset
+from calibrators.data.feeds import Binding, FeedDict, batch_rows, listed
 from calibrators.data.folders import from_folder
 from calibrators.data.inputs import InputSpec
 from calibrators.data.options import Array, DataOptions, LabelSource
+from calibrators.data.order import check_fixed, fixed_batches, runs, sample_order
 from calibrators.data.preprocessing import Preprocessing
+from calibrators.data.shards import FeedReader, LabelledFeed, Reader, Shard
 from calibrators.data.sources import Source, from_array_file, from_arrays, load_labels, random_normal
-from calibrators.data.streams import Stream, restartable, warn_left_out
+from calibrators.data.streams import Stream, restartable
 from calibrators.errors import CalibrationDataError
 
 __all__ = ["Batches", "DataSource", "FeedDict", "open_batches", "open_data"]
 
-#: Samples a batch where neither the model nor the user says.
-DEFAULT_BATCH_SIZE = 32
-
 _RANDOM = "random:"
+
+
+class FileReader:
+    """Takes batches that are indices of samples in files, or of random samples.
+
+    Args:
+        data: An absolute path, or ``random:COUNT``.
+        binding: Says what feeds the model.
+        seed: Seed of random samples.
+        source: The samples, opened. They are not pickled: a worker opens ``data`` itself.
+    """
+
+    def __init__(self, data: str, binding: Binding, seed: int, source: Source) -> None:
+        self._data, self._binding, self._seed, self._count = data, binding, seed, source.count
+        self._source: Source | None = source
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_source": None}
+
+    def samples(self, batch: NDArray[np.intp]) -> int:
+        """How many indices there are."""
+        return len(batch)
+
+    def read(self, batch: NDArray[np.intp]) -> tuple[FeedDict, None]:
+        """What the model is fed.
+
+        Raises:
+            CalibrationDataError: A sample cannot be read, or the data has another number of samples than it
+                had where it was opened first.
+        """
+        if self._source is None:
+            self._source = self._opened_again()
+        return self._source.read(batch), None
+
+    def _opened_again(self) -> Source:
+        source = open_source(self._data, self._binding, self._seed)
+        if source.count != self._count:
+            raise CalibrationDataError(
+                f"'{self._data}' has {source.count} samples for a worker but {self._count} "
+                "for the program that cut it; put it where all machines see the same"
+            )
+        return source
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,21 +81,85 @@ class Batches:
     """Feed dicts that can be iterated again and again (a generator's only once).
 
     Attributes:
-        start: Begins a pass over the data.
-        batch_size: Samples a feed dict; None where an iterable's feed dicts are passed on as they come.
-        num_samples: How many samples a pass has; None where the data is an iterable.
-        labels: Class index per sample in the order of iteration, int64, or None.
+        start: Begins a pass over the batches as the reader takes them. Nothing is read yet.
+        batch_size: Samples per feed dict; None where an iterable's feed dicts are passed on as they come.
+        num_samples: How many samples a pass has; None where that is not known before its end.
+        labels: Class index per sample in the order of iteration, int64; None where there are none, or where
+            they are read with the samples.
         class_names: Names of the classes by index, where folders give them.
+        reader: Makes a feed dict of each batch.
     """
 
-    start: Callable[[], Iterator[FeedDict]] = field(repr=False)
+    start: Callable[[], Iterator[Any]] = field(repr=False)
     batch_size: int | None = None
     num_samples: int | None = None
     labels: NDArray[np.int64] | None = field(default=None, repr=False)
     class_names: tuple[str, ...] | None = None
+    reader: Reader = field(default=FeedReader(), repr=False)
+
+    @property
+    def num_batches(self) -> int | None:
+        """How many batches a pass has; None where that is not known before its end."""
+        if self.num_samples is None or self.batch_size is None:
+            return None
+        return -(-self.num_samples // self.batch_size)
 
     def __iter__(self) -> Iterator[FeedDict]:
-        return self.start()
+        return (self.reader.read(batch)[0] for batch in self.start())
+
+    def labelled(self, first: int = 0) -> Iterator[LabelledFeed]:
+        """One pass over the feed dicts with their labels.
+
+        Args:
+            first: How many samples of the data come before these batches.
+        """
+        labels = self.labels
+        for batch in self.start():
+            feed, own_labels = self.reader.read(batch)
+            rows = batch_rows(feed)
+            samples = 1 if rows is None else rows
+            yield LabelledFeed(feed, labels if own_labels is None else own_labels, first)
+            first += samples
+            if labels is not None:
+                labels = labels[samples:]
+
+    def cut(self, batches: int) -> Iterator[Shard]:
+        """One pass over the data, in runs of whole batches that other processes can read.
+
+        Where the data is cut decides nothing about what the model is fed.
+
+        Args:
+            batches: How many batches make a shard; the last one may have fewer.
+        """
+        first, start = 0, self.start()
+        # Each batch is copied at once, because a loader may overwrite its buffers for the next one.
+        while taken := [_copied(batch) for batch in islice(start, batches)]:
+            samples = sum(map(self.reader.samples, taken))
+            labels = None if self.labels is None else self.labels[first : first + samples]
+            yield Shard(first, samples, taken, labels)
+            first += samples
+
+    @classmethod
+    def of_shard(cls, shard: Shard, reader: Reader) -> Batches:
+        """A shard as data of its own.
+
+        Args:
+            shard: A run of batches.
+            reader: The reader of the data that the shard was cut from.
+        """
+        return cls(lambda: iter(shard.batches), num_samples=shard.samples, labels=shard.labels, reader=reader)
+
+    def begun(self) -> tuple[Shard | None, Batches]:
+        """Takes the first batch of a pass out, to look at it before the pass is continued.
+
+        Returns:
+            The batch as a shard, None where there is none; and the same data, that batch included, for the
+            one pass that has begun.
+        """
+        start = self.start()
+        head = list(islice(start, 1))
+        only_head = replace(self, start=lambda: iter(head))
+        return next(only_head.cut(1), None), replace(self, start=lambda: chain(head, start))
 
 
 class RayDataset(Protocol):
@@ -63,8 +174,7 @@ class RayDataset(Protocol):
         ...
 
 
-#: What calibration and validation data may be: see :func:`open_batches`. A Ray Dataset is taken where the
-#: work runs over Ray.
+#: What calibration and validation data may be: see :func:`open_batches`.
 DataSource: TypeAlias = (
     str
     | os.PathLike[str]
@@ -94,20 +204,23 @@ def open_batches(
         data: One of
 
             - a path: a .npz (keys are input names) or .npy file; a folder of such files, each one sample, or
-              a block of samples with the batch axis; or a folder of images, flat or with one sub-folder a
+              a block of samples with the batch axis; or a folder of images, flat or with one sub-folder per
               class;
             - an array for the model's only input, or a dict of arrays, with samples along axis 0;
             - an iterable of feed dicts, or a callable without arguments that returns one;
+            - a Ray Dataset, whose columns are inputs and, if called ``labels``, class indices;
             - the text ``random:COUNT``: standard normal values, for timing only;
             - :class:`Batches`, which are returned as they are.
 
-            The key ``labels`` of a dict or .npz holds class indices and is never fed.
+            The key ``labels`` of a dict or .npz holds class indices and is never fed. Workers of a Ray
+            cluster open a path themselves, under the same name. The samples of arrays are sent to them as
+            they are and are preprocessed there; an iterable is read, and preprocessed, in this process.
         inputs: What the model takes.
-        batch_size: Samples a feed dict. By default the model's fixed batch, else 32; feed dicts of an
+        batch_size: Samples per feed dict. By default the model's fixed batch, else 32; feed dicts of an
             iterable are passed on as they come.
-        limit: Takes that many samples at most.
-        shuffle: Takes the samples in an order that ``seed`` decides; before ``limit``.
-        seed: For ``shuffle`` and ``random:COUNT``.
+        limit: The most samples to take; all where None.
+        shuffle: Take the samples in a random order, before ``limit`` is applied.
+        seed: Seed of the random order, and of the values of ``random:COUNT``.
         preprocessing: What raw uint8 images (N, H, W, C) go through. A model with one input then takes the
             only array of a dict or .npz whatever its key.
         labels: Class indices in the order of the data, as an array or a .npy or .npz file; replaces the
@@ -131,53 +244,22 @@ def open_data(data: DataSource, inputs: Sequence[InputSpec], options: DataOption
     if isinstance(data, Batches):
         _check_untouched(options)
         return data
-    batch_size, limit, labels = options.batch_size, options.limit, options.labels
     binding = Binding(tuple(inputs), options.preprocessing)
-    source = open_source(data, binding, options.seed)
-    if source is None:
-        if options.shuffle:
-            raise CalibrationDataError(
-                "cannot shuffle an iterable of feed dicts; shuffle it where it is made"
-            )
-        return _stream(data, binding, batch_size, limit, labels)
-
-    fixed = _fixed_batch(inputs)
-    if len(fixed) > 1:
-        raise CalibrationDataError(
-            f"the model's inputs have different fixed first dimensions: {listed(inputs)}; "
-            "pass an iterable of feed dicts"
-        )
-    _check_fixed(batch_size, fixed)
-    fixed_batch = next(iter(fixed), None)
-    order = np.arange(source.count)
+    if isinstance(data, str | os.PathLike | np.ndarray | Mapping):
+        return _open_samples(data, binding, options)
     if options.shuffle:
-        order = np.random.default_rng(options.seed).permutation(source.count)
-    order = _whole_batches(order[:limit], fixed_batch)
-    size = batch_size or fixed_batch or DEFAULT_BATCH_SIZE
-
-    def start() -> Iterator[FeedDict]:
-        return (source.read(order[first : first + size]) for first in range(0, len(order), size))
-
-    all_labels = source.labels if labels is None else load_labels(labels, source.count)
-    return Batches(
-        start,
-        batch_size=size,
-        num_samples=len(order),
-        labels=None if all_labels is None else all_labels[order],
-        class_names=source.class_names if labels is None else None,
-    )
+        raise CalibrationDataError("cannot shuffle an iterable of feed dicts; shuffle it where it is made")
+    return _open_dataset(data, binding, options) if is_dataset(data) else _open_stream(data, binding, options)
 
 
-def open_source(data: Any, binding: Binding, seed: int) -> Source | None:
-    """The samples where their number is known; None for an iterable."""
+def open_source(data: Any, binding: Binding, seed: int) -> Source:
+    """The samples of arrays, of files or of ``random:COUNT``."""
     if isinstance(data, np.ndarray):
         return from_arrays({binding.only_input("an array").name: data}, binding)
     if isinstance(data, Mapping):
         return from_arrays(data, binding)
     if isinstance(data, str) and data.startswith(_RANDOM):
         return random_normal(data.removeprefix(_RANDOM), binding, seed)
-    if not isinstance(data, str | os.PathLike):
-        return None
     path = Path(data)
     if path.is_dir():
         return from_folder(path, binding)
@@ -190,43 +272,75 @@ def open_source(data: Any, binding: Binding, seed: int) -> Source | None:
     return from_array_file(path, binding)
 
 
-def _stream(data: Any, binding: Binding, batch_size: int | None, limit: int | None, labels: Any) -> Batches:
+def _open_samples(data: Any, binding: Binding, options: DataOptions) -> Batches:
+    """Data whose samples can be read in any order."""
+    source = open_source(data, binding, options.seed)
+    fixed = fixed_batches(binding.inputs)
+    if len(fixed) > 1:
+        raise CalibrationDataError(
+            f"the model's inputs have different fixed first dimensions: {listed(binding.inputs)}; "
+            "pass an iterable of feed dicts"
+        )
+    check_fixed(options.batch_size, fixed)
+    fixed_batch = next(iter(fixed), None)
+    order = sample_order(source.count, options, fixed_batch)
+    size = options.batch_size or fixed_batch or options.default_batch_size
+    labels = source.labels if options.labels is None else load_labels(options.labels, source.count)
+    start: Callable[[], Iterator[Any]] = partial(runs, order, size)
+    reader: Reader
+    if isinstance(data, str | os.PathLike):
+        # A worker has another working folder.
+        place = data if isinstance(data, str) and data.startswith(_RANDOM) else str(Path(data).absolute())
+        reader = FileReader(place, binding, options.seed, source)
+    else:
+        start, reader = partial(_rows_of, source.arrays, order, size), FeedReader(binding)
+    return Batches(
+        start,
+        batch_size=size,
+        num_samples=len(order),
+        labels=None if labels is None else labels[order],
+        class_names=source.class_names if options.labels is None else None,
+        reader=reader,
+    )
+
+
+def _open_stream(data: Any, binding: Binding, options: DataOptions) -> Batches:
+    """Feed dicts that arrive one after another. They are prepared, and checked, as they arrive."""
     start = restartable(data)
     if isinstance(data, Sized) and not len(data):
         raise CalibrationDataError(f"the data is an empty {type(data).__name__}; pass at least one feed dict")
-    fixed = _fixed_batch(binding.inputs)
-    _check_fixed(batch_size, fixed)
-    all_labels = None if labels is None else load_labels(labels, None)[:limit]
+    fixed = fixed_batches(binding.inputs)
+    check_fixed(options.batch_size, fixed)
+    labels = None if options.labels is None else load_labels(options.labels, None)[: options.limit]
     fixed_batch = next(iter(fixed)) if len(fixed) == 1 else None
-    stream = Stream(start, binding, batch_size, limit, fixed_batch, all_labels)
-    return Batches(stream, batch_size=batch_size, labels=all_labels)
+    stream = Stream(start, binding, options.batch_size, options.limit, fixed_batch, labels)
+    return Batches(stream, batch_size=options.batch_size, labels=labels)
 
 
-def _fixed_batch(inputs: Sequence[InputSpec]) -> set[int]:
-    """The fixed first dimensions of the inputs; mostly one or none."""
-    return {spec.static_batch for spec in inputs if spec.static_batch is not None}
-
-
-def _whole_batches(order: NDArray[np.intp], fixed_batch: int | None) -> NDArray[np.intp]:
-    """Leaves out samples at the end that do not fill a batch of a model that takes no other."""
-    if not fixed_batch or not len(order) % fixed_batch:
-        return order
-    if len(order) < fixed_batch:
+def _open_dataset(data: Any, binding: Binding, options: DataOptions) -> Batches:
+    """A Ray Dataset: where its rows are is looked up here, and they are read where they are needed."""
+    if options.labels is not None:
         raise CalibrationDataError(
-            f"the data has {len(order)} samples but the model has a fixed batch of {fixed_batch}; "
-            f"give at least {fixed_batch}"
+            "labels that do not come with a Ray Dataset cannot be matched with its rows; "
+            "put them into a column 'labels'"
         )
-    left_out = len(order) % fixed_batch
-    warn_left_out(left_out, fixed_batch)
-    return order[: len(order) - left_out]
+    fixed = fixed_batches(binding.inputs)
+    check_fixed(options.batch_size, fixed)
+    size = options.batch_size or next(iter(fixed), None) or options.default_batch_size
+    return Batches(
+        partial(block_batches, data, size, options.limit, whole=bool(fixed)),
+        batch_size=size,
+        reader=BlockReader.of(data, binding),
+    )
 
 
-def _check_fixed(batch_size: int | None, fixed: set[int]) -> None:
-    if batch_size is not None and fixed and fixed != {batch_size}:
-        raise CalibrationDataError(
-            f"batch_size is {batch_size} but the model has a fixed batch of "
-            f"{' and '.join(map(str, sorted(fixed)))}; leave batch_size out"
-        )
+def _rows_of(arrays: FeedDict, order: NDArray[np.intp], size: int) -> Iterator[FeedDict]:
+    """The samples of one batch after another, not prepared."""
+    return ({name: array[rows] for name, array in arrays.items()} for rows in runs(order, size))
+
+
+def _copied(batch: Any) -> Any:
+    return {name: array.copy() for name, array in batch.items()} if isinstance(batch, dict) else batch
 
 
 def _check_untouched(options: DataOptions) -> None:

@@ -41,7 +41,7 @@ class DataFingerprint:
         """The fingerprint of what either of the two has observed.
 
         Args:
-            other: Of other samples.
+            other: The fingerprint of other samples.
         """
         merged = DataFingerprint()
         merged.samples = self.samples + other.samples

@@ -1,4 +1,4 @@
-"""Folders as data: image files, with a sub-folder a class or without, and array files."""
+"""Folders as data: image files, with one sub-folder per class or without, and array files."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.data.binding import LABELS, Binding
-from calibrators.data.feeds import FeedDict, batch_rows, shape_text
+from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows, shape_text
 from calibrators.data.images import IMAGE_SUFFIXES, read_image
 from calibrators.data.inputs import InputSpec
 from calibrators.data.sources import ARRAY_SUFFIXES, Source, as_labels, read_arrays
@@ -21,7 +20,7 @@ def from_folder(folder: Path, binding: Binding) -> Source:
     """A source over the files of a folder, in the order of their names. Hidden and other files are ignored.
 
     Args:
-        folder: Has either array files, or images, or sub-folders with images: one a class.
+        folder: Has either array files, or images, or sub-folders with images: one per class.
         binding: Says what feeds the model.
 
     Raises:
@@ -45,7 +44,7 @@ def from_folder(folder: Path, binding: Binding) -> Source:
         return _from_image_files(paths, binding, labels, tuple(path.name for path in classes))
     raise CalibrationDataError(
         f"the folder '{folder}' has no samples; put images ({_endings(IMAGE_SUFFIXES)}) or arrays "
-        f"({_endings(ARRAY_SUFFIXES)}) into it, or images into one sub-folder a class"
+        f"({_endings(ARRAY_SUFFIXES)}) into it, or images into one sub-folder per class"
     )
 
 

@@ -27,7 +27,7 @@ def read_image(path: str | os.PathLike[str], *, grey: bool) -> NDArray[np.uint8]
         uint8, shape (H, W, 1) or (H, W, 3).
 
     Raises:
-        CalibrationDataError: The file cannot be decoded, or has more than 8 bits a channel.
+        CalibrationDataError: The file cannot be decoded, or has more than 8 bits per channel.
         UnsupportedError: Pillow is not installed.
     """
     pillow = _pillow()
@@ -41,7 +41,7 @@ def read_image(path: str | os.PathLike[str], *, grey: bool) -> NDArray[np.uint8]
         ) from error
     if mode.startswith(("I", "F")):  # convert() would clip these to 255 instead of scaling them
         raise CalibrationDataError(
-            f"the image '{path}' has more than 8 bits a channel (mode {mode}); convert it to 8 bits first"
+            f"the image '{path}' has more than 8 bits per channel (mode {mode}); convert it to 8 bits first"
         )
     return pixels.reshape(*pixels.shape[:2], -1)
 

@@ -14,8 +14,8 @@ class InputSpec:
 
     Attributes:
         name: The input's name in the graph.
-        dtype: Its element type.
-        shape: Its dimensions: an int where static, a str (or None, unnamed) where dynamic. None where
+        dtype: The input's element type.
+        shape: The input's dimensions: an int where static, a str (or None, unnamed) where dynamic. None where
             even the rank is unknown.
     """
 

@@ -12,6 +12,9 @@ import numpy as np
 from calibrators.data.preprocessing import Preprocessing
 from calibrators.errors import CalibrationDataError
 
+#: Samples per batch where neither the model nor the user says.
+DEFAULT_BATCH_SIZE = 32
+
 #: An array of any shape and element type.
 Array: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 
@@ -24,13 +27,14 @@ class DataOptions:
     """How data is opened. Every option has a default that leaves the data as it is.
 
     Attributes:
-        batch_size: Samples per feed dict. Where None, the model's fixed batch, else 32; the feed dicts of an
-            iterable are then passed on as they come.
+        batch_size: Samples per feed dict. Where None, the model's fixed batch, else ``default_batch_size``;
+            the feed dicts of an iterable are then passed on as they come.
         limit: The most samples to take; all where None.
         shuffle: Take the samples in a random order, before ``limit`` is applied.
         seed: Seed of the random order, and of the values of ``random:COUNT``.
         preprocessing: How raw uint8 images become what the model is fed; None feeds the data as it is.
         labels: Class indices in the order of the data, which replace the data's own.
+        default_batch_size: Samples per feed dict where neither ``batch_size`` nor the model says.
 
     Raises:
         CalibrationDataError: ``batch_size`` or ``limit`` is no positive integer, or ``seed`` is negative.
@@ -42,6 +46,7 @@ class DataOptions:
     seed: int = 0
     preprocessing: Preprocessing | None = None
     labels: LabelSource | None = None
+    default_batch_size: int = DEFAULT_BATCH_SIZE
 
     def __post_init__(self) -> None:
         _check_positive("batch_size", self.batch_size)

@@ -52,7 +52,7 @@ class Preflight:
         """Checks one feed.
 
         Raises:
-            CalibrationDataError: As :func:`check_feed`.
+            CalibrationDataError: The feed does not fit; see :func:`check_feed`.
         """
         check_feed(feed, self._inputs, self.samples)
         for spec in self._inputs:
@@ -66,7 +66,7 @@ class Preflight:
         """What watching the feeds of both would have shown.
 
         Args:
-            other: Of the same inputs, on other feeds.
+            other: A watcher of the same inputs, on other feeds.
         """
         merged = Preflight(self._inputs)
         merged.samples = self.samples + other.samples
@@ -82,8 +82,8 @@ class Preflight:
         """What looks wrong with the data as a whole.
 
         Returns:
-            One sentence a finding: floating-point inputs that never change, and those whose values look like
-            raw pixels.
+            One sentence per finding: floating-point inputs that never change, and those whose values look
+            like raw pixels.
 
         Raises:
             CalibrationDataError: There was no sample at all.
@@ -99,7 +99,7 @@ class Preflight:
                 )
             elif found.pixels and found.high > 1.5:
                 findings.append(
-                    f"input '{name}' has only whole numbers from {found.low:g} to {found.high:g}, "
+                    f"input '{name}' has only integers from {found.low:g} to {found.high:g}, "
                     "like raw pixels; check that the model was trained on these and not on normalized values"
                 )
         return findings
@@ -119,7 +119,7 @@ def _range_of(array: NDArray[Any], before: _Range | None) -> _Range:
     pixels = low >= 0 and high <= 255
     if before is not None:
         low, high, pixels = min(low, before.low), max(high, before.high), pixels and before.pixels
-    # The costly look comes last: normalized data fails it once and is never looked at again.
+    # The costly comparison comes last: normalized data fails it once and is never compared again.
     return _Range(low, high, pixels and bool(np.array_equal(array, np.rint(array))))
 
 

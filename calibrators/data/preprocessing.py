@@ -31,9 +31,9 @@ class Preprocessing:
         resize: (height, width), or the length of the shorter side with the aspect ratio kept, or None.
         crop: (height, width) of the centre crop, or None.
         scale: What every uint8 value is multiplied with.
-        mean: Subtracted after scaling; one value, or one a channel in the order of ``channels``.
-        std: What is divided by after that; as ``mean``.
-        layout: Order of the result's axes.
+        mean: Subtracted after scaling; one value, or one per channel in the order of ``channels``.
+        std: What is divided by after that; one value, or one per channel in the order of ``channels``.
+        layout: The order of the result's axes.
         channels: Order of the result's channels; grey images have only one and ignore it.
 
     Raises:

@@ -7,15 +7,14 @@ import re
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.data.binding import LABELS, Binding
-from calibrators.data.feeds import FeedDict, batch_rows, is_float, shape_text
+from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows, is_float, shape_text
 from calibrators.errors import CalibrationDataError
 
 #: File name endings that are taken as arrays, in lower case.
@@ -31,12 +30,15 @@ class Source:
         read: Sample indices, shape (n,), to the feed dict of these samples.
         labels: Class index per sample, int64, shape (count,), or None.
         class_names: Names of the classes by index, or None.
+        arrays: Input name to the array that holds all samples along axis 0, not prepared; empty where the
+            samples are read one by one.
     """
 
     count: int
     read: Callable[[NDArray[np.intp]], FeedDict]
     labels: NDArray[np.int64] | None = None
     class_names: tuple[str, ...] | None = None
+    arrays: FeedDict = field(default_factory=dict)
 
 
 def from_arrays(arrays: Mapping[str, Any], binding: Binding) -> Source:
@@ -64,7 +66,8 @@ def from_arrays(arrays: Mapping[str, Any], binding: Binding) -> Source:
     def read(indices: NDArray[np.intp]) -> FeedDict:
         return binding.prepare({name: array[indices] for name, array in fed.items()})
 
-    return Source(rows, read, None if labels is None else as_labels(labels, rows, f"'{LABELS}'"))
+    own_labels = None if labels is None else as_labels(labels, rows, f"'{LABELS}'")
+    return Source(rows, read, own_labels, arrays=fed)
 
 
 def from_array_file(path: Path, binding: Binding) -> Source:
@@ -90,8 +93,9 @@ def random_normal(text: str, binding: Binding, seed: int) -> Source:
 
     Args:
         text: The number of samples, as written by the user.
-        binding: Its inputs must be floating-point, and all their dimensions but the first static.
-        seed: Sample i depends on ``seed`` and i only.
+        binding: Says what feeds the model. The inputs must be floating-point, and all their dimensions but
+            the first static.
+        seed: Seed of the values: those of sample i depend on ``seed`` and i only.
 
     Raises:
         CalibrationDataError: The number is not positive, or an input cannot be filled.
@@ -147,12 +151,12 @@ def load_labels(labels: Any, count: int | None) -> NDArray[np.int64]:
 
 
 def as_labels(labels: Any, count: int | None, what: str) -> NDArray[np.int64]:
-    """Checks that labels are one class index a sample.
+    """Checks that labels are one class index per sample.
 
     Args:
         labels: Array of an integer type, or a sequence of ints.
         count: How many samples there are; None where that is not known.
-        what: The labels' name in messages.
+        what: How messages call the labels.
 
     Returns:
         int64, shape (count,).
@@ -164,16 +168,16 @@ def as_labels(labels: Any, count: int | None, what: str) -> NDArray[np.int64]:
         array = np.asarray(labels)
     except ValueError as error:  # nested sequences of unequal length
         raise CalibrationDataError(
-            f"{what} cannot become an array: {error}; pass one int a sample"
+            f"{what} cannot become an array: {error}; pass one int per sample"
         ) from error
     if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
         raise CalibrationDataError(
-            f"{what} must be one class index a sample, not {array.dtype} of shape {shape_text(array.shape)}; "
-            "pass a one-dimensional integer array"
+            f"{what} must be one class index per sample, not {array.dtype} of shape "
+            f"{shape_text(array.shape)}; pass a one-dimensional integer array"
         )
     if count is not None and len(array) != count:
         raise CalibrationDataError(
-            f"{what} has {len(array)} entries but the data has {count} samples; give one a sample"
+            f"{what} has {len(array)} entries but the data has {count} samples; give one per sample"
         )
     return array.astype(np.int64)
 
@@ -182,16 +186,16 @@ def first_labels(labels: NDArray[np.int64] | None, count: int, before: int) -> N
     """The labels of a batch.
 
     Args:
-        labels: From the batch's first sample on; None where the data has none.
+        labels: Class indices from the batch's first sample on; None where the data has none.
         count: How many samples the batch has.
         before: How many samples come before it, for the message.
 
     Raises:
-        CalibrationDataError: There are not so many.
+        CalibrationDataError: There are fewer labels than samples.
     """
     if labels is not None and len(labels) < count:
         raise CalibrationDataError(
-            f"there are {before + len(labels)} labels but more samples; give one a sample"
+            f"there are {before + len(labels)} labels but more samples; give one per sample"
         )
     return None if labels is None else labels[:count]
 

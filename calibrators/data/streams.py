@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.data.binding import Binding
-from calibrators.data.feeds import FeedDict, batch_rows
+from calibrators.data.feeds import Binding, FeedDict, batch_rows
 from calibrators.errors import CalibrationDataError
 
 
@@ -25,7 +24,7 @@ class Stream:
         batch_size: Samples are regrouped to this many; None passes the feeds on as they come.
         limit: Stops after this many samples; None takes all.
         fixed_batch: The batch that the model insists on; a smaller rest at the end is left out.
-        labels: One a sample (of the first ``limit``), only to compare their number.
+        labels: One class index per sample (of the first ``limit``), only to compare their number.
     """
 
     start: Callable[[], Iterator[Any]]
@@ -40,7 +39,7 @@ class Stream:
 
         Raises:
             CalibrationDataError: What the iterable yields is no feed dict, does not fit the model, or
-                cannot be regrouped; the data is no longer there; or the labels are not one a sample.
+                cannot be regrouped; the data is no longer there; or the labels are not one per sample.
         """
         feeds: Iterator[FeedDict] = self._counted(self._limited(self._bound()))
         if self.batch_size is not None:
@@ -84,7 +83,7 @@ class Stream:
             yield feed
         if self.labels is not None and len(self.labels) != count:
             raise CalibrationDataError(
-                f"labels has {len(self.labels)} entries but the data has {count} samples; give one a sample"
+                f"labels has {len(self.labels)} entries but the data has {count} samples; give one per sample"
             )
 
 
@@ -102,7 +101,7 @@ def restartable(data: Any) -> Callable[[], Iterator[Any]]:
     """
     if isinstance(data, Iterator):
         return _OneShot(data)
-    # No trial iter(): it can be dear, such as a data loader that starts its workers.
+    # No trial iter(): it can be expensive, such as for a data loader that starts its workers.
     if isinstance(data, Iterable) or hasattr(data, "__getitem__"):
         return lambda: iter(data)
     if callable(data):
@@ -184,7 +183,7 @@ def _joined(pieces: list[FeedDict]) -> FeedDict:
 
 
 def _whole(feeds: Iterator[FeedDict], size: int) -> Iterator[FeedDict]:
-    """Leaves out a last feed of fewer than ``size`` samples; others that do not fit are not judged here."""
+    """Leaves out a last feed of fewer than ``size`` samples; others that do not fit are not checked here."""
     short: FeedDict | None = None
     for feed in feeds:
         if short is not None:

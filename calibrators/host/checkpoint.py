@@ -1,118 +1,96 @@
-"""Progress of a long calibration on disk, so that what was interrupted need not begin again."""
+"""Progress of a long run on disk, so that what was interrupted need not begin again."""
 
 from __future__ import annotations
 
-import io
-import json
 import time
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, Protocol, TypeVar
 
-import numpy as np
-
-from calibrators.errors import CalibrationDataError, TableError
+from calibrators.errors import TableError
 from calibrators.files import write_atomically
-from calibrators.histograms.histogram import Histogram
 
 #: Seconds between two writes.
 SECONDS = 30.0
 
-_FORMAT = "trtint8-calibration-checkpoint"
-_VERSION = 1
+Progress = TypeVar("Progress")
 
 
-@dataclass(frozen=True)
-class Progress:
-    """How far a calibration had come.
+class Format(Protocol[Progress]):
+    """How progress of one kind stands in a file."""
 
-    Attributes:
-        identity: What the histograms depend on besides the data, such as the model's fingerprint.
-        samples: How many samples were counted: the first ones of the data.
-        data: Their fingerprint.
-        histograms: Theirs.
-    """
+    def encode(self, identity: Mapping[str, object], progress: Progress) -> bytes:
+        """The content of a file."""
+        ...
 
-    identity: Mapping[str, str]
-    samples: int
-    data: str
-    histograms: Mapping[str, Histogram]
-
-    def check(self, data: str) -> None:
-        """Refuses to continue with other data.
-
-        Args:
-            data: The fingerprint of as many samples, read again.
+    def decode(self, content: bytes) -> tuple[Mapping[str, object], Progress]:
+        """Identity and progress of a file.
 
         Raises:
-            CalibrationDataError: It is not that of the samples that were counted.
+            ValueError: The content is something else; or another error that :data:`UNREADABLE` lists.
         """
-        if data != self.data:
-            raise CalibrationDataError(
-                f"the first {self.samples} samples of the data are not those that the checkpoint has seen; "
-                "give the same data in the same order, or begin anew without resume"
-            )
+        ...
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class Checkpoint(Generic[Progress]):
     """Where progress is kept, and how often.
 
     Attributes:
-        path: The file. It is replaced atomically, and removed once the table is safe.
-        identity: What the histograms depend on besides the data; a checkpoint of another is refused.
+        path: The file. It is replaced atomically, and removed once the result is safe.
+        identity: What progress depends on besides the data, by name; a file of another identity is refused.
+        format: How progress stands in the file.
         resume: Continue from the file where there is one; else it is overwritten.
-        seconds: The least time between two writes.
+        seconds: The least time between two writes, in seconds.
     """
 
     path: Path
-    identity: Mapping[str, str]
+    identity: Mapping[str, object]
+    format: Format[Progress]
     resume: bool = False
     seconds: float = SECONDS
 
-    def load(self, tensors: Iterable[str]) -> Progress | None:
+    def load(self) -> Progress | None:
         """The progress to continue from; None where there is none or it is not wanted.
 
-        Args:
-            tensors: Names of the tensors that are observed.
-
         Raises:
-            TableError: The file is damaged, or of another model, set of tensors or version of a tool.
+            TableError: The file is damaged, or of another identity.
         """
         if not (self.resume and self.path.exists()):
             return None
-        progress = _read(self.path)
-        for key in dict.fromkeys([*self.identity, *progress.identity]):
-            then, now = progress.identity.get(key), self.identity.get(key)
-            if then != now:
-                raise TableError(
-                    f"the checkpoint '{self.path}' was made with another {key} ({then} then, {now} now), so "
-                    "continuing would mix two calibrations; restore that, or begin anew without resume"
-                )
-        if set(tensors) != set(progress.histograms):
+        try:
+            identity, progress = self.format.decode(self.path.read_bytes())
+        except UNREADABLE as error:
             raise TableError(
-                f"the checkpoint '{self.path}' is of another set of tensors; calibrate the same ones, or "
-                "begin anew without resume"
-            )
+                f"cannot read the checkpoint '{self.path}' ({error}); remove it to begin anew"
+            ) from error
+        for key in dict.fromkeys([*self.identity, *identity]):
+            then, now = identity.get(key), self.identity.get(key)
+            if then != now:
+                name = key.replace("_", " ")
+                raise TableError(
+                    f"the checkpoint '{self.path}' was made with another {name} ({then} then, {now} now), so "
+                    "continuing would mix two runs; restore that, or remove the checkpoint to begin anew"
+                )
         return progress
 
-    def save(self, samples: int, data: str, histograms: Mapping[str, Histogram]) -> None:
+    def save(self, progress: Progress) -> None:
         """Replaces the file.
-
-        Args:
-            samples: How many samples were counted.
-            data: Their fingerprint.
-            histograms: Theirs.
 
         Raises:
             OutputError: The file cannot be written.
         """
-        write_atomically(self.path, _render(Progress(self.identity, samples, data, histograms)))
+        write_atomically(self.path, self.format.encode(self.identity, progress))
 
     def remove(self) -> None:
         """Deletes the file where there is one: what it held is in a safe place now."""
         self.path.unlink(missing_ok=True)
+
+
+#: What reading a file of another kind may raise.
+UNREADABLE = (OSError, ValueError, LookupError, TypeError, AttributeError, EOFError, zipfile.BadZipFile)
 
 
 class Timer:
@@ -129,40 +107,3 @@ class Timer:
             return False
         self._last = now
         return True
-
-
-def _render(progress: Progress) -> bytes:
-    fields = {
-        "format": _FORMAT,
-        "version": _VERSION,
-        "identity": dict(progress.identity),
-        "samples": progress.samples,
-        "data": progress.data,
-        # JSON writes a float's shortest form that reads back as the same float.
-        "histograms": [
-            [name, found.bin_width, found.amax, found.zeros, found.nans, found.infs]
-            for name, found in progress.histograms.items()
-        ],
-    }
-    stream = io.BytesIO()
-    counts = {f"counts{i}": found.counts for i, found in enumerate(progress.histograms.values())}
-    encoded = np.frombuffer(json.dumps(fields).encode(), np.uint8)
-    np.savez(stream, allow_pickle=False, fields=encoded, **counts)
-    return stream.getvalue()
-
-
-def _read(path: Path) -> Progress:
-    try:
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as arrays:
-            fields = json.loads(arrays["fields"].tobytes())
-            if (fields["format"], fields["version"]) != (_FORMAT, _VERSION):
-                raise ValueError(f"format {fields['format']} {fields['version']}")
-            histograms = {
-                name: Histogram(arrays[f"counts{i}"], *numbers)
-                for i, (name, *numbers) in enumerate(fields["histograms"])
-            }
-        return Progress(fields["identity"], fields["samples"], fields["data"], histograms)
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
-        raise TableError(
-            f"cannot read the checkpoint '{path}' ({error}); delete it, or begin anew without resume"
-        ) from error

@@ -25,6 +25,7 @@ from calibrators.errors import CalibrationDataError, TrtInt8Error
 from calibrators.histograms.counting import ParallelHistograms
 from calibrators.histograms.histogram import Histogram
 from calibrators.host.checkpoint import Checkpoint, Timer
+from calibrators.host.counted import Counted
 from calibrators.host.devices import open_device
 from calibrators.host.observation_plan import ObservationPlan, plan_observation
 from calibrators.host.onnx_session import first_line
@@ -38,16 +39,16 @@ class Observation:
     """What a pass over the calibration data, or over a part of it, showed.
 
     Attributes:
-        histograms: Of the magnitudes of every tensor that was asked for.
+        histograms: Tensor name to the histogram of its magnitudes, for every tensor that was asked for.
         fingerprint: Identifies the samples whatever their order and batch size.
         preflight: What the samples' values are like.
-        passed_over: Identifies the first samples, where they were looked at and not run.
+        skipped: Identifies the first samples, where they were only checked and not run.
     """
 
     histograms: dict[str, Histogram]
     fingerprint: DataFingerprint
     preflight: Preflight
-    passed_over: DataFingerprint = field(default_factory=DataFingerprint)
+    skipped: DataFingerprint = field(default_factory=DataFingerprint)
 
     @property
     def samples(self) -> int:
@@ -71,13 +72,13 @@ class Observation:
         """What observing both parts of the data in one pass would have shown, exactly.
 
         Args:
-            other: Of the same tensors of the same model, on other samples.
+            other: The observation of the same tensors of the same model, on other samples.
         """
         return Observation(
             {name: found.merge(other.histograms[name]) for name, found in self.histograms.items()},
             self.fingerprint.merge(other.fingerprint),
             self.preflight.merge(other.preflight),
-            self.passed_over.merge(other.passed_over),
+            self.skipped.merge(other.skipped),
         )
 
 
@@ -96,7 +97,7 @@ class Observer:
 
         Args:
             model: The FP32 model; its message, where it has one, is changed.
-            inputs: Its inputs.
+            inputs: The model's inputs.
             tensors: Names of float tensors of the graph, inputs included.
             threads: How many threads run the model and count; all that this process may use where None.
             device: Where the model runs and its activations are counted: ``cpu``, ``cuda``, or ``cuda:1`` for
@@ -123,7 +124,12 @@ class Observer:
         self._plan = dataclasses.replace(plan, model=b"")  # but keep the weights
 
     def observe(
-        self, batches: Batches, *, progress: bool = True, checkpoint: Checkpoint | None = None, skip: int = 0
+        self,
+        batches: Batches,
+        *,
+        progress: bool = True,
+        checkpoint: Checkpoint[Counted] | None = None,
+        skip: int = 0,
     ) -> Observation:
         """Runs the model on every batch and counts the magnitudes of the tensors.
 
@@ -136,8 +142,8 @@ class Observer:
             batches: The calibration data, or a part of it.
             progress: Show a progress bar on a terminal.
             checkpoint: Where to keep progress. Data that was counted before an interruption is read again,
-                to see that it is the same, and not run again. The caller removes the file.
-            skip: How many samples to look at first and not to run, where no checkpoint says that.
+                to check that it is the same, and not run again. The caller removes the file.
+            skip: How many of the first samples to check and not to run, where no checkpoint says that.
 
         Returns:
             The histograms and what identifies the data. There may be no samples at all: asking for its
@@ -150,7 +156,9 @@ class Observer:
         """
         plan = self._plan
         observed = (*plan.fed, *plan.computed)
-        before = checkpoint.load(observed) if checkpoint else None
+        before = checkpoint.load() if checkpoint else None
+        if before:
+            before.check_tensors(observed)
         start = before.histograms if before else {name: Histogram() for name in observed}
         with (
             ThreadPoolExecutor(1, "trtint8-run") as worker,
@@ -159,15 +167,15 @@ class Observer:
         ):
             run = functools.partial(self._device.run, self._session)
             one_pass = _Pass(iter(batches), run, plan, counted, Preflight(self._inputs), advance, checkpoint)
-            one_pass.pass_over(before.samples if before else skip)
+            one_pass.skip(before.samples if before else skip)
             if before:
-                before.check(one_pass.fingerprint.hexdigest())
-            passed_over = one_pass.fingerprint.copy()
+                before.check_data(one_pass.fingerprint.hexdigest())
+            skipped = one_pass.fingerprint.copy()
             one_pass.count(worker)
             histograms = counted.merged()
         # Copied, because tensors that hold the same values were counted once.
         found = {name: histograms[source].copy() for name, source in plan.sources.items()}
-        return Observation(found, one_pass.fingerprint, one_pass.preflight, passed_over)
+        return Observation(found, one_pass.fingerprint, one_pass.preflight, skipped)
 
 
 def observe(
@@ -178,7 +186,7 @@ def observe(
     *,
     threads: int | None = None,
     progress: bool = True,
-    checkpoint: Checkpoint | None = None,
+    checkpoint: Checkpoint[Counted] | None = None,
 ) -> Observation:
     """Opens a model and observes it once: see :class:`Observer` and its ``observe``."""
     observer = Observer(model, inputs, tensors, threads)
@@ -186,7 +194,7 @@ def observe(
 
 
 @dataclass(frozen=True)
-class _Counted:
+class _UpTo:
     """The data up to and with a batch."""
 
     rows: int
@@ -205,7 +213,7 @@ class _Pass:
         counted: ParallelHistograms,
         preflight: Preflight,
         advance: Callable[[int], None],
-        checkpoint: Checkpoint | None,
+        checkpoint: Checkpoint[Counted] | None,
     ) -> None:
         self.fingerprint = DataFingerprint()
         self.preflight = preflight
@@ -214,23 +222,23 @@ class _Pass:
         self._advance, self._checkpoint = advance, checkpoint
         self._timer = Timer(checkpoint.seconds if checkpoint else 0.0)
 
-    def pass_over(self, samples: int) -> None:
-        """Looks at the first samples and does not run them."""
+    def skip(self, samples: int) -> None:
+        """Checks the first samples and does not run them."""
         while samples > 0 and (feed := next(self._feeds, None)):
             rows = batch_rows(feed)
             if rows is not None and rows > samples:
                 feed, rest = _split(feed, samples)
                 self._feeds = chain([rest], self._feeds)
-            counted = self._look_at(feed)
+            counted = self._check_and_count(feed)
             self._advance(counted)
             samples -= counted
 
     def count(self, worker: ThreadPoolExecutor) -> None:
         """Runs and counts all samples that are left."""
-        running: tuple[Future[None], _Counted] | None = None
+        running: tuple[Future[None], _UpTo] | None = None
         for feed in self._feeds:
-            rows = self._look_at(feed)
-            done = _Counted(rows, self.fingerprint.samples, self._data())
+            rows = self._check_and_count(feed)
+            done = _UpTo(rows, self.fingerprint.samples, self._data())
             # Copied, because a loader may overwrite its buffers once it is asked for the next feed.
             copy = {name: array.copy() for name, array in feed.items()}
             if running:
@@ -239,8 +247,8 @@ class _Pass:
         if running:
             self._finish(*running)
 
-    def _look_at(self, feed: FeedDict) -> int:
-        """Checks a feed and remembers it; returns how many samples it holds."""
+    def _check_and_count(self, feed: FeedDict) -> int:
+        """Checks a feed and adds it to the fingerprint; returns how many samples it holds."""
         self.preflight.observe(feed)
         before = self.fingerprint.samples
         self.fingerprint.observe(feed)
@@ -254,7 +262,7 @@ class _Pass:
         fed = [feed[name] for name in self._plan.fed]
         self._counted.observe(zip((*self._plan.fed, *self._plan.computed), (*fed, *outputs), strict=True))
 
-    def _finish(self, running: Future[None], done: _Counted) -> None:
+    def _finish(self, running: Future[None], done: _UpTo) -> None:
         """Waits until a batch is counted."""
         running.result()
         self._advance(done.rows)
@@ -265,7 +273,7 @@ class _Pass:
                 "not preprocessed as it expects"
             )
         if self._checkpoint and self._timer.due():
-            self._checkpoint.save(done.samples, done.data, self._counted.merged())
+            self._checkpoint.save(Counted(done.samples, done.data, self._counted.merged()))
 
 
 def _split(feed: FeedDict, rows: int) -> tuple[FeedDict, FeedDict]:

@@ -11,12 +11,12 @@ from typing import Any
 from calibrators.errors import UnsupportedError
 from calibrators.ray.executor import RayExecutor
 
-#: How long a cluster may take to answer.
+#: Seconds that a cluster may take to answer.
 _SECONDS_TO_ANSWER = 20
 
 
 def import_ray() -> Any:
-    """The module.
+    """Imports Ray.
 
     Raises:
         UnsupportedError: Ray is not installed.
@@ -28,14 +28,17 @@ def import_ray() -> Any:
     return ray
 
 
-def crew_size(ray: Any, executor: RayExecutor, threads: int, *, computed: bool) -> int:
+def worker_count(ray: Any, executor: RayExecutor, threads: int, *, ray_computes: bool) -> int:
     """How many workers there will be.
 
     Args:
         ray: The module, connected.
-        executor: What was asked for.
+        executor: How many workers were asked for, and what each needs.
         threads: Processors of each worker.
-        computed: Whether Ray computes the data meanwhile, and needs a processor for that.
+        ray_computes: Whether Ray computes the data meanwhile, and needs a processor for that.
+
+    Returns:
+        The number of workers; at least 1.
 
     Raises:
         UnsupportedError: No machine of the cluster has room for a worker.
@@ -52,7 +55,7 @@ def crew_size(ray: Any, executor: RayExecutor, threads: int, *, computed: bool) 
             f"the Ray cluster has {largest['CPU']:g} and {largest['GPU']:g}; use fewer threads or GPUs"
         )
     wanted = executor.workers or room
-    if not computed:
+    if not ray_computes:
         return wanted
     # Workers keep their processors to the end: without one for the dataset's own tasks all would wait.
     spare = int((sum(node.get("CPU", 0) for node in nodes) - 1) // threads)
@@ -70,7 +73,7 @@ def connected(ray: Any, address: str | None) -> Iterator[None]:
 
     Args:
         ray: The module.
-        address: As :class:`RayExecutor` has it.
+        address: The cluster's address: see :class:`RayExecutor`.
 
     Raises:
         UnsupportedError: The cluster cannot be reached, or another one is connected already.
@@ -102,7 +105,7 @@ def connected(ray: Any, address: str | None) -> Iterator[None]:
 
 
 def _check_answers(ray: Any, address: str) -> None:
-    """Fails at once where ``ray.init`` would try for long, and not say what is wrong.
+    """Fails at once where ``ray.init`` would try for a long time and not say what is wrong.
 
     Raises:
         OSError: Nothing listens there.
@@ -116,7 +119,7 @@ def _check_answers(ray: Any, address: str) -> None:
     if address.startswith("ray://") or not _refusals(ray):
         return
     try:  # there is no public way to ask
-        # A client that lacks a token which it was told to show ends the process.
+        # A client that is set to show a token, and has none, ends the process.
         ray._private.authentication.authentication_token_setup.ensure_token_if_auth_enabled(
             create_token_if_missing=False
         )
@@ -126,6 +129,6 @@ def _check_answers(ray: Any, address: str) -> None:
 
 
 def _refusals(ray: Any) -> tuple[type[Exception], ...]:
-    """What Ray raises where a token is missing or wrong; before 2.52 it knew none."""
-    found = getattr(ray.exceptions, "AuthenticationError", None)
-    return (found,) if found else ()
+    """What Ray raises where a token is missing or wrong; versions before 2.52 have no tokens."""
+    error = getattr(ray.exceptions, "AuthenticationError", None)
+    return (error,) if error else ()

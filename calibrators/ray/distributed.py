@@ -6,7 +6,7 @@ exactly, so the result is bit for bit that of one process.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from calibrators.data.preflight import Preflight
 from calibrators.errors import UnsupportedError
 from calibrators.histograms.histogram import Histogram
 from calibrators.host.checkpoint import Checkpoint, Timer
+from calibrators.host.counted import Counted
 from calibrators.host.devices import device_kind
 from calibrators.host.observation_plan import plan_observation
 from calibrators.host.observer import Observation, Observer
@@ -26,13 +27,12 @@ from calibrators.progress import progress_bar
 from calibrators.ray.cluster import import_ray
 from calibrators.ray.executor import WORKER_THREADS, RayExecutor
 from calibrators.ray.fan_out import check_sees, fan_out
-from calibrators.ray.shards import Reader, Shard, Shards
 
 __all__ = ["RayExecutor", "RayObserver"]
 
 
 class RayObserver:
-    """A model that workers of a Ray cluster observe."""
+    """A model that workers of a Ray cluster observe, with the result of one process."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class RayObserver:
         Args:
             model: The FP32 model, entered while it is observed: serialized; or, beyond 2 GiB, a path that all
                 machines see.
-            inputs: Its inputs.
+            inputs: The model's inputs.
             tensors: Names of float tensors of the graph, inputs included.
             threads: Threads, and processors, of each worker; 1 where None.
             executor: Where to run; ``RayExecutor()`` where None.
@@ -71,18 +71,19 @@ class RayObserver:
         self._threads, self._executor, self._device = threads or WORKER_THREADS, executor, device
 
     def observe(
-        self, shards: Shards, *, progress: bool = True, checkpoint: Checkpoint | None = None
+        self, batches: Batches, *, progress: bool = True, checkpoint: Checkpoint[Counted] | None = None
     ) -> Observation:
-        """Has all shards observed.
+        """Has all batches observed.
 
-        The driver holds what was merged so far, and one observation more. As observations are merged in the
+        This process holds what was merged so far, and one observation more. As observations are merged in the
         order of the data, a checkpoint is that of one process: either continues what the other has begun.
 
         Args:
-            shards: The calibration data.
+            batches: The calibration data.
             progress: Show a progress bar on a terminal; it moves when a shard is done.
-            checkpoint: Where to keep progress. Workers look again at data that was counted before an
-                interruption, to see that it is the same, and do not run it. The caller removes the file.
+            checkpoint: Where to keep progress. Workers read data that was counted before an
+                interruption again, to check that it is the same, and do not run it. The caller removes the
+                file.
 
         Returns:
             What one process would have seen.
@@ -96,13 +97,13 @@ class RayObserver:
             WorkerError: A worker died again and again.
         """
         with self._model as model:
-            merged = _Merged(self._start(), self._kept(model, checkpoint))
-            task = _Task(
-                model, self._inputs, self._tensors, self._threads, self._device, merged.skip, shards.reader
+            merged = _Merged(self._start(), self._saved(model, checkpoint))
+            work = _ObservationWork(
+                model, self._inputs, self._tensors, self._threads, self._device, merged.skip
             )
             with (
-                fan_out(_Worker, task, shards, self._executor, self._threads) as results,
-                progress_bar("Calibrating", shards.samples, enabled=progress) as advance,
+                fan_out(work, batches, self._executor, self._threads) as results,
+                progress_bar("Calibrating", batches.num_samples, enabled=progress) as advance,
             ):
                 for done in results:
                     merged.add(done.result)
@@ -113,41 +114,43 @@ class RayObserver:
         histograms = {name: Histogram() for name in self._tensors}
         return Observation(histograms, DataFingerprint(), Preflight(self._inputs))
 
-    def _kept(self, model: bytes | Path, checkpoint: Checkpoint | None) -> _Kept | None:
+    def _saved(self, model: bytes | Path, checkpoint: Checkpoint[Counted] | None) -> _SavedProgress | None:
         if checkpoint is None:
             return None
         plan = plan_observation(model, [spec.name for spec in self._inputs], self._tensors)
-        return _Kept(checkpoint, plan.sources)
+        return _SavedProgress(checkpoint, plan.sources)
 
 
-class _Kept:
+class _SavedProgress:
     """A checkpoint, which holds tensors of the same values once, as one process counts them."""
 
-    def __init__(self, checkpoint: Checkpoint, sources: Mapping[str, str]) -> None:
+    def __init__(self, checkpoint: Checkpoint[Counted], sources: Mapping[str, str]) -> None:
         self._checkpoint, self._sources = checkpoint, sources
         self._timer = Timer(checkpoint.seconds)
-        self.before = checkpoint.load(sources.values())
+        self.before = checkpoint.load()
+        if self.before:
+            self.before.check_tensors(sources.values())
 
     def histograms(self) -> dict[str, Histogram] | None:
-        """What was counted before, for every tensor."""
+        """What was counted before, for every tensor; None where nothing was."""
         if self.before is None:
             return None
         return {name: self.before.histograms[source] for name, source in self._sources.items()}
 
     def save(self, seen: Observation) -> None:
-        """Writes, where that is due."""
+        """Writes the checkpoint, where that is due."""
         if self._timer.due():
             found = {source: seen.histograms[name] for name, source in self._sources.items()}
-            self._checkpoint.save(seen.samples, seen.data_fingerprint, found)
+            self._checkpoint.save(Counted(seen.samples, seen.data_fingerprint, found))
 
 
 class _Merged:
     """What was observed so far: from the first sample on, without a gap."""
 
-    def __init__(self, start: Observation, kept: _Kept | None) -> None:
-        self._seen, self._kept = start, kept
-        self._before = kept.before if kept else None
-        if kept and (histograms := kept.histograms()):
+    def __init__(self, start: Observation, saved: _SavedProgress | None) -> None:
+        self._seen, self._saved = start, saved
+        self._before = saved.before if saved else None
+        if saved and (histograms := saved.histograms()):
             self._seen = replace(start, histograms=histograms)
 
     @property
@@ -160,8 +163,8 @@ class _Merged:
         self._seen = self._seen.merge(part)
         if self._seen.samples >= self.skip:
             self._check()
-            if self._kept:
-                self._kept.save(self._seen)
+            if self._saved:
+                self._saved.save(self._seen)
 
     def finish(self) -> Observation:
         """The observation of all the data."""
@@ -171,12 +174,21 @@ class _Merged:
     def _check(self) -> None:
         """Compares the samples that were counted before with what workers have read of them now."""
         if self._before:
-            self._before.check(self._seen.passed_over.hexdigest())
+            self._before.check_data(self._seen.skipped.hexdigest())
 
 
 @dataclass(frozen=True)
-class _Task:
-    """What a worker is told once."""
+class _ObservationWork:
+    """Observes one run of batches after another with a model that stays open.
+
+    Attributes:
+        model: The serialized FP32 model; or, beyond 2 GiB, its path.
+        inputs: The model's inputs.
+        tensors: Names of the tensors to observe.
+        threads: Threads of each worker.
+        device: Where the model runs.
+        skip: How many of the data's first samples are compared with a checkpoint and not run.
+    """
 
     model: bytes | Path
     inputs: Sequence[InputSpec]
@@ -184,26 +196,11 @@ class _Task:
     threads: int
     device: str
     skip: int
-    reader: Reader
 
-
-class _Worker:
-    """Runs in a process of its own."""
-
-    def __init__(self, task: _Task) -> None:
-        self._task = task
-        self._observer: Observer | None = None
-
-    def open(self) -> None:
+    def open(self) -> Callable[[Batches, int], Observation]:
         """Opens the model."""
-        task = self._task
-        check_sees(task.model)
-        self._observer = Observer(task.model, task.inputs, task.tensors, task.threads, task.device)
-
-    def work(self, shard: Shard) -> Observation:
-        """Observes a shard."""
-        assert self._observer is not None
-        batches = Batches(lambda: self._task.reader.read(shard.batches), num_samples=shard.samples)
-        # Those that were counted before.
-        skip = max(0, self._task.skip - shard.first)
-        return self._observer.observe(batches, progress=False, skip=skip)
+        check_sees(self.model)
+        observer = Observer(self.model, self.inputs, self.tensors, self.threads, self.device)
+        return lambda batches, first: observer.observe(
+            batches, progress=False, skip=max(0, self.skip - first)
+        )

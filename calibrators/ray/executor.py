@@ -7,7 +7,7 @@ from typing import Literal
 
 from calibrators.errors import CalibrationDataError, UnsupportedError
 
-#: Threads of a worker, where the user does not say.
+#: Threads per worker, where the user does not say.
 WORKER_THREADS = 1
 
 
@@ -16,12 +16,13 @@ class RayExecutor:
     """Where work runs, and how it is shared out. Nothing of this changes its result.
 
     Attributes:
-        address: Of a Ray cluster, as ``ray.init`` takes it. None takes the connection that this program has,
-            else the cluster that Ray finds (``RAY_ADDRESS``), else starts one on this machine.
+        address: The address of a Ray cluster, as ``ray.init`` takes it. None takes the connection that this
+            program has, else the cluster that Ray finds (``RAY_ADDRESS``), else starts one on this machine.
         workers: How many processes run the model; as many as the cluster has processors for where None.
         num_gpus: GPUs that Ray reserves for each worker; may be a fraction. The model itself runs on the CPU
-            unless ONNX Runtime is told otherwise.
-        shard_batches: Batches that a worker gets at once; chosen by the number of workers where None.
+            unless another device is asked for.
+        shard_batches: Batches per shard, which a worker gets at once; chosen by the number of workers where
+            None.
     """
 
     address: str | None = None
@@ -43,7 +44,7 @@ Executor = Literal["local", "ray"] | RayExecutor
 
 
 def ray_executor(executor: Executor) -> RayExecutor | None:
-    """Where work on data runs; None for this process.
+    """The executor's settings of Ray; None where work runs in this process.
 
     Raises:
         UnsupportedError: There is no such executor.

@@ -1,66 +1,67 @@
 """Work on data, shared out over the workers of a Ray cluster; its results come back in the data's order.
 
-Nothing here knows what the work is. A worker is a class of three methods: ``__init__(task)``, ``open()``,
-which may raise a ``TrtInt8Error``, and ``work(shard)``, which returns anything that can be pickled.
+Nothing here knows what the work is: see :class:`calibrators.ray.work.Work`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import starmap
 from pathlib import Path
-from typing import Any
+from typing import Generic, TypeVar
 
+from calibrators.data.batches import Batches
+from calibrators.data.datasets import BlockReader
 from calibrators.errors import ModelError
-from calibrators.ray.cluster import connected, crew_size, import_ray
+from calibrators.ray.cluster import connected, import_ray, worker_count
 from calibrators.ray.executor import RayExecutor
-from calibrators.ray.shards import Shards
-from calibrators.ray.worker_pool import Crew
+from calibrators.ray.work import Task, Work
+from calibrators.ray.worker_pool import WorkerPool
 
-#: How many shards a worker gets, where the number of batches is known: enough to share the work evenly.
-_SHARDS_A_WORKER = 8
+Result = TypeVar("Result")
 
-#: Why models lie in temporary files.
+#: Shards per worker, where the number of batches is known: enough to share the work evenly.
+_SHARDS_PER_WORKER = 8
+
+#: Why a worker was sent the path of a temporary file.
 TEMPORARY = "beyond 2 GiB a model is not sent; set TMPDIR to a folder that all machines share"
 
-#: Batches a shard at least, where their number is not known, and at most.
+#: The fewest batches per shard, where their number is not known, and the most.
 _FEW_BATCHES, _MOST_BATCHES = 8, 64
 
 
 @dataclass(frozen=True)
-class Done:
+class Done(Generic[Result]):
     """What came back for one shard.
 
     Attributes:
         first: How many samples of the data come before it.
-        samples: How many it has.
-        result: What the worker made of it; its arrays do not depend on Ray's memory.
+        samples: How many samples it has.
+        result: What the worker returned; its arrays do not depend on Ray's memory.
     """
 
     first: int
     samples: int
-    result: Any
+    result: Result
 
 
 @contextlib.contextmanager
 def fan_out(
-    worker: Callable[[Any], Any], task: Any, shards: Shards, executor: RayExecutor, threads: int
-) -> Iterator[Iterator[Done]]:
+    work: Work[Result], batches: Batches, executor: RayExecutor, threads: int
+) -> Iterator[Iterator[Done[Result]]]:
     """Connects to Ray and has workers do the work for as long as the block runs.
 
-    A result counts when it has arrived here, whole. A worker that dies before takes nothing along but time:
-    another one does its shard, and a result that is lost with its machine is computed again. Results that
-    are ready before their turn wait in Ray's object store, and shards are made only so far ahead of the
-    oldest that is not done; so what the driver holds does not grow with the data.
+    A result counts when it has arrived here, whole. If a worker dies before, only time is lost: another one
+    does its shard, and a result that is lost with its machine is computed again. Results that are ready
+    before their turn wait in Ray's object store, and shards are made only so far ahead of the oldest that is
+    not done; so what this process holds does not grow with the data.
 
     Args:
-        worker: The class of the workers.
-        task: What each is made with. It goes into Ray's object store once, and from there once to each
-            machine.
-        shards: The data.
+        work: What to do. It goes into Ray's object store once, and from there once to each machine.
+        batches: The data.
         executor: Where to run.
         threads: Processors of each worker.
 
@@ -68,41 +69,45 @@ def fan_out(
         What came back, shard by shard in the order of the data. Leaving the block ends the workers.
 
     Raises:
-        TrtInt8Error: What a worker raised, with the samples that it was at.
+        TrtInt8Error: A worker raised it; the sentence says which samples the worker had.
         UnsupportedError: Ray is not installed, the cluster cannot be reached, or no machine of it has room
             for a worker.
         WorkerError: A worker died again and again.
     """
     ray = import_ray()
     with connected(ray, executor.address):
-        workers = crew_size(ray, executor, threads, computed=shards.computed)
-        size = executor.shard_batches or _shard_batches(shards, workers)
-        if shards.batches is not None:
-            workers = max(1, min(workers, -(-shards.batches // size)))
+        reader = batches.reader
+        computes = isinstance(reader, BlockReader) and reader.computes
+        workers = worker_count(ray, executor, threads, ray_computes=computes)
+        size = executor.shard_batches or _shard_batches(batches.num_batches, workers)
+        if batches.num_batches is not None:
+            workers = max(1, min(workers, -(-batches.num_batches // size)))
         resources = {"num_cpus": threads, "num_gpus": executor.num_gpus}
-        crew = Crew(ray, worker, ray.put(task), resources, shards.cut(size))
+        task = ray.put(Task(work, reader))
+        pool = WorkerPool(ray, type(work).__name__, task, resources, batches.cut(size))
         try:
-            yield starmap(Done, crew.results(workers))
+            yield starmap(Done, pool.results(workers))
         finally:
-            crew.dismiss()
+            pool.close()
 
 
 def check_sees(model: bytes | Path, advice: str = TEMPORARY) -> None:
-    """What a worker does first with a model that it was told of.
+    """Refuses a model file that a worker's machine does not see.
 
     Args:
-        model: Serialized, or a path.
-        advice: Why it is a path, and what to do.
+        model: The serialized model, or its path.
+        advice: Why a path was sent, and what to do.
 
     Raises:
-        ModelError: It is a file that this machine does not see.
+        ModelError: There is no such file on this machine.
     """
     if isinstance(model, Path) and not model.is_file():
         raise ModelError(f"the worker on '{socket.gethostname()}' does not see '{model}', and {advice}")
 
 
-def _shard_batches(shards: Shards, workers: int) -> int:
-    if shards.batches is None:
-        # The driver must keep up: with more workers each has to be busy for longer.
+def _shard_batches(batches: int | None, workers: int) -> int:
+    """Batches per shard, for data of so many batches; None where their number is not known."""
+    if batches is None:
+        # This process must keep up: with more workers each has to be busy for longer.
         return min(_MOST_BATCHES, max(_FEW_BATCHES, workers))
-    return min(_MOST_BATCHES, max(1, shards.batches // (_SHARDS_A_WORKER * workers)))
+    return min(_MOST_BATCHES, max(1, batches // (_SHARDS_PER_WORKER * workers)))

@@ -1,29 +1,28 @@
-"""Batches that are looked at by workers of a Ray cluster, and what they showed, in the order of the data.
+"""Work on each batch by itself, here or by workers of a Ray cluster, with results in the order of the data.
 
-Each batch is looked at by itself. The driver puts together what came out as one process would: batch after
-batch, and no further than that one would go. So what went wrong waits for its turn too.
+Workers' results are put together as one process would: batch after batch, and no further than one process
+would go. So an error waits for its turn too.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.data.batches import FeedDict
+from calibrators.data.batches import Batches, FeedDict
 from calibrators.errors import TrtInt8Error
 from calibrators.progress import progress_bar
 from calibrators.ray.cluster import import_ray
 from calibrators.ray.executor import RayExecutor
 from calibrators.ray.fan_out import Done, fan_out
-from calibrators.ray.shards import Reader, Shard, Shards, labelled_feeds
 
 
-class Seen(Protocol):
+class BatchResult(Protocol):
     """What came out for one batch; anything that can be pickled."""
 
     @property
@@ -32,96 +31,140 @@ class Seen(Protocol):
         ...
 
 
+Result = TypeVar("Result", bound=BatchResult)
+Result_co = TypeVar("Result_co", bound=BatchResult, covariant=True)
+
 #: Takes a batch, labels from its first sample on, and how many samples of the data come before it.
-Look = Callable[[FeedDict, NDArray[np.int64] | None, int], Seen]
+BatchFunction = Callable[[FeedDict, NDArray[np.int64] | None, int], Result_co]
 
 
-def look_at(shard: Shard, reader: Reader, look: Look) -> bytes:
-    """What a worker does with a shard.
+class BatchWork(Protocol[Result_co]):
+    """Work on single batches. It is pickled, and sent to every worker once."""
 
-    Args:
-        shard: Batches.
-        reader: Reads them.
-        look: What to do with each.
+    def open(self) -> BatchFunction[Result_co]:
+        """Opens what the work needs, in the worker's process.
 
-    Returns:
-        What came out for each batch, pickled; the last entry may be the error that ended it.
-    """
-    seen: list[Seen | TrtInt8Error] = []
-    first = shard.first
-    try:
-        for feed, labels in labelled_feeds(reader, shard):
-            one = look(feed, labels, first)
-            seen.append(one)
-            first += one.samples
-    except TrtInt8Error as error:
-        seen.append(error)
-    # Ray's pickle knows classes that exist in the user's program only.
-    pickled: bytes = import_ray().cloudpickle.dumps(seen)
-    return pickled
+        Raises:
+            TrtInt8Error: Something cannot be opened.
+        """
+        ...
 
 
 @contextlib.contextmanager
-def seen_in_turn(
-    worker: Callable[[Any], Any],
-    task: Any,
-    shards: Shards,
+def results_here(
+    function: BatchFunction[Result], batches: Batches, *, description: str, progress: bool
+) -> Iterator[Iterator[Result]]:
+    """Does the work on all batches in this process.
+
+    Args:
+        function: What to do with each batch.
+        batches: The data.
+        description: Text of the progress bar.
+        progress: Show a progress bar on a terminal.
+
+    Yields:
+        The results, batch by batch in the order of the data.
+    """
+
+    def results() -> Iterator[Result]:
+        for result in _of_each(function, batches):
+            advance(result.samples)
+            yield result
+
+    with progress_bar(description, batches.num_samples, enabled=progress) as advance:
+        yield results()
+
+
+@contextlib.contextmanager
+def results_in_order(
+    work: BatchWork[Result],
+    batches: Batches,
     executor: RayExecutor,
     threads: int,
     *,
     description: str,
     progress: bool,
-) -> Iterator[Iterator[Any]]:
-    """Has workers look at all data.
+) -> Iterator[Iterator[Result]]:
+    """Has workers do the work on all batches.
 
     Args:
-        worker: Their class, whose ``work`` is :func:`look_at`.
-        task: What each is made with.
-        shards: The data.
+        work: What to do with each batch.
+        batches: The data.
         executor: Where to run.
         threads: Processors of each worker.
-        description: For the progress bar.
-        progress: Show it on a terminal.
+        description: Text of the progress bar.
+        progress: Show a progress bar on a terminal.
 
     Yields:
-        What came out, batch by batch in the order of the data; an error where one process would raise it.
+        The results, batch by batch in the order of the data; an error where one process would raise it.
 
     Raises:
-        TrtInt8Error: As :func:`calibrators.ray.fan_out.fan_out`.
+        TrtInt8Error: See :func:`calibrators.ray.fan_out.fan_out`.
     """
-    data = _Patient(shards.start)
+    start = _LateError(batches.start)
     with (
-        fan_out(worker, task, replace(shards, start=data), executor, threads) as results,
-        progress_bar(description, shards.samples, enabled=progress) as advance,
+        fan_out(_EachBatch(work), replace(batches, start=start), executor, threads) as pickled,
+        progress_bar(description, batches.num_samples, enabled=progress) as advance,
     ):
-        yield _seen(results, data, advance)
+        yield _unpickled(pickled, start, advance)
 
 
-class _Patient:
-    """A pass over the data that ends early where the data fails, and tells of that later."""
+@dataclass(frozen=True)
+class _EachBatch(Generic[Result]):
+    """Work on a shard: that on single batches, one after another."""
 
-    def __init__(self, start: Callable[[], Iterator[tuple[int, Any]]]) -> None:
+    work: BatchWork[Result]
+
+    def open(self) -> Callable[[Batches, int], bytes]:
+        function = self.work.open()
+        return lambda batches, first: _pickled(_of_each(function, batches, first))
+
+
+def _of_each(function: BatchFunction[Result], batches: Batches, first: int = 0) -> Iterator[Result]:
+    """What a function returns for one batch after another, before which there are ``first`` samples."""
+    return (function(batch.feed, batch.labels, batch.first) for batch in batches.labelled(first))
+
+
+def _pickled(results: Iterator[BatchResult]) -> bytes:
+    """The results of a shard's batches, pickled; the last entry may be the error that ended them."""
+    entries: list[BatchResult | TrtInt8Error] = []
+    try:
+        for result in results:  # one by one: keeps the results before an error
+            entries.append(result)
+    except TrtInt8Error as error:
+        entries.append(error)
+    # Ray's pickle knows classes that exist in the user's program only.
+    pickled: bytes = import_ray().cloudpickle.dumps(entries)
+    return pickled
+
+
+def _unpickled(
+    pickled: Iterator[Done[bytes]], start: _LateError, advance: Callable[[int], None]
+) -> Iterator[Any]:
+    unpickle = import_ray().cloudpickle.loads
+    for done in pickled:
+        for entry in unpickle(done.result):
+            if isinstance(entry, TrtInt8Error):
+                raise entry
+            advance(entry.samples)
+            yield entry
+    start.raise_error()
+
+
+class _LateError:
+    """Begins passes that end early where the data fails; the error is raised later."""
+
+    def __init__(self, start: Callable[[], Iterator[Any]]) -> None:
         self._start = start
         self._error: Exception | None = None
 
-    def __call__(self) -> Iterator[tuple[int, Any]]:
+    def __call__(self) -> Iterator[Any]:
         try:
             yield from self._start()
         except Exception as error:  # noqa: BLE001  # whatever a user's loader raises
             self._error = error
 
-    def fail(self) -> None:
-        """Raises what the data did."""
+    def raise_error(self) -> None:
+        """Raises what the data raised, if it did."""
         if self._error is not None:
             raise self._error
-
-
-def _seen(results: Iterator[Done], data: _Patient, advance: Callable[[int], None]) -> Iterator[Any]:
-    unpickle = import_ray().cloudpickle.loads
-    for done in results:
-        for one in unpickle(done.result):
-            if isinstance(one, TrtInt8Error):
-                raise one
-            advance(one.samples)
-            yield one
-    data.fail()

@@ -8,19 +8,20 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+from calibrators.data.shards import Shard
 from calibrators.errors import TrtInt8Error, WorkerError
-from calibrators.ray.shards import Shard
+from calibrators.ray.work import Task
 
 #: How many workers may die on one shard, or one after another before they are ready.
 _DEATHS = 3
 
-#: Shards under way or waiting for their turn, for each worker. More keeps workers busy behind a slow shard,
-#: and room in Ray's object store.
+#: Shards per worker that are under way or wait for their turn. More keeps workers busy behind a slow shard,
+#: and takes more room in Ray's object store.
 _AHEAD = 4
 
 
 @dataclass(eq=False)
-class _Task:
+class _Job:
     """A shard that was handed to Ray once; a second worker gets the same object."""
 
     first: int
@@ -33,7 +34,7 @@ class _Task:
 
     @property
     def finished(self) -> bool:
-        """Whether there is anything to give out."""
+        """Whether there is a result or a failure."""
         return self.result is not None or self.failure is not None
 
     def __str__(self) -> str:
@@ -42,217 +43,217 @@ class _Task:
 
 @dataclass(frozen=True)
 class _Call:
-    """What a worker was asked for.
+    """A call of a worker's method that has not returned yet.
 
     Attributes:
         worker: Ray's handle.
-        task: What it does, or is to do when it has answered; None where it opens the model.
-        result: Ray's reference to what it will return for the task; None where it is only to answer.
+        job: What the worker does, or is to do once it has answered; None where it opens what it needs.
+        result: Ray's reference to what it will return for the job; None where it is only to answer.
     """
 
     worker: Any
-    task: _Task | None
+    job: _Job | None
     result: Any = None
 
 
-class Crew:
+class WorkerPool:
     """Workers that share the shards."""
 
     def __init__(
-        self,
-        ray: Any,
-        worker: Callable[[Any], Any],
-        task: Any,
-        resources: Mapping[str, float],
-        shards: Iterator[Shard],
+        self, ray: Any, name: str, task: Any, resources: Mapping[str, float], shards: Iterator[Shard]
     ) -> None:
         """Starts nothing yet.
 
         Args:
             ray: The module, connected.
-            worker: The class of the workers.
-            task: Ray's reference to what each is made with.
-            resources: What Ray reserves for each.
+            name: Name of the worker processes.
+            task: Ray's reference to the :class:`calibrators.ray.work.Task` of every worker.
+            resources: What Ray reserves for each worker.
             shards: Each is made when a worker has time for it.
         """
         self._ray, self._task, self._shards = ray, task, shards
-        # Named after the worker, as Ray names the process.
-        kind = type(getattr(worker, "__name__", "Worker"), (_Actor,), {"worker": staticmethod(worker)})
-        self._actor = ray.remote(kind).options(**resources)
+        # Ray names a process after its class.
+        self._actor = ray.remote(type(name, (_Actor,), {})).options(**resources)
         self._workers: set[Any] = set()
         self._idle: deque[Any] = deque()
-        #: What is waited for.
+        #: By Ray's reference to the answer.
         self._calls: dict[Any, _Call] = {}
         #: Shards in the data's order whose results are still to be given out.
-        self._order: deque[_Task] = deque()
-        self._again: deque[_Task] = deque()
+        self._order: deque[_Job] = deque()
+        self._to_repeat: deque[_Job] = deque()
         self._deaths: Counter[int | None] = Counter()
 
     def results(self, workers: int) -> Iterator[tuple[int, int, Any]]:
         """Has the work done.
 
         Args:
-            workers: How many there are to be.
+            workers: The number of workers.
 
         Yields:
-            For each shard, in their order: how many samples come before it, how many it has, and what a
-            worker returned, with arrays that do not depend on Ray.
+            For each shard, in the order of the data: how many samples come before it, how many it has, and
+            what a worker returned, with arrays that do not depend on Ray.
 
         Raises:
-            TrtInt8Error: What a worker raised, with the samples that it was at, once all shards before have
-                been given out; or workers died too often.
+            TrtInt8Error: A worker raised it; the sentence says which samples the worker had. It is raised
+                once all shards before have been given out.
+            WorkerError: Workers died too often.
         """
         for _ in range(workers):
-            self._hire()
+            self._start_worker()
         while True:
-            self._hand_out()
+            self._assign_to_idle()
             if not self._order and self._idle:
                 return
             ready = bool(self._order) and self._order[0].finished
-            self._listen(wait=not ready)
-            if ready and (found := self._take_first()):
-                self._hand_out()  # before the caller's work, so that none need wait for it
-                yield found
+            self._take_answers(wait=not ready)
+            if ready and (result := self._take_first_result()):
+                self._assign_to_idle()  # before the caller's work, so that none need wait for it
+                yield result
 
-    def dismiss(self) -> None:
+    def close(self) -> None:
         """Ends all workers."""
         for worker in self._workers:
             self._ray.kill(worker)
 
-    def _hire(self) -> None:
+    def _start_worker(self) -> None:
         worker = self._actor.remote(self._task)
         self._workers.add(worker)
         # Only workers that are ready get shards: others may wait for room in the cluster for ever.
         self._calls[worker.open.remote()] = _Call(worker, None)
 
-    def _hand_out(self) -> None:
+    def _assign_to_idle(self) -> None:
         """Finds shards for idle workers."""
-        while self._idle and (task := self._next()):
+        while self._idle and (job := self._next_job()):
             worker = self._idle.popleft()
             # It may have died meanwhile, which is not the shard's fault: first it has to answer.
-            self._calls[worker.open.remote()] = _Call(worker, task)
+            self._calls[worker.open.remote()] = _Call(worker, job)
 
-    def _next(self) -> _Task | None:
-        if self._again:
-            return self._again.popleft()
+    def _next_job(self) -> _Job | None:
+        if self._to_repeat:
+            return self._to_repeat.popleft()
         if len(self._order) >= _AHEAD * len(self._workers):
             return None
         shard = next(self._shards, None)
         if shard is None:
             return None
-        self._order.append(_Task(shard.first, shard.samples, self._ray.put(shard)))
+        self._order.append(_Job(shard.first, shard.samples, self._ray.put(shard)))
         return self._order[-1]
 
-    def _listen(self, *, wait: bool) -> None:
-        """Takes the answers that are there; where there is none yet, waits for one or goes on."""
+    def _take_answers(self, *, wait: bool) -> None:
+        """Takes the answers that are there.
+
+        Args:
+            wait: Wait for an answer where there is none yet.
+        """
         references = list(self._calls)
         if not references:
             return
         count, seconds = (1, None) if wait else (len(references), 0)
-        # What is waited for is tiny; results stay where they are.
+        # Only small answers are waited for; results stay where they are.
         answered, _ = self._ray.wait(references, num_returns=count, timeout=seconds)
         for reference in answered:
-            self._hear(reference, self._calls.pop(reference))
+            self._take_answer(reference, self._calls.pop(reference))
 
-    def _hear(self, reference: Any, call: _Call) -> None:
-        task = call.task
+    def _take_answer(self, reference: Any, call: _Call) -> None:
+        job = call.job
         try:
             self._ray.get(reference)
         except self._ray.exceptions.RayTaskError as error:
-            if task is None:
-                raise _told(error) from error.cause
+            if job is None:
+                raise _as_raised(error) from error.cause
             # Raised when it is this shard's turn: which error it is must not depend on who is the quickest.
-            task.failure = _told(error, f"in the shard that begins at sample {task.first}: ")
+            job.failure = _as_raised(error, f"in the shard that begins at sample {job.first}: ")
         except self._ray.exceptions.RayError as error:
-            self._replace(call, error)
+            self._replace_worker(call, error)
             return
-        if task is None:
+        if job is None:
             self._deaths[None] = 0
         elif call.result is None:
-            self._assign(call.worker, task)
+            self._assign(call.worker, job)
             return
-        elif task.failure is None:
-            task.result = call.result
+        elif job.failure is None:
+            job.result = call.result
         # It has just answered, so it may have the next shard at once.
-        following = self._next()
+        following = self._next_job()
         if following:
             self._assign(call.worker, following)
         else:
             self._idle.append(call.worker)
 
-    def _assign(self, worker: Any, task: _Task) -> None:
-        answer, result = worker.work.options(num_returns=2).remote(task.shard)
-        self._calls[answer] = _Call(worker, task, result)
+    def _assign(self, worker: Any, job: _Job) -> None:
+        answer, result = worker.work.options(num_returns=2).remote(job.shard)
+        self._calls[answer] = _Call(worker, job, result)
 
-    def _take_first(self) -> tuple[int, int, Any] | None:
+    def _take_first_result(self) -> tuple[int, int, Any] | None:
         """The oldest result; None where it is lost, and its shard to be done again."""
-        task = self._order[0]
-        if task.failure is not None:
-            raise task.failure
+        job = self._order[0]
+        if job.failure is not None:
+            raise job.failure
         try:
-            found = self._ray.get(task.result)
+            result = self._ray.get(job.result)
         except self._ray.exceptions.RayError as error:
             # Its machine is gone, after the work was done.
-            sentence = (
-                f"the result of {task} was lost {_DEATHS} times; see why machines leave the Ray cluster"
-            )
-            self._count_death(task.first, sentence, error)
-            task.result = None
-            self._again.append(task)
+            sentence = f"the result of {job} was lost {_DEATHS} times; see why machines leave the Ray cluster"
+            self._count_death(job.first, sentence, error)
+            job.result = None
+            self._to_repeat.append(job)
             return None
         self._order.popleft()
         # Arrays lie in Ray's shared memory; this gives them memory of their own.
-        return task.first, task.samples, copy.deepcopy(found)
+        return job.first, job.samples, copy.deepcopy(result)
 
-    def _replace(self, call: _Call, error: Exception) -> None:
-        """Takes a worker's death: its shard, of which nothing was counted, goes to another."""
+    def _replace_worker(self, call: _Call, error: Exception) -> None:
+        """Starts another worker for one that died, whose shard, of which nothing was counted, is repeated."""
         self._workers.discard(call.worker)
         self._ray.kill(call.worker)
-        task = call.task
+        job = call.job
         advice = "if memory ran out, use a smaller batch_size or fewer workers"
-        if task is None:
+        if job is None:
             self._count_death(None, f"{_DEATHS} workers died while opening the model; {advice}", error)
         else:
             if call.result is not None:
                 self._count_death(
-                    task.first, f"{_DEATHS} workers died while at work on {task}; {advice}", error
+                    job.first, f"{_DEATHS} workers died while at work on {job}; {advice}", error
                 )
-            self._again.append(task)
-        self._hire()
+            self._to_repeat.append(job)
+        self._start_worker()
 
     def _count_death(self, key: int | None, sentence: str, error: Exception) -> None:
+        """Counts a death for a shard, or for opening where the key is None, and gives up after some."""
         self._deaths[key] += 1
         if self._deaths[key] >= _DEATHS:
             reason = " ".join(str(error).split())
             raise WorkerError(f"{sentence}. Ray says: {reason[:300]}") from error
 
 
-def _told(error: Any, where: str = "") -> Exception:
-    """What a worker raised, as this process is to raise it."""
-    cause, told = error.cause, error
+def _as_raised(error: Any, where: str = "") -> Exception:
+    """What a worker raised, as this process is to raise it.
+
+    Args:
+        error: Ray's error, which has the worker's as its cause.
+        where: Says which shard the worker had: samples that the worker's sentence numbers are those of the
+            shard.
+    """
+    cause, raised = error.cause, error
     if isinstance(cause, TrtInt8Error):
-        # Samples that the sentence numbers are those of the shard.
-        told = type(cause)(f"{where}{cause}")
-        told.__cause__ = cause
-    return cast(Exception, told)
+        raised = type(cause)(f"{where}{cause}")
+        raised.__cause__ = cause
+    return cast(Exception, raised)
 
 
 class _Actor:
     """A worker in a process of its own."""
 
-    worker: Callable[[Any], Any]
-
-    def __init__(self, task: Any) -> None:
+    def __init__(self, task: Task[Any]) -> None:
         self._task = task
-        self._opened: Any = None
+        self._work_on: Callable[[Shard], Any] | None = None
 
     def open(self) -> None:
-        """Makes the worker ready; not when it is made, where an error would look like a worker's death."""
-        if self._opened is None:
-            opened = self.worker(self._task)
-            opened.open()
-            self._opened = opened
+        """Makes the worker ready. An error in ``__init__`` would look like the worker's death."""
+        if self._work_on is None:
+            self._work_on = self._task.open()
 
     def work(self, shard: Shard) -> tuple[None, Any]:
         """Does one shard; the first part of the answer tells that the second is there."""
-        return None, self._opened.work(shard)
+        assert self._work_on is not None
+        return None, self._work_on(shard)

@@ -30,7 +30,7 @@ def python(*lines):
             "    print(error)",
         ]
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=1800)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return done.stdout
 
@@ -40,7 +40,7 @@ def command(*arguments):
         [sys.executable, "-m", "trtint8.cli.main", *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=1800,
         env={**os.environ, "COLUMNS": "200"},
     )
 

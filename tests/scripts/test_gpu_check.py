@@ -35,7 +35,7 @@ def run(*arguments, **more):
         [SCRIPTS / "gpu_check", *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=1800,
         env={**os.environ, "PYTHON": sys.executable},
         **more,
     )
@@ -322,7 +322,7 @@ def test_every_module_can_be_imported_with_tensorrt_8_6():
         [sys.executable, "-X", "faulthandler", "-c", program],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=1800,
         env={**os.environ, **bindings.environment, "PYTHONPATH": paths},
     )
     assert (done.returncode, done.stdout) == (0, "all there\n"), done.stderr

@@ -89,8 +89,8 @@ def run(options: argparse.Namespace) -> None:
 
 def _announce(plan: Plan) -> None:
     samples = "all samples" if plan.samples is None else f"at most {plan.samples} samples"
-    seconds = "" if plan.samples is None else f"about {plan.samples * plan.seconds_a_sample:.0f} s, "
-    say(f"{plan.layers} layers, {samples}: {seconds}{1000 * plan.seconds_a_sample:.0f} ms each")
+    seconds = "" if plan.samples is None else f"about {plan.samples * plan.seconds_per_sample:.0f} s, "
+    say(f"{plan.layers} layers, {samples}: {seconds}{1000 * plan.seconds_per_sample:.0f} ms each")
 
 
 def _print(sensitivity: Sensitivity) -> None:

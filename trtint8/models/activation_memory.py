@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import onnx_ir as ir
 
-from calibrators.data.batches import DEFAULT_BATCH_SIZE
+from calibrators.data.options import DEFAULT_BATCH_SIZE
 
 #: Bytes of observed activations per batch. A ResNet-50 is no quicker with more than 2 samples per batch.
 _BUDGET = 256 << 20

@@ -6,7 +6,7 @@ import contextlib
 import math
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +53,23 @@ def numpy_dtype(trt: Any, data_type: Any, name: str) -> np.dtype[Any]:
         f"tensor '{name}' is {data_type.name} in the engine, which NumPy has no type for; build the engine "
         "with FP32 or FP16 inputs and outputs"
     )
+
+
+#: An array on the host, of any shape and element type.
+HostArray: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
+
+
+class CudaArray(Protocol):
+    """An array on the GPU of any library, such as a tensor of PyTorch or an array of CuPy."""
+
+    @property
+    def __cuda_array_interface__(self) -> Mapping[str, object]:
+        """Address, shape and element type (Numba documentation, "CUDA Array Interface")."""
+        ...
+
+
+#: What an engine is fed: input name to array.
+Feeds: TypeAlias = Mapping[str, HostArray | CudaArray]
 
 
 @dataclass(frozen=True, eq=False)

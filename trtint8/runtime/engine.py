@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal, overload
 
 from calibrators.cuda import Device, compute_capability, open_device, require_gpu
 from calibrators.errors import EngineError, UnsupportedError
@@ -18,7 +18,7 @@ from calibrators.tensorrt.messages import collected, shared_logger
 from trtint8.engine.file import EngineInfo, TensorSpec, read_engine_info, sidecar_path
 from trtint8.engine.plan import check_capability, check_version, plan_flavor
 from trtint8.engine.profiles import ShapeRange
-from trtint8.runtime.arrays import numpy_dtype
+from trtint8.runtime.arrays import DeviceArray, Feeds, HostArray, numpy_dtype
 from trtint8.runtime.execution import Bindings, ExecutionContext
 
 
@@ -136,7 +136,15 @@ class Engine:
             self._contexts.add(created)
         return created
 
-    def infer(self, feeds: Mapping[str, Any], *, on_device: bool = False) -> dict[str, Any]:
+    @overload
+    def infer(self, feeds: Feeds, *, on_device: Literal[False] = False) -> dict[str, HostArray]: ...
+
+    @overload
+    def infer(self, feeds: Feeds, *, on_device: Literal[True]) -> dict[str, DeviceArray]: ...
+
+    def infer(
+        self, feeds: Feeds, *, on_device: bool = False
+    ) -> dict[str, HostArray] | dict[str, DeviceArray]:
         """Runs the engine once, in a context that this thread keeps for its later calls.
 
         Args:
@@ -152,7 +160,7 @@ class Engine:
         context: ExecutionContext | None = getattr(self._thread, "context", None)
         if context is None or self._engine is None:  # a closed engine is refused by new_context
             context = self._thread.context = self.new_context()
-        return context.infer(feeds, on_device=on_device)
+        return context.infer(feeds, on_device=True) if on_device else context.infer(feeds)
 
     def forget_graphs(self) -> None:
         """Makes every context capture its CUDA graph again, because a graph may hold replaced weights."""

@@ -6,7 +6,7 @@ import contextlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from calibrators.errors import EngineError
 from calibrators.tensorrt.messages import shared_logger
 from trtint8.engine.file import TensorSpec
 from trtint8.engine.profiles import Profile
-from trtint8.runtime.arrays import DeviceArray, DeviceInput, as_inputs
+from trtint8.runtime.arrays import DeviceArray, DeviceInput, Feeds, HostArray, as_inputs
 from trtint8.runtime.binding_shapes import choose_profile
 from trtint8.runtime.output_allocator import new_output_allocator
 
@@ -79,7 +79,15 @@ class ExecutionContext:
         self._graph: Graph | None = None
         self._graph_key: object = None
 
-    def infer(self, feeds: Mapping[str, Any], *, on_device: bool = False) -> dict[str, Any]:
+    @overload
+    def infer(self, feeds: Feeds, *, on_device: Literal[False] = False) -> dict[str, HostArray]: ...
+
+    @overload
+    def infer(self, feeds: Feeds, *, on_device: Literal[True]) -> dict[str, DeviceArray]: ...
+
+    def infer(
+        self, feeds: Feeds, *, on_device: bool = False
+    ) -> dict[str, HostArray] | dict[str, DeviceArray]:
         """Runs the engine once.
 
         Args:
@@ -99,15 +107,12 @@ class ExecutionContext:
             self.bind(feeds)
             self.upload()
             self.enqueue()
-            if on_device:
-                outputs: dict[str, Any] = self._device_outputs()
-            else:
-                outputs = self.download()
+            outputs = self._device_outputs() if on_device else self.download()
             # The owners of arrays on the GPU may free them from now on.
             self._fed = {}
         return outputs
 
-    def bind(self, feeds: Mapping[str, Any]) -> None:
+    def bind(self, feeds: Feeds) -> None:
         """Gives TensorRT the shapes and addresses of a feed, and copies host arrays to page-locked memory.
 
         Args:
@@ -159,7 +164,7 @@ class ExecutionContext:
         """Makes the next run capture its CUDA graph again."""
         self._graph_key = None
 
-    def download(self) -> dict[str, NDArray[Any]]:
+    def download(self) -> dict[str, HostArray]:
         """Queues the copies of the outputs to the host, waits, and returns them.
 
         Returns:
@@ -170,7 +175,7 @@ class ExecutionContext:
         # Copied, because the next run uses the page-locked memory again.
         return {name: array.copy() for name, array in staged.items()}
 
-    def queue_download(self) -> dict[str, NDArray[Any]]:
+    def queue_download(self) -> dict[str, HostArray]:
         """Queues the copies of the outputs to the host.
 
         Returns:
@@ -180,7 +185,7 @@ class ExecutionContext:
         if self._data_dependent():
             # The sizes of the outputs are known only after the inference.
             self.stream.synchronize()
-        staged = {}
+        staged: dict[str, HostArray] = {}
         for spec in self._bindings.outputs:
             shape, pointer = self._output(spec)
             nbytes = math.prod(shape) * np.dtype(spec.dtype).itemsize

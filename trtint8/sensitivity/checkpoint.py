@@ -1,63 +1,85 @@
-"""The sums of an unfinished measurement, kept in a file."""
+"""The sums of an unfinished measurement, and how they stand in a checkpoint."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from calibrators.errors import TableError
-from calibrators.files import write_atomically
-from calibrators.host.checkpoint import Timer
+from calibrators.host.checkpoint import Checkpoint
+from calibrators.tables.table import CalibrationTable
+from trtint8.models.model import Model
+from trtint8.sensitivity.effects import EffectMeter
+from trtint8.sensitivity.local import LocalMeter
 
-#: Between two checkpoints.
+#: Seconds between two writes.
 _SECONDS = 5.0
 
 
-class Checkpoint:
-    """A file that outlives a measurement that is cut off.
+@dataclass(frozen=True)
+class Measured:
+    """What a measurement has summed up.
 
-    Args:
-        path: The file; None keeps nothing.
-        identity: What the measurement is of.
+    Attributes:
+        samples: How many samples were measured: the first ones of the data.
+        data: Fingerprint of these samples.
+        effects: What each variant costs.
+        local: Errors at every layer.
     """
 
-    def __init__(self, path: Path | None, identity: Mapping[str, Any]) -> None:
-        self._path, self._identity = path, dict(identity)
-        self._timer = Timer(_SECONDS)
+    samples: int
+    data: str
+    effects: EffectMeter
+    local: LocalMeter
 
-    def load(self) -> dict[str, Any] | None:
-        """What was saved last; None where nothing was.
 
-        Raises:
-            TableError: The file is of another measurement, or is something else.
-        """
-        if self._path is None or not self._path.exists():
-            return None
-        try:
-            document = json.loads(self._path.read_bytes())
-            identity, state = document["identity"], document["state"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise TableError(f"'{self._path}' is no checkpoint of a measurement; remove it") from error
-        other = [name for name, value in self._identity.items() if identity.get(name) != value]
-        if other:
-            what = other[0].replace("_", " ")
-            raise TableError(
-                f"the checkpoint '{self._path}' is of another {what}; measure as before, or remove it to "
-                "begin anew"
-            )
-        found: dict[str, Any] = state
-        return found
+class MeasuredFormat:
+    """JSON."""
 
-    def save_now_and_then(self, state: Callable[[], dict[str, Any]]) -> None:
-        """Saves, atomically, if the last time is some seconds ago."""
-        if self._path is None or not self._timer.due():
-            return
-        document = {"identity": self._identity, "state": state()}
-        write_atomically(self._path, json.dumps(document).encode())
+    def encode(self, identity: Mapping[str, object], progress: Measured) -> bytes:
+        """The content of a file."""
+        state = {
+            "samples": progress.samples,
+            "data": progress.data,
+            "meter": progress.effects.state(),
+            "local": progress.local.state(),
+        }
+        return json.dumps({"identity": dict(identity), "state": state}).encode()
 
-    def remove(self) -> None:
-        """Removes the file, if there is one."""
-        if self._path is not None:
-            self._path.unlink(missing_ok=True)
+    def decode(self, content: bytes) -> tuple[Mapping[str, object], Measured]:
+        """Identity and progress of a file."""
+        document = json.loads(content)
+        state = document["state"]
+        return document["identity"], Measured(
+            int(state["samples"]),
+            str(state["data"]),
+            EffectMeter.from_state(state["meter"]),
+            LocalMeter.from_state(state["local"]),
+        )
+
+
+def measurement_checkpoint(
+    path: str | os.PathLike[str],
+    prepared: Model,
+    table: CalibrationTable,
+    keep_float: Sequence[str],
+    batch_size: int | None,
+) -> Checkpoint[Measured]:
+    """Where a measurement keeps its sums, and what these depend on besides the data.
+
+    Args:
+        path: The file. Where there is one already, it is continued.
+        prepared: The model.
+        table: The ranges.
+        keep_float: Names of nodes, or patterns, that stay in float in every variant.
+        batch_size: Samples per batch; None where the data decides it.
+    """
+    identity = {
+        "model": prepared.fingerprint,
+        "table": table.fingerprint,
+        "keep_float": list(keep_float),
+        "batch_size": batch_size,
+    }
+    return Checkpoint(Path(path), identity, MeasuredFormat(), resume=True, seconds=_SECONDS)

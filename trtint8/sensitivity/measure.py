@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import contextlib
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from calibrators.data.batches import Batches
-from calibrators.progress import progress_bar
+from calibrators.ray.executor import WORKER_THREADS, RayExecutor
+from calibrators.ray.in_order import results_here, results_in_order
 from calibrators.tables.table import CalibrationTable
-from trtint8.models.model import Model
+from trtint8.models.model import Model, runnable
 from trtint8.quantization.placement import Placement, place
-from trtint8.sensitivity.checkpoint import Checkpoint
-from trtint8.sensitivity.measurement import Measurement
-from trtint8.sensitivity.probe import Glimpse, Probe
+from trtint8.sensitivity.checkpoint import measurement_checkpoint
+from trtint8.sensitivity.measurement import Measurement, no_samples
+from trtint8.sensitivity.probe import Probe
 from trtint8.sensitivity.results import Sensitivity
 from trtint8.sensitivity.segments import Quantizer, cut
+from trtint8.sensitivity.workers import SensitivityWork
 
 
 @dataclass(frozen=True)
@@ -23,14 +26,14 @@ class Plan:
     """What a measurement will cost.
 
     Attributes:
-        layers: How many layers are looked at.
-        samples: The most samples that will be fed; None where the data does not tell.
-        seconds_a_sample: How long one takes, told from the first batch.
+        layers: How many layers are measured.
+        samples: The most samples that will be fed; None where the data does not say.
+        seconds_per_sample: Seconds per sample, estimated with the first batch.
     """
 
     layers: int
     samples: int | None
-    seconds_a_sample: float
+    seconds_per_sample: float
 
 
 def measure(
@@ -40,8 +43,9 @@ def measure(
     *,
     keep_float: Sequence[str] = (),
     tolerance_db: float = 1.0,
-    checkpoint: Path | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
     threads: int | None = None,
+    executor: RayExecutor | None = None,
     on_plan: Callable[[Plan], None] = lambda _plan: None,
     progress: bool = True,
 ) -> Sensitivity:
@@ -56,43 +60,63 @@ def measure(
         batches: Samples; labels, where there are some, are class indices.
         keep_float: Names of nodes, or patterns, that stay in float in every variant.
         tolerance_db: Half the width of the intervals, in decibels.
-        checkpoint: Where the sums are kept while they grow: what is there already is gone on from, and the
-            file is removed at the end.
-        threads: Threads within an operator; ONNX Runtime's choice where None.
-        on_plan: Told what it will cost, before it starts.
+        checkpoint: A file that keeps the sums while they grow. Where there is one already, it is continued,
+            whether it was begun in one process or over Ray. It is removed at the end.
+        threads: Threads per operator; ONNX Runtime's choice where None. Over Ray, threads and processors of
+            each worker; 1 where None.
+        executor: Workers of a Ray cluster that run the network; this process runs it where None.
+        on_plan: Called with what the measurement will cost, in the time of one process, before it starts.
         progress: Show a progress bar on a terminal.
 
     Returns:
-        What was found.
+        The cost of each layer.
 
     Raises:
         CalibrationDataError: There is no data, or it does not fit the model or the checkpoint.
         TableError: The table does not fit the model, or the checkpoint is of another measurement.
+        UnsupportedError: Ray is not installed, cannot be reached or has no room.
+        WorkerError: Workers of Ray died again and again.
     """
-    placement = checked_placement(prepared, table, keep_float)
+    placement = _checked_placement(prepared, table, keep_float)
+    kept = None
+    if checkpoint is not None:
+        kept = measurement_checkpoint(checkpoint, prepared, table, keep_float, batches.batch_size)
+    if executor is not None:
+        threads = threads or WORKER_THREADS
     network = cut(prepared.graph_model, Quantizer.of(placement, table.amax), threads=threads)
-    kept = checkpoint_of(checkpoint, prepared, table, keep_float, batches.batch_size)
     measurement = Measurement(prepared, network.layers, tolerance_db, kept)
     probe = Probe(network, prepared.inputs, measurement.skip, measurement.effects)
-
-    def glimpses() -> Iterator[Glimpse]:
-        first, labels, announced = 0, batches.labels, False
-        for feed in batches:
-            if not announced and first >= measurement.skip:
-                seconds = probe.begin(feed, first, labelled=labels is not None)
-                on_plan(Plan(len(network.layers), batches.num_samples, seconds))
-                announced = True
-            glimpse = probe.look(feed, None if labels is None else labels[first:], first)
-            first += glimpse.samples
-            advance(glimpse.samples)
-            yield glimpse
-
-    with progress_bar("Measuring", batches.num_samples, enabled=progress) as advance:
-        measurement.run(glimpses())
+    head, batches = batches.begun()
+    if head is None:
+        raise no_samples()
+    first = next(Batches.of_shard(head, batches.reader).labelled())
+    seconds = probe.begin(first.feed, 0, labelled=first.labels is not None)
+    on_plan(Plan(len(network.layers), batches.num_samples, seconds))
+    with contextlib.ExitStack() as stack:
+        if executor is None:
+            here = results_here(probe.run, batches, description="Measuring", progress=progress)
+            results = stack.enter_context(here)
+        else:
+            assert probe.effects is not None and threads is not None
+            work = SensitivityWork(
+                stack.enter_context(runnable(prepared.graph_model)),
+                prepared.inputs,
+                {name: table.amax[name] for name in placement.tensors},
+                tuple(keep_float),
+                measurement.skip,
+                probe.effects,
+                threads,
+            )
+            del network, probe  # and what they have opened
+            over_ray = results_in_order(
+                work, batches, executor, threads, description="Measuring", progress=progress
+            )
+            results = stack.enter_context(over_ray)
+        measurement.run(results)
     return measurement.result(table)
 
 
-def checked_placement(prepared: Model, table: CalibrationTable, keep_float: Sequence[str]) -> Placement:
+def _checked_placement(prepared: Model, table: CalibrationTable, keep_float: Sequence[str]) -> Placement:
     """Where pairs go, with a range for each.
 
     Raises:
@@ -101,20 +125,3 @@ def checked_placement(prepared: Model, table: CalibrationTable, keep_float: Sequ
     placement = place(prepared.graph_model, keep_float)
     table.check_model(prepared.fingerprint, placement.tensors)
     return placement
-
-
-def checkpoint_of(
-    path: Path | None,
-    prepared: Model,
-    table: CalibrationTable,
-    keep_float: Sequence[str],
-    batch_size: int | None,
-) -> Checkpoint:
-    """Where a measurement keeps its sums, and what these depend on besides the data."""
-    identity = {
-        "model": prepared.fingerprint,
-        "table": table.fingerprint,
-        "keep_float": list(keep_float),
-        "batch_size": batch_size,
-    }
-    return Checkpoint(path, identity)

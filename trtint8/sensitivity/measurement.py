@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 
 from calibrators.data.fingerprint import DataFingerprint
 from calibrators.errors import CalibrationDataError
+from calibrators.host.checkpoint import Checkpoint, Timer
 from calibrators.tables.table import CalibrationTable
 from trtint8.models.model import Model
-from trtint8.sensitivity.checkpoint import Checkpoint
+from trtint8.sensitivity.checkpoint import Measured
 from trtint8.sensitivity.effects import EffectMeter
 from trtint8.sensitivity.local import LocalMeter
-from trtint8.sensitivity.probe import ALL, ONLY, WITHOUT, Glimpse
+from trtint8.sensitivity.probe import ALL, ONLY, WITHOUT, BatchEffects
 from trtint8.sensitivity.results import LayerSensitivity, Sensitivity
 from trtint8.sensitivity.segments import Layer
 from trtint8.sensitivity.suspects import (
@@ -28,85 +28,88 @@ from trtint8.sensitivity.suspects import (
 #: Layers that make less than this share of the noise may stay uncertain.
 _MATTERING = 0.02
 
-#: No figure is believed before so many samples.
+#: The fewest samples before a figure counts as certain.
 _FEWEST_SAMPLES = 64
 
 
 class Measurement:
-    """What was seen so far.
+    """The sums so far.
 
     Args:
         prepared: The model.
-        layers: Its layers.
+        layers: The model's layers.
         tolerance_db: Half the width of the intervals that are wanted, in decibels.
-        checkpoint: Where the sums are kept while they grow; what is there already is gone on from.
+        checkpoint: Where the sums are kept while they grow, and where they are continued from; None keeps
+            nothing.
 
     Attributes:
-        skip: So many samples at the start are in the checkpoint, and only compared with what it has seen.
+        skip: How many of the first samples are in the checkpoint. They are only compared with those that it
+            has seen.
 
     Raises:
         TableError: The checkpoint is of another measurement.
     """
 
     def __init__(
-        self, prepared: Model, layers: Sequence[Layer], tolerance_db: float, checkpoint: Checkpoint
+        self,
+        prepared: Model,
+        layers: Sequence[Layer],
+        tolerance_db: float,
+        checkpoint: Checkpoint[Measured] | None,
     ) -> None:
         self._prepared, self._layers, self._tolerance_db = prepared, tuple(layers), tolerance_db
-        self._checkpoint, self._saved = checkpoint, checkpoint.load()
+        self._checkpoint = checkpoint
+        self._saved = checkpoint.load() if checkpoint else None
+        self._timer = Timer(checkpoint.seconds if checkpoint else 0.0)
         self._fingerprint = DataFingerprint()
         self._effects: EffectMeter | None = None
         self._local = LocalMeter(tuple(layer.name for layer in self._layers))
         self._converged = False
         self.skip = 0
         if self._saved is not None:
-            self.skip = int(self._saved["samples"])
-            self._effects = EffectMeter.from_state(self._saved["meter"])
-            self._local = LocalMeter.from_state(self._saved["local"])
+            self.skip = self._saved.samples
+            self._effects, self._local = self._saved.effects, self._saved.local
 
     @property
     def effects(self) -> EffectMeter | None:
         """A meter like that of the checkpoint, without data; None where nothing was kept."""
-        return None if self._saved is None else EffectMeter.from_state(self._saved["meter"]).fresh()
+        return None if self._saved is None else self._saved.effects.fresh()
 
-    def run(self, glimpses: Iterable[Glimpse]) -> None:
+    def run(self, results: Iterable[BatchEffects]) -> None:
         """Takes batches in the order of the data until the figures are certain, or there are no more.
 
         Raises:
             CalibrationDataError: There are no samples, or not those that the checkpoint has seen.
         """
-        for glimpse in glimpses:
-            self._fingerprint = self._fingerprint.merge(glimpse.fingerprint)
-            if glimpse.effects is None or glimpse.local is None:
+        for result in results:
+            self._fingerprint = self._fingerprint.merge(result.fingerprint)
+            if result.effects is None or result.local is None:
                 self._check_same_data(ended=False)
                 continue
             if self._effects is None:
-                self._effects = glimpse.effects.fresh()
-            self._effects.merge(glimpse.effects)
-            self._local.merge(glimpse.local)
-            self._checkpoint.save_now_and_then(self._state)
+                self._effects = result.effects.fresh()
+            self._effects.merge(result.effects)
+            self._local.merge(result.local)
+            if self._checkpoint and self._timer.due():
+                progress = Measured(
+                    self._fingerprint.samples, self._fingerprint.hexdigest(), self._effects, self._local
+                )
+                self._checkpoint.save(progress)
             self._converged = self._is_certain()
             if self._converged:
                 break
         if self._effects is None:
             raise no_samples()
         self._check_same_data(ended=True)
-        self._checkpoint.remove()
-
-    def _state(self) -> dict[str, Any]:
-        assert self._effects is not None
-        return {
-            "samples": self._fingerprint.samples,
-            "data": self._fingerprint.hexdigest(),
-            "meter": self._effects.state(),
-            "local": self._local.state(),
-        }
+        if self._checkpoint:
+            self._checkpoint.remove()
 
     def _check_same_data(self, *, ended: bool) -> None:
-        """Compares what was passed over with what the checkpoint has seen."""
+        """Compares the samples that were skipped with those that the checkpoint has seen."""
         if self._saved is None:
             return
         seen = self._fingerprint
-        other = seen.samples == self.skip and seen.hexdigest() != self._saved["data"]
+        other = seen.samples == self.skip and seen.hexdigest() != self._saved.data
         beyond = seen.samples > self.skip and not ended
         if other or beyond or (ended and seen.samples < self.skip):
             raise CalibrationDataError(
@@ -173,5 +176,5 @@ class Measurement:
 
 
 def no_samples() -> CalibrationDataError:
-    """What a measurement without data ends with."""
+    """The error of a measurement without data."""
     return CalibrationDataError("the data holds no samples; give some")

@@ -1,4 +1,4 @@
-"""What one batch shows of every layer, by itself: it can be looked at anywhere."""
+"""What one batch shows of every layer. Each batch is measured by itself, in any process."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from trtint8.sensitivity.local import LocalMeter
 from trtint8.sensitivity.propagation import estimate_seconds, propagate, run_float
 from trtint8.sensitivity.segments import Network
 
-#: The variant with every layer in INT8; the others are a word and a layer.
+#: The variant with every layer in INT8; the other variants are a word and a layer's name.
 ALL: Variant = ("all", "")
 ONLY, WITHOUT = "only", "without"
 
-#: Layers by themselves are looked at with so many samples: their errors are much alike from one to the next.
+#: Samples with which layers are measured by themselves: their errors hardly differ from sample to sample.
 _LOCAL_SAMPLES = 32
 
 
 @dataclass(frozen=True)
-class Glimpse:
+class BatchEffects:
     """What one batch showed.
 
     Attributes:
-        fingerprint: Of its samples.
-        effects: What each variant costs; None where the batch was passed over.
-        local: Errors at every layer; None likewise.
+        fingerprint: Fingerprint of the batch's samples.
+        effects: What each variant costs; None where the batch was skipped.
+        local: Errors at every layer; None where the batch was skipped.
     """
 
     fingerprint: DataFingerprint
@@ -42,7 +42,7 @@ class Glimpse:
 
     @property
     def samples(self) -> int:
-        """How many there were."""
+        """How many samples the batch has."""
         return self.fingerprint.samples
 
 
@@ -51,12 +51,12 @@ class Probe:
 
     Args:
         network: The network.
-        inputs: What it is fed.
-        skip: So many samples at the start are checked and passed over.
-        effects: A meter whose scales hold; None takes those of the first batch, see :meth:`begin`.
+        inputs: The network's inputs.
+        skip: How many of the first samples are checked and not run.
+        effects: A meter whose scales hold; None takes the scales of the first batch, see :meth:`begin`.
 
     Attributes:
-        effects: The same.
+        effects: A meter without data, whose scales hold; None before they are known.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Probe:
         self._names = tuple(layer.name for layer in network.layers)
 
     def begin(self, feed: FeedDict, first: int, *, labelled: bool) -> float:
-        """Looks ahead at a batch: how outputs are to be weighed, where that is open yet, and what it takes.
+        """Takes the scales of the outputs from a batch, where they are not known yet, and estimates the time.
 
         Args:
             feed: The batch.
@@ -75,19 +75,19 @@ class Probe:
             labelled: Whether the data has labels.
 
         Returns:
-            How many seconds a sample will take.
+            Seconds per sample.
         """
         check_feed(feed, self._inputs, first)
         if self.effects is None:
             self.effects = self._new_effects(feed, labelled=labelled)
         return estimate_seconds(self._network, feed) / (batch_rows(feed) or 1)
 
-    def look(self, feed: FeedDict, labels: NDArray[np.int64] | None, first: int) -> Glimpse:
+    def run(self, feed: FeedDict, labels: NDArray[np.int64] | None, first: int) -> BatchEffects:
         """Runs all variants on a batch.
 
         Args:
             feed: The batch.
-            labels: From the batch's first sample on, or None.
+            labels: Class indices from the batch's first sample on; None without labels.
             first: How many samples of the data come before it.
 
         Raises:
@@ -97,7 +97,7 @@ class Probe:
         fingerprint = DataFingerprint()
         fingerprint.observe(feed)
         if first < self._skip:
-            return Glimpse(fingerprint)
+            return BatchEffects(fingerprint)
         assert self.effects is not None
         samples = fingerprint.samples
         own_labels = first_labels(labels, samples, first)
@@ -107,7 +107,7 @@ class Probe:
         for word, variants in ((ONLY, found.only), (WITHOUT, found.without)):
             for name, outputs in variants.items():
                 effects.add((word, name), outputs, found.reference, own_labels)
-        return Glimpse(fingerprint, effects, local)
+        return BatchEffects(fingerprint, effects, local)
 
     def _new_effects(self, feed: FeedDict, *, labelled: bool) -> EffectMeter:
         reference = run_float(self._network, feed)

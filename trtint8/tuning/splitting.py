@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Iterator
 
@@ -73,4 +72,4 @@ def head(batches: Batches, samples: int) -> Batches:
             taken += batch_rows(feed) or 1
             yield feed
 
-    return dataclasses.replace(batches, start=start, num_samples=None)
+    return Batches(start, batches.batch_size, None, batches.labels, batches.class_names)

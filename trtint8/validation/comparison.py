@@ -6,7 +6,7 @@ not depend on where, or when, a batch was run.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -20,7 +20,7 @@ from calibrators.data.inputs import InputSpec
 from calibrators.data.preflight import check_feed
 from calibrators.data.sources import first_labels
 from calibrators.errors import CalibrationDataError, ModelError
-from calibrators.progress import progress_bar
+from calibrators.ray.in_order import results_here
 from trtint8.validation.accuracy import REFERENCE, Accuracy, Measure, Runner, ValidatedModel
 from trtint8.validation.fidelity import OUTPUT_METRICS, FidelityMeter
 from trtint8.validation.metrics import Batch, Measurand, Metric, Outputs, measurands, usual_metrics
@@ -62,17 +62,8 @@ def compare(
 
 def compare_models(models: OpenModels, batches: Batches, *, progress: bool = True) -> Accuracy:
     """Compares models that are open already; see :func:`compare`."""
-
-    def results() -> Iterator[BatchResult]:
-        first, labels = 0, batches.labels
-        for feed in batches:
-            result = models.run(feed, None if labels is None else labels[first:], first)
-            first += result.samples
-            advance(result.samples)
-            yield result
-
-    with progress_bar("Validating", batches.num_samples, enabled=progress) as advance:
-        return merge_results(results(), models.metrics)
+    with results_here(models.run, batches, description="Validating", progress=progress) as results:
+        return merge_results(results, models.metrics)
 
 
 def merge_results(results: Iterable[BatchResult], metrics: Sequence[Metric] | None) -> Accuracy:

@@ -8,7 +8,6 @@ from calibrators.data.batches import DataSource, open_data
 from calibrators.data.options import DataOptions
 from calibrators.errors import ModelError
 from calibrators.ray.run_options import RunOptions
-from calibrators.ray.shards import open_shards
 from trtint8.models.model import ModelSource, load_model, runnable
 from trtint8.validation.accuracy import REFERENCE, VALIDATED, Accuracy
 from trtint8.validation.comparison import compare_models
@@ -51,19 +50,18 @@ def validate_models(
         )
     original = load_model(reference)
     models = {VALIDATED: model, **also}
+    batches = open_data(data, original.inputs, data_options)
     if run.ray:
-        shards = open_shards(data, original.inputs, **vars(data_options))
         return compare_over_ray(
             models,
             reference,
             original,
-            shards,
+            batches,
             run.ray,
             metrics=metrics,
             threads=run.threads,
             progress=run.progress,
         )
-    batches = open_data(data, original.inputs, data_options)
     with (
         runnable(original.graph_model) as file,
         open_models(models, file, original.inputs, metrics, run.threads) as opened,

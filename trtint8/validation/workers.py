@@ -1,4 +1,4 @@
-"""Validation over Ray: workers run all models on batches, and the driver puts together what they showed."""
+"""Validation over Ray: workers run all models on batches, and this process puts their results together."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrators.data.batches import Batches, FeedDict
 from calibrators.data.inputs import InputSpec
 from calibrators.ray.executor import WORKER_THREADS, RayExecutor
 from calibrators.ray.fan_out import check_sees
-from calibrators.ray.in_order import look_at, seen_in_turn
-from calibrators.ray.shards import Reader, Shard, Shards
+from calibrators.ray.in_order import BatchFunction, results_in_order
 from trtint8.models.model import Model, ModelSource, fits_message, load_model, to_proto
 from trtint8.validation.accuracy import Accuracy
-from trtint8.validation.comparison import OpenModels, merge_results
+from trtint8.validation.comparison import BatchResult, OpenModels, merge_results
 from trtint8.validation.metrics import Metric, check_mergeable, measurands
 from trtint8.validation.opening import engine_path, open_models
 
@@ -25,22 +27,22 @@ def compare_over_ray(
     models: Mapping[str, ModelSource],
     reference: ModelSource,
     original: Model,
-    shards: Shards,
+    batches: Batches,
     executor: RayExecutor,
     *,
     metrics: Sequence[Metric] | None = None,
     threads: int | None = None,
     progress: bool = True,
 ) -> Accuracy:
-    """What :func:`trtint8.validation.comparison.compare` finds, by workers of a Ray cluster.
+    """Compares as :func:`trtint8.validation.comparison.compare` does, by workers of a Ray cluster.
 
     Args:
-        models: Models and paths of engines, by what they are called in results.
+        models: Models and paths of engines, by their names in results.
         reference: The FP32 model.
-        original: The same, loaded.
-        shards: The data.
+        original: The FP32 model, loaded.
+        batches: The data.
         executor: Where to run.
-        metrics: What to measure; what applies of the usual where None.
+        metrics: What to measure; what applies of the usual metrics where None.
         threads: Threads, and processors, of each worker; 1 where None.
         progress: Show a progress bar on a terminal.
 
@@ -48,42 +50,39 @@ def compare_over_ray(
         The comparison.
 
     Raises:
-        TrtInt8Error: As one process would; or of Ray and its workers.
+        TrtInt8Error: One process would raise it too, or Ray or its workers failed.
         UnsupportedError: A metric over the data set cannot merge.
     """
     measurands(metrics or ())
     check_mergeable(metrics or ())
-    task = _Task(
+    threads = threads or WORKER_THREADS
+    work = _ValidationWork(
         {name: _sent(model) for name, model in models.items()},
         _sent(reference, original),
         original.inputs,
         None if metrics is None else tuple(metrics),
-        threads or WORKER_THREADS,
-        shards.reader,
+        threads,
     )
-    with seen_in_turn(
-        ValidationWorker,
-        task,
-        shards,
-        executor,
-        task.threads,
-        description="Validating",
-        progress=progress,
-    ) as shown:
-        return merge_results(shown, metrics)
+    with results_in_order(
+        work, batches, executor, threads, description="Validating", progress=progress
+    ) as results:
+        return merge_results(results, metrics)
+
+
+#: Why a worker was sent paths.
+_NOT_SENT = "engines and models beyond 2 GiB are not sent; put it where all machines see it under this name"
 
 
 @dataclass(frozen=True)
-class _Task:
-    """What every worker is sent once.
+class _ValidationWork:
+    """Runs all models on single batches; they stay open to the end of the worker's process.
 
     Attributes:
-        models: Serialized, or paths, by name.
-        reference: Likewise.
-        inputs: What all are fed.
-        metrics: What to measure.
-        threads: Threads within an operator.
-        reader: Makes feeds of the shards.
+        models: Serialized models, or paths of models and engines, by name.
+        reference: The serialized FP32 model, or its path.
+        inputs: What all models are fed.
+        metrics: What to measure; what applies of the usual metrics where None.
+        threads: Threads per operator.
     """
 
     models: Mapping[str, bytes | Path]
@@ -91,34 +90,33 @@ class _Task:
     inputs: tuple[InputSpec, ...]
     metrics: tuple[Metric, ...] | None
     threads: int
-    reader: Reader
 
-
-#: Why models are paths.
-_NOT_SENT = "engines and models beyond 2 GiB are not sent; put it where all machines see it under this name"
-
-
-class ValidationWorker:
-    """Runs in a process of its own, to the end of which its models stay open."""
-
-    def __init__(self, task: _Task) -> None:
-        self._task = task
-        self._open = contextlib.ExitStack()
-        self._panel: OpenModels | None = None
-
-    def open(self) -> None:
+    def open(self) -> BatchFunction[BatchResult]:
         """Opens the models."""
-        task = self._task
-        for model in (task.reference, *task.models.values()):
+        for model in (self.reference, *self.models.values()):
             check_sees(model, _NOT_SENT)
-        self._panel = self._open.enter_context(
-            open_models(task.models, task.reference, task.inputs, task.metrics, task.threads)
+        stack = contextlib.ExitStack()
+        models = stack.enter_context(
+            open_models(self.models, self.reference, self.inputs, self.metrics, self.threads)
         )
+        return _Validated(models, stack)
 
-    def work(self, shard: Shard) -> Any:
-        """Runs all models on the batches of a shard."""
-        assert self._panel is not None
-        return look_at(shard, self._task.reader, self._panel.run)
+
+@dataclass(frozen=True)
+class _Validated:
+    """Models that stay open as long as this object lives.
+
+    Attributes:
+        models: The models beside the reference.
+        stack: Would close them.
+    """
+
+    models: OpenModels
+    stack: contextlib.ExitStack
+
+    def __call__(self, feed: FeedDict, labels: NDArray[np.int64] | None, first: int) -> BatchResult:
+        """Runs all models on a batch."""
+        return self.models.run(feed, labels, first)
 
 
 def _sent(model: ModelSource, loaded: Model | None = None) -> bytes | Path:

@@ -139,7 +139,7 @@ def test_finds_constant_data():
 def test_finds_whole_numbers_in_the_range_of_pixels(low, high, found):
     x = np.zeros((2, 3, 4, 5), np.float32)
     x[0], x[1, 0] = low, high
-    expected = f"input 'x' has only whole numbers from {low} to {high}, like raw pixels; check that the model"
+    expected = f"input 'x' has only integers from {low} to {high}, like raw pixels; check that the model"
     assert [text.startswith(expected) for text in finish(x)] == ([True] if found else [])
 
 

@@ -11,6 +11,7 @@ from calibrators.errors import CalibrationDataError, TableError
 from calibrators.histograms.histogram import Histogram
 from calibrators.host import devices, observer
 from calibrators.host.checkpoint import Checkpoint
+from calibrators.host.counted import Counted, CountedFormat
 from tests.calibrators.killing import AFTER, BEFORE, kill_at_write
 from trtint8.cli.main import main
 
@@ -39,7 +40,7 @@ def _feeds(data, size, stop=None):
 
 
 def _observe(path, feeds, resume=True, tensors=("x", "y")):
-    checkpoint = Checkpoint(path, IDENTITY, resume, seconds=0) if path else None
+    checkpoint = Checkpoint(path, IDENTITY, CountedFormat(), resume, seconds=0) if path else None
     batches = open_batches(lambda: feeds, INPUTS)
     return observer.observe(
         _model().SerializeToString(), INPUTS, tensors, batches, progress=False, checkpoint=checkpoint
@@ -116,7 +117,7 @@ def test_another_model_version_or_set_of_tensors_is_refused(tmp_path):
         ({**IDENTITY, "onnxruntime": "2"}, r"another onnxruntime \(1.2 then, 2 now\)"),
     ]:
         with pytest.raises(TableError, match=message):
-            Checkpoint(tmp_path / "c", identity, resume=True).load(["x", "y"])
+            Checkpoint(tmp_path / "c", identity, CountedFormat(), resume=True).load()
     with pytest.raises(TableError, match="another set of tensors"):
         _observe(tmp_path / "c", _feeds(DATA, 4), tensors=("y",))
 
@@ -127,19 +128,19 @@ def test_a_damaged_file_is_refused(tmp_path, damage):
     _interrupted(path, 24)
     path.write_bytes(path.read_bytes()[:-500] if damage is None else damage)
     with pytest.raises(TableError, match="cannot read the checkpoint"):
-        Checkpoint(path, IDENTITY, resume=True).load(["x", "y"])
+        Checkpoint(path, IDENTITY, CountedFormat(), resume=True).load()
 
 
 def test_what_is_written_is_read_back_exactly(tmp_path):
-    checkpoint = Checkpoint(tmp_path / "c", IDENTITY, resume=True)
-    assert checkpoint.load(["a/b:0"]) is None
+    checkpoint = Checkpoint(tmp_path / "c", IDENTITY, CountedFormat(), resume=True)
+    assert checkpoint.load() is None
     histogram = Histogram()
     histogram.observe(np.array([1e-44, 0.1, 3e38, np.inf, np.nan, 0], np.float32))
-    checkpoint.save(3, "data", {"a/b:0": histogram})
-    found = checkpoint.load(["a/b:0"])
+    checkpoint.save(Counted(3, "data", {"a/b:0": histogram}))
+    found = checkpoint.load()
     assert (found.samples, found.data, found.histograms) == (3, "data", {"a/b:0": histogram})
     checkpoint.remove()
-    assert checkpoint.load(["a/b:0"]) is None
+    assert checkpoint.load() is None
 
 
 @pytest.mark.slow

@@ -98,7 +98,7 @@ def _calibrate(head, data, output, *ray, **environment):
         env={**head.environment, **environment},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=1800,
     )
     return done.returncode, done.stderr
 

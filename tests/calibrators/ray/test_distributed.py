@@ -23,7 +23,6 @@ from calibrators.host.observer import observe
 from calibrators.ray import distributed
 from calibrators.ray.distributed import RayObserver
 from calibrators.ray.executor import RayExecutor
-from calibrators.ray.shards import open_shards
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL, load_digits_split
 
@@ -101,17 +100,21 @@ class Dying:
 
     def __init__(self, reader, folder, batch):
         self._reader, self._folder, self._batch = reader, folder, batch
+        self._batches_read = 0
 
-    def read(self, batches):
-        for number, feed in enumerate(self._reader.read(batches)):
-            for file in self._folder.iterdir() if number == self._batch else ():
-                file.unlink()
-                os.kill(os.getpid(), signal.SIGKILL)
-            yield feed
+    def samples(self, batch):
+        return self._reader.samples(batch)
+
+    def read(self, batch):
+        self._batches_read += 1
+        for file in self._folder.iterdir() if self._batches_read > self._batch else ():
+            file.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self._reader.read(batch)
 
 
 def _dying(tmp_path, deaths):
-    shards = open_shards(DATA, INPUTS, batch_size=2)
+    shards = open_batches(DATA, INPUTS, batch_size=2)
     for number in range(deaths):
         (tmp_path / str(number)).touch()
     return replace(shards, reader=Dying(shards.reader, tmp_path, 2))
@@ -175,7 +178,7 @@ def test_a_ray_dataset_is_limited_and_checked(ray_data, images, tmp_path):
 
 @rays_own_warnings
 def test_a_ray_dataset_and_a_fixed_batch(ray_data):
-    shards = open_shards(
+    shards = open_batches(
         ray_data.from_numpy(np.array_split(DATA, 3)), (InputSpec("x", np.dtype(np.float32), (6, 3)),)
     )
     with pytest.warns(UserWarning, match="left out the last 4 samples"):
@@ -225,7 +228,9 @@ def _workers_of(driver):
         return False
 
     return [
-        process for process, name in names.items() if name.startswith("ray::_Worker") and is_ours(process)
+        process
+        for process, name in names.items()
+        if name.startswith("ray::_ObservationWork") and is_ours(process)
     ]
 
 
@@ -237,12 +242,15 @@ def test_workers_that_die_again_and_again(cluster, tmp_path):
 class DeadOnArrival:
     """A reader that ends the process that unpickles it."""
 
+    def samples(self, batch):
+        return len(batch["x"])
+
     def __reduce__(self):
         return os._exit, (1,)
 
 
 def test_workers_that_die_before_they_are_ready(cluster):
-    shards = replace(open_shards(DATA, INPUTS), reader=DeadOnArrival())
+    shards = replace(open_batches(DATA, INPUTS), reader=DeadOnArrival())
     with pytest.raises(WorkerError, match="3 workers died while opening the model; if memory"):
         _observe(shards)
 
@@ -258,7 +266,7 @@ def test_no_more_shards_are_made_than_workers_have_time_for(cluster, monkeypatch
 
     bar = contextlib.contextmanager(lambda *_args, **_options: iter([done.append]))
     monkeypatch.setattr(distributed, "progress_bar", bar)
-    seen = _observe(open_shards(feeds, INPUTS), workers=2, shard_batches=1)
+    seen = _observe(open_batches(feeds, INPUTS), workers=2, shard_batches=1)
     assert seen.histograms == _alone(DATA).histograms
     assert done == made == [2] * 20
     # Four for each worker, and one that is merged meanwhile.
@@ -273,11 +281,11 @@ def test_an_error_of_a_worker_is_one_sentence_and_ends_the_others(cluster):
         match=r"^in the shard that begins at sample 30: the data for input 'x' has 1 values that are NaN or "
         "infinite, the first in sample 3; ",
     ):
-        _observe(open_shards(bad, INPUTS, batch_size=5), shard_batches=2)
+        _observe(open_batches(bad, INPUTS, batch_size=5), shard_batches=2)
     with pytest.raises(CalibrationDataError, match=r"^in the shard .* tensor 'y' held \d+ NaN"):
-        _observe(open_shards(DATA, INPUTS), _model("Sqrt"))
+        _observe(open_batches(DATA, INPUTS), _model("Sqrt"))
     with pytest.raises(ModelError, match=r"^ONNX Runtime cannot run the model"):
-        _observe(open_shards(DATA, INPUTS), _model("NoSuchOperator"))
+        _observe(open_batches(DATA, INPUTS), _model("NoSuchOperator"))
     _wait_until(lambda: not _workers_of(os.getpid()))
 
 
@@ -292,20 +300,20 @@ def _wait_until(reached):
 def test_warnings_are_those_of_all_the_data(cluster):
     blank = np.full((40, 3), 2.5, np.float32)
     expected = ["input 'x' is 2.5 in all 40 samples; check that the data is not blank"]
-    assert _observe(open_shards(blank, INPUTS, batch_size=5), shard_batches=1).warnings() == expected
+    assert _observe(open_batches(blank, INPUTS, batch_size=5), shard_batches=1).warnings() == expected
     blank[39] = 2.25
-    assert _observe(open_shards(blank, INPUTS, batch_size=5), shard_batches=1).warnings() == []
+    assert _observe(open_batches(blank, INPUTS, batch_size=5), shard_batches=1).warnings() == []
 
 
 def test_data_without_samples(cluster):
-    seen = _observe(open_shards(lambda: iter(()), INPUTS))
+    seen = _observe(open_batches(lambda: iter(()), INPUTS))
     with pytest.raises(CalibrationDataError, match="the data has no samples"):
         seen.warnings()
 
 
 def test_a_model_on_disk_must_be_seen_by_the_worker(cluster, tmp_path):
     path = tmp_path / "model.onnx"
-    shards = open_shards(DATA, INPUTS)
+    shards = open_batches(DATA, INPUTS)
     with pytest.raises(ModelError, match=r"does not see '.*model.onnx'"):
         _observe(shards, path)
     path.write_bytes(_model())
@@ -315,14 +323,17 @@ def test_a_model_on_disk_must_be_seen_by_the_worker(cluster, tmp_path):
 class TellingGpus:
     """A reader that fails with the GPUs that its process sees."""
 
-    def read(self, batches):
+    def samples(self, batch):
+        return len(batch["x"])
+
+    def read(self, batch):
         raise CalibrationDataError(f"sees GPU {os.environ['CUDA_VISIBLE_DEVICES']!r}")
 
 
 def test_workers_see_the_gpus_that_ray_reserves_for_them(cluster, images, expected, tmp_path):
     assert _over_ray(images, tmp_path, num_gpus=0.5) == expected
     with pytest.raises(CalibrationDataError, match="sees GPU '0'"):
-        _observe(replace(open_shards(DATA, INPUTS), reader=TellingGpus()), num_gpus=0.5)
+        _observe(replace(open_batches(DATA, INPUTS), reader=TellingGpus()), num_gpus=0.5)
 
 
 def test_more_workers_than_there_is_room_for(cluster, images, expected, tmp_path):
@@ -344,7 +355,7 @@ def test_more_workers_than_there_is_room_for(cluster, images, expected, tmp_path
 def test_what_the_cluster_cannot_do(how, threads, sentence, cluster):
     observer = RayObserver(_Given(_model()), INPUTS, ["x"], threads, RayExecutor(**how))
     with pytest.raises(UnsupportedError, match=sentence):
-        observer.observe(open_shards(DATA, INPUTS))
+        observer.observe(open_batches(DATA, INPUTS))
 
 
 def test_workers_without_gpus_are_not_asked_to_run_on_them(images):

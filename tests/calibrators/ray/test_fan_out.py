@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from calibrators.data.batches import open_batches
 from calibrators.data.inputs import InputSpec
 from calibrators.errors import CalibrationDataError, ModelError, WorkerError
 from calibrators.ray.executor import RayExecutor
 from calibrators.ray.fan_out import Done, fan_out
-from calibrators.ray.shards import open_shards
 
 ray = pytest.importorskip("ray", reason="Ray is not installed (pip install 'trtint8[ray]')")
 
@@ -24,34 +24,29 @@ DATA = np.arange(120, dtype=np.float32).reshape(40, 3)
 class Echo:
     """Gives back what it read, and the id of its process."""
 
-    def __init__(self, task):
-        self._reader = task
-
     def open(self):
-        pass
+        return self.work
 
-    def work(self, shard):
-        return {"rows": self._read(shard), "process": os.getpid()}
-
-    def _read(self, shard):
-        return np.concatenate([feed["x"] for feed in self._reader.read(shard.batches)])
+    def work(self, batches, first):
+        return {"rows": np.concatenate([feed["x"] for feed in batches]), "process": os.getpid()}
 
 
 class Waiting(Echo):
     """Leaves its process's id in a folder, and a file for every shard; the first waits for another file."""
 
-    def __init__(self, task):
-        self._reader, self._folder = task
+    def __init__(self, folder):
+        self._folder = folder
 
     def open(self):
         (self._folder / f"{os.getpid()}.process").touch()
+        return self.work
 
-    def work(self, shard):
-        if shard.first == 0:
+    def work(self, batches, first):
+        if first == 0:
             (self._folder / f"{os.getpid()}.process").unlink()
             _wait_for(lambda: (self._folder / "go").exists())
-        (self._folder / f"{shard.first}.shard").touch()
-        return super().work(shard)
+        (self._folder / f"{first}.shard").touch()
+        return super().work(batches, first)
 
 
 def _wait_for(condition):
@@ -61,36 +56,36 @@ def _wait_for(condition):
 
 
 class Refusing(Echo):
-    """Cannot be made."""
+    """Cannot be opened."""
 
-    def __init__(self, task):
+    def open(self):
         raise ModelError("no such thing; give another")
 
 
 class Complaining(Echo):
     """Does not like the second half, and takes its time with what comes before."""
 
-    def work(self, shard):
-        if shard.first >= 20:
+    def work(self, batches, first):
+        if first >= 20:
             raise CalibrationDataError("too late; come earlier")
         time.sleep(0.2)
-        return super().work(shard)
+        return super().work(batches, first)
 
 
 class Broken(Echo):
     """Has a mistake of its own."""
 
-    def work(self, shard):
+    def work(self, batches, first):
         raise ZeroDivisionError
 
 
 def _shards(data=DATA, batch_size=2):
-    return open_shards(data, INPUTS, batch_size=batch_size)
+    return open_batches(data, INPUTS, batch_size=batch_size)
 
 
 def _fan_out(worker, shards=None, **how):
     shards = shards or _shards()
-    return fan_out(worker, shards.reader, shards, RayExecutor(**how), threads=1)
+    return fan_out(worker(), shards, RayExecutor(**how), threads=1)
 
 
 @pytest.mark.parametrize(("workers", "shard_batches"), [(1, 3), (3, 1), (2, 50)])
@@ -117,11 +112,11 @@ def test_what_is_ready_early_waits_and_others_are_not_handed_out_without_end(clu
         before.extend(made)
         (tmp_path / "go").touch()
 
-    shards = open_shards(feeds, INPUTS)
+    shards = open_batches(feeds, INPUTS)
     executor = RayExecutor(workers=2, shard_batches=1)
     with (
         ThreadPoolExecutor(1) as aside,
-        fan_out(Waiting, (shards.reader, tmp_path), shards, executor, threads=1) as results,
+        fan_out(Waiting(tmp_path), shards, executor, threads=1) as results,
     ):
         aside.submit(let_go)
         found = list(results)
@@ -194,13 +189,13 @@ def test_an_error_of_the_data_arrives_as_it_is(cluster):
 
     with (
         pytest.raises(ConnectionError, match="the disk is gone"),
-        _fan_out(Echo, open_shards(feeds, INPUTS)) as results,
+        _fan_out(Echo, open_batches(feeds, INPUTS)) as results,
     ):
         list(results)
 
 
 def test_no_data_no_results(cluster):
-    with _fan_out(Echo, open_shards(lambda: iter(()), INPUTS)) as results:
+    with _fan_out(Echo, open_batches(lambda: iter(()), INPUTS)) as results:
         assert list(results) == []
 
 
@@ -241,11 +236,10 @@ def test_a_worker_that_dies_while_it_waits_is_held_against_no_shard(cluster, tmp
             killed.append(file)
         (tmp_path / "go").touch()
 
-    task = shards.reader, tmp_path
     executor = RayExecutor(workers=3, shard_batches=1)
     with (
         ThreadPoolExecutor(1) as aside,
-        fan_out(Waiting, task, shards, executor, threads=1) as results,
+        fan_out(Waiting(tmp_path), shards, executor, threads=1) as results,
     ):
         aside.submit(kill)
         found = list(results)

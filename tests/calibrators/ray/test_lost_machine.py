@@ -5,10 +5,10 @@ import time
 import numpy as np
 import pytest
 
+from calibrators.data.batches import open_batches
 from calibrators.data.inputs import InputSpec
 from calibrators.ray.executor import RayExecutor
 from calibrators.ray.fan_out import fan_out
-from calibrators.ray.shards import open_shards
 
 ray = pytest.importorskip("ray", reason="Ray is not installed (pip install 'trtint8[ray]')")
 
@@ -54,18 +54,18 @@ def machines():
 class Waiting:
     """Does the first shard only when it may; results are too large to travel before they are asked for."""
 
-    def __init__(self, task):
-        self._reader, self._file = task
+    def __init__(self, folder):
+        self._file = folder
 
     def open(self):
-        pass
+        return self.work
 
-    def work(self, shard):
-        with (self._file / str(shard.first)).open("a") as file:
+    def work(self, batches, first):
+        with (self._file / str(first)).open("a") as file:
             file.write("x")
-        while shard.first == 0 and not (self._file / "go").exists():
+        while first == 0 and not (self._file / "go").exists():
             time.sleep(0.01)
-        rows = np.concatenate([feed["x"] for feed in self._reader.read(shard.batches)])
+        rows = np.concatenate([feed["x"] for feed in batches])
         return np.repeat(rows, 100_000, axis=0)
 
 
@@ -84,9 +84,9 @@ def test_results_that_are_lost_with_their_machine_are_computed_again(machines, t
         machines.lose()
         (tmp_path / "go").touch()
 
-    shards = open_shards(feeds, INPUTS)
+    shards = open_batches(feeds, INPUTS)
     executor = RayExecutor(workers=2, shard_batches=1)
-    with fan_out(Waiting, (shards.reader, tmp_path), shards, executor, threads=1) as results:
+    with fan_out(Waiting(tmp_path), shards, executor, threads=1) as results:
         found = list(results)
     assert [done.first for done in found] == [0, 10, 20, 30]
     np.testing.assert_array_equal(np.concatenate([done.result[::100_000] for done in found]), DATA)

@@ -17,9 +17,9 @@ from calibrators.data.inputs import InputSpec
 from calibrators.errors import CalibrationDataError, TableError
 from calibrators.host import observer
 from calibrators.host.checkpoint import Checkpoint
+from calibrators.host.counted import CountedFormat
 from calibrators.ray.distributed import RayObserver
 from calibrators.ray.executor import RayExecutor
-from calibrators.ray.shards import open_shards
 from tests.calibrators.killing import AFTER, BEFORE, kill_at_write
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL, load_digits_split
@@ -57,7 +57,7 @@ def _feeds(data, size, stop=None):
 
 
 def _checkpoint(path):
-    return Checkpoint(path, IDENTITY, resume=True, seconds=0) if path else None
+    return Checkpoint(path, IDENTITY, CountedFormat(), resume=True, seconds=0) if path else None
 
 
 def _alone(path, feeds):
@@ -67,7 +67,7 @@ def _alone(path, feeds):
 
 def _over_ray(path, feeds, **how):
     observer = RayObserver(nullcontext(_model()), INPUTS, TENSORS, executor=RayExecutor(**how))
-    return observer.observe(open_shards(lambda: feeds, INPUTS), progress=False, checkpoint=_checkpoint(path))
+    return observer.observe(open_batches(lambda: feeds, INPUTS), progress=False, checkpoint=_checkpoint(path))
 
 
 def _samples(path):
@@ -144,7 +144,7 @@ def test_another_set_of_tensors_is_refused(cluster, tmp_path):
         _alone(tmp_path / "c", _feeds(DATA, 4, stop=24))
     observer = RayObserver(nullcontext(_model()), INPUTS, ["x"])
     with pytest.raises(TableError, match="is of another set of tensors"):
-        observer.observe(open_shards(DATA, INPUTS), checkpoint=_checkpoint(tmp_path / "c"))
+        observer.observe(open_batches(DATA, INPUTS), checkpoint=_checkpoint(tmp_path / "c"))
 
 
 def test_through_the_api_and_on_the_command_line(cluster, tmp_path, capsys):

@@ -16,8 +16,7 @@ HELD_OUT = {"images": SPLIT.heldout_images, "labels": SPLIT.heldout_labels}
 @pytest.mark.slow
 def test_the_verb(table, tmp_path, capsys):
     np.savez(tmp_path / "d.npz", **HELD_OUT)
-    table.save(tmp_path / "t.json")
-    arguments = ["sensitivity", str(DEMO_MODEL), str(tmp_path / "t.json"), str(tmp_path / "d.npz")]
+    arguments = ["sensitivity", str(DEMO_MODEL), table, str(tmp_path / "d.npz")]
     assert main([*arguments, "-o", str(tmp_path / "s.json"), "--limit", "64"]) == 0
     printed = capsys.readouterr()
     found = Sensitivity.load(tmp_path / "s.json")

@@ -78,7 +78,7 @@ def test_scales_that_are_not_one_an_output_channel_are_told():
     g, y, scale = start()
     message = mismatch(g, g.scaled(y, [scale, g.constant(np.full((8, 1), 0.1, np.float32))]))
     assert message == (
-        "the scales or zero points of 'constant0' have shape (8, 1), and not one number an output channel"
+        "the scales or zero points of 'constant0' have shape (8, 1), and not one number per output channel"
     )
 
 

@@ -26,7 +26,7 @@ def test_every_range_is_used(prepared, tmp_path):
     assert migrated.placement.quantized_nodes == ("first", "second")
     saved = load_model(migrated.save(tmp_path / "q.onnx"))
     assert saved.is_quantized
-    assert set(extract_table(saved).amax.values()) == {1.0, 2.0}
+    assert sorted(set(extract_table(saved).amax.values())) == pytest.approx([1.0, 2.0])
 
 
 def test_a_gap_is_filled_only_where_asked(prepared):

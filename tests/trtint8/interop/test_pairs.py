@@ -49,7 +49,7 @@ def test_parameters_of_quantizers_and_of_other_nodes():
     for node in (quantize, dequantize):
         found = read_parameters(node)
         assert found.scale.const_value.numpy() == np.float32(0.5)
-        assert found.zero.const_value.numpy() == 120
+        assert found.zero_point.const_value.numpy() == 120
     assert read_parameters(graph_of(lambda g: g.op("Relu", ["x"], "relu")).graph[0]) is None
     assert input_at(quantize, 2) is quantize.inputs[2] and input_at(quantize, 3) is None
 

@@ -110,7 +110,7 @@ class Browser:
         os.close(self._commands)
         self._answers.close()
         self._process.terminate()
-        self._process.wait(timeout=20)
+        self._process.wait(timeout=600)
         self._profile.cleanup()
 
     def _read(self):

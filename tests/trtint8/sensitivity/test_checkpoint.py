@@ -1,9 +1,72 @@
 import json
 
+import numpy as np
 import pytest
 
 from calibrators.errors import CalibrationDataError, TableError
+from calibrators.host.checkpoint import Checkpoint
 from tests.trtint8.sensitivity.measuring import SPLIT, measured
+from trtint8.sensitivity.checkpoint import Measured, MeasuredFormat
+from trtint8.sensitivity.effects import EffectMeter
+from trtint8.sensitivity.local import LocalMeter
+
+IDENTITY = {"model": "abc", "table": "def", "keep_float": [], "batch_size": None}
+
+#: As every version so far has written it.
+DOCUMENT = {
+    "identity": IDENTITY,
+    "state": {
+        "samples": 16,
+        "data": "fingerprint",
+        "meter": {
+            "variants": [["all", ""]],
+            "scales": {"y": 0.5},
+            "classes": True,
+            "labelled": False,
+            "sums": [[0.25, 1.5, 2.0]],
+        },
+        "local": {"samples": 16, "sums": {"conv": [1.0] * 5}, "channels": {"conv": [0.1]}, "forms": {}},
+    },
+}
+
+
+def _checkpoint(path, **identity):
+    return Checkpoint(path, {**IDENTITY, **identity}, MeasuredFormat(), resume=True)
+
+
+def test_a_file_is_read_and_written_back_the_same(tmp_path):
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps(DOCUMENT))
+    measured = _checkpoint(path).load()
+    assert (measured.samples, measured.data) == (16, "fingerprint")
+    np.testing.assert_array_equal(measured.effects.sums, [[0.25, 1.5, 2.0]])
+    _checkpoint(path).save(measured)
+    assert json.loads(path.read_text()) == DOCUMENT
+
+
+def test_another_measurement_is_refused(tmp_path):
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps(DOCUMENT))
+    with pytest.raises(TableError, match=r"made with another batch size \(None then, 8 now\)"):
+        _checkpoint(path, batch_size=8).load()
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"identity": {}, "state": {"samples": 1}}'])
+def test_another_file_is_refused(content, tmp_path):
+    path = tmp_path / "c.json"
+    path.write_text(content)
+    with pytest.raises(TableError, match="cannot read the checkpoint"):
+        _checkpoint(path).load()
+
+
+def test_without_a_file_nothing_is_continued(tmp_path):
+    checkpoint = _checkpoint(tmp_path / "c.json")
+    assert checkpoint.load() is None
+    meter = EffectMeter([("all", "")], {"y": 0.5}, classes=False, labelled=False)
+    checkpoint.save(Measured(0, "", meter, LocalMeter(())))
+    assert checkpoint.load().samples == 0
+    checkpoint.remove()
+    assert checkpoint.load() is None
 
 
 @pytest.mark.slow
@@ -19,7 +82,7 @@ def test_an_interrupted_measurement_goes_on_with_the_same_result(table, tmp_path
             yield {"images": SPLIT.heldout_images[16 * index : 16 * index + 16]}
 
     labels = SPLIT.heldout_labels[:96]
-    options = {"labels": labels, "tolerance_db": 0.0, "checkpoint": checkpoint}
+    options = {"labels": labels, "tolerance_db": 0.0, "checkpoint": str(checkpoint)}
     for count in (2, 4):
         with pytest.raises(KeyboardInterrupt):
             measured(table, cut_off(count), **options)
@@ -40,12 +103,12 @@ def test_a_checkpoint_of_something_else_is_refused(table, tmp_path, monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         measured(table, interrupted(), labels=None, checkpoint=checkpoint)
     kept = checkpoint.read_bytes()
-    with pytest.raises(TableError, match="is of another table; measure as before, or remove it"):
+    with pytest.raises(TableError, match=r"made with another table .* remove the checkpoint to begin anew"):
         measured(table.override({"images": 0.5}), interrupted(), labels=None, checkpoint=checkpoint)
     others = iter([{"images": SPLIT.heldout_images[1:17]}])
     with pytest.raises(CalibrationDataError, match="made with other samples, or in another order"):
         measured(table, others, labels=None, checkpoint=checkpoint)
     assert checkpoint.read_bytes() == kept
     checkpoint.write_text("no json")
-    with pytest.raises(TableError, match="is no checkpoint of a measurement; remove it"):
+    with pytest.raises(TableError, match=r"cannot read the checkpoint .*; remove it to begin anew"):
         measured(table, labels=None, checkpoint=checkpoint)

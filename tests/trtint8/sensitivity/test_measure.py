@@ -70,7 +70,7 @@ def test_the_plan_is_told_before_the_work(table):
     found = measured(table, limit=40, on_plan=plans.append)
     (plan,) = plans
     assert (plan.layers, plan.samples) == (len(found.layers), 40)
-    assert 0 < plan.seconds_a_sample < 5
+    assert 0 < plan.seconds_per_sample < 5
 
 
 def test_data_that_does_not_fit(table):

@@ -12,15 +12,14 @@ import pytest
 from onnx import TensorProto, helper
 
 import trtint8
+from calibrators.data.batches import open_batches, open_data
 from calibrators.errors import CalibrationDataError, ModelError, TableError
-from calibrators.ray.shards import open_shards
 from tests.trtint8.onnx_models import Shaped
 from trtint8 import RayExecutor
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL, load_digits_split
 from trtint8.models.model import load_model, prepare
-from trtint8.sensitivity import workers
-from trtint8.sensitivity.workers import measure_over_ray
+from trtint8.sensitivity import measure
 
 pytest.importorskip("sklearn", reason="scikit-learn is not installed (pip install 'trtint8[demo]')")
 
@@ -108,22 +107,25 @@ class Dying:
     """A reader that kills its process within a shard, once for each file of a folder."""
 
     def __init__(self, reader, folder):
-        self._reader, self._folder = reader, folder
+        self._reader, self._folder, self._batches_read = reader, folder, 0
 
-    def read(self, batches):
-        for number, feed in enumerate(self._reader.read(batches)):
-            for file in self._folder.iterdir() if number == 1 else ():
-                file.unlink()
-                os.kill(os.getpid(), signal.SIGKILL)
-            yield feed
+    def samples(self, batch):
+        return self._reader.samples(batch)
+
+    def read(self, batch):
+        self._batches_read += 1
+        for file in self._folder.iterdir() if self._batches_read > 2 else ():
+            file.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self._reader.read(batch)
 
 
 def test_a_worker_that_is_killed_leaves_no_trace(cluster, table, expected, tmp_path, monkeypatch):
-    def open_dying(data, inputs, **options):
-        shards = open_shards(data, inputs, **options)
+    def open_dying(data, inputs, options):
+        shards = open_data(data, inputs, options)
         return replace(shards, reader=Dying(shards.reader, tmp_path))
 
-    monkeypatch.setattr("trtint8.api.open_shards", open_dying)
+    monkeypatch.setattr("trtint8.sensitivity.run.open_data", open_dying)
     (tmp_path / "one").touch()
     how = RayExecutor(workers=2, shard_batches=4)
     assert _measured(table, tolerance_db=1.2, executor=how) == expected
@@ -144,7 +146,7 @@ def test_the_plan_is_told_before_the_work(cluster, table):
     found = _measured(table, limit=40, executor="ray", on_plan=plans.append)
     (plan,) = plans
     assert (plan.layers, plan.samples) == (len(found.layers), 40)
-    assert 0 < plan.seconds_a_sample < 5
+    assert 0 < plan.seconds_per_sample < 5
 
 
 @pytest.mark.parametrize(("first", "then"), [("ray", "ray"), ("ray", "local"), ("local", "ray")])
@@ -179,7 +181,7 @@ def test_a_checkpoint_of_other_samples_is_refused(cluster, table, tmp_path, monk
     for data in (IMAGES[::-1], IMAGES[:30]):
         with pytest.raises(CalibrationDataError, match="made with other samples, or in another order"):
             _measured(table, data, labels=None, executor="ray", checkpoint=checkpoint)
-    with pytest.raises(TableError, match="is of another batch size; measure as before"):
+    with pytest.raises(TableError, match="made with another batch size "):
         _measured(table, batch_size=20, executor="ray", checkpoint=checkpoint)
     assert checkpoint.exists()
 
@@ -224,7 +226,7 @@ def test_a_large_model_must_be_seen_by_the_workers(cluster, table, expected, tmp
         def __exit__(self, *_error):
             pass
 
-    monkeypatch.setattr(workers, "runnable", OnDisk)
+    monkeypatch.setattr(measure, "runnable", OnDisk)
     with pytest.raises(ModelError, match=r"does not see '.*model.onnx', .*; set TMPDIR"):
         _measured(table, executor="ray")
     (tmp_path / "shared").touch()
@@ -248,6 +250,6 @@ def test_the_verb(cluster, table, tmp_path, capsys):
 
 def test_defaults_of_the_function(cluster, table):
     prepared = prepare(load_model(DEMO_MODEL))
-    shards = open_shards(IMAGES, prepared.inputs, batch_size=10, labels=LABELS, limit=70)
-    found = measure_over_ray(prepared, table, shards, RayExecutor(workers=1), progress=False)
+    shards = open_batches(IMAGES, prepared.inputs, batch_size=10, labels=LABELS, limit=70)
+    found = measure.measure(prepared, table, shards, executor=RayExecutor(workers=1), progress=False)
     assert found == _measured(table, limit=70)

@@ -8,7 +8,6 @@ import onnx
 import pytest
 
 import trtint8
-from calibrators.errors import CalibrationDataError, TableError
 from calibrators.tables.table import CalibrationTable
 from tests.trtint8.onnx_models import Shaped
 from trtint8.cli.main import main
@@ -18,6 +17,7 @@ from trtint8.tuning.tune import save_tuned
 pytestmark = pytest.mark.slow
 
 pytest.importorskip("sklearn", reason="scikit-learn is not installed (pip install 'trtint8[demo]')")
+
 
 SPLIT = load_digits_split()
 
@@ -163,37 +163,11 @@ def test_without_labels_it_is_agreement(wild_table):
     assert found.accuracy.agreement.value > found.accuracy.also["before"].agreement.value
 
 
-def test_other_samples_to_judge_by(wild_table):
-    judge = {name: array[:100] for name, array in HELD_OUT.items()}
-    rest = {name: array[100:] for name, array in HELD_OUT.items()}
-    found = trtint8.tune(DEMO_MODEL, wild_table, rest, judge=judge, max_drop=1.0)
-    assert found.accuracy.samples == 100
-
-
 def test_what_stays_in_float_becomes_fp16_where_asked(wild_table):
     bare = CalibrationTable(wild_table.amax, "minmax", wild_table.provenance)
     found = trtint8.tune(DEMO_MODEL, bare, HELD_OUT, max_drop=0.5, float16=True)
     assert any(node.op_type == "Cast" for node in found.graph_model.graph)
     assert found.graph_model.opset_imports[""] >= 19
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"metric": "sqnr"}, CalibrationDataError, "'sqnr' has no budget in points; give topK, agreement"),
-        ({"max_drop": -1.0}, CalibrationDataError, "max_drop is -1.0; give 0 or more"),
-        ({"metric": "speed"}, CalibrationDataError, "there is no metric 'speed'"),
-        ({"batch_size": 9999}, CalibrationDataError, "are one batch, which cannot be split"),
-    ],
-)
-def test_what_cannot_be_tuned(wild_table, options, error, message):
-    with pytest.raises(error, match=message):
-        trtint8.tune(DEMO_MODEL, wild_table, HELD_OUT, **{"max_drop": 1.0, **options})
-
-
-def test_a_table_of_another_model():
-    with pytest.raises(TableError, match="no range for"):
-        trtint8.tune(DEMO_MODEL, CalibrationTable({"x": 1.0}), HELD_OUT, max_drop=1.0)
 
 
 def test_nothing_new_is_left_where_writing_fails(tuned, tmp_path, monkeypatch):

@@ -329,13 +329,12 @@ def test_models_on_disk_must_be_seen_by_the_workers(cluster, quantized, tmp_path
 def test_different_stand_ins_are_not_mixed(cluster, quantized, monkeypatch):
     """As where only some machines have a GPU."""
 
-    class Told(validation_workers.ValidationWorker):
-        def work(self, shard):
-            model = self._panel._judged[0]
-            self._panel._judged = (dataclasses.replace(model, description=f"number {shard.first}"),)
-            return super().work(shard)
+    class Different(validation_workers.OpenModels):
+        def run(self, feed, labels, first):
+            result = super().run(feed, labels, first)
+            return dataclasses.replace(result, descriptions={"INT8": f"number {first}"})
 
-    monkeypatch.setattr(validation_workers, "ValidationWorker", Told)
+    monkeypatch.setattr(opening, "OpenModels", Different)
     with pytest.raises(ModelError, match="INT8 is number 0 for one worker and number 6 for another"):
         _validated(quantized, executor=RayExecutor(shard_batches=1))
 

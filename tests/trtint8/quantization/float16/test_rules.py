@@ -39,7 +39,7 @@ def test_a_tensor_that_comes_near_the_end_of_fp16_keeps_its_nodes_in_fp32():
     steps = [("MatMul", [weights(8, 8)], {})] * 3
     _, kept = convert(network(*steps), peaks={"matmul1_out": 33000.0, "matmul0_out": 32000.0})
     assert list(kept) == ["matmul1", "matmul2"]
-    assert kept["matmul1"] == "'matmul1_out' reaches 33000, and FP16 ends at 65504"
+    assert kept["matmul1"] == "'matmul1_out' reaches 33000, and the largest FP16 number is 65504"
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_what_a_schema_says_about_types():
     model = load_model(network(resize)).graph_model
     found = signature(model.graph[0], model)
     assert (found.inputs, found.outputs) == ((True, True, False), (True,))
-    assert found.known and found.tied
+    assert found.known and found.has_half_form
 
 
 def test_an_operator_that_onnx_does_not_define():

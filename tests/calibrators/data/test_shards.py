@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrators.data.batches import open_batches
+from calibrators.data.batches import Batches, open_batches
 from calibrators.data.inputs import InputSpec
 from calibrators.data.preprocessing import Preprocessing
 from calibrators.errors import CalibrationDataError
-from calibrators.ray.shards import labelled_feeds, open_shards
 
 FLOAT = np.dtype(np.float32)
 INPUTS = (InputSpec("x", FLOAT, ("n", 3)),)
@@ -25,7 +24,7 @@ def _read(shards, batches=2):
     return [
         feed["x"]
         for shard in shards.cut(batches)
-        for feed in reader.read(pickle.loads(pickle.dumps(shard)).batches)
+        for feed in Batches.of_shard(pickle.loads(pickle.dumps(shard)), reader)
     ]
 
 
@@ -62,35 +61,35 @@ def folder(tmp_path):
 )
 def test_shards_hold_the_batches_of_one_pass(count, size, batches, limit, shuffle):
     options = {"batch_size": size, "limit": limit, "shuffle": shuffle, "seed": 3}
-    shards = open_shards(DATA[:count], INPUTS, **options)
+    shards = open_batches(DATA[:count], INPUTS, **options)
     _same(_read(shards, batches), _expected(DATA[:count], **options))
     cut = list(shards.cut(batches))
     assert [shard.first for shard in cut] == [sum(s.samples for s in cut[:i]) for i in range(len(cut))]
-    assert sum(shard.samples for shard in cut) == shards.samples == min(count, limit or count)
-    assert len(cut) == -(-shards.batches // batches)
+    assert sum(shard.samples for shard in cut) == shards.num_samples == min(count, limit or count)
+    assert len(cut) == -(-shards.num_batches // batches)
 
 
 @pytest.mark.parametrize("options", [{}, {"batch_size": 5, "shuffle": True, "limit": 17}])
 @pytest.mark.parametrize("kind", ["dict", "npz", "folder", "random"])
 def test_every_kind_of_data(kind, options, request):
     data = {"dict": {"x": DATA}, "random": "random:23"}.get(kind) or request.getfixturevalue(kind)
-    _same(_read(open_shards(data, INPUTS, **options)), _expected(data, **options))
+    _same(_read(open_batches(data, INPUTS, **options)), _expected(data, **options))
 
 
 def test_a_path_is_read_by_another_process_in_another_folder(npz, monkeypatch):
     monkeypatch.chdir(npz.parent)
-    shards = open_shards("data.npz", INPUTS)
+    shards = open_batches("data.npz", INPUTS)
     monkeypatch.chdir("/")
     _same(_read(shards), _expected(npz))
 
 
 def test_only_numbers_of_samples_travel_where_data_is_a_path(npz):
-    shards = open_shards(npz, INPUTS, batch_size=4)
+    shards = open_batches(npz, INPUTS, batch_size=4)
     assert [batch.tolist() for shard in shards.cut(6) for batch in shard.batches][1] == [4, 5, 6, 7]
 
 
 def test_data_that_a_worker_sees_differently_is_refused(npz):
-    shards = open_shards(npz, INPUTS)
+    shards = open_batches(npz, INPUTS)
     np.savez(npz, x=DATA[:9])
     with pytest.raises(CalibrationDataError, match=r"data.npz' has 9 samples for a worker but 23"):
         _read(shards)
@@ -104,9 +103,9 @@ def test_an_iterable_is_copied_and_regrouped_here():
             buffer[:] = sample
             yield {"x": buffer}
 
-    shards = open_shards(loader, INPUTS, batch_size=4, limit=10)
+    shards = open_batches(loader, INPUTS, batch_size=4, limit=10)
     _same(_read(shards, 3), _expected(DATA, batch_size=4, limit=10))
-    assert shards.samples is shards.batches is None
+    assert shards.num_samples is shards.num_batches is None
     assert [shard.samples for shard in shards.cut(2)] == [8, 2]
 
 
@@ -122,42 +121,44 @@ def test_labels_travel_with_their_samples(count, size, batches, shuffle, limit):
         "x": np.repeat(np.arange(count, dtype=np.float32)[:, None], 3, axis=1),
         "labels": np.arange(count),
     }
-    shards = open_shards(data, INPUTS, batch_size=size, shuffle=shuffle, limit=limit, seed=3)
+    shards = open_batches(data, INPUTS, batch_size=size, shuffle=shuffle, limit=limit, seed=3)
     seen = 0
     for shard in shards.cut(batches):
         assert len(shard.labels) == shard.samples
-        for feed, labels in labelled_feeds(shards.reader, pickle.loads(pickle.dumps(shard))):
-            rows = len(feed["x"])
-            np.testing.assert_array_equal(feed["x"][:, 0], labels[:rows])
+        sent = Batches.of_shard(pickle.loads(pickle.dumps(shard)), shards.reader)
+        for batch in sent.labelled(shard.first):
+            rows = len(batch.feed["x"])
+            np.testing.assert_array_equal(batch.feed["x"][:, 0], batch.labels[:rows])
+            assert batch.first == seen
             seen += rows
-    assert seen == shards.samples
+    assert seen == shards.num_samples
 
 
 def test_labels_from_beside_the_data(npz, tmp_path):
     np.save(tmp_path / "labels.npy", np.arange(100, 123))
     for labels in (np.arange(100, 123), tmp_path / "labels.npy"):
         for data in (DATA, npz, lambda: [{"x": DATA[:9]}, {"x": DATA[9:]}]):
-            (shard,) = open_shards(data, INPUTS, labels=labels, batch_size=9).cut(9)
+            (shard,) = open_batches(data, INPUTS, labels=labels, batch_size=9).cut(9)
             assert shard.labels.tolist() == list(range(100, 123))
-    (shard,) = open_shards(npz, INPUTS, batch_size=9, limit=4).cut(9)
+    (shard,) = open_batches(npz, INPUTS, batch_size=9, limit=4).cut(9)
     assert shard.labels.tolist() == [0, 1, 2, 3]
-    (shard,) = open_shards(DATA, INPUTS).cut(9)
+    (shard,) = open_batches(DATA, INPUTS).cut(9)
     assert shard.labels is None
     with pytest.raises(CalibrationDataError, match="labels has 9 entries but the data has 23 samples"):
-        open_shards(DATA, INPUTS, labels=np.arange(9))
+        open_batches(DATA, INPUTS, labels=np.arange(9))
 
 
 @pytest.mark.parametrize("kind", ["array", "iterable", "nothing"])
 def test_a_pass_that_has_begun_goes_on_with_its_first_batch(kind):
     feeds = [{"x": DATA[:9]}, {"x": DATA[9:]}] if kind != "nothing" else []
     data = DATA if kind == "array" else iter(feeds)
-    head, shards = open_shards(data, INPUTS, batch_size=4, labels=np.arange(len(feeds) and 23)).begun()
+    head, shards = open_batches(data, INPUTS, batch_size=4, labels=np.arange(len(feeds) and 23)).begun()
     if kind == "nothing":
         assert head is None
         assert list(shards.cut(1)) == []
         return
     assert (head.first, head.samples, head.labels.tolist()) == (0, 4, [0, 1, 2, 3])
-    (feed,) = shards.reader.read(head.batches)
+    (feed,) = Batches.of_shard(head, shards.reader)
     np.testing.assert_array_equal(feed["x"], DATA[:4])
     _same(_read(shards), _expected(DATA, batch_size=4))
 
@@ -166,25 +167,25 @@ def test_raw_images_are_preprocessed_by_the_worker():
     inputs = (InputSpec("x", FLOAT, ("n", 3, 4, 4)),)
     images = np.random.default_rng(2).integers(0, 256, (9, 4, 4, 3), np.uint8)
     options = {"preprocessing": Preprocessing(mean=(0.5,)), "batch_size": 2}
-    shards = open_shards({"pictures": images}, inputs, **options)
+    shards = open_batches({"pictures": images}, inputs, **options)
     assert next(shards.cut(1)).batches[0]["x"].dtype == np.uint8
     _same(_read(shards), _expected({"pictures": images}, inputs, **options))
     # Those of an iterable have been preprocessed before.
-    _same(_read(open_shards([{"x": images}], inputs, **options)), _expected(images, inputs, **options))
+    _same(_read(open_batches([{"x": images}], inputs, **options)), _expected(images, inputs, **options))
 
 
 def test_batches_that_are_open_already_are_taken_as_they_are():
-    shards = open_shards(open_batches(DATA, INPUTS, batch_size=9), INPUTS)
-    assert (shards.samples, shards.batches) == (23, 3)
+    shards = open_batches(open_batches(DATA, INPUTS, batch_size=9), INPUTS)
+    assert (shards.num_samples, shards.num_batches) == (23, 3)
     _same(_read(shards), _expected(DATA, batch_size=9))
     with pytest.raises(CalibrationDataError, match="the data is opened already, so limit"):
-        open_shards(open_batches(DATA, INPUTS), INPUTS, limit=2)
+        open_batches(open_batches(DATA, INPUTS), INPUTS, limit=2)
 
 
 def test_a_fixed_batch_is_filled_whatever_the_cut():
     with pytest.warns(UserWarning, match="left out the last 3 samples"):
-        shards = open_shards(DATA, FIXED)
-    assert (shards.samples, shards.batches) == (20, 5)
+        shards = open_batches(DATA, FIXED)
+    assert (shards.num_samples, shards.num_batches) == (20, 5)
     assert [batch.shape for batch in _read(shards, 2)] == [(4, 3)] * 5
 
 
@@ -201,14 +202,15 @@ def test_a_fixed_batch_is_filled_whatever_the_cut():
 )
 def test_what_open_batches_refuses_is_refused_here(data, inputs, options, sentence):
     with pytest.raises(CalibrationDataError, match=sentence):
-        open_shards(data, inputs, **options)
+        open_batches(data, inputs, **options)
 
 
 def test_ray_is_not_imported_before_it_is_asked_for():
     code = (
-        "import sys, trtint8; from calibrators import distributed, shards; trtint8.calibrate;"
+        "import sys, trtint8; from calibrators.ray import distributed; trtint8.calibrate;"
         "import numpy as np; from calibrators.data.inputs import InputSpec;"
-        "shards.open_shards(np.ones((2, 1)), [InputSpec('x', np.dtype(float), (None, 1))]);"
+        "from calibrators.data import batches;"
+        "batches.open_batches(np.ones((2, 1)), [InputSpec('x', np.dtype(float), (None, 1))]);"
         "print([name for name in sys.modules if name.partition('.')[0] == 'ray'])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

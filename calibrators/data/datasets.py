@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.data.binding import LABELS, Binding
-from calibrators.data.feeds import FeedDict
+from calibrators.data.feeds import LABELS, Binding, FeedDict
 from calibrators.data.sources import as_labels
 from calibrators.data.streams import warn_left_out
 from calibrators.errors import CalibrationDataError
@@ -22,7 +21,7 @@ class Slice:
     """Rows of a block.
 
     Attributes:
-        block: Ray's reference.
+        block: Ray's reference to the block.
         start: The first row.
         stop: The row after the last.
     """
@@ -33,31 +32,23 @@ class Slice:
 
 
 def is_dataset(data: Any) -> bool:
-    """Whether something is a Ray Dataset; where Ray Data was never imported, nothing is."""
+    """Whether something is a Ray Dataset. Nothing is one before Ray Data was imported."""
     ray_data = sys.modules.get("ray.data")
     return ray_data is not None and isinstance(data, ray_data.Dataset)
 
 
-def is_computed(dataset: Any) -> bool:
-    """Whether reading a Ray Dataset computes it, rather than looking up what is there."""
-    from ray.data.dataset import MaterializedDataset
-
-    return not isinstance(dataset, MaterializedDataset)
-
-
-def block_batches(
-    dataset: Any, size: int, limit: int | None, *, whole: bool
-) -> Iterator[tuple[int, list[Slice]]]:
+def block_batches(dataset: Any, size: int, limit: int | None, *, whole: bool) -> Iterator[list[Slice]]:
     """One pass over a Ray Dataset, of which only references are held here.
 
     Args:
-        dataset: Its blocks are computed as they are asked for, in the order in which they become ready.
-        size: Samples a batch.
-        limit: Stops after this many samples.
+        dataset: The dataset. Its blocks are computed as they are asked for, in the order in which they become
+            ready.
+        size: Samples per batch.
+        limit: The most samples to take; all where None.
         whole: Leave out samples at the end that do not fill a batch.
 
     Yields:
-        How many samples a batch has, and where they are.
+        Where the samples of a batch are.
 
     Warns:
         UserWarning: Samples were left out.
@@ -72,12 +63,12 @@ def block_batches(
             rows += stop - start
             start = stop
             if rows == size:
-                yield rows, batch
+                yield batch
                 batch, rows = [], 0
     if rows and whole:
         warn_left_out(rows, size)
     elif rows:
-        yield rows, batch
+        yield batch
 
 
 @dataclass(frozen=True)
@@ -85,42 +76,51 @@ class BlockReader:
     """Reads slices of blocks; columns are inputs, and a column ``labels`` holds class indices.
 
     Attributes:
-        binding: Says what feeds the model. A dataset's only column, labels left out, feeds a model's only
+        binding: Says what feeds the model. A dataset's only column besides ``labels`` feeds a model's only
             input, whatever the column is called.
+        computes: Whether Ray computes the blocks while the data is read, for which it needs a processor.
     """
 
     binding: Binding
+    computes: bool
 
-    def read(self, batches: Sequence[Sequence[Slice]]) -> Iterator[FeedDict]:
-        """Joins the slices of each batch.
+    @classmethod
+    def of(cls, dataset: Any, binding: Binding) -> BlockReader:
+        """The reader of a Ray Dataset."""
+        from ray.data.dataset import MaterializedDataset
+
+        return cls(binding, computes=not isinstance(dataset, MaterializedDataset))
+
+    def samples(self, batch: Sequence[Slice]) -> int:
+        """How many rows the slices have."""
+        return sum(piece.stop - piece.start for piece in batch)
+
+    def read(self, batch: Sequence[Slice]) -> tuple[FeedDict, NDArray[np.int64] | None]:
+        """Joins the slices of a batch.
+
+        Returns:
+            What the model is fed, and the labels; None where there are none.
 
         Raises:
             CalibrationDataError: Columns or element types are not what the model takes.
         """
-        return (feed for feed, _ in self.read_labelled(batches))
-
-    def read_labelled(
-        self, batches: Sequence[Sequence[Slice]]
-    ) -> Iterator[tuple[FeedDict, NDArray[np.int64] | None]]:
-        """As :meth:`read`, each batch with its labels, None where there are none."""
         fed = {spec.name for spec in self.binding.inputs}
-        for batch in batches:
-            pieces = [_arrays(piece) for piece in batch]
-            try:
-                columns = {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
-            except ValueError as error:
-                raise CalibrationDataError(
-                    f"samples of different shapes cannot share a batch ({error}); bring them to one shape"
-                ) from error
-            has_labels = len(columns) > 1 and LABELS not in fed
-            labels = columns.pop(LABELS, None) if has_labels else None
-            if len(columns) == len(fed) == 1:
-                columns = {self.binding.inputs[0].name: next(iter(columns.values()))}
-            feed, _ = self.binding.split(columns)
-            self.binding.check(feed)
-            if labels is not None:
-                labels = as_labels(labels, None, f"the column '{LABELS}'")
-            yield self.binding.prepare(feed), labels
+        pieces = [_arrays(piece) for piece in batch]
+        try:
+            columns = {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
+        except ValueError as error:
+            raise CalibrationDataError(
+                f"samples of different shapes cannot share a batch ({error}); bring them to one shape"
+            ) from error
+        has_labels = len(columns) > 1 and LABELS not in fed
+        labels = columns.pop(LABELS, None) if has_labels else None
+        if len(columns) == len(fed) == 1:
+            columns = {self.binding.inputs[0].name: next(iter(columns.values()))}
+        feed, _ = self.binding.split(columns)
+        self.binding.check(feed)
+        if labels is not None:
+            labels = as_labels(labels, None, f"the column '{LABELS}'")
+        return self.binding.prepare(feed), labels
 
 
 def _blocks(dataset: Any) -> Iterator[Slice]:

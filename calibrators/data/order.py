@@ -1,0 +1,52 @@
+"""Which samples are taken, in which order, and how many make a batch: numbers only, without the samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrators.data.inputs import InputSpec
+from calibrators.data.options import DataOptions
+from calibrators.data.streams import warn_left_out
+from calibrators.errors import CalibrationDataError
+
+
+def sample_order(count: int, options: DataOptions, fixed_batch: int | None) -> NDArray[np.intp]:
+    """Indices of the samples that are taken, in their order.
+
+    Raises:
+        CalibrationDataError: They do not fill a batch of a model that takes no other.
+    """
+    order = np.random.default_rng(options.seed).permutation(count) if options.shuffle else np.arange(count)
+    order = order[: options.limit]
+    if not fixed_batch or not len(order) % fixed_batch:
+        return order
+    if len(order) < fixed_batch:
+        raise CalibrationDataError(
+            f"the data has {len(order)} samples but the model has a fixed batch of {fixed_batch}; "
+            f"give at least {fixed_batch}"
+        )
+    left_out = len(order) % fixed_batch
+    warn_left_out(left_out, fixed_batch)
+    return order[: len(order) - left_out]
+
+
+def runs(order: NDArray[np.intp], size: int) -> Iterator[NDArray[np.intp]]:
+    """The indices of one batch after another."""
+    return (order[first : first + size] for first in range(0, len(order), size))
+
+
+def fixed_batches(inputs: Sequence[InputSpec]) -> set[int]:
+    """The fixed first dimensions of the inputs; mostly one or none."""
+    return {spec.static_batch for spec in inputs if spec.static_batch is not None}
+
+
+def check_fixed(batch_size: int | None, fixed: set[int]) -> None:
+    """Refuses a batch size that is not the model's fixed one."""
+    if batch_size is not None and fixed and fixed != {batch_size}:
+        raise CalibrationDataError(
+            f"batch_size is {batch_size} but the model has a fixed batch of "
+            f"{' and '.join(map(str, sorted(fixed)))}; leave batch_size out"
+        )

@@ -1,0 +1,81 @@
+"""Batches that were not read yet: how they travel to a worker, and what reads them there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrators.data.feeds import Binding, FeedDict, batch_rows
+
+
+class Reader(Protocol):
+    """Makes a feed dict of a batch that was not read yet.
+
+    A reader can be pickled. It is sent to every worker once, and used there again and again.
+    """
+
+    def samples(self, batch: Any) -> int:
+        """How many samples a batch has."""
+        ...
+
+    def read(self, batch: Any) -> tuple[FeedDict, NDArray[np.int64] | None]:
+        """What the model is fed, and the labels where they are stored with the samples."""
+        ...
+
+
+@dataclass(frozen=True)
+class FeedReader:
+    """Takes batches that are feed dicts.
+
+    Attributes:
+        binding: Prepares them; None where that was done before.
+    """
+
+    binding: Binding | None = None
+
+    def samples(self, batch: FeedDict) -> int:
+        """How many samples a feed dict has; 1 where its arrays do not share axis 0."""
+        rows = batch_rows(batch)
+        return 1 if rows is None else rows
+
+    def read(self, batch: FeedDict) -> tuple[FeedDict, None]:
+        """What the model is fed."""
+        return (batch if self.binding is None else self.binding.prepare(batch)), None
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A run of batches, on its way to a worker.
+
+    Attributes:
+        first: How many samples of the data come before it.
+        samples: How many samples it has.
+        batches: The batches, not read yet.
+        labels: Class index per sample, int64; None where there are none, or where they are read with the
+            samples.
+    """
+
+    first: int
+    samples: int
+    batches: Sequence[Any]
+    labels: NDArray[np.int64] | None = None
+
+
+@dataclass(frozen=True)
+class LabelledFeed:
+    """A batch that was read.
+
+    Attributes:
+        feed: What the model is fed.
+        labels: Class indices from the batch's first sample on, which may go beyond its last one; None where
+            there are no labels.
+        first: How many samples of the data come before the batch.
+    """
+
+    feed: FeedDict
+    labels: NDArray[np.int64] | None
+    first: int

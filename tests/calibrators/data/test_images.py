@@ -1,0 +1,144 @@
+"""Folders of images."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from calibrators.data.batches import open_batches
+from calibrators.data.inputs import InputSpec
+from calibrators.data.preprocessing import Preprocessing
+from calibrators.errors import CalibrationDataError, UnsupportedError
+from tests.calibrators.data.sample_data import (
+    FLOAT,
+    IMAGE,
+    NO_PILLOW,
+    RAW,
+    TOKENS,
+    refused,
+    save_images,
+    vectors,
+    whole,
+)
+
+Image = pytest.importorskip("PIL.Image", reason=NO_PILLOW)
+
+
+class TestImageFolders:
+    def test_sorted_by_name_whatever_the_ending(self, tmp_path):
+        x = save_images(tmp_path, ["c.PNG", "a.bmp", "b.ppm"])
+        (tmp_path / "README.md").write_text("no image")
+        batches = open_batches(tmp_path, [IMAGE], preprocessing=RAW, batch_size=2)
+        assert np.array_equal(whole(batches), RAW(x[[1, 2, 0]]))
+        assert (batches.num_samples, batches.labels, batches.class_names) == (3, None, None)
+
+    @pytest.mark.parametrize("ending", [".jpg", ".jpeg", ".webp"])
+    def test_lossy_formats(self, tmp_path, ending):
+        save_images(tmp_path, ["a" + ending])
+        assert whole(open_batches(tmp_path, [IMAGE], preprocessing=RAW)).shape == (1, 3, 4, 4)
+
+    def test_class_folders_give_labels(self, tmp_path):
+        dogs = save_images(tmp_path / "dog", ["1.png", "2.png"])
+        cats = save_images(tmp_path / "cat", ["9.png"])
+        (tmp_path / "cow").mkdir()
+        (tmp_path / ".cache").mkdir()
+        batches = open_batches(tmp_path, [IMAGE], preprocessing=RAW)
+        assert batches.class_names == ("cat", "cow", "dog")
+        assert batches.labels.tolist() == [0, 2, 2]
+        assert batches.labels.dtype == np.int64
+        assert np.array_equal(whole(batches), RAW(np.concatenate([cats, dogs])))
+
+    def test_labels_of_ones_own_have_no_class_names(self, tmp_path):
+        save_images(tmp_path / "dog", ["1.png"])
+        batches = open_batches(tmp_path, [IMAGE], preprocessing=RAW, labels=[4])
+        assert (batches.labels.tolist(), batches.class_names) == ([4], None)
+
+    @given(st.integers(0, 3), st.integers(1, 6))
+    def test_class_labels_stay_with_their_images(self, tmp_path_factory, seed, limit):
+        folder = tmp_path_factory.mktemp("classes")
+        for label in range(3):
+            for i in range(2):
+                (folder / str(label)).mkdir(exist_ok=True)
+                Image.new("RGB", (2, 2), (label, i, 0)).save(folder / str(label) / f"{i}.png")
+        batches = open_batches(
+            folder, [IMAGE], preprocessing=RAW, shuffle=True, seed=seed, limit=limit, batch_size=4
+        )
+        assert whole(batches)[:, 0, 0, 0].tolist() == batches.labels.tolist()
+        assert len(batches.labels) == limit
+
+    @pytest.mark.parametrize(
+        ("layout", "shape"), [("NCHW", ("N", 1, "H", "W")), ("NHWC", ("N", None, None, 1))]
+    )
+    def test_grey_where_the_model_has_one_channel(self, tmp_path, layout, shape):
+        save_images(tmp_path, ["a.png"])
+        (feed,) = open_batches(
+            tmp_path, [InputSpec("x", FLOAT, shape)], preprocessing=Preprocessing(layout=layout, scale=1)
+        )
+        grey = np.asarray(Image.open(tmp_path / "a.png").convert("L"))
+        assert np.array_equal(feed["x"].squeeze(), grey)
+        assert feed["x"].ndim == 4
+
+    def test_grey_files_become_rgb(self, tmp_path):
+        Image.new("L", (4, 4), 7).save(tmp_path / "a.png")
+        assert np.array_equal(
+            whole(open_batches(tmp_path, [IMAGE], preprocessing=RAW)), np.full((1, 3, 4, 4), 7)
+        )
+
+    def test_images_of_many_sizes_meet_after_resize_and_crop(self, tmp_path):
+        save_images(tmp_path, ["a.png"], (4, 9))
+        save_images(tmp_path, ["b.png"], (7, 5))
+        refused(tmp_path, "'b.png' gives 'x' the shape 1x3x7x5 but 'a.png'", [IMAGE], preprocessing=RAW)
+        batches = open_batches(tmp_path, [IMAGE], preprocessing=Preprocessing(resize=4, crop=(4, 4)))
+        assert whole(batches).shape == (2, 3, 4, 4)
+
+    def test_are_read_when_they_are_needed(self, tmp_path):
+        save_images(tmp_path, ["a.png", "b.png"])
+        (tmp_path / "b.png").write_bytes(b"nonsense")
+        batches = iter(open_batches(tmp_path, [IMAGE], preprocessing=RAW, batch_size=1))
+        assert next(batches)["x"].shape == (1, 3, 4, 4)
+        with pytest.raises(CalibrationDataError, match=r"cannot read the image .*b.png'"):
+            next(batches)
+
+    def test_refuses_more_than_8_bits(self, tmp_path):
+        Image.fromarray(np.full((4, 4), 4000, np.uint16)).save(tmp_path / "a.png")
+        refused(tmp_path, "a.png' has more than 8 bits per channel", [IMAGE], preprocessing=RAW)
+
+    def test_need_preprocessing_for_a_float_model(self, tmp_path):
+        save_images(tmp_path, ["a.png"])
+        refused(tmp_path, "takes float32 but its data is uint8 images; declare", [IMAGE])
+
+    def test_are_fed_as_they_are_to_a_uint8_model(self, tmp_path):
+        x = save_images(tmp_path, ["a.png"])
+        assert np.array_equal(
+            whole(open_batches(tmp_path, [InputSpec("x", np.dtype(np.uint8), ("N", 4, 4, 3))])), x
+        )
+
+    def test_need_a_single_input(self, tmp_path):
+        save_images(tmp_path, ["a.png"])
+        refused(tmp_path, "a folder of images names no input and the model has 2", [IMAGE, TOKENS])
+
+    def test_need_pillow(self, tmp_path, monkeypatch):
+        save_images(tmp_path, ["a.png"])
+        monkeypatch.setitem(sys.modules, "PIL", None)
+        with pytest.raises(UnsupportedError, match=r'pip install "trtint8\[images\]"'):
+            list(open_batches(tmp_path, [IMAGE], preprocessing=RAW))
+
+    def test_refuses_a_folder_without_samples(self, tmp_path):
+        (tmp_path / "empty_class").mkdir()
+        refused(
+            tmp_path,
+            r"has no samples; put images \(.bmp .jpeg .jpg .png .ppm .webp\) or arrays \(.npy .npz\)",
+        )
+
+    @pytest.mark.parametrize("other", ["array", "class"])
+    def test_refuses_a_mixed_folder(self, tmp_path, other):
+        save_images(tmp_path, ["a.png"])
+        if other == "array":
+            np.save(tmp_path / "b.npy", vectors(1))
+        else:
+            save_images(tmp_path / "dog", ["a.png"])
+        refused(tmp_path, "mixes arrays, images and sub-folders of images", [IMAGE])

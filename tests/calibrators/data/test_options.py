@@ -1,0 +1,54 @@
+"""Options of data that make no sense."""
+
+from __future__ import annotations
+
+import pytest
+
+from calibrators.data.batches import open_batches
+from calibrators.data.options import DataOptions
+from calibrators.errors import CalibrationDataError
+from tests.calibrators.data.sample_data import RAW, VECTOR, refused, vectors
+
+
+def test_options_have_defaults_that_leave_the_data_as_it_is():
+    options = DataOptions()
+    assert (options.batch_size, options.limit, options.shuffle, options.seed) == (None, None, False, 0)
+    assert (options.preprocessing, options.labels, options.default_batch_size) == (None, None, 32)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"batch_size": 0}, "batch_size is 0; give a positive integer"),
+        ({"limit": True}, "limit is True; give a positive integer"),
+        ({"limit": 2.0}, "limit is 2.0; give a positive integer"),
+        ({"seed": -1}, "seed is -1; give an integer of 0 or more"),
+    ],
+)
+def test_options_check_themselves(options, sentence):
+    with pytest.raises(CalibrationDataError, match=sentence):
+        DataOptions(**options)
+
+
+class TestOptions:
+    def test_batches_are_returned_as_they_are(self):
+        batches = open_batches(vectors(4), [VECTOR])
+        assert open_batches(batches, [VECTOR]) is batches
+
+    @pytest.mark.parametrize(
+        "option",
+        [{"batch_size": 2}, {"limit": 2}, {"shuffle": True}, {"preprocessing": RAW}, {"labels": [0]}],
+        ids=lambda option: next(iter(option)),
+    )
+    def test_batches_take_no_more_options(self, option):
+        refused(
+            open_batches(vectors(4), [VECTOR]), f"opened already, so {next(iter(option))} would", **option
+        )
+
+    @pytest.mark.parametrize("name", ["batch_size", "limit"])
+    @pytest.mark.parametrize("value", [0, -1, 2.0, True])
+    def test_refuses_numbers_that_are_not_positive(self, name, value):
+        refused(vectors(4), f"{name} is {value}; give a positive integer", **{name: value})
+
+    def test_refuses_a_negative_seed(self):
+        refused(vectors(4), "seed is -1; give", shuffle=True, seed=-1)

@@ -1,0 +1,39 @@
+import numpy as np
+import pytest
+
+from calibrators.data.inputs import InputSpec
+from calibrators.data.options import DataOptions
+from calibrators.data.order import check_fixed, fixed_batches, runs, sample_order
+from calibrators.errors import CalibrationDataError
+
+FLOAT = np.dtype(np.float32)
+
+
+def test_samples_are_taken_in_their_order_up_to_the_limit():
+    assert sample_order(5, DataOptions(), None).tolist() == [0, 1, 2, 3, 4]
+    assert sample_order(5, DataOptions(limit=3), None).tolist() == [0, 1, 2]
+
+
+def test_a_shuffled_order_depends_on_the_seed_and_comes_before_the_limit():
+    order = np.random.default_rng(7).permutation(6)
+    assert sample_order(6, DataOptions(shuffle=True, seed=7, limit=4), None).tolist() == order[:4].tolist()
+
+
+def test_samples_that_do_not_fill_a_fixed_batch_are_left_out():
+    with pytest.warns(UserWarning, match="left out the last 1 samples"):
+        assert sample_order(5, DataOptions(), 2).tolist() == [0, 1, 2, 3]
+    with pytest.raises(CalibrationDataError, match="5 samples but the model has a fixed batch of 8"):
+        sample_order(5, DataOptions(), 8)
+
+
+def test_runs_are_batches_of_indices():
+    assert [run.tolist() for run in runs(np.arange(5), 2)] == [[0, 1], [2, 3], [4]]
+
+
+def test_only_the_fixed_batch_size_is_taken():
+    inputs = [InputSpec("x", FLOAT, (4, 3)), InputSpec("y", FLOAT, ("n",))]
+    assert fixed_batches(inputs) == {4}
+    check_fixed(4, {4})
+    check_fixed(None, {4})
+    with pytest.raises(CalibrationDataError, match="batch_size is 5 but the model has a fixed batch of 4"):
+        check_fixed(5, {4})

@@ -1,0 +1,208 @@
+"""Arrays, files and random values as sources of batches."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from calibrators.data.batches import open_batches
+from calibrators.data.inputs import InputSpec
+from tests.calibrators.data.sample_data import (
+    FLOAT,
+    IMAGE,
+    INT,
+    RAW,
+    TOKENS,
+    VECTOR,
+    refused,
+    sizes,
+    vectors,
+    whole,
+)
+
+
+class TestArrays:
+    @given(st.integers(1, 70), st.none() | st.integers(1, 80))
+    def test_batches_joined_are_the_source(self, count, batch_size):
+        batches = open_batches(vectors(count), [VECTOR], batch_size=batch_size)
+        assert np.array_equal(whole(batches), vectors(count))
+        assert np.array_equal(whole(batches), vectors(count)), "a second pass gives the same"
+        size = batch_size or 32
+        assert sizes(batches) == [size] * (count // size) + [count % size] * (count % size > 0)
+        assert (batches.num_samples, batches.batch_size) == (count, size)
+
+    @given(st.integers(1, 40), st.integers(1, 9), st.none() | st.integers(1, 50), st.integers(0, 5))
+    def test_labels_stay_with_their_samples_under_shuffle_and_limit(self, count, batch_size, limit, seed):
+        batches = open_batches(
+            {"x": vectors(count), "labels": np.arange(count)},
+            [VECTOR],
+            batch_size=batch_size,
+            limit=limit,
+            shuffle=True,
+            seed=seed,
+        )
+        result = whole(batches)
+        assert len(result) == batches.num_samples == min(count, limit or count)
+        assert np.array_equal(result, vectors(count)[batches.labels])
+        assert len(set(batches.labels.tolist())) == len(result)
+
+    def test_shuffle_depends_on_the_seed_only(self):
+        first, again, other = (
+            open_batches(vectors(50), [VECTOR], shuffle=True, seed=seed, batch_size=size)
+            for seed, size in [(1, 7), (1, 50), (2, 7)]
+        )
+        assert np.array_equal(whole(first), whole(again))
+        assert not np.array_equal(whole(first), whole(other))
+        assert not np.array_equal(whole(first), vectors(50))
+
+    def test_limit_takes_the_first_samples(self):
+        assert np.array_equal(whole(open_batches(vectors(9), [VECTOR], limit=4)), vectors(4))
+
+    def test_arrays_are_contiguous(self):
+        batches = open_batches(np.asfortranarray(vectors(9)), [VECTOR], batch_size=4)
+        assert all(feed["x"].flags.c_contiguous for feed in batches)
+
+    def test_a_dict_feeds_by_name(self):
+        ids = np.arange(10).reshape(5, 2)
+        batches = open_batches({"ids": ids, "x": vectors(5)}, [VECTOR, TOKENS], batch_size=2)
+        assert np.array_equal(whole(batches), vectors(5))
+        assert np.array_equal(whole(batches, "ids"), ids)
+        assert batches.labels is None
+
+    def test_an_input_named_labels_is_fed(self):
+        inputs = [VECTOR, InputSpec("labels", INT, ("N",))]
+        batches = open_batches({"x": vectors(2), "labels": np.array([5, 6])}, inputs)
+        assert whole(batches, "labels").tolist() == [5, 6]
+        assert batches.labels is None
+
+    def test_unnamed_data_needs_a_single_input(self):
+        refused(
+            vectors(4),
+            r"an array names no input and the model has 2: 'x' \(float32, Nx3\), 'ids' \(int64, Nx2\); pass",
+            [VECTOR, TOKENS],
+        )
+
+    def test_refuses_names_that_do_not_match(self):
+        refused({"y": vectors(4)}, r"unknown 'y' and missing 'x'; the model has 'x' \(float32, Nx3\)")
+        refused({}, "missing 'x'")
+
+    @pytest.mark.parametrize("dtype", ["float64", "float16", "int64", "uint8", "bool"])
+    def test_casts_nothing(self, dtype):
+        refused(
+            np.ones((4, 3), dtype), rf"data is {dtype}; convert it yourself with array.astype\('float32'\)"
+        )
+
+    def test_refuses_values_that_are_no_arrays(self):
+        refused({"x": [[1.0, 2.0, 3.0]]}, "input 'x' is a list; convert it to a NumPy array")
+
+    def test_refuses_empty_arrays(self):
+        refused(vectors(0), "the data has no samples")
+
+    def test_refuses_arrays_without_a_common_axis(self):
+        data = {"x": vectors(4), "ids": np.ones((5, 2), np.int64)}
+        refused(data, "do not share a number of samples along axis 0: 'x' 4x3, 'ids' 5x2;", [VECTOR, TOKENS])
+        refused(np.array(1, np.float32), "'x' scalar")
+
+
+class TestFiles:
+    @pytest.mark.parametrize("as_type", [str, Path])
+    def test_npz(self, tmp_path, as_type):
+        path = tmp_path / "d.npz"
+        np.savez(path, x=vectors(5), labels=np.arange(5, dtype=np.int32))
+        batches = open_batches(as_type(path), [VECTOR], batch_size=2)
+        path.unlink()  # read once, when opened
+        assert np.array_equal(whole(batches), vectors(5))
+        assert batches.labels.dtype == np.int64
+
+    def test_npy_is_not_read_into_memory(self, tmp_path):
+        spec = InputSpec("x", FLOAT, ("N", 1000))
+        np.save(tmp_path / "d.npy", np.zeros((4000, 1000), np.float32))
+        tracemalloc.start()
+        batches = open_batches(tmp_path / "d.npy", [spec])
+        first = next(iter(batches))["x"]
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert type(first) is np.ndarray
+        assert first.shape == (32, 1000)
+        assert peak < 2_000_000
+
+    def test_npy_needs_a_single_input(self, tmp_path):
+        np.save(tmp_path / "d.npy", vectors(4))
+        refused(tmp_path / "d.npy", "d.npy' names no input and the model has 2", [VECTOR, TOKENS])
+
+    def test_refuses_paths_it_cannot_use(self, tmp_path):
+        refused(tmp_path / "none.npz", "none.npz' does not exist")
+        (tmp_path / "d.csv").write_text("1")
+        refused(
+            tmp_path / "d.csv", "cannot take data from the file .*d.csv'; pass a .npz, a .npy, or a folder"
+        )
+
+    @pytest.mark.parametrize("name", ["d.npz", "d.npy"])
+    @pytest.mark.parametrize("content", [b"", b"nonsense", b"PK\x03\x04nonsense", b"\x93NUMPY"])
+    def test_refuses_damaged_files(self, tmp_path, name, content):
+        (tmp_path / name).write_bytes(content)
+        refused(tmp_path / name, f"cannot read .*{name}': ")
+
+    def test_refuses_an_npy_that_is_called_npz_and_the_reverse(self, tmp_path):
+        for name, save in [("d.npz", np.save), ("d.npy", np.savez)]:
+            with (tmp_path / name).open("wb") as stream:
+                save(stream, vectors(2))
+            refused(tmp_path / name, f"cannot read .*{name}': ")
+
+    def test_refuses_a_damaged_member(self, tmp_path):
+        np.savez_compressed(tmp_path / "d.npz", x=np.random.default_rng(0).random((50, 3), np.float32))
+        content = bytearray((tmp_path / "d.npz").read_bytes())
+        content[200:260] = bytes(60)
+        (tmp_path / "d.npz").write_bytes(content)
+        refused(tmp_path / "d.npz", r"cannot read .*d.npz': ")
+
+    def test_refuses_python_objects(self, tmp_path):
+        np.savez(tmp_path / "d.npz", x=np.array([{}], object))
+        np.save(tmp_path / "d.npy", np.array([{}], object))
+        refused(tmp_path / "d.npz", "cannot read .*d.npz': Object arrays cannot be loaded")
+        refused(tmp_path / "d.npy", "cannot read .*d.npy': ")
+
+    def test_refuses_an_empty_npy(self, tmp_path):
+        np.save(tmp_path / "d.npy", vectors(0))
+        refused(tmp_path / "d.npy", "the data has no samples|cannot read")
+
+
+class TestRandom:
+    def test_is_normal_and_depends_on_the_seed_only(self):
+        spec = InputSpec("x", FLOAT, ("N", 3, 10, 10))
+        first, again, other = (
+            whole(open_batches("random:40", [spec], seed=seed, batch_size=size))
+            for seed, size in [(0, 7), (0, 40), (1, 7)]
+        )
+        assert first.shape == (40, 3, 10, 10)
+        assert first.dtype == FLOAT
+        assert abs(first.mean()) < 0.05
+        assert abs(first.std() - 1) < 0.05
+        assert np.array_equal(first, again)
+        assert not np.array_equal(first, other)
+
+    def test_fills_a_fixed_batch(self):
+        assert sizes(open_batches("random:8", [InputSpec("x", FLOAT, (4, 3))])) == [4, 4]
+
+    @pytest.mark.parametrize("count", ["", "0", "-3", "many", "1.5"])
+    def test_refuses_a_count_that_is_not_positive(self, count):
+        refused(f"random:{count}", f"'random:{count}' needs a positive number of samples")
+
+    @pytest.mark.parametrize(
+        ("spec", "match"),
+        [
+            (TOKENS, r"input 'ids' \(int64, Nx2\): it is not floating-point"),
+            (IMAGE, r"input 'x' \(float32, Nx3xHxW\): a dimension other than the batch is not fixed"),
+            (InputSpec("x", FLOAT, None), "is not fixed"),
+        ],
+    )
+    def test_refuses_inputs_it_cannot_fill(self, spec, match):
+        refused("random:4", match, [spec])
+
+    def test_refuses_preprocessing(self):
+        refused("random:4", "preprocessing was given but the data is not uint8 images", preprocessing=RAW)
