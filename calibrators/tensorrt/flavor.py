@@ -32,7 +32,7 @@ class _Feature:
     """What some TensorRTs have.
 
     Attributes:
-        what: It, in words that follow "has no".
+        what: The feature, in words that follow "has no".
         probe: The attribute of the module that comes with it.
         found_in: The versions that have it, in words.
         rtx: False where TensorRT for RTX has the attribute and nothing behind it.
@@ -93,7 +93,7 @@ class Flavor:
 
     Attributes:
         name: "tensorrt", or "rtx" for TensorRT for RTX.
-        version: Its version, like "10.16.1.11".
+        version: The TensorRT's version, like "10.16.1.11".
     """
 
     name: FlavorName
@@ -203,7 +203,7 @@ class Flavor:
 
 
 def installed() -> list[Flavor]:
-    """The TensorRTs that are installed, without importing them where their metadata tells the version."""
+    """The TensorRTs that are installed, without importing them where their metadata has the version."""
     found = []
     for name, module in _MODULES.items():
         if importlib.util.find_spec(module) is not None:

@@ -53,11 +53,11 @@ class Found:
 
 
 def find(sources: Sequence[str | os.PathLike[str]]) -> Found:
-    """Looks through folders and files, and reads what it knows by its ending and content.
+    """Finds files in folders and among those that are named, and reads those whose kind it recognizes.
 
     Args:
-        sources: A folder as `trtint8 build` leaves it; an engine, which brings along the files beside it that
-            have its name; or any of the files.
+        sources: A folder that `trtint8 build` wrote to; an engine, with which the files beside it that have
+            its name are read; or any of the files.
 
     Returns:
         What is there.

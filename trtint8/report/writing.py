@@ -34,8 +34,9 @@ def write_report(
     """Writes one self-contained HTML page on one INT8 model.
 
     Args:
-        sources: The folder that ``trtint8 build`` wrote to; or an engine, which brings along the files beside
-            it; or files: a Q/DQ model, a calibration table, and the JSON of sensitivity, accuracy and bench.
+        sources: The folder that ``trtint8 build`` wrote to; or an engine, with which the files beside it are
+            read; or files: a Q/DQ model, a calibration table, and the JSON of sensitivity, accuracy and
+            bench.
         output: The HTML file.
         model: The float model.
         data: Held-out data, in which the samples with the largest differences are found; needs ``model``.
