@@ -42,7 +42,7 @@ class CacheOrigin:
     before_fusion: bool
 
     def differences(self, wanted: CacheOrigin) -> list[str]:
-        """In which respects this is not ``wanted``, in words; what one of the two does not contain is not compared."""
+        """In which respects this is not ``wanted``, in words; what is None in one is not compared."""
         pairs = ((f.name, getattr(self, f.name), getattr(wanted, f.name)) for f in fields(self))
         return [
             f"{name.replace('_', ' ')} {_short(mine)} instead of {_short(theirs)}"

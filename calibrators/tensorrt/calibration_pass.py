@@ -1,4 +1,4 @@
-"""One pass over calibration data: each batch is checked before TensorRT gets it, and none is missing at the end."""
+"""One pass over calibration data: each batch is checked before TensorRT gets it, and none is missing."""
 
 from __future__ import annotations
 
