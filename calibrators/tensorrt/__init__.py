@@ -19,4 +19,4 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'calibrators.tensorrt' has no attribute '{name}'")
-    return getattr(importlib.import_module("calibrators.tensorrt.calibrators"), name)
+    return importlib.import_module("calibrators.tensorrt.calibrators").installed_calibrator(name)

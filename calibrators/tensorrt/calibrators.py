@@ -32,18 +32,16 @@ _CALIBRATORS = {
     "LegacyCalibrator": ("IInt8LegacyCalibrator", "LegacyCalibration"),
 }
 
-__all__ = [  # noqa: F822 made on demand
-    "EntropyCalibrator",
-    "EntropyCalibrator2",
-    "LegacyCalibrator",
-    "MinMaxCalibrator",
-    "calibrator_class",
-]
 
+def installed_calibrator(name: str) -> type:
+    """A calibrator's class for the TensorRT that is installed.
 
-def __getattr__(name: str) -> Any:
-    if name not in _CALIBRATORS:
-        raise AttributeError(f"module 'calibrators.tensorrt.calibrators' has no attribute '{name}'")
+    Args:
+        name: One of the four calibrators.
+
+    Returns:
+        The class; where no TensorRT has it, one that says so when it is called.
+    """
     try:
         return calibrator_class(name, flavors.load("tensorrt"))
     except UnsupportedError as error:

@@ -2,9 +2,10 @@
 
 import pytest
 
-import calibrators.tensorrt.calibrators as module
+import calibrators.tensorrt as module
 from calibrators.errors import UnsupportedError
 from calibrators.tensorrt import flavor
+from calibrators.tensorrt.calibrators import calibrator_class
 from calibrators.tensorrt.flavor import Flavor
 
 NAMES = ("EntropyCalibrator2", "EntropyCalibrator", "MinMaxCalibrator", "LegacyCalibrator")
@@ -23,7 +24,7 @@ def test_tensorrt_that_lost_them_is_explained(monkeypatch, name, version):
 
 def test_rtx_has_none():
     with pytest.raises(UnsupportedError, match=r"TensorRT for RTX 1\.7 has no calibrators"):
-        module.calibrator_class("MinMaxCalibrator", Flavor("rtx", "1.7"))
+        calibrator_class("MinMaxCalibrator", Flavor("rtx", "1.7"))
 
 
 def test_no_tensorrt_at_all(monkeypatch):
