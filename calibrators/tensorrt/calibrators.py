@@ -19,8 +19,8 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import calibrators.tensorrt.flavor as flavors
 from calibrators.errors import CalibrationDataError, UnsupportedError
-from calibrators.tensorrt import flavor as flavors
 from calibrators.tensorrt.calibrator import Calibrator
 from calibrators.tensorrt.flavor import Flavor
 
@@ -75,7 +75,7 @@ def calibrator_class(name: str, flavor: Flavor) -> type[Calibrator]:
         base.__init__(self)
         mixin.__init__(self, *arguments, **options)
 
-    mixin = _Legacy if name == "LegacyCalibrator" else Calibrator
+    mixin = Legacy if name == "LegacyCalibrator" else Calibrator
     members = {
         "__init__": initialize,
         "__module__": "calibrators.tensorrt",
@@ -86,7 +86,7 @@ def calibrator_class(name: str, flavor: Flavor) -> type[Calibrator]:
     return type(name, (mixin, base), members)
 
 
-class _Legacy(Calibrator):
+class Legacy(Calibrator):
     """Adds what TensorRT's legacy calibrator asks for.
 
     Args:

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 import trtint8
+from calibrators.tensorrt import EntropyCalibrator2, LegacyCalibrator
 
 
 def batches() -> Iterator[dict[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]]]:
@@ -32,6 +33,15 @@ def from_model_to_engine(folder: Path) -> trtint8.BuildResult:
     )
     reveal_type(result.info)
     return result
+
+
+def from_calibrators() -> None:
+    inputs = trtint8.model_inputs("resnet50.onnx")
+    calibrator = EntropyCalibrator2("calibration.npz", inputs, batch_size=32, cache="resnet50.cache")
+    reveal_type(calibrator.table)
+    trtint8.build_int8_engine("resnet50.onnx", calibrator, "resnet50.engine", dynamic_ranges={"images": 2.64})
+    legacy = LegacyCalibrator("calibration.npz", inputs, quantile=0.999)
+    trtint8.build_int8_engine("resnet50.onnx", legacy, "resnet50.engine")
 
 
 def run(data: trtint8.Batches) -> None:
