@@ -16,7 +16,7 @@ from trtint8.cli.output import print_json
 from trtint8.engine.file import TensorSpec, read_engine_info, save_engine
 from trtint8.engine.layers import Layer
 from trtint8.engine.profiles import ShapeRange
-from trtint8.report.files import find
+from trtint8.report.files import find_report_files
 from trtint8.report.json_files import parse_accuracy, parse_benchmark
 from trtint8.runtime.bench import BenchReport, Summary
 from trtint8.runtime.benchmark import Benchmarks
@@ -173,6 +173,6 @@ def test_tuning_log():
 
 def test_a_report_finds_all_of_them(tmp_path):
     folder = shutil.copytree(GOLDEN, tmp_path / "out")
-    found = find([folder])
+    found = find_report_files([folder])
     assert list(found.paths) == ["engine", "table", "sensitivity", "accuracy", "bench"]
     assert (found.stem, found.bench.gpu, found.accuracy.samples) == ("model", "NVIDIA A100", 200)

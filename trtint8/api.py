@@ -623,7 +623,7 @@ def report(
             bench.
         output: The HTML file.
         model: The float model.
-        data: Held-out data, whose samples with the largest errors in INT8 are shown; needs ``model``.
+        data: Held-out data, in which the samples with the largest differences are found; needs ``model``.
         labels: Labels that do not come with the data.
         class_names: Names of the classes in the order of their indices, or a text file with one per line.
         batch_size: Samples per batch.

@@ -35,11 +35,11 @@ def gpu_problem() -> str | None:
     return None if count.value else "the NVIDIA driver sees no GPU"
 
 
-def require_gpu(what: str) -> None:
+def require_gpu(purpose: str) -> None:
     """Fails unless a GPU can be used.
 
     Args:
-        what: What needs the GPU; the beginning of the sentence "... needs an NVIDIA GPU".
+        purpose: What needs the GPU, as the beginning of the sentence "... needs an NVIDIA GPU".
 
     Raises:
         GpuUnavailableError: There is no driver or no GPU.
@@ -47,7 +47,7 @@ def require_gpu(what: str) -> None:
     problem = gpu_problem()
     if problem:
         raise GpuUnavailableError(
-            f"{what} needs an NVIDIA GPU, but {problem}; run this on a machine that has one"
+            f"{purpose} needs an NVIDIA GPU, but {problem}; run this on a machine that has one"
         )
 
 

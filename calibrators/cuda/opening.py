@@ -15,7 +15,7 @@ def open_device(ordinal: int = 0) -> Device:
     """A GPU by its index.
 
     Args:
-        ordinal: Its index in CUDA's order.
+        ordinal: The GPU's index in CUDA's order.
 
     Returns:
         The device, the same one for every call: its primary context stays retained.

@@ -29,7 +29,7 @@ def count(values: NDArray[np.float32], width: float, bins: int) -> tuple[int, ND
 
     Args:
         values: Contiguous, shape (n,).
-        width: Of a bin; a power of two.
+        width: The width of a bin; a power of two.
         bins: How many; a power of two, ``MOST_BINS`` at most.
     """
     lanes = np.zeros((_LANES, bins), np.uint32)

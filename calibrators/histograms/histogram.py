@@ -50,7 +50,7 @@ class Histogram:
         return int(self.counts.sum()) + self.zeros
 
     def above(self, amax: float) -> int:
-        """How many values a range cuts off, as far as the bins tell: those in bins beyond it.
+        """How many values a range cuts off: those in bins beyond it.
 
         Args:
             amax: The range.

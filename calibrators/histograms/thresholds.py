@@ -49,7 +49,7 @@ def percentile(histogram: Histogram, percent: float = PERCENTILE) -> float:
     """The highest bin edge below which at most ``percent`` per cent of all values lie, zeros among them.
 
     Args:
-        histogram: Of the tensor's magnitudes.
+        histogram: The histogram of the tensor's magnitudes.
         percent: In (0, 100]; 100 is :func:`minmax`.
 
     Returns:
@@ -76,7 +76,7 @@ def entropy(histogram: Histogram, levels: int = LEVELS) -> float:
     module's text for where this departs from the slides). Of equal ranges the widest is taken.
 
     Args:
-        histogram: Of the tensor's magnitudes.
+        histogram: The histogram of the tensor's magnitudes.
         levels: How many magnitudes the quantized type tells apart.
 
     Returns:
@@ -136,7 +136,7 @@ def mse(histogram: Histogram, levels: int = LEVELS) -> float:
     """The range with the least mean squared error of quantizing and clipping.
 
     Args:
-        histogram: Of the tensor's magnitudes.
+        histogram: The histogram of the tensor's magnitudes.
         levels: How many magnitudes the quantized type tells apart.
 
     Returns:

@@ -35,14 +35,14 @@ class _Library:
 
     Attributes:
         name: The module.
-        gpus: How many GPUs it sees.
-        one: An array on a GPU that holds a 1.
-        entered: Has it use a GPU.
+        gpus: Returns how many GPUs the library can use.
+        array_of_one: Returns an array on a GPU that holds a 1.
+        entered: Makes the library use the GPU with an index, for the duration of a block.
     """
 
     name: str
     gpus: Callable[[Any], int]
-    one: Callable[[Any], Any]
+    array_of_one: Callable[[Any], Any]
     entered: Callable[[Any, int], AbstractContextManager[Any]]
 
 
@@ -68,12 +68,12 @@ class Gpu:
     """A GPU that runs the model and keeps the activations; from :func:`open_gpu`.
 
     Attributes:
-        index: Which one, among those that this process sees.
+        index: The GPU's index, among those that this process can use.
         library: The module that counts there: ``cupy`` or ``torch``.
-        entered: Has the library use this GPU for as long as a block runs.
+        entered: Makes the library use this GPU, for the duration of a block.
     """
 
-    #: ONNX Runtime's names of where outputs are to stay, and of where those are that do not.
+    #: ONNX Runtime's names of the device where outputs stay, and of the device of all other outputs.
     there: ClassVar[str] = "cuda"
     elsewhere: ClassVar[str] = "cpu"
 
@@ -185,7 +185,7 @@ def open_gpu(index: int) -> Gpu:
     """Finds a GPU, ONNX Runtime's provider for it and a library that counts there.
 
     Args:
-        index: Which one, among those that this process sees.
+        index: The GPU's index, among those that this process can use.
 
     Raises:
         UnsupportedError: ONNX Runtime has no CUDA provider, or no library is there.
@@ -222,9 +222,9 @@ def _library(index: int, cuda_version: str) -> tuple[_Library, Any]:
                 continue
             with library.entered(module, min(index, count - 1)):
                 # Fails where CuPy finds no CUDA to compile with, and where PyTorch is not made for the GPU.
-                library.one(module).sum().item()
+                library.array_of_one(module).sum().item()
             return library, module
-        except Exception as error:  # noqa: BLE001 whatever keeps one from working, another may do
+        except Exception as error:  # noqa: BLE001 where one library fails, the other may work
             problems.append(f"{library.name}: {first_line(error)}")
     raise UnsupportedError(
         f"nothing counts on a GPU here ({'; '.join(problems)}); that takes an NVIDIA GPU with its driver, "
@@ -233,5 +233,5 @@ def _library(index: int, cuda_version: str) -> tuple[_Library, Any]:
 
 
 def _exporter(value: Any) -> Any:
-    """What speaks DLPack: newer wrappers of a tensor do; what they wrap does from ONNX Runtime 1.21 on."""
+    """The object that has DLPack's methods: a newer wrapper itself, or what an older one wraps (1.21 on)."""
     return value if hasattr(value, "__dlpack__") else value._ortvalue

@@ -58,7 +58,7 @@ def open_device(device: str) -> Cpu | Gpu:
     """Finds a device and what is needed to count there.
 
     Args:
-        device: As for :func:`device_kind`.
+        device: ``cpu``, ``cuda``, or ``cuda:1`` for the second GPU.
 
     Raises:
         UnsupportedError: There is no such kind of device, or something that it needs is not installed.

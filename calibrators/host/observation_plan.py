@@ -49,7 +49,7 @@ def plan_observation(
     Args:
         model: The model; its message, where it has one, is changed.
         inputs: Names of its inputs.
-        tensors: What to observe.
+        tensors: Names of the tensors to observe.
 
     Returns:
         The plan.

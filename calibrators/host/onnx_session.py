@@ -35,9 +35,9 @@ def open_session(
         data_folder: The folder of the external data of a serialized model.
         weights: Values of initializers that the model declares as external. The caller keeps them as long
             as the session.
-        one_of_many: Whether the session takes turns with many others. Its idle threads then sleep at once:
-            they would take the processor from those of the session that runs. And its memory goes back to the
-            system after each run.
+        one_of_many: Whether the session runs alternately with many others. Its idle threads then stop
+            spinning at once, because they would take processor time from the session that runs, and its
+            memory is returned to the system after each run.
         providers: ONNX Runtime's execution providers, the preferred one first, each a name or a name with its
             options. One that cannot be loaded is left out.
 
@@ -112,7 +112,7 @@ def run_in_place(
 
 
 class _Memory:
-    """What NumPy asks an object for whose memory it may look at; keeps the tensor alive."""
+    """The interface by which NumPy reads an object's memory; keeps the tensor alive."""
 
     def __init__(self, value: Any) -> None:
         self._value = value

@@ -1,6 +1,6 @@
 """The file that a TensorRT calibrator keeps its result in, and the sidecar that says what it was made from.
 
-TensorRT trusts any cache that it is given. The sidecar, ``<cache>.json``, is what tells a stale one.
+TensorRT uses any cache that it is given. By the sidecar, ``<cache>.json``, a stale one is recognized.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class CacheOrigin:
     before_fusion: bool
 
     def differences(self, wanted: CacheOrigin) -> list[str]:
-        """In which respects this is not ``wanted``, in words; what either does not know is not compared."""
+        """In which respects this is not ``wanted``, in words; what is None in one is not compared."""
         pairs = ((f.name, getattr(self, f.name), getattr(wanted, f.name)) for f in fields(self))
         return [
             f"{name.replace('_', ' ')} {_short(mine)} instead of {_short(theirs)}"
@@ -55,7 +55,7 @@ def runs_before_fusion(algorithm: str, *, forced: bool = False) -> bool:
     """Whether an algorithm calibrates before layers are fused.
 
     Args:
-        algorithm: As in a cache's header.
+        algorithm: The algorithm's name in a cache's header.
         forced: Whether ``QuantizationFlag.CALIBRATE_BEFORE_FUSION`` is set, which the others obey.
     """
     return forced or algorithm in _BEFORE_FUSION
@@ -65,8 +65,9 @@ def portability(algorithm: str, before_fusion: bool | None) -> str:
     """Where a cache may be used again, in words.
 
     Args:
-        algorithm: As in its header.
-        before_fusion: From its sidecar; None where that is missing.
+        algorithm: The algorithm's name in the cache's header.
+        before_fusion: Whether the ranges were found before layers were fused, from the cache's sidecar; None
+            where the sidecar is missing.
     """
     if before_fusion or runs_before_fusion(algorithm):
         return "portable: ranges from before layer fusion, good for any GPU"
@@ -141,7 +142,7 @@ def read_cache(cache: str | os.PathLike[str], wanted: CacheOrigin) -> bytes | No
 
 
 def write_cache(cache: str | os.PathLike[str], data: bytes, origin: CacheOrigin) -> TensorrtCache:
-    """Writes what TensorRT hands over, unchanged, and its sidecar.
+    """Writes the bytes of a cache as TensorRT made them, and the cache's sidecar.
 
     Args:
         cache: The file.

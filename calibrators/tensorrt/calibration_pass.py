@@ -1,4 +1,4 @@
-"""One pass over calibration data: each batch checked before TensorRT sees it, none missing at the end."""
+"""One pass over calibration data: each batch is checked before TensorRT gets it, and none is missing."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class CalibrationPass:
         """Judges the data once all of it was iterated.
 
         Returns:
-            What looks odd about it, a sentence each.
+            What is suspicious about the data, one sentence per finding.
 
         Raises:
             CalibrationDataError: There was less of it than promised.

@@ -1,6 +1,6 @@
 """What TensorRT's four calibrators have in common: batches in, a cache out, and no failure lost.
 
-TensorRT's bindings print and swallow every exception of a calibrator, take it for the end of the data, and
+TensorRT's bindings print and discard every exception of a calibrator, take it for the end of the data, and
 write the cache from what came before. So the first failure is kept here, the data ends, the cache is not
 written, and :meth:`Calibrator.raise_failure` raises it after the build.
 """

@@ -16,7 +16,7 @@ class Feeder:
     """Uploads feeds of one shape, always one ahead of the one that is in use.
 
     Attributes:
-        batches: How many feeds were handed out.
+        batches: How many feeds were returned.
     """
 
     def __init__(self, feeds: Iterator[FeedDict], device: Device) -> None:
@@ -60,7 +60,7 @@ class Feeder:
         with self._device.active():
             self._stream = self._stream or self._device.new_stream()
             pointers = self._slots[turn].upload(feed, self._stream)
-            # TensorRT reads on a stream of its own, which knows nothing of this one.
+            # TensorRT reads on a stream of its own, which does not wait for this one.
             self._stream.synchronize()
         return pointers
 

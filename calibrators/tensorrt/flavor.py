@@ -1,4 +1,4 @@
-"""Which TensorRT is here, and what it can do: the only place that asks.
+"""Which TensorRT is installed, and what it can do: the only module that depends on its version.
 
 Everything else takes a :class:`Flavor`, uses its module, and asks it by capability, never by version.
 """
@@ -32,13 +32,13 @@ class _Feature:
     """What some TensorRTs have.
 
     Attributes:
-        what: It, in words that follow "has no".
+        title: The feature, in words that follow "has no".
         probe: The attribute of the module that comes with it.
         found_in: The versions that have it, in words.
         rtx: False where TensorRT for RTX has the attribute and nothing behind it.
     """
 
-    what: str
+    title: str
     probe: str
     found_in: str
     rtx: bool = True
@@ -93,7 +93,7 @@ class Flavor:
 
     Attributes:
         name: "tensorrt", or "rtx" for TensorRT for RTX.
-        version: Its version, like "10.16.1.11".
+        version: The TensorRT's version, like "10.16.1.11".
     """
 
     name: FlavorName
@@ -195,7 +195,7 @@ class Flavor:
         for name in wanted.probe.split("."):
             found = getattr(found, name, None)
         if found is None or (self.name == "rtx" and not wanted.rtx):
-            raise UnsupportedError(f"{self} has no {wanted.what}; use {wanted.found_in}, or leave it out")
+            raise UnsupportedError(f"{self} has no {wanted.title}; use {wanted.found_in}, or leave it out")
 
     @property
     def _version(self) -> tuple[int, ...]:
@@ -203,7 +203,7 @@ class Flavor:
 
 
 def installed() -> list[Flavor]:
-    """The TensorRTs that are installed, without importing them where their metadata tells the version."""
+    """The TensorRTs that are installed, without importing them where their metadata has the version."""
     found = []
     for name, module in _MODULES.items():
         if importlib.util.find_spec(module) is not None:

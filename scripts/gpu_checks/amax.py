@@ -77,7 +77,7 @@ def conventions(table: CalibrationTable, even: Mapping[str, Histogram]) -> dict[
     """A table's ranges under each convention of what a threshold's bin means.
 
     Args:
-        table: From calibration on the CPU, with its histograms.
+        table: The table of a calibration on the CPU, with histograms.
         even: Histograms of the same tensors from :func:`even_histograms`.
 
     Returns:

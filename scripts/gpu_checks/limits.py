@@ -74,7 +74,7 @@ def deadlines(stages: Sequence[Stage], minutes: float, soak: float) -> dict[str,
     What a stage does not need is left to those after it.
 
     Args:
-        stages: Those that run, in order.
+        stages: The stages that run, in order.
         minutes: What a run of all of them may take, without a longer soak.
         soak: Seconds of soak, which the stage "threads" gets on top where it is longer than usual.
     """

@@ -51,9 +51,9 @@ def run_limited(
 
     Args:
         command: Program and arguments.
-        seconds: Its time limit; then it and its children are ended.
+        seconds: The time limit, in seconds, after which the process and its children are ended.
         log: File for all that it prints.
-        environment: Its environment variables.
+        environment: The environment variables of the process.
     """
     started = time.monotonic()
     with log.open("wb") as output:

@@ -37,7 +37,7 @@ class Subject:
         calibration: What calibrators take.
         preprocessing: What ``calibration`` still needs.
         images: Held-out images as the model takes them, (N, C, H, W).
-        labels: Their classes, (N,).
+        labels: The classes of the images, (N,).
     """
 
     name: str
@@ -95,7 +95,7 @@ def load_subject(name: str, data: Path | None) -> Subject:
 
     Raises:
         FileNotFoundError: A file is missing; says which.
-        TrtInt8Error: It cannot be used.
+        TrtInt8Error: The model or the data cannot be used.
     """
     if name == "demo":
         digits = load_digits_split()
@@ -140,7 +140,7 @@ def judged(path: Path, subject: Subject, reference: NDArray[np.float32]) -> dict
 
     Args:
         path: The engine.
-        subject: Its network.
+        subject: The network that the engine was built from.
         reference: FP32's logits.
     """
     figures: dict[str, Figure] = dict(scores(engine_logits(path, subject), subject.labels, reference))

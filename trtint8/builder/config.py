@@ -156,10 +156,10 @@ def _set_flag(trt: Any, config: Any, name: str, wanted: bool) -> None:
         config.set_flag(trt.BuilderFlag.__members__[name])
 
 
-def _member(enum: Any, name: str, what: str) -> Any:
+def _member(enum: Any, name: str, kind: str) -> Any:
     members: Mapping[str, Any] = enum.__members__
     if name.upper() not in members:
         raise UnsupportedError(
-            f"this TensorRT has no {what} '{name}'; it has {', '.join(member.lower() for member in members)}"
+            f"this TensorRT has no {kind} '{name}'; it has {', '.join(member.lower() for member in members)}"
         )
     return members[name.upper()]

@@ -1,6 +1,6 @@
 """Which layers of an engine run in INT8: read from the message in which the builder lists them.
 
-TensorRT does not have to run in INT8 what Q/DQ nodes quantize. The list tells what it did: it names the
+TensorRT does not have to run in INT8 what Q/DQ nodes quantize. The list says what it did: it names the
 datatypes that every layer of the engine reads and writes, and the ONNX nodes that the layer computes.
 """
 

@@ -64,7 +64,7 @@ class IntegerProduct:
 
     Attributes:
         node: The operator.
-        operands: Its two operands.
+        operands: The two operands of the product.
         scaled: The Mul after it, whose output is the float result.
     """
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trtint8.models.model import load_model
 from trtint8.report.bars import Bar, make_bars
-from trtint8.report.files import Found
+from trtint8.report.files import ReportFiles
 from trtint8.report.headline import Headline, make_headline
 from trtint8.report.network import Cell, make_cells
 from trtint8.report.provenance import (
@@ -59,11 +59,11 @@ class Report:
     rebuild: tuple[Command, ...]
 
 
-def gather(found: Found, *, model: Path | None = None, worst: Worst | None = None) -> Report:
+def gather(files: ReportFiles, *, model: Path | None = None, worst: Worst | None = None) -> Report:
     """Gathers what a report says.
 
     Args:
-        found: The files to report on, with their contents.
+        files: The files to report on, with their contents.
         model: Path of the FP32 model, for its size, its fingerprint and the commands; None where not given.
         worst: The samples on which INT8 differs most from FP32; None where they were not looked for.
 
@@ -71,22 +71,22 @@ def gather(found: Found, *, model: Path | None = None, worst: Worst | None = Non
         ModelError: A model cannot be read.
     """
     fingerprint = load_model(model).fingerprint if model else None
-    qdq = load_model(found.paths["qdq"]).graph_model if "qdq" in found.paths else None
+    qdq = load_model(files.paths["qdq"]).graph_model if "qdq" in files.paths else None
     path = str(model) if model else None
-    cards = make_cards(found.table) if found.table else ()
+    cards = make_cards(files.table) if files.table else ()
     return Report(
-        found.stem,
-        make_headline(found, model.stat().st_size if model else None),
-        make_cells(qdq, found.engine, found.sensitivity),
-        bool(found.engine and found.engine.layers),
-        found.sensitivity,
-        make_bars(found.sensitivity) if found.sensitivity else (),
-        found.table.method if found.table else None,
+        files.stem,
+        make_headline(files, model.stat().st_size if model else None),
+        make_cells(qdq, files.engine, files.sensitivity),
+        bool(files.engine and files.engine.layers),
+        files.sensitivity,
+        make_bars(files.sensitivity) if files.sensitivity else (),
+        files.table.method if files.table else None,
         cards,
-        len(found.table.amax) - len(cards) if found.table else 0,
+        len(files.table.amax) - len(cards) if files.table else 0,
         worst,
-        find_mismatches(found, model_fingerprint=fingerprint),
-        commands_for_missing(found, model=path, with_worst=worst is not None),
-        list_provenance(found),
-        commands_to_rebuild(found, model=path),
+        find_mismatches(files, model_fingerprint=fingerprint),
+        commands_for_missing(files, model=path, with_worst=worst is not None),
+        list_provenance(files),
+        commands_to_rebuild(files, model=path),
     )

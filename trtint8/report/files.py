@@ -25,8 +25,8 @@ _ENDINGS = (_ENGINE, _QDQ, ".table.json", ".sensitivity.json", ".accuracy.json",
 
 
 @dataclass(frozen=True)
-class Found:
-    """What there is; None where there is none.
+class ReportFiles:
+    """The files that a report is made of, with their contents; None where a file is missing.
 
     Attributes:
         paths: Kind (``engine``, ``qdq``, ``table``, ``sensitivity``, ``accuracy``, ``bench``) to its file.
@@ -34,7 +34,7 @@ class Found:
         table: The calibration table.
         sensitivity: What the quantization of every layer costs.
         accuracy: INT8 beside FP32.
-        bench: Latencies.
+        bench: The measured latencies and throughputs.
     """
 
     paths: dict[str, Path]
@@ -52,12 +52,12 @@ class Found:
         return name.removesuffix(ending)
 
 
-def find(sources: Sequence[str | os.PathLike[str]]) -> Found:
-    """Looks through folders and files, and reads what it knows by its ending and content.
+def find_report_files(sources: Sequence[str | os.PathLike[str]]) -> ReportFiles:
+    """Finds files in folders and among those that are named, and reads those whose kind it recognizes.
 
     Args:
-        sources: A folder as `trtint8 build` leaves it; an engine, which brings along the files beside it that
-            have its name; or any of the files.
+        sources: A folder that `trtint8 build` wrote to; an engine, with which the files beside it that have
+            its name are read; or any of the files.
 
     Returns:
         What is there.
@@ -83,7 +83,7 @@ def find(sources: Sequence[str | os.PathLike[str]]) -> Found:
         )
     paths = {kind: kinds[kind] for kind in _ORDER if kind in kinds}
     get = paths.get
-    return Found(
+    return ReportFiles(
         paths,
         read_engine_info(paths["engine"]) if get("engine") else None,
         CalibrationTable.load(paths["table"]) if get("table") else None,

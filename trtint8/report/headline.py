@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trtint8.report.files import Found
+from trtint8.report.files import ReportFiles
 from trtint8.runtime.benchmark import Benchmarks
 from trtint8.validation.accuracy import REFERENCE, VALIDATED
 from trtint8.validation.significance import Share
@@ -82,15 +82,15 @@ class Headline:
         return 100 * (self.top1.value - self.reference_top1.value)
 
 
-def make_headline(found: Found, model_bytes: int | None = None) -> Headline:
+def make_headline(files: ReportFiles, model_bytes: int | None = None) -> Headline:
     """Gathers the most important figures.
 
     Args:
-        found: The files to report on, with their contents.
+        files: The files to report on, with their contents.
         model_bytes: Size of the FP32 model's file in bytes; None where it is not known.
     """
-    accuracy, engine, bench = found.accuracy, found.engine, found.bench
-    sizes = {kind: path.stat().st_size for kind, path in found.paths.items()}
+    accuracy, engine, bench = files.accuracy, files.engine, files.bench
+    sizes = {kind: path.stat().st_size for kind, path in files.paths.items()}
     return Headline(
         accuracy.samples if accuracy else None,
         accuracy.judged if accuracy else None,

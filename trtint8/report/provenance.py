@@ -6,7 +6,7 @@ import shlex
 from dataclasses import dataclass
 
 from trtint8.engine.file import EngineInfo
-from trtint8.report.files import Found
+from trtint8.report.files import ReportFiles
 
 #: Placeholders in commands for files whose names are not known.
 _MODEL, _DATA, _HELDOUT = "MODEL.onnx", "CALIBRATION_DATA", "HELDOUT_DATA"
@@ -25,77 +25,77 @@ class Command:
     line: str
 
 
-def commands_for_missing(found: Found, *, model: str | None, with_worst: bool) -> tuple[Command, ...]:
+def commands_for_missing(files: ReportFiles, *, model: str | None, with_worst: bool) -> tuple[Command, ...]:
     """What a complete report would also show, and the command that makes each of it.
 
     Args:
-        found: The files to report on, with their contents.
+        files: The files to report on, with their contents.
         model: Path of the FP32 model; None where it was not given.
         with_worst: Whether the worst samples are in the report.
     """
-    stem, model_word = found.stem, _quoted(model, _MODEL)
-    table = _name(found, "table", f"{stem}.table.json")
-    engine = _name(found, "engine", f"{stem}.engine")
-    validated = engine if "engine" in found.paths else _name(found, "qdq", f"{stem}.qdq.onnx")
+    stem, model_word = files.stem, _quoted(model, _MODEL)
+    table = _name(files, "table", f"{stem}.table.json")
+    engine = _name(files, "engine", f"{stem}.engine")
+    validated = engine if "engine" in files.paths else _name(files, "qdq", f"{stem}.qdq.onnx")
     commands = []
-    if found.engine is None:
+    if files.engine is None:
         build = f"trtint8 build {model_word} {table} -o {engine}"
         commands.append(Command("The engine: its size, and which layers really run in INT8.", build))
-    if found.table is None or not found.table.histograms:
+    if files.table is None or not files.table.histograms:
         calibrate = f"trtint8 calibrate {model_word} {_DATA} -o {table}"
         commands.append(Command("A calibration table with histograms: the cards of the tensors.", calibrate))
-    if found.accuracy is None:
+    if files.accuracy is None:
         line = (
             f"trtint8 validate {validated} {_HELDOUT} --reference {model_word} --json > "
             f"{shlex.quote(f'{stem}.accuracy.json')}"
         )
         commands.append(Command("Accuracy on held-out data, beside FP32's.", line))
-    if found.sensitivity is None:
+    if files.sensitivity is None:
         line = (
             f"trtint8 sensitivity {model_word} {table} {_HELDOUT} -o "
             f"{shlex.quote(f'{stem}.sensitivity.json')}"
         )
         commands.append(Command("Sensitivity: what each layer costs, and why.", line))
-    if found.bench is None:
+    if files.bench is None:
         line = f"trtint8 bench {engine} --baseline {model_word} --json > {shlex.quote(f'{stem}.bench.json')}"
         commands.append(Command("Latency, measured on a GPU.", line))
     if not with_worst:
-        sources = " ".join(shlex.quote(path.name) for path in found.paths.values())
+        sources = " ".join(shlex.quote(path.name) for path in files.paths.values())
         output = shlex.quote(f"{stem}.html")
         line = f"trtint8 report {sources} -o {output} --model {model_word} --data {_HELDOUT}"
         commands.append(Command("The samples on which INT8 differs most from FP32, as pictures.", line))
     return tuple(commands)
 
 
-def commands_to_rebuild(found: Found, *, model: str | None) -> tuple[Command, ...]:
+def commands_to_rebuild(files: ReportFiles, *, model: str | None) -> tuple[Command, ...]:
     """The commands that make the table, the Q/DQ model and the engine again.
 
     Args:
-        found: The files to report on, with their contents.
+        files: The files to report on, with their contents.
         model: Path of the FP32 model; None where it was not given.
     """
     model_word, commands = _quoted(model, _MODEL), []
-    stem = found.stem
-    table = _name(found, "table", f"{stem}.table.json")
-    if found.table is not None:
-        samples = found.table.provenance.samples
+    stem = files.stem
+    table = _name(files, "table", f"{stem}.table.json")
+    if files.table is not None:
+        samples = files.table.provenance.samples
         limit = f" --limit {samples}" if samples else ""
-        line = f"trtint8 calibrate {model_word} {_DATA} -o {table} --method {found.table.method}{limit}"
-        if found.table.provenance.model is not None:
+        line = f"trtint8 calibrate {model_word} {_DATA} -o {table} --method {files.table.method}{limit}"
+        if files.table.provenance.model is not None:
             commands.append(Command("The calibration table, on the data of this fingerprint", line))
-    if found.engine is not None:
-        engine = _name(found, "engine", f"{stem}.engine")
+    if files.engine is not None:
+        engine = _name(files, "engine", f"{stem}.engine")
         source = f"{model_word} {table}"
-        if "qdq" in found.paths:
-            source = _name(found, "qdq", "")
-        line = f"trtint8 build {source} -o {engine} {_build_options(found.engine)}"
+        if "qdq" in files.paths:
+            source = _name(files, "qdq", "")
+        line = f"trtint8 build {source} -o {engine} {_build_options(files.engine)}"
         commands.append(Command("The engine, from the files beside it", line))
     return tuple(commands)
 
 
-def list_provenance(found: Found) -> tuple[tuple[str, str], ...]:
+def list_provenance(files: ReportFiles) -> tuple[tuple[str, str], ...]:
     """Names and values of everything that identifies what was measured."""
-    engine, table, sensitivity = found.engine, found.table, found.sensitivity
+    engine, table, sensitivity = files.engine, files.table, files.sensitivity
     rows = []
     if engine:
         flavor = "TensorRT for RTX" if engine.flavor == "rtx" else "TensorRT"
@@ -113,8 +113,8 @@ def list_provenance(found: Found) -> tuple[tuple[str, str], ...]:
         made_with = ", ".join(f"{tool} {version}" for tool, version in table.provenance.versions.items())
         if made_with:
             rows.append(("Calibrated with", made_with))
-    if found.accuracy:
-        measured = f"{found.accuracy.judged}, {found.accuracy.samples:,} samples"
+    if files.accuracy:
+        measured = f"{files.accuracy.judged}, {files.accuracy.samples:,} samples"
         rows.append(("Accuracy measured with", measured))
     if sensitivity:
         certain = "" if sensitivity.converged else ", less certain than asked for"
@@ -127,21 +127,21 @@ def list_provenance(found: Found) -> tuple[tuple[str, str], ...]:
         "engine file (SHA-256)": engine.plan_sha256 if engine else None,
     }
     rows += [(f"Fingerprint of the {name}", value) for name, value in fingerprints.items() if value]
-    rows.append(("Files", ", ".join(path.name for path in found.paths.values())))
+    rows.append(("Files", ", ".join(path.name for path in files.paths.values())))
     return tuple(rows)
 
 
-def find_mismatches(found: Found, *, model_fingerprint: str | None = None) -> tuple[str, ...]:
+def find_mismatches(files: ReportFiles, *, model_fingerprint: str | None = None) -> tuple[str, ...]:
     """Finds files that do not belong together.
 
     Args:
-        found: The files to report on, with their contents.
+        files: The files to report on, with their contents.
         model_fingerprint: Fingerprint of the FP32 model; None where the model was not given.
 
     Returns:
         One sentence per mismatch.
     """
-    engine, table, sensitivity = found.engine, found.table, found.sensitivity
+    engine, table, sensitivity = files.engine, files.table, files.sensitivity
     models = {
         "the engine": engine.model_fingerprint if engine else None,
         "the calibration table": table.provenance.model if table else None,
@@ -186,9 +186,9 @@ def _build_options(engine: EngineInfo) -> str:
     return " ".join(options)
 
 
-def _name(found: Found, kind: str, otherwise: str) -> str:
+def _name(files: ReportFiles, kind: str, otherwise: str) -> str:
     """The name of a file, quoted for a shell; ``otherwise`` where there is no such file."""
-    return shlex.quote(found.paths[kind].name if kind in found.paths else otherwise)
+    return shlex.quote(files.paths[kind].name if kind in files.paths else otherwise)
 
 
 def _quoted(path: str | None, otherwise: str) -> str:

@@ -13,7 +13,7 @@ from calibrators.data.options import DataOptions
 from calibrators.errors import CalibrationDataError, ModelError, UnsupportedError
 from calibrators.files import check_writable, write_atomically
 from trtint8.models.model import load_model, runnable
-from trtint8.report.files import Found, find
+from trtint8.report.files import ReportFiles, find_report_files
 from trtint8.validation.accuracy import VALIDATED, onnx_runner
 from trtint8.validation.opening import open_validated
 
@@ -34,8 +34,9 @@ def write_report(
     """Writes one self-contained HTML page on one INT8 model.
 
     Args:
-        sources: The folder that ``trtint8 build`` wrote to; or an engine, which brings along the files beside
-            it; or files: a Q/DQ model, a calibration table, and the JSON of sensitivity, accuracy and bench.
+        sources: The folder that ``trtint8 build`` wrote to; or an engine, with which the files beside it are
+            read; or files: a Q/DQ model, a calibration table, and the JSON of sensitivity, accuracy and
+            bench.
         output: The HTML file.
         model: The float model.
         data: Held-out data, in which the samples with the largest differences are found; needs ``model``.
@@ -54,16 +55,16 @@ def write_report(
     """
     gather, render = _renderer()
     output = check_writable(output)
-    found = find(sources)
-    worst = _worst(found, model, data, data_options, class_names) if data is not None else None
+    files = find_report_files(sources)
+    worst = _worst(files, model, data, data_options, class_names) if data is not None else None
     if data is None and class_names:
         raise CalibrationDataError("--classes has no effect without --data")
-    report = gather(found, model=Path(model) if model else None, worst=worst)
+    report = gather(files, model=Path(model) if model else None, worst=worst)
     return write_atomically(output, render(report).encode())
 
 
 def _worst(
-    found: Found,
+    files: ReportFiles,
     model: str | os.PathLike[str] | None,
     data: DataSource,
     options: DataOptions,
@@ -72,7 +73,7 @@ def _worst(
     """Runs both models on the data and finds the worst samples."""
     from trtint8.report.worst import find_worst
 
-    validated = found.paths.get("qdq") or found.paths.get("engine")
+    validated = files.paths.get("qdq") or files.paths.get("engine")
     if model is None:
         raise ModelError("--data shows the worst samples, which needs the float model too; give --model")
     if validated is None:

@@ -1,1 +1,1 @@
-"""One file per table format: bytes in, ranges out, and back. None of them knows CalibrationTable."""
+"""One file per table format: bytes in, ranges out, and back. None of them uses CalibrationTable."""

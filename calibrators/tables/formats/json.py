@@ -71,8 +71,8 @@ class TableRecord:
     """A table as a file holds it; see :class:`calibrators.tables.table.CalibrationTable`.
 
     Attributes:
-        format: What tells the file from other JSON.
-        version: Of the format.
+        format: The name by which the file is recognized.
+        version: The version of the format.
         method: How the ranges were chosen.
         model: Fingerprint of the model; None where it is not known.
         data: Fingerprint of the samples; None where it is not known.

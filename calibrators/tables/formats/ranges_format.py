@@ -14,7 +14,7 @@ class RangeEntry:
 
     Attributes:
         tensor: The tensor's name.
-        amax: Its range; not checked yet.
+        amax: The tensor's range; not checked yet.
         line: The line it stands on, counted from 1; None where the file has no lines.
     """
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.trtint8.report.samples import write_all
-from trtint8.report.files import find
+from trtint8.report.files import find_report_files
 
 
 @pytest.fixture(scope="session")
@@ -11,4 +11,4 @@ def found(tmp_path_factory):
     """All files of one model; no test changes them."""
     folder = tmp_path_factory.mktemp("report")
     write_all(folder)
-    return find([folder])
+    return find_report_files([folder])

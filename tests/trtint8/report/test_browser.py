@@ -9,7 +9,7 @@ from tests.trtint8.report.browser import CHROMIUM, Browser
 from tests.trtint8.report.samples import write_all
 from tests.trtint8.report.worst_samples import WORST
 from trtint8.report.facts import gather
-from trtint8.report.files import find
+from trtint8.report.files import find_report_files
 from trtint8.report.page import render
 
 pytestmark = [
@@ -30,7 +30,7 @@ def browser():
 def page(tmp_path):
     write_all(tmp_path)
     path = tmp_path / "report.html"
-    path.write_text(render(gather(find([tmp_path]), worst=WORST)), encoding="utf-8")
+    path.write_text(render(gather(find_report_files([tmp_path]), worst=WORST)), encoding="utf-8")
     return path
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from calibrators.errors import TableError
 from tests.trtint8.report.samples import ACCURACY, write_all
-from trtint8.report.files import Found, find
+from trtint8.report.files import ReportFiles, find_report_files
 
 KINDS = ["engine", "qdq", "table", "sensitivity", "accuracy", "bench"]
 
@@ -20,7 +20,7 @@ def folder(tmp_path):
 def test_a_folder(folder):
     (folder / "notes.txt").write_text("not ours")
     (folder / "other.json").write_text('{"colour": 1}')
-    found = find([folder])
+    found = find_report_files([folder])
     assert list(found.paths) == KINDS and found.stem == "net"
     assert found.engine.weights_bytes == 5248 and found.table.provenance.samples == 500
     assert found.sensitivity.samples == 128 and found.accuracy == ACCURACY
@@ -30,8 +30,8 @@ def test_a_folder(folder):
 def test_an_engine_brings_what_has_its_name(folder):
     shutil.copy(folder / "net.table.json", folder / "network.table.json")
     with pytest.raises(TableError, match="two files of the kind 'table'"):
-        find([folder])
-    found = find([str(folder / "net.engine")])
+        find_report_files([folder])
+    found = find_report_files([str(folder / "net.engine")])
     assert list(found.paths) == KINDS and found.paths["table"].name == "net.table.json"
 
 
@@ -39,16 +39,18 @@ def test_an_engine_whose_name_is_a_pattern(folder):
     for path in list(folder.iterdir()):
         path.rename(folder / path.name.replace("net", "n[e]t*"))
     (folder / "net.table.json").write_text("{}")
-    assert find([folder / "n[e]t*.engine"]).paths["table"].name == "n[e]t*.table.json"
+    assert find_report_files([folder / "n[e]t*.engine"]).paths["table"].name == "n[e]t*.table.json"
 
 
 def test_names_with_dots(folder):
     for name in ("net.v2.engine", "net.v2.qdq.onnx", "net.v2.table.json", "net.v2.json"):
-        assert Found({"any": folder / name}).stem == "net.v2"
+        assert ReportFiles({"any": folder / name}).stem == "net.v2"
 
 
 def test_single_files_may_be_named_twice(folder):
-    found = find([folder / "net.table.json", folder / "net.accuracy.json", folder / "net.table.json"])
+    found = find_report_files(
+        [folder / "net.table.json", folder / "net.accuracy.json", folder / "net.table.json"]
+    )
     assert list(found.paths) == ["table", "accuracy"]
     assert found.engine is found.sensitivity is found.bench is None
 
@@ -57,12 +59,12 @@ def test_mistakes(folder):
     empty = folder / "empty"
     empty.mkdir()
     with pytest.raises(TableError, match="nothing to report on in"):
-        find([empty])
+        find_report_files([empty])
     with pytest.raises(TableError, match="there is no"):
-        find([folder / "nowhere"])
+        find_report_files([folder / "nowhere"])
     (folder / "notes.txt").write_text("")
     with pytest.raises(TableError, match=r"notes\.txt' is no file that a report knows"):
-        find([folder / "notes.txt"])
+        find_report_files([folder / "notes.txt"])
     (folder / "net.accuracy.json").write_text("")
     with pytest.raises(TableError, match=r"net\.accuracy\.json' is not JSON"):
-        find([folder])
+        find_report_files([folder])

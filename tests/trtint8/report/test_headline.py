@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from trtint8.report.files import Found
+from trtint8.report.files import ReportFiles
 from trtint8.report.headline import make_headline
 from trtint8.validation.significance import Share
 
@@ -37,6 +37,6 @@ class TestHeadline:
         assert make_headline(dataclasses.replace(found, bench=alone)).latencies[0].speedup is None
 
     def test_nothing_is_known(self, tmp_path):
-        head = make_headline(Found({}))
+        head = make_headline(ReportFiles({}))
         assert head.top1 is head.drop_points is head.in_int8 is head.weights_bytes is head.samples is None
         assert head.latencies == head.rows == head.verdicts == ()

@@ -14,7 +14,7 @@ from calibrators.tables.table import CalibrationTable, Provenance
 from tests.trtint8.report.samples import HOSTILE
 from tests.trtint8.report.worst_samples import WORST
 from trtint8.report.facts import gather
-from trtint8.report.files import Found
+from trtint8.report.files import ReportFiles
 from trtint8.report.page import OPEN_CARDS, describe_outcome, level_labels, render
 from trtint8.report.tensors import make_cards
 from trtint8.report.worst import Answers, WorstSample
@@ -169,7 +169,7 @@ def test_parts(found):
     """Whatever is missing, the page stands, and says which command makes it."""
     for kind in found.paths:
         fields = {} if kind == "qdq" else {kind: getattr(found, kind)}
-        document = parsed(render(gather(Found({kind: found.paths[kind]}, **fields))))
+        document = parsed(render(gather(ReportFiles({kind: found.paths[kind]}, **fields))))
         commands = [texts(code) for code in by_class(document, "line")]
         for verb, makes in {
             "build": "engine", "calibrate": "table", "validate": "accuracy", "sensitivity": "sensitivity",
@@ -199,8 +199,9 @@ def test_the_same_page_every_time(found):
     assert render(gather(found)) == page
     folder = found.paths["table"].parent
     program = (
-        "import sys; from trtint8.report.facts import gather; from trtint8.report.files import find; "
-        "from trtint8.report.page import render; page = render(gather(find([sys.argv[1]]))); "
+        "import sys; from trtint8.report.facts import gather; "
+        "from trtint8.report.files import find_report_files; "
+        "from trtint8.report.page import render; page = render(gather(find_report_files([sys.argv[1]]))); "
         "sys.stdout.buffer.write(page.encode())"
     )
     other = subprocess.run([sys.executable, "-c", program, folder], capture_output=True, check=True)
@@ -214,7 +215,7 @@ def test_sixty_tensors_stay_small(tmp_path):
     for histogram in histograms.values():
         histogram.observe(random.laplace(0, random.uniform(0.1, 9), 20_000).astype(np.float32))
     ranges = CalibrationTable.from_histograms(histograms, "percentile", Provenance())
-    page = render(gather(Found({"table": ranges.save(tmp_path / "n.table.json")}, table=ranges)))
+    page = render(gather(ReportFiles({"table": ranges.save(tmp_path / "n.table.json")}, table=ranges)))
     document = parsed(page)
     assert len(page) < 800_000
     assert len(by_class(document, "card")) == 60

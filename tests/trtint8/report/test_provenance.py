@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from trtint8.report.files import Found
+from trtint8.report.files import ReportFiles
 from trtint8.report.provenance import commands_for_missing, commands_to_rebuild, find_mismatches
 
 
@@ -11,7 +11,7 @@ class TestProvenance:
         assert commands_for_missing(found, model="m.onnx", with_worst=True) == ()
 
     def test_commands_for_what_is_missing(self, found):
-        only = Found({"table": found.paths["table"]}, table=found.table)
+        only = ReportFiles({"table": found.paths["table"]}, table=found.table)
         lines = [item.line for item in commands_for_missing(only, model=None, with_worst=False)]
         assert lines == [
             "trtint8 build MODEL.onnx net.table.json -o net.engine",
@@ -22,7 +22,7 @@ class TestProvenance:
         ]
 
     def test_file_names_are_quoted_for_the_shell(self, found, tmp_path):
-        only = Found({"engine": tmp_path / "my net.engine"}, engine=found.engine)
+        only = ReportFiles({"engine": tmp_path / "my net.engine"}, engine=found.engine)
         (line,) = [
             one.line
             for one in commands_for_missing(only, model="a b.onnx", with_worst=True)

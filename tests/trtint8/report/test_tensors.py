@@ -12,7 +12,7 @@ from calibrators.histograms.thresholds import METHODS
 from calibrators.tables.table import CalibrationTable
 from tests.trtint8.report.samples import HOSTILE, table
 from trtint8.report.facts import gather
-from trtint8.report.files import Found
+from trtint8.report.files import ReportFiles
 from trtint8.report.tensors import chart_bars, make_cards, range_sqnr
 
 
@@ -79,5 +79,5 @@ class TestTensors:
 
     def test_tensors_without_a_histogram_are_counted(self, tmp_path):
         ranges = CalibrationTable({"a": 1.0, "b": 2.0})
-        report = gather(Found({"table": ranges.save(tmp_path / "x.table.json")}, table=ranges))
+        report = gather(ReportFiles({"table": ranges.save(tmp_path / "x.table.json")}, table=ranges))
         assert report.cards == () and report.without_histogram == 2
