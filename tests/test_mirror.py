@@ -8,11 +8,6 @@ ROOT = Path(__file__).parents[1]
 #: Modules that do nothing without a GPU, tested in tests/gpu/test_device.py.
 ON_A_GPU = {"calibrators/cuda/cuda_python_device.py", "calibrators/cuda/pycuda_device.py"}
 
-#: Modules whose own test file is still to be written; they are tested through others.
-STILL_WITHOUT = {
-    "trtint8/sensitivity/measurement.py",
-}
-
 
 def has_behaviour(path):
     """Whether a module computes anything: not one that only re-exports, declares or names."""
@@ -45,7 +40,7 @@ def test_every_module_has_a_test_file_of_its_own():
         for module in modules()
         if not (ROOT / "tests" / module.parent / f"test_{module.name}").is_file()
     }
-    assert without == STILL_WITHOUT | ON_A_GPU
+    assert without == ON_A_GPU
 
 
 def test_modules_that_only_declare_need_none():

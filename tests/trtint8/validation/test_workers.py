@@ -215,7 +215,10 @@ def test_mean_average_precision(cluster):
 
 
 def test_a_metric_that_does_not_merge(cluster, quantized):
-    with pytest.raises(UnsupportedError, match=r"metric 'sum' cannot be shared .* a method merge\(other\)"):
+    with pytest.raises(
+        UnsupportedError,
+        match=r"'sum' cannot be computed by several workers; .* merge\(other\)",
+    ):
         _validated(quantized, metrics=[Alone()], executor="ray")
     found = _validated(quantized, metrics=[Alone()]).measures[0]
     assert found.value == pytest.approx(_validated(quantized, metrics=[Sum()]).measures[0].value)
