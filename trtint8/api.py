@@ -52,7 +52,7 @@ from trtint8.interop.migrate import migrate as migrate_prepared
 from trtint8.models.model import ModelSource, load_float_model, load_model, prepare, to_proto
 from trtint8.quantization.float16.convert import to_float16
 from trtint8.quantization.quantize import quantize_graph
-from trtint8.report.writing import write_report
+from trtint8.report import writing
 from trtint8.runtime.bench import BenchReport
 from trtint8.runtime.benchmark import Benchmarks, BenchOptions, benchmark
 from trtint8.runtime.engine import Engine
@@ -110,9 +110,9 @@ __all__ = [
     "quantize",
     "read_engine_info",
     "refit",
-    "report",
     "tune",
     "validate",
+    "write_report",
 ]
 
 #: How many samples are enough to rank layers; more of them only make the intervals narrower.
@@ -603,7 +603,7 @@ def migrate(
     return migrate_prepared(prepare(load_model(model)), as_table(cache), fill=fill, keep_float=keep_float)
 
 
-def report(
+def write_report(
     sources: Sequence[str | os.PathLike[str]],
     output: str | os.PathLike[str],
     *,
@@ -636,7 +636,7 @@ def report(
     Raises:
         TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
     """
-    return write_report(
+    return writing.write_report(
         sources,
         output,
         model=model,

@@ -92,3 +92,8 @@ def test_importing_loads_nothing_heavy():
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_no_public_name_is_hidden_by_a_package():
+    packages = {path.stem for path in (ROOT / "trtint8").iterdir()}
+    assert not packages & set(api.__all__)

@@ -68,7 +68,7 @@ def judge() -> trtint8.Accuracy:
     reveal_type(sensitivity.worst_first)
     tuned: trtint8.Tuned = trtint8.tune("fp32.onnx", "calibration.npz", "labelled.npz", max_drop=0.3)
     reveal_type(tuned.candidate.keep_float)
-    reveal_type(trtint8.report(["out/"], "report.html", model="fp32.onnx", data="heldout.npz"))
+    reveal_type(trtint8.write_report(["out/"], "report.html", model="fp32.onnx", data="heldout.npz"))
     return accuracy
 
 
