@@ -295,7 +295,7 @@ def test_every_module_can_be_imported_with_tensorrt_8_6():
     # What the stages take of TensorRT itself, since nothing here can call them.
     program = (
         f"import importlib\nfor name in {modules}: importlib.import_module(name)\n"
-        "from trtint8 import flavor, BuildOptions\n"
+        "from calibrators.tensorrt import flavor\nfrom trtint8 import BuildOptions\n"
         "from trtint8.builder.config import check_options\n"
         "from calibrators.tensorrt.calibrators import calibrator_class\n"
         "from gpu_checks.stages.implicit import CALIBRATORS\n"

@@ -28,3 +28,23 @@ def split():
 def table(split):
     """The demo model's calibration table."""
     return trtint8.calibrate(DEMO_MODEL, split.calibration_images, progress=False)
+
+
+@pytest.fixture(scope="session")
+def held_out(split):
+    """The demo's held-out images with their labels."""
+    return {"images": split.heldout_images, "labels": split.heldout_labels}
+
+
+@pytest.fixture(scope="session")
+def wild_images(split):
+    """The calibration images, with one pixel four hundred times as bright as any other."""
+    images = split.calibration_images.copy()
+    images[0, 0, 4, 4] = 400
+    return images
+
+
+@pytest.fixture(scope="session")
+def wild_table(wild_images):
+    """The demo model's table by minmax, ruined by that pixel."""
+    return trtint8.calibrate(DEMO_MODEL, wild_images, method="minmax", progress=False)

@@ -6,35 +6,15 @@ import numpy as np
 import onnx
 import pytest
 
-import trtint8
 from calibrators import records
 from trtint8.cli.main import main
-from trtint8.data import DEMO_MODEL, load_digits_split
+from trtint8.data import DEMO_MODEL
 from trtint8.tuning.tune import TuningLog
-
-pytest.importorskip("sklearn", reason="scikit-learn is not installed (pip install 'trtint8[demo]')")
-
-SPLIT = load_digits_split()
-
-
-HELD_OUT = {"images": SPLIT.heldout_images, "labels": SPLIT.heldout_labels}
-
-
-def wild_images():
-    """The calibration images, with one pixel four hundred times as bright as any other."""
-    images = SPLIT.calibration_images.copy()
-    images[0, 0, 4, 4] = 400
-    return images
-
-
-@pytest.fixture(scope="module")
-def wild_table():
-    return trtint8.calibrate(DEMO_MODEL, wild_images(), method="minmax", progress=False)
 
 
 @pytest.mark.slow
-def test_the_verb(wild_table, tmp_path, capsys):
-    np.savez(tmp_path / "d.npz", **HELD_OUT)
+def test_the_verb(wild_table, tmp_path, capsys, held_out):
+    np.savez(tmp_path / "d.npz", **held_out)
     wild_table.save(tmp_path / "wild.json")
     arguments = ["tune", str(DEMO_MODEL), str(tmp_path / "wild.json"), str(tmp_path / "d.npz")]
     output = tmp_path / "out.onnx"

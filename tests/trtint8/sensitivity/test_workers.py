@@ -125,7 +125,7 @@ def test_a_worker_that_is_killed_leaves_no_trace(cluster, table, expected, tmp_p
         shards = open_data(data, inputs, options)
         return replace(shards, reader=Dying(shards.reader, tmp_path))
 
-    monkeypatch.setattr("trtint8.sensitivity.run.open_data", open_dying)
+    monkeypatch.setattr("trtint8.api.open_data", open_dying)
     (tmp_path / "one").touch()
     how = RayExecutor(workers=2, shard_batches=4)
     assert _measured(table, tolerance_db=1.2, executor=how) == expected

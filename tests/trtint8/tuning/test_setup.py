@@ -5,34 +5,14 @@ import pytest
 import trtint8
 from calibrators.errors import CalibrationDataError, TableError
 from calibrators.tables.table import CalibrationTable
-from trtint8.data import DEMO_MODEL, load_digits_split
+from trtint8.data import DEMO_MODEL
 
 pytestmark = pytest.mark.slow
 
-pytest.importorskip("sklearn", reason="scikit-learn is not installed (pip install 'trtint8[demo]')")
 
-
-SPLIT = load_digits_split()
-
-
-HELD_OUT = {"images": SPLIT.heldout_images, "labels": SPLIT.heldout_labels}
-
-
-def wild_images():
-    """The calibration images, with one pixel four hundred times as bright as any other."""
-    images = SPLIT.calibration_images.copy()
-    images[0, 0, 4, 4] = 400
-    return images
-
-
-@pytest.fixture(scope="module")
-def wild_table():
-    return trtint8.calibrate(DEMO_MODEL, wild_images(), method="minmax", progress=False)
-
-
-def test_other_samples_to_judge_by(wild_table):
-    judge = {name: array[:100] for name, array in HELD_OUT.items()}
-    rest = {name: array[100:] for name, array in HELD_OUT.items()}
+def test_other_samples_to_judge_by(wild_table, held_out):
+    judge = {name: array[:100] for name, array in held_out.items()}
+    rest = {name: array[100:] for name, array in held_out.items()}
     found = trtint8.tune(DEMO_MODEL, wild_table, rest, judge=judge, max_drop=1.0)
     assert found.accuracy.samples == 100
 
@@ -46,11 +26,11 @@ def test_other_samples_to_judge_by(wild_table):
         ({"batch_size": 9999}, CalibrationDataError, "are one batch, which cannot be split"),
     ],
 )
-def test_what_cannot_be_tuned(wild_table, options, error, message):
+def test_what_cannot_be_tuned(wild_table, options, error, message, held_out):
     with pytest.raises(error, match=message):
-        trtint8.tune(DEMO_MODEL, wild_table, HELD_OUT, **{"max_drop": 1.0, **options})
+        trtint8.tune(DEMO_MODEL, wild_table, held_out, **{"max_drop": 1.0, **options})
 
 
-def test_a_table_of_another_model():
+def test_a_table_of_another_model(held_out):
     with pytest.raises(TableError, match="no range for"):
-        trtint8.tune(DEMO_MODEL, CalibrationTable({"x": 1.0}), HELD_OUT, max_drop=1.0)
+        trtint8.tune(DEMO_MODEL, CalibrationTable({"x": 1.0}), held_out, max_drop=1.0)

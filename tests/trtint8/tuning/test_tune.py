@@ -11,47 +11,27 @@ import trtint8
 from calibrators.tables.table import CalibrationTable
 from tests.trtint8.onnx_models import Shaped
 from trtint8.cli.main import main
-from trtint8.data import DEMO_MODEL, load_digits_split
+from trtint8.data import DEMO_MODEL
 from trtint8.tuning.tune import save_tuned
 
 pytestmark = pytest.mark.slow
 
-pytest.importorskip("sklearn", reason="scikit-learn is not installed (pip install 'trtint8[demo]')")
-
-
-SPLIT = load_digits_split()
-
-
-HELD_OUT = {"images": SPLIT.heldout_images, "labels": SPLIT.heldout_labels}
-
-
-def wild_images():
-    """The calibration images, with one pixel four hundred times as bright as any other."""
-    images = SPLIT.calibration_images.copy()
-    images[0, 0, 4, 4] = 400
-    return images
-
 
 @pytest.fixture(scope="module")
-def wild_table():
-    return trtint8.calibrate(DEMO_MODEL, wild_images(), method="minmax", progress=False)
-
-
-@pytest.fixture(scope="module")
-def tuned(wild_table):
-    return trtint8.tune(DEMO_MODEL, wild_table, HELD_OUT, max_drop=0.5)
+def tuned(wild_table, held_out):
+    return trtint8.tune(DEMO_MODEL, wild_table, held_out, max_drop=0.5)
 
 
 def drop(accuracy):
     return accuracy.reference_top1.value - accuracy.top1.value
 
 
-def test_it_recovers_what_wild_samples_cost(tuned):
+def test_it_recovers_what_wild_samples_cost(tuned, split):
     lost = drop(tuned.accuracy.also["before"])
     assert lost > 0.3
     assert drop(tuned.accuracy) < 0.2 * lost
     # Nothing was decided on these: the other half of the held-out images was tuned on.
-    assert tuned.accuracy.samples < len(SPLIT.heldout_images)
+    assert tuned.accuracy.samples < len(split.heldout_images)
 
 
 def test_the_log_tells_what_was_tried(tuned):
@@ -69,14 +49,14 @@ def test_the_log_tells_what_was_tried(tuned):
     assert [score.sqnr_db for score in taken] == sorted(score.sqnr_db for score in taken)
 
 
-def test_the_same_seed_gives_the_same_result(tuned, wild_table):
-    again = trtint8.tune(DEMO_MODEL, wild_table, HELD_OUT, max_drop=0.5)
+def test_the_same_seed_gives_the_same_result(tuned, wild_table, held_out):
+    again = trtint8.tune(DEMO_MODEL, wild_table, held_out, max_drop=0.5)
     assert again.candidate.ranges.amax == tuned.candidate.ranges.amax
     assert again.candidate.keep_float == tuned.candidate.keep_float
     assert again.accuracy == tuned.accuracy
 
 
-def test_the_files_make_the_same_model_anew(tuned, tmp_path, capsys):
+def test_the_files_make_the_same_model_anew(tuned, tmp_path, capsys, held_out):
     written = save_tuned(tuned, DEMO_MODEL, tmp_path / "t.onnx")
     saved = (tmp_path / "t.onnx").read_bytes()
     log = json.loads(written.log.read_bytes())
@@ -85,7 +65,7 @@ def test_the_files_make_the_same_model_anew(tuned, tmp_path, capsys):
     assert log["methods"] == tuned.candidate.methods
     assert main(shlex.split(written.command)[1:]) == 0
     assert (tmp_path / "t.onnx").read_bytes() == saved
-    judged = trtint8.validate(tmp_path / "t.onnx", HELD_OUT, reference=DEMO_MODEL, progress=False)
+    judged = trtint8.validate(tmp_path / "t.onnx", held_out, reference=DEMO_MODEL, progress=False)
     assert judged.top1.value > 0.97
 
 
@@ -121,17 +101,17 @@ def test_uneven_channels_are_equalized_and_the_float_model_is_kept(tmp_path):
     assert written.model.read_bytes() == saved
 
 
-def test_nothing_is_done_where_nothing_is_lost():
-    table = trtint8.calibrate(DEMO_MODEL, SPLIT.calibration_images, progress=False)
-    found = trtint8.tune(DEMO_MODEL, table, HELD_OUT, max_drop=1.0)
+def test_nothing_is_done_where_nothing_is_lost(held_out, split):
+    table = trtint8.calibrate(DEMO_MODEL, split.calibration_images, progress=False)
+    found = trtint8.tune(DEMO_MODEL, table, held_out, max_drop=1.0)
     assert found.candidate.keep_float == () and not found.changed_weights
     assert len(found.trials) == 6
 
 
-def test_layers_in_float_buy_what_methods_cannot(wild_table):
+def test_layers_in_float_buy_what_methods_cannot(wild_table, held_out):
     """An imported table has no histograms: only weights and float layers are left."""
     bare = CalibrationTable(wild_table.amax, "minmax", wild_table.provenance)
-    found = trtint8.tune(DEMO_MODEL, bare, HELD_OUT, max_drop=0.5)
+    found = trtint8.tune(DEMO_MODEL, bare, held_out, max_drop=0.5)
     assert found.candidate.methods == {}
     assert found.candidate.keep_float
     assert drop(found.accuracy) < 0.05
@@ -143,7 +123,7 @@ def test_layers_in_float_buy_what_methods_cannot(wild_table):
     assert all(trial.taken == (trial.score.drop <= 0.5) for trial in bought)
 
 
-def test_a_budget_for_a_function_of_ones_own(wild_table):
+def test_a_budget_for_a_function_of_ones_own(wild_table, split):
     seen = []
 
     def negative_error(feeds, outputs):
@@ -151,21 +131,21 @@ def test_a_budget_for_a_function_of_ones_own(wild_table):
         return -float(np.abs(next(iter(outputs.values()))).mean())
 
     found = trtint8.tune(
-        DEMO_MODEL, wild_table, SPLIT.heldout_images[:64], max_drop=1e9, metric=negative_error, batch_size=16
+        DEMO_MODEL, wild_table, split.heldout_images[:64], max_drop=1e9, metric=negative_error, batch_size=16
     )
     assert seen and len(found.accuracy.measures) == 1
     assert found.accuracy.measures[0].name == "negative_error"
 
 
-def test_without_labels_it_is_agreement(wild_table):
-    found = trtint8.tune(DEMO_MODEL, wild_table, SPLIT.heldout_images[:128], max_drop=2.0)
+def test_without_labels_it_is_agreement(wild_table, split):
+    found = trtint8.tune(DEMO_MODEL, wild_table, split.heldout_images[:128], max_drop=2.0)
     assert found.accuracy.top1 is None
     assert found.accuracy.agreement.value > found.accuracy.also["before"].agreement.value
 
 
-def test_what_stays_in_float_becomes_fp16_where_asked(wild_table):
+def test_what_stays_in_float_becomes_fp16_where_asked(wild_table, held_out):
     bare = CalibrationTable(wild_table.amax, "minmax", wild_table.provenance)
-    found = trtint8.tune(DEMO_MODEL, bare, HELD_OUT, max_drop=0.5, float16=True)
+    found = trtint8.tune(DEMO_MODEL, bare, held_out, max_drop=0.5, float16=True)
     assert any(node.op_type == "Cast" for node in found.graph_model.graph)
     assert found.graph_model.opset_imports[""] >= 19
 

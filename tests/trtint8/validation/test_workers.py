@@ -281,16 +281,21 @@ def test_the_first_error_in_the_data_is_raised_not_the_first_in_time(
     data, refused = IMAGES.copy(), tmp_path / "refused"
     data[90] = np.nan
 
-    class Telling(validation_workers.ValidationWorker):
-        """Leaves a file where it refuses the later error's shard."""
+    class Telling(validation_workers._ValidationWork):
+        """Leaves a file where it refuses the batch with the later error."""
 
-        def work(self, shard):
-            try:
-                return super().work(shard)
-            except CalibrationDataError:
-                if shard.first == 90:
-                    refused.touch()
-                raise
+        def open(self):
+            function = super().open()
+
+            def run(feed, labels, first):
+                try:
+                    return function(feed, labels, first)
+                except CalibrationDataError:
+                    if first == 90:
+                        refused.touch()
+                    raise
+
+            return run
 
     def late(feeds, outputs):
         if len(feeds["images"]) == 6 and (feeds["images"] == IMAGES[48:54]).all():
@@ -299,7 +304,7 @@ def test_the_first_error_in_the_data_is_raised_not_the_first_in_time(
             return "bad"
         return 1.0
 
-    monkeypatch.setattr(validation_workers, "ValidationWorker", Telling)
+    monkeypatch.setattr(validation_workers, "_ValidationWork", Telling)
 
     with pytest.raises(CalibrationDataError, match=r"metric 'late' returned 'bad'"):
         _validated(quantized, data, metrics=[late], executor=RayExecutor(workers=3, shard_batches=1))
