@@ -182,7 +182,7 @@ def calibrate(
             was begun over Ray can be continued in one process, and the other way round.
         checkpoint_seconds: The least time between two writes of the checkpoint, in seconds.
         executor: ``local``; ``ray`` for workers on the cluster that Ray finds, or on this machine; or a
-            :class:`calibrators.ray.distributed.RayExecutor`, which says where and how many.
+            :class:`calibrators.ray.executor.RayExecutor`, which says where and how many.
         device: Where the model runs and its activations are counted: ``cpu``; ``cuda``, which takes
             onnxruntime-gpu, and CuPy or PyTorch with CUDA; or ``cuda:1`` for the second GPU. Over Ray
             that takes an executor with ``num_gpus``.

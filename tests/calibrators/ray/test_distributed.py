@@ -210,8 +210,8 @@ def test_workers_that_are_killed_from_outside_leave_no_trace(cluster, images, ex
     assert killed
 
 
-def _workers_of(driver):
-    """Ids of the workers' processes, which descend from the driver's."""
+def _workers_of(driver, doing=""):
+    """Ids of the processes of workers, which descend from the driver; ``.work``: of those with a shard."""
     parents, names = {}, {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -230,7 +230,7 @@ def _workers_of(driver):
     return [
         process
         for process, name in names.items()
-        if name.startswith("ray::_ObservationWork") and is_ours(process)
+        if name.startswith(f"ray::_ObservationWork{doing}") and is_ours(process)
     ]
 
 
@@ -425,7 +425,8 @@ def test_ctrl_c_stops_the_workers(tmp_path):
         env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0"},
     )
     try:
-        _wait_until(lambda: _workers_of(process.pid))
+        # From then on the driver waits for results.
+        _wait_until(lambda: _workers_of(process.pid, ".work"))
         workers = _workers_of(process.pid)
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=600)
