@@ -30,8 +30,15 @@ def test_a_broken_progress_bar_does_not_stop_the_build(rtx, monkeypatch, capfd):
 
 def test_ctrl_c_cancels_the_build(rtx, monkeypatch):
     before = signal.getsignal(signal.SIGINT)
-    # Pressed after the first step that the builder reports.
-    monkeypatch.setattr(builder, "progress_bar", Bar(lambda _steps: os.kill(os.getpid(), signal.SIGINT)))
+    steps = []
+
+    def press_once(_steps):
+        """After the first step that the builder reports: a later signal could reach the next test."""
+        steps.append(1)
+        if len(steps) == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(builder, "progress_bar", Bar(press_once))
     with pytest.raises(KeyboardInterrupt):
         build(conv_relu_conv(), rtx)
     assert signal.getsignal(signal.SIGINT) is before
