@@ -36,7 +36,7 @@ def references():
 
 def test_references_of_docstrings_resolve():
     found = references()
-    assert len(found) > 100
+    assert len(found) > 40
     assert not {(file, name) for file, name in found if not exists(name)}
 
 

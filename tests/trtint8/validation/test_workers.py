@@ -337,12 +337,17 @@ def test_models_on_disk_must_be_seen_by_the_workers(cluster, quantized, tmp_path
 def test_different_stand_ins_are_not_mixed(cluster, quantized, monkeypatch):
     """As where only some machines have a GPU."""
 
-    class Different(validation_workers.OpenModels):
-        def run(self, feed, labels, first):
-            result = super().run(feed, labels, first)
-            return dataclasses.replace(result, descriptions={"INT8": f"number {first}"})
+    class Different(validation_workers._ValidationWork):
+        def open(self):
+            function = super().open()
 
-    monkeypatch.setattr(opening, "OpenModels", Different)
+            def run(feed, labels, first):
+                result = function(feed, labels, first)
+                return dataclasses.replace(result, descriptions={"INT8": f"number {first}"})
+
+            return run
+
+    monkeypatch.setattr(validation_workers, "_ValidationWork", Different)
     with pytest.raises(ModelError, match="INT8 is number 0 for one worker and number 6 for another"):
         _validated(quantized, executor=RayExecutor(shard_batches=1))
 
