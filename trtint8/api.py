@@ -202,7 +202,7 @@ def calibrate(
         WorkerError: Workers of Ray died again and again.
     """
     return calibrate_model(
-        prepare(load_model(model)),
+        model,
         data,
         CalibrationOptions(method, tensors),
         DataOptions(batch_size, limit, shuffle, seed, preprocessing),

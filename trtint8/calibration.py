@@ -26,7 +26,7 @@ from calibrators.ray.distributed import RayObserver
 from calibrators.ray.run_options import RunOptions
 from calibrators.tables.table import CalibrationTable, Provenance
 from trtint8.models.activation_memory import calibration_batch_size
-from trtint8.models.model import Model, fits_message, runnable, to_light
+from trtint8.models.model import Model, ModelSource, fits_message, load_model, prepare, runnable, to_light
 from trtint8.quantization.placement import place
 
 #: Which tensors are observed: all float activations, as the implicit route needs them, or only those that get
@@ -76,7 +76,7 @@ class CheckpointOptions:
 
 
 def calibrate_model(
-    prepared: Model,
+    model: ModelSource,
     data: DataSource,
     options: CalibrationOptions,
     data_options: DataOptions,
@@ -86,7 +86,7 @@ def calibrate_model(
     """Finds the range of every activation by running the float model, and keeps a checkpoint meanwhile.
 
     Args:
-        prepared: The float model, from :func:`trtint8.models.model.prepare`.
+        model: A path, the serialized model or a ``ModelProto``; a float model.
         data: The calibration samples.
         options: What is observed, and how ranges are chosen.
         data_options: How the data is read.
@@ -99,6 +99,8 @@ def calibrate_model(
     Raises:
         TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
     """
+    # Prepared here, where nothing else refers to it, so that it can be let go of below.
+    prepared = prepare(load_model(model))
     kept = open_checkpoint(prepared, checkpoint, run.device)
     calibration = open_calibration(prepared, data, options, data_options, run)
     del prepared  # the session has weights of its own
@@ -134,8 +136,8 @@ def calibrate_prepared(
     data_options: DataOptions,
     run: RunOptions,
 ) -> CalibrationTable:
-    """:func:`calibrate_model` without a checkpoint."""
-    return calibrate_model(prepared, data, options, data_options, run, CheckpointOptions())
+    """:func:`calibrate_model` for a model that is prepared already, without a checkpoint."""
+    return open_calibration(prepared, data, options, data_options, run).run(progress=run.progress)
 
 
 @dataclass(frozen=True)
@@ -158,7 +160,7 @@ class Calibration:
         """Calibrates; the caller removes the checkpoint when the table is written."""
         seen = self.observe(progress=progress, checkpoint=checkpoint)
         for warning in seen.warnings():
-            warnings.warn(warning, stacklevel=3)
+            warnings.warn(warning, stacklevel=4)  # at the call of trtint8.calibrate
         runtime = "onnxruntime" if device_kind(self.device) == "cpu" else "onnxruntime (CUDA)"
         versions = {name: metadata.version(name) for name in ("trtint8", "numpy")}
         versions[runtime] = _runtime_version()

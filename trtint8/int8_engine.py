@@ -204,7 +204,7 @@ class _Build:
                 f"no Q/DQ pair goes to {', '.join(map(repr, unused[:5]))}: the dynamic range has no "
                 "effect there",
                 UserWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         graph_model = self._typed(graph_model, table.peaks)
         built = self._run(graph_model, int8=True)
