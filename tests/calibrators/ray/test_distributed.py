@@ -23,6 +23,7 @@ from calibrators.host.observer import observe
 from calibrators.ray import distributed
 from calibrators.ray.distributed import RayObserver
 from calibrators.ray.executor import RayExecutor
+from tests.calibrators.ray.readers import DeadOnArrival, Dying, TellingGpus, halved
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL, load_digits_split
 
@@ -95,24 +96,6 @@ def _alone(data):
     return observe(_model(), INPUTS, ["x", "y"], open_batches(data, INPUTS), progress=False)
 
 
-class Dying:
-    """A reader that kills its process in the middle of a shard, once for each file of a folder."""
-
-    def __init__(self, reader, folder, batch):
-        self._reader, self._folder, self._batch = reader, folder, batch
-        self._batches_read = 0
-
-    def samples(self, batch):
-        return self._reader.samples(batch)
-
-    def read(self, batch):
-        self._batches_read += 1
-        for file in self._folder.iterdir() if self._batches_read > self._batch else ():
-            file.unlink()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return self._reader.read(batch)
-
-
 def _dying(tmp_path, deaths):
     shards = open_batches(DATA, INPUTS, batch_size=2)
     for number in range(deaths):
@@ -157,12 +140,8 @@ def test_a_ray_dataset_that_is_there(ray_data, images, expected, tmp_path):
 
 @rays_own_warnings
 def test_a_ray_dataset_that_is_computed_meanwhile(ray_data, images, expected, tmp_path):
-    dataset = ray_data.from_numpy(np.array_split(2 * images, 7)).map_batches(_halved, batch_size=10)
+    dataset = ray_data.from_numpy(np.array_split(2 * images, 7)).map_batches(halved, batch_size=10)
     assert _over_ray(dataset, tmp_path, shard_batches=2, workers=3) == expected
-
-
-def _halved(batch):
-    return {"images": batch["data"] / np.float32(2)}
 
 
 @rays_own_warnings
@@ -239,16 +218,6 @@ def test_workers_that_die_again_and_again(cluster, tmp_path):
         _observe(_dying(tmp_path, 99), workers=1, shard_batches=5)
 
 
-class DeadOnArrival:
-    """A reader that ends the process that unpickles it."""
-
-    def samples(self, batch):
-        return len(batch["x"])
-
-    def __reduce__(self):
-        return os._exit, (1,)
-
-
 def test_workers_that_die_before_they_are_ready(cluster):
     shards = replace(open_batches(DATA, INPUTS), reader=DeadOnArrival())
     with pytest.raises(WorkerError, match="3 workers died while opening the model; if memory"):
@@ -318,16 +287,6 @@ def test_a_model_on_disk_must_be_seen_by_the_worker(cluster, tmp_path):
         _observe(shards, path)
     path.write_bytes(_model())
     assert _observe(shards, path).histograms == _alone(DATA).histograms
-
-
-class TellingGpus:
-    """A reader that fails with the GPUs that its process sees."""
-
-    def samples(self, batch):
-        return len(batch["x"])
-
-    def read(self, batch):
-        raise CalibrationDataError(f"sees GPU {os.environ['CUDA_VISIBLE_DEVICES']!r}")
 
 
 def test_workers_see_the_gpus_that_ray_reserves_for_them(cluster, images, expected, tmp_path):
