@@ -20,6 +20,7 @@ FLOORS = (
     "trtint8.tuning",
     "trtint8.sensitivity",
     "trtint8.calibration",
+    "trtint8.range_choice",
     "trtint8.validation",
     "trtint8.runtime",
     "trtint8.builder",

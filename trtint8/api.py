@@ -138,7 +138,7 @@ def calibrate(
     model: ModelSource,
     data: DataSource,
     *,
-    method: Method = "entropy",
+    method: Method = "auto",
     batch_size: int | None = None,
     limit: int | None = None,
     shuffle: bool = False,
@@ -164,7 +164,9 @@ def calibrate(
         model: A path, the serialized model or a ``ModelProto``.
         data: What :func:`calibrators.data.batches.open_batches` takes: an array, a dict of arrays, an
             ``.npz``, a folder, an iterable of feed dicts; over Ray also a Ray Dataset.
-        method: ``entropy``, ``percentile``, ``mse`` or ``minmax``.
+        method: ``auto`` tries several ways to turn histograms into ranges, runs the quantized network on a
+            few of the samples, and takes the way that costs its outputs least. ``entropy``, ``percentile``,
+            ``mse`` and ``minmax`` look at each tensor alone.
         batch_size: Samples per batch; the model's own where it is fixed, else 32, or as many as keep the
             activations that are observed within 256 MiB.
         limit: Use only this many samples.
@@ -249,7 +251,7 @@ def build_int8_engine(
     calibration: CalibrationSource | None,
     output: str | os.PathLike[str],
     *,
-    method: Method = "entropy",
+    method: Method = "auto",
     route: Route = "auto",
     target: Target = "auto",
     dynamic_ranges: DynamicRanges | None = None,
@@ -446,7 +448,7 @@ def tune(
     metric: Metric | None = None,
     labels: LabelSource | None = None,
     judge: DataSource | None = None,
-    method: Method = "entropy",
+    method: Method = "auto",
     round_weights: bool = False,
     float16: bool = False,
     seed: int = 0,

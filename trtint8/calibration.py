@@ -8,13 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import metadata
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import onnx_ir as ir
 
 from calibrators.data.batches import DataSource, open_data
 from calibrators.data.options import DataOptions
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import CalibrationDataError, TableError
 from calibrators.files import check_writable
 from calibrators.histograms.thresholds import Method
 from calibrators.host.checkpoint import SECONDS as CHECKPOINT_SECONDS
@@ -24,10 +24,13 @@ from calibrators.host.devices import device_kind
 from calibrators.host.observer import Observation, Observer
 from calibrators.ray.distributed import RayObserver
 from calibrators.ray.run_options import RunOptions
+from calibrators.tables.loss_warning import loss_warning
 from calibrators.tables.table import CalibrationTable, Provenance
 from trtint8.models.activation_memory import calibration_batch_size
 from trtint8.models.model import Model, ModelSource, fits_message, load_model, prepare, runnable, to_light
 from trtint8.quantization.placement import place
+from trtint8.range_choice.auto import AutoRanges
+from trtint8.range_choice.choose import MOST_SAMPLES, samples_to_try
 
 #: Which tensors are observed: all float activations, as the implicit route needs them, or only those that get
 #: Q/DQ pairs.
@@ -39,18 +42,21 @@ class CalibrationOptions:
     """What is observed, and how ranges are chosen from it.
 
     Attributes:
-        method: ``entropy``, ``percentile``, ``mse`` or ``minmax``.
+        method: ``auto``, ``entropy``, ``percentile``, ``mse`` or ``minmax``.
         tensors: Which tensors are observed.
 
     Raises:
         TableError: There is no such method.
     """
 
-    method: Method = "entropy"
+    method: Method = "auto"
     tensors: Observed = "all"
 
     def __post_init__(self) -> None:
-        CalibrationTable.from_histograms({}, self.method, Provenance())  # refuses an unknown method
+        if self.method not in get_args(Method):
+            raise TableError(
+                f"unknown calibration method '{self.method}'; use one of {', '.join(get_args(Method))}"
+            )
 
 
 @dataclass(frozen=True)
@@ -142,30 +148,42 @@ def calibrate_prepared(
 
 @dataclass(frozen=True)
 class Calibration:
-    """A model and data, ready to run; it holds nothing of the prepared model that it came from.
+    """A model and data, ready to run.
 
     Attributes:
         observe: Runs the model on the data.
         method: How ranges are chosen, like ``entropy``.
         model: The model's fingerprint.
         device: The device that the model runs on, like ``cpu`` or ``cuda:1``.
+        auto: Chooses ranges by what they cost the network; None where the method is another. Only this holds
+            the prepared model.
     """
 
     observe: Callable[..., Observation]
     method: str
     model: str
     device: str
+    auto: AutoRanges | None = None
 
     def run(self, *, progress: bool, checkpoint: Checkpoint[Counted] | None = None) -> CalibrationTable:
         """Calibrates; the caller removes the checkpoint when the table is written."""
-        seen = self.observe(progress=progress, checkpoint=checkpoint)
+        keep = MOST_SAMPLES if self.auto else 0
+        seen = self.observe(progress=progress, checkpoint=checkpoint, keep=keep)
         for warning in seen.warnings():
             warnings.warn(warning, stacklevel=4)  # at the call of trtint8.calibrate
         runtime = "onnxruntime" if device_kind(self.device) == "cpu" else "onnxruntime (CUDA)"
         versions = {name: metadata.version(name) for name in ("trtint8", "numpy")}
         versions[runtime] = _runtime_version()
         provenance = Provenance(self.model, seen.data_fingerprint, seen.samples, versions)
-        return CalibrationTable.from_histograms(seen.histograms, self.method, provenance)
+        if self.auto is None:
+            table = CalibrationTable.from_histograms(seen.histograms, self.method, provenance)
+        else:
+            tried = seen.kept.samples[: samples_to_try(seen.samples)]
+            ranges, choice = self.auto.choose(seen.histograms, tried, progress=progress)
+            table = CalibrationTable(ranges, "auto", provenance, histograms=seen.histograms, choice=choice)
+        if lost := loss_warning(table.excessive_losses, table.method):
+            warnings.warn(lost, stacklevel=4)
+        return table
 
 
 def open_calibration(
@@ -180,12 +198,15 @@ def open_calibration(
     names = place(prepared.graph_model).tensors if options.tensors == "placed" else float_tensors(prepared)
     batch_size = calibration_batch_size(prepared.graph_model, names)
     data_options = replace(data_options, default_batch_size=batch_size)
+    auto = AutoRanges(prepared, run.threads, run.device) if options.method == "auto" else None
     if run.ray:
         shared = RayObserver(
             runnable(prepared.graph_model), prepared.inputs, names, run.threads, run.ray, run.device
         )
         batches = open_data(data, prepared.inputs, data_options)
-        return Calibration(partial(shared.observe, batches), options.method, prepared.fingerprint, run.device)
+        return Calibration(
+            partial(shared.observe, batches), options.method, prepared.fingerprint, run.device, auto
+        )
     batches = open_data(data, prepared.inputs, data_options)
     if fits_message(prepared.graph_model):
         light = to_light(prepared.graph_model)
@@ -193,7 +214,9 @@ def open_calibration(
     else:
         with runnable(prepared.graph_model) as path:
             observer = Observer(path, prepared.inputs, names, run.threads, run.device)
-    return Calibration(partial(observer.observe, batches), options.method, prepared.fingerprint, run.device)
+    return Calibration(
+        partial(observer.observe, batches), options.method, prepared.fingerprint, run.device, auto
+    )
 
 
 def _runtime_version() -> str:

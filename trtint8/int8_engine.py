@@ -19,6 +19,7 @@ from calibrators.errors import CalibrationDataError, TableError, UnsupportedErro
 from calibrators.files import check_writable, removed_after_failure
 from calibrators.histograms.thresholds import Method
 from calibrators.ray.run_options import RunOptions
+from calibrators.tables.loss_warning import loss_warning
 from calibrators.tables.source import is_table, table_among
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt import flavor as flavors
@@ -40,8 +41,10 @@ from trtint8.quantization.placement import place
 from trtint8.quantization.qdq import scale_name
 from trtint8.quantization.quantize import quantize_graph
 
-#: Methods that TensorRT has a calibrator for; the others are calibrated on the CPU.
+#: Methods to TensorRT's calibrators; the others are calibrated on the CPU. TensorRT has no choice by what
+#: ranges cost the network, so there ``auto`` is the calibrator that NVIDIA recommends for convolutions.
 _CALIBRATORS = {
+    "auto": "EntropyCalibrator2",
     "entropy": "EntropyCalibrator2",
     "minmax": "MinMaxCalibrator",
     "percentile": "LegacyCalibrator",
@@ -161,6 +164,8 @@ class RangeSources:
     def table(self, prepared: Model, tensors: Observed) -> CalibrationTable:
         """The ranges from a table, from calibration on the CPU, or set by hand."""
         table = table_among(self.calibration)
+        if table is not None and (warning := loss_warning(table.excessive_losses, table.method)):
+            warnings.warn(warning, stacklevel=6)  # at the call of trtint8.build_int8_engine
         if table is None and self.calibration is not None:
             # It is no calibrator: with one the route is implicit, and this is not called.
             data = cast("DataSource", self.calibration)

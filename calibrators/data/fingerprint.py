@@ -24,18 +24,19 @@ class DataFingerprint:
         self.samples = 0
         self._sum = 0
 
-    def observe(self, feed: FeedDict) -> None:
+    def observe(self, feed: FeedDict) -> list[int]:
         """Adds the samples of one feed.
 
         Args:
             feed: Input name to array, any shapes and types.
+
+        Returns:
+            The digest of each sample, in order.
         """
         rows = batch_rows(feed)
         if rows is None:
-            self._add(feed)
-            return
-        for row in range(rows):
-            self._add({name: array[row, ...] for name, array in feed.items()})
+            return [self._add(feed)]
+        return [self._add({name: array[row, ...] for name, array in feed.items()}) for row in range(rows)]
 
     def merge(self, other: DataFingerprint) -> DataFingerprint:
         """The fingerprint of what either of the two has observed.
@@ -57,11 +58,13 @@ class DataFingerprint:
         summary = f"{self.samples} {self._sum:x}"
         return hashlib.blake2b(summary.encode(), digest_size=_BITS // 8).hexdigest()
 
-    def _add(self, sample: FeedDict) -> None:
+    def _add(self, sample: FeedDict) -> int:
         digest = hashlib.blake2b(digest_size=_BITS // 8)
         for name, array in sorted(sample.items()):
             # repr() quotes the name, so that no name can pass for another's type or shape.
             digest.update(f"{name!r} {array.dtype.str} {array.shape}\n".encode())
             digest.update(array.tobytes())
-        self._sum = (self._sum + int.from_bytes(digest.digest(), "big")) % (1 << _BITS)
+        number = int.from_bytes(digest.digest(), "big")
+        self._sum = (self._sum + number) % (1 << _BITS)
         self.samples += 1
+        return number

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,3 +36,12 @@ class InputSpec:
             else "x".join(str(d if d is not None else "?") for d in self.shape)
         )
         return f"'{self.name}' ({self.dtype}, {dims})"
+
+
+def has_fixed_batch(inputs: Sequence[InputSpec]) -> bool:
+    """Whether a model takes batches of one size only, which is more than one sample.
+
+    Args:
+        inputs: The model's inputs.
+    """
+    return any((spec.static_batch or 1) > 1 for spec in inputs)

@@ -34,6 +34,9 @@ LEVELS = 128
 #: The share of all values, in percent, that :func:`percentile` keeps unclipped.
 PERCENTILE = 99.99
 
+#: The share of the non-zero values that :func:`entropy` clips at most.
+MOST_CLIPPED = 0.001
+
 #: Candidates that are judged at once: what is computed for them stays in the processor's cache.
 _ROWS = 128
 
@@ -72,8 +75,9 @@ def percentile(histogram: Histogram, percent: float = PERCENTILE) -> float:
 def entropy(histogram: Histogram, levels: int = LEVELS) -> float:
     """The range whose quantized distribution diverges least from the original one.
 
-    Minimizes the Kullback-Leibler divergence over all ranges of at least ``levels`` bins (S7310; see the
-    module's text for where this departs from the slides). Of equal ranges the widest is taken.
+    Minimizes the Kullback-Leibler divergence over all ranges of at least ``levels`` bins that clip at most
+    :data:`MOST_CLIPPED` of the non-zero values (S7310; see the module's text for where this departs from the
+    slides). Of ranges with the same divergence the widest is taken.
 
     Args:
         histogram: The histogram of the tensor's magnitudes.
@@ -82,11 +86,13 @@ def entropy(histogram: Histogram, levels: int = LEVELS) -> float:
     Returns:
         The upper edge of the last bin in range; never more than the largest magnitude.
     """
-    counts = _occupied(histogram)
+    counts = occupied(histogram)
     if len(counts) <= levels:
         return histogram.amax
-    counts[0] = counts[1]
     candidates = np.arange(levels, len(counts) + 1)
+    beyond = counts.sum() - np.cumsum(counts)
+    candidates = candidates[beyond[candidates - 1] <= MOST_CLIPPED * counts.sum()]
+    counts[0] = counts[1]
     divergence = kl_divergence(counts, candidates, levels)
     best = candidates[len(candidates) - 1 - int(np.argmin(divergence[::-1]))]
     return min(float(best) * histogram.bin_width, histogram.amax)
@@ -142,7 +148,7 @@ def mse(histogram: Histogram, levels: int = LEVELS) -> float:
     Returns:
         The centre of the bin that ends the range; never more than the largest magnitude.
     """
-    counts = _occupied(histogram)
+    counts = occupied(histogram)
     if len(counts) < 2:
         return histogram.amax
     candidates = np.arange(1, len(counts))
@@ -183,8 +189,11 @@ def quantization_error(counts: _Floats, candidates: NDArray[np.int64], levels: i
     return error
 
 
-#: Names of the methods.
-Method: TypeAlias = Literal["entropy", "percentile", "mse", "minmax"]
+#: Names of the methods that are functions of one histogram.
+FixedMethod: TypeAlias = Literal["entropy", "percentile", "mse", "minmax"]
+
+#: Names of all methods. ``auto`` chooses ranges by what they cost the network, which takes the model as well.
+Method: TypeAlias = Literal["auto", "entropy", "percentile", "mse", "minmax"]
 
 METHODS: Mapping[str, Callable[[Histogram], float]] = {
     "entropy": entropy,
@@ -194,8 +203,15 @@ METHODS: Mapping[str, Callable[[Histogram], float]] = {
 }
 
 
-def _occupied(histogram: Histogram) -> _Floats:
-    """The counts up to the last non-empty bin, as float64."""
+def occupied(histogram: Histogram) -> _Floats:
+    """The counts of a histogram up to its last non-empty bin.
+
+    Args:
+        histogram: The histogram.
+
+    Returns:
+        float64, shape (bins,); empty where nothing but zeros was observed.
+    """
     filled = np.flatnonzero(histogram.counts)
     return histogram.counts[: filled[-1] + 1 if len(filled) else 0].astype(np.float64)
 

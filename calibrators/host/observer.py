@@ -19,8 +19,9 @@ from typing import Any
 from calibrators.data.batches import Batches, FeedDict
 from calibrators.data.feeds import batch_rows
 from calibrators.data.fingerprint import DataFingerprint
-from calibrators.data.inputs import InputSpec
+from calibrators.data.inputs import InputSpec, has_fixed_batch
 from calibrators.data.preflight import Preflight
+from calibrators.data.sample import SampleKeeper
 from calibrators.errors import CalibrationDataError, TrtInt8Error
 from calibrators.histograms.counting import ParallelHistograms
 from calibrators.histograms.histogram import Histogram
@@ -43,12 +44,14 @@ class Observation:
         fingerprint: Identifies the samples whatever their order and batch size.
         preflight: What the samples' values are like.
         skipped: Identifies the first samples, where they were only checked and not run.
+        kept: Some of the samples.
     """
 
     histograms: dict[str, Histogram]
     fingerprint: DataFingerprint
     preflight: Preflight
     skipped: DataFingerprint = field(default_factory=DataFingerprint)
+    kept: SampleKeeper = field(default_factory=SampleKeeper)
 
     @property
     def samples(self) -> int:
@@ -79,6 +82,7 @@ class Observation:
             self.fingerprint.merge(other.fingerprint),
             self.preflight.merge(other.preflight),
             self.skipped.merge(other.skipped),
+            self.kept.merge(other.kept),
         )
 
 
@@ -130,6 +134,7 @@ class Observer:
         progress: bool = True,
         checkpoint: Checkpoint[Counted] | None = None,
         skip: int = 0,
+        keep: int = 0,
     ) -> Observation:
         """Runs the model on every batch and counts the magnitudes of the tensors.
 
@@ -144,6 +149,7 @@ class Observer:
             checkpoint: Where to keep progress. Data that was counted before an interruption is read again,
                 to check that it is the same, and not run again. The caller removes the file.
             skip: How many of the first samples to check and not to run, where no checkpoint says that.
+            keep: How many samples to keep; which ones depends on the data alone.
 
         Returns:
             The histograms and what identifies the data. There may be no samples at all: asking for its
@@ -166,7 +172,16 @@ class Observer:
             progress_bar("Calibrating", batches.num_samples, enabled=progress) as advance,
         ):
             run = functools.partial(self._device.run, self._session)
-            one_pass = _Pass(iter(batches), run, plan, counted, Preflight(self._inputs), advance, checkpoint)
+            one_pass = _Pass(
+                iter(batches),
+                run,
+                plan,
+                counted,
+                Preflight(self._inputs),
+                SampleKeeper(keep, whole_batches=has_fixed_batch(self._inputs)),
+                advance,
+                checkpoint,
+            )
             one_pass.skip(before.samples if before else skip)
             if before:
                 before.check_data(one_pass.fingerprint.hexdigest())
@@ -175,7 +190,7 @@ class Observer:
             histograms = counted.merged()
         # Copied, because tensors that hold the same values were counted once.
         found = {name: histograms[source].copy() for name, source in plan.sources.items()}
-        return Observation(found, one_pass.fingerprint, one_pass.preflight, skipped)
+        return Observation(found, one_pass.fingerprint, one_pass.preflight, skipped, one_pass.kept)
 
 
 def observe(
@@ -212,11 +227,12 @@ class _Pass:
         plan: ObservationPlan,
         counted: ParallelHistograms,
         preflight: Preflight,
+        kept: SampleKeeper,
         advance: Callable[[int], None],
         checkpoint: Checkpoint[Counted] | None,
     ) -> None:
         self.fingerprint = DataFingerprint()
-        self.preflight = preflight
+        self.preflight, self.kept = preflight, kept
         self._feeds = feeds
         self._run_model, self._plan, self._counted = run, plan, counted
         self._advance, self._checkpoint = advance, checkpoint
@@ -250,9 +266,9 @@ class _Pass:
     def _check_and_count(self, feed: FeedDict) -> int:
         """Checks a feed and adds it to the fingerprint; returns how many samples it holds."""
         self.preflight.observe(feed)
-        before = self.fingerprint.samples
-        self.fingerprint.observe(feed)
-        return self.fingerprint.samples - before
+        digests = self.fingerprint.observe(feed)
+        self.kept.observe(feed, digests)
+        return len(digests)
 
     def _data(self) -> str:
         return self.fingerprint.hexdigest() if self._checkpoint else ""

@@ -15,6 +15,7 @@ from calibrators.data.batches import Batches
 from calibrators.data.fingerprint import DataFingerprint
 from calibrators.data.inputs import InputSpec
 from calibrators.data.preflight import Preflight
+from calibrators.data.sample import SampleKeeper
 from calibrators.errors import UnsupportedError
 from calibrators.histograms.histogram import Histogram
 from calibrators.host.checkpoint import Checkpoint, Timer
@@ -71,7 +72,12 @@ class RayObserver:
         self._threads, self._executor, self._device = threads or WORKER_THREADS, executor, device
 
     def observe(
-        self, batches: Batches, *, progress: bool = True, checkpoint: Checkpoint[Counted] | None = None
+        self,
+        batches: Batches,
+        *,
+        progress: bool = True,
+        checkpoint: Checkpoint[Counted] | None = None,
+        keep: int = 0,
     ) -> Observation:
         """Has all batches observed.
 
@@ -84,6 +90,7 @@ class RayObserver:
             checkpoint: Where to keep progress. Workers read data that was counted before an
                 interruption again, to check that it is the same, and do not run it. The caller removes the
                 file.
+            keep: How many samples to keep; which ones depends on the data alone.
 
         Returns:
             What one process would have seen.
@@ -97,9 +104,9 @@ class RayObserver:
             WorkerError: A worker died again and again.
         """
         with self._model as model:
-            merged = _Merged(self._start(), self._saved(model, checkpoint))
+            merged = _Merged(self._start(keep), self._saved(model, checkpoint))
             work = _ObservationWork(
-                model, self._inputs, self._tensors, self._threads, self._device, merged.skip
+                model, self._inputs, self._tensors, self._threads, self._device, merged.skip, keep
             )
             with (
                 fan_out(work, batches, self._executor, self._threads) as results,
@@ -110,9 +117,9 @@ class RayObserver:
                     advance(done.samples)
             return merged.finish()
 
-    def _start(self) -> Observation:
+    def _start(self, keep: int) -> Observation:
         histograms = {name: Histogram() for name in self._tensors}
-        return Observation(histograms, DataFingerprint(), Preflight(self._inputs))
+        return Observation(histograms, DataFingerprint(), Preflight(self._inputs), kept=SampleKeeper(keep))
 
     def _saved(self, model: bytes | Path, checkpoint: Checkpoint[Counted] | None) -> _SavedProgress | None:
         if checkpoint is None:
@@ -188,6 +195,7 @@ class _ObservationWork:
         threads: Threads of each worker.
         device: Where the model runs.
         skip: How many of the data's first samples are compared with a checkpoint and not run.
+        keep: How many samples of each run are kept.
     """
 
     model: bytes | Path
@@ -196,11 +204,12 @@ class _ObservationWork:
     threads: int
     device: str
     skip: int
+    keep: int
 
     def open(self) -> Callable[[Batches, int], Observation]:
         """Opens the model."""
         check_sees(self.model)
         observer = Observer(self.model, self.inputs, self.tensors, self.threads, self.device)
         return lambda batches, first: observer.observe(
-            batches, progress=False, skip=max(0, self.skip - first)
+            batches, progress=False, skip=max(0, self.skip - first), keep=self.keep
         )

@@ -17,7 +17,9 @@ from calibrators import records
 from calibrators.errors import TableError
 from calibrators.files import write_atomically
 from calibrators.histograms.histogram import Histogram
+from calibrators.histograms.losses import RangeLoss, excessive_losses
 from calibrators.histograms.thresholds import METHODS
+from calibrators.tables.choice import RangeChoice
 from calibrators.tables.file_names import check_table_name
 from calibrators.tables.formats import json as json_format
 from calibrators.tables.formats import onnxruntime, registry, tensorrt_cache
@@ -81,12 +83,13 @@ class CalibrationTable:
 
     Attributes:
         amax: Tensor name to the positive end of the tensor's symmetric range, in the graph's order.
-        method: How the ranges were chosen, a key of :data:`calibrators.histograms.thresholds.METHODS`, or
-            ``manual``.
+        method: How the ranges were chosen, a key of :data:`calibrators.histograms.thresholds.METHODS`,
+            ``auto``, or ``manual``.
         provenance: What the ranges were computed from, and with which tools.
         overridden: Names of the tensors whose range was set by hand.
         histograms: Tensor name to the histogram that its range was computed from; empty where the table was
             imported.
+        choice: How the ranges were chosen by what they cost the network, where the method is ``auto``.
     """
 
     amax: Mapping[str, float]
@@ -94,6 +97,7 @@ class CalibrationTable:
     provenance: Provenance = field(default_factory=Provenance)
     overridden: frozenset[str] = frozenset()
     histograms: Mapping[str, Histogram] = field(default_factory=dict, repr=False)
+    choice: RangeChoice | None = None
 
     def __post_init__(self) -> None:
         bad = [f"'{name}' ({value})" for name, value in self.amax.items() if not 0 <= value < math.inf]
@@ -268,7 +272,43 @@ class CalibrationTable:
             name: value if name in self.overridden else threshold(self.histograms[name])
             for name, value in self.amax.items()
         }
-        return dataclasses.replace(self, amax=amax, method=method)
+        return dataclasses.replace(self, amax=amax, method=method, choice=None)
+
+    def with_choice(self, ranges: Mapping[str, float], choice: RangeChoice) -> CalibrationTable:
+        """A table with ranges that were chosen by what they cost the network.
+
+        Args:
+            ranges: Tensor name to amax; ranges that were set by hand are kept.
+            choice: How they were chosen.
+
+        Returns:
+            The new table, whose method is ``auto``.
+        """
+        chosen = {name: value for name, value in ranges.items() if name not in self.overridden}
+        return dataclasses.replace(self, amax={**self.amax, **chosen}, method="auto", choice=choice)
+
+    def method_of(self, name: str) -> str:
+        """How the range of one tensor was chosen.
+
+        Args:
+            name: The tensor's name.
+
+        Returns:
+            ``by hand``, the rule of the choice where the method is ``auto``, else the method.
+        """
+        if name in self.overridden:
+            return "by hand"
+        return self.choice.rule if self.choice else self.method
+
+    @property
+    def excessive_losses(self) -> dict[str, RangeLoss]:
+        """Tensors whose range, whatever the method, loses more of their values than it should.
+
+        Returns:
+            Tensor name to loss, the worst first; ranges that were set by hand are left out.
+        """
+        amax = {name: value for name, value in self.amax.items() if name not in self.overridden}
+        return excessive_losses(self.histograms, amax)
 
     def without(self, patterns: Iterable[str]) -> CalibrationTable:
         """A table with some tensors left out.
@@ -364,6 +404,7 @@ class CalibrationTable:
             versions=dict(self.provenance.versions),
             overridden=tuple(sorted(self.overridden)),
             amax=dict(self.amax),
+            choice=self.choice,
             histograms={name: encode(histogram) for name, histogram in self.histograms.items()},
         )
 
@@ -372,7 +413,8 @@ class CalibrationTable:
         provenance = Provenance(record.model, record.data, record.samples, record.versions)
         histograms = json_format.decode_histograms(record, source)
         try:
-            return cls(record.amax, record.method, provenance, frozenset(record.overridden), histograms)
+            overridden = frozenset(record.overridden)
+            return cls(record.amax, record.method, provenance, overridden, histograms, record.choice)
         except TableError as error:
             raise TableError(f"'{source}': {error}") from error
 

@@ -13,6 +13,7 @@ from tests.calibrators.here import NEEDS_DLPACK, Here
 from trtint8.cli.doctor import findings
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL
+from trtint8.range_choice import trial_network
 
 IMAGES = np.random.default_rng(0).random((24, 1, 8, 8), np.float32)
 NAME = "images"
@@ -30,6 +31,7 @@ def here(monkeypatch):
         return Here()
 
     monkeypatch.setattr(observer, "open_device", open_device)
+    monkeypatch.setattr(trial_network, "open_device", lambda _device: Here())
     return asked
 
 

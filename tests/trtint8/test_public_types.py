@@ -89,7 +89,7 @@ def test_public_names_are_those_of_the_api():
 
 
 def test_methods_are_those_of_the_type():
-    assert get_args(Method) == tuple(METHODS)
+    assert get_args(Method) == ("auto", *METHODS)
 
 
 def test_importing_loads_nothing_heavy():

@@ -91,6 +91,8 @@ def run(options: argparse.Namespace) -> None:
         "tensors": len(table.amax),
         "samples": table.provenance.samples,
     }
+    if table.choice:
+        summary["chosen"] = table.choice.reason
     if options.json:
         print_json(summary)
     else:

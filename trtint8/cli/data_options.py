@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from calibrators.data.options import DataOptions
 from calibrators.data.preprocessing import Preprocessing
 from calibrators.errors import CalibrationDataError
-from calibrators.histograms.thresholds import METHODS
+from calibrators.histograms.thresholds import Method
 from calibrators.ray.executor import RayExecutor
 
 
@@ -31,7 +31,7 @@ def add_data_options(parser: argparse.ArgumentParser) -> None:
 def add_method_option(parser: argparse.ArgumentParser) -> None:
     """Adds ``--method``."""
     parser.add_argument(
-        "--method", choices=tuple(METHODS), default="entropy", help="how ranges are chosen; default entropy"
+        "--method", choices=get_args(Method), default="auto", help="how ranges are chosen; default auto"
     )
 
 

@@ -12,6 +12,7 @@ from calibrators.histograms.thresholds import METHODS
 from calibrators.tables.file_names import check_table_name
 from calibrators.tables.formats.registry import FORMATS
 from calibrators.tables.formats.tensorrt_cache import looks_like_cache, parse
+from calibrators.tables.loss_warning import loss_warning
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt.calibration_cache import portability, read_origin
 from trtint8.cli.output import print_json, print_table, say
@@ -170,6 +171,8 @@ def _show(table: CalibrationTable, as_json: bool, cache: dict[str, str]) -> None
         print_json(
             {
                 "method": table.method,
+                "choice": table.choice,
+                "losses": table.excessive_losses,
                 "provenance": table.provenance,
                 "cache": cache or None,
                 "amax": dict(table.amax),
@@ -180,13 +183,17 @@ def _show(table: CalibrationTable, as_json: bool, cache: dict[str, str]) -> None
         print_table("TensorRT calibration cache", ("", ""), list(cache.items()))
     samples = f", {table.provenance.samples} samples" if table.provenance.samples else ""
     listing = [_row(table, name) for name in table.amax]
-    columns = ("tensor", "amax", "scale", "largest", "zeros", "clipped", "")
+    columns = ("tensor", "amax", "scale", "largest", "zeros", "clipped", "method")
     print_table(
         f"{len(listing)} tensors, {table.method}{samples}",
         columns,
         [row for row, _ in listing],
         [style for _, style in listing],
     )
+    if table.choice:
+        say(f"chosen: {table.choice.reason}")
+    if warning := loss_warning(table.excessive_losses, table.method):
+        say(f"warning: {warning}")
 
 
 def _row(table: CalibrationTable, name: str) -> tuple[tuple[str, ...], str | None]:
@@ -210,7 +217,7 @@ def _row(table: CalibrationTable, name: str) -> tuple[tuple[str, ...], str | Non
         f"{histogram.amax:.6g}" if histogram else "",
         f"{100 * zeros:.1f} %" if known else "",
         f"{100 * clipped:.3f} %" if known else "",
-        "by hand" if by_hand else "",
+        table.method_of(name),
     )
     return row, style
 

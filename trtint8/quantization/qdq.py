@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from calibrators.tables.table import QMAX
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.graph_constants import add_initializer, read_constant, unused_name, value_names
+from trtint8.quantization.integer.arithmetic import fake_quantize
 from trtint8.quantization.placement import Edge, Placement
 
 logger = logging.getLogger(__name__)
@@ -102,6 +103,21 @@ def weight_scale(weights: NDArray[np.floating], axis: int | None) -> NDArray[np.
     largest = np.abs(weights).max(axis=others).astype(np.float64)
     scale = np.where(largest == 0, 1.0, np.maximum(largest / QMAX, _SMALLEST_SCALE))
     return np.asarray(scale, np.float32)
+
+
+def rounded_weights(placement: Placement, edge: Edge, weights: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Quantizes constant weights and dequantizes them again.
+
+    Args:
+        placement: Tells how the weights are quantized.
+        edge: The edge through which a layer reads them.
+        weights: The weights, float32.
+
+    Returns:
+        float32, of the same shape.
+    """
+    config = placement.configs[edge.tensor].with_scale(weight_scale(weights, edge.axis))
+    return fake_quantize(weights, config)
 
 
 def _kept_scale(

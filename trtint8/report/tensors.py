@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from calibrators.histograms.histogram import Histogram
+from calibrators.histograms.losses import range_sqnr
 from calibrators.histograms.thresholds import METHODS
-from calibrators.tables.table import QMAX, CalibrationTable
-from trtint8.validation.fidelity import decibels
+from calibrators.tables.table import CalibrationTable
 
 #: The most bars of a chart; at least half of them are used.
 CHART_BINS = 128
 
-#: Number of evenly spaced points that the values of a bin are assumed to lie at.
-_POINTS = 8
 
 #: Names of ranges that no method gives.
 BY_HAND, AS_STORED = "by hand", "as stored"
@@ -86,30 +83,6 @@ def make_cards(table: CalibrationTable) -> tuple[Card, ...]:
         if name in table.histograms and table.histograms[name].total
     ]
     return tuple(sorted(cards, key=lambda card: (card.used.sqnr_db, card.index)))
-
-
-def range_sqnr(histogram: Histogram, amax: float) -> float:
-    """SQNR of a tensor that is rounded to 127 steps up to ``amax`` and clipped there.
-
-    The values of a bin are assumed to be spread evenly over it.
-
-    Args:
-        histogram: The histogram of the tensor's magnitudes.
-        amax: The range.
-
-    Returns:
-        10 log10(sum(x^2) / sum((x - q(x))^2)) in decibels; infinite where all values are zero.
-    """
-    filled = np.flatnonzero(histogram.counts)
-    if not len(filled):
-        return math.inf
-    points = (filled[:, None] + (np.arange(_POINTS) + 0.5) / _POINTS) * histogram.bin_width
-    points = np.minimum(points, histogram.amax)
-    scale = amax / QMAX
-    rounded = scale * np.minimum(np.rint(points / scale), QMAX) if scale else np.zeros_like(points)
-    weights = histogram.counts[filled][:, None] / _POINTS
-    noise = float((weights * (points - rounded) ** 2).sum())
-    return decibels(float((weights * points**2).sum()), noise)
 
 
 def chart_bars(histogram: Histogram) -> tuple[float, tuple[int, ...]]:

@@ -20,9 +20,8 @@ from onnx import helper, numpy_helper
 
 from calibrators.errors import CalibrationDataError, ModelError
 from calibrators.host.onnx_session import first_line, open_session
-from trtint8.quantization.integer.arithmetic import fake_quantize
 from trtint8.quantization.placement import Edge, Placement
-from trtint8.quantization.qdq import activation_scales, weight_scale
+from trtint8.quantization.qdq import activation_scales, rounded_weights
 
 #: Tensor name to array.
 Tensors = dict[str, NDArray[Any]]
@@ -91,8 +90,7 @@ class Quantizer:
             edge: The edge through which a layer reads them.
             weights: The weights, float32.
         """
-        config = self.placement.configs[edge.tensor].with_scale(weight_scale(weights, edge.axis))
-        return fake_quantize(weights, config)
+        return rounded_weights(self.placement, edge, weights)
 
 
 @dataclass(eq=False)

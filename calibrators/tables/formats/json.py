@@ -12,6 +12,7 @@ from calibrators import records
 from calibrators.errors import TableError
 from calibrators.histograms.histogram import Histogram
 from calibrators.records import Count, NonNegative
+from calibrators.tables.choice import RangeChoice
 
 FORMAT = "trtint8-calibration-table"
 VERSION = 1
@@ -81,6 +82,7 @@ class TableRecord:
         overridden: Names of the tensors whose range was set by hand.
         amax: Tensor name to range. A range that is negative or not finite is the table's to refuse, by the
             tensor's name.
+        choice: How the ranges were chosen by what they cost the network; None where they were not.
         histograms: Tensor name to histogram.
     """
 
@@ -93,6 +95,7 @@ class TableRecord:
     versions: Mapping[str, str] = field(default_factory=dict)
     overridden: tuple[str, ...] = ()
     amax: Mapping[str, float]
+    choice: RangeChoice | None = None
     histograms: Mapping[str, HistogramRecord] = field(default_factory=dict)
 
 

@@ -29,7 +29,7 @@ def test_nothing_given():
     assert (options.batch_size, options.limit, options.method, options.threads) == (
         None,
         None,
-        "entropy",
+        "auto",
         None,
     )
     assert preprocessing_from(options) is None

@@ -95,5 +95,5 @@ def test_a_table_is_listed_with_what_it_clips(tmp_path, capsys):
     assert main(["table", "show", str(path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     cells = {line.split()[1]: line.replace("│", "").split() for line in lines if line.startswith("│")}
-    assert cells["a"] == ["a", "2", "0.015748", "8", "50.0", "%", "1.000", "%"]
+    assert cells["a"] == ["a", "2", "0.015748", "8", "50.0", "%", "1.000", "%", "entropy"]
     assert cells["b"] == ["b", "9", "0.0708661", "8", "50.0", "%", "0.000", "%", "by", "hand"]

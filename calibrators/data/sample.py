@@ -1,0 +1,72 @@
+"""A few samples of the data that are the same whatever the order, the batch size or the number of workers."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+
+from calibrators.data.feeds import FeedDict, batch_rows
+
+
+class SampleKeeper:
+    """Keeps the samples with the smallest digests, which is a random choice that depends on nothing else.
+
+    Equal samples are kept once.
+
+    Args:
+        count: How many samples are kept; 0 keeps none.
+        whole_batches: Whether batches are kept in place of single samples, as a model takes them whose batch
+            size is fixed.
+        most_bytes: The most bytes that they may have together; one sample is kept however large it is.
+    """
+
+    def __init__(self, count: int = 0, *, whole_batches: bool = False, most_bytes: int = 64 << 20) -> None:
+        self._count, self._whole, self._most_bytes = count, whole_batches, most_bytes
+        #: Digest to sample, and the digests as a heap whose first is the largest, negated.
+        self._samples: dict[int, FeedDict] = {}
+        self._heap: list[int] = []
+
+    def observe(self, feed: FeedDict, digests: Sequence[int]) -> None:
+        """Looks at the samples of one feed.
+
+        Args:
+            feed: Input name to array.
+            digests: One digest per sample, in order; a single one where the whole feed is one sample.
+        """
+        rows = None if self._whole else batch_rows(feed)
+        if self._whole:
+            digests = [sum(digests)]
+        for row, digest in enumerate(digests):
+            if self._wants(digest):
+                own = feed if rows is None else {name: array[row : row + 1] for name, array in feed.items()}
+                self._add(digest, {name: array.copy() for name, array in own.items()})
+
+    def merge(self, other: SampleKeeper) -> SampleKeeper:
+        """The samples that one keeper would have kept of both parts of the data.
+
+        Args:
+            other: The keeper of other samples, with the same limits.
+        """
+        merged = SampleKeeper(self._count, whole_batches=self._whole, most_bytes=self._most_bytes)
+        for keeper in (self, other):
+            for digest, sample in keeper._samples.items():
+                if merged._wants(digest):
+                    merged._add(digest, sample)
+        return merged
+
+    @property
+    def samples(self) -> list[FeedDict]:
+        """The samples in the order of their digests; one row each where samples lie along axis 0."""
+        return [self._samples[digest] for digest in sorted(self._samples)]
+
+    def _wants(self, digest: int) -> bool:
+        if digest in self._samples:
+            return False
+        return len(self._samples) < self._count or (self._count > 0 and digest < -self._heap[0])
+
+    def _add(self, digest: int, sample: FeedDict) -> None:
+        self._samples[digest] = sample
+        heapq.heappush(self._heap, -digest)
+        size = sum(array.nbytes for array in sample.values())
+        while len(self._samples) > max(1, min(self._count, self._most_bytes // max(size, 1))):
+            del self._samples[-heapq.heappop(self._heap)]

@@ -1,0 +1,109 @@
+"""What a range costs the values of its tensor, and whether that is more than it should be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from calibrators.histograms.histogram import Histogram
+from calibrators.histograms.thresholds import LEVELS, occupied, quantization_error
+
+#: A range that clips a larger share of the values than this loses more than it should.
+MOST_CLIPPED = 0.01
+
+#: So does a range whose SQNR lies this far below that of the best range, in decibels.
+MOST_BELOW_BEST_DB = 6.0
+
+#: Number of evenly spaced points that the values of a bin are assumed to lie at.
+_POINTS = 8
+
+#: Of the ranges that are searched for the best, every so many; the error changes slowly between them.
+_STRIDE = 8
+
+
+@dataclass(frozen=True)
+class RangeLoss:
+    """What one range costs the values of its tensor.
+
+    Attributes:
+        clipped: The share of the finite values, in [0, 1], that lose more to clipping than rounding can cost:
+            those more than half a step beyond the range.
+        sqnr_db: Signal to quantization noise of the tensor's own values, in decibels; infinite where nothing
+            was observed.
+        best_db: The same with the range of least squared error.
+    """
+
+    clipped: float
+    sqnr_db: float
+    best_db: float
+
+    @property
+    def excessive(self) -> bool:
+        """Whether the range loses more than it should."""
+        return self.clipped > MOST_CLIPPED or self.best_db - self.sqnr_db > MOST_BELOW_BEST_DB
+
+
+def range_loss(histogram: Histogram, amax: float) -> RangeLoss:
+    """What a range costs.
+
+    Args:
+        histogram: The histogram of the tensor's magnitudes; every value stands at its bin's centre.
+        amax: The range, positive.
+
+    Returns:
+        The loss.
+    """
+    counts = occupied(histogram)
+    if len(counts) < 2 or not amax:
+        return RangeLoss(0.0, math.inf, math.inf)
+    candidates = np.append(np.arange(1, len(counts) - 1, _STRIDE), len(counts) - 1)
+    best = candidates[int(np.argmin(quantization_error(counts, candidates)))]
+    own = range_sqnr(histogram, amax)
+    clipped = histogram.above(amax * (1 + 0.5 / (LEVELS - 1))) / histogram.total
+    return RangeLoss(clipped, own, max(own, range_sqnr(histogram, (float(best) + 0.5) * histogram.bin_width)))
+
+
+def range_sqnr(histogram: Histogram, amax: float) -> float:
+    """SQNR of a tensor that is rounded to 127 steps up to ``amax`` and clipped there.
+
+    The values of a bin are assumed to be spread evenly over it.
+
+    Args:
+        histogram: The histogram of the tensor's magnitudes.
+        amax: The range.
+
+    Returns:
+        10 log10(sum(x^2) / sum((x - q(x))^2)) in decibels; infinite where all values are zero.
+    """
+    filled = np.flatnonzero(histogram.counts)
+    if not len(filled):
+        return math.inf
+    points = (filled[:, None] + (np.arange(_POINTS) + 0.5) / _POINTS) * histogram.bin_width
+    points = np.minimum(points, histogram.amax)
+    scale = amax / (LEVELS - 1)
+    rounded = scale * np.minimum(np.rint(points / scale), (LEVELS - 1)) if scale else np.zeros_like(points)
+    weights = histogram.counts[filled][:, None] / _POINTS
+    noise = float((weights * (points - rounded) ** 2).sum())
+    return _decibels(float((weights * points**2).sum()), noise)
+
+
+def excessive_losses(histograms: Mapping[str, Histogram], amax: Mapping[str, float]) -> dict[str, RangeLoss]:
+    """The ranges that lose more than they should.
+
+    Args:
+        histograms: Tensor name to the histogram of its magnitudes.
+        amax: Tensor name to range; tensors without a histogram are left out.
+
+    Returns:
+        Tensor name to loss, those first that lie furthest below the best range.
+    """
+    losses = {name: range_loss(histograms[name], value) for name, value in amax.items() if name in histograms}
+    excessive = {name: loss for name, loss in losses.items() if loss.excessive}
+    return dict(sorted(excessive.items(), key=lambda item: item[1].sqnr_db - item[1].best_db))
+
+
+def _decibels(signal: float, noise: float) -> float:
+    return 10 * math.log10(signal / noise) if noise > 0 else math.inf

@@ -1,0 +1,63 @@
+"""Ranges of many widths for one tensor, from which a choice is made by what they cost the network.
+
+Each rule is a function of the stored histogram alone: the four calibration methods, the geometric means of
+pairs of them, and the ends of the interval in which the squared error is close to the least.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from calibrators.histograms.histogram import Histogram
+from calibrators.histograms.thresholds import METHODS, occupied, quantization_error
+
+#: How far the squared error of the narrow and of the wide range may lie above the least, in decibels.
+NEAR_LEAST_DB = 0.5
+
+#: Rule to the pair of methods that it is the geometric mean of.
+_MEANS = {
+    "entropy-percentile": ("entropy", "percentile"),
+    "entropy-mse": ("entropy", "mse"),
+    "percentile-mse": ("percentile", "mse"),
+}
+
+#: The names of all rules. ``narrow`` and ``wide`` are the ends of the interval around the range of ``mse``.
+RULES = (*METHODS, *_MEANS, "narrow", "wide")
+
+
+def ranges(histogram: Histogram) -> dict[str, float]:
+    """The range that each rule gives.
+
+    Args:
+        histogram: The histogram of a tensor's magnitudes.
+
+    Returns:
+        Rule to amax, for all of :data:`RULES`.
+    """
+    found = {method: threshold(histogram) for method, threshold in METHODS.items()}
+    for rule, (first, second) in _MEANS.items():
+        found[rule] = math.sqrt(found[first] * found[second])
+    found["narrow"], found["wide"] = near_least_error(histogram)
+    return found
+
+
+def near_least_error(histogram: Histogram, decibels: float = NEAR_LEAST_DB) -> tuple[float, float]:
+    """The narrowest and the widest range whose mean squared error is close to the least.
+
+    Args:
+        histogram: The histogram of a tensor's magnitudes.
+        decibels: How far the error may lie above the least.
+
+    Returns:
+        Two ranges that end at the centre of a bin; never more than the largest magnitude.
+    """
+    counts = occupied(histogram)
+    if len(counts) < 2:
+        return histogram.amax, histogram.amax
+    candidates = np.arange(1, len(counts))
+    error = quantization_error(counts, candidates)
+    close = candidates[error <= error.min() * 10 ** (decibels / 10)]
+    narrow, wide = (min((float(end) + 0.5) * histogram.bin_width, histogram.amax) for end in close[[0, -1]])
+    return narrow, wide

@@ -1,0 +1,38 @@
+"""How the ranges of a table were chosen by what they cost the network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from calibrators.records import Count
+
+
+@dataclass(frozen=True)
+class RangeChoice:
+    """The rule that was taken, and what each rule cost.
+
+    Attributes:
+        rule: The rule that the ranges follow, one of :data:`calibrators.histograms.rules.RULES`.
+        sqnr_db: Rule to the SQNR of the network's outputs in decibels: the mean over the samples that it was
+            tried on.
+        samples: Rule to the number of these samples. Rules that did badly on the first were not tried on the
+            others.
+    """
+
+    rule: str
+    sqnr_db: Mapping[str, float]
+    samples: Mapping[str, Count]
+
+    @property
+    def reason(self) -> str:
+        """Why the rule was taken, in words."""
+        if not self.samples:
+            return f"'{self.rule}' for every tensor, as the network's outputs could not be compared"
+        tried = max(self.samples.values())
+        finalists = [rule for rule, count in self.samples.items() if count == tried and rule != self.rule]
+        others = ", ".join(f"{rule} {self.sqnr_db[rule]:.1f} dB" for rule in finalists)
+        return (
+            f"'{self.rule}' for every tensor: {self.sqnr_db[self.rule]:.1f} dB at the network's outputs on "
+            f"{tried} samples" + (f" ({others})" if others else "") + f", of {len(self.sqnr_db)} rules tried"
+        )

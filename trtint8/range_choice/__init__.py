@@ -1,0 +1,1 @@
+"""Ranges chosen by what they cost the network: the method ``auto``."""

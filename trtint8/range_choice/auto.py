@@ -1,0 +1,61 @@
+"""The method ``auto``: from a model, histograms and a few samples to the range of every tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from calibrators.data.feeds import FeedDict
+from calibrators.errors import ModelError
+from calibrators.histograms.histogram import Histogram
+from calibrators.tables.choice import RangeChoice
+from trtint8.models.model import Model
+from trtint8.quantization.placement import Placement, place
+from trtint8.range_choice.choose import choose_ranges, plain_ranges
+from trtint8.range_choice.trial_network import TrialNetwork
+
+
+@dataclass(frozen=True)
+class AutoRanges:
+    """A model whose ranges are to be chosen.
+
+    Attributes:
+        prepared: From :func:`trtint8.models.model.prepare`.
+        threads: Threads per operator; ONNX Runtime's choice where None.
+        device: Where the model runs.
+    """
+
+    prepared: Model
+    threads: int | None
+    device: str
+
+    def choose(
+        self, histograms: Mapping[str, Histogram], samples: Sequence[FeedDict], *, progress: bool
+    ) -> tuple[dict[str, float], RangeChoice]:
+        """Chooses the ranges: see :func:`trtint8.range_choice.choose.choose_ranges`.
+
+        Args:
+            histograms: Tensor name to the histogram of its magnitudes.
+            samples: What ranges are tried on.
+            progress: Whether to show a progress bar on a terminal.
+
+        Returns:
+            Tensor name to amax for all histograms, and how it was chosen. Where nothing of the network is
+            quantized, or nothing was sampled, every tensor gets the range of least squared error.
+
+        Raises:
+            CalibrationDataError: The model fails on a sample.
+        """
+        placement = self._placement()
+        quantized = placement.tensors if placement else ()
+        # A tensor that was zero throughout has no range to choose; the network takes one for it.
+        if not (placement and samples and any(histograms[name].amax for name in quantized)):
+            return plain_ranges(histograms)
+        network = TrialNetwork(self.prepared.graph_model, placement, threads=self.threads, device=self.device)
+        return choose_ranges(network, histograms, quantized, samples, progress=progress)
+
+    def _placement(self) -> Placement | None:
+        try:
+            return place(self.prepared.graph_model)
+        except ModelError:  # there is nothing to quantize
+            return None

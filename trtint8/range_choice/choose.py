@@ -1,0 +1,170 @@
+"""Chooses the ranges of all tensors by what they cost the network's outputs on a few samples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrators.data.feeds import FeedDict
+from calibrators.errors import CalibrationDataError
+from calibrators.histograms.histogram import Histogram
+from calibrators.histograms.rules import RULES, ranges
+from calibrators.histograms.thresholds import mse
+from calibrators.progress import progress_bar
+from calibrators.tables.choice import RangeChoice
+from trtint8.range_choice.noise import noise_levels
+from trtint8.range_choice.tournament import play
+from trtint8.range_choice.trial_network import TrialNetwork
+
+#: Decibels of noise that ranges twice as wide may cost. Data that was not calibrated with reaches further,
+#: and clipping it costs more than a coarser scale.
+DECIBELS_PER_DOUBLING = 1.0
+
+#: The least and the most samples, and how many calibration samples there are for each.
+_FEWEST, MOST_SAMPLES, _SHARE = 16, 64, 8
+
+#: Samples that are run at once.
+_ROWS = 16
+
+
+def samples_to_try(samples: int) -> int:
+    """How many samples ranges are tried on.
+
+    Args:
+        samples: How many calibration samples there are.
+
+    Returns:
+        An eighth of them, but at least 16 and at most 64, so that trying costs little beside calibrating.
+    """
+    return min(max(_FEWEST, samples // _SHARE), MOST_SAMPLES)
+
+
+def choose_ranges(
+    network: TrialNetwork,
+    histograms: Mapping[str, Histogram],
+    quantized: Sequence[str],
+    samples: Sequence[FeedDict],
+    *,
+    progress: bool = False,
+) -> tuple[dict[str, float], RangeChoice]:
+    """Tries rules that turn a histogram into a range, and takes the one that costs the network least.
+
+    Each rule is applied to every tensor, the quantized network is run on the samples, and the noise of its
+    outputs is compared with the float network's, in decibels. The mean over samples is that of the decibels:
+    a sample that is unlike all others counts once, and not in proportion to its noise. A rule whose ranges
+    are wider is preferred as long as they cost less than 1 dB for ranges twice as wide.
+
+    Args:
+        network: The network.
+        histograms: Tensor name to the histogram of its magnitudes, for at least all quantized tensors.
+        quantized: Names of the tensors that the network quantizes.
+        samples: What the rules are tried on, at least one sample; one feed per sample.
+        progress: Whether to show a progress bar on a terminal.
+
+    Returns:
+        Tensor name to amax for all histograms, and how it was chosen. Where the network has no floating-point
+        output to compare, every tensor gets the range of least squared error.
+
+    Raises:
+        CalibrationDataError: The model fails on a sample.
+    """
+    trial = _Trial(network, samples)
+    if not trial.has_floats:
+        return plain_ranges(histograms)
+    proposals = {name: ranges(histogram) for name, histogram in histograms.items()}
+    by_rule = {rule: {name: found[rule] for name, found in proposals.items()} for rule in RULES}
+    handicaps = {
+        rule: -DECIBELS_PER_DOUBLING * _mean_log2(by_rule[rule][name] for name in quantized) for rule in RULES
+    }
+    scales = {rule: network.scales(found) for rule, found in by_rule.items()}
+    with progress_bar("Choosing ranges", None, enabled=progress) as advance:
+
+        def noise(rule: str, start: int, stop: int) -> list[float]:
+            advance(stop - start)
+            return trial.noise_db(scales[rule], start, stop)
+
+        played = play(handicaps, len(samples), noise)
+    best = next(iter(played))
+    levels = {rule: -math.fsum(found) / len(found) for rule, found in played.items()}
+    tried = {rule: len(found) for rule, found in played.items()}
+    return by_rule[best], RangeChoice(best, levels, tried)
+
+
+class _Trial:
+    """Samples with the float network's outputs; several at once where the network takes batches.
+
+    Args:
+        network: The network.
+        samples: One feed per sample.
+    """
+
+    def __init__(self, network: TrialNetwork, samples: Sequence[FeedDict]) -> None:
+        self._network, self._samples = network, samples
+        self._batched = len(samples) > 1 and self._takes_batches()
+        #: The numbers of a batch's samples, to the batch and the float network's outputs.
+        self._references: dict[tuple[int, int], tuple[FeedDict, list[NDArray[Any]]]] = {}
+
+    @property
+    def has_floats(self) -> bool:
+        """Whether an output of the network is of a floating-point type."""
+        _, outputs = self._reference(0, 1)
+        return any(np.issubdtype(output.dtype, np.floating) for output in outputs)
+
+    def noise_db(self, scales: Mapping[str, np.float32], start: int, stop: int) -> list[float]:
+        """The noise of the quantized network for some samples; see :func:`noise_levels`."""
+        size = _ROWS if self._batched else 1
+        levels: list[float] = []
+        for first in range(start, stop, size):
+            last = min(first + size, stop)
+            feed, wanted = self._reference(first, last)
+            levels += noise_levels(wanted, self._network.outputs(feed, scales), last - first).tolist()
+        return levels
+
+    def _reference(self, first: int, last: int) -> tuple[FeedDict, list[NDArray[Any]]]:
+        if (first, last) not in self._references:
+            feed = _joined(self._samples[first:last])
+            self._references[first, last] = feed, self._network.reference(feed)
+        return self._references[first, last]
+
+    def _takes_batches(self) -> bool:
+        """Whether two samples at once give two rows of every output."""
+        if len({tuple((name, a.shape[1:]) for name, a in feed.items()) for feed in self._samples}) > 1:
+            return False
+        try:
+            outputs = self._network.reference(_joined(self._samples[:2]))
+        except (CalibrationDataError, ValueError):  # a batch of one only, or inputs without axes
+            return False
+        one = self._network.reference(self._samples[0])
+        return all(
+            both.ndim > 0 and len(both) == 2 and len(single) == 1
+            for both, single in zip(outputs, one, strict=True)
+        )
+
+
+def _joined(samples: Sequence[FeedDict]) -> FeedDict:
+    """Samples as one batch."""
+    if len(samples) == 1:
+        return samples[0]
+    return {name: np.concatenate([sample[name] for sample in samples]) for name in samples[0]}
+
+
+def plain_ranges(histograms: Mapping[str, Histogram]) -> tuple[dict[str, float], RangeChoice]:
+    """The range of least squared error for every tensor, where a network's outputs tell nothing.
+
+    Args:
+        histograms: Tensor name to the histogram of its magnitudes.
+
+    Returns:
+        Tensor name to amax, and the choice, in which no rule was tried.
+    """
+    return {name: mse(histogram) for name, histogram in histograms.items()}, RangeChoice("mse", {}, {})
+
+
+def _mean_log2(values: Iterable[float]) -> float:
+    """The mean of the logarithms to base 2 of the values that are not zero."""
+    positive = [math.log2(value) for value in values if value > 0]
+    return math.fsum(positive) / len(positive) if positive else 0.0

@@ -1,0 +1,44 @@
+"""The noise of a network's outputs relative to their signal, for each sample."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: The level of outputs without an error, in decibels: float32 resolves about 140 dB.
+LOWEST_DB = -140.0
+
+
+def noise_levels(
+    wanted: Sequence[NDArray[Any]], got: Sequence[NDArray[Any]], rows: int
+) -> NDArray[np.float64]:
+    """The level of the noise below the signal: minus the SQNR, in decibels.
+
+    Args:
+        wanted: The float network's outputs.
+        got: The quantized network's outputs, of the same number.
+        rows: How many samples lie along axis 0 of every output; 1 takes each output as a whole.
+
+    Returns:
+        float64, shape (rows,): the mean over the floating-point outputs that have a signal, each not less
+        than -140 dB; -140 dB where there is none.
+    """
+    levels = np.array([_levels(a, b, rows) for a, b in zip(wanted, got, strict=True)])
+    known = np.isfinite(levels)
+    sums = np.where(known, levels, 0.0).sum(axis=0)
+    return np.where(known.any(axis=0), sums / np.maximum(known.sum(axis=0), 1), LOWEST_DB)
+
+
+def _levels(wanted: NDArray[Any], got: NDArray[Any], rows: int) -> NDArray[np.float64]:
+    """The levels of one output; not a number where there is nothing to compare."""
+    if not np.issubdtype(wanted.dtype, np.floating) or wanted.shape != got.shape:
+        return np.full(rows, np.nan)
+    exact = wanted.astype(np.float64).reshape(rows, -1)
+    error = exact - got.astype(np.float64).reshape(rows, -1)
+    signal, noise = (np.einsum("ij,ij->i", array, array) for array in (exact, error))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        levels: NDArray[np.float64] = np.maximum(10 * np.log10(noise / signal), LOWEST_DB)
+    return np.where((signal > 0) & np.isfinite(signal) & np.isfinite(noise), levels, np.nan)

@@ -1,0 +1,125 @@
+"""The quantized network with the scales of its activations as inputs: one session tries any set of ranges."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from calibrators.data.feeds import FeedDict
+from calibrators.errors import CalibrationDataError
+from calibrators.host.devices import open_device
+from calibrators.host.onnx_session import first_line
+from trtint8.models.graph_constants import read_constant, set_constant_input
+from trtint8.models.model import fits_message, runnable, to_light
+from trtint8.quantization.placement import Placement
+from trtint8.quantization.qdq import activation_scales, insert_qdq, rounded_weights
+
+
+class TrialNetwork:
+    """The float network, and the same with rounded weights and with Q/DQ pairs whose scales are inputs.
+
+    Args:
+        graph_model: From :func:`trtint8.models.model.prepare`; not changed.
+        placement: Which tensors are quantized.
+        threads: Threads per operator; ONNX Runtime's choice where None.
+        device: Where the networks run: see :func:`calibrators.host.devices.open_device`.
+
+    Raises:
+        ModelError: ONNX Runtime cannot run a network.
+        UnsupportedError: The device is unknown, or something that it needs is not installed.
+    """
+
+    def __init__(
+        self, graph_model: ir.Model, placement: Placement, *, threads: int | None = None, device: str = "cpu"
+    ) -> None:
+        self._placement = placement
+        self._exact = _open(graph_model, threads, device)
+        quantized = graph_model.clone()
+        _round_weights(quantized, placement)
+        insert_qdq(quantized, replace(placement, weights=()), dict.fromkeys(placement.tensors, 1.0))
+        self._scale_inputs = _scales_as_inputs(quantized)
+        self._quantized = _open(quantized, threads, device)
+
+    def reference(self, feed: FeedDict) -> list[NDArray[Any]]:
+        """The outputs of the float network.
+
+        Raises:
+            CalibrationDataError: ONNX Runtime fails on the feed.
+        """
+        return _run(self._exact, feed)
+
+    def outputs(self, feed: FeedDict, scales: Mapping[str, np.float32]) -> list[NDArray[Any]]:
+        """The outputs of the quantized network.
+
+        Args:
+            feed: Input name to array.
+            scales: The scale of every quantized activation, from :meth:`scales`.
+
+        Raises:
+            CalibrationDataError: ONNX Runtime fails on the feed.
+        """
+        inputs = {name: np.asarray(scales[tensor]) for name, tensor in self._scale_inputs.items()}
+        return _run(self._quantized, {**feed, **inputs})
+
+    def scales(self, amax: Mapping[str, float]) -> dict[str, np.float32]:
+        """The scale of every quantized activation.
+
+        Args:
+            amax: The range of every quantized activation.
+        """
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of tensors that were zero; whoever quantizes the model warns
+            return activation_scales(self._placement, amax)
+
+
+def _open(graph_model: ir.Model, threads: int | None, device: str) -> Any:
+    opened = open_device(device)
+    if fits_message(graph_model):
+        light = to_light(graph_model)
+        return opened.open_session(
+            light.message.SerializeToString(), optimize=True, threads=threads, weights=light.weights
+        )
+    with runnable(graph_model) as path:
+        return opened.open_session(path, optimize=True, threads=threads)
+
+
+def _round_weights(graph_model: ir.Model, placement: Placement) -> None:
+    """Replaces quantized weights by the values that quantization leaves of them."""
+    nodes = {node.name: node for node in graph_model.graph}
+    for edge in placement.weights:
+        node = nodes[edge.node]
+        weights = read_constant(node.inputs[edge.index])
+        assert weights is not None, f"the placement calls '{edge.tensor}' a weight"
+        set_constant_input(node, edge.index, rounded_weights(placement, edge, weights))
+
+
+def _scales_as_inputs(graph_model: ir.Model) -> dict[str, str]:
+    """Turns the scales of Q/DQ pairs into inputs of the graph.
+
+    Returns:
+        Name of the input to name of the quantized tensor.
+    """
+    graph, found = graph_model.graph, {}
+    for node in list(graph):
+        if node.op_type == "QuantizeLinear" and node.domain == "":
+            tensor, scale = node.inputs[:2]
+            assert tensor is not None and scale is not None and scale.name is not None
+            del graph.initializers[scale.name]
+            scale.const_value = None
+            graph.inputs.append(scale)
+            found[scale.name] = tensor.name or ""
+    return found
+
+
+def _run(session: Any, feed: FeedDict) -> list[NDArray[Any]]:
+    try:
+        outputs: list[NDArray[Any]] = session.run(None, feed)
+    except Exception as error:
+        raise CalibrationDataError(f"the model fails on a sample: {first_line(error)}") from error
+    return outputs
