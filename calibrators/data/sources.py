@@ -183,7 +183,7 @@ def as_labels(labels: Any, count: int | None, what: str) -> NDArray[Any]:
     return array.astype(np.int64) if is_class_indices(array) else array
 
 
-def is_class_indices(labels: NDArray[Any] | None) -> TypeGuard[NDArray[np.integer[Any]]]:
+def is_class_indices(labels: NDArray[Any] | None) -> TypeGuard[NDArray[np.int64]]:
     """Whether labels are one class index per sample, and not arrays or numbers of another kind."""
     return labels is not None and labels.ndim == 1 and np.issubdtype(labels.dtype, np.integer)
 

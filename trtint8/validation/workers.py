@@ -7,8 +7,8 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.data.batches import Batches, FeedDict
@@ -19,8 +19,9 @@ from calibrators.ray.in_order import BatchFunction, results_in_order
 from trtint8.models.model import Model, ModelSource, fits_message, load_model, to_proto
 from trtint8.validation.accuracy import Accuracy
 from trtint8.validation.comparison import BatchResult, OpenModels, merge_results
-from trtint8.validation.metrics import Metric, check_mergeable, measurands
+from trtint8.validation.metrics import Metric, check_metrics
 from trtint8.validation.opening import engine_path, open_models
+from trtint8.validation.user_metrics import check_mergeable
 
 
 def compare_over_ray(
@@ -53,7 +54,7 @@ def compare_over_ray(
         TrtInt8Error: One process would raise it too, or Ray or its workers failed.
         UnsupportedError: A metric over the data set cannot merge.
     """
-    measurands(metrics or ())
+    check_metrics(metrics or ())
     check_mergeable(metrics or ())
     threads = threads or WORKER_THREADS
     work = _ValidationWork(
@@ -114,7 +115,7 @@ class _Validated:
     models: OpenModels
     stack: contextlib.ExitStack
 
-    def __call__(self, feed: FeedDict, labels: NDArray[np.int64] | None, first: int) -> BatchResult:
+    def __call__(self, feed: FeedDict, labels: NDArray[Any] | None, first: int) -> BatchResult:
         """Runs all models on a batch."""
         return self.models.run(feed, labels, first)
 

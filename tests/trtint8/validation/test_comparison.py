@@ -207,7 +207,7 @@ def test_outputs_that_are_no_classes():
 
     assert run().measures == () and run().outputs[0].cosine == pytest.approx(1.0)
     with pytest.raises(
-        CalibrationDataError, match=r"needs one row of class scores .* 'y' has shape \(3, 2, 2\)"
+        CalibrationDataError, match=r"needs one row of class scores .* 'y' is float32 of shape \(3, 2, 2\)"
     ):
         run(metrics=["agreement"])
 

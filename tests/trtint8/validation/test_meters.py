@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trtint8.validation.batch import Batch
 from trtint8.validation.fidelity import FidelityMeter
 from trtint8.validation.meters import HitMeter, ValueMeter
-from trtint8.validation.metrics import Batch, MeanAveragePrecision, check_mergeable, measurands
+from trtint8.validation.metrics import MeanAveragePrecision
+from trtint8.validation.user_metrics import check_mergeable, user_measurand
 
 BATCHES = 7
 RANDOM = np.random.default_rng(8)
@@ -82,7 +84,7 @@ def test_any_grouping_gives_the_same_bits(kind, cuts):
 
 def test_what_workers_send_home_is_without_functions_and_truth():
     pytest.importorskip("faster_coco_eval", reason="faster-coco-eval is not installed")
-    (one,) = measurands([lambda feeds, outputs: outputs["y"].mean()])
+    one = user_measurand(lambda feeds, outputs: outputs["y"].mean())
     part = one.measure(Batch({}, {"y": np.ones((2, 3))}, {}, None, 2))
     assert pickle.loads(pickle.dumps(part))._parts[0][0].tolist() == [1.0]
     metric = MeanAveragePrecision(_decode, _truth())
