@@ -22,7 +22,7 @@ from trtint8.runtime.bench import BenchReport, Summary
 from trtint8.runtime.benchmark import Benchmarks
 from trtint8.sensitivity.results import Sensitivity
 from trtint8.sensitivity.suspects import Suspect
-from trtint8.tuning.candidates import Score
+from trtint8.tuning.scores import Score
 from trtint8.tuning.search import Trial
 from trtint8.tuning.tune import TuningLog
 from trtint8.validation.accuracy import Measure

@@ -18,10 +18,10 @@ from trtint8.models.model import Model, runnable
 from trtint8.quantization.placement import Placement, place
 from trtint8.quantization.qdq import insert_qdq
 from trtint8.tuning.methods import with_methods
+from trtint8.tuning.scores import Score, score_of
 from trtint8.validation.accuracy import VALIDATED, Accuracy, Runner, ValidatedModel, onnx_runner
 from trtint8.validation.comparison import compare
 from trtint8.validation.metrics import Metric
-from trtint8.validation.significance import Share
 
 #: How candidates are run, in words.
 _DESCRIPTION = "the Q/DQ model as fake quantization in ONNX Runtime"
@@ -62,20 +62,6 @@ class Candidate:
         return graph_model
 
 
-@dataclass(frozen=True)
-class Score:
-    """How accurate a candidate is on the samples that are tuned on.
-
-    Attributes:
-        drop: The metric of FP32 minus the candidate's: percentage points for a share, else the metric's unit.
-            For agreement, the percentage of samples with another class than FP32's.
-        sqnr_db: Signal to quantization noise in decibels of the output where it is lowest.
-    """
-
-    drop: float
-    sqnr_db: float
-
-
 class Scorer:
     """Scores candidates by comparing them with the float model on one set of samples.
 
@@ -104,11 +90,7 @@ class Scorer:
             CalibrationDataError: The metric does not apply to the model or the data.
         """
         accuracy = self.compare(candidate.quantized(), [self.metric, "sqnr"])
-        (measure,) = accuracy.measures
-        reference = 1.0 if measure.reference is None else _number(measure.reference)
-        points = 100.0 if isinstance(measure.value, Share) else 1.0
-        drop = points * (reference - _number(measure.value))
-        return Score(drop, min(output.sqnr_db for output in accuracy.outputs))
+        return score_of(accuracy, self.metric)
 
     def compare(
         self,
@@ -163,7 +145,3 @@ class Scorer:
 
             yield run_and_keep
         self._outputs = kept
-
-
-def _number(value: Share | float) -> float:
-    return value.value if isinstance(value, Share) else value

@@ -52,7 +52,7 @@ class Measure:
             model's value minus that of each other model. Empty where samples cannot be paired.
         title: What tables call the metric, with the output and what it is compared with; empty where the name
             says it.
-        unit: ``%`` for a value in [0, 1] that is shown in per cent, ``dB``, or empty for a share and where
+        unit: ``%`` for a share or another value in [0, 1] that is shown in per cent, ``dB``, or empty where
             the unit is the metric's own.
         perfect: For a metric that compares with FP32, the value of a model whose outputs are FP32's; None for
             other metrics.

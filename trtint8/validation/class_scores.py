@@ -13,7 +13,7 @@ from calibrators.data.feeds import shape_text
 from calibrators.data.sources import is_class_indices
 from calibrators.errors import CalibrationDataError
 from trtint8.validation.batch import ArrayForm, Batch, BatchForm
-from trtint8.validation.measurand import Measurand
+from trtint8.validation.measurand import PERCENT, Measurand
 from trtint8.validation.meters import HitMeter
 
 
@@ -24,7 +24,9 @@ def agreement(name: str, output: str) -> Measurand:
         name: The metric's name in results.
         output: The output that has the class scores.
     """
-    return Measurand(name, True, HitMeter, partial(_hits, partial(_agrees, name, output)), perfect=1.0)
+    return Measurand(
+        name, True, HitMeter, partial(_hits, partial(_agrees, name, output)), unit=PERCENT, perfect=1.0
+    )
 
 
 def top_k(name: str, output: str, k: int) -> Measurand:
@@ -35,7 +37,7 @@ def top_k(name: str, output: str, k: int) -> Measurand:
         output: The output that has the class scores.
         k: How many scores count.
     """
-    return Measurand(name, False, HitMeter, partial(_hits, partial(_in_top, name, output, k)))
+    return Measurand(name, False, HitMeter, partial(_hits, partial(_in_top, name, output, k)), unit=PERCENT)
 
 
 def _hits(find: Callable[[Batch], NDArray[np.bool_]], batch: Batch) -> HitMeter:

@@ -131,9 +131,9 @@ def _use_of_labels(form: BatchForm) -> str:
     for name, output in form.outputs.items():
         suffix = "" if name == next(iter(form.outputs)) else f":{name}"
         if form.labels.is_float and form.labels.shape == output.shape:
-            return f", as metric psnr{suffix} would"
+            return f"; metric psnr{suffix} compares with them"
         if form.labels.is_integer and not form.has_class_indices and len(output.shape) > 2:
-            return f", as metrics pixels{suffix} and miou{suffix} would"
+            return f"; metrics pixels{suffix} and miou{suffix} compare with them"
     return ""
 
 
