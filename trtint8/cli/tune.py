@@ -130,7 +130,7 @@ class _Progress:
         assert self._goal is not None
         mark = "+" if trial.taken else " "
         cost = f", {100 * trial.float_cost:.1f} % of the arithmetic in float" if trial.keep_float else ""
-        level = "" if self._goal.name == "sqnr" else f", {trial.score.sqnr_db:.2f} dB"
+        level = "" if self._goal.name == "sqnr" else f", sqnr {trial.score.sqnr_db:.2f} dB"
         say(f"{mark} {trial.what}: {self._goal.describe(trial.score)}{level} ({trial.seconds:.1f} s{cost})")
 
 

@@ -188,10 +188,13 @@ def output_scales(outputs: Mapping[str, NDArray[Any]]) -> dict[str, float]:
         outputs: The float network's outputs for the first batch, by name.
 
     Returns:
-        Output name to scale, for the outputs of a floating-point type.
+        Output name to scale, for the outputs of a floating-point type; for all where there is none of these.
     """
     floats = {name: array for name, array in outputs.items() if np.issubdtype(array.dtype, np.floating)}
-    levels = {name: math.sqrt(float(np.square(a, dtype=np.float64).mean())) for name, a in floats.items()}
+    levels = {
+        name: math.sqrt(float(np.square(array, dtype=np.float64).mean()))
+        for name, array in (floats or outputs).items()
+    }
     return {name: level or 1.0 for name, level in levels.items()}
 
 

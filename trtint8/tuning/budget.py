@@ -126,6 +126,11 @@ class Budget:
             (measurand,) = measurands([metric], form)
             name, unit = measurand.name, measurand.unit
             equal = 0.0 if measurand.perfect is None else measurand.perfect
+        if chosen and self.max_drop is not None and not math.isfinite(equal):
+            raise CalibrationDataError(
+                f"{chosen}; SQNR has no drop, because it is infinite where outputs equal FP32's: give its "
+                "least value in decibels as minimum (--min), such as 30, or name a metric that has one"
+            )
         max_drop, minimum = self._limits(name, unit, has_drop=math.isfinite(equal))
         return Goal(metric, name, unit, max_drop, minimum, chosen)
 

@@ -69,7 +69,11 @@ def test_why_a_metric_was_chosen():
             {"metric": "speed"},
             "there is no metric 'speed'; there are top1, top5 and so on, agreement, psnr, pix",
         ),
-        ({"max_drop": 0.5}, r"metric 'sqnr' has no drop, .* in decibels as minimum \(--min\), such as 30"),
+        (
+            {"max_drop": 0.5},
+            r"'classes' .* is no row of class scores .*; SQNR has no drop, .* as minimum \(--min\), such as",
+        ),
+        ({"max_drop": 0.5, "metric": "sqnr"}, "metric 'sqnr' has no drop"),
         ({"max_drop": 0.5, "metric": "psnr"}, "metric 'psnr' has no drop"),
         ({"minimum": 0.5, "metric": "max_error"}, "metric 'max_error' is better the smaller it is"),
         ({"metric": "cosine"}, "metric 'cosine' has a unit of its own; say what is enough"),
