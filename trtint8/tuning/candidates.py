@@ -22,6 +22,7 @@ from trtint8.tuning.scores import Score, score_of
 from trtint8.validation.accuracy import VALIDATED, Accuracy, Runner, ValidatedModel, onnx_runner
 from trtint8.validation.comparison import compare
 from trtint8.validation.metrics import Metric
+from trtint8.validation.output_shapes import declared_shapes
 
 #: How candidates are run, in words.
 _DESCRIPTION = "the Q/DQ model as fake quantization in ONNX Runtime"
@@ -125,6 +126,7 @@ class Scorer:
                 self.model.inputs,
                 self.batches,
                 metrics=metrics,
+                shapes=declared_shapes(self.model.graph_model),
                 progress=False,
             )
 

@@ -24,9 +24,8 @@ def agreement(name: str, output: str) -> Measurand:
         name: The metric's name in results.
         output: The output that has the class scores.
     """
-    return Measurand(
-        name, True, HitMeter, partial(_hits, partial(_agrees, name, output)), unit=PERCENT, perfect=1.0
-    )
+    measure = partial(_hits, partial(_agrees, name, output))
+    return Measurand(name, True, HitMeter, measure, unit=PERCENT, perfect=1.0, output=output)
 
 
 def top_k(name: str, output: str, k: int) -> Measurand:

@@ -21,10 +21,11 @@ from calibrators.data.sources import first_labels
 from calibrators.errors import CalibrationDataError, ModelError
 from calibrators.ray.in_order import results_here
 from trtint8.validation.accuracy import REFERENCE, Accuracy, Measure, Runner, ValidatedModel
-from trtint8.validation.batch import Batch, BatchForm, Outputs
+from trtint8.validation.batch import Batch, BatchForm
 from trtint8.validation.fidelity import OUTPUT_METRICS, FidelityMeter
 from trtint8.validation.measurand import Measurand
 from trtint8.validation.metrics import Choice, Metric, check_metrics, measurands, usual_metrics
+from trtint8.validation.output_shapes import DeclaredShape, check_comparable, differing_outputs
 from trtint8.validation.significance import Share
 
 
@@ -36,6 +37,7 @@ def compare(
     batches: Batches,
     *,
     metrics: Sequence[Metric] | None = None,
+    shapes: Mapping[str, DeclaredShape] | None = None,
     progress: bool = True,
 ) -> Accuracy:
     """Runs all models on every batch and compares their outputs with the reference's.
@@ -47,6 +49,7 @@ def compare(
         inputs: The inputs of all models.
         batches: The data, with labels where there are some.
         metrics: What to measure. None measures the usual metrics that apply to the model and the data.
+        shapes: The shapes that the reference declares for its outputs; all are fixed where None.
         progress: Show a progress bar on a terminal.
 
     Returns:
@@ -57,7 +60,7 @@ def compare(
             does not apply to them.
         ModelError: A model's outputs differ from the reference's in shape.
     """
-    opened = OpenModels(models, reference, output_names, inputs, metrics)
+    opened = OpenModels(models, reference, output_names, inputs, metrics, shapes)
     return compare_models(opened, batches, progress=progress)
 
 
@@ -158,6 +161,7 @@ class OpenModels:
         output_names: Names of the outputs, in order.
         inputs: The inputs of all models.
         metrics: What to measure. None measures the usual metrics that apply to the model and the data.
+        shapes: The shapes that the reference declares for its outputs; all are fixed where None.
 
     Attributes:
         metrics: The metrics that were asked for, or None.
@@ -173,11 +177,13 @@ class OpenModels:
         output_names: Sequence[str],
         inputs: Sequence[InputSpec],
         metrics: Sequence[Metric] | None,
+        shapes: Mapping[str, DeclaredShape] | None = None,
     ) -> None:
         check_metrics(metrics or ())  # before the run
         self.metrics = metrics
         self._models, self._reference = tuple(models), reference
         self._outputs, self._inputs = tuple(output_names), tuple(inputs)
+        self._shapes = dict(shapes or {})
 
     def run(self, feed: FeedDict, labels: NDArray[Any] | None, first: int) -> BatchResult:
         """Runs all models on a batch and measures their outputs.
@@ -209,7 +215,7 @@ class OpenModels:
         models = []
         for model in self._models:
             got = dict(zip(self._outputs, model.run(feed), strict=True))
-            _check_shapes(got, wanted)
+            check_comparable(asked, differing_outputs(got, wanted, self._shapes), got)
             fidelity = _fidelity_meter(metrics, self._outputs)
             if fidelity:
                 fidelity.add(got, wanted)
@@ -355,12 +361,3 @@ def _share(measures: Mapping[str, Measure], name: str, *, of_reference: bool = F
         return None
     value = measures[name].reference if of_reference else measures[name].value
     return value if isinstance(value, Share) else None
-
-
-def _check_shapes(got: Outputs, wanted: Outputs) -> None:
-    for name, array in wanted.items():
-        if got[name].shape != array.shape:
-            raise ModelError(
-                f"output '{name}' has shape {got[name].shape}, the reference's {array.shape}; "
-                "compare with the model that it was made from"
-            )

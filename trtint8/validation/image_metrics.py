@@ -48,6 +48,7 @@ def psnr(name: str, output: str, form: BatchForm) -> Measurand:
         title=f"PSNR of '{output}' against {'the labels' if with_labels else 'FP32'}",
         unit=DECIBELS,
         perfect=None if with_labels else math.inf,
+        output=output,
     )
 
 

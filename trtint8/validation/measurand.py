@@ -29,6 +29,7 @@ class Measurand:
         unit: ``%``, ``dB``, or empty where the unit is the metric's own.
         perfect: The value of a model whose outputs are the reference's, for a metric that compares with the
             reference. None where it has to be measured on the reference.
+        output: The output that it compares with the reference's element by element; empty where it does not.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Measurand:
     title: str = ""
     unit: str = ""
     perfect: float | None = None
+    output: str = ""
 
     @property
     def on_reference(self) -> bool:

@@ -37,6 +37,7 @@ def pixels(name: str, output: str, form: BatchForm) -> Measurand:
         title=f"positions of '{output}' with {'the label' if with_labels else 'FP32'}'s class",
         unit=PERCENT,
         perfect=None if with_labels else 1.0,
+        output=output,
     )
 
 
@@ -63,6 +64,7 @@ def mean_iou(name: str, output: str, form: BatchForm) -> Measurand:
         title=f"mean IoU of '{output}' with {'the labels' if with_labels else 'FP32'}",
         unit=PERCENT,
         perfect=None if with_labels else 1.0,
+        output=output,
     )
 
 

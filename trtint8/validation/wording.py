@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 from trtint8.validation.accuracy import REFERENCE, Accuracy, Measure
@@ -27,13 +28,20 @@ def accuracy_rows(accuracy: Accuracy) -> list[tuple[str, ...]]:
     for index, output in enumerate(accuracy.outputs):
         columns = [side.outputs[index] for side in sides]
         name = f"'{output.name}'"
-        rows.append((f"SQNR of {name}", "", *(f"{column.sqnr_db:.2f} dB" for column in columns)))
-        rows.append((f"cosine of {name}", "", *(f"{column.cosine:.6f}" for column in columns)))
-        rows.append((f"largest error of {name}", "", *(f"{column.max_error:.4g}" for column in columns)))
+        rows.append((f"SQNR of {name}", "", *(_figure(column.sqnr_db, ".2f", " dB") for column in columns)))
+        rows.append((f"cosine of {name}", "", *(_figure(column.cosine, ".6f") for column in columns)))
+        rows.append(
+            (f"largest error of {name}", "", *(_figure(column.max_error, ".4g") for column in columns))
+        )
         if output.token_cosine is not None:
             cosines = (f"{column.token_cosine:.6f}" for column in columns)
             rows.append((f"token cosine of {name}", "", *cosines))
     return rows
+
+
+def _figure(value: float, digits: str, unit: str = "") -> str:
+    """A figure of an output; outputs of different shapes, and values that are no numbers, have none."""
+    return "not comparable" if math.isnan(value) else f"{value:{digits}}{unit}"
 
 
 def verdicts(accuracy: Accuracy, name: str) -> list[str]:

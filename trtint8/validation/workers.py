@@ -21,6 +21,7 @@ from trtint8.validation.accuracy import Accuracy
 from trtint8.validation.comparison import BatchResult, OpenModels, merge_results
 from trtint8.validation.metrics import Metric, check_metrics
 from trtint8.validation.opening import engine_path, open_models
+from trtint8.validation.output_shapes import DeclaredShape, declared_shapes
 from trtint8.validation.user_metrics import check_mergeable
 
 
@@ -63,6 +64,7 @@ def compare_over_ray(
         original.inputs,
         None if metrics is None else tuple(metrics),
         threads,
+        declared_shapes(original.graph_model),
     )
     with results_in_order(
         work, batches, executor, threads, description="Validating", progress=progress
@@ -84,6 +86,7 @@ class _ValidationWork:
         inputs: What all models are fed.
         metrics: What to measure; what applies of the usual metrics where None.
         threads: Threads per operator.
+        shapes: The shapes that the FP32 model declares for its outputs.
     """
 
     models: Mapping[str, bytes | Path]
@@ -91,6 +94,7 @@ class _ValidationWork:
     inputs: tuple[InputSpec, ...]
     metrics: tuple[Metric, ...] | None
     threads: int
+    shapes: Mapping[str, DeclaredShape]
 
     def open(self) -> BatchFunction[BatchResult]:
         """Opens the models."""
@@ -98,7 +102,7 @@ class _ValidationWork:
             check_sees(model, _NOT_SENT)
         stack = contextlib.ExitStack()
         models = stack.enter_context(
-            open_models(self.models, self.reference, self.inputs, self.metrics, self.threads)
+            open_models(self.models, self.reference, self.inputs, self.metrics, self.threads, self.shapes)
         )
         return _Validated(models, stack)
 

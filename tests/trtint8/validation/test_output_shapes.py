@@ -1,0 +1,80 @@
+"""Outputs whose shapes depend on the values."""
+
+import math
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import trtint8
+from calibrators.errors import CalibrationDataError, ModelError
+from tests.trtint8.validation.small_models import scaled
+from trtint8.models.model import load_model
+from trtint8.validation.output_shapes import declared_shapes, differing_outputs
+from trtint8.validation.wording import accuracy_rows
+
+
+def boxes_above(limit):
+    """A "detector": the rows (k, 4) of its input (n, 4) whose largest value is above a limit, and a sum."""
+    constants = [onnx.numpy_helper.from_array(np.array([limit], np.float32), "limit")]
+    nodes = [
+        helper.make_node("ReduceMax", ["x"], ["largest"], axes=[1], keepdims=0),
+        helper.make_node("Greater", ["largest", "limit"], ["kept"]),
+        helper.make_node("Compress", ["x", "kept"], ["boxes"], axis=0),
+        helper.make_node("ReduceSum", ["x"], ["sum"], keepdims=0),
+    ]
+    outputs = [
+        helper.make_tensor_value_info("boxes", TensorProto.FLOAT, ["k", 4]),
+        helper.make_tensor_value_info("sum", TensorProto.FLOAT, []),
+    ]
+    feeds = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])]
+    graph = helper.make_graph(nodes, "g", feeds, outputs, constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+DATA = np.arange(12, dtype=np.float32).reshape(3, 4)
+
+
+def validated(**options):
+    models = {"reference": boxes_above(5.0), "also": {"same": boxes_above(5.0)}}
+    return trtint8.validate(boxes_above(9.0), DATA, progress=False, **models, **options)
+
+
+def test_declared_shapes():
+    assert declared_shapes(load_model(boxes_above(1.0)).graph_model) == {"boxes": (None, 4), "sum": ()}
+
+
+def test_shapes_differ_only_where_they_are_not_fixed():
+    got, wanted = {"y": np.zeros((2, 4))}, {"y": np.zeros((3, 4))}
+    assert differing_outputs(got, wanted, {"y": (None, 4)}) == {"y"}
+    assert differing_outputs(got, wanted, {"y": None}) == {"y"}
+    assert differing_outputs(got, {"y": np.ones((2, 4))}, {}) == frozenset()
+    for declared in ({}, {"y": (3, None)}, {"y": (None, None, 4)}):
+        with pytest.raises(ModelError, match=r"output 'y' has shape \(2, 4\), the reference's \(3, 4\)"):
+            differing_outputs(got, wanted, declared)
+
+
+def test_such_outputs_have_no_fidelity_and_the_others_have():
+    accuracy = validated()
+    boxes, total = accuracy.outputs
+    assert math.isnan(boxes.sqnr_db) and math.isnan(boxes.cosine) and math.isnan(boxes.max_error)
+    assert total.sqnr_db == math.inf and accuracy.also["same"].outputs[0].sqnr_db == math.inf
+    assert accuracy_rows(accuracy)[0] == ("SQNR of 'boxes'", "", "not comparable", "inf dB")
+
+
+def test_metrics_of_such_outputs():
+    def found(outputs):
+        return [(outputs["boxes"], np.ones(len(outputs["boxes"])), np.zeros(len(outputs["boxes"])))]
+
+    (same,) = validated(metrics=[trtint8.DetectionAgreement(found)]).measures
+    assert same.value == pytest.approx(2 / 3)  # one of the two boxes
+    with pytest.raises(
+        CalibrationDataError, match="'psnr' compares output 'boxes' element by element, but its"
+    ):
+        validated(metrics=["psnr"])
+
+
+def test_a_model_of_fixed_shapes_is_no_exception():
+    with pytest.raises(ModelError, match="the outputs of INT8 are boxes, sum, the reference's y"):
+        trtint8.validate(boxes_above(1.0), DATA, reference=scaled(1.0), progress=False)
