@@ -56,7 +56,7 @@ class Goal:
         unit = self.unit and f" {self.unit}"
         parts = []
         if self.max_drop is not None:
-            points = " points" if self.unit == PERCENT else unit
+            points = f" point{'' if self.max_drop == 1 else 's'}" if self.unit == PERCENT else unit
             drop = "at most" if self.name == LARGEST_ERROR else "a drop of at most"
             parts.append(f"{drop} {self.max_drop:g}{points}")
         if self.minimum is not None:

@@ -234,19 +234,17 @@ def compare_totals(
     if pairs < 2:
         return None
     rng = np.random.default_rng(seed)
-    rows = max(1, _DRAWS // pairs)
-    differences: list[NDArray[np.float64]] = []
-    for first in range(0, _RESAMPLES, rows):
-        size = min(rows, _RESAMPLES - first)
-        drawn = rng.multinomial(pairs, np.full(pairs, 1 / pairs), size=size).astype(np.float64)
-        with np.errstate(invalid="ignore"):  # the difference of two infinite values
-            differences.append(function(drawn @ sums) - function(drawn @ other))
-    with np.errstate(invalid="ignore"):
+    width = sums.shape[1]
+    both = np.concatenate([sums, other], axis=1)
+    resampled = np.empty((_RESAMPLES, 2 * width))
+    for row in resampled:  # one by one: how often each pair was drawn, for all sums at once
+        row[:] = np.bincount(rng.integers(pairs, size=pairs), minlength=pairs) @ both
+    with np.errstate(invalid="ignore"):  # the difference of two infinite values
         difference = float(function(sums.sum(axis=0)) - function(other.sum(axis=0)))
-    resampled = np.concatenate(differences)
-    if not (math.isfinite(difference) and np.isfinite(resampled).all()):
+        differences = function(resampled[:, :width]) - function(resampled[:, width:])
+    if not (math.isfinite(difference) and np.isfinite(differences).all()):
         return None
-    return _bootstrapped(resampled, difference, against, pairs, unit)
+    return _bootstrapped(differences, difference, against, pairs, unit)
 
 
 def _bootstrapped(

@@ -26,13 +26,13 @@ def goal(outputs, labels=None, **budget):
 @pytest.mark.parametrize(
     ("outputs", "labels", "budget", "words"),
     [
-        (SCORES, INDICES, {}, "top1: a drop of at most 1 points"),
-        (SCORES, None, {}, "agreement: a drop of at most 1 points"),
+        (SCORES, INDICES, {}, "top1: a drop of at most 1 point"),
+        (SCORES, None, {}, "agreement: a drop of at most 1 point"),
         (SCORES, None, {"max_drop": 0.3}, "agreement: a drop of at most 0.3 points"),
         (SCORES, INDICES, {"minimum": 90}, "top1: at least 90 %"),
         (MAPS, None, {}, "sqnr: at least 20 dB"),
         (MAPS, INDICES, {"minimum": 30.0}, "sqnr: at least 30 dB"),
-        (MAPS, None, {"metric": "pixels"}, "pixels: a drop of at most 1 points"),
+        (MAPS, None, {"metric": "pixels"}, "pixels: a drop of at most 1 point"),
         (MAPS, None, {"metric": "miou", "max_drop": 2}, "miou: a drop of at most 2 points"),
         (MAPS, None, {"metric": "psnr"}, "psnr: at least 20 dB"),
         (MAPS, np.zeros((4, 3, 8, 8)), {"metric": "psnr"}, "psnr: a drop of at most 0.5 dB"),
