@@ -15,6 +15,9 @@ from trtint8.validation.detection import Detections
 #: Turns a batch's outputs into the detections of each image.
 Reader: TypeAlias = Callable[[Outputs], list[Detections]]
 
+#: How far the sum of shares may be from 1, which a model in INT8 may round.
+_ROUNDING = 0.02
+
 #: Parts of the names of outputs that hold classes, where scores and classes have the same form.
 _CLASS_WORDS = ("class", "label", "cls")
 
@@ -26,7 +29,8 @@ def layout_reader(form: BatchForm) -> Reader:
 
     - boxes (N, n, 4), scores (N, n) and classes (N, n), as detectors with non-maximum suppression give them;
       where there is an output (N,) or (N, 1) of integers too, it is the number of detections of each image;
-    - boxes (N, n, 4) and scores (N, n, classes): each box has the class of its largest score;
+    - boxes (N, n, 4) and scores (N, n, classes): each box has the class of its largest score. Where the
+      scores of a box add up to 1, class 0 is the background, as in SSD, and its boxes are left out;
     - boxes (N, n, 4) and scores (N, n): all boxes have the class 0;
     - one output (N, n, 6): x1, y1, x2, y2, score and class.
 
@@ -90,11 +94,28 @@ def _read(outputs: Outputs, boxes: str, roles: Mapping[str, str]) -> list[Detect
     else:
         classes = scores.argmax(axis=2)
     best = scores.max(axis=2)
+    if has_background(scores):
+        best = np.where(classes == 0, 0.0, best)
     counts = outputs[roles["count"]].ravel().tolist() if "count" in roles else [corners.shape[1]] * len(best)
     return [
         Detections(image[:count], own[:count], kinds[:count])
         for image, own, kinds, count in zip(corners, best, classes, counts, strict=True)
     ]
+
+
+def has_background(scores: NDArray[Any]) -> bool:
+    """Whether scores are shares of all classes, so that one of these has to be the background.
+
+    Args:
+        scores: Scores, shape (N, n, classes).
+
+    Returns:
+        Whether there are two classes or more and the scores of most boxes add up to 1.
+    """
+    if scores.shape[2] < 2 or not scores.size:
+        return False
+    sums = scores.sum(axis=2, dtype=np.float64)
+    return bool(np.median(np.abs(sums - 1)) < _ROUNDING)
 
 
 def _rows_of_six(images: NDArray[Any]) -> list[Detections]:

@@ -5,7 +5,7 @@ import pytest
 
 from calibrators.errors import CalibrationDataError
 from trtint8.validation.batch import BatchForm
-from trtint8.validation.detection_layouts import layout_reader
+from trtint8.validation.detection_layouts import has_background, layout_reader
 
 BOXES = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 SCORES = np.array([[0.9, 0.5, 0.1], [0.8, 0.4, 0.2]], np.float32)
@@ -44,6 +44,13 @@ def test_scores_of_each_class():
     table = np.zeros((2, 3, 3), np.float32)
     np.put_along_axis(table, CLASSES[..., None], SCORES[..., None], axis=2)
     assert read({"boxes": BOXES, "scores": table}) == EXPECTED
+
+
+def test_the_background_is_no_detection():
+    shares = np.array([[[0.9, 0.1], [0.2, 0.8], [0.4, 0.6]]], np.float32)
+    assert has_background(shares) and not has_background(shares / 2) and not has_background(shares[..., :1])
+    (image,) = read({"boxes": BOXES[:1], "scores": shares}, rows=1)
+    assert image[1] == pytest.approx([0.0, 0.8, 0.6]) and image[2] == [0, 1, 1]
 
 
 def test_a_single_class_and_a_single_image():
