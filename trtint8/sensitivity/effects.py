@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrators.data.feeds import shape_text
+from calibrators.errors import CalibrationDataError
 from trtint8.validation.significance import Z95, Comparison, Share, mcnemar, paired_interval
 
 _DECIBELS = 10 / math.log(10)
@@ -80,6 +82,9 @@ class EffectMeter:
             outputs: The variant's outputs, by name.
             reference: The float network's outputs, of the same shapes.
             labels: Class indices, int64 of shape (samples,), or None.
+
+        Raises:
+            CalibrationDataError: An output has another shape than in the float network.
         """
         first = next(iter(self._scales))
         lengths = {reference[name].shape[:1] for name in self._scales}
@@ -87,6 +92,12 @@ class EffectMeter:
         rows = lengths.pop()[0] if len(lengths) == 1 and reference[first].ndim else 1
         columns = np.zeros((rows, 5))
         for output, scale in self._scales.items():
+            if outputs[output].shape != reference[output].shape:
+                raise CalibrationDataError(
+                    f"the noise of layers cannot be measured on output '{output}', whose shape depends on "
+                    f"the values: it is {shape_text(outputs[output].shape)} in INT8 and "
+                    f"{shape_text(reference[output].shape)} in float; leave such outputs out of the model"
+                )
             wanted, got = (_rows(tensors[output], rows) / scale for tensors in (reference, outputs))
             error = wanted - got
             pairs = ((wanted, wanted), (error, error), (wanted, got), (got, got))

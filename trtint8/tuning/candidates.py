@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from calibrators.data.batches import Batches
 from calibrators.data.feeds import FeedDict
+from calibrators.errors import CalibrationDataError
 from calibrators.tables.table import CalibrationTable
 from trtint8.models.model import Model, runnable
 from trtint8.quantization.placement import Placement, place
@@ -21,7 +23,7 @@ from trtint8.tuning.methods import with_methods
 from trtint8.tuning.scores import Score, score_of
 from trtint8.validation.accuracy import VALIDATED, Accuracy, Runner, ValidatedModel, onnx_runner
 from trtint8.validation.comparison import compare
-from trtint8.validation.metrics import Metric
+from trtint8.validation.metrics import Metric, metric_name
 from trtint8.validation.output_shapes import declared_shapes
 
 #: How candidates are run, in words.
@@ -83,15 +85,25 @@ class Scorer:
         self.model, self.batches, self.metric = model, batches, metric
         self._outputs: list[list[NDArray[Any]]] = []
         self._names: list[str] = []
+        self._scored = False
 
     def score(self, candidate: Candidate) -> Score:
         """Runs a candidate on all samples.
 
         Raises:
-            CalibrationDataError: The metric does not apply to the model or the data.
+            CalibrationDataError: The metric does not apply to the model or the data, or is not a number for
+                the first candidate.
         """
         accuracy = self.compare(candidate.quantized(), [self.metric, "sqnr"])
-        return score_of(accuracy, self.metric)
+        score = score_of(accuracy, self.metric)
+        if not self._scored and score.value is not None and math.isnan(score.value):
+            raise CalibrationDataError(
+                f"metric '{metric_name(self.metric)}' is not a number for the model in INT8: the shape of an "
+                "output depends on the values, or values are not numbers; name another metric, such as "
+                "detections or a function"
+            )
+        self._scored = True
+        return score
 
     def compare(
         self,

@@ -73,9 +73,28 @@ def check_metrics(metrics: Sequence[Metric]) -> None:
     Raises:
         CalibrationDataError: A name is unknown, an object is no metric, or two have the same name.
     """
-    names = [_name(metric) for metric in metrics if metric not in OUTPUT_METRICS]
+    names = [metric_name(metric) for metric in metrics if metric not in OUTPUT_METRICS]
     if double := [name for name in names if names.count(name) > 1]:
         raise CalibrationDataError(f"two metrics are named '{double[0]}'; give them different names")
+
+
+def metric_name(metric: Metric) -> str:
+    """The name of a metric in results.
+
+    Args:
+        metric: The metric.
+
+    Raises:
+        CalibrationDataError: A name is unknown, or an object is no metric.
+    """
+    if isinstance(metric, DetectionAgreement):
+        return metric.name
+    if not isinstance(metric, str):
+        return user_measurand(metric).name
+    base = metric.partition(":")[0]
+    if metric in (DetectionAgreement.name, *OUTPUT_METRICS) or base in _OF_ONE_OUTPUT or _top(base):
+        return metric
+    raise CalibrationDataError(f"there is no metric '{metric}'; there are {_NAMES}")
 
 
 def measurands(metrics: Sequence[Metric], form: BatchForm) -> tuple[Measurand, ...]:
@@ -135,22 +154,6 @@ def _use_of_labels(form: BatchForm) -> str:
         if form.labels.is_integer and not form.has_class_indices and len(output.shape) > 2:
             return f"; metrics pixels{suffix} and miou{suffix} compare with them"
     return ""
-
-
-def _name(metric: Metric) -> str:
-    """The name of a metric in results.
-
-    Raises:
-        CalibrationDataError: A name is unknown, or an object is no metric.
-    """
-    if isinstance(metric, DetectionAgreement):
-        return metric.name
-    if not isinstance(metric, str):
-        return user_measurand(metric).name
-    base = metric.partition(":")[0]
-    if metric == DetectionAgreement.name or base in _OF_ONE_OUTPUT or _top(base):
-        return metric
-    raise CalibrationDataError(f"there is no metric '{metric}'; there are {_NAMES}")
 
 
 def _measurand(metric: Metric, form: BatchForm) -> Measurand:

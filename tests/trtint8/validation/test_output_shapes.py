@@ -9,6 +9,7 @@ from onnx import TensorProto, helper
 
 import trtint8
 from calibrators.errors import CalibrationDataError, ModelError
+from tests.trtint8.onnx_models import Shaped
 from tests.trtint8.validation.small_models import scaled
 from trtint8.models.model import load_model
 from trtint8.validation.output_shapes import declared_shapes, differing_outputs
@@ -78,3 +79,37 @@ def test_metrics_of_such_outputs():
 def test_a_model_of_fixed_shapes_is_no_exception():
     with pytest.raises(ModelError, match="the outputs of INT8 are boxes, sum, the reference's y"):
         trtint8.validate(boxes_above(1.0), DATA, reference=scaled(1.0), progress=False)
+
+
+def detector():
+    """A convolution whose positions with a large score are the rows (k, 6) of the output."""
+    g = Shaped(quantized=False)
+    maps = g.op("Conv", ["x", g.weights(6, 3, 3, 3)], "conv", pads=[1] * 4)
+    moved = g.op("Transpose", [maps], "moved", perm=[0, 2, 3, 1])
+    rows = g.op("Reshape", [moved, g.constant(np.array([-1, 6], np.int64))], "rows")
+    largest = g.op("ReduceMax", [rows], "largest", axes=[1], keepdims=0)
+    kept = g.op("Greater", [largest, g.constant(np.array([0.5], np.float32))], "kept")
+    model = g.model({"x": [1, 3, 8, 8]}, g.op("Compress", [rows, kept], "boxes", axis=0))
+    model.graph.output[0].CopyFrom(
+        helper.make_tensor_value_info(model.graph.output[0].name, TensorProto.FLOAT, ["k", 6])
+    )
+    return model
+
+
+def test_such_outputs_are_tuned_by_detections_only():
+    images = np.random.default_rng(0).standard_normal((12, 3, 8, 8)).astype(np.float32)
+
+    def first_number(feeds, outputs):
+        return float(outputs["boxes_out"].shape[1])
+
+    options = {"progress": False, "calibration": images[:6], "data": images[6:]}
+    assert trtint8.tune(detector(), metric=first_number, max_drop=0.0, **options).fits
+    with pytest.raises(
+        CalibrationDataError, match="metric 'sqnr' is not a number for the model in INT8: the sh"
+    ):
+        trtint8.tune(detector(), **options)
+    table = trtint8.calibrate(detector(), images, progress=False)
+    with pytest.raises(
+        CalibrationDataError, match="noise of layers cannot be measured on output 'boxes_out'"
+    ):
+        trtint8.measure_sensitivity(detector(), table, images, progress=False)
