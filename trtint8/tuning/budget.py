@@ -17,6 +17,7 @@ from trtint8.validation.batch import BatchForm
 from trtint8.validation.fidelity import OUTPUT_METRICS
 from trtint8.validation.measurand import DECIBELS, PERCENT
 from trtint8.validation.metrics import Metric, check_metrics, measurands, usual_metrics
+from trtint8.validation.output_shapes import declared_shapes, outputs_without_samples
 
 #: The largest drop where no limit is given, by the metric's unit: percentage points, or decibels.
 USUAL_DROP = {PERCENT: 1.0, DECIBELS: 0.5}
@@ -177,7 +178,8 @@ def first_form(model: Model, batches: Batches) -> BatchForm:
             outputs = dict(zip(names, run(batch.feed), strict=True))
         first = next(iter(outputs.values()))
         rows = batch_rows(batch.feed) or (len(first) if first.ndim else 1)
-        return BatchForm.of(outputs, first_labels(batch.labels, rows, 0), rows)
+        without_samples = outputs_without_samples(declared_shapes(model.graph_model), model.inputs)
+        return BatchForm.of(outputs, first_labels(batch.labels, rows, 0), rows, without_samples)
     raise CalibrationDataError("the data has no samples; pass at least one")
 
 

@@ -73,23 +73,32 @@ class BatchForm:
         outputs: The form of each output of the reference, by name and in order.
         labels: The form of the labels; None where there are none.
         rows: Number of samples in the batch.
+        without_samples: Names of outputs whose axis 0 is known not to be the samples, whatever its length.
     """
 
     outputs: Mapping[str, ArrayForm]
     labels: ArrayForm | None
     rows: int
+    without_samples: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, outputs: Outputs, labels: NDArray[Any] | None, rows: int) -> BatchForm:
+    def of(
+        cls,
+        outputs: Outputs,
+        labels: NDArray[Any] | None,
+        rows: int,
+        without_samples: frozenset[str] = frozenset(),
+    ) -> BatchForm:
         """The form of a batch.
 
         Args:
             outputs: The reference's outputs, by name.
             labels: The labels of the batch, or None.
             rows: Number of samples in the batch.
+            without_samples: Names of outputs whose axis 0 is known not to be the samples.
         """
         forms = {name: ArrayForm.of(array) for name, array in outputs.items()}
-        return cls(forms, None if labels is None else ArrayForm.of(labels), rows)
+        return cls(forms, None if labels is None else ArrayForm.of(labels), rows, without_samples)
 
     @property
     def has_class_indices(self) -> bool:
@@ -99,7 +108,8 @@ class BatchForm:
     def is_class_scores(self, name: str) -> bool:
         """Whether an output is one row of scores per sample, of two classes or more."""
         form = self.outputs[name]
-        return form.is_float and len(form.shape) == 2 and form.shape[0] == self.rows and form.shape[1] > 1
+        is_table = form.is_float and len(form.shape) == 2 and form.shape[1] > 1
+        return is_table and form.shape[0] == self.rows and name not in self.without_samples
 
 
 def by_sample(array: NDArray[Any], rows: int) -> NDArray[Any]:

@@ -25,7 +25,12 @@ from trtint8.validation.batch import Batch, BatchForm
 from trtint8.validation.fidelity import OUTPUT_METRICS, FidelityMeter
 from trtint8.validation.measurand import Measurand
 from trtint8.validation.metrics import Choice, Metric, check_metrics, measurands, usual_metrics
-from trtint8.validation.output_shapes import DeclaredShape, check_comparable, differing_outputs
+from trtint8.validation.output_shapes import (
+    DeclaredShape,
+    check_comparable,
+    differing_outputs,
+    outputs_without_samples,
+)
 from trtint8.validation.significance import Share
 
 
@@ -184,6 +189,7 @@ class OpenModels:
         self._models, self._reference = tuple(models), reference
         self._outputs, self._inputs = tuple(output_names), tuple(inputs)
         self._shapes = dict(shapes or {})
+        self._without_samples = outputs_without_samples(self._shapes, self._inputs)
 
     def run(self, feed: FeedDict, labels: NDArray[Any] | None, first: int) -> BatchResult:
         """Runs all models on a batch and measures their outputs.
@@ -207,7 +213,7 @@ class OpenModels:
         samples = batch_rows(feed)
         rows = samples or (len(output) if output.ndim else 1)
         own_labels = first_labels(labels, rows, first)
-        form = BatchForm.of(wanted, own_labels, rows)
+        form = BatchForm.of(wanted, own_labels, rows, self._without_samples)
         choice = usual_metrics(form) if self.metrics is None else None
         metrics = _metrics(self.metrics, choice)
         asked = measurands(metrics, form)

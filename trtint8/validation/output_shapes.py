@@ -8,6 +8,7 @@ from typing import TypeAlias
 import onnx_ir as ir
 
 from calibrators.data.feeds import shape_text
+from calibrators.data.inputs import InputSpec
 from calibrators.errors import CalibrationDataError, ModelError
 from trtint8.validation.batch import Outputs
 from trtint8.validation.measurand import Measurand
@@ -26,6 +27,20 @@ def declared_shapes(graph_model: ir.Model) -> dict[str, DeclaredShape]:
         Output name to shape.
     """
     return {str(value.name): _declared(value.shape) for value in graph_model.graph.outputs}
+
+
+def outputs_without_samples(
+    declared: Mapping[str, DeclaredShape], inputs: Sequence[InputSpec]
+) -> frozenset[str]:
+    """The outputs whose axis 0 is not the samples: its length is not fixed although the batch is.
+
+    Args:
+        declared: The shapes that a model declares for its outputs, by name.
+        inputs: The model's inputs.
+    """
+    if any(spec.static_batch is None for spec in inputs):
+        return frozenset()
+    return frozenset(name for name, shape in declared.items() if shape and shape[0] is None)
 
 
 def differing_outputs(got: Outputs, wanted: Outputs, declared: Mapping[str, DeclaredShape]) -> frozenset[str]:

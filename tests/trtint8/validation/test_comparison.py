@@ -276,6 +276,29 @@ def test_metrics_with_and_without_labels(batch_size):
     assert (pixels.value, pixels.reference, miou.value, miou.reference) == (0.0, 1.0, 0.0, 1.0)
 
 
+def test_labels_that_fit_the_outputs_of_some_batches_only():
+    inputs = (InputSpec("x", np.dtype(np.float32), ("n", 2)),)
+
+    def run(feed):
+        return [feed["x"].mean(keepdims=True).ravel()]  # one number per batch
+
+    with pytest.raises(
+        CalibrationDataError,
+        match="means 'PSNR of 'y' against FP32' for the first batch and 'PSNR of 'y' against the labels' f",
+    ):
+        compare(
+            [ValidatedModel("INT8", run, "a test")],
+            run,
+            ["y"],
+            inputs,
+            open_batches(
+                {"x": np.eye(2, dtype=np.float32)[[0, 1, 0]]}, inputs, batch_size=2, labels=np.ones(3)
+            ),
+            metrics=["psnr"],
+            progress=False,
+        )
+
+
 def test_a_function_that_sees_the_reference():
     def distance(feeds, outputs, reference_outputs):
         return np.abs(outputs["maps"] - reference_outputs["maps"]).mean(axis=(1, 2, 3))

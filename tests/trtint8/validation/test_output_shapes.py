@@ -8,11 +8,12 @@ import pytest
 from onnx import TensorProto, helper
 
 import trtint8
+from calibrators.data.inputs import InputSpec
 from calibrators.errors import CalibrationDataError, ModelError
 from tests.trtint8.onnx_models import Shaped
 from tests.trtint8.validation.small_models import scaled
 from trtint8.models.model import load_model
-from trtint8.validation.output_shapes import declared_shapes, differing_outputs
+from trtint8.validation.output_shapes import declared_shapes, differing_outputs, outputs_without_samples
 from trtint8.validation.wording import accuracy_rows
 
 
@@ -62,6 +63,20 @@ def test_such_outputs_have_no_fidelity_and_the_others_have():
     assert math.isnan(boxes.sqnr_db) and math.isnan(boxes.cosine) and math.isnan(boxes.max_error)
     assert total.sqnr_db == math.inf and accuracy.also["same"].outputs[0].sqnr_db == math.inf
     assert accuracy_rows(accuracy)[0] == ("SQNR of 'boxes'", "", "not comparable", "inf dB")
+
+
+def test_boxes_of_a_fixed_batch_are_no_class_scores():
+    """One box of four numbers for a batch of one sample looks like the scores of four classes."""
+    model = boxes_above(5.0)
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
+    accuracy = trtint8.validate(model, DATA[[1, 2]], reference=model, progress=False)
+    assert accuracy.agreement is None and accuracy.measures == ()
+    assert "'boxes' (float32, 1x4) is no row of class scores per sample" in accuracy.chosen
+    batch = InputSpec("x", np.dtype(np.float32), ("n", 4))
+    fixed = InputSpec("x", np.dtype(np.float32), (1, 4))
+    shapes = {"boxes": (None, 4), "scores": (1, 4), "sum": (), "unknown": None}
+    assert outputs_without_samples(shapes, [fixed]) == {"boxes"}
+    assert outputs_without_samples(shapes, [fixed, batch]) == frozenset()
 
 
 def test_metrics_of_such_outputs():
