@@ -83,7 +83,8 @@ def test_what_was_chosen_for_a_network_that_is_no_classifier(maps, capsys):
     assert "│ SQNR of 'y'" in out and "top-1" not in out and "same class" not in out
     assert (
         "output 'y' (float32, 6x3x4x4) is no row of class scores per sample: chose SQNR, cosine and "
-        "largest error of every output; the labels (float32, 6x3x4x4) are not used; metric psnr compares with them\n"
+        "largest error of every output; the labels (float32, 6x3x4x4) are not used; "
+        "metric psnr compares with them\n"
     ) in out
 
 
