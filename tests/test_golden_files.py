@@ -22,7 +22,7 @@ from trtint8.runtime.bench import BenchReport, Summary
 from trtint8.runtime.benchmark import Benchmarks
 from trtint8.sensitivity.results import Sensitivity
 from trtint8.sensitivity.suspects import Suspect
-from trtint8.tuning.candidates import Score
+from trtint8.tuning.scores import Score
 from trtint8.tuning.search import Trial
 from trtint8.tuning.tune import TuningLog
 from trtint8.validation.accuracy import Measure
@@ -108,8 +108,21 @@ def test_accuracy(tmp_path, capsys):
     equal, broken = accuracy.also["FP16"].outputs
     assert equal == Fidelity("scores", math.inf, 1.0, 0.0)
     assert math.isnan(broken.sqnr_db) and math.isnan(broken.cosine) and math.isnan(broken.max_error)
+    assert (top1.title, top1.unit, top1.perfect, accuracy.chosen) == ("", "", None, None)
     print_json(accuracy)
-    assert json.loads(capsys.readouterr().out) == document(path)
+    assert without_newer(json.loads(capsys.readouterr().out)) == document(path)
+
+
+def without_newer(value):
+    """A document without the fields that later versions write as well, which are empty for old files."""
+    if isinstance(value, dict):
+        newer = {"title": "", "unit": "", "perfect": None, "chosen": None}
+        return {
+            key: without_newer(entry)
+            for key, entry in value.items()
+            if key not in newer or entry != newer[key]
+        }
+    return [without_newer(entry) for entry in value] if isinstance(value, list) else value
 
 
 def test_bench(monkeypatch, capsys):

@@ -59,11 +59,12 @@ from trtint8.runtime.engine import Engine
 from trtint8.runtime.refit import refit
 from trtint8.sensitivity.measure import Plan, measure
 from trtint8.sensitivity.results import Sensitivity
+from trtint8.tuning.budget import Budget, Goal
 from trtint8.tuning.search import Trial
 from trtint8.tuning.setup import tune_from_sources
-from trtint8.tuning.tune import Budget, Tuned
+from trtint8.tuning.tune import Tuned
 from trtint8.validation.accuracy import Accuracy
-from trtint8.validation.metrics import MeanAveragePrecision, Metric
+from trtint8.validation.metrics import DetectionAgreement, MeanAveragePrecision, Metric
 from trtint8.validation.validate import validate_models
 
 #: Every public name. ``import trtint8`` loads this module when one of them is first used.
@@ -77,6 +78,7 @@ __all__ = [
     "BuildResult",
     "CalibrationDataError",
     "CalibrationTable",
+    "DetectionAgreement",
     "Engine",
     "EngineError",
     "EngineInfo",
@@ -343,15 +345,22 @@ def validate(
 
     Args:
         model: A Q/DQ model, or the path of an engine file; called INT8 in the result.
-        data: What :func:`calibrate` takes; its labels, where it has some, are class indices.
+        data: What :func:`calibrate` takes. Its labels, where it has some, are class indices, or arrays that
+            an output is compared with, such as images or maps of classes.
         reference: The FP32 model.
         also: Other models or engines to judge on the same samples, by name, such as ``{"FP16": path}``.
         labels: Labels that do not come with the data: an array, or the path of an ``.npy`` or ``.npz``.
-        metrics: Names (``top1``, ``top5`` or any ``topK``, ``agreement``; of every output ``sqnr``,
-            ``cosine``, ``max_error``, which come together, and ``token_cosine``), functions of a batch's
-            feeds and outputs that return a number or one per sample, and metrics over the data set such as
-            :class:`trtint8.validation.metrics.MeanAveragePrecision`. Where None, all names that apply
-            except ``token_cosine``.
+        metrics: What to measure. Names: for class scores ``top1``, ``top5`` or any ``topK``, and
+            ``agreement``; for images ``psnr``; for classes of positions ``pixels`` and ``miou``; for
+            detectors ``detections``, or :class:`DetectionAgreement` with a decoder; of every output
+            ``sqnr``, ``cosine``, ``max_error``, which come together, and ``token_cosine``. The first output
+            is measured, or the one whose name follows a colon, as in ``psnr:hr``. ``psnr``, ``pixels`` and
+            ``miou`` compare with labels that have the output's shape where there are some, else with FP32.
+            Functions of ``(feeds, outputs)`` or ``(feeds, outputs, reference_outputs)`` of a batch, which
+            return a number or one per sample. Metrics over the data set such as
+            :class:`MeanAveragePrecision`. Where None, the shapes of the outputs decide: for one row of class
+            scores per sample ``top1`` and ``top5`` where there are labels, and ``agreement``; for every
+            network ``sqnr``, ``cosine`` and ``max_error``. ``chosen`` of the result says so.
         batch_size: Samples per batch.
         limit: Use only this many samples.
         preprocessing: How raw images become what the model is fed.
@@ -444,7 +453,8 @@ def tune(
     calibration: DataSource | CalibrationTable,
     data: DataSource,
     *,
-    max_drop: float,
+    max_drop: float | None = None,
+    minimum: float | None = None,
     metric: Metric | None = None,
     labels: LabelSource | None = None,
     judge: DataSource | None = None,
@@ -455,6 +465,7 @@ def tune(
     batch_size: int | None = None,
     limit: int | None = None,
     preprocessing: Preprocessing | None = None,
+    on_goal: Callable[[Goal], None] = lambda _goal: None,
     on_trial: Callable[[Trial], None] = lambda _trial: None,
     progress: bool = True,
 ) -> Tuned:
@@ -469,9 +480,15 @@ def tune(
         calibration: Calibration samples, or a table, or the file that holds one. Methods are only chosen
             with histograms, and weights are only equalized with samples.
         data: Samples to tune on, as :func:`calibrate` takes them; they are read several times.
-        max_drop: How much the metric may lose: points for a share, else in its own unit.
-        metric: ``topK``, ``agreement``, or a function of a batch's feeds and outputs, the larger the better;
-            top-1 where None and there are labels, else agreement.
+        max_drop: How much the metric may lose, in its own unit: points for a share, decibels for ``psnr``
+            against labels. For ``max_error``, the largest error.
+        minimum: The least value of the metric, in its own unit: per cent for a share, decibels for ``sqnr``
+            and ``psnr``. Where neither limit is given, a share may lose one point, and ``psnr`` against
+            labels half a decibel; ``sqnr``, and ``psnr`` against FP32, have to be 20 dB.
+        metric: What :func:`validate` takes as one of its metrics; of a function larger values are better.
+            Where None, the shapes of the outputs decide: for one row of class scores per sample top-1 where
+            there are class indices as labels, else agreement; for every other network ``sqnr``. Of ``sqnr``,
+            ``cosine``, ``max_error`` and ``token_cosine`` the output counts where it is worst.
         labels: Labels that do not come with the data.
         judge: Other samples to judge the result by, with labels of their own; every other batch of the
             shuffled ``data`` where None.
@@ -482,6 +499,7 @@ def tune(
         batch_size: Samples per batch.
         limit: Use only this many samples of ``data``, and as many of ``judge``.
         preprocessing: How raw images become what the model is fed.
+        on_goal: Called with what the result has to keep, before the calibration.
         on_trial: Called with everything that the search tries.
         progress: Show a progress bar on a terminal while calibrating.
 
@@ -496,11 +514,12 @@ def tune(
         calibration,
         data,
         judge,
-        Budget(max_drop, metric),
+        Budget(max_drop, metric, minimum),
         options=CalibrationOptions(method, "placed"),
         data_options=DataOptions(batch_size, limit, seed=seed, preprocessing=preprocessing, labels=labels),
         round_weights=round_weights,
         float16=float16,
+        on_goal=on_goal,
         on_trial=on_trial,
         progress=progress,
     )

@@ -84,8 +84,8 @@ class Batches:
         start: Begins a pass over the batches as the reader takes them. Nothing is read yet.
         batch_size: Samples per feed dict; None where an iterable's feed dicts are passed on as they come.
         num_samples: How many samples a pass has; None where that is not known before its end.
-        labels: Class index per sample in the order of iteration, int64; None where there are none, or where
-            they are read with the samples.
+        labels: One label per sample in the order of iteration: class indices, int64 of shape (samples,), or
+            arrays along axis 0; None where there are none, or where they are read with the samples.
         class_names: Names of the classes by index, where folders give them.
         reader: Makes a feed dict of each batch.
     """
@@ -93,7 +93,7 @@ class Batches:
     start: Callable[[], Iterator[Any]] = field(repr=False)
     batch_size: int | None = None
     num_samples: int | None = None
-    labels: NDArray[np.int64] | None = field(default=None, repr=False)
+    labels: NDArray[Any] | None = field(default=None, repr=False)
     class_names: tuple[str, ...] | None = None
     reader: Reader = field(default=FeedReader(), repr=False)
 
@@ -208,13 +208,14 @@ def open_batches(
               class;
             - an array for the model's only input, or a dict of arrays, with samples along axis 0;
             - an iterable of feed dicts, or a callable without arguments that returns one;
-            - a Ray Dataset, whose columns are inputs and, if called ``labels``, class indices;
+            - a Ray Dataset, whose columns are inputs and, if called ``labels``, labels;
             - the text ``random:COUNT``: standard normal values, for timing only;
             - :class:`Batches`, which are returned as they are.
 
-            The key ``labels`` of a dict or .npz holds class indices and is never fed. Workers of a Ray
-            cluster open a path themselves, under the same name. The samples of arrays are sent to them as
-            they are and are preprocessed there; an iterable is read, and preprocessed, in this process.
+            The key ``labels`` of a dict or .npz is never fed. It holds class indices, or one array per sample
+            that an output can be compared with. Workers of a Ray cluster open a path themselves, under the
+            same name. The samples of arrays are sent to them as they are and are preprocessed there; an
+            iterable is read, and preprocessed, in this process.
         inputs: What the model takes.
         batch_size: Samples per feed dict. By default the model's fixed batch, else 32; feed dicts of an
             iterable are passed on as they come.
@@ -223,8 +224,8 @@ def open_batches(
         seed: Seed of the random order, and of the values of ``random:COUNT``.
         preprocessing: What raw uint8 images (N, H, W, C) go through. A model with one input then takes the
             only array of a dict or .npz whatever its key.
-        labels: Class indices in the order of the data, as an array or a .npy or .npz file; replaces the
-            data's own. For an iterable their number is compared at the end of a pass.
+        labels: One label per sample in the order of the data, as an array or a .npy or .npz file; replaces
+            the data's own. For an iterable their number is compared at the end of a pass.
 
     Returns:
         The batches. Their arrays are C-contiguous and have the inputs' element types.

@@ -73,7 +73,7 @@ def block_batches(dataset: Any, size: int, limit: int | None, *, whole: bool) ->
 
 @dataclass(frozen=True)
 class BlockReader:
-    """Reads slices of blocks; columns are inputs, and a column ``labels`` holds class indices.
+    """Reads slices of blocks; columns are inputs, and a column ``labels`` holds labels.
 
     Attributes:
         binding: Says what feeds the model. A dataset's only column besides ``labels`` feeds a model's only
@@ -95,7 +95,7 @@ class BlockReader:
         """How many rows the slices have."""
         return sum(piece.stop - piece.start for piece in batch)
 
-    def read(self, batch: Sequence[Slice]) -> tuple[FeedDict, NDArray[np.int64] | None]:
+    def read(self, batch: Sequence[Slice]) -> tuple[FeedDict, NDArray[Any] | None]:
         """Joins the slices of a batch.
 
         Returns:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,19 +90,32 @@ def _from_array_files(paths: Sequence[Path], binding: Binding) -> Source:
         return binding.prepare({name: a[row : row + 1] for name, a in block(int(file_of[index])).items()})
 
     path_of = [paths[file] for file in file_of.tolist()]
-    return Source(len(file_of), _reader(read_one, path_of), np.concatenate(labels) if labels else None)
+    return Source(len(file_of), _reader(read_one, path_of), _joined(labels) if labels else None)
 
 
-def _read_block(path: Path, binding: Binding) -> tuple[FeedDict, NDArray[np.int64] | None]:
+def _joined(labels: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """The labels of all files along axis 0."""
+    try:
+        return np.concatenate(labels)
+    except ValueError as error:
+        raise CalibrationDataError(
+            f"the labels of the files have different shapes ({error}); bring them to one shape"
+        ) from error
+
+
+def _read_block(path: Path, binding: Binding) -> tuple[FeedDict, NDArray[Any] | None]:
     """One file as arrays with a batch axis, checked, and its labels."""
     try:
         feed, labels = binding.split(read_arrays(path, binding))
-        feed = _with_batch_axis(feed, binding.inputs)
+        stored, feed = feed, _with_batch_axis(feed, binding.inputs)
         binding.check(feed)
         if (rows := batch_rows(feed)) is None:
             raise CalibrationDataError("its arrays do not share a number of samples; store one sample a file")
         if labels is not None:
-            return feed, as_labels(np.atleast_1d(labels), rows, f"'{LABELS}'")
+            labels = np.atleast_1d(labels)
+            if labels.shape != (1,) and any(feed[name] is not array for name, array in stored.items()):
+                labels = labels[None]  # the label of the file's only sample, stored without a batch axis too
+            return feed, as_labels(labels, rows, f"'{LABELS}'")
     except CalibrationDataError as error:
         raise CalibrationDataError(f"file '{path.name}': {error}") from error
     return feed, None

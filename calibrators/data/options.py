@@ -18,7 +18,8 @@ DEFAULT_BATCH_SIZE = 32
 #: An array of any shape and element type.
 Array: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 
-#: Class indices, one per sample: integers, or the path of a .npy or .npz file.
+#: Labels, one per sample: class indices, an array whose axis 0 is the samples, or the path of a .npy or .npz
+#: file.
 LabelSource: TypeAlias = Sequence[int] | Array | str | os.PathLike[str]
 
 
@@ -33,7 +34,7 @@ class DataOptions:
         shuffle: Take the samples in a random order, before ``limit`` is applied.
         seed: Seed of the random order, and of the values of ``random:COUNT``.
         preprocessing: How raw uint8 images become what the model is fed; None feeds the data as it is.
-        labels: Class indices in the order of the data, which replace the data's own.
+        labels: One label per sample in the order of the data, which replace the data's own.
         default_batch_size: Samples per feed dict where neither ``batch_size`` nor the model says.
 
     Raises:

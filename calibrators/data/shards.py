@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.data.feeds import Binding, FeedDict, batch_rows
@@ -22,7 +21,7 @@ class Reader(Protocol):
         """How many samples a batch has."""
         ...
 
-    def read(self, batch: Any) -> tuple[FeedDict, NDArray[np.int64] | None]:
+    def read(self, batch: Any) -> tuple[FeedDict, NDArray[Any] | None]:
         """What the model is fed, and the labels where they are stored with the samples."""
         ...
 
@@ -55,14 +54,13 @@ class Shard:
         first: How many samples of the data come before it.
         samples: How many samples it has.
         batches: The batches, not read yet.
-        labels: Class index per sample, int64; None where there are none, or where they are read with the
-            samples.
+        labels: One label per sample; None where there are none, or where they are read with the samples.
     """
 
     first: int
     samples: int
     batches: Sequence[Any]
-    labels: NDArray[np.int64] | None = None
+    labels: NDArray[Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -71,11 +69,11 @@ class LabelledFeed:
 
     Attributes:
         feed: What the model is fed.
-        labels: Class indices from the batch's first sample on, which may go beyond its last one; None where
+        labels: Labels from the batch's first sample on, which may go beyond its last one; None where
             there are no labels.
         first: How many samples of the data come before the batch.
     """
 
     feed: FeedDict
-    labels: NDArray[np.int64] | None
+    labels: NDArray[Any] | None
     first: int

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,7 @@ class Source:
     Attributes:
         count: How many samples there are; at least 1.
         read: Sample indices, shape (n,), to the feed dict of these samples.
-        labels: Class index per sample, int64, shape (count,), or None.
+        labels: One label per sample along axis 0 (see :func:`as_labels`), or None.
         class_names: Names of the classes by index, or None.
         arrays: Input name to the array that holds all samples along axis 0, not prepared; empty where the
             samples are read one by one.
@@ -36,7 +36,7 @@ class Source:
 
     count: int
     read: Callable[[NDArray[np.intp]], FeedDict]
-    labels: NDArray[np.int64] | None = None
+    labels: NDArray[Any] | None = None
     class_names: tuple[str, ...] | None = None
     arrays: FeedDict = field(default_factory=dict)
 
@@ -121,15 +121,15 @@ def random_normal(text: str, binding: Binding, seed: int) -> Source:
     return Source(int(text), read)
 
 
-def load_labels(labels: Any, count: int | None) -> NDArray[np.int64]:
+def load_labels(labels: Any, count: int | None) -> NDArray[Any]:
     """Labels that were given apart from the data.
 
     Args:
-        labels: Class indices, or the path of a .npy or of a .npz with ``labels`` or one array only.
+        labels: One label per sample, or the path of a .npy or of a .npz with ``labels`` or one array only.
         count: How many there must be; None where that is not known.
 
     Returns:
-        int64, shape (count,).
+        One label per sample; see :func:`as_labels`.
 
     Raises:
         CalibrationDataError: The file is unusable, or the labels are no such array.
@@ -150,16 +150,17 @@ def load_labels(labels: Any, count: int | None) -> NDArray[np.int64]:
     return as_labels(loaded, count, f"labels file '{path}'")
 
 
-def as_labels(labels: Any, count: int | None, what: str) -> NDArray[np.int64]:
-    """Checks that labels are one class index per sample.
+def as_labels(labels: Any, count: int | None, what: str) -> NDArray[Any]:
+    """Checks that labels are one class index, or one array, per sample.
 
     Args:
-        labels: Array of an integer type, or a sequence of ints.
+        labels: An array of numbers whose axis 0 is the samples, or a sequence of ints: class indices, or what
+            a model's output should be, such as images or maps of classes.
         count: How many samples there are; None where that is not known.
         what: How messages call the labels.
 
     Returns:
-        int64, shape (count,).
+        int64 of shape (count,) for class indices; other labels as they are, shape (count, ...).
 
     Raises:
         CalibrationDataError: Type, rank or length is wrong.
@@ -168,25 +169,30 @@ def as_labels(labels: Any, count: int | None, what: str) -> NDArray[np.int64]:
         array = np.asarray(labels)
     except ValueError as error:  # nested sequences of unequal length
         raise CalibrationDataError(
-            f"{what} cannot become an array: {error}; pass one int per sample"
+            f"{what} cannot become an array: {error}; pass one int, or one array, per sample"
         ) from error
-    if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
+    if not array.ndim or array.dtype.kind not in "biuf":
         raise CalibrationDataError(
-            f"{what} must be one class index per sample, not {array.dtype} of shape "
-            f"{shape_text(array.shape)}; pass a one-dimensional integer array"
+            f"{what} must be one class index or one array of numbers per sample, not {array.dtype} of shape "
+            f"{shape_text(array.shape)}; pass an array of numbers whose axis 0 is the samples"
         )
     if count is not None and len(array) != count:
         raise CalibrationDataError(
             f"{what} has {len(array)} entries but the data has {count} samples; give one per sample"
         )
-    return array.astype(np.int64)
+    return array.astype(np.int64) if is_class_indices(array) else array
 
 
-def first_labels(labels: NDArray[np.int64] | None, count: int, before: int) -> NDArray[np.int64] | None:
+def is_class_indices(labels: NDArray[Any] | None) -> TypeGuard[NDArray[np.int64]]:
+    """Whether labels are one class index per sample, and not arrays or numbers of another kind."""
+    return labels is not None and labels.ndim == 1 and np.issubdtype(labels.dtype, np.integer)
+
+
+def first_labels(labels: NDArray[Any] | None, count: int, before: int) -> NDArray[Any] | None:
     """The labels of a batch.
 
     Args:
-        labels: Class indices from the batch's first sample on; None where the data has none.
+        labels: Labels from the batch's first sample on; None where the data has none.
         count: How many samples the batch has.
         before: How many samples come before it, for the message.
 

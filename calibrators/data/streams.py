@@ -24,7 +24,7 @@ class Stream:
         batch_size: Samples are regrouped to this many; None passes the feeds on as they come.
         limit: Stops after this many samples; None takes all.
         fixed_batch: The batch that the model insists on; a smaller rest at the end is left out.
-        labels: One class index per sample (of the first ``limit``), only to compare their number.
+        labels: One label per sample (of the first ``limit``), only to compare their number.
     """
 
     start: Callable[[], Iterator[Any]]
@@ -32,7 +32,7 @@ class Stream:
     batch_size: int | None
     limit: int | None
     fixed_batch: int | None
-    labels: NDArray[np.int64] | None
+    labels: NDArray[Any] | None
 
     def __call__(self) -> Iterator[FeedDict]:
         """One pass over the data.

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
-import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.data.batches import Batches, FeedDict
@@ -35,7 +34,7 @@ Result = TypeVar("Result", bound=BatchResult)
 Result_co = TypeVar("Result_co", bound=BatchResult, covariant=True)
 
 #: Takes a batch, labels from its first sample on, and how many samples of the data come before it.
-BatchFunction = Callable[[FeedDict, NDArray[np.int64] | None, int], Result_co]
+BatchFunction = Callable[[FeedDict, NDArray[Any] | None, int], Result_co]
 
 
 class BatchWork(Protocol[Result_co]):

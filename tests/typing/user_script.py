@@ -1,6 +1,6 @@
 """A user's script with every public name, read by a type checker and never run."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -57,9 +57,20 @@ def run(data: trtint8.Batches) -> None:
     reveal_type(reports[0].throughput)
 
 
+def largest_error(
+    feeds: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]],
+    outputs: Mapping[str, np.ndarray[tuple[int, ...], np.dtype[np.float32]]],
+    reference_outputs: Mapping[str, np.ndarray[tuple[int, ...], np.dtype[np.float32]]],
+) -> float:
+    return -float(np.abs(outputs["y"] - reference_outputs["y"]).max())
+
+
 def judge() -> trtint8.Accuracy:
     boxes = trtint8.MeanAveragePrecision(lambda outputs: [], truth=[])
-    accuracy = trtint8.validate("int8.onnx", "heldout.npz", reference="fp32.onnx", metrics=["top1", boxes])
+    same = trtint8.DetectionAgreement(lambda outputs: [], score=0.4)
+    accuracy = trtint8.validate(
+        "int8.onnx", "heldout.npz", reference="fp32.onnx", metrics=["top1", boxes, same, largest_error]
+    )
     reveal_type(accuracy.top1)
     reveal_type(accuracy.outputs)
     sensitivity: trtint8.Sensitivity = trtint8.measure_sensitivity(
@@ -68,6 +79,7 @@ def judge() -> trtint8.Accuracy:
     reveal_type(sensitivity.worst_first)
     tuned: trtint8.Tuned = trtint8.tune("fp32.onnx", "calibration.npz", "labelled.npz", max_drop=0.3)
     reveal_type(tuned.candidate.keep_float)
+    reveal_type(trtint8.tune("fp32.onnx", "c.npz", "d.npz", metric=largest_error, minimum=-0.5).fits)
     reveal_type(trtint8.write_report(["out/"], "report.html", model="fp32.onnx", data="heldout.npz"))
     return accuracy
 

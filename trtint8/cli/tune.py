@@ -9,12 +9,15 @@ from trtint8 import api
 from trtint8.cli.arguments import data_keywords, keywords
 from trtint8.cli.data_options import add_data_options, add_method_option
 from trtint8.cli.output import print_json, print_line, print_table, say
+from trtint8.tuning.budget import Goal
 from trtint8.tuning.search import Trial
 from trtint8.tuning.tune import BEFORE, Tuned, Written, save_tuned
 from trtint8.validation.accuracy import REFERENCE
 from trtint8.validation.wording import accuracy_rows, verdicts
 
-EXAMPLE = "example:\n  trtint8 tune mobilenet.onnx calibration.npz labelled.npz --max-drop 0.3 -o int8.onnx"
+EXAMPLE = """examples:
+  trtint8 tune mobilenet.onnx calibration.npz labelled.npz --max-drop 0.3 -o int8.onnx
+  trtint8 tune detector.onnx calibration.npz samples.npz --metric sqnr --min 30 -o int8.onnx"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -28,12 +31,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-drop",
         type=float,
-        required=True,
         metavar="POINTS",
-        help="how much the metric may lose, like 0.3",
+        help="how much the metric may lose, in points or in its own unit, like 0.3",
     )
     parser.add_argument(
-        "--metric", metavar="NAME", help="topK or agreement; default top1, without labels agreement"
+        "--min",
+        dest="minimum",
+        type=float,
+        metavar="VALUE",
+        help="the least value of the metric, in per cent or in its own unit, like 30 for 30 dB of sqnr; "
+        "without --max-drop and --min a share may lose 1 point, psnr against labels 0.5 dB, and sqnr has to "
+        "be 20 dB",
+    )
+    parser.add_argument(
+        "--metric",
+        metavar="NAME",
+        help="a metric of 'trtint8 validate'; default top1 for class scores, without labels agreement, and "
+        "sqnr for other networks",
     )
     parser.add_argument("--labels", metavar="FILE", help="labels that do not come with DATA")
     parser.add_argument(
@@ -54,22 +68,38 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Tunes, writes the files and prints the result."""
     output = check_writable(options.output)
+    progress = _Progress()
     tuned = api.tune(
         options.model,
         options.calibration,
         options.data,
         **keywords(
-            options, "max_drop", "metric", "labels", "judge", "method", "round_weights", "float16", "seed"
+            options,
+            "max_drop",
+            "minimum",
+            "metric",
+            "labels",
+            "judge",
+            "method",
+            "round_weights",
+            "float16",
+            "seed",
         ),
         **data_keywords(options),
-        on_trial=_say_trial,
+        on_goal=progress.say_goal,
+        on_trial=progress.say_trial,
     )
-    if tuned.score.drop > options.max_drop:
-        say(f"nothing was found within the budget; this loses {tuned.score.drop:.2f} on the samples tuned on")
+    if not tuned.fits:
+        say(
+            f"nothing was found within the budget ({tuned.goal}); on the samples tuned on this has "
+            f"{tuned.goal.describe(tuned.score)}"
+        )
     written = save_tuned(tuned, options.model, output, float16=options.float16)
     if options.json:
         print_json(
             {
+                "goal": str(tuned.goal),
+                "fits": tuned.fits,
                 "accuracy": tuned.accuracy,
                 "trials": tuned.trials,
                 "keep_float": tuned.candidate.keep_float,
@@ -82,13 +112,26 @@ def run(options: argparse.Namespace) -> None:
         _print(tuned, written)
 
 
-def _say_trial(trial: Trial) -> None:
-    mark = "+" if trial.taken else " "
-    cost = f", {100 * trial.float_cost:.1f} % of the arithmetic in float" if trial.keep_float else ""
-    say(
-        f"{mark} {trial.what}: drop {trial.score.drop:.2f}, {trial.score.sqnr_db:.2f} dB "
-        f"({trial.seconds:.1f} s{cost})"
-    )
+class _Progress:
+    """Says on standard error what is searched for and what was tried."""
+
+    def __init__(self) -> None:
+        self._goal: Goal | None = None
+
+    def say_goal(self, goal: Goal) -> None:
+        """Says what the result has to keep, and why it is measured so."""
+        self._goal = goal
+        if goal.chosen:
+            say(goal.chosen)
+        say(f"searching for {goal}")
+
+    def say_trial(self, trial: Trial) -> None:
+        """Says what was tried, with a plus sign where the search continues from it."""
+        assert self._goal is not None
+        mark = "+" if trial.taken else " "
+        cost = f", {100 * trial.float_cost:.1f} % of the arithmetic in float" if trial.keep_float else ""
+        level = "" if self._goal.name == "sqnr" else f", sqnr {trial.score.sqnr_db:.2f} dB"
+        say(f"{mark} {trial.what}: {self._goal.describe(trial.score)}{level} ({trial.seconds:.1f} s{cost})")
 
 
 def _print(tuned: Tuned, written: Written) -> None:

@@ -25,7 +25,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the verb's arguments."""
     parser.add_argument("model", metavar="MODEL_OR_ENGINE", help="a Q/DQ model or an engine")
     parser.add_argument(
-        "data", metavar="DATA", help="held-out data; labels from its key 'labels' or sub-folders"
+        "data",
+        metavar="DATA",
+        help="held-out data; labels, class indices or arrays like an output, from its key 'labels' or "
+        "sub-folders",
     )
     parser.add_argument("--reference", required=True, metavar="FP32.onnx")
     parser.add_argument(
@@ -39,8 +42,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--metric",
         action="append",
         metavar="NAME",
-        help="top1, top5 or any topK, agreement, sqnr, cosine, max_error, token_cosine; may be repeated; "
-        "by default all that apply except token_cosine",
+        help="top1, top5 or any topK, agreement, psnr, pixels, miou, detections, sqnr, cosine, max_error, "
+        "token_cosine; of another output than the first as in psnr:NAME; may be repeated; by default what "
+        "the outputs' shapes say: for class scores top1 and top5 with labels, and agreement; for every "
+        "network sqnr, cosine and max_error",
     )
     parser.add_argument(
         "--labels", metavar="FILE", help="labels that do not come with the data (.npy or .npz)"
@@ -69,6 +74,8 @@ def run(options: argparse.Namespace) -> None:
     sides = {VALIDATED: accuracy, **accuracy.also}
     described = "; ".join(f"{name} is {side.judged}" for name, side in sides.items())
     print_table(f"{accuracy.samples} samples; {described}", ("", REFERENCE, *sides), accuracy_rows(accuracy))
+    if accuracy.chosen:
+        print_line(accuracy.chosen)
     for verdict in verdicts(accuracy, VALIDATED):
         print_line(verdict)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from trtint8.report.files import ReportFiles
 from trtint8.runtime.benchmark import Benchmarks
-from trtint8.validation.accuracy import REFERENCE, VALIDATED
+from trtint8.validation.accuracy import REFERENCE, VALIDATED, Accuracy
 from trtint8.validation.significance import Share
 from trtint8.validation.wording import accuracy_rows, verdicts
 
@@ -43,6 +43,9 @@ class Headline:
         top1: INT8's share of samples with the right class.
         agreement: Share of samples where INT8 gives FP32's class.
         sqnr_db: SQNR of the first output in decibels.
+        first_row: The row of the first metric for INT8 where it is not one of a classifier: its title, the
+            value for FP32 (empty where it compares with FP32) and the value for INT8; else None.
+        chosen: Which metrics were chosen by the shapes of the outputs, and why, in words.
         verdicts: One sentence per comparison, the one on top-1 first where there is one.
         columns: Names of the models in ``rows``.
         rows: One row per metric, as texts: the metric's name and one value per model.
@@ -62,6 +65,8 @@ class Headline:
     top1: Share | None
     agreement: Share | None
     sqnr_db: float | None
+    first_row: tuple[str, str, str] | None
+    chosen: str | None
     verdicts: tuple[str, ...]
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -98,6 +103,8 @@ def make_headline(files: ReportFiles, model_bytes: int | None = None) -> Headlin
         accuracy.top1 if accuracy else None,
         accuracy.agreement if accuracy else None,
         accuracy.outputs[0].sqnr_db if accuracy and accuracy.outputs else None,
+        _first_row(accuracy) if accuracy else None,
+        accuracy.chosen if accuracy else None,
         tuple(verdicts(accuracy, VALIDATED)) if accuracy else (),
         (REFERENCE, VALIDATED, *(accuracy.also if accuracy else ())),
         tuple(accuracy_rows(accuracy)) if accuracy else (),
@@ -110,6 +117,14 @@ def make_headline(files: ReportFiles, model_bytes: int | None = None) -> Headlin
         bench.inputs if bench else None,
         list_latencies(bench) if bench else (),
     )
+
+
+def _first_row(accuracy: Accuracy) -> tuple[str, str, str] | None:
+    """The first metric of a network that is no classifier."""
+    if not accuracy.measures or accuracy.top1 or accuracy.agreement:
+        return None
+    title, reference, value, *_ = accuracy_rows(accuracy)[0]
+    return title, reference, value
 
 
 def list_latencies(bench: Benchmarks) -> tuple[Latency, ...]:

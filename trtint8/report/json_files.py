@@ -42,6 +42,20 @@ class _MeasureRecord:
     value: Share | float | None
     reference: Share | float | None
     comparisons: tuple[Comparison, ...]
+    title: str = ""
+    unit: str = ""
+    perfect: float | None = None
+
+    def measure(self) -> Measure:
+        return Measure(
+            self.name,
+            _or_nan(self.value),
+            self.reference,
+            self.comparisons,
+            self.title,
+            self.unit,
+            self.perfect,
+        )
 
 
 @dataclass(frozen=True)
@@ -58,6 +72,7 @@ class _AccuracyRecord:
     outputs: tuple[_FidelityRecord, ...]
     measures: tuple[_MeasureRecord, ...]
     also: Mapping[str, _AccuracyRecord]
+    chosen: str | None = None
 
     def value(self) -> Accuracy:
         return Accuracy(
@@ -69,8 +84,9 @@ class _AccuracyRecord:
             self.reference_top5,
             self.agreement,
             tuple(output.value() for output in self.outputs),
-            tuple(Measure(m.name, _or_nan(m.value), m.reference, m.comparisons) for m in self.measures),
+            tuple(record.measure() for record in self.measures),
             {name: other.value() for name, other in self.also.items()},
+            self.chosen,
         )
 
 

@@ -15,6 +15,7 @@ from calibrators.data.feeds import batch_rows, is_float
 from calibrators.data.inputs import InputSpec
 from calibrators.data.preflight import check_feed
 from calibrators.data.preprocessing import Preprocessing
+from calibrators.data.sources import is_class_indices
 from calibrators.errors import CalibrationDataError, ModelError
 from calibrators.progress import progress_bar
 from trtint8.report.pictures import pixels
@@ -141,7 +142,7 @@ def find_worst(
             wanted = dict(zip(output_names, reference(feed), strict=True))
             got = dict(zip(output_names, int8.run(feed), strict=True))
             rows = batch_rows(feed) or len(wanted[output_names[0]])
-            labels = None if batches.labels is None else batches.labels[fed : fed + rows]
+            labels = batches.labels[fed : fed + rows] if is_class_indices(batches.labels) else None
             measured = measure_batch(wanted, got, labels, first=fed)
             flips += sum(sample.flipped for sample in measured)
             classes = any(sample.answers for sample in measured)

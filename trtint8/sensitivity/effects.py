@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrators.data.feeds import shape_text
+from calibrators.errors import CalibrationDataError
 from trtint8.validation.significance import Z95, Comparison, Share, mcnemar, paired_interval
 
 _DECIBELS = 10 / math.log(10)
@@ -80,6 +82,9 @@ class EffectMeter:
             outputs: The variant's outputs, by name.
             reference: The float network's outputs, of the same shapes.
             labels: Class indices, int64 of shape (samples,), or None.
+
+        Raises:
+            CalibrationDataError: An output has another shape than in the float network.
         """
         first = next(iter(self._scales))
         lengths = {reference[name].shape[:1] for name in self._scales}
@@ -87,6 +92,12 @@ class EffectMeter:
         rows = lengths.pop()[0] if len(lengths) == 1 and reference[first].ndim else 1
         columns = np.zeros((rows, 5))
         for output, scale in self._scales.items():
+            if outputs[output].shape != reference[output].shape:
+                raise CalibrationDataError(
+                    f"the noise of layers cannot be measured on output '{output}', whose shape depends on "
+                    f"the values: it is {shape_text(outputs[output].shape)} in INT8 and "
+                    f"{shape_text(reference[output].shape)} in float; leave such outputs out of the model"
+                )
             wanted, got = (_rows(tensors[output], rows) / scale for tensors in (reference, outputs))
             error = wanted - got
             pairs = ((wanted, wanted), (error, error), (wanted, got), (got, got))
@@ -188,10 +199,13 @@ def output_scales(outputs: Mapping[str, NDArray[Any]]) -> dict[str, float]:
         outputs: The float network's outputs for the first batch, by name.
 
     Returns:
-        Output name to scale, for the outputs of a floating-point type.
+        Output name to scale, for the outputs of a floating-point type; for all where there is none of these.
     """
     floats = {name: array for name, array in outputs.items() if np.issubdtype(array.dtype, np.floating)}
-    levels = {name: math.sqrt(float(np.square(a, dtype=np.float64).mean())) for name, a in floats.items()}
+    levels = {
+        name: math.sqrt(float(np.square(array, dtype=np.float64).mean()))
+        for name, array in (floats or outputs).items()
+    }
     return {name: level or 1.0 for name, level in levels.items()}
 
 

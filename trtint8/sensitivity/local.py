@@ -137,7 +137,9 @@ class LocalMeter:
 
 
 def _powers(exact: NDArray[Any], rounded: NDArray[Any]) -> tuple[float, float]:
-    """The sum of squares of a tensor, and that of its error."""
+    """The sum of squares of a tensor, and that of its error; zeros where its shape depends on the values."""
+    if exact.shape != rounded.shape:
+        return 0.0, 0.0
     wanted = exact.astype(np.float64)
     error = wanted - rounded.astype(np.float64)
     return inner_product(wanted, wanted), inner_product(error, error)

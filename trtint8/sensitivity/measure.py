@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from calibrators.data.batches import Batches
+from calibrators.data.sources import is_class_indices
 from calibrators.ray.executor import WORKER_THREADS, RayExecutor
 from calibrators.ray.in_order import results_here, results_in_order
 from calibrators.tables.table import CalibrationTable
@@ -57,7 +58,7 @@ def measure(
     Args:
         prepared: From :func:`trtint8.models.model.prepare`; not changed.
         table: The ranges.
-        batches: Samples; labels, where there are some, are class indices.
+        batches: Samples; of labels only class indices are used.
         keep_float: Names of nodes, or patterns, that stay in float in every variant.
         tolerance_db: Half the width of the intervals, in decibels.
         checkpoint: A file that keeps the sums while they grow. Where there is one already, it is continued,
@@ -90,7 +91,7 @@ def measure(
     if head is None:
         raise no_samples()
     first = next(Batches.of_shard(head, batches.reader).labelled())
-    seconds = probe.begin(first.feed, 0, labelled=first.labels is not None)
+    seconds = probe.begin(first.feed, 0, labelled=is_class_indices(first.labels))
     on_plan(Plan(len(network.layers), batches.num_samples, seconds))
     with contextlib.ExitStack() as stack:
         if executor is None:

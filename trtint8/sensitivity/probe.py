@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict, batch_rows
@@ -72,7 +72,7 @@ class Probe:
         Args:
             feed: The batch.
             first: How many samples come before it, for messages.
-            labelled: Whether the data has labels.
+            labelled: Whether the data has class indices as labels.
 
         Returns:
             Seconds per sample.
@@ -82,12 +82,12 @@ class Probe:
             self.effects = self._new_effects(feed, labelled=labelled)
         return estimate_seconds(self._network, feed) / (batch_rows(feed) or 1)
 
-    def run(self, feed: FeedDict, labels: NDArray[np.int64] | None, first: int) -> BatchEffects:
+    def run(self, feed: FeedDict, labels: NDArray[Any] | None, first: int) -> BatchEffects:
         """Runs all variants on a batch.
 
         Args:
             feed: The batch.
-            labels: Class indices from the batch's first sample on; None without labels.
+            labels: Labels from the batch's first sample on; None without labels.
             first: How many samples of the data come before it.
 
         Raises:

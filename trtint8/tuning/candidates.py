@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,15 +14,17 @@ from numpy.typing import NDArray
 
 from calibrators.data.batches import Batches
 from calibrators.data.feeds import FeedDict
+from calibrators.errors import CalibrationDataError
 from calibrators.tables.table import CalibrationTable
 from trtint8.models.model import Model, runnable
 from trtint8.quantization.placement import Placement, place
 from trtint8.quantization.qdq import insert_qdq
 from trtint8.tuning.methods import with_methods
+from trtint8.tuning.scores import Score, score_of
 from trtint8.validation.accuracy import VALIDATED, Accuracy, Runner, ValidatedModel, onnx_runner
 from trtint8.validation.comparison import compare
-from trtint8.validation.metrics import Metric
-from trtint8.validation.significance import Share
+from trtint8.validation.metrics import Metric, metric_name
+from trtint8.validation.output_shapes import declared_shapes
 
 #: How candidates are run, in words.
 _DESCRIPTION = "the Q/DQ model as fake quantization in ONNX Runtime"
@@ -62,20 +65,6 @@ class Candidate:
         return graph_model
 
 
-@dataclass(frozen=True)
-class Score:
-    """How accurate a candidate is on the samples that are tuned on.
-
-    Attributes:
-        drop: The metric of FP32 minus the candidate's: percentage points for a share, else the metric's unit.
-            For agreement, the percentage of samples with another class than FP32's.
-        sqnr_db: Signal to quantization noise in decibels of the output where it is lowest.
-    """
-
-    drop: float
-    sqnr_db: float
-
-
 class Scorer:
     """Scores candidates by comparing them with the float model on one set of samples.
 
@@ -96,19 +85,25 @@ class Scorer:
         self.model, self.batches, self.metric = model, batches, metric
         self._outputs: list[list[NDArray[Any]]] = []
         self._names: list[str] = []
+        self._scored = False
 
     def score(self, candidate: Candidate) -> Score:
         """Runs a candidate on all samples.
 
         Raises:
-            CalibrationDataError: The metric does not apply to the model or the data.
+            CalibrationDataError: The metric does not apply to the model or the data, or is not a number for
+                the first candidate.
         """
         accuracy = self.compare(candidate.quantized(), [self.metric, "sqnr"])
-        (measure,) = accuracy.measures
-        reference = 1.0 if measure.reference is None else _number(measure.reference)
-        points = 100.0 if isinstance(measure.value, Share) else 1.0
-        drop = points * (reference - _number(measure.value))
-        return Score(drop, min(output.sqnr_db for output in accuracy.outputs))
+        score = score_of(accuracy, self.metric)
+        if not self._scored and score.value is not None and math.isnan(score.value):
+            raise CalibrationDataError(
+                f"metric '{metric_name(self.metric)}' is not a number for the model in INT8: the shape of an "
+                "output depends on the values, or values are not numbers; name another metric, such as "
+                "detections or a function"
+            )
+        self._scored = True
+        return score
 
     def compare(
         self,
@@ -143,6 +138,7 @@ class Scorer:
                 self.model.inputs,
                 self.batches,
                 metrics=metrics,
+                shapes=declared_shapes(self.model.graph_model),
                 progress=False,
             )
 
@@ -163,7 +159,3 @@ class Scorer:
 
             yield run_and_keep
         self._outputs = kept
-
-
-def _number(value: Share | float) -> float:
-    return value.value if isinstance(value, Share) else value

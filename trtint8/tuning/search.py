@@ -21,10 +21,11 @@ from trtint8.models.model import Model, load_model, prepare, to_proto
 from trtint8.sensitivity.measure import measure
 from trtint8.tuning.adaptive_rounding import adapt_rounding
 from trtint8.tuning.bias_correction import correct_biases
-from trtint8.tuning.candidates import Candidate, Score, Scorer
+from trtint8.tuning.candidates import Candidate, Scorer
 from trtint8.tuning.costs import float_cost
 from trtint8.tuning.equalization import equalizable, equalize, measure_channel_ranges
 from trtint8.tuning.methods import choose_methods
+from trtint8.tuning.scores import Score
 from trtint8.tuning.splitting import head
 
 #: Numbers of samples for choosing methods, for changing weights, and for ordering layers by their noise.
@@ -64,7 +65,7 @@ class Search:
 
     Args:
         scorer: Scores candidates on the samples that are tuned on.
-        max_drop: The budget: percentage points for a share, else the metric's unit.
+        fits: Whether a score is within the budget.
         recalibrate: Calibrates a model with equalized weights; None leaves equalization out.
         round_weights: Whether adaptive rounding is among the remedies.
         seed: Seed of all random choices.
@@ -77,7 +78,7 @@ class Search:
     def __init__(
         self,
         scorer: Scorer,
-        max_drop: float,
+        fits: Callable[[Score], bool],
         *,
         recalibrate: Recalibrate | None,
         round_weights: bool,
@@ -85,7 +86,7 @@ class Search:
         on_trial: Callable[[Trial], None],
     ) -> None:
         self.trials: list[Trial] = []
-        self._scorer, self._max_drop, self._seed = scorer, max_drop, seed
+        self._scorer, self._fits, self._seed = scorer, fits, seed
         self._recalibrate, self._round_weights, self._on_trial = recalibrate, round_weights, on_trial
 
     def run(self, start: Candidate) -> tuple[Candidate, Score]:
@@ -127,9 +128,6 @@ class Search:
         remedied = remedy(best.candidate)
         if remedied is not None:
             self._improve(best, *remedied)
-
-    def _fits(self, score: Score) -> bool:
-        return score.drop <= self._max_drop
 
     def _improve(self, best: _Best, description: str, candidate: Candidate) -> None:
         """Scores a candidate and continues from it if it is better.

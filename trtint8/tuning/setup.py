@@ -15,9 +15,10 @@ from calibrators.tables.source import table_among
 from calibrators.tables.table import CalibrationTable
 from trtint8.calibration import CalibrationOptions, calibrate_prepared
 from trtint8.models.model import Model
+from trtint8.tuning.budget import Budget, Goal, first_form
 from trtint8.tuning.search import Trial
-from trtint8.tuning.splitting import split
-from trtint8.tuning.tune import Budget, Tuned, tune_prepared
+from trtint8.tuning.splitting import smaller_batch_size, split
+from trtint8.tuning.tune import Tuned, tune_prepared
 
 
 def tune_from_sources(
@@ -31,6 +32,7 @@ def tune_from_sources(
     data_options: DataOptions,
     round_weights: bool,
     float16: bool,
+    on_goal: Callable[[Goal], None],
     on_trial: Callable[[Trial], None],
     progress: bool,
 ) -> Tuned:
@@ -47,6 +49,7 @@ def tune_from_sources(
             ``held_out``.
         round_weights: Whether adaptive rounding is tried.
         float16: Whether what stays in float becomes FP16.
+        on_goal: Called with what the result has to keep, before the calibration.
         on_trial: Called with every trial of the search.
         progress: Whether a progress bar is shown while calibrating.
 
@@ -58,8 +61,11 @@ def tune_from_sources(
     """
     # Data is shuffled where possible, so that both halves are alike.
     shuffled = isinstance(data, (str, os.PathLike, Mapping, np.ndarray))
-    batches = open_data(data, prepared.inputs, replace(data_options, shuffle=shuffled))
+    options_of_data = replace(data_options, shuffle=shuffled)
+    batches = open_data(data, prepared.inputs, options_of_data)
     if held_out is None:
+        if size := smaller_batch_size(batches, data_options):
+            batches = open_data(data, prepared.inputs, replace(options_of_data, default_batch_size=size))
         tuned_on, validated_on = split(batches)
     else:
         unlabelled = replace(data_options, labels=None)
@@ -72,13 +78,15 @@ def tune_from_sources(
             changed, calibration, options, calibration_data, RunOptions(progress=progress)
         )
 
+    goal = budget.goal(first_form(prepared, tuned_on))  # before the calibration, which may take long
+    on_goal(goal)
     known = table_among(calibration)
     return tune_prepared(
         prepared,
         known or calibrated(prepared),
         tuned_on,
         validated_on,
-        budget,
+        goal,
         recalibrate=None if known else calibrated,
         round_weights=round_weights,
         float16=float16,

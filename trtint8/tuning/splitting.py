@@ -9,6 +9,7 @@ import numpy as np
 
 from calibrators.data.batches import Batches, FeedDict
 from calibrators.data.feeds import batch_rows
+from calibrators.data.options import DataOptions
 from calibrators.errors import CalibrationDataError
 
 
@@ -36,6 +37,23 @@ def split(batches: Batches) -> tuple[Batches, Batches]:
             "judge by"
         )
     return _every_other(batches, 0), _every_other(batches, 1)
+
+
+def smaller_batch_size(batches: Batches, options: DataOptions) -> int | None:
+    """The batch size with which data can be split that is one batch by default.
+
+    Args:
+        batches: The data as it was opened.
+        options: The options that it was opened with.
+
+    Returns:
+        The size of two batches that share the samples; None where the data is more than one batch, has a
+        single sample, or has a batch size that was asked for.
+    """
+    samples, size = batches.num_samples, batches.batch_size
+    if options.batch_size is not None or samples is None or size is None or not 1 < samples <= size:
+        return None
+    return -(-samples // 2)
 
 
 def _every_other(batches: Batches, first: int) -> Batches:

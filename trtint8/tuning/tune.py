@@ -12,55 +12,21 @@ import onnx_ir as ir
 
 from calibrators import records
 from calibrators.data.batches import Batches
-from calibrators.errors import CalibrationDataError
 from calibrators.files import removed_after_failure, write_atomically
 from calibrators.records import NonNegative
 from calibrators.tables.table import CalibrationTable
 from trtint8.models.model import Model, save_model
 from trtint8.quantization.float16.convert import to_float16
-from trtint8.tuning.candidates import Candidate, Score, Scorer
+from trtint8.tuning.budget import Goal
+from trtint8.tuning.candidates import Candidate, Scorer
 from trtint8.tuning.costs import float_cost
+from trtint8.tuning.scores import Score
 from trtint8.tuning.search import Recalibrate, Search, Trial
 from trtint8.validation.accuracy import Accuracy
-from trtint8.validation.fidelity import OUTPUT_METRICS
 from trtint8.validation.metrics import Metric
 
 #: The name in results of the network that tuning started with.
 BEFORE = "before"
-
-
-@dataclass(frozen=True)
-class Budget:
-    """How much accuracy may be lost.
-
-    Attributes:
-        max_drop: The largest drop: percentage points where the metric is a share, else the metric's unit.
-        metric: ``topK``, ``agreement``, or a function of a batch's feeds and outputs whose value is larger
-            for a better model. None takes top-1 where there are labels, else agreement.
-    """
-
-    max_drop: float
-    metric: Metric | None = None
-
-    def metric_for(self, batches: Batches) -> Metric:
-        """The metric that the budget is about, for some data.
-
-        Args:
-            batches: The data, which decides the metric where none was given.
-
-        Raises:
-            CalibrationDataError: The metric is one of single outputs, which cannot have a budget, or
-                ``max_drop`` is negative or not a number.
-        """
-        if not self.max_drop >= 0:
-            raise CalibrationDataError(f"max_drop is {self.max_drop}; give 0 or more")
-        if self.metric in OUTPUT_METRICS:
-            raise CalibrationDataError(
-                f"'{self.metric}' has no budget in points; give topK, agreement or a function"
-            )
-        if self.metric is not None:
-            return self.metric
-        return "top1" if batches.labels is not None else "agreement"
 
 
 @dataclass(frozen=True)
@@ -75,6 +41,7 @@ class Tuned:
             of the network that tuning started with, under the name ``before``.
         trials: What the search tried, in order.
         float_cost: The share of the network's arithmetic that stays in float, in [0, 1].
+        goal: What the result had to keep.
     """
 
     candidate: Candidate
@@ -83,6 +50,12 @@ class Tuned:
     accuracy: Accuracy
     trials: tuple[Trial, ...]
     float_cost: float
+    goal: Goal
+
+    @property
+    def fits(self) -> bool:
+        """Whether the result keeps the goal on the samples that it was tuned on."""
+        return self.goal.fits(self.score)
 
     @property
     def changed_weights(self) -> bool:
@@ -95,7 +68,7 @@ def tune_prepared(
     table: CalibrationTable,
     tuned_on: Batches,
     held_out: Batches,
-    budget: Budget,
+    goal: Goal,
     *,
     recalibrate: Recalibrate | None = None,
     round_weights: bool = False,
@@ -110,7 +83,7 @@ def tune_prepared(
         table: The model's calibration table; methods are chosen only if it has histograms.
         tuned_on: Samples that the search makes its decisions with.
         held_out: Samples that the search never uses.
-        budget: How much accuracy may be lost.
+        goal: What the result has to keep.
         recalibrate: Calibrates a model with equalized weights; None leaves equalization out.
         round_weights: Whether adaptive rounding is among the remedies.
         float16: Whether everything outside INT8 becomes FP16.
@@ -127,8 +100,8 @@ def tune_prepared(
     start = Candidate(prepared, table)
     table.check_model(prepared.fingerprint, start.placement.tensors)
     search = Search(
-        Scorer(prepared, tuned_on, budget.metric_for(tuned_on)),
-        budget.max_drop,
+        Scorer(prepared, tuned_on, goal.metric),
+        goal.fits,
         recalibrate=recalibrate,
         round_weights=round_weights,
         seed=seed,
@@ -138,11 +111,11 @@ def tune_prepared(
     graph_model = best.quantized()
     if float16:
         graph_model, _ = to_float16(graph_model, float32_io=True, peaks=best.ranges.peaks, name=prepared.name)
-    scorer = Scorer(prepared, held_out, budget.metric_for(held_out))
-    metrics: Sequence[Metric] | None = None if budget.metric is None else [budget.metric, "sqnr"]
+    scorer = Scorer(prepared, held_out, goal.metric)
+    metrics: Sequence[Metric] | None = [goal.metric, "sqnr"] if goal.chosen is None else None
     accuracy = scorer.compare(graph_model, metrics, {BEFORE: start.quantized()})
     cost = float_cost(best.model.graph_model, best.keep_float)
-    return Tuned(best, score, graph_model, accuracy, tuple(search.trials), cost)
+    return Tuned(best, score, graph_model, accuracy, tuple(search.trials), cost, goal)
 
 
 @dataclass(frozen=True)
@@ -156,6 +129,7 @@ class TuningLog:
         remedies: What was done to the weights, in words and in order.
         float_cost: The share of the network's arithmetic that stays in float.
         trials: What the search tried, in order.
+        goal: What the result had to keep, in words; empty where an earlier version has not written it.
     """
 
     command: str
@@ -164,6 +138,7 @@ class TuningLog:
     remedies: tuple[str, ...]
     float_cost: NonNegative
     trials: tuple[Trial, ...]
+    goal: str = ""
 
 
 @dataclass(frozen=True)
@@ -228,4 +203,5 @@ def _log(tuned: Tuned, command: str) -> TuningLog:
         candidate.remedies,
         tuned.float_cost,
         tuned.trials,
+        str(tuned.goal),
     )

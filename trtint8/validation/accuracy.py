@@ -47,15 +47,24 @@ class Measure:
     Attributes:
         name: The name of the metric.
         value: The model's value: a share for ``topK`` and ``agreement``, else a number.
-        reference: The value of FP32; None for ``agreement``, which FP32 has no value of.
-        comparisons: The model's value minus that of FP32; for ``agreement`` the first model's value minus
-            that of each other model. Empty where samples cannot be paired.
+        reference: The value of FP32; None for metrics that compare with FP32, such as ``agreement``.
+        comparisons: The model's value minus that of FP32; for a metric that compares with FP32 the first
+            model's value minus that of each other model. Empty where samples cannot be paired.
+        title: What tables call the metric, with the output and what it is compared with; empty where the name
+            says it.
+        unit: ``%`` for a share or another value in [0, 1] that is shown in per cent, ``dB``, or empty where
+            the unit is the metric's own.
+        perfect: For a metric that compares with FP32, the value of a model whose outputs are FP32's; None for
+            other metrics.
     """
 
     name: str
     value: Share | float
     reference: Share | float | None = None
     comparisons: tuple[Comparison, ...] = ()
+    title: str = ""
+    unit: str = ""
+    perfect: float | None = None
 
 
 @dataclass(frozen=True)
@@ -74,6 +83,8 @@ class Accuracy:
         outputs: How close each output is to FP32's; empty where that was not asked for.
         measures: All metrics except those of single outputs, in the order in which they were asked for.
         also: The results of the other models on the same samples, by name.
+        chosen: Which metrics were chosen by the shapes of the outputs, and why, in words; None where metrics
+            were asked for.
     """
 
     judged: str
@@ -86,6 +97,7 @@ class Accuracy:
     outputs: tuple[Fidelity, ...]
     measures: tuple[Measure, ...] = ()
     also: Mapping[str, Accuracy] = field(default_factory=dict)
+    chosen: str | None = None
 
 
 def onnx_runner(

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.data.batches import Batches, FeedDict
@@ -22,8 +21,16 @@ from calibrators.data.sources import first_labels
 from calibrators.errors import CalibrationDataError, ModelError
 from calibrators.ray.in_order import results_here
 from trtint8.validation.accuracy import REFERENCE, Accuracy, Measure, Runner, ValidatedModel
+from trtint8.validation.batch import Batch, BatchForm
 from trtint8.validation.fidelity import OUTPUT_METRICS, FidelityMeter
-from trtint8.validation.metrics import Batch, Measurand, Metric, Outputs, measurands, usual_metrics
+from trtint8.validation.measurand import Measurand
+from trtint8.validation.metrics import Choice, Metric, check_metrics, measurands, usual_metrics
+from trtint8.validation.output_shapes import (
+    DeclaredShape,
+    check_comparable,
+    differing_outputs,
+    outputs_without_samples,
+)
 from trtint8.validation.significance import Share
 
 
@@ -35,6 +42,7 @@ def compare(
     batches: Batches,
     *,
     metrics: Sequence[Metric] | None = None,
+    shapes: Mapping[str, DeclaredShape] | None = None,
     progress: bool = True,
 ) -> Accuracy:
     """Runs all models on every batch and compares their outputs with the reference's.
@@ -44,8 +52,9 @@ def compare(
         reference: Runs the FP32 model, which has the same outputs.
         output_names: Names of the outputs, in order.
         inputs: The inputs of all models.
-        batches: The data; its labels, where it has some, are class indices.
+        batches: The data, with labels where there are some.
         metrics: What to measure. None measures the usual metrics that apply to the model and the data.
+        shapes: The shapes that the reference declares for its outputs; all are fixed where None.
         progress: Show a progress bar on a terminal.
 
     Returns:
@@ -56,7 +65,7 @@ def compare(
             does not apply to them.
         ModelError: A model's outputs differ from the reference's in shape.
     """
-    opened = OpenModels(models, reference, output_names, inputs, metrics)
+    opened = OpenModels(models, reference, output_names, inputs, metrics, shapes)
     return compare_models(opened, batches, progress=progress)
 
 
@@ -111,8 +120,8 @@ class ModelMeters:
         for name, meter in self.meters.items():
             if name not in other.meters:
                 raise CalibrationDataError(
-                    f"metric '{name}' applies to the first batch but not to all, as the number of classes "
-                    "changes; say which metrics to measure"
+                    f"metric '{name}' applies to the first batch but not to all, as the outputs' shapes "
+                    "change; say which metrics to measure"
                 )
             meter.merge(other.meters[name])
         if self.fidelity and other.fidelity:
@@ -132,7 +141,8 @@ class BatchResult:
     Attributes:
         descriptions: The name of each model to how it was run, in words.
         outputs: Names of the outputs.
-        usual: Names of the usual metrics that apply; None where metrics were asked for.
+        choice: The usual metrics that apply; None where metrics were asked for.
+        form: The form of the batch.
         samples: Number of samples in the batch.
         reference: What was measured on the reference alone.
         models: What was measured on each model, in the order of ``descriptions``.
@@ -140,7 +150,8 @@ class BatchResult:
 
     descriptions: Mapping[str, str]
     outputs: tuple[str, ...]
-    usual: tuple[str, ...] | None
+    choice: Choice | None
+    form: BatchForm
     samples: int
     reference: ModelMeters
     models: tuple[ModelMeters, ...]
@@ -155,12 +166,13 @@ class OpenModels:
         output_names: Names of the outputs, in order.
         inputs: The inputs of all models.
         metrics: What to measure. None measures the usual metrics that apply to the model and the data.
+        shapes: The shapes that the reference declares for its outputs; all are fixed where None.
 
     Attributes:
         metrics: The metrics that were asked for, or None.
 
     Raises:
-        CalibrationDataError: A metric is unknown.
+        CalibrationDataError: A metric is unknown, or is no metric.
     """
 
     def __init__(
@@ -170,18 +182,21 @@ class OpenModels:
         output_names: Sequence[str],
         inputs: Sequence[InputSpec],
         metrics: Sequence[Metric] | None,
+        shapes: Mapping[str, DeclaredShape] | None = None,
     ) -> None:
-        measurands(metrics or ())  # refuses an unknown name before the run
+        check_metrics(metrics or ())  # before the run
         self.metrics = metrics
         self._models, self._reference = tuple(models), reference
         self._outputs, self._inputs = tuple(output_names), tuple(inputs)
+        self._shapes = dict(shapes or {})
+        self._without_samples = outputs_without_samples(self._shapes, self._inputs)
 
-    def run(self, feed: FeedDict, labels: NDArray[np.int64] | None, first: int) -> BatchResult:
+    def run(self, feed: FeedDict, labels: NDArray[Any] | None, first: int) -> BatchResult:
         """Runs all models on a batch and measures their outputs.
 
         Args:
             feed: The batch.
-            labels: Class indices from the batch's first sample on, shape (samples,), or None.
+            labels: Labels from the batch's first sample on, or None.
             first: Number of samples before this batch, for messages.
 
         Returns:
@@ -198,14 +213,15 @@ class OpenModels:
         samples = batch_rows(feed)
         rows = samples or (len(output) if output.ndim else 1)
         own_labels = first_labels(labels, rows, first)
-        usual = usual_metrics(output, labelled=labels is not None) if self.metrics is None else None
-        metrics: Sequence[Metric] = self.metrics or usual or ()
-        asked = measurands(metrics)
-        reference = _measured(_absolute(asked), Batch(feed, wanted, wanted, own_labels, rows))
+        form = BatchForm.of(wanted, own_labels, rows, self._without_samples)
+        choice = usual_metrics(form) if self.metrics is None else None
+        metrics = _metrics(self.metrics, choice)
+        asked = measurands(metrics, form)
+        reference = _measured(_on_reference(asked), Batch(feed, wanted, wanted, own_labels, rows))
         models = []
         for model in self._models:
             got = dict(zip(self._outputs, model.run(feed), strict=True))
-            _check_shapes(got, wanted)
+            check_comparable(asked, differing_outputs(got, wanted, self._shapes), got)
             fidelity = _fidelity_meter(metrics, self._outputs)
             if fidelity:
                 fidelity.add(got, wanted)
@@ -214,7 +230,8 @@ class OpenModels:
         return BatchResult(
             {model.name: model.description for model in self._models},
             self._outputs,
-            usual,
+            choice,
+            form,
             1 if samples is None else samples,
             ModelMeters(reference, None),
             tuple(models),
@@ -226,10 +243,11 @@ class _Totals:
 
     def __init__(self, first: BatchResult, metrics: Sequence[Metric] | None) -> None:
         """Starts empty; the first batch only decides which models and metrics there are."""
-        chosen = first.usual or () if metrics is None else metrics
-        self._asked = measurands(chosen)
+        chosen = _metrics(metrics, first.choice)
+        self._metrics, self._choice = chosen, first.choice
+        self._asked = measurands(chosen, first.form)
         self._descriptions, self._samples = first.descriptions, 0
-        self._reference = ModelMeters(_empty_meters(_absolute(self._asked)), None)
+        self._reference = ModelMeters(_empty_meters(_on_reference(self._asked)), None)
         self._models = [
             ModelMeters(_empty_meters(self._asked), _fidelity_meter(chosen, first.outputs))
             for _ in first.models
@@ -242,10 +260,21 @@ class _Totals:
                     f"{name} is {self._descriptions[name]} for one worker and {description} for another; "
                     "give all workers the same, such as GPUs with num_gpus"
                 )
+        if self._choice is None:
+            self._check_alike(result)
         self._samples += result.samples
         self._reference.merge(result.reference)
         for total, measured in zip(self._models, result.models, strict=True):
             total.merge(measured)
+
+    def _check_alike(self, result: BatchResult) -> None:
+        """Refuses a batch on which a metric compares with something else than on the first one."""
+        for measurand, other in zip(self._asked, measurands(self._metrics, result.form), strict=True):
+            if measurand.title != other.title:
+                raise CalibrationDataError(
+                    f"metric '{measurand.name}' means '{measurand.title}' for the first batch and "
+                    f"'{other.title}' for another; give labels that fit the outputs of all batches"
+                )
 
     def accuracy(self) -> Accuracy:
         results = {
@@ -262,14 +291,18 @@ class _Totals:
         """The result of one model."""
         measures = {}
         for measurand in self._asked:
-            name, compared = measurand.name, None
+            name, compared, reference = measurand.name, None, self._reference.values.get(measurand.name)
+            perfect = _number(reference) if measurand.perfect is None else measurand.perfect
             if not measurand.relative:
                 compared = meters.meters[name].against(self._reference.meters[name], REFERENCE)
             measures[name] = Measure(
                 name,
                 meters.values[name],
-                self._reference.values.get(name),
+                None if measurand.relative else reference,
                 () if compared is None else (compared,),
+                measurand.title,
+                measurand.unit,
+                perfect if measurand.relative else None,
             )
         return Accuracy(
             description,
@@ -281,6 +314,7 @@ class _Totals:
             _share(measures, "agreement"),
             meters.fidelity.value() if meters.fidelity else (),
             tuple(measures.values()),
+            chosen=self._choice.reason if self._choice else None,
         )
 
     def _with_comparisons(self, accuracy: Accuracy, others: Mapping[str, ModelMeters]) -> Accuracy:
@@ -299,9 +333,20 @@ class _Totals:
         return replace(accuracy, measures=tuple(measures))
 
 
-def _absolute(asked: Sequence[Measurand]) -> list[Measurand]:
-    """The metrics that the reference has a value of."""
-    return [measurand for measurand in asked if not measurand.relative]
+def _metrics(metrics: Sequence[Metric] | None, choice: Choice | None) -> Sequence[Metric]:
+    """The metrics that were asked for, else those that were chosen."""
+    if metrics is None:
+        return choice.names if choice else ()
+    return metrics
+
+
+def _on_reference(asked: Sequence[Measurand]) -> list[Measurand]:
+    """The metrics that are measured on the reference too."""
+    return [measurand for measurand in asked if measurand.on_reference]
+
+
+def _number(value: Share | float | None) -> float | None:
+    return value.value if isinstance(value, Share) else value
 
 
 def _empty_meters(asked: Sequence[Measurand]) -> dict[str, Any]:
@@ -322,12 +367,3 @@ def _share(measures: Mapping[str, Measure], name: str, *, of_reference: bool = F
         return None
     value = measures[name].reference if of_reference else measures[name].value
     return value if isinstance(value, Share) else None
-
-
-def _check_shapes(got: Outputs, wanted: Outputs) -> None:
-    for name, array in wanted.items():
-        if got[name].shape != array.shape:
-            raise ModelError(
-                f"output '{name}' has shape {got[name].shape}, the reference's {array.shape}; "
-                "compare with the model that it was made from"
-            )

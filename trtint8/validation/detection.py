@@ -97,7 +97,7 @@ class MeanAveragePrecision:
         self,
         feeds: Mapping[str, NDArray[Any]],  # noqa: ARG002  # named as in the protocol
         outputs: Mapping[str, NDArray[Any]],
-        labels: NDArray[np.int64] | None,  # noqa: ARG002
+        labels: NDArray[Any] | None,  # noqa: ARG002
     ) -> None:
         """Adds one batch.
 
@@ -111,7 +111,7 @@ class MeanAveragePrecision:
         """
         for number, (boxes, scores, classes) in enumerate(self._decode(outputs)):
             source = f"the detections of image {number} of a batch"
-            self._found.append(_table(source, boxes, classes, scores))
+            self._found.append(detection_table(source, boxes, classes, scores))
 
     def merge(self, other: MeanAveragePrecision) -> None:
         """Adds the detections that another metric has decoded from later batches.
@@ -133,7 +133,7 @@ class MeanAveragePrecision:
         """
         self._check_length()
         images = range(1, len(self._found) + 1)
-        truth = [_table(f"the truth of image {i - 1}", *self._truth[i - 1]) for i in images]
+        truth = [detection_table(f"the truth of image {i - 1}", *self._truth[i - 1]) for i in images]
         classes = {int(row[4]) for table in (*truth, *self._found) for row in table}
         if not sum(map(len, truth)):
             raise CalibrationDataError("the truth has no boxes, so there is no precision; give the truth")
@@ -162,8 +162,21 @@ class MeanAveragePrecision:
             )
 
 
-def _table(source: str, boxes: Any, classes: Any, scores: Any = None) -> NDArray[np.float64]:
-    """One row per box, float64: x1, y1, x2, y2, class and, for detections, the score."""
+def detection_table(source: str, boxes: Any, classes: Any, scores: Any = None) -> NDArray[np.float64]:
+    """The boxes of one image as one table.
+
+    Args:
+        source: What the boxes are, for the message.
+        boxes: Corners x1, y1, x2, y2, shape (n, 4).
+        classes: Class indices, shape (n,).
+        scores: Confidences, shape (n,); None where there are none.
+
+    Returns:
+        One row per box, float64: x1, y1, x2, y2, class and, where there are some, the score.
+
+    Raises:
+        CalibrationDataError: The numbers of boxes, classes and scores differ.
+    """
     columns = [np.asarray(boxes, np.float64).reshape(-1, 4), np.asarray(classes, np.float64).reshape(-1, 1)]
     if scores is not None:
         columns.append(np.asarray(scores, np.float64).reshape(-1, 1))

@@ -21,7 +21,8 @@ class Fidelity:
     Attributes:
         name: The name of the output.
         sqnr_db: Signal to quantization noise, 10 log10(sum(fp32^2) / sum((fp32 - int8)^2)) over all
-            samples, in decibels; infinite where they are equal.
+            samples, in decibels; infinite where they are equal. NaN, as the other figures, where values are
+            NaN, or where the output's shape depends on the values and differs from FP32's.
         cosine: Cosine of the angle between the two, over all samples.
         max_error: The largest |fp32 - int8|.
         token_cosine: Mean of the cosines of the vectors along the last axis, over samples and positions (all
@@ -56,7 +57,8 @@ class FidelityMeter:
 
         Args:
             outputs: The model's outputs, by name.
-            reference: The reference's outputs, of the same shapes.
+            reference: The reference's outputs. An output of another shape than the reference's has no
+                fidelity: all its figures are NaN.
         """
         self._parts.append(np.array([self._part(outputs[name], reference[name]) for name in self._names]))
 
@@ -71,6 +73,9 @@ class FidelityMeter:
         return tuple(map(_fidelity, self._names, sums.tolist(), largest.tolist()))
 
     def _part(self, output: NDArray[Any], reference: NDArray[Any]) -> list[float]:
+        if output.shape != reference.shape:
+            cosines_of_tokens = [math.nan, 1.0] if self._tokens and reference.ndim > 1 else [0.0, 0.0]
+            return [*[math.nan] * 4, *cosines_of_tokens, math.nan]
         wanted, got = reference.astype(np.float64), output.astype(np.float64)
         error = wanted - got
         pairs = ((wanted, wanted), (got, got), (wanted, got), (error, error))

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trtint8.validation.significance import Comparison, Share, compare_hits, compare_values
+from trtint8.validation.significance import (
+    Comparison,
+    Share,
+    compare_hits,
+    compare_totals,
+    compare_values,
+)
 
 
 class Meter(Protocol):
@@ -86,3 +92,47 @@ class ValueMeter:
     def _joined(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         values, weights = zip(*self._parts, strict=True)
         return np.concatenate(values), np.concatenate(weights)
+
+
+class SumsMeter:
+    """Sums over single samples, and a function of their totals that is the metric's value.
+
+    Args:
+        function: The metric's value from totals: float64 of shape (..., sums) to shape (...). It has to be
+            defined in a module, so that it can be sent to other processes.
+        parts: One array per batch: float64 of shape (samples, sums), or (1, sums) for the batch as a whole.
+            Arrays of fewer sums are filled up with zeros.
+        rows: Number of samples of the batch that ``parts`` are of; None where there is none.
+    """
+
+    def __init__(
+        self,
+        function: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+        parts: Sequence[NDArray[np.float64]] = (),
+        rows: int | None = None,
+    ) -> None:
+        self._function, self._parts = function, list(parts)
+        self._by_sample = all(len(part) == rows for part in parts)
+
+    def merge(self, other: SumsMeter) -> None:
+        """Adds what the same metric measured on the same model in later batches."""
+        self._parts += other._parts
+        self._by_sample = self._by_sample and other._by_sample
+
+    def value(self) -> float:
+        """The metric over all batches."""
+        return float(self._function(self._joined(0).sum(axis=0)))
+
+    def against(self, other: SumsMeter, name: str) -> Comparison | None:
+        """Compares by a paired bootstrap over samples, or over batches where samples have no sums."""
+        width = max(self._width, other._width)
+        unit = "samples" if self._by_sample else "batches"
+        return compare_totals(self._joined(width), other._joined(width), self._function, name, unit)
+
+    @property
+    def _width(self) -> int:
+        return max(int(part.shape[1]) for part in self._parts)
+
+    def _joined(self, width: int) -> NDArray[np.float64]:
+        width = max(width, self._width)
+        return np.concatenate([np.pad(part, ((0, 0), (0, width - part.shape[1]))) for part in self._parts])

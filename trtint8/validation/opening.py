@@ -23,6 +23,7 @@ from trtint8.runtime.engine import Engine
 from trtint8.validation.accuracy import Runner, ValidatedModel, onnx_runner
 from trtint8.validation.comparison import OpenModels
 from trtint8.validation.metrics import Metric
+from trtint8.validation.output_shapes import DeclaredShape
 
 
 @contextlib.contextmanager
@@ -32,6 +33,7 @@ def open_models(
     inputs: Sequence[InputSpec],
     metrics: Sequence[Metric] | None,
     threads: int | None = None,
+    shapes: Mapping[str, DeclaredShape] | None = None,
 ) -> Iterator[OpenModels]:
     """Opens models and their reference.
 
@@ -41,6 +43,7 @@ def open_models(
         inputs: The inputs of all models.
         metrics: What to measure. None measures the usual metrics that apply to the model and the data.
         threads: Threads per operator; ONNX Runtime's choice where None.
+        shapes: The shapes that the reference declares for its outputs; all are fixed where None.
 
     Yields:
         All models, ready to run.
@@ -56,7 +59,7 @@ def open_models(
             stack.enter_context(open_validated(name, model, inputs, names, threads))
             for name, model in models.items()
         ]
-        yield OpenModels(validated, run, names, inputs, metrics)
+        yield OpenModels(validated, run, names, inputs, metrics, shapes)
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -200,15 +201,57 @@ def compare_values(
     for first in range(0, _RESAMPLES, rows):
         drawn = rng.integers(pairs, size=(min(rows, _RESAMPLES - first), pairs))
         means.append(weighted[drawn].sum(axis=1) / weights[drawn].sum(axis=1))
-    resampled = np.concatenate(means)
+    difference = float(weighted.sum() / weights.sum())
+    return _bootstrapped(np.concatenate(means), difference, against, pairs, unit)
+
+
+def compare_totals(
+    sums: NDArray[np.float64],
+    other: NDArray[np.float64],
+    function: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+    against: str,
+    unit: str,
+    *,
+    seed: int = 0,
+) -> Comparison | None:
+    """Compares two models by a function of totals over the same samples: a paired bootstrap.
+
+    See :func:`compare_values`; here the function is evaluated on the totals of each resample.
+
+    Args:
+        sums: The model's sums: float64, shape (pairs, sums).
+        other: The other model's sums, of the same shape.
+        function: The metric's value from totals: float64 of shape (..., sums) to shape (...).
+        against: The other model's name.
+        unit: What a pair is, ``samples`` or ``batches``.
+        seed: Seed of the resampling.
+
+    Returns:
+        The difference of the values; None for fewer than two pairs, which cannot be resampled, and where a
+        value is not finite.
+    """
+    pairs = len(sums)
+    if pairs < 2:
+        return None
+    rng = np.random.default_rng(seed)
+    width = sums.shape[1]
+    both = np.concatenate([sums, other], axis=1)
+    resampled = np.empty((_RESAMPLES, 2 * width))
+    for row in resampled:  # one by one: how often each pair was drawn, for all sums at once
+        row[:] = np.bincount(rng.integers(pairs, size=pairs), minlength=pairs) @ both
+    with np.errstate(invalid="ignore"):  # the difference of two infinite values
+        difference = float(function(sums.sum(axis=0)) - function(other.sum(axis=0)))
+        differences = function(resampled[:, :width]) - function(resampled[:, width:])
+    if not (math.isfinite(difference) and np.isfinite(differences).all()):
+        return None
+    return _bootstrapped(differences, difference, against, pairs, unit)
+
+
+def _bootstrapped(
+    resampled: NDArray[np.float64], difference: float, against: str, pairs: int, unit: str
+) -> Comparison:
+    """The comparison by the differences of resamples."""
     low, high = np.quantile(resampled, (0.025, 0.975))
     side = min(int((resampled <= 0).sum()), int((resampled >= 0).sum()))
-    return Comparison(
-        against,
-        float(weighted.sum() / weights.sum()),
-        (float(low), float(high)),
-        min(1.0, 2 * (side + 1) / (_RESAMPLES + 1)),
-        "bootstrap",
-        pairs,
-        unit,
-    )
+    p_value = min(1.0, 2 * (side + 1) / (_RESAMPLES + 1))
+    return Comparison(against, difference, (float(low), float(high)), p_value, "bootstrap", pairs, unit)

@@ -13,6 +13,7 @@ from trtint8.validation.accuracy import REFERENCE, VALIDATED, Accuracy
 from trtint8.validation.comparison import compare_models
 from trtint8.validation.metrics import Metric
 from trtint8.validation.opening import open_models
+from trtint8.validation.output_shapes import declared_shapes
 from trtint8.validation.workers import compare_over_ray
 
 
@@ -64,6 +65,8 @@ def validate_models(
         )
     with (
         runnable(original.graph_model) as file,
-        open_models(models, file, original.inputs, metrics, run.threads) as opened,
+        open_models(
+            models, file, original.inputs, metrics, run.threads, declared_shapes(original.graph_model)
+        ) as opened,
     ):
         return compare_models(opened, batches, progress=run.progress)

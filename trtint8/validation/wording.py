@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 
-from trtint8.validation.accuracy import REFERENCE, Accuracy
+from trtint8.validation.accuracy import REFERENCE, Accuracy, Measure
+from trtint8.validation.measurand import DECIBELS, PERCENT
 from trtint8.validation.significance import Comparison, Share
 
 
@@ -21,18 +23,25 @@ def accuracy_rows(accuracy: Accuracy) -> list[tuple[str, ...]]:
     sides = (accuracy, *accuracy.also.values())
     rows = []
     for index, measure in enumerate(accuracy.measures):
-        values = [_value(side.measures[index].value) for side in sides]
-        rows.append((_title(measure.name), _value(measure.reference), *values))
+        values = [_value(side.measures[index].value, measure.unit) for side in sides]
+        rows.append((_title(measure), _value(measure.reference, measure.unit), *values))
     for index, output in enumerate(accuracy.outputs):
         columns = [side.outputs[index] for side in sides]
         name = f"'{output.name}'"
-        rows.append((f"SQNR of {name}", "", *(f"{column.sqnr_db:.2f} dB" for column in columns)))
-        rows.append((f"cosine of {name}", "", *(f"{column.cosine:.6f}" for column in columns)))
-        rows.append((f"largest error of {name}", "", *(f"{column.max_error:.4g}" for column in columns)))
+        rows.append((f"SQNR of {name}", "", *(_figure(column.sqnr_db, ".2f", " dB") for column in columns)))
+        rows.append((f"cosine of {name}", "", *(_figure(column.cosine, ".6f") for column in columns)))
+        rows.append(
+            (f"largest error of {name}", "", *(_figure(column.max_error, ".4g") for column in columns))
+        )
         if output.token_cosine is not None:
             cosines = (f"{column.token_cosine:.6f}" for column in columns)
             rows.append((f"token cosine of {name}", "", *cosines))
     return rows
+
+
+def _figure(value: float, digits: str, unit: str = "") -> str:
+    """A figure of an output; outputs of different shapes, and values that are no numbers, have none."""
+    return "not comparable" if math.isnan(value) else f"{value:{digits}}{unit}"
 
 
 def verdicts(accuracy: Accuracy, name: str) -> list[str]:
@@ -43,18 +52,24 @@ def verdicts(accuracy: Accuracy, name: str) -> list[str]:
         name: The model's name.
     """
     return [
-        f"{_title(measure.name)}: {_verdict(model, comparison, in_points=isinstance(measure.value, Share))}"
+        f"{_title(measure)}: {_verdict(model, comparison, _unit(measure))}"
         for model, side in {name: accuracy, **accuracy.also}.items()
         for measure in side.measures
         for comparison in measure.comparisons
     ]
 
 
-def _verdict(name: str, comparison: Comparison, *, in_points: bool) -> str:
-    factor, digits = (100, ".2f") if in_points else (1, ".4g")
+def _unit(measure: Measure) -> str:
+    """The unit of a metric's differences: points, dB, or none."""
+    is_share = measure.unit == PERCENT or isinstance(measure.value, Share)
+    return "points" if is_share else measure.unit
+
+
+def _verdict(name: str, comparison: Comparison, unit: str) -> str:
+    factor, digits = (100, ".2f") if unit == "points" else (1, ".4g")
     size = factor * comparison.difference
     low, high = (f"{factor * end:+{digits}}" for end in comparison.interval)
-    unit = " points" if in_points else ""
+    unit = unit and f" {unit}"
     where = f"{abs(size):{digits}}{unit} {'below' if size < 0 else 'above'}" if size else "level with"
     counted = f"{comparison.pairs:,} {comparison.unit}"
     p = f"{comparison.p_value:.2f}" if comparison.p_value >= 0.1 else f"{comparison.p_value:.2g}"
@@ -67,13 +82,19 @@ def _verdict(name: str, comparison: Comparison, *, in_points: bool) -> str:
     )
 
 
-def _title(metric: str) -> str:
-    if metric == "agreement":
+def _title(measure: Measure) -> str:
+    if measure.title:
+        return measure.title
+    if measure.name == "agreement":
         return f"same class as {REFERENCE}"
-    return re.sub(r"^top(\d+)$", r"top-\1", metric)
+    return re.sub(r"^top(\d+)", r"top-\1", measure.name)
 
 
-def _value(value: Share | float | None) -> str:
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    return percent(value) if value else ""
+def _value(value: Share | float | None, unit: str) -> str:
+    if isinstance(value, Share):
+        return percent(value)
+    if value is None:
+        return ""
+    if unit == PERCENT:
+        return f"{100 * value:.2f} %"
+    return f"{value:.2f} dB" if unit == DECIBELS else f"{value:.6g}"

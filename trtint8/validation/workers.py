@@ -7,8 +7,8 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.data.batches import Batches, FeedDict
@@ -19,8 +19,10 @@ from calibrators.ray.in_order import BatchFunction, results_in_order
 from trtint8.models.model import Model, ModelSource, fits_message, load_model, to_proto
 from trtint8.validation.accuracy import Accuracy
 from trtint8.validation.comparison import BatchResult, OpenModels, merge_results
-from trtint8.validation.metrics import Metric, check_mergeable, measurands
+from trtint8.validation.metrics import Metric, check_metrics
 from trtint8.validation.opening import engine_path, open_models
+from trtint8.validation.output_shapes import DeclaredShape, declared_shapes
+from trtint8.validation.user_metrics import check_mergeable
 
 
 def compare_over_ray(
@@ -53,7 +55,7 @@ def compare_over_ray(
         TrtInt8Error: One process would raise it too, or Ray or its workers failed.
         UnsupportedError: A metric over the data set cannot merge.
     """
-    measurands(metrics or ())
+    check_metrics(metrics or ())
     check_mergeable(metrics or ())
     threads = threads or WORKER_THREADS
     work = _ValidationWork(
@@ -62,6 +64,7 @@ def compare_over_ray(
         original.inputs,
         None if metrics is None else tuple(metrics),
         threads,
+        declared_shapes(original.graph_model),
     )
     with results_in_order(
         work, batches, executor, threads, description="Validating", progress=progress
@@ -83,6 +86,7 @@ class _ValidationWork:
         inputs: What all models are fed.
         metrics: What to measure; what applies of the usual metrics where None.
         threads: Threads per operator.
+        shapes: The shapes that the FP32 model declares for its outputs.
     """
 
     models: Mapping[str, bytes | Path]
@@ -90,6 +94,7 @@ class _ValidationWork:
     inputs: tuple[InputSpec, ...]
     metrics: tuple[Metric, ...] | None
     threads: int
+    shapes: Mapping[str, DeclaredShape]
 
     def open(self) -> BatchFunction[BatchResult]:
         """Opens the models."""
@@ -97,7 +102,7 @@ class _ValidationWork:
             check_sees(model, _NOT_SENT)
         stack = contextlib.ExitStack()
         models = stack.enter_context(
-            open_models(self.models, self.reference, self.inputs, self.metrics, self.threads)
+            open_models(self.models, self.reference, self.inputs, self.metrics, self.threads, self.shapes)
         )
         return _Validated(models, stack)
 
@@ -114,7 +119,7 @@ class _Validated:
     models: OpenModels
     stack: contextlib.ExitStack
 
-    def __call__(self, feed: FeedDict, labels: NDArray[np.int64] | None, first: int) -> BatchResult:
+    def __call__(self, feed: FeedDict, labels: NDArray[Any] | None, first: int) -> BatchResult:
         """Runs all models on a batch."""
         return self.models.run(feed, labels, first)
 

@@ -159,14 +159,20 @@ class TestLabels:
     @pytest.mark.parametrize(
         ("labels", "match"),
         [
-            ([0.5, 1], "not float64 of shape 2"),
-            (np.eye(2, dtype=np.int64), "not int64 of shape 2x2"),
-            ([True, False], "not bool of shape 2"),
+            (3, "not int64 of shape scalar"),
+            (["cat", "dog"], "not <U3 of shape 2"),
             ([[0], [1, 2]], "cannot become an array"),
         ],
     )
-    def test_refuses_what_is_no_class_index(self, labels, match):
+    def test_refuses_what_is_no_number(self, labels, match):
         refused(vectors(2), f"^labels .*{match}", labels=labels)
+
+    @pytest.mark.parametrize("labels", [np.eye(3), np.array([0.5, 1, 2]), np.array([[[1]], [[2]], [[3]]])])
+    def test_labels_that_are_no_class_indices_stay_as_they_are(self, labels):
+        batches = open_batches({"x": vectors(3), "labels": labels}, [VECTOR], batch_size=2)
+        assert batches.labels.dtype == labels.dtype and np.array_equal(batches.labels, labels)
+        second = list(batches.labelled())[1]
+        assert np.array_equal(second.labels, labels[2:])
 
     def test_refuses_unusable_files(self, tmp_path):
         np.savez(tmp_path / "l.npz", a=vectors(2), b=vectors(2))

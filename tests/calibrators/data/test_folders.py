@@ -55,6 +55,14 @@ class TestArrayFolders:
         assert np.array_equal(whole(batches), vectors(3))
         assert whole(batches, "ids")[:, 0].tolist() == batches.labels.tolist() == [0, 1, 2]
 
+    def test_arrays_as_labels(self, tmp_path):
+        maps = np.arange(18).reshape(3, 2, 3)
+        for i in range(3):
+            np.savez(tmp_path / f"{i}.npz", x=vectors(3)[i], labels=maps[i])
+        assert np.array_equal(open_batches(tmp_path, [VECTOR]).labels, maps)
+        np.savez(tmp_path / "3.npz", x=vectors(1)[0], labels=np.zeros((1, 3)))
+        refused(tmp_path, "the labels of the files have different shapes")
+
     def test_images_in_arrays_are_preprocessed(self, tmp_path):
         x = pixels(3, 4, 6, 3)
         np.save(tmp_path / "a.npy", x[0])

@@ -33,3 +33,25 @@ def test_the_verb(wild_table, tmp_path, capsys, held_out):
     assert main([*arguments, "--max-drop", "0.5", "-o", str(tmp_path / "no" / "out.onnx")]) == 2
     assert main([*arguments, "--max-drop", "0.5", "-o", str(output), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["files"]["model"] == str(output)
+
+
+@pytest.mark.slow
+def test_least_values_and_budgets_that_are_not_kept(wild_table, tmp_path, capsys, held_out):
+    np.savez(tmp_path / "d.npz", **held_out)
+    wild_table.save(tmp_path / "wild.json")
+    arguments = ["tune", str(DEMO_MODEL), str(tmp_path / "wild.json"), str(tmp_path / "d.npz")]
+    arguments += ["-o", str(tmp_path / "out.onnx"), "--metric", "sqnr"]
+    assert main([*arguments, "--min", "15"]) == 0
+    printed = capsys.readouterr()
+    assert "searching for sqnr: at least 15 dB\n+ as calibrated: sqnr " in printed.err
+    assert "nothing was found" not in printed.err
+    log = records.to_record(records.read(tmp_path / "out.tuning.json"), TuningLog, numbers_as_text=True)
+    assert log.goal == "sqnr: at least 15 dB" and log.trials[-1].score.value > 15
+    assert main([*arguments, "--max-drop", "1"]) == 2
+    assert "metric 'sqnr' has no drop" in capsys.readouterr().err
+    assert main([*arguments, "--min", "300", "--json"]) == 0
+    printed = capsys.readouterr()
+    assert (
+        "nothing was found within the budget (sqnr: at least 300 dB); on the samples tuned on" in printed.err
+    )
+    assert json.loads(printed.out)["fits"] is False

@@ -7,6 +7,7 @@ import onnx
 import pytest
 
 import trtint8
+from tests.trtint8.validation.small_models import shifted
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL, load_digits_split
 
@@ -60,5 +61,60 @@ def test_metrics_by_name_as_json(arguments, capsys):
 )
 def test_mistakes_are_one_sentence(arguments, more, message, capsys):
     assert main([*arguments, *more]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"trtint8 validate: {message}") and error.count("\n") == 1
+
+
+@pytest.fixture
+def maps(tmp_path):
+    """A network of maps and a worse one, with images of the output's shape as labels."""
+    random = np.random.default_rng(0)
+    images, shift = (random.standard_normal((count, 3, 4, 4)).astype(np.float32) for count in (6, 1))
+    np.savez(tmp_path / "held.npz", x=images, labels=images + np.float32(0.1))
+    onnx.save(shifted(0 * shift), tmp_path / "fp32.onnx")
+    onnx.save(shifted(shift / 10), tmp_path / "int8.onnx")
+    files = [str(tmp_path / name) for name in ("int8.onnx", "held.npz", "fp32.onnx")]
+    return ["validate", *files[:2], "--reference", files[2]]
+
+
+def test_what_was_chosen_for_a_network_that_is_no_classifier(maps, capsys):
+    assert main(maps) == 0
+    out = capsys.readouterr().out
+    assert "│ SQNR of 'y'" in out and "top-1" not in out and "same class" not in out
+    assert (
+        "output 'y' (float32, 6x3x4x4) is no row of class scores per sample: chose SQNR, cosine and "
+        "largest error of every output; the labels (float32, 6x3x4x4) are not used; "
+        "metric psnr compares with them\n"
+    ) in out
+
+
+def test_metrics_of_images_and_positions(maps, capsys):
+    assert main([*maps, "--metric", "psnr", "--metric", "pixels", "--metric", "miou:y"]) == 0
+    out = capsys.readouterr().out
+    rows = {line.split("│")[1].strip(): line for line in out.splitlines() if line.startswith("│")}
+    fp32, int8 = (cell.strip() for cell in rows["PSNR of 'y' against the labels"].split("│")[2:4])
+    assert fp32.endswith(" dB") and float(int8.split()[0]) < float(fp32.split()[0])
+    assert rows["positions of 'y' with FP32's class"].split("│")[3].strip().endswith(" %")
+    assert "mean IoU of 'y' with FP32" in rows and "chose" not in out
+    assert "PSNR of 'y' against the labels: INT8 is " in out and " dB below FP32 (95 % interval" in out
+
+
+@pytest.mark.parametrize(
+    ("metric", "message"),
+    [
+        (
+            "ssim",
+            "there is no metric 'ssim'; there are top1, top5 and so on, agreement, psnr, pixels, miou, det",
+        ),
+        ("psnr:z", "metric 'psnr:z' is of an output 'z' that the model does not have; there are y"),
+        (
+            "detections",
+            "metric 'detections' finds no boxes with scores in the outputs 'y' (float32, 6x3x4x4)",
+        ),
+        ("top1", "metric 'top1' needs one row of class scores per sample, but the output 'y' is float32"),
+    ],
+)
+def test_metrics_that_do_not_apply_are_one_sentence(maps, metric, message, capsys):
+    assert main([*maps, "--metric", metric]) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"trtint8 validate: {message}") and error.count("\n") == 1

@@ -6,6 +6,7 @@ import pytest
 
 from trtint8.report.files import ReportFiles
 from trtint8.report.headline import make_headline
+from trtint8.validation.accuracy import Measure
 from trtint8.validation.significance import Share
 
 
@@ -15,6 +16,7 @@ class TestHeadline:
         assert (head.reference_top1, head.top1) == (Share(320, 400), Share(316, 400))
         assert head.drop_points == pytest.approx(-1.0)
         assert head.agreement == Share(390, 400) and head.sqnr_db == 26.25 and head.samples == 400
+        assert head.first_row is None and head.chosen is None
         assert head.in_int8 == (1, 2)
         assert (head.weights_bytes, head.engine_bytes, head.model_bytes) == (5248, 1000, 4000)
         assert head.qdq_bytes == found.paths["qdq"].stat().st_size
@@ -23,6 +25,17 @@ class TestHeadline:
         assert len(head.verdicts) == 2 and head.verdicts[1].startswith("kappa: INT8 is 0.05 below FP32")
         assert head.columns == ("FP32", "INT8")
         assert head.rows[0] == ("top-1", "80.00 % (75.8-83.6)", "79.00 % (74.7-82.7)")
+
+    def test_a_network_that_is_no_classifier(self, found):
+        psnr = Measure("psnr", 26.15, 27.25, title="PSNR of 'hr' against the labels", unit="dB")
+        accuracy = dataclasses.replace(
+            found.accuracy, top1=None, agreement=None, measures=(psnr,), chosen="by shapes"
+        )
+        head = make_headline(dataclasses.replace(found, accuracy=accuracy))
+        assert head.first_row == ("PSNR of 'hr' against the labels", "27.25 dB", "26.15 dB")
+        assert head.chosen == "by shapes"
+        alone = dataclasses.replace(accuracy, measures=(Measure("pixels", 0.75, title="same", unit="%"),))
+        assert make_headline(dataclasses.replace(found, accuracy=alone)).first_row == ("same", "", "75.00 %")
 
     def test_latencies(self, found):
         head = make_headline(found)

@@ -11,6 +11,7 @@ from tests.trtint8.report.samples import ACCURACY, bench_report
 from trtint8.cli.output import print_json
 from trtint8.report.json_files import parse_accuracy, parse_benchmark
 from trtint8.runtime.benchmark import Benchmarks
+from trtint8.validation.accuracy import Measure
 from trtint8.validation.fidelity import Fidelity
 
 
@@ -22,6 +23,17 @@ def printed(value, capsys):
 def test_accuracy_round_trip(capsys):
     both = dataclasses.replace(ACCURACY, also={"FP16": ACCURACY})
     assert parse_accuracy(printed(both, capsys), "a.json") == both
+
+
+def test_metrics_of_other_tasks_round_trip(capsys):
+    measures = (
+        Measure("psnr", 26.15, 27.25, title="PSNR of 'hr' against the labels", unit="dB"),
+        Measure("pixels", 0.75, title="positions of 'y' with FP32's class", unit="%", perfect=1.0),
+    )
+    accuracy = dataclasses.replace(ACCURACY, measures=measures, chosen="chosen by the shapes")
+    document = printed(accuracy, capsys)
+    assert parse_accuracy(document, "a.json") == accuracy
+    assert (document["measures"][0]["unit"], document["chosen"]) == ("dB", "chosen by the shapes")
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from trtint8.report.files import ReportFiles
 from trtint8.report.page import OPEN_CARDS, describe_outcome, level_labels, render
 from trtint8.report.tensors import make_cards
 from trtint8.report.worst import Answers, WorstSample
+from trtint8.validation.accuracy import Measure
 
 html5lib = pytest.importorskip("html5lib", reason="html5lib is not installed")
 
@@ -194,6 +195,28 @@ def test_accuracy_of_what_is_no_classifier(found):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("measure", "tile"),
+    [
+        (
+            Measure("psnr", 26.15, 27.25, title="PSNR of 'hr'", unit="dB"),
+            "PSNR of 'hr' FP32 27.25 dB INT8 26.15 dB 400 samples. SQNR of the first output: 26.2 dB.",
+        ),
+        (
+            Measure("pixels", 0.75, title="positions <of> 'y'", unit="%"),
+            "positions <of> 'y' 75.00 % 400 samples. SQNR of the first output: 26.2 dB.",
+        ),
+    ],
+)
+def test_the_first_metric_of_what_is_no_classifier(found, measure, tile):
+    plain = dataclasses.replace(
+        found.accuracy, top1=None, agreement=None, measures=(measure,), chosen="'y' is no row of scores"
+    )
+    document = parsed(render(gather(dataclasses.replace(found, accuracy=plain))))
+    assert texts(by_class(document, "tile")[0]) == tile
+    assert "Without metrics that were asked for: 'y' is no row of scores." in texts(document)
+
+
 def test_the_same_page_every_time(found):
     page = render(gather(found))
     assert render(gather(found)) == page

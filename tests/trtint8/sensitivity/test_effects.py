@@ -44,6 +44,7 @@ def test_outputs_of_different_units_weigh_the_same():
     meter.add(("all", ""), got, wanted, None)
     assert meter.effect(("all", "")).sqnr_db == pytest.approx(10 * math.log10(4 / (2 * 0.01**2)))
     assert output_scales({"dead": np.zeros((2, 2), np.float32)}) == {"dead": 1.0}
+    assert output_scales({"classes": np.full((2, 2), 3)}) == {"classes": 3.0}
 
 
 def test_equal_outputs_are_exact():

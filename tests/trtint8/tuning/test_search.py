@@ -6,7 +6,8 @@ import pytest
 
 from trtint8.data import DEMO_MODEL
 from trtint8.models.model import load_model, prepare
-from trtint8.tuning.candidates import Candidate, Score
+from trtint8.tuning.candidates import Candidate
+from trtint8.tuning.scores import Score
 from trtint8.tuning.search import Search
 
 
@@ -33,7 +34,7 @@ def searched(start, monkeypatch):
         told = []
         search = Search(
             GivenScores(costs, levels),
-            max_drop,
+            lambda score: score.drop <= max_drop,
             recalibrate=None,
             round_weights=False,
             seed=0,

@@ -20,7 +20,7 @@ def test_other_samples_to_judge_by(wild_table, held_out):
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"metric": "sqnr"}, CalibrationDataError, "'sqnr' has no budget in points; give topK, agreement"),
+        ({"metric": "sqnr"}, CalibrationDataError, "metric 'sqnr' has no drop, because it is infinite"),
         ({"max_drop": -1.0}, CalibrationDataError, "max_drop is -1.0; give 0 or more"),
         ({"metric": "speed"}, CalibrationDataError, "there is no metric 'speed'"),
         ({"batch_size": 9999}, CalibrationDataError, "are one batch, which cannot be split"),

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from calibrators.data.batches import open_batches
 from calibrators.data.inputs import InputSpec
+from calibrators.data.options import DataOptions
 from calibrators.errors import CalibrationDataError
-from trtint8.tuning.splitting import head, split
+from trtint8.tuning.splitting import head, smaller_batch_size, split
 
 SPEC = [InputSpec("x", np.dtype(np.float32), ("N", 2))]
 
@@ -61,3 +62,10 @@ def test_labels_of_feeds_of_unknown_size_cannot_be_split():
 @pytest.mark.parametrize(("samples", "taken"), [(1, 3), (3, 3), (4, 6), (100, 8)])
 def test_the_head_is_whole_batches(samples, taken):
     assert seen(head(batches_of(8, 3), samples)) == list(range(taken))
+
+
+def test_data_of_one_batch_gets_a_smaller_one_unless_it_was_asked_for():
+    options = DataOptions()
+    sizes = {count: smaller_batch_size(batches_of(count, 32), options) for count in (1, 2, 18, 31, 32, 33)}
+    assert sizes == {1: None, 2: 1, 18: 9, 31: 16, 32: 16, 33: None}
+    assert smaller_batch_size(batches_of(18, 32), DataOptions(batch_size=32)) is None

@@ -101,6 +101,48 @@ def test_uneven_channels_are_equalized_and_the_float_model_is_kept(tmp_path):
     assert written.model.read_bytes() == saved
 
 
+def maps_of_classes():
+    """A small network that gives class scores for each position."""
+    random = np.random.default_rng(3)
+    g = Shaped(quantized=False)
+    x = g.op(
+        "Relu", [g.op("Conv", ["x", g.constant(normal(random, 8, 3, 3, 3))], "in", pads=[1] * 4)], "relu"
+    )
+    scores = g.op("Conv", [x, g.constant(normal(random, 4, 8, 3, 3))], "scores", pads=[1] * 4)
+    return g.model({"x": ["N", 3, 8, 8]}, scores)
+
+
+def test_a_network_without_class_scores_needs_no_options():
+    images = normal(np.random.default_rng(1), 48, 3, 8, 8)
+    goals = []
+    options = {"progress": False, "on_goal": goals.append}
+    found = trtint8.tune(maps_of_classes(), images[:24], images[24:], **options)
+    assert [str(goal) for goal in goals] == ["sqnr: at least 20 dB"] and found.goal == goals[0]
+    assert found.fits and found.score.drop is None and found.score.value == found.score.sqnr_db > 20
+    assert "is no row of class scores" in found.accuracy.chosen
+    assert found.accuracy.samples == 12  # two batches of 12: by default, the data would be a single one
+
+
+@pytest.mark.parametrize(
+    ("budget", "value"),
+    [
+        ({"metric": "pixels", "max_drop": 0.0}, "pixels"),
+        ({"metric": "miou", "minimum": 100.0}, "miou"),
+        ({"metric": "psnr", "max_drop": 0.01}, "psnr"),
+        ({"metric": "sqnr", "minimum": 60.0}, None),
+        ({"metric": "max_error", "max_drop": 0.01}, None),
+        ({"metric": lambda feeds, outputs, reference_outputs: 1.0, "max_drop": 0.0}, "<lambda>"),
+    ],
+)
+def test_every_metric_is_a_budget(budget, value):
+    images = normal(np.random.default_rng(1), 32, 3, 8, 8)
+    labels = normal(np.random.default_rng(2), 16, 4, 8, 8)
+    data = {"x": images[16:], **({"labels": labels} if value == "psnr" else {})}
+    found = trtint8.tune(maps_of_classes(), images[:16], data, batch_size=4, progress=False, **budget)
+    assert found.fits and found.accuracy.chosen is None
+    assert [measure.name for measure in found.accuracy.measures] == ([] if value is None else [value])
+
+
 def test_nothing_is_done_where_nothing_is_lost(held_out, split):
     table = trtint8.calibrate(DEMO_MODEL, split.calibration_images, progress=False)
     found = trtint8.tune(DEMO_MODEL, table, held_out, max_drop=1.0)

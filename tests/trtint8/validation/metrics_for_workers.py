@@ -38,6 +38,36 @@ class Sum(Alone):
         self._sum += other._sum
 
 
+def distance(feeds, outputs, reference_outputs):
+    return abs(outputs["y"] - reference_outputs["y"]).mean(axis=(1, 2, 3))
+
+
+def boxes_of_maps(outputs):
+    """Two boxes per image, made of a map (3, 4, 4)."""
+    return [(abs(image[:2, 0]).cumsum(axis=1), abs(image[:2, 1, 0]), [0, 1]) for image in outputs["y"]]
+
+
+class Farthest:
+    """The largest difference from the reference; it merges."""
+
+    name = "farthest"
+
+    def __init__(self):
+        self._largest = 0.0
+
+    def fresh(self):
+        return type(self)()
+
+    def update(self, feeds, outputs, labels, reference_outputs):
+        self._largest = max(self._largest, float(abs(outputs["y"] - reference_outputs["y"]).max()))
+
+    def merge(self, other):
+        self._largest = max(self._largest, other._largest)
+
+    def value(self):
+        return self._largest
+
+
 class DiesOnce:
     """A metric that takes its process along, once for each file of a folder."""
 

@@ -40,3 +40,18 @@ def boxes_times(factor):
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
     model.ir_version = 9
     return model
+
+
+def shifted(by):
+    """A model of maps (n, 3, 4, 4) that adds to each position of its input what ``by`` has there."""
+    shape = ["n", 3, 4, 4]
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["x", "by"], ["y"], name="add")],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
+        [numpy_helper.from_array(np.asarray(by, np.float32), "by")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 9
+    return model

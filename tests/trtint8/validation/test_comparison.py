@@ -207,9 +207,105 @@ def test_outputs_that_are_no_classes():
 
     assert run().measures == () and run().outputs[0].cosine == pytest.approx(1.0)
     with pytest.raises(
-        CalibrationDataError, match=r"needs one row of class scores .* 'y' has shape \(3, 2, 2\)"
+        CalibrationDataError, match=r"needs one row of class scores .* 'y' is float32 of shape \(3, 2, 2\)"
     ):
         run(metrics=["agreement"])
+
+
+def test_what_was_chosen_is_said():
+    chosen = _compare(_rolled, labels=np.arange(6)).chosen
+    assert chosen == (
+        "output 'y' (float32, 2x6) is one row of class scores per sample: chose top-1, top-5, agreement, "
+        "SQNR, cosine and largest error of every output"
+    )
+    assert "top-1" not in _compare(_rolled).chosen
+    assert _compare(_rolled, metrics=["agreement"]).chosen is None
+    # Numbers that are no class indices are not used, and that is said too.
+    result = _compare(_rolled, labels=np.linspace(0, 1, 6))
+    assert result.top1 is None and result.agreement == Share(0, 6)
+    assert result.chosen.endswith("; the labels (float64, 2) are not used")
+
+
+def _compare_maps(found, labels=None, metrics=None, batch_size=2):
+    """A model beside one that gives its input back: three samples of two outputs, maps and their means."""
+    inputs = (InputSpec("x", np.dtype(np.float32), ("n", 2, 4, 4)),)
+    maps = np.random.default_rng(0).standard_normal((3, 2, 4, 4)).astype(np.float32)
+    return compare(
+        [ValidatedModel("INT8", lambda feed: [found(feed["x"]), found(feed["x"]).mean()], "a test")],
+        lambda feed: [feed["x"], feed["x"].mean()],
+        ["maps", "mean"],
+        inputs,
+        open_batches({"x": maps}, inputs, batch_size=batch_size, labels=labels and labels(maps)),
+        metrics=metrics,
+        progress=False,
+    )
+
+
+def test_outputs_without_a_batch_axis_have_their_fidelity():
+    result = _compare_maps(lambda x: x * np.float32(1.1))
+    assert [round(output.sqnr_db, 3) for output in result.outputs] == [20.0, 20.0]
+    assert result.measures == () and "'maps' (float32, 2x2x4x4) is no row of class scores" in result.chosen
+
+
+@pytest.mark.parametrize(
+    ("labels", "hint"),
+    [
+        (lambda maps: maps, "; metric psnr compares with them"),
+        (lambda maps: maps.argmax(axis=1), "; metrics pixels and miou compare with them"),
+        (lambda maps: np.arange(3), ""),
+    ],
+)
+def test_labels_that_are_not_used_by_default(labels, hint):
+    assert _compare_maps(lambda x: x, labels).chosen.partition(" are not used")[2] == hint
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 3])
+def test_metrics_with_and_without_labels(batch_size):
+    def shifted(x):
+        return x + np.float32(0.1)
+
+    (psnr,) = _compare_maps(shifted, None, ["psnr:maps"], batch_size).measures
+    assert (psnr.reference, psnr.perfect, psnr.unit) == (None, math.inf, "dB")
+    (labelled,) = _compare_maps(shifted, lambda maps: maps - np.float32(0.1), ["psnr"], batch_size).measures
+    assert labelled.reference == pytest.approx(psnr.value, abs=0.01)
+    assert labelled.value == pytest.approx(labelled.reference - 20 * math.log10(2), abs=0.01)
+    assert labelled.comparisons[0].difference == pytest.approx(-20 * math.log10(2), abs=0.01)
+    pixels, miou = _compare_maps(
+        lambda x: -x, lambda maps: maps.argmax(axis=1), ["pixels", "miou"], batch_size
+    ).measures
+    assert (pixels.value, pixels.reference, miou.value, miou.reference) == (0.0, 1.0, 0.0, 1.0)
+
+
+def test_labels_that_fit_the_outputs_of_some_batches_only():
+    inputs = (InputSpec("x", np.dtype(np.float32), ("n", 2)),)
+
+    def run(feed):
+        return [feed["x"].mean(keepdims=True).ravel()]  # one number per batch
+
+    with pytest.raises(
+        CalibrationDataError,
+        match="means 'PSNR of 'y' against FP32' for the first batch and 'PSNR of 'y' against the labels' f",
+    ):
+        compare(
+            [ValidatedModel("INT8", run, "a test")],
+            run,
+            ["y"],
+            inputs,
+            open_batches(
+                {"x": np.eye(2, dtype=np.float32)[[0, 1, 0]]}, inputs, batch_size=2, labels=np.ones(3)
+            ),
+            metrics=["psnr"],
+            progress=False,
+        )
+
+
+def test_a_function_that_sees_the_reference():
+    def distance(feeds, outputs, reference_outputs):
+        return np.abs(outputs["maps"] - reference_outputs["maps"]).mean(axis=(1, 2, 3))
+
+    (measure,) = _compare_maps(lambda x: x + np.float32(0.5), None, [distance]).measures
+    assert measure.value == pytest.approx(0.5, abs=1e-6)
+    assert (measure.name, measure.reference, measure.perfect) == ("distance", None, 0.0)
 
 
 def test_labels_are_checked():

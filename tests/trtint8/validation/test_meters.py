@@ -11,9 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trtint8.validation.batch import Batch
 from trtint8.validation.fidelity import FidelityMeter
-from trtint8.validation.meters import HitMeter, ValueMeter
-from trtint8.validation.metrics import Batch, MeanAveragePrecision, check_mergeable, measurands
+from trtint8.validation.meters import HitMeter, SumsMeter, ValueMeter
+from trtint8.validation.metrics import MeanAveragePrecision
+from trtint8.validation.segmentation import mean_overlap, share
+from trtint8.validation.user_metrics import check_mergeable, user_measurand
 
 BATCHES = 7
 RANDOM = np.random.default_rng(8)
@@ -82,7 +85,7 @@ def test_any_grouping_gives_the_same_bits(kind, cuts):
 
 def test_what_workers_send_home_is_without_functions_and_truth():
     pytest.importorskip("faster_coco_eval", reason="faster-coco-eval is not installed")
-    (one,) = measurands([lambda feeds, outputs: outputs["y"].mean()])
+    one = user_measurand(lambda feeds, outputs: outputs["y"].mean())
     part = one.measure(Batch({}, {"y": np.ones((2, 3))}, {}, None, 2))
     assert pickle.loads(pickle.dumps(part))._parts[0][0].tolist() == [1.0]
     metric = MeanAveragePrecision(_decode, _truth())
@@ -112,3 +115,20 @@ def test_sums_do_not_depend_on_the_threads_of_blas():
         for threads in (1, 2, 4)
     }
     assert len(found) == 1
+
+
+def test_sums_over_batches():
+    meter = SumsMeter(share)
+    meter.merge(SumsMeter(share, [np.array([[1.0, 4.0], [2.0, 4.0]])], 2))
+    meter.merge(SumsMeter(share, [np.array([[3.0, 8.0]])], 1))
+    assert meter.value() == 6 / 16
+    found = meter.against(SumsMeter(share, [np.array([[2.0, 4.0], [2.0, 4.0], [3.0, 8.0]])], 3), "B")
+    assert (found.difference, found.pairs, found.unit) == (-1 / 16, 3, "samples")
+    meter.merge(SumsMeter(share, [np.array([[2.0, 4.0]])], 2))  # a batch of two as a whole
+    assert meter.against(meter, "B").unit == "batches"
+
+
+def test_sums_of_more_classes_in_later_batches():
+    meter = SumsMeter(mean_overlap, [np.array([[1.0, 2.0]])], 1)
+    meter.merge(SumsMeter(mean_overlap, [np.array([[1.0, 1.0, 3.0, 4.0]])], 1))
+    assert meter.value() == pytest.approx((2 / 3 + 3 / 4) / 2)

@@ -4,13 +4,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from trtint8.validation.metrics import Batch, measurands, usual_metrics
+from trtint8.validation.batch import Batch, BatchForm
+from trtint8.validation.metrics import measurands, usual_metrics
 
 
 def _hits(name, scores, labels=None, reference=None):
-    (measurand,) = measurands([name])
+    batch = Batch({}, {"y": scores}, {"y": reference}, labels, len(scores))
+    (measurand,) = measurands([name], BatchForm.of(batch.outputs, labels, len(scores)))
     meter = measurand.start()
-    meter.merge(measurand.measure(Batch({}, {"y": scores}, {"y": reference}, labels, len(scores))))
+    meter.merge(measurand.measure(batch))
     return meter.value().count
 
 
@@ -28,7 +30,7 @@ def test_top_k_is_a_stable_sort(scores, labels, k):
 def test_what_is_not_a_number_is_never_right():
     scores = np.array([[np.nan, 1, 0], [0, np.nan, 1]], np.float32)
     assert _hits("top1", scores, np.array([0, 2])) == 1  # not the first: its score is a NaN
-    assert _hits("agreement", scores, reference=np.array([[3, 2, 1], [1, 2, 3]])) == 1
+    assert _hits("agreement", scores, reference=np.array([[3.0, 2, 1], [1, 2, 3]])) == 1
 
 
 @pytest.mark.parametrize(
@@ -43,4 +45,6 @@ def test_what_is_not_a_number_is_never_right():
     ],
 )
 def test_the_usual_metrics(shape, labelled, names):
-    assert usual_metrics(np.zeros(shape), labelled=labelled) == names
+    labels = np.zeros(4, np.int64) if labelled else None
+    form = BatchForm.of({"y": np.zeros(shape)}, labels, 4)
+    assert usual_metrics(form).names == names

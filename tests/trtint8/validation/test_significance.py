@@ -5,7 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trtint8.validation.significance import Share, compare_hits, compare_values, mcnemar, paired_interval
+from trtint8.validation.significance import (
+    Share,
+    compare_hits,
+    compare_totals,
+    compare_values,
+    mcnemar,
+    paired_interval,
+)
 
 counts = st.integers(0, 60)
 
@@ -106,3 +113,31 @@ def test_the_bootstrap_of_equal_values():
 
 def test_the_bootstrap_needs_two_pairs():
     assert compare_values(np.ones(1), np.zeros(1), np.ones(1), "FP32", "batches") is None
+
+
+def ratio(totals):
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return totals[..., 0] / totals[..., 1]
+
+
+def test_a_function_of_totals_is_compared_by_the_totals_of_resamples():
+    random = np.random.default_rng(0)
+    own = np.stack([random.random(200) + 0.2, np.ones(200)], axis=1)
+    other = np.stack([own[:, 0] - 0.2 + 0.1 * random.random(200), np.ones(200)], axis=1)
+    found = compare_totals(own, other, ratio, "B", "samples")
+    values = compare_values(own[:, 0], other[:, 0], np.ones(200), "B", "samples")
+    assert found.difference == pytest.approx(values.difference)
+    assert found.interval == pytest.approx(values.interval, abs=1e-3)
+    assert (found.pairs, found.unit, found.test, found.significant) == (200, "samples", "bootstrap", True)
+    # Samples count by their totals: the first three hundred times as much as the second.
+    uneven = np.array([[300.0, 300.0], [0.0, 1.0]])
+    assert compare_totals(uneven, uneven * [0.5, 1.0], ratio, "B", "samples").difference == pytest.approx(
+        150 / 301
+    )
+
+
+def test_totals_without_a_comparison():
+    one = np.array([[1.0, 2.0]])
+    assert compare_totals(one, one, ratio, "B", "samples") is None
+    empty = np.array([[1.0, 0.0], [1.0, 0.0]])
+    assert compare_totals(empty, empty, ratio, "B", "samples") is None

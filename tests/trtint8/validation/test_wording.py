@@ -49,3 +49,24 @@ def test_a_row_for_each_measure_and_each_figure_of_an_output():
     assert [row[0] for row in rows[2:]] == ["SQNR of 'y'", "cosine of 'y'", "largest error of 'y'"]
     assert rows[2][2:] == ("30.00 dB", "30.00 dB")
     assert rows[4][2] == "0.125"
+
+
+def test_metrics_of_other_tasks_in_their_units():
+    worse = Comparison("FP32", -1.25, (-2.0, -0.5), 0.01, "bootstrap", 18)
+    less = Comparison("FP32", -0.0125, (-0.02, -0.005), 0.01, "bootstrap", 18)
+    measures = (
+        Measure("psnr", 26.0, 27.25, (worse,), "PSNR of 'hr' against the labels", "dB"),
+        Measure("pixels", 0.95, 0.9625, (less,), "positions of 'y' with the label's class", "%"),
+        Measure("top1:aux", HALF, HALF, unit="%"),
+    )
+    accuracy = Accuracy("a test", 18, None, None, None, None, None, (), measures)
+    assert accuracy_rows(accuracy)[:2] == [
+        ("PSNR of 'hr' against the labels", "27.25 dB", "26.00 dB"),
+        ("positions of 'y' with the label's class", "96.25 %", "95.00 %"),
+    ]
+    assert accuracy_rows(accuracy)[2] == ("top-1:aux", percent(HALF), percent(HALF))
+    psnr, pixels = verdicts(accuracy, "INT8")
+    assert psnr.startswith(
+        "PSNR of 'hr' against the labels: INT8 is 1.25 dB below FP32 (95 % interval -2 to -0.5)"
+    )
+    assert pixels.startswith("positions of 'y' with the label's class: INT8 is 1.25 points below FP32")

@@ -13,13 +13,16 @@ from calibrators.errors import CalibrationDataError, ModelError, UnsupportedErro
 from tests.trtint8.validation.metrics_for_workers import (
     Alone,
     DiesOnce,
+    Farthest,
     Slow,
     Sum,
+    boxes_of_maps,
+    distance,
     largest,
     one_a_batch,
     wrong,
 )
-from tests.trtint8.validation.small_models import OTHER, SQUARE, boxes_times, scaled
+from tests.trtint8.validation.small_models import OTHER, SQUARE, boxes_times, scaled, shifted
 from trtint8 import RayExecutor
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL, PIXEL_MEAN, PIXEL_STD, load_digits_split
@@ -82,6 +85,31 @@ def test_usual_metrics_and_other_batches(batch_size, cluster, quantized):
     found = _validated(quantized, executor="ray", **options)
     assert found == _validated(quantized, **options)
     assert found.top5 is not None and found.samples == 70
+
+
+def test_metrics_of_other_tasks(cluster):
+    random = np.random.default_rng(0)
+    maps, by = (random.standard_normal((count, 3, 4, 4)).astype(np.float32) for count in (23, 1))
+    models = {"FP32": shifted(0 * by), "INT8": shifted(by / 2), "other": shifted(by)}
+    same_boxes = trtint8.DetectionAgreement(boxes_of_maps)
+    metrics = ["psnr", "pixels", "miou", same_boxes, distance, Farthest(), "sqnr"]
+    for labels in (None, maps * 2, maps.argmax(axis=1)):
+        found, expected = (
+            trtint8.validate(
+                models["INT8"],
+                {"x": maps} if labels is None else {"x": maps, "labels": labels},
+                reference=models["FP32"],
+                also={"other": models["other"]},
+                metrics=metrics,
+                batch_size=5,
+                threads=1,
+                executor=executor,
+                progress=False,
+            )
+            for executor in (RayExecutor(workers=2, shard_batches=2), "local")
+        )
+        assert found == expected and len(found.measures) == 6 and found.chosen is None
+        assert all(measure.comparisons for measure in found.measures[:5])
 
 
 def _folder_of_classes(tmp_path):

@@ -1,0 +1,78 @@
+"""Detections of two models, matched whatever their order."""
+
+import numpy as np
+import pytest
+
+from calibrators.errors import CalibrationDataError
+from trtint8.validation.batch import Batch, BatchForm
+from trtint8.validation.detection_agreement import DetectionAgreement, box_overlaps, match_detections
+
+A, B, FAR = [0, 0, 10, 10], [20, 20, 30, 30], [50, 50, 60, 60]
+
+
+def table(*rows):
+    """Boxes with class and score."""
+    return np.array([[*box, kind, score] for box, kind, score in rows], np.float64).reshape(-1, 6)
+
+
+def test_overlaps():
+    found = box_overlaps(
+        np.array([A, B], float), np.array([[0, 0, 10, 5], [5, 5, 15, 15], [3, 3, 3, 9]], float)
+    )
+    assert found == pytest.approx(np.array([[0.5, 25 / 175, 0], [0, 0, 0]]))
+    assert box_overlaps(np.zeros((1, 4)), np.zeros((1, 4))).tolist() == [[0]]
+
+
+def test_matches_do_not_depend_on_the_order():
+    one = table((A, 0, 0.9), (B, 1, 0.8), (FAR, 1, 0.7))
+    assert match_detections(one, one[::-1], 0.5) == 3
+    assert match_detections(one, table((B, 1, 0.5), (A, 1, 0.5)), 0.5) == 1  # A is of another class
+    assert match_detections(one, table(), 0.5) == match_detections(table(), one, 0.5) == 0
+
+
+def test_a_detection_is_matched_once_and_the_highest_score_first():
+    near = [0, 0, 10, 8]
+    wanted = table((A, 0, 0.9))
+    assert match_detections(table((A, 0, 0.5), (near, 0, 0.9)), wanted, 0.5) == 1
+    # The one with the higher score takes the box that it overlaps most; the other box is left for the other.
+    assert match_detections(table((near, 0, 0.9), (A, 0, 0.5)), table((A, 0, 1), (near, 0, 1)), 0.5) == 2
+    assert match_detections(table(([0, 0, 10, 5], 0, 0.9)), wanted, 0.5) == 0  # half is not above a half
+
+
+def decode(outputs):
+    return [(image[:, :4], image[:, 5], image[:, 4]) for image in outputs["y"]]
+
+
+def test_the_value_is_twice_the_matches_by_all_detections():
+    found = np.stack([table((A, 0, 0.9), (B, 0, 0.4)), table((A, 0, 0.9), (B, 0, 0.2))])
+    wanted = np.stack([table((B, 0, 0.9), (A, 0, 0.4)), table((A, 0, 0.9), (FAR, 0, 0.8))])
+    batch = Batch({}, {"y": found}, {"y": wanted}, None, 2)
+    measurand = DetectionAgreement(decode).measurand(BatchForm.of(batch.reference, None, 2))
+    assert (measurand.name, measurand.relative, measurand.perfect) == ("detections", True, 1.0)
+    meter = measurand.start()
+    meter.merge(measurand.measure(batch))
+    assert meter.value() == pytest.approx(2 * 3 / (3 + 4))  # a score of 0.2 is too low
+    strict = DetectionAgreement(decode, score=0.5).measurand(BatchForm.of(batch.reference, None, 2))
+    assert strict.measure(batch).value() == pytest.approx(2 * 1 / (2 + 3))
+    nothing = DetectionAgreement(decode, score=0.95).measurand(BatchForm.of(batch.reference, None, 2))
+    assert nothing.measure(batch).value() == 1.0
+
+
+def test_outputs_that_are_boxes_scores_and_classes_need_no_decoder():
+    outputs = {
+        "boxes": np.array([[A, B]], float),
+        "scores": np.array([[0.9, 0.8]]),
+        "labels": np.array([[0, 1]]),
+    }
+    batch = Batch({}, outputs, {name: array[:, ::-1] for name, array in outputs.items()}, None, 1)
+    measurand = DetectionAgreement().measurand(BatchForm.of(batch.reference, None, 1))
+    assert measurand.measure(batch).value() == 1.0
+
+
+def test_mistakes():
+    with pytest.raises(CalibrationDataError, match=r"score is 1.5; give 0 or more, below 1"):
+        DetectionAgreement(decode, score=1.5)
+    metric = DetectionAgreement(lambda outputs: [([A], [0.5, 0.6], [0])])
+    batch = Batch({}, {"y": np.zeros(1)}, {"y": np.zeros(1)}, None, 1)
+    with pytest.raises(CalibrationDataError, match="the detections of image 0 of a batch have 1, 1, 2 boxes"):
+        metric.measurand(BatchForm.of(batch.reference, None, 1)).measure(batch)

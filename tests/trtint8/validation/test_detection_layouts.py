@@ -1,0 +1,68 @@
+"""Boxes, scores and classes in a detector's outputs."""
+
+import numpy as np
+import pytest
+
+from calibrators.errors import CalibrationDataError
+from trtint8.validation.batch import BatchForm
+from trtint8.validation.detection_layouts import has_background, layout_reader
+
+BOXES = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+SCORES = np.array([[0.9, 0.5, 0.1], [0.8, 0.4, 0.2]], np.float32)
+CLASSES = np.array([[1, 0, 2], [2, 2, 1]])
+
+
+def read(outputs, rows=2):
+    found = layout_reader(BatchForm.of(outputs, None, rows))(outputs)
+    return [tuple(np.asarray(part).tolist() for part in image) for image in found]
+
+
+EXPECTED = [(BOXES[i].tolist(), SCORES[i].tolist(), CLASSES[i].tolist()) for i in range(2)]
+
+
+@pytest.mark.parametrize(
+    "outputs",
+    [
+        {"boxes": BOXES, "scores": SCORES, "labels": CLASSES},
+        {"labels": CLASSES.astype(np.float32), "scores": SCORES, "boxes": BOXES},
+        {"b": BOXES, "s": SCORES, "c": CLASSES.astype(np.float32)},
+        {"y": np.concatenate([BOXES, SCORES[..., None], CLASSES[..., None]], axis=2).astype(np.float32)},
+    ],
+)
+def test_boxes_scores_and_classes(outputs):
+    assert read(outputs) == EXPECTED
+
+
+def test_the_number_of_detections():
+    count = np.array([[2], [0]], np.int32)
+    found = read({"num": count, "boxes": BOXES, "scores": SCORES, "classes": CLASSES})
+    assert found[0] == (BOXES[0, :2].tolist(), SCORES[0, :2].tolist(), [1, 0])
+    assert found[1] == ([], [], [])
+
+
+def test_scores_of_each_class():
+    table = np.zeros((2, 3, 3), np.float32)
+    np.put_along_axis(table, CLASSES[..., None], SCORES[..., None], axis=2)
+    assert read({"boxes": BOXES, "scores": table}) == EXPECTED
+
+
+def test_the_background_is_no_detection():
+    shares = np.array([[[0.9, 0.1], [0.2, 0.8], [0.4, 0.6]]], np.float32)
+    assert has_background(shares) and not has_background(shares / 2) and not has_background(shares[..., :1])
+    (image,) = read({"boxes": BOXES[:1], "scores": shares}, rows=1)
+    assert image[1] == pytest.approx([0.0, 0.8, 0.6]) and image[2] == [0, 1, 1]
+
+
+def test_a_single_class_and_a_single_image():
+    assert read({"boxes": BOXES, "scores": SCORES})[1] == (BOXES[1].tolist(), SCORES[1].tolist(), [0, 0, 0])
+    one = {"boxes": BOXES[0], "scores": SCORES[0], "labels": CLASSES[0]}
+    assert read(one, rows=1) == EXPECTED[:1]
+
+
+def test_other_outputs():
+    outputs = {"p2": np.zeros((1, 22, 22, 95), np.float32), "p3": np.zeros((1, 11, 11, 95), np.float32)}
+    with pytest.raises(
+        CalibrationDataError,
+        match=r"no boxes with scores in the outputs 'p2' \(float32, 1x22x22x95\), .*Agreement\(decode\)",
+    ):
+        read(outputs, rows=1)

@@ -1,0 +1,130 @@
+"""Outputs whose shapes depend on the values."""
+
+import math
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import trtint8
+from calibrators.data.inputs import InputSpec
+from calibrators.errors import CalibrationDataError, ModelError
+from tests.trtint8.onnx_models import Shaped
+from tests.trtint8.validation.small_models import scaled
+from trtint8.models.model import load_model
+from trtint8.validation.output_shapes import declared_shapes, differing_outputs, outputs_without_samples
+from trtint8.validation.wording import accuracy_rows
+
+
+def boxes_above(limit):
+    """A "detector": the rows (k, 4) of its input (n, 4) whose largest value is above a limit, and a sum."""
+    constants = [onnx.numpy_helper.from_array(np.array([limit], np.float32), "limit")]
+    nodes = [
+        helper.make_node("ReduceMax", ["x"], ["largest"], axes=[1], keepdims=0),
+        helper.make_node("Greater", ["largest", "limit"], ["kept"]),
+        helper.make_node("Compress", ["x", "kept"], ["boxes"], axis=0),
+        helper.make_node("ReduceSum", ["x"], ["sum"], keepdims=0),
+    ]
+    outputs = [
+        helper.make_tensor_value_info("boxes", TensorProto.FLOAT, ["k", 4]),
+        helper.make_tensor_value_info("sum", TensorProto.FLOAT, []),
+    ]
+    feeds = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])]
+    graph = helper.make_graph(nodes, "g", feeds, outputs, constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+DATA = np.arange(12, dtype=np.float32).reshape(3, 4)
+
+
+def validated(**options):
+    models = {"reference": boxes_above(5.0), "also": {"same": boxes_above(5.0)}}
+    return trtint8.validate(boxes_above(9.0), DATA, progress=False, **models, **options)
+
+
+def test_declared_shapes():
+    assert declared_shapes(load_model(boxes_above(1.0)).graph_model) == {"boxes": (None, 4), "sum": ()}
+
+
+def test_shapes_differ_only_where_they_are_not_fixed():
+    got, wanted = {"y": np.zeros((2, 4))}, {"y": np.zeros((3, 4))}
+    assert differing_outputs(got, wanted, {"y": (None, 4)}) == {"y"}
+    assert differing_outputs(got, wanted, {"y": None}) == {"y"}
+    assert differing_outputs(got, {"y": np.ones((2, 4))}, {}) == frozenset()
+    for declared in ({}, {"y": (3, None)}, {"y": (None, None, 4)}):
+        with pytest.raises(ModelError, match=r"output 'y' has shape \(2, 4\), the reference's \(3, 4\)"):
+            differing_outputs(got, wanted, declared)
+
+
+def test_such_outputs_have_no_fidelity_and_the_others_have():
+    accuracy = validated()
+    boxes, total = accuracy.outputs
+    assert math.isnan(boxes.sqnr_db) and math.isnan(boxes.cosine) and math.isnan(boxes.max_error)
+    assert total.sqnr_db == math.inf and accuracy.also["same"].outputs[0].sqnr_db == math.inf
+    assert accuracy_rows(accuracy)[0] == ("SQNR of 'boxes'", "", "not comparable", "inf dB")
+
+
+def test_boxes_of_a_fixed_batch_are_no_class_scores():
+    """One box of four numbers for a batch of one sample looks like the scores of four classes."""
+    model = boxes_above(5.0)
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
+    accuracy = trtint8.validate(model, DATA[[1, 2]], reference=model, progress=False)
+    assert accuracy.agreement is None and accuracy.measures == ()
+    assert "'boxes' (float32, 1x4) is no row of class scores per sample" in accuracy.chosen
+    batch = InputSpec("x", np.dtype(np.float32), ("n", 4))
+    fixed = InputSpec("x", np.dtype(np.float32), (1, 4))
+    shapes = {"boxes": (None, 4), "scores": (1, 4), "sum": (), "unknown": None}
+    assert outputs_without_samples(shapes, [fixed]) == {"boxes"}
+    assert outputs_without_samples(shapes, [fixed, batch]) == frozenset()
+
+
+def test_metrics_of_such_outputs():
+    def found(outputs):
+        return [(outputs["boxes"], np.ones(len(outputs["boxes"])), np.zeros(len(outputs["boxes"])))]
+
+    (same,) = validated(metrics=[trtint8.DetectionAgreement(found)]).measures
+    assert same.value == pytest.approx(2 / 3)  # one of the two boxes
+    with pytest.raises(
+        CalibrationDataError, match="'psnr' compares output 'boxes' element by element, but its"
+    ):
+        validated(metrics=["psnr"])
+
+
+def test_a_model_of_fixed_shapes_is_no_exception():
+    with pytest.raises(ModelError, match="the outputs of INT8 are boxes, sum, the reference's y"):
+        trtint8.validate(boxes_above(1.0), DATA, reference=scaled(1.0), progress=False)
+
+
+def detector():
+    """A convolution whose positions with a large score are the rows (k, 6) of the output."""
+    g = Shaped(quantized=False)
+    maps = g.op("Conv", ["x", g.weights(6, 3, 3, 3)], "conv", pads=[1] * 4)
+    moved = g.op("Transpose", [maps], "moved", perm=[0, 2, 3, 1])
+    rows = g.op("Reshape", [moved, g.constant(np.array([-1, 6], np.int64))], "rows")
+    largest = g.op("ReduceMax", [rows], "largest", axes=[1], keepdims=0)
+    kept = g.op("Greater", [largest, g.constant(np.array([0.5], np.float32))], "kept")
+    model = g.model({"x": [1, 3, 8, 8]}, g.op("Compress", [rows, kept], "boxes", axis=0))
+    model.graph.output[0].CopyFrom(
+        helper.make_tensor_value_info(model.graph.output[0].name, TensorProto.FLOAT, ["k", 6])
+    )
+    return model
+
+
+def test_such_outputs_are_tuned_by_detections_only():
+    images = np.random.default_rng(0).standard_normal((12, 3, 8, 8)).astype(np.float32)
+
+    def first_number(feeds, outputs):
+        return float(outputs["boxes_out"].shape[1])
+
+    options = {"progress": False, "calibration": images[:6], "data": images[6:]}
+    assert trtint8.tune(detector(), metric=first_number, max_drop=0.0, **options).fits
+    with pytest.raises(
+        CalibrationDataError, match="metric 'sqnr' is not a number for the model in INT8: the sh"
+    ):
+        trtint8.tune(detector(), **options)
+    table = trtint8.calibrate(detector(), images, progress=False)
+    with pytest.raises(
+        CalibrationDataError, match="noise of layers cannot be measured on output 'boxes_out'"
+    ):
+        trtint8.measure_sensitivity(detector(), table, images, progress=False)

@@ -1,0 +1,127 @@
+"""The class at each position."""
+
+import numpy as np
+import pytest
+
+from calibrators.errors import CalibrationDataError
+from trtint8.validation.batch import Batch, BatchForm
+from trtint8.validation.segmentation import (
+    class_axis,
+    class_map,
+    mean_iou,
+    mean_overlap,
+    overlap_sums,
+    pixels,
+    share,
+)
+
+#: Classes of two images of 2 x 2 positions.
+WANTED = np.array([[[0, 0], [1, 1]], [[2, 2], [2, 2]]])
+FOUND = np.array([[[0, 1], [1, 1]], [[2, 2], [2, 0]]])
+
+
+def scores(classes, count=3):
+    """Class scores (N, classes, H, W) with the given classes."""
+    return np.moveaxis(np.eye(count, dtype=np.float32)[classes], -1, 1)
+
+
+def value(metric, found, wanted=None, labels=None, rows=2, name="m"):
+    batch = Batch({}, {"y": found}, {"y": found if wanted is None else wanted}, labels, rows)
+    measurand = metric(name, "y", BatchForm.of(batch.reference, labels, rows))
+    meter = measurand.start()
+    meter.merge(measurand.measure(batch))
+    return meter.value(), measurand
+
+
+def test_the_axis_of_classes():
+    shapes = {
+        (1, 20, 256, 512): 1,
+        (1, 150, 32, 64): 1,
+        (1, 80, 22, 22): 1,
+        (1, 256, 512, 20): 3,
+        (1, 22, 22, 80): 3,
+        (2, 3, 3): 1,
+        (1, 128, 9): 2,
+        (1, 3, 8, 8, 2): 1,
+    }
+    assert {shape: class_axis(shape) for shape in shapes} == shapes
+
+
+def test_class_maps():
+    assert np.array_equal(class_map(scores(WANTED)), WANTED)
+    wide = np.tile(WANTED, (1, 2, 2))
+    assert np.array_equal(class_map(np.moveaxis(scores(wide), 1, -1)), wide)
+    assert np.array_equal(class_map(WANTED[:, None].astype(np.uint8)), WANTED)
+    broken = scores(WANTED)
+    broken[0, 1, 0, 0] = np.nan
+    assert class_map(broken)[0].tolist() == [[-1, 0], [1, 1]]
+
+
+def test_share_and_mean_overlap():
+    assert share(np.array([[3.0, 4.0], [0.0, 0.0]])).tolist() == [0.75, 1.0]
+    assert mean_overlap(np.array([1.0, 2.0, 3.0, 4.0, 0.0, 0.0])) == pytest.approx((1 / 2 + 3 / 4) / 2)
+    assert mean_overlap(np.zeros(4)) == 1.0
+
+
+def test_overlap_sums():
+    sums = overlap_sums(np.array([0, 0, 1, 1]), np.array([0, 1, 1, -1]), 3)
+    assert sums.tolist() == [1, 2, 1, 3, 0, 0]
+
+
+def test_against_the_reference():
+    share_of, measurand = value(pixels, scores(FOUND), scores(WANTED))
+    assert share_of == 6 / 8
+    assert (measurand.relative, measurand.perfect, measurand.unit) == (True, 1.0, "%")
+    assert measurand.title == "positions of 'y' with FP32's class"
+    # Class 0: 1 of 3, class 1: 2 of 3, class 2: 3 of 4.
+    assert value(mean_iou, scores(FOUND), scores(WANTED))[0] == pytest.approx((1 / 3 + 2 / 3 + 3 / 4) / 3)
+
+
+@pytest.mark.parametrize("labels", [WANTED, WANTED[:, None].astype(np.uint8)])
+def test_against_labels(labels):
+    share_of, measurand = value(pixels, scores(FOUND), labels=labels)
+    assert share_of == 6 / 8 and not measurand.relative
+    assert measurand.title == "positions of 'y' with the label's class"
+    found, measurand = value(mean_iou, scores(FOUND), labels=labels)
+    assert found == pytest.approx((1 / 3 + 2 / 3 + 3 / 4) / 3)
+    assert measurand.title == "mean IoU of 'y' with the labels"
+
+
+@pytest.mark.parametrize("found", [scores(FOUND), FOUND])
+def test_positions_without_a_class_do_not_count(found):
+    labels = WANTED.copy()
+    labels[0, 0, 1] = 255  # of the two wrong ones
+    assert value(pixels, found, labels=labels)[0] == 6 / 7
+    assert value(mean_iou, found, labels=labels)[0] == pytest.approx((1 / 2 + 1 + 3 / 4) / 3)
+
+
+def test_class_indices_as_outputs_and_batches_of_different_classes():
+    measurand = mean_iou("m", "y", BatchForm.of({"y": WANTED}, None, 2))
+    meter, half = measurand.start(), slice(0, 1)
+    meter.merge(measurand.measure(Batch({}, {"y": FOUND[half]}, {"y": WANTED[half]}, None, 1)))
+    meter.merge(measurand.measure(Batch({}, {"y": FOUND[1:]}, {"y": WANTED[1:]}, None, 1)))
+    assert meter.value() == pytest.approx((1 / 3 + 2 / 3 + 3 / 4) / 3)
+    other = measurand.start()
+    other.merge(measurand.measure(Batch({}, {"y": WANTED}, {"y": WANTED}, None, 2)))
+    assert other.against(meter, "B").difference == pytest.approx(1 - (1 / 3 + 2 / 3 + 3 / 4) / 3)
+
+
+@pytest.mark.parametrize(
+    ("output", "labels", "message"),
+    [
+        (
+            np.zeros((2, 3)),
+            None,
+            "metric 'm' needs class scores of each position, .* 'y' is float64, 2x3; leave",
+        ),
+        (np.zeros((2, 1, 4, 4)), None, "needs class scores of each position"),
+        (
+            scores(WANTED),
+            np.zeros((2, 5, 5), int),
+            "labels of shape 2x5x5 with the classes .* of shape 2x2x2",
+        ),
+    ],
+)
+def test_what_has_no_classes_of_positions(output, labels, message):
+    with pytest.raises(CalibrationDataError, match=message):
+        value(pixels, output, labels=labels)

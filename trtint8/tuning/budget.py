@@ -1,0 +1,189 @@
+"""How much accuracy may be lost: the budget as it was asked for, and the goal that it is for a network."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from calibrators.data.batches import Batches
+from calibrators.data.feeds import batch_rows
+from calibrators.data.preflight import check_feed
+from calibrators.data.sources import first_labels
+from calibrators.errors import CalibrationDataError
+from trtint8.models.model import Model, runnable
+from trtint8.tuning.scores import EQUAL_OUTPUTS, LARGEST_ERROR, Score
+from trtint8.validation.accuracy import onnx_runner
+from trtint8.validation.batch import BatchForm
+from trtint8.validation.fidelity import OUTPUT_METRICS
+from trtint8.validation.measurand import DECIBELS, PERCENT
+from trtint8.validation.metrics import Metric, check_metrics, measurands, usual_metrics
+from trtint8.validation.output_shapes import declared_shapes, outputs_without_samples
+
+#: The largest drop where no limit is given, by the metric's unit: percentage points, or decibels.
+USUAL_DROP = {PERCENT: 1.0, DECIBELS: 0.5}
+
+#: The least value in decibels where no limit is given and that of equal outputs is infinite.
+USUAL_MINIMUM_DB = 20.0
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What the search has to keep, by a metric that fits the network.
+
+    Attributes:
+        metric: What accuracy is measured by.
+        name: The metric's name.
+        unit: The unit of the metric: ``%``, ``dB``, or empty for its own.
+        max_drop: The largest drop from FP32's value, in points where the unit is ``%``; None for no limit.
+        minimum: The least value, in the metric's unit; None for no limit.
+        chosen: Which metric was chosen by the shapes of the outputs, and why, in words; None where it was
+            asked for.
+    """
+
+    metric: Metric
+    name: str
+    unit: str
+    max_drop: float | None
+    minimum: float | None
+    chosen: str | None = None
+
+    def fits(self, score: Score) -> bool:
+        """Whether a score is within the limits."""
+        dropped = self.max_drop is not None and not (score.drop is not None and score.drop <= self.max_drop)
+        low = self.minimum is not None and not (score.value is not None and score.value >= self.minimum)
+        return not (dropped or low)
+
+    def __str__(self) -> str:
+        unit = self.unit and f" {self.unit}"
+        parts = []
+        if self.max_drop is not None:
+            points = f" point{'' if self.max_drop == 1 else 's'}" if self.unit == PERCENT else unit
+            drop = "at most" if self.name == LARGEST_ERROR else "a drop of at most"
+            parts.append(f"{drop} {self.max_drop:g}{points}")
+        if self.minimum is not None:
+            parts.append(f"at least {self.minimum:g}{unit}")
+        return f"{self.name}: {' and '.join(parts)}"
+
+    def describe(self, score: Score) -> str:
+        """A score in words."""
+        value = "" if score.value is None else f"{self.name} {_figure(score.value, self.unit)}"
+        if score.drop is None or self.name == LARGEST_ERROR:
+            return value
+        points = "points" if self.unit == PERCENT else self.unit
+        return f"drop {_figure(score.drop, points)}, {value}"
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much accuracy may be lost.
+
+    Attributes:
+        max_drop: The largest drop from FP32's value, in the metric's unit: percentage points for shares; for
+            ``max_error`` the largest error.
+        metric: What accuracy is measured by, the larger the better (except for ``max_error``). None takes
+            what fits the network: top-1 or agreement for class scores, else SQNR.
+        minimum: The least value, in the metric's unit: per cent for shares.
+
+    Raises:
+        CalibrationDataError: ``max_drop`` is negative or not a number, ``minimum`` is not a number, or the
+            metric is unknown or none.
+    """
+
+    max_drop: float | None = None
+    metric: Metric | None = None
+    minimum: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_drop is not None and not self.max_drop >= 0:
+            raise CalibrationDataError(f"max_drop is {self.max_drop}; give 0 or more")
+        if self.minimum is not None and math.isnan(self.minimum):
+            raise CalibrationDataError("the least value is not a number; give a number or leave it out")
+        if self.metric is not None:
+            check_metrics([self.metric])
+
+    def goal(self, form: BatchForm) -> Goal:
+        """What the budget means for a network.
+
+        Where neither limit was given, a share may drop by one point, and a level by half a decibel where FP32
+        has one, else it has to be 20 dB.
+
+        Args:
+            form: The form of a batch.
+
+        Returns:
+            The goal.
+
+        Raises:
+            CalibrationDataError: The metric does not apply to the outputs or the labels, or the limits do
+                not apply to the metric.
+        """
+        metric, chosen = self.metric, None
+        if metric is None:
+            choice = usual_metrics(form)
+            metric, chosen = choice.names[0], choice.reason
+        if isinstance(metric, str) and metric in OUTPUT_METRICS:
+            name, unit, equal = metric, DECIBELS if metric == "sqnr" else "", EQUAL_OUTPUTS[metric]
+        else:
+            (measurand,) = measurands([metric], form)
+            name, unit = measurand.name, measurand.unit
+            equal = 0.0 if measurand.perfect is None else measurand.perfect
+        if chosen and self.max_drop is not None and not math.isfinite(equal):
+            raise CalibrationDataError(
+                f"{chosen}; SQNR has no drop, because it is infinite where outputs equal FP32's: give its "
+                "least value in decibels as minimum (--min), such as 30, or name a metric that has one"
+            )
+        max_drop, minimum = self._limits(name, unit, has_drop=math.isfinite(equal))
+        return Goal(metric, name, unit, max_drop, minimum, chosen)
+
+    def _limits(self, name: str, unit: str, *, has_drop: bool) -> tuple[float | None, float | None]:
+        if self.minimum is not None and name == LARGEST_ERROR:
+            raise CalibrationDataError(
+                f"metric '{name}' is better the smaller it is, so it has no least value; give the largest "
+                "error as max_drop (--max-drop)"
+            )
+        if self.max_drop is not None and not has_drop:
+            raise CalibrationDataError(
+                f"metric '{name}' has no drop, because it is infinite where outputs equal FP32's; give its "
+                "least value in decibels as minimum (--min), such as 30, or another metric"
+            )
+        if self.max_drop is not None or self.minimum is not None:
+            return self.max_drop, self.minimum
+        if not has_drop:
+            return None, USUAL_MINIMUM_DB
+        if unit not in USUAL_DROP:
+            raise CalibrationDataError(
+                f"metric '{name}' has a unit of its own; say what is enough in it, with max_drop "
+                "(--max-drop) or minimum (--min)"
+            )
+        return USUAL_DROP[unit], None
+
+
+def first_form(model: Model, batches: Batches) -> BatchForm:
+    """Runs the float model on the first batch.
+
+    Args:
+        model: The float model.
+        batches: The data, which must be iterable more than once.
+
+    Returns:
+        The form of the batch, with the outputs.
+
+    Raises:
+        CalibrationDataError: There is no batch, or it does not fit the model.
+    """
+    for batch in batches.labelled():
+        check_feed(batch.feed, model.inputs)
+        with runnable(model.graph_model) as file:
+            run, names = onnx_runner(file, optimize=True)
+            outputs = dict(zip(names, run(batch.feed), strict=True))
+        first = next(iter(outputs.values()))
+        rows = batch_rows(batch.feed) or (len(first) if first.ndim else 1)
+        without_samples = outputs_without_samples(declared_shapes(model.graph_model), model.inputs)
+        return BatchForm.of(outputs, first_labels(batch.labels, rows, 0), rows, without_samples)
+    raise CalibrationDataError("the data has no samples; pass at least one")
+
+
+def _figure(value: float, unit: str) -> str:
+    if not unit:
+        return f"{value:.4g}"
+    return f"{value:.2f} {unit}"

@@ -1,0 +1,126 @@
+"""One batch with what models made of it, and the form of its arrays, by which metrics are chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrators.data.feeds import FeedDict, is_float, shape_text
+
+#: Output name to array.
+Outputs = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """One batch with a model's outputs and the reference's.
+
+    Attributes:
+        feeds: The model's inputs.
+        outputs: The model's outputs.
+        reference: The reference's outputs.
+        labels: One label per sample along axis 0, class indices (int64) or arrays; or None.
+        rows: Number of samples in the batch.
+    """
+
+    feeds: FeedDict
+    outputs: Outputs
+    reference: Outputs
+    labels: NDArray[Any] | None
+    rows: int
+
+
+@dataclass(frozen=True)
+class ArrayForm:
+    """An array without its values.
+
+    Attributes:
+        dtype: The element type.
+        shape: The shape.
+    """
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    @classmethod
+    def of(cls, array: NDArray[Any]) -> ArrayForm:
+        """The form of an array."""
+        return cls(array.dtype, array.shape)
+
+    @property
+    def is_float(self) -> bool:
+        """Whether the element type is a floating-point type."""
+        return is_float(self.dtype)
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether the element type is an integer type or bool."""
+        return self.dtype.kind in "biu"
+
+    def __str__(self) -> str:
+        return f"{self.dtype}, {shape_text(self.shape)}"
+
+
+@dataclass(frozen=True)
+class BatchForm:
+    """A batch without its values.
+
+    Attributes:
+        outputs: The form of each output of the reference, by name and in order.
+        labels: The form of the labels; None where there are none.
+        rows: Number of samples in the batch.
+        without_samples: Names of outputs whose axis 0 is known not to be the samples, whatever its length.
+    """
+
+    outputs: Mapping[str, ArrayForm]
+    labels: ArrayForm | None
+    rows: int
+    without_samples: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(
+        cls,
+        outputs: Outputs,
+        labels: NDArray[Any] | None,
+        rows: int,
+        without_samples: frozenset[str] = frozenset(),
+    ) -> BatchForm:
+        """The form of a batch.
+
+        Args:
+            outputs: The reference's outputs, by name.
+            labels: The labels of the batch, or None.
+            rows: Number of samples in the batch.
+            without_samples: Names of outputs whose axis 0 is known not to be the samples.
+        """
+        forms = {name: ArrayForm.of(array) for name, array in outputs.items()}
+        return cls(forms, None if labels is None else ArrayForm.of(labels), rows, without_samples)
+
+    @property
+    def has_class_indices(self) -> bool:
+        """Whether the labels are one class index per sample."""
+        return self.labels is not None and len(self.labels.shape) == 1 and self.labels.dtype.kind in "iu"
+
+    def is_class_scores(self, name: str) -> bool:
+        """Whether an output is one row of scores per sample, of two classes or more."""
+        form = self.outputs[name]
+        is_table = form.is_float and len(form.shape) == 2 and form.shape[1] > 1
+        return is_table and form.shape[0] == self.rows and name not in self.without_samples
+
+
+def by_sample(array: NDArray[Any], rows: int) -> NDArray[Any]:
+    """An array as one row per sample, or as a single row where its axis 0 is not the samples.
+
+    Args:
+        array: An array of any shape.
+        rows: Number of samples in the batch.
+
+    Returns:
+        The array, of shape (rows, elements) or (1, elements).
+    """
+    has_samples = array.ndim > 0 and len(array) == rows
+    return array.reshape(rows if has_samples else 1, -1)

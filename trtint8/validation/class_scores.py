@@ -1,0 +1,102 @@
+"""Metrics of classifiers, whose output is one row of class scores per sample."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrators.data.feeds import shape_text
+from calibrators.data.sources import is_class_indices
+from calibrators.errors import CalibrationDataError
+from trtint8.validation.batch import ArrayForm, Batch, BatchForm
+from trtint8.validation.measurand import PERCENT, Measurand
+from trtint8.validation.meters import HitMeter
+
+
+def agreement(name: str, output: str) -> Measurand:
+    """The share of samples where the model and the reference give the same class.
+
+    Args:
+        name: The metric's name in results.
+        output: The output that has the class scores.
+    """
+    measure = partial(_hits, partial(_agrees, name, output))
+    return Measurand(name, True, HitMeter, measure, unit=PERCENT, perfect=1.0, output=output)
+
+
+def top_k(name: str, output: str, k: int) -> Measurand:
+    """The share of samples whose label is among the k largest scores.
+
+    Args:
+        name: The metric's name in results.
+        output: The output that has the class scores.
+        k: How many scores count.
+    """
+    return Measurand(name, False, HitMeter, partial(_hits, partial(_in_top, name, output, k)), unit=PERCENT)
+
+
+def _hits(find: Callable[[Batch], NDArray[np.bool_]], batch: Batch) -> HitMeter:
+    return HitMeter([find(batch)])
+
+
+def _agrees(name: str, output: str, batch: Batch) -> NDArray[np.bool_]:
+    """Whether the model and the reference give the same class, for each sample."""
+    wanted = _scores(batch.reference[output], batch.rows, name, output)
+    return within(_scores(batch.outputs[output], batch.rows, name, output), wanted.argmax(axis=1), 1)
+
+
+def _in_top(name: str, output: str, k: int, batch: Batch) -> NDArray[np.bool_]:
+    """Whether the label is among the k largest scores, for each sample."""
+    scores = _scores(batch.outputs[output], batch.rows, name, output)
+    count = scores.shape[1]
+    if k >= count:
+        raise CalibrationDataError(
+            f"metric '{name}' is always right with {count} classes; leave it out or take a smaller number"
+        )
+    labels = batch.labels
+    if labels is None:
+        raise CalibrationDataError(
+            f"metric '{name}' needs labels and the data has none; give them, or leave it out"
+        )
+    if not is_class_indices(labels):
+        raise CalibrationDataError(
+            f"metric '{name}' needs one class index per sample as label, but the labels are {labels.dtype} "
+            f"of shape {shape_text(labels.shape)}; give class indices, or leave it out"
+        )
+    bad = labels[(labels < 0) | (labels >= count)]
+    if len(bad):
+        raise CalibrationDataError(
+            f"label {bad[0]} is not one of the model's {count} classes (0 to {count - 1}); check the labels"
+        )
+    return within(scores, labels, k)
+
+
+def within(scores: NDArray[Any], classes: NDArray[np.integer[Any]], k: int) -> NDArray[np.bool_]:
+    """Whether fewer than k classes rank before the given one.
+
+    Args:
+        scores: Scores, shape (samples, classes). Of equal scores the lower index ranks first.
+        classes: One class index per sample, shape (samples,).
+        k: The number of ranks that count.
+
+    Returns:
+        bool, shape (samples,); False where the score of the class is not a number.
+    """
+    own = np.take_along_axis(scores, classes[:, None], axis=1)
+    earlier = np.arange(scores.shape[1]) < classes[:, None]
+    before = (scores > own) | ((scores == own) & earlier)
+    hits: NDArray[np.bool_] = (before.sum(axis=1) < k) & (own[:, 0] == own[:, 0])  # a NaN is never right
+    return hits
+
+
+def _scores(scores: NDArray[Any], rows: int, metric: str, output: str) -> NDArray[Any]:
+    if not BatchForm({output: ArrayForm.of(scores)}, None, rows).is_class_scores(output):
+        raise CalibrationDataError(
+            f"metric '{metric}' needs one row of class scores per sample, but the output '{output}' is "
+            f"{scores.dtype} of shape {scores.shape} for {rows} samples; leave it out"
+        )
+    return scores

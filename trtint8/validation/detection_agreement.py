@@ -1,0 +1,131 @@
+"""How many of a detector's detections are those of the float model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrators.errors import CalibrationDataError
+from trtint8.validation.batch import Batch, BatchForm, Outputs
+from trtint8.validation.detection import Decode, detection_table
+from trtint8.validation.detection_layouts import layout_reader
+from trtint8.validation.measurand import PERCENT, Measurand
+from trtint8.validation.meters import SumsMeter
+from trtint8.validation.segmentation import share
+
+
+@dataclass(frozen=True)
+class DetectionAgreement:
+    """The share of detections that a model and the float model have in common, whatever their order.
+
+    Going through the model's detections of an image from the highest score to the lowest, each is matched
+    with the float model's detection of the same class that it overlaps most, of those not matched yet, if the
+    intersection over union is above ``iou``. The value is 2 matches / (detections of the model + detections
+    of the float model) over all images: the F1 score, with the float model's detections as the truth. It is
+    1 where neither model has detections.
+
+    Attributes:
+        decode: Turns a batch's outputs into one :class:`Detections`, or a tuple of the same fields, per
+            image; it applies anchors and non-maximum suppression. None reads outputs that are boxes, scores
+            and classes; see :func:`trtint8.validation.detection_layouts.layout_reader`.
+        score: Detections count whose score is above this.
+        iou: The intersection over union above which two detections match.
+        name: The metric's name in results, ``detections``.
+
+    Raises:
+        CalibrationDataError: ``score`` or ``iou`` is not in [0, 1).
+    """
+
+    decode: Decode | None = None
+    score: float = 0.3
+    iou: float = 0.5
+    name: ClassVar[str] = "detections"
+
+    def __post_init__(self) -> None:
+        for name in ("score", "iou"):
+            if not 0 <= getattr(self, name) < 1:
+                raise CalibrationDataError(f"{name} is {getattr(self, name)}; give 0 or more, below 1")
+
+    def measurand(self, form: BatchForm) -> Measurand:
+        """The metric for the outputs of a model.
+
+        Args:
+            form: The form of a batch.
+
+        Raises:
+            CalibrationDataError: There is no ``decode``, and the outputs are in no usual layout.
+        """
+        decode: Decode = self.decode or layout_reader(form)
+        return Measurand(
+            self.name,
+            True,
+            partial(SumsMeter, share),
+            partial(self._measure, decode),
+            title="detections that are FP32's (F1)",
+            unit=PERCENT,
+            perfect=1.0,
+        )
+
+    def _measure(self, decode: Decode, batch: Batch) -> SumsMeter:
+        found, wanted = (self._tables(decode, outputs) for outputs in (batch.outputs, batch.reference))
+        if len(found) != len(wanted):
+            raise CalibrationDataError(
+                f"decode returns {len(found)} images for a model and {len(wanted)} for the float model; "
+                "return one entry per image"
+            )
+        sums = [
+            (2.0 * match_detections(own, other, self.iou), float(len(own) + len(other)))
+            for own, other in zip(found, wanted, strict=True)
+        ]
+        return SumsMeter(share, [np.array(sums).reshape(-1, 2)], batch.rows)
+
+    def _tables(self, decode: Decode, outputs: Outputs) -> list[NDArray[np.float64]]:
+        """One table per image of the detections that count."""
+        tables = [
+            detection_table(f"the detections of image {number} of a batch", boxes, classes, scores)
+            for number, (boxes, scores, classes) in enumerate(decode(outputs))
+        ]
+        return [table[table[:, 5] > self.score] for table in tables]
+
+
+def match_detections(found: NDArray[np.float64], wanted: NDArray[np.float64], iou: float) -> int:
+    """Counts the detections of one image that match others of the same class, each at most once.
+
+    Args:
+        found: One row per detection: x1, y1, x2, y2, class and score; shape (n, 6).
+        wanted: The other detections, shape (m, 6).
+        iou: The intersection over union above which two detections match.
+
+    Returns:
+        The number of pairs, found greedily from the highest score of ``found`` to the lowest.
+    """
+    overlaps = box_overlaps(found[:, :4], wanted[:, :4])
+    overlaps[found[:, None, 4] != wanted[None, :, 4]] = 0.0
+    matches = 0
+    for row in np.argsort(-found[:, 5], kind="stable"):
+        if overlaps.shape[1] and overlaps[row].max() > iou:
+            overlaps[:, overlaps[row].argmax()] = 0.0
+            matches += 1
+    return matches
+
+
+def box_overlaps(boxes: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The intersection over union of every pair of boxes.
+
+    Args:
+        boxes: Corners x1, y1, x2, y2, shape (n, 4).
+        others: Corners, shape (m, 4).
+
+    Returns:
+        float64 of shape (n, m), in [0, 1]; 0 where both boxes are empty.
+    """
+    low = np.maximum(boxes[:, None, :2], others[None, :, :2])
+    high = np.minimum(boxes[:, None, 2:], others[None, :, 2:])
+    common = np.clip(high - low, 0, None).prod(axis=2)
+    own, other = (np.clip(side[:, 2:] - side[:, :2], 0, None).prod(axis=1) for side in (boxes, others))
+    union = own[:, None] + other[None, :] - common
+    return np.where(union > 0, common / np.where(union > 0, union, 1.0), 0.0)

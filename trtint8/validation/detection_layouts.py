@@ -1,0 +1,127 @@
+"""Detections from a detector's own outputs, where these are boxes, scores and classes in a usual layout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrators.errors import CalibrationDataError
+from trtint8.validation.batch import ArrayForm, BatchForm, Outputs
+from trtint8.validation.detection import Detections
+
+#: Turns a batch's outputs into the detections of each image.
+Reader: TypeAlias = Callable[[Outputs], list[Detections]]
+
+#: How far the sum of shares may be from 1, which a model in INT8 may round.
+_ROUNDING = 0.02
+
+#: Parts of the names of outputs that hold classes, where scores and classes have the same form.
+_CLASS_WORDS = ("class", "label", "cls")
+
+
+def layout_reader(form: BatchForm) -> Reader:
+    """How detections are read from outputs, by the shapes of these.
+
+    The layouts, for a batch of N images; without the axis N, for one image:
+
+    - boxes (N, n, 4), scores (N, n) and classes (N, n), as detectors with non-maximum suppression give them;
+      where there is an output (N,) or (N, 1) of integers too, it is the number of detections of each image;
+    - boxes (N, n, 4) and scores (N, n, classes): each box has the class of its largest score. Where the
+      scores of a box add up to 1, class 0 is the background, as in SSD, and its boxes are left out;
+    - boxes (N, n, 4) and scores (N, n): all boxes have the class 0;
+    - one output (N, n, 6): x1, y1, x2, y2, score and class.
+
+    Args:
+        form: The form of a batch.
+
+    Returns:
+        The function that reads the detections.
+
+    Raises:
+        CalibrationDataError: The outputs are in none of these layouts.
+    """
+    forms = form.outputs
+    if len(forms) == 1:
+        ((name, only),) = forms.items()
+        if only.is_float and len(only.shape) in (2, 3) and only.shape[-1] == 6:
+            return lambda outputs: _rows_of_six(_images(outputs[name], 3))
+    boxes = [name for name, one in forms.items() if len(one.shape) in (2, 3) and one.shape[-1] == 4]
+    if len(boxes) == 1 and (roles := _roles(forms, boxes[0])) is not None:
+        return lambda outputs: _read(outputs, boxes[0], roles)
+    listed = ", ".join(f"'{name}' ({one})" for name, one in forms.items())
+    raise CalibrationDataError(
+        f"metric 'detections' finds no boxes with scores in the outputs {listed}; pass "
+        "trtint8.DetectionAgreement(decode) as metric, with a function that turns a batch's outputs into "
+        "detections"
+    )
+
+
+def _roles(forms: Mapping[str, ArrayForm], boxes: str) -> dict[str, str] | None:
+    """Which output is what beside the boxes: ``scores``, and perhaps ``classes`` and ``count``."""
+    lead = forms[boxes].shape[:-1]
+    flat = [name for name, one in forms.items() if one.shape == lead]
+    table = [
+        name for name, one in forms.items() if name != boxes and one.shape[:-1] == lead and len(one.shape) > 1
+    ]
+    count = [
+        name
+        for name, one in forms.items()
+        if one.is_integer and len(lead) == 2 and one.shape in ((lead[0],), (lead[0], 1)) and one.shape != lead
+    ]
+    counted = {"count": count[0]} if count else {}
+    if len(flat) == 2:
+        classes = next(
+            (name for name in flat if forms[name].is_integer),
+            next((name for name in flat if any(word in name.lower() for word in _CLASS_WORDS)), flat[1]),
+        )
+        scores = next(name for name in flat if name != classes)
+        return {"scores": scores, "classes": classes, **counted}
+    if len(flat) == 1 and not table:
+        return {"scores": flat[0], **counted}
+    if len(table) == 1 and not flat:
+        return {"scores": table[0]}
+    return None
+
+
+def _read(outputs: Outputs, boxes: str, roles: Mapping[str, str]) -> list[Detections]:
+    corners = _images(outputs[boxes], 3)
+    scores = outputs[roles["scores"]].reshape(*corners.shape[:2], -1)
+    if "classes" in roles:
+        classes = outputs[roles["classes"]].reshape(corners.shape[:2])
+    else:
+        classes = scores.argmax(axis=2)
+    best = scores.max(axis=2)
+    if has_background(scores):
+        best = np.where(classes == 0, 0.0, best)
+    counts = outputs[roles["count"]].ravel().tolist() if "count" in roles else [corners.shape[1]] * len(best)
+    return [
+        Detections(image[:count], own[:count], kinds[:count])
+        for image, own, kinds, count in zip(corners, best, classes, counts, strict=True)
+    ]
+
+
+def has_background(scores: NDArray[Any]) -> bool:
+    """Whether scores are shares of all classes, so that one of these has to be the background.
+
+    Args:
+        scores: Scores, shape (N, n, classes).
+
+    Returns:
+        Whether there are two classes or more and the scores of most boxes add up to 1.
+    """
+    if scores.shape[2] < 2 or not scores.size:
+        return False
+    sums = scores.sum(axis=2, dtype=np.float64)
+    return bool(np.median(np.abs(sums - 1)) < _ROUNDING)
+
+
+def _rows_of_six(images: NDArray[Any]) -> list[Detections]:
+    return [Detections(image[:, :4], image[:, 4], np.rint(image[:, 5])) for image in images]
+
+
+def _images(array: NDArray[Any], rank: int) -> NDArray[Any]:
+    """An array with the axis of images."""
+    return array if array.ndim == rank else array[None]

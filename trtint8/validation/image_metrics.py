@@ -1,0 +1,137 @@
+"""Peak signal-to-noise ratio, for networks whose output is an image."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrators.data.feeds import shape_text
+from calibrators.errors import CalibrationDataError
+from trtint8.validation.batch import Batch, BatchForm, by_sample
+from trtint8.validation.measurand import DECIBELS, Measurand
+from trtint8.validation.meters import SumsMeter
+from trtint8.validation.significance import Comparison
+
+
+def psnr(name: str, output: str, form: BatchForm) -> Measurand:
+    """The peak signal-to-noise ratio of an output.
+
+    It is 10 log10(peak^2 / mean squared error), with the mean over all elements of all samples and the peak
+    of :func:`peak`. It is measured against the labels where these have the output's shape, else against the
+    reference.
+
+    Args:
+        name: The metric's name in results.
+        output: The output.
+        form: The form of a batch.
+
+    Raises:
+        CalibrationDataError: The labels have the output's rank but another shape.
+    """
+    own, labels = form.outputs[output], form.labels
+    if labels is not None and len(labels.shape) == len(own.shape) > 1 and labels.shape != own.shape:
+        raise CalibrationDataError(
+            f"metric '{name}' cannot compare labels of shape {shape_text(labels.shape)} with output "
+            f"'{output}' of shape {shape_text(own.shape)}; give labels of the output's shape, or none to "
+            "compare with the float model"
+        )
+    with_labels = labels is not None and labels.shape == own.shape and not form.has_class_indices
+    return Measurand(
+        name,
+        not with_labels,
+        PsnrMeter,
+        partial(_measure, output, with_labels),
+        title=f"PSNR of '{output}' against {'the labels' if with_labels else 'FP32'}",
+        unit=DECIBELS,
+        perfect=None if with_labels else math.inf,
+        output=output,
+    )
+
+
+def peak(low: float, high: float, *, is_uint8: bool) -> float:
+    """The signal's peak in a peak signal-to-noise ratio.
+
+    Args:
+        low: The smallest value of the labels or of the reference's output, over the data set.
+        high: The largest value of the labels or of the reference's output, over the data set.
+        is_uint8: Whether these values are uint8.
+
+    Returns:
+        255 for uint8; 1 where all values lie in [0, 1]; else the largest value minus the smallest.
+    """
+    if is_uint8:
+        return 255.0
+    if low >= 0 and high <= 1:
+        return 1.0
+    return high - low or 1.0
+
+
+def noise_level(totals: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The level of a mean squared error, for a peak of 1.
+
+    Args:
+        totals: The sum of squared errors and the number of elements, float64 of shape (..., 2).
+
+    Returns:
+        10 log10(elements / squared errors) in decibels, shape (...); infinite where there is no error.
+    """
+    with np.errstate(divide="ignore"):
+        return np.asarray(10 * np.log10(totals[..., 1] / totals[..., 0]))
+
+
+class PsnrMeter:
+    """Squared errors of each sample, and the extent of the values that were wanted.
+
+    Args:
+        sums: The squared error and the number of elements of each sample; empty where None.
+        low: The smallest value that was wanted.
+        high: The largest value that was wanted.
+        is_uint8: Whether the values that were wanted are uint8.
+    """
+
+    def __init__(
+        self,
+        sums: SumsMeter | None = None,
+        low: float = math.inf,
+        high: float = -math.inf,
+        *,
+        is_uint8: bool = False,
+    ) -> None:
+        self._sums = sums or SumsMeter(noise_level)
+        self._low, self._high, self._is_uint8 = low, high, is_uint8
+
+    def merge(self, other: PsnrMeter) -> None:
+        """Adds what the same metric measured on the same model in later batches."""
+        self._sums.merge(other._sums)
+        self._low, self._high = min(self._low, other._low), max(self._high, other._high)
+        self._is_uint8 = other._is_uint8
+
+    def value(self) -> float:
+        """The peak signal-to-noise ratio over all samples, in decibels."""
+        return 20 * math.log10(peak(self._low, self._high, is_uint8=self._is_uint8)) + self._sums.value()
+
+    def against(self, other: PsnrMeter, name: str) -> Comparison | None:
+        """Compares by a paired bootstrap; both models have the same peak."""
+        return self._sums.against(other._sums, name)
+
+
+def _measure(output: str, with_labels: bool, batch: Batch) -> PsnrMeter:
+    target = batch.labels if with_labels and batch.labels is not None else batch.reference[output]
+    wanted = target.astype(np.float64)
+    error = wanted - batch.outputs[output].astype(np.float64)
+    return PsnrMeter(
+        SumsMeter(noise_level, [_squares(by_sample(error, batch.rows))], batch.rows),
+        float(wanted.min(initial=math.inf)),
+        float(wanted.max(initial=-math.inf)),
+        is_uint8=target.dtype == np.uint8,
+    )
+
+
+def _squares(errors: NDArray[Any]) -> NDArray[np.float64]:
+    """The sum of squares and the number of elements of each row."""
+    squares = np.einsum("ij,ij->i", errors, errors)
+    return np.stack([squares, np.full(len(errors), float(errors.shape[1]))], axis=1)

@@ -1,0 +1,100 @@
+"""Outputs whose shapes depend on the values, such as those of detectors with non-maximum suppression."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+import onnx_ir as ir
+
+from calibrators.data.feeds import shape_text
+from calibrators.data.inputs import InputSpec
+from calibrators.errors import CalibrationDataError, ModelError
+from trtint8.validation.batch import Outputs
+from trtint8.validation.measurand import Measurand
+
+#: The shape that a model declares for an output: None for a dimension, or for the rank, that is not fixed.
+DeclaredShape: TypeAlias = tuple[int | None, ...] | None
+
+
+def declared_shapes(graph_model: ir.Model) -> dict[str, DeclaredShape]:
+    """The shapes that a model declares for its outputs.
+
+    Args:
+        graph_model: The model.
+
+    Returns:
+        Output name to shape.
+    """
+    return {str(value.name): _declared(value.shape) for value in graph_model.graph.outputs}
+
+
+def outputs_without_samples(
+    declared: Mapping[str, DeclaredShape], inputs: Sequence[InputSpec]
+) -> frozenset[str]:
+    """The outputs whose axis 0 is not the samples: its length is not fixed although the batch is.
+
+    Args:
+        declared: The shapes that a model declares for its outputs, by name.
+        inputs: The model's inputs.
+    """
+    if any(spec.static_batch is None for spec in inputs):
+        return frozenset()
+    return frozenset(name for name, shape in declared.items() if shape and shape[0] is None)
+
+
+def differing_outputs(got: Outputs, wanted: Outputs, declared: Mapping[str, DeclaredShape]) -> frozenset[str]:
+    """The outputs that two models give in different shapes for one batch.
+
+    Args:
+        got: A model's outputs, by name.
+        wanted: The reference's outputs, by name.
+        declared: The shapes that the reference declares; a name that is missing has a fixed shape.
+
+    Returns:
+        The names of the outputs that cannot be compared element by element.
+
+    Raises:
+        ModelError: Shapes differ in a dimension that the reference declares as fixed.
+    """
+    different = frozenset(name for name, array in wanted.items() if got[name].shape != array.shape)
+    for name in different:
+        shape, other = got[name].shape, wanted[name].shape
+        if not _may_differ(shape, other, declared.get(name, other)):
+            raise ModelError(
+                f"output '{name}' has shape {shape}, the reference's {other}; "
+                "compare with the model that it was made from"
+            )
+    return different
+
+
+def check_comparable(asked: Sequence[Measurand], different: frozenset[str], got: Outputs) -> None:
+    """Refuses metrics that compare outputs element by element where these have different shapes.
+
+    Args:
+        asked: The metrics.
+        different: Names of the outputs whose shapes differ from the reference's.
+        got: The model's outputs, by name.
+
+    Raises:
+        CalibrationDataError: A metric compares one of these outputs.
+    """
+    for measurand in asked:
+        if measurand.output in different:
+            raise CalibrationDataError(
+                f"metric '{measurand.name}' compares output '{measurand.output}' element by element, but its "
+                f"shape depends on the values: {shape_text(got[measurand.output].shape)} for a model, and "
+                "another one for the float model; take another metric, such as detections or a function"
+            )
+
+
+def _may_differ(shape: Sequence[int], other: Sequence[int], declared: DeclaredShape) -> bool:
+    if declared is None:
+        return True
+    return len(shape) == len(other) == len(declared) and all(
+        one == two or fixed is None for one, two, fixed in zip(shape, other, declared, strict=True)
+    )
+
+
+def _declared(shape: ir.Shape | None) -> DeclaredShape:
+    return None if shape is None else tuple(dim if isinstance(dim, int) else None for dim in shape)

@@ -1,0 +1,270 @@
+"""Metrics that users write: functions of a batch, and metrics over the data set."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrators.data.feeds import FeedDict
+from calibrators.errors import CalibrationDataError, UnsupportedError
+from trtint8.validation.batch import Batch, Outputs
+from trtint8.validation.measurand import Measurand
+from trtint8.validation.meters import ValueMeter
+
+
+@runtime_checkable
+class DataSetMetric(Protocol):
+    """A metric whose value on the data set is not the mean of its values on the batches.
+
+    Attributes:
+        name: The metric's name in results.
+    """
+
+    name: str
+
+    def fresh(self) -> DataSetMetric:
+        """Makes the same metric without data; it is called once per model."""
+        ...
+
+    def update(self, feeds: FeedDict, outputs: Outputs, labels: NDArray[Any] | None) -> None:
+        """Adds one batch.
+
+        Args:
+            feeds: The model's inputs, by name; samples lie along axis 0.
+            outputs: The model's outputs, by name.
+            labels: One label per sample along axis 0: class indices, int64 of shape (samples,), or arrays;
+                None where the data has no labels.
+        """
+        ...
+
+    def value(self) -> float:
+        """The value on all batches that were added."""
+        ...
+
+
+@runtime_checkable
+class MergeableMetric(DataSetMetric, Protocol):
+    """A metric over the data set that several workers can compute together.
+
+    Each batch is added to a fresh metric, and these metrics merge in the order of the data. Over Ray they are
+    pickled; ``__getstate__`` should leave out what the merged metric does not need.
+    """
+
+    def fresh(self) -> MergeableMetric:
+        """Makes the same metric without data."""
+        ...
+
+    def merge(self, other: Any) -> None:
+        """Adds what another metric of the same kind has measured, on later batches."""
+        ...
+
+
+class ComparingMetric(Protocol):
+    """A metric over the data set that compares with the reference; it may have ``merge`` too.
+
+    Attributes:
+        name: The metric's name in results.
+    """
+
+    name: str
+
+    def fresh(self) -> ComparingMetric:
+        """Makes the same metric without data; it is called once per model."""
+        ...
+
+    def update(
+        self,
+        feeds: FeedDict,
+        outputs: Outputs,
+        labels: NDArray[Any] | None,
+        reference_outputs: Outputs,
+    ) -> None:
+        """Adds one batch; see :class:`DataSetMetric`.
+
+        Args:
+            feeds: The model's inputs, by name.
+            outputs: The model's outputs, by name.
+            labels: One label per sample along axis 0, or None.
+            reference_outputs: The reference's outputs, by name.
+        """
+        ...
+
+    def value(self) -> float:
+        """The value on all batches that were added."""
+        ...
+
+
+#: What a function of a batch returns: one number per batch, or one per sample.
+Values: TypeAlias = float | Sequence[float] | NDArray[Any]
+
+#: A function of a batch's feeds and outputs, and of the reference's outputs where it takes them.
+MetricFunction: TypeAlias = (
+    Callable[[FeedDict, Outputs], Values] | Callable[[FeedDict, Outputs, Outputs], Values]
+)
+
+#: Names of a parameter that takes the reference's outputs though it has a default value.
+_REFERENCE_NAMES = ("reference_outputs", "reference")
+
+
+class MergedMeter:
+    """The meter of a metric over the data set that merges."""
+
+    def __init__(self, metric: MergeableMetric) -> None:
+        self._metric = metric.fresh()
+
+    def merge(self, other: MergeableMetric) -> None:
+        """Adds a metric that was measured on one batch."""
+        self._metric.merge(other)
+
+    def value(self) -> float:
+        """The metric's own."""
+        return float(self._metric.value())
+
+    def against(self, other: object, name: str) -> None:
+        """None, because the metric has no value per sample."""
+
+
+class UpdatedMeter:
+    """The meter of a metric over the data set that does not merge: it is given the batches themselves."""
+
+    def __init__(self, metric: DataSetMetric, *, compares: bool) -> None:
+        self._metric, self._compares = metric.fresh(), compares
+
+    def merge(self, other: Batch) -> None:
+        """Adds a batch."""
+        _update(self._metric, other, compares=self._compares)
+
+    def value(self) -> float:
+        """The metric's own."""
+        return float(self._metric.value())
+
+    def against(self, other: object, name: str) -> None:
+        """None, because the metric has no value per sample."""
+
+
+def user_measurand(metric: object) -> Measurand:
+    """A function, or a metric over the data set, ready to be measured.
+
+    Args:
+        metric: What the user gave.
+
+    Returns:
+        The measurand; it is relative where the metric takes the reference's outputs.
+
+    Raises:
+        CalibrationDataError: It is no metric, or takes another number of parameters.
+    """
+    if isinstance(metric, DataSetMetric):
+        compares = takes_reference(
+            metric.update, 3, f"the method update of metric '{metric.name}'", "feeds, outputs, labels"
+        )
+        if isinstance(metric, MergeableMetric):
+            start, measure = partial(MergedMeter, metric), partial(_fresh_on, metric, compares)
+            return Measurand(metric.name, compares, start, measure)
+        return Measurand(metric.name, compares, partial(UpdatedMeter, metric, compares=compares), _unchanged)
+    if callable(metric):
+        name = getattr(metric, "__name__", type(metric).__name__)
+        compares = takes_reference(metric, 2, f"metric '{name}'", "feeds, outputs")
+        return Measurand(name, compares, ValueMeter, partial(_values, name, metric, compares))
+    raise CalibrationDataError(
+        f"{metric!r} is not a metric; give a name, a function of feeds and outputs, or an object with name, "
+        "fresh, update and value"
+    )
+
+
+def takes_reference(function: Callable[..., Any], count: int, described: str, parameters: str) -> bool:
+    """Whether a function takes the reference's outputs, as its last parameter.
+
+    Args:
+        function: The function, or a bound method.
+        count: The number of parameters without the reference's outputs.
+        described: What the function is, for the message.
+        parameters: Names of the parameters without the reference's outputs, for the message.
+
+    Returns:
+        True where the function needs one parameter more, or calls it ``reference_outputs`` or ``reference``.
+
+    Raises:
+        CalibrationDataError: It can be called with neither number of parameters.
+    """
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some functions of C extensions have none
+        return False
+    if _can_be_called(signature, count):
+        more = [*signature.parameters.values()][count : count + 1]
+        return any(parameter.name in _REFERENCE_NAMES for parameter in more) and _can_be_called(
+            signature, count + 1
+        )
+    if _can_be_called(signature, count + 1):
+        return True
+    raise CalibrationDataError(
+        f"{described} cannot be called with ({parameters}) or ({parameters}, reference_outputs), as its "
+        f"parameters are {signature}; change them"
+    )
+
+
+def check_mergeable(metrics: Sequence[object]) -> None:
+    """Refuses metrics that several workers cannot compute together.
+
+    Args:
+        metrics: The metrics that were asked for.
+
+    Raises:
+        UnsupportedError: A metric over the data set does not merge.
+    """
+    for metric in metrics:
+        if isinstance(metric, DataSetMetric) and not isinstance(metric, MergeableMetric):
+            raise UnsupportedError(
+                f"metric '{metric.name}' cannot be computed by several workers; give its class a method "
+                "merge(other) that adds what another one has measured on later batches, or validate in one "
+                "process"
+            )
+
+
+def _can_be_called(signature: inspect.Signature, count: int) -> bool:
+    try:
+        signature.bind(*range(count))
+    except TypeError:
+        return False
+    return True
+
+
+def _update(metric: Any, batch: Batch, *, compares: bool) -> None:
+    reference = (batch.reference,) if compares else ()
+    metric.update(batch.feeds, batch.outputs, batch.labels, *reference)
+
+
+def _fresh_on(metric: MergeableMetric, compares: bool, batch: Batch) -> DataSetMetric:
+    """A fresh metric with this batch alone."""
+    own = metric.fresh()
+    _update(own, batch, compares=compares)
+    return own
+
+
+def _unchanged(batch: Batch) -> Batch:
+    return batch
+
+
+def _values(name: str, function: Callable[..., Any], compares: bool, batch: Batch) -> ValueMeter:
+    reference = (batch.reference,) if compares else ()
+    result = function(batch.feeds, batch.outputs, *reference)
+    try:
+        values = np.array(result, np.float64)  # a copy: a view would keep the batch's outputs alive
+    except (TypeError, ValueError):
+        values = np.empty((0, 0))
+    if values.shape not in ((), (batch.rows,)):
+        raise CalibrationDataError(
+            f"metric '{name}' returned {_described(result)} for a batch of {batch.rows} samples; "
+            "return one number per batch, or one per sample"
+        )
+    return ValueMeter([(np.atleast_1d(values), np.full(values.size, batch.rows / values.size))])
+
+
+def _described(result: object) -> str:
+    return f"an array of shape {result.shape}" if isinstance(result, np.ndarray) else repr(result)
