@@ -33,7 +33,10 @@ from calibration_bench.cases import MEAN, STD, Case, cases
 from calibration_bench.tools import PEERS, install, run_modelopt, run_onnx, run_ort, run_ours, run_ppq
 
 _FIELDS = ("seconds", "cpu", "peak")
-_OURS = ("entropy", "minmax")
+_OURS = ("auto", "entropy", "minmax")
+
+#: Methods that other tools have too.
+_SHARED = ("entropy", "minmax")
 _ORT = ("ort entropy", "ort minmax")
 
 
@@ -197,7 +200,7 @@ def main() -> None:
         return
     peers = install(options.peers) if options.peers else []
     kinds = ["plain", "exposed", *_OURS, *(() if options.without_ort else _ORT)]
-    kinds += [f"{peer} {method}" for peer in peers for method in _OURS]
+    kinds += [f"{peer} {method}" for peer in peers for method in _SHARED]
     with tempfile.TemporaryDirectory() as name:
         for case, heldout in cases(Path(name), options.cases):
             for images in options.images:
