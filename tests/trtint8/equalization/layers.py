@@ -19,9 +19,10 @@ def two_layers(uneven=100.0):
 def even():
     """Two layers whose channels are alike."""
     g = Shaped(quantized=False)
-    first, second = (g.constant(np.float32(one)) for one in (np.eye(6), np.ones((6, 6))))
-    x = g.op("MatMul", [g.op("MatMul", ["x", first], "first"), second], "second")
-    return g.model({"x": ["N", 6]}, x)
+    first = np.tile(np.eye(6, dtype=np.float32), 10)
+    second = g.random.choice([-1.0, -0.7, 0.7, 1.0], (60, 40)).astype(np.float32)
+    x = g.op("MatMul", ["x", g.constant(first)], "first")
+    return g.model({"x": ["N", 6]}, g.op("MatMul", [x, g.constant(second)], "second"))
 
 
 def only_one_layer():
