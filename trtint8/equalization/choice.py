@@ -17,7 +17,7 @@ from trtint8.equalization.weights import input_ranges
 
 #: Factors are applied where they reduce the squared error to this share at most. A copy of a normalization
 #: costs time in the engine, so it must gain more.
-_WORTHWHILE, _WORTH_A_COPY = 0.9, 0.8
+_WORTHWHILE, _WORTH_A_COPY = 0.8, 0.6
 
 _Floats = NDArray[np.float64]
 
