@@ -16,7 +16,7 @@ from trtint8.equalization.channel_classes import Channels
 from trtint8.models.model import runnable
 
 #: The most values of one tensor that are kept.
-_MOST_VALUES = 1 << 20
+_MOST_VALUES = 1 << 18
 
 
 @dataclass(frozen=True)

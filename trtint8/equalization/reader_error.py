@@ -69,9 +69,8 @@ class ReaderError:
         amax = self._threshold(histogram) or 1.0
         quantized = fake_quantize(values, self._activation.with_scale(self._activation.scale_of(amax)))
         rounded = fake_quantize(weights, self._weights.with_scale(weight_scale(weights, self._axis)))
-        error = self.run(quantized, rounded).astype(np.float64) - exact
-        signal = float(np.square(exact, dtype=np.float64).sum())
-        return float(np.square(error).sum()) / (signal or 1.0)
+        error, signal = (self.run(quantized, rounded) - exact).reshape(-1), exact.reshape(-1)
+        return float(error @ error) / (float(signal @ signal) or 1.0)
 
 
 def _alone(model: ir.Model, node: ir.Node) -> bytes:
