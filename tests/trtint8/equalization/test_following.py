@@ -1,6 +1,7 @@
 """Channels followed through networks: whatever the factors, the function stays."""
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -249,6 +250,40 @@ def test_a_larger_constant_is_added_to_channels_that_it_fits():
     check(model, samples(), 12)
     other, _ = with_random_factors(model, followed(model, samples()), 0)
     assert array(other, "offset", 1).shape == (12,)
+
+
+def test_heads_that_share_an_axis_with_the_samples():
+    """The attention of older exporters: tokens come first, and samples times heads are one axis."""
+    g = Blocks()
+    x = g.op("Transpose", ["x"], "tokens_first", perm=[1, 0, 2])
+    q, k, v = (
+        g.op(
+            "Transpose",
+            [g.op("Reshape", [part, g.integers(TOKENS, -1, WIDTH)], f"{name}_split")],
+            f"{name}_heads",
+            perm=perm,
+        )
+        for part, name, perm in zip(g.separate(x, "a"), "qkv", ([1, 0, 2], [1, 2, 0], [1, 0, 2]), strict=True)
+    )
+    p = g.op("Softmax", [g.op("MatMul", [q, k], "scores")], "softmax")
+    x = g.op("Transpose", [g.op("MatMul", [p, v], "mixed")], "back", perm=[1, 0, 2])
+    x = g.op("Reshape", [x, g.integers(TOKENS, -1, SIZE)], "joined")
+    model = g.finish(g.linear(x, SIZE, SIZE, "projection"))
+    channels = check(model, samples(), 2 * SIZE)
+    # The same factors serve any number of samples.
+    other, _ = with_random_factors(model, channels, 0)
+    assert_same(model, other, samples(5))
+
+
+@pytest.mark.skipif(onnx.defs.onnx_opset_version() < 23, reason="onnx is older than RMSNormalization")
+@pytest.mark.parametrize("operator", ["RMSNormalization", "LayerNormalization"])
+def test_norms_of_opset_23(operator):
+    g = Blocks()
+    constants = [g.vector(SIZE)] + ([g.vector(SIZE)] if operator == "LayerNormalization" else [])
+    x = g.op(operator, ["x", *constants], "norm")
+    made = g.model({"x": [2, TOKENS, SIZE]}, g.op("Add", [x, g.linear(x, SIZE, SIZE, "layer")], "sum"))
+    made.opset_import[0].version, made.ir_version = 23, 11
+    check(prepared(onnx.shape_inference.infer_shapes(made)), samples(), SIZE)
 
 
 @st.composite
