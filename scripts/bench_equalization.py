@@ -23,12 +23,12 @@ import onnx_ir as ir
 
 import trtint8
 from calibrators.data.batches import open_batches
-from trtint8.equalization.channels import NetworkChannels
-from trtint8.equalization.following import follow_channels
+from trtint8.equalization.following.channels import NetworkChannels
+from trtint8.equalization.following.follow import follow_channels
+from trtint8.equalization.following.operators import AFFINE
+from trtint8.equalization.following.shapes import measure_shapes, small_feed
 from trtint8.equalization.forms import Form, find_forms
-from trtint8.equalization.operators import AFFINE
 from trtint8.equalization.rewriting import apply_factors
-from trtint8.equalization.shapes import measure_shapes, small_feed
 from trtint8.models.model import load_float_model, prepare, to_proto
 
 PLACES = ("norm", "v", "qk", "up")

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from trtint8.equalization.channel_classes import Channels
-from trtint8.equalization.channels import Reading
 from trtint8.equalization.factor_choice import FactorChoice
 from trtint8.equalization.factors import STRENGTHS, migration_factors, product_error, product_factors
+from trtint8.equalization.following.channel_classes import Channels
+from trtint8.equalization.following.channels import Reading
+from trtint8.equalization.following.weights import input_ranges
 from trtint8.equalization.forms import Form
 from trtint8.equalization.reader_error import ReaderError
-from trtint8.equalization.weights import input_ranges
 
 #: Factors are applied where they reduce the squared error to this share at most. A copy of a normalization
 #: costs time in the engine, so it must gain more.

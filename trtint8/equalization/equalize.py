@@ -10,10 +10,10 @@ import onnx_ir as ir
 from calibrators.data.feeds import FeedDict
 from trtint8.equalization.choice import choose_strength
 from trtint8.equalization.factor_choice import FactorChoice
-from trtint8.equalization.following import follow_channels
+from trtint8.equalization.following.follow import follow_channels
+from trtint8.equalization.following.shapes import measure_shapes, small_feed
 from trtint8.equalization.forms import find_forms, from_last_to_first
 from trtint8.equalization.rewriting import apply_factors
-from trtint8.equalization.shapes import measure_shapes, small_feed
 from trtint8.equalization.shared_scales import match_shared_scales
 from trtint8.quantization.placement import place
 

@@ -10,12 +10,12 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict
-from trtint8.equalization.channel_classes import FIXED, Channels
-from trtint8.equalization.channels import Change, NetworkChannels, Producer
+from trtint8.equalization.following.channel_classes import FIXED, Channels
+from trtint8.equalization.following.channels import Change, NetworkChannels, Producer
+from trtint8.equalization.following.shapes import Shapes
 from trtint8.equalization.forms import Form
 from trtint8.equalization.ranges import Observations, observe
 from trtint8.equalization.rewriting import changed_constant, changes_by_constant, factors_of
-from trtint8.equalization.shapes import Shapes
 from trtint8.models.graph_constants import constant_input
 from trtint8.quantization.placement import Placement
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trtint8.equalization.channel_classes import FIXED, Channels
-from trtint8.equalization.channels import NetworkChannels, Product, Reading
+from trtint8.equalization.following.channel_classes import FIXED, Channels
+from trtint8.equalization.following.channels import NetworkChannels, Product, Reading
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from calibrators.data.feeds import FeedDict
 from calibrators.errors import CalibrationDataError
 from calibrators.host.onnx_session import first_line, open_session
-from trtint8.equalization.channel_classes import Channels
+from trtint8.equalization.following.channel_classes import Channels
 from trtint8.models.model import runnable
 
 #: The most values of one tensor that are kept.

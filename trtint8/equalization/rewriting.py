@@ -8,8 +8,8 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from trtint8.equalization.channel_classes import Channels
-from trtint8.equalization.channels import Change, Copy, NetworkChannels
+from trtint8.equalization.following.channel_classes import Channels
+from trtint8.equalization.following.channels import Change, Copy, NetworkChannels
 from trtint8.models.graph_constants import constant_input, set_constant_input, unused_name, value_names
 
 

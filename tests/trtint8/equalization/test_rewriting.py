@@ -4,7 +4,7 @@ import numpy as np
 
 from tests.trtint8.equalization.transformers import SIZE, Blocks, followed, samples
 from tests.trtint8.tuning.networks import array, run
-from trtint8.equalization.channels import Change, NetworkChannels
+from trtint8.equalization.following.channels import Change, NetworkChannels
 from trtint8.equalization.rewriting import apply_factors, changed_constant, changes_by_constant, factors_of
 
 

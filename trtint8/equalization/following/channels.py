@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from trtint8.equalization.channel_classes import Channels
+from trtint8.equalization.following.channel_classes import Channels
 
 
 @dataclass(frozen=True)

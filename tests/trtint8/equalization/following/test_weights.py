@@ -4,7 +4,7 @@ import numpy as np
 
 from tests.trtint8.onnx_models import Shaped
 from tests.trtint8.tuning.networks import prepared
-from trtint8.equalization.weights import (
+from trtint8.equalization.following.weights import (
     channel_numbers,
     has_constant_bias,
     input_ranges,

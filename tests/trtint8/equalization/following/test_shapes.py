@@ -6,7 +6,7 @@ import pytest
 from calibrators.errors import CalibrationDataError
 from tests.trtint8.onnx_models import Shaped
 from tests.trtint8.tuning.networks import normal, prepared
-from trtint8.equalization.shapes import measure_shapes, small_feed
+from trtint8.equalization.following.shapes import measure_shapes, small_feed
 
 
 def reshaped():

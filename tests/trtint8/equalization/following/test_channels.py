@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from trtint8.equalization.channels import Reading
+from trtint8.equalization.following.channels import Reading
 
 
 def test_the_channels_of_a_reading_are_a_vector():

@@ -3,7 +3,7 @@
 import numpy as np
 import onnx_ir as ir
 
-from trtint8.equalization.labels import along, compact, moved, placed, with_rank
+from trtint8.equalization.following.labels import along, compact, moved, placed, with_rank
 
 
 def test_axes_of_equal_labels_become_one():

@@ -14,7 +14,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 from onnx.reference import ReferenceEvaluator
 
-from trtint8.equalization.channel_classes import Channels
+from trtint8.equalization.following.channel_classes import Channels
 
 
 def compact(labels: Channels) -> Channels:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from trtint8.equalization.channel_classes import FIXED, ChannelClasses
+from trtint8.equalization.following.channel_classes import FIXED, ChannelClasses
 
 
 def ids(*numbers):

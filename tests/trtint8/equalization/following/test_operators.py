@@ -5,7 +5,7 @@ import pytest
 
 from tests.trtint8.onnx_models import Shaped
 from tests.trtint8.tuning.networks import prepared
-from trtint8.equalization.operators import is_spatial, reduced_axes
+from trtint8.equalization.following.operators import is_spatial, reduced_axes
 
 
 def node(operator, constants=(), **attributes):
