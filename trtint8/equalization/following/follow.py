@@ -47,7 +47,9 @@ def follow_channels(model: ir.Model, shapes: Shapes) -> NetworkChannels:
             values = [value for value in (*node.inputs, node.outputs[0]) if value is not None]
             known = all(labelling.shape(value) is not None for value in values)
             (_rule(node) if known else Labelling.stop)(labelling, node)
-    copies = [copy for affine in labelling.affines.values() for copy in separate_readers(labelling, affine)]
+    read = labelling.read_channels()
+    affines = labelling.affines.values()
+    copies = [copy for affine in affines for copy in separate_readers(labelling, affine, read)]
     for producer in labelling.producers.values():
         labelling.note_skipped(producer.node, producer.labels)
     representatives, powers = labelling.classes.representatives()

@@ -139,6 +139,12 @@ class Labelling:
         for index in range(len(node.inputs)):
             self.fix(node, index, f"{operator}(s x) is not s {operator}(x) ('{node.name}')")
 
+    def read_channels(self) -> Channels:
+        """All channels that weights or products read, of shape (channels,)."""
+        read = [reading.channels for reading in self.readings]
+        read += [side for product in self.products for side in (product.first, product.second)]
+        return np.unique(np.concatenate(read)) if read else np.zeros(0, np.int64)
+
     def note_skipped(self, node: str, labels: Channels) -> None:
         """Notes why all output channels of a node keep their values, where they do."""
         if self.classes.are_fixed(labels).all():

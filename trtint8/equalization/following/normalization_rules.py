@@ -55,12 +55,13 @@ def scale_by_constant(labelling: Labelling, node: ir.Node, index: int, shape: tu
     labelling.add_affine(Affine(tuple(nodes), tuple(constants), shape, labels))
 
 
-def separate_readers(labelling: Labelling, affine: Affine) -> list[Copy]:
+def separate_readers(labelling: Labelling, affine: Affine, read: Channels) -> list[Copy]:
     """Ties the channels of all readers that factors can be applied to, once all nodes were followed.
 
     Args:
         labelling: The labels of the whole network.
         affine: The last nodes of a normalization.
+        read: All channels that weights or products read.
 
     Returns:
         A copy of these nodes, where other readers need the output unchanged; else nothing.
@@ -73,7 +74,7 @@ def separate_readers(labelling: Labelling, affine: Affine) -> list[Copy]:
         for reader, labels in uses.items()
         if labels is not None
         and not labelling.classes.are_fixed(labels).any()
-        and _ends_well(labelling, labels)
+        and np.isin(labels, read).all()
     }
     name = affine.nodes[-1].name or ""
     if not good:
@@ -95,13 +96,6 @@ def separate_readers(labelling: Labelling, affine: Affine) -> list[Copy]:
     if not shared:
         return []
     return [Copy(tuple(names), tuple(copies), tuple(one.name or "" for one in good), np.unique(first))]
-
-
-def _ends_well(labelling: Labelling, labels: Channels) -> bool:
-    """Whether weights or products read channels."""
-    read = [reading.channels for reading in labelling.readings]
-    read += [side for product in labelling.products for side in (product.first, product.second)]
-    return bool(np.isin(labels, np.concatenate([*read, np.zeros(1, np.int64)])).all())
 
 
 def _node_names(labelling: Labelling) -> set[str]:
