@@ -111,6 +111,38 @@ class Blocks(Shaped):
         x = self.op("Transpose", [x], f"{name}_tokens", perm=[0, 2, 1, 3])
         return self.op("Reshape", [x, self.integers(0, 0, SIZE)], f"{name}_joined")
 
+    def rotated(self, x, name):
+        """Rotary positions on (N, tokens, size): the first half of the channels is mixed with the second."""
+        angles = self.random.uniform(0, 2 * np.pi, (1, TOKENS, SIZE // 2)).astype(np.float32)
+        cos, sin = (self.constant(np.concatenate([of(angles)] * 2, axis=2)) for of in (np.cos, np.sin))
+        parts = [
+            self.op(
+                "Slice",
+                [x, self.integers(at), self.integers(at + SIZE // 2), self.integers(2)],
+                f"{name}_part{at}",
+            )
+            for at in (0, SIZE // 2)
+        ]
+        negative = self.op("Neg", [parts[1]], f"{name}_negative")
+        turned = self.op("Concat", [negative, parts[0]], f"{name}_turned", axis=2)
+        products = [
+            self.op("Mul", [values, factor], f"{name}_{part}")
+            for values, factor, part in ((x, cos, "cos"), (turned, sin, "sin"))
+        ]
+        return self.op("Add", products, f"{name}_rotated")
+
+    def gated(self, x, size, name, fused):
+        """What a gated layer computes before its last product with weights."""
+        if fused:
+            x = self.linear(x, SIZE, 2 * size, f"{name}_both")
+            gate, up = f"{name}_gate_out", f"{name}_up_out"
+            sizes = self.integers(size, size)
+            self.nodes.append(helper.make_node("Split", [x, sizes], [gate, up], name=f"{name}_split", axis=2))
+        else:
+            gate, up = (self.linear(x, SIZE, size, f"{name}_{part}") for part in ("gate", "up"))
+        gate = self.op("Mul", [gate, self.op("Sigmoid", [gate], f"{name}_sigmoid")], f"{name}_silu")
+        return self.op("Mul", [gate, up], f"{name}_gated")
+
     def repeated(self, x, name):
         """One head for all queries."""
         return self.op("Concat", [x] * HEADS, f"{name}_repeated", axis=1)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from tests.trtint8.equalization.transformers import (
     NORMS,
     SIZE,
+    WIDTH,
     Blocks,
     assert_same,
     check,
@@ -44,6 +45,27 @@ def encoders(draw):
         y = g.op(draw(st.sampled_from(["Relu", "LeakyRelu", "Sigmoid"])), [y], f"{name}_act")
         x = g.op("Add", [x, g.linear(y, 12, SIZE, f"{name}_down")], f"{name}_sum2")
     return g.finish(g.layer_norm(x, "last"))
+
+
+def decoder(layers=2):
+    """A transformer as language models have them."""
+    g = Blocks()
+    x = "x"
+    for number in range(layers):
+        name = f"layer{number}"
+        q, k, v = g.separate(g.rms_norm(x, f"{name}_n1"), name, kv_heads=1)
+        k = g.op("Mul", [k, g.vector(WIDTH)], f"{name}_k_scale")
+        y = g.attention(g.rotated(q, f"{name}_q"), k, v, name, kv_heads=1)
+        x = g.op("Add", [x, g.linear(y, SIZE, SIZE, f"{name}_projection", bias=False)], f"{name}_sum1")
+        y = g.gated(g.rms_norm(x, f"{name}_n2"), 12, name, fused=number == 0)
+        x = g.op("Add", [x, g.linear(y, 12, SIZE, f"{name}_down", bias=False)], f"{name}_sum2")
+    return g.finish(g.linear(g.rms_norm(x, "last"), SIZE, 5, "head"))
+
+
+def test_a_decoder():
+    """Norms, values and gated channels are free; one key for all heads leaves a class per channel of a head."""
+    norms, keys, values, gated = 2 * SIZE, WIDTH, WIDTH, 12
+    check(decoder(), samples(), 2 * (norms + keys + values + gated) + SIZE)
 
 
 @pytest.mark.slow
