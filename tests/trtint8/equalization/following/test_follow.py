@@ -63,7 +63,7 @@ def decoder(layers=2):
 
 
 def test_a_decoder():
-    """Norms, values and gated channels are free; one key for all heads leaves a class per channel of a head."""
+    """Norms, values and gated channels are free; one key for all heads leaves as many classes as it has."""
     norms, keys, values, gated = 2 * SIZE, WIDTH, WIDTH, 12
     check(decoder(), samples(), 2 * (norms + keys + values + gated) + SIZE)
 
