@@ -26,7 +26,7 @@ from calibrators.data.batches import open_batches
 from trtint8.equalization.following.channels import NetworkChannels
 from trtint8.equalization.following.follow import follow_channels
 from trtint8.equalization.following.operators import AFFINE
-from trtint8.equalization.following.shapes import measure_shapes, small_feed
+from trtint8.equalization.following.shapes import measure_shapes
 from trtint8.equalization.forms import Form, find_forms
 from trtint8.equalization.rewriting import apply_factors
 from trtint8.models.model import load_float_model, prepare, to_proto
@@ -89,7 +89,7 @@ class Network:
         prepared = prepare(load_float_model(setup.model))
         self.model: ir.Model = prepared.graph_model
         feed = next(iter(open_batches(setup.calibration, prepared.inputs, limit=2, **setup.keywords)))
-        shapes = measure_shapes(self.model, small_feed(self.model, feed))
+        shapes = measure_shapes(self.model, feed)
         self.channels: NetworkChannels = follow_channels(self.model, shapes)
         self.nodes = {node.name: node for node in self.model.graph}
         self.forms: dict[str, list[Form]] = {place: [] for place in PLACES}

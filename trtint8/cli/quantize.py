@@ -100,6 +100,10 @@ def run(options: argparse.Namespace) -> None:
         rows.append(("kept in FP32 amid FP16", str(len(float32))))
     if equalized is not None:
         rows.append(("equalized channels", str(sum(form.channels for form in equalized.forms))))
+        kept = len(equalized.skipped)
+        rows.append(
+            ("outputs that keep their values", f"{kept}{'' if options.explain else ', see --explain'}")
+        )
         rows += [("equalized float model", str(files[_FLOAT_MODEL])), ("its table", str(files[_TABLE]))]
     print_table("Quantized", ("", ""), rows)
 

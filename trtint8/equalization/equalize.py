@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ from calibrators.data.feeds import FeedDict
 from trtint8.equalization.choice import choose_strength
 from trtint8.equalization.factor_choice import FactorChoice
 from trtint8.equalization.following.follow import follow_channels
-from trtint8.equalization.following.shapes import measure_shapes, small_feed
+from trtint8.equalization.following.shapes import measure_shapes
 from trtint8.equalization.forms import find_forms, from_last_to_first
 from trtint8.equalization.rewriting import apply_factors
 from trtint8.equalization.shared_scales import match_shared_scales
@@ -80,18 +81,19 @@ def equalize(model: ir.Model, feeds: Iterable[FeedDict], method: str = "mse") ->
         CalibrationDataError: The model fails on a batch.
         ModelError: The model has no weighted node.
     """
-    feeds = list(feeds)
-    copy = model.clone()
-    if not feeds:
+    copy, batches = model.clone(), iter(feeds)
+    first = next(batches, None)
+    if first is None:
         return Equalized(copy, (), (), {})
     placement = place(model)
-    shapes = measure_shapes(model, small_feed(model, feeds[0]))
+    shapes = measure_shapes(model, first)
     channels = follow_channels(model, shapes)
     positions = {node.name or "": position for position, node in enumerate(model.graph)}
     forms = from_last_to_first(find_forms(channels), positions)
     if not forms:
         return Equalized(copy, (), (), channels.skipped)
-    choice = FactorChoice.begin(model, placement, channels, shapes, forms, feeds, method)
+    samples = itertools.chain([first], batches)
+    choice = FactorChoice.begin(model, placement, channels, shapes, forms, samples, method)
     strengths = [choose_strength(choice, form) for form in forms]
     match_shared_scales(choice, forms)
     apply_factors(copy, channels, choice.factors)

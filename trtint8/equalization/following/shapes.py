@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,8 @@ from calibrators.errors import CalibrationDataError
 from calibrators.host.onnx_session import first_line, open_session
 from trtint8.models.graph_constants import unused_name, value_names
 from trtint8.models.model import runnable
+
+logger = logging.getLogger(__name__)
 
 #: Number of samples in the feed that shapes are taken from. With one sample, labels that differ between
 #: samples would not be noticed.
@@ -36,19 +39,12 @@ class Shapes:
     integers: Mapping[str, NDArray[Any]]
 
 
-def small_feed(model: ir.Model, feed: FeedDict) -> FeedDict:
-    """The first samples of a feed, where the model takes any number of samples; else the feed as it is."""
-    inputs = [value for value in model.graph.inputs if value.name in feed]
-    dynamic = all(value.shape and not isinstance(value.shape[0], int) for value in inputs)
-    return {name: array[:_SAMPLES] for name, array in feed.items()} if dynamic else feed
-
-
 def measure_shapes(model: ir.Model, feed: FeedDict) -> Shapes:
     """Runs a model in ONNX Runtime to find the shapes of its tensors.
 
     Args:
         model: From :func:`trtint8.models.model.prepare`; not changed.
-        feed: One batch.
+        feed: One batch, of which the first samples are taken where the model computes with so few.
 
     Raises:
         CalibrationDataError: The model fails on the batch.
@@ -75,13 +71,27 @@ def measure_shapes(model: ir.Model, feed: FeedDict) -> Shapes:
     with runnable(copy) as source:
         session = open_session(source, optimize=False)
     names = [*shapes_of.values(), *integers]
+    few = _first_samples(model, feed)
     try:
-        found = dict(zip(names, session.run(names, feed), strict=True))
-    except Exception as error:
-        raise CalibrationDataError(f"the model fails on a batch: {first_line(error)}") from error
-    shapes = {name: tuple(found[shape].tolist()) for name, shape in shapes_of.items()}
-    shapes |= {name: array.shape for name, array in feed.items()}
-    return Shapes(shapes, {name: found[name] for name in integers})
+        found = session.run(names, few)
+    except Exception:
+        logger.debug("the model does not take %d samples", _SAMPLES, exc_info=True)
+        few = feed
+        try:
+            found = session.run(names, few)
+        except Exception as error:
+            raise CalibrationDataError(f"the model fails on a batch: {first_line(error)}") from error
+    results = dict(zip(names, found, strict=True))
+    shapes = {name: tuple(results[shape].tolist()) for name, shape in shapes_of.items()}
+    shapes |= {name: array.shape for name, array in few.items()}
+    return Shapes(shapes, {name: results[name] for name in integers})
+
+
+def _first_samples(model: ir.Model, feed: FeedDict) -> FeedDict:
+    """The first samples of a feed, where the model takes any number of samples; else the feed as it is."""
+    inputs = [value for value in model.graph.inputs if value.name in feed]
+    dynamic = all(value.shape and not isinstance(value.shape[0], int) for value in inputs)
+    return {name: array[:_SAMPLES] for name, array in feed.items()} if dynamic else feed
 
 
 def _computed_from_shapes(graph: ir.Graph) -> set[str]:
