@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from calibrators.errors import ModelError
+from calibrators.errors import ModelError, OutputError
 from calibrators.files import check_writable, removed_after_failure
 from calibrators.tables.table import CalibrationTable
 from trtint8.cli.data_options import add_data_options, data_options_from
@@ -64,6 +64,7 @@ def run(options: argparse.Namespace) -> None:
     if options.equalize is None and is_given:
         raise ModelError("options of data say how the samples of --equalize are read; add --equalize DATA")
     output = check_writable(options.output)
+    files = {} if options.equalize is None else _files_beside(output, [options.model, options.table])
     prepared = prepare(load_float_model(options.model))
     table = CalibrationTable.load(options.table)
     remade = None
@@ -76,7 +77,6 @@ def run(options: argparse.Namespace) -> None:
         graph_model, float32 = to_float16(
             graph_model, float32_io=options.float32_io, peaks=table.peaks, name=prepared.name
         )
-    files = {} if remade is None else {end: output.with_name(f"{output.stem}.{end}") for end in _BESIDE}
     with removed_after_failure([output, *files.values()]):
         if remade is not None:
             save_model(remade.model.graph_model, files[_FLOAT_MODEL])
@@ -106,6 +106,16 @@ def run(options: argparse.Namespace) -> None:
         )
         rows += [("equalized float model", str(files[_FLOAT_MODEL])), ("its table", str(files[_TABLE]))]
     print_table("Quantized", ("", ""), rows)
+
+
+def _files_beside(output: Path, inputs: Sequence[str]) -> dict[str, Path]:
+    """The files that are written beside the output; refuses those that are read."""
+    files = {end: check_writable(output.with_name(f"{output.stem}.{end}")) for end in _BESIDE}
+    read = {Path(path).resolve() for path in inputs}
+    for path in files.values():
+        if path.resolve() in read:
+            raise OutputError(f"--equalize would write '{path}', which is read as well; give -o another name")
+    return files
 
 
 def _print_json(

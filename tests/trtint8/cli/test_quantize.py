@@ -67,6 +67,16 @@ def test_equalize_as_json(uneven, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["equalization"] is None
 
 
+def test_a_file_that_is_read_is_not_overwritten(uneven, tmp_path, capsys):
+    model, _, data = uneven
+    table = tmp_path / "q.table.json"
+    assert main(["calibrate", model, data, "-o", str(table)]) == 0
+    before = table.read_bytes()
+    assert main(["quantize", model, str(table), "-o", str(tmp_path / "q.onnx"), "--equalize", data]) == 2
+    assert "q.table.json', which is read as well; give -o another name" in capsys.readouterr().err
+    assert table.read_bytes() == before and not (tmp_path / "q.onnx").exists()
+
+
 def test_nothing_to_equalize_is_said_in_one_sentence(uneven, tmp_path, capsys):
     _, _, data = uneven
     model, table = str(tmp_path / "one.onnx"), str(tmp_path / "one.json")
