@@ -1,5 +1,7 @@
 """Channels grouped by their producers and readers."""
 
+import dataclasses
+
 import numpy as np
 
 from tests.trtint8.equalization.transformers import SIZE, Blocks, followed, samples
@@ -33,15 +35,13 @@ def test_forms_from_the_last_reader_to_the_first():
     assert [form.readers for form in forms] == [("down",), ("up",), ("a_scores",), ("a_qkv",)]
 
 
-def test_keys_that_serve_as_values_have_one_power_only():
-    """Factors that the projection cannot make up for, because it reads their reciprocals, stay 1."""
+def test_keys_that_serve_as_values_belong_to_the_form_of_the_projection():
     g = Blocks()
     q, k, _ = g.separate("x", "a")
     model = g.finish(g.linear(g.attention(q, k, k, "a"), SIZE, SIZE, "projection"))
     channels = followed(model, samples())
-    forms = find_forms(channels)
-    read = channels.readings[0].channels
-    powers = channels.powers[read]
-    held = [np.isin(channels.representatives[read], form.representatives) for form in forms]
-    for inside in held:
-        assert (powers[inside] == 1).all()
+    (form,) = find_forms(channels)
+    assert form.producers == ("a_q", "a_k")
+    assert form.readers == ("projection", "a_scores")
+    # Weights that read the reciprocals of factors are in no form.
+    assert find_forms(dataclasses.replace(channels, powers=-channels.powers)) == []
