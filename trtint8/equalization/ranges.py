@@ -27,7 +27,8 @@ class Observations:
         peaks: Tensor name to the largest magnitudes, float64 of the shape of the tensor's labels. Tensors
             whose shape did not fit their labels are left out.
         powers: Tensor name to the mean squares, of the same shape.
-        values: Tensor name to some of its values, of shape (samples, ...) with the tensor's axes.
+        values: Tensor name to some of its values: of shape (rows, channels) where the channels are the last
+            axis, else of shape (samples, ...) with the tensor's axes.
     """
 
     peaks: Mapping[str, NDArray[np.float64]]
@@ -80,16 +81,22 @@ def observe(
                 continue
             axes = tuple(axis for axis, size in enumerate(shape) if size == 1)
             np.maximum(peaks[name], np.abs(array).max(axis=axes, keepdims=True), out=peaks[name])
-            squares[name] += np.square(array, dtype=np.float64).sum(axis=axes, keepdims=True)
+            squares[name] += np.square(array).sum(axis=axes, keepdims=True, dtype=np.float64)
             counts[name] += array.size // max(labels[name].size, 1)
             if name in values:
-                _keep(values[name], array)
+                _keep(values[name], _rows(array) if shape[-1] > 1 else array)
     fitting = [name for name in names if name not in unfit]
     return Observations(
         {name: peaks[name] for name in fitting},
         {name: squares[name] / max(counts[name], 1) for name in fitting},
         {name: np.concatenate(arrays) for name, arrays in values.items() if arrays and name not in unfit},
     )
+
+
+def _rows(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Some rows of a tensor whose channels are its last axis, evenly spaced, of shape (rows, channels)."""
+    rows = values.reshape(-1, values.shape[-1])
+    return rows[:: -(-rows.size // _MOST_VALUES) or 1]
 
 
 def _keep(kept: list[NDArray[np.float32]], values: NDArray[np.float32]) -> None:

@@ -25,7 +25,7 @@ def test_peaks_powers_and_values_over_batches():
     np.testing.assert_array_equal(found.peaks["layer_out"], [[[5, 15]]])
     np.testing.assert_allclose(found.powers["layer_out"], [[[7.5, 67.5]]])
     np.testing.assert_array_equal(found.peaks["x"], [[[5]]])
-    np.testing.assert_array_equal(found.values["layer_out"], [[[1, -3], [2, -6]], [[-5, 15], [0, 0]]])
+    np.testing.assert_array_equal(found.values["layer_out"], [[1, -3], [2, -6], [-5, 15], [0, 0]])
     assert list(found.values) == ["layer_out"]
 
 
@@ -44,12 +44,24 @@ def test_tensors_whose_shape_does_not_fit_their_labels_are_left_out():
 
 
 def test_values_are_kept_within_limits(monkeypatch):
+    monkeypatch.setattr("trtint8.equalization.ranges._MOST_VALUES", 8)
+    labels = {"layer_out": np.array([[[1, 2]]])}
+    one_by_one = observe(two_channels(), labels, ["layer_out"], [feed(one) for one in range(9)])
+    np.testing.assert_array_equal(one_by_one.values["layer_out"][:, 0], [0, 1, 2, 3])
+    # Of a large batch rows are taken that are evenly spaced.
+    at_once = observe(two_channels(), labels, ["layer_out"], [feed(*range(9))])
+    np.testing.assert_array_equal(at_once.values["layer_out"][:, 0], [0, 3, 6])
+
+
+def test_of_images_whole_samples_are_kept_one_at_least(monkeypatch):
+    monkeypatch.setattr("trtint8.equalization.ranges._MOST_VALUES", 80)
+    g = Shaped(quantized=False)
+    model = prepared(g.model({"x": ["N", 2, 4, 4]}, g.op("Relu", ["x"], "relu")))
+    labels = {"relu_out": np.array([1, 2]).reshape(1, 2, 1, 1)}
+    batch = {"x": normal(3, 2, 4, 4)}
+    assert observe(model, labels, ["relu_out"], [batch] * 2).values["relu_out"].shape == (2, 2, 4, 4)
     monkeypatch.setattr("trtint8.equalization.ranges._MOST_VALUES", 5)
-    model, labels = two_channels(), {"layer_out": np.array([[[1, 2]]])}
-    batch = {"x": normal(4, 1, 1)}
-    assert observe(model, labels, ["layer_out"], [batch, batch]).values["layer_out"].shape == (2, 1, 2)
-    # The first sample is kept however large it is.
-    assert observe(model, labels, ["layer_out"], [feed(*range(9))]).values["layer_out"].shape == (1, 9, 2)
+    assert observe(model, labels, ["relu_out"], [batch]).values["relu_out"].shape == (1, 2, 4, 4)
 
 
 def test_a_batch_that_fails_is_named():
