@@ -19,6 +19,7 @@ FLOORS = (
     "trtint8.report",
     "trtint8.tuning",
     "trtint8.sensitivity",
+    "trtint8.equalization",
     "trtint8.calibration",
     "trtint8.range_choice",
     "trtint8.validation",

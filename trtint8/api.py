@@ -43,6 +43,7 @@ from trtint8.builder.routes import Route
 from trtint8.calibration import CalibrationOptions, CheckpointOptions, Observed, calibrate_model
 from trtint8.engine.file import EngineInfo, read_engine_info
 from trtint8.engine.profiles import Profile, ShapeRange
+from trtint8.equalization.recalibration import equalize_and_calibrate
 from trtint8.int8_engine import BuildResult, CalibrationSource, Int8Options, RangeSources, build_from_sources
 from trtint8.interop import lint as linting
 from trtint8.interop.lint import Mended
@@ -222,6 +223,11 @@ def quantize(
     keep_float: Sequence[str] = (),
     float16: bool = False,
     float32_io: bool = False,
+    equalize: DataSource | None = None,
+    batch_size: int | None = None,
+    limit: int | None = None,
+    preprocessing: Preprocessing | None = None,
+    progress: bool = True,
 ) -> onnx.ModelProto:
     """Puts Q/DQ pairs into a float model, where TensorRT fuses them.
 
@@ -231,15 +237,29 @@ def quantize(
         keep_float: Names of nodes, or patterns with ``*`` and ``?``, that stay in float.
         float16: Whether what is outside INT8 becomes FP16, except nodes that would lose accuracy.
         float32_io: With ``float16``, whether the model's inputs and outputs stay float32.
+        equalize: Calibration samples, which are read twice. Channels of the float model get similar ranges
+            without a change of its function, and it is calibrated anew with the table's method (see
+            :func:`trtint8.equalization.equalize.equalize`). None leaves the model as it is.
+        batch_size: Samples per batch of ``equalize``.
+        limit: Use only this many samples of ``equalize``.
+        preprocessing: How raw images of ``equalize`` become what the model is fed.
+        progress: Show a progress bar on a terminal while calibrating.
 
     Returns:
         The model with Q/DQ pairs; inputs, outputs and tensor names stay.
 
     Raises:
-        ModelError: The model is unusable or quantized already, or a pattern matches nothing.
-        TableError: The table is of another model, stale, or lacks a range.
+        ModelError: The model is unusable or quantized already, a pattern matches nothing, or there is nothing
+            to equalize.
+        TableError: The table is of another model, stale, or lacks a range; or nothing can be calibrated with
+            its method.
+        CalibrationDataError: The samples of ``equalize`` do not fit the model.
     """
     prepared, ranges = prepare(load_float_model(model)), as_table(table)
+    if equalize is not None:
+        data_options = DataOptions(batch_size, limit, preprocessing=preprocessing)
+        remade = equalize_and_calibrate(prepared, ranges, equalize, data_options, progress=progress)
+        prepared, ranges = remade.model, remade.table
     graph_model, _ = quantize_graph(prepared, ranges, keep_float)
     if float16:
         graph_model, _ = to_float16(

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from calibrators.errors import ModelError
-from calibrators.files import check_writable
+from calibrators.errors import ModelError, OutputError
+from calibrators.files import check_writable, removed_after_failure
 from calibrators.tables.table import CalibrationTable
-from trtint8.cli.output import print_json, print_table
+from trtint8.cli.data_options import add_data_options, data_options_from
+from trtint8.cli.output import print_json, print_line, print_table
+from trtint8.equalization.equalize import Equalized
+from trtint8.equalization.recalibration import equalize_and_calibrate
 from trtint8.models.model import load_float_model, prepare, save_model
 from trtint8.quantization.float16.convert import to_float16
 from trtint8.quantization.placement import Placement
@@ -18,6 +22,8 @@ EXAMPLE = (
     "example:\n  trtint8 quantize resnet50.onnx resnet50.table.json -o resnet50.qdq.onnx "
     "--keep-float '/fc/*' --explain"
 )
+
+_FLOAT_MODEL, _TABLE = _BESIDE = ("float.onnx", "table.json")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -38,29 +44,52 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--float32-io", action="store_true", help="with --float16: inputs and outputs stay FP32"
     )
+    parser.add_argument(
+        "--equalize",
+        metavar="DATA",
+        help="calibration samples: give channels similar ranges, calibrate anew with the table's method, and "
+        "write OUT.float.onnx and OUT.table.json as well",
+    )
     parser.add_argument("--explain", action="store_true", help="print the reason of every decision")
     parser.add_argument("--json", action="store_true", help="print the decisions as JSON")
+    add_data_options(parser)
 
 
 def run(options: argparse.Namespace) -> None:
     """Quantizes and writes the model."""
     if options.float32_io and not options.float16:
         raise ModelError("--float32-io says what stays FP32 when the rest becomes FP16; add --float16")
+    data_options = data_options_from(options)
+    is_given = data_options.batch_size or data_options.limit or data_options.preprocessing
+    if options.equalize is None and is_given:
+        raise ModelError("options of data say how the samples of --equalize are read; add --equalize DATA")
     output = check_writable(options.output)
-    model = load_float_model(options.model)
+    files = {} if options.equalize is None else _files_beside(output, [options.model, options.table])
+    prepared = prepare(load_float_model(options.model))
     table = CalibrationTable.load(options.table)
-    graph_model, placement = quantize_graph(prepare(model), table, options.keep_float)
+    remade = None
+    if options.equalize is not None:
+        remade = equalize_and_calibrate(prepared, table, options.equalize, data_options)
+        prepared, table = remade.model, remade.table
+    graph_model, placement = quantize_graph(prepared, table, options.keep_float)
     float32: dict[str, str] = {}
     if options.float16:
         graph_model, float32 = to_float16(
-            graph_model, float32_io=options.float32_io, peaks=table.peaks, name=model.name
+            graph_model, float32_io=options.float32_io, peaks=table.peaks, name=prepared.name
         )
-    save_model(graph_model, output)
+    with removed_after_failure([output, *files.values()]):
+        if remade is not None:
+            save_model(remade.model.graph_model, files[_FLOAT_MODEL])
+            remade.table.save(files[_TABLE])
+        save_model(graph_model, output)
+    equalized = None if remade is None else remade.equalized
     if options.json:
-        _print_json(options, placement, float32)
+        _print_json(options, placement, float32, equalized, files)
         return
     if options.explain:
         _explain(placement, float32)
+        if equalized is not None:
+            _explain_equalization(equalized)
     rows = [
         ("model", options.output),
         ("nodes in INT8", str(len(placement.quantized_nodes))),
@@ -69,10 +98,33 @@ def run(options: argparse.Namespace) -> None:
     ]
     if options.float16:
         rows.append(("kept in FP32 amid FP16", str(len(float32))))
+    if equalized is not None:
+        rows.append(("equalized channels", str(sum(form.channels for form in equalized.forms))))
+        kept = len(equalized.skipped)
+        rows.append(
+            ("outputs that keep their values", f"{kept}{'' if options.explain else ', see --explain'}")
+        )
+        rows += [("equalized float model", str(files[_FLOAT_MODEL])), ("its table", str(files[_TABLE]))]
     print_table("Quantized", ("", ""), rows)
 
 
-def _print_json(options: argparse.Namespace, placement: Placement, float32: Mapping[str, str]) -> None:
+def _files_beside(output: Path, inputs: Sequence[str]) -> dict[str, Path]:
+    """The files that are written beside the output; refuses those that are read."""
+    files = {end: check_writable(output.with_name(f"{output.stem}.{end}")) for end in _BESIDE}
+    read = {Path(path).resolve() for path in inputs}
+    for path in files.values():
+        if path.resolve() in read:
+            raise OutputError(f"--equalize would write '{path}', which is read as well; give -o another name")
+    return files
+
+
+def _print_json(
+    options: argparse.Namespace,
+    placement: Placement,
+    float32: Mapping[str, str],
+    equalized: Equalized | None,
+    files: Mapping[str, Path],
+) -> None:
     configs = placement.configs
     tensors = {
         name: {"state": configs[name].state.value, "dominator": configs.dominator(name)} for name in configs
@@ -84,6 +136,14 @@ def _print_json(options: argparse.Namespace, placement: Placement, float32: Mapp
             "shared_scales": placement.shared,
             "tensors": tensors,
             "float32": float32 if options.float16 else None,
+            "equalization": equalized
+            and {
+                "forms": equalized.forms,
+                "unchanged": equalized.unchanged,
+                "skipped": equalized.skipped,
+                "float_model": files[_FLOAT_MODEL],
+                "table": files[_TABLE],
+            },
         }
     )
 
@@ -95,3 +155,20 @@ def _explain(placement: Placement, float32: Mapping[str, str]) -> None:
         print_table("Kept in FP32", ("node", "why"), list(float32.items()))
     for group in placement.shared:
         print_table("These share one scale", ("tensor",), [(name,) for name in group])
+
+
+def _explain_equalization(equalized: Equalized) -> None:
+    rows = [
+        (
+            form.description,
+            str(form.channels),
+            f"{form.strength:.1f}",
+            f"{form.smallest:.3g} to {form.largest:.3g}",
+        )
+        for form in equalized.forms
+    ]
+    print_table("Equalized", ("from the channels of", "factors", "strength", "range"), rows)
+    for description in equalized.unchanged:
+        print_line(f"Left as it was, because it would not become better: {description}")
+    if equalized.skipped:
+        print_table("Outputs that keep their values", ("node", "why"), list(equalized.skipped.items()))

@@ -6,7 +6,7 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -136,6 +136,19 @@ def prepare(model: Model) -> Model:
         common.ShapeInferencePass(check_type=False, strict_mode=False),
     )(copy)
     return Model(copy, model.name, model.fingerprint)
+
+
+def rebuilt(graph_model: ir.Model, name: str) -> Model:
+    """A changed graph as a prepared model, with the fingerprint that its file will have.
+
+    Args:
+        graph_model: The changed graph of a prepared model.
+        name: The model's name in messages.
+
+    Raises:
+        ModelError: The model is larger than protobuf's limit of 2 GiB.
+    """
+    return replace(prepare(load_model(to_proto(graph_model))), name=name)
 
 
 def to_proto(graph_model: ir.Model) -> onnx.ModelProto:

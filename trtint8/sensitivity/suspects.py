@@ -131,7 +131,7 @@ def channel_suspects(tensor: str, channels: NDArray[np.float64], samples: int) -
         found.append(Suspect("dead-channels", message))
     if len(alive) and alive.max() / np.median(alive) > _UNEVEN_ACTIVATIONS:
         reach = f"one channel of '{tensor}' reaches {alive.max():.3g}, the median one {np.median(alive):.3g}"
-        cure = "equalizing weights helps where the layer before is a convolution"
+        cure = "`trtint8 quantize --equalize` helps where the float network allows it"
         found.append(Suspect("uneven-channels", f"{reach}, and one scale serves them all: {cure}"))
     return found
 

@@ -17,13 +17,13 @@ import onnx_ir as ir
 from calibrators.data.feeds import FeedDict
 from calibrators.histograms.thresholds import METHODS
 from calibrators.tables.table import CalibrationTable
-from trtint8.models.model import Model, load_model, prepare, to_proto
+from trtint8.equalization.equalize import equalize
+from trtint8.models.model import Model, rebuilt
 from trtint8.sensitivity.measure import measure
 from trtint8.tuning.adaptive_rounding import adapt_rounding
 from trtint8.tuning.bias_correction import correct_biases
 from trtint8.tuning.candidates import Candidate, Scorer
 from trtint8.tuning.costs import float_cost
-from trtint8.tuning.equalization import equalizable, equalize, measure_channel_ranges
 from trtint8.tuning.methods import choose_methods
 from trtint8.tuning.scores import Score
 from trtint8.tuning.splitting import head
@@ -167,11 +167,10 @@ class Search:
     def _equalized(self, start: Candidate) -> tuple[str, Candidate] | None:
         assert self._recalibrate is not None
         graph_model, description = start.model.graph_model, "cross-layer equalization"
-        ranges = measure_channel_ranges(graph_model, equalizable(graph_model), self._feeds(_REMEDY_SAMPLES))
-        equalized = equalize(graph_model, ranges)
-        if not equalized.factors:
+        equalized = equalize(graph_model, self._feeds(_REMEDY_SAMPLES), start.ranges.method)
+        if not equalized.forms:
             return None
-        model = _remade(equalized.model, start.model.name)
+        model = rebuilt(equalized.model, start.model.name)
         table = self._recalibrate(model)
         candidate = Candidate(model, table, {}, start.keep_float, (*start.remedies, description))
         return description, dataclasses.replace(candidate, methods=self._chosen_methods(candidate))
@@ -265,12 +264,7 @@ def _doubling(most: int) -> Iterator[int]:
 
 def _with_weights(start: Candidate, graph_model: ir.Model, remedy: str) -> Candidate:
     """A candidate with changed weights and the same ranges."""
-    model = _remade(graph_model, start.model.name)
+    model = rebuilt(graph_model, start.model.name)
     provenance = dataclasses.replace(start.table.provenance, model=model.fingerprint)
     table = dataclasses.replace(start.table, provenance=provenance)
     return dataclasses.replace(start, model=model, table=table, remedies=(*start.remedies, remedy))
-
-
-def _remade(graph_model: ir.Model, name: str) -> Model:
-    """A changed graph as a prepared model, with the fingerprint that its file will have."""
-    return dataclasses.replace(prepare(load_model(to_proto(graph_model))), name=name)

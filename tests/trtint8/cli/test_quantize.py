@@ -2,6 +2,12 @@
 
 import json
 
+import numpy as np
+import onnx
+import pytest
+
+import trtint8
+from tests.trtint8.equalization.layers import only_one_layer, two_layers
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL
 
@@ -16,3 +22,72 @@ def test_calibrate_quantize_validate(files, table, tmp_path, capsys):
     result = json.loads(capsys.readouterr().out)
     assert result["reference_top1"]["count"] == 594
     assert abs(result["top1"]["count"] - 594) <= 2
+
+
+@pytest.fixture
+def uneven(tmp_path):
+    """A model with an outlier channel, its samples and its table."""
+    onnx.save(two_layers(), tmp_path / "m.onnx")
+    np.savez(tmp_path / "d.npz", x=np.random.default_rng(0).standard_normal((64, 6)).astype(np.float32))
+    paths = [str(tmp_path / name) for name in ("m.onnx", "m.json", "d.npz")]
+    assert main(["calibrate", paths[0], paths[2], "-o", paths[1], "--method", "mse"]) == 0
+    return paths
+
+
+def test_equalize_writes_the_float_model_and_its_table_beside_the_output(uneven, tmp_path, capsys):
+    model, table, data = uneven
+    output = tmp_path / "q.onnx"
+    assert main(["quantize", model, table, "-o", str(output), "--equalize", data, "--explain"]) == 0
+    printed = capsys.readouterr().out
+    assert "'first' to 'second'" in printed and "'second_out' is an output of the model" in printed
+    written = output.read_bytes()
+    files = [str(tmp_path / name) for name in ("q.float.onnx", "q.table.json")]
+    assert main(["quantize", *files, "-o", str(output)]) == 0
+    assert output.read_bytes() == written
+    assert trtint8.CalibrationTable.load(files[1]).method == "mse"
+    inputs = {"x": np.load(data)["x"]}
+    in_python = trtint8.quantize(model, table, equalize=inputs, progress=False)
+    same, lost, kept = (
+        trtint8.validate(one, inputs, reference=model, metrics=["sqnr"], progress=False).outputs[0].sqnr_db
+        for one in (files[0], trtint8.quantize(model, table), in_python)
+    )
+    assert same > 100 and kept > lost + 10
+
+
+def test_equalize_as_json(uneven, tmp_path, capsys):
+    model, table, data = uneven
+    arguments = ["quantize", model, table, "-o", str(tmp_path / "q.onnx"), "--json"]
+    capsys.readouterr()
+    assert main([*arguments, "--equalize", data, "--limit", "32"]) == 0
+    found = json.loads(capsys.readouterr().out)["equalization"]
+    assert found["forms"][0]["description"] == "'first' to 'second'"
+    assert found["float_model"] == str(tmp_path / "q.float.onnx")
+    assert list(found["skipped"]) == ["second"]
+    assert main(arguments) == 0
+    assert json.loads(capsys.readouterr().out)["equalization"] is None
+
+
+def test_a_file_that_is_read_is_not_overwritten(uneven, tmp_path, capsys):
+    model, _, data = uneven
+    table = tmp_path / "q.table.json"
+    assert main(["calibrate", model, data, "-o", str(table)]) == 0
+    before = table.read_bytes()
+    assert main(["quantize", model, str(table), "-o", str(tmp_path / "q.onnx"), "--equalize", data]) == 2
+    assert "q.table.json', which is read as well; give -o another name" in capsys.readouterr().err
+    assert table.read_bytes() == before and not (tmp_path / "q.onnx").exists()
+
+
+def test_nothing_to_equalize_is_said_in_one_sentence(uneven, tmp_path, capsys):
+    _, _, data = uneven
+    model, table = str(tmp_path / "one.onnx"), str(tmp_path / "one.json")
+    onnx.save(only_one_layer(), model)
+    assert main(["calibrate", model, data, "-o", table]) == 0
+    output = tmp_path / "q.onnx"
+    capsys.readouterr()
+    assert main(["quantize", model, table, "-o", str(output), "--equalize", data]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "nothing in 'one.onnx' can be equalized ('only_out' is an output of the model)" in said
+    assert not output.exists()
+    assert main(["quantize", model, table, "-o", str(output), "--limit", "3"]) == 2
+    assert "add --equalize DATA" in capsys.readouterr().err

@@ -1,0 +1,250 @@
+"""Networks equalized as a whole: they compute the same as before, and lose less in INT8."""
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+
+from tests.trtint8.equalization.layers import even, only_one_layer, two_layers
+from tests.trtint8.equalization.transformers import SIZE, Blocks, followed, samples, with_random_factors
+from tests.trtint8.onnx_models import Shaped
+from tests.trtint8.tuning.networks import array, normal, prepared, run
+from trtint8.equalization.equalize import equalize
+from trtint8.equalization.forms import find_forms
+from trtint8.equalization.rewriting import apply_factors
+
+
+def test_an_outlier_channel_is_divided_and_the_function_stays():
+    model, feed = prepared(two_layers()), {"x": normal(64, 6)}
+    found = equalize(model, [feed])
+    (form,) = found.forms
+    assert form.description == "'first' to 'second'"
+    assert form.channels == 8 and 0.3 <= form.strength <= 0.8
+    before, after = (array(one, "first", 1) for one in (model, found.model))
+    factors = before[0] / after[0]
+    np.testing.assert_allclose([form.smallest, form.largest], [factors.min(), factors.max()], rtol=1e-6)
+    assert factors[3] > 20 * np.median(factors)
+    np.testing.assert_allclose(
+        array(found.model, "second", 1), array(model, "second", 1) * factors[:, None], rtol=1e-5
+    )
+    np.testing.assert_allclose(array(found.model, "first", 2), array(model, "first", 2) / factors, rtol=1e-5)
+    np.testing.assert_allclose(run(found.model, feed)[0], run(model, feed)[0], rtol=1e-5, atol=1e-6)
+    assert found.skipped == {"second": "'second_out' is an output of the model"}
+
+
+def test_even_channels_keep_their_values():
+    model = prepared(even())
+    found = equalize(model, [{"x": np.float32(np.random.default_rng(0).uniform(-1, 1, (64, 6)))}])
+    assert found.forms == () and found.unchanged == ("'first' to 'second'",)
+    np.testing.assert_array_equal(array(found.model, "first", 1), array(model, "first", 1))
+
+
+def test_the_model_that_was_given_stays():
+    model = prepared(two_layers())
+    before = array(model, "first", 1).copy()
+    equalize(model, [{"x": normal(8, 6)}])
+    np.testing.assert_array_equal(array(model, "first", 1), before)
+
+
+def test_without_samples_nothing_changes():
+    found = equalize(prepared(two_layers()), [])
+    assert found.forms == () and found.unchanged == ()
+
+
+def test_a_network_without_channels_to_follow_names_the_reasons():
+    found = equalize(prepared(only_one_layer()), [{"x": normal(8, 6)}])
+    assert found.forms == () and found.skipped == {"only": "'only_out' is an output of the model"}
+
+
+ACTIVATIONS = {"Relu": {}, "LeakyRelu": {"alpha": 0.2}, "PRelu": {}, "MaxPool": {}, "AveragePool": {}}
+
+
+@st.composite
+def networks(draw):
+    """A chain of convolutions of all kinds and what may stand between them; and how many pairs it holds."""
+    g = Shaped(quantized=False)
+    g.random = np.random.default_rng(draw(st.integers(0, 1000)))
+
+    def uneven(shape, axis):
+        along = [1] * len(shape)
+        along[axis] = -1
+        weights = g.random.standard_normal(shape) * (10 ** g.random.uniform(-1, 1, shape[axis])).reshape(
+            along
+        )
+        return g.constant(weights.astype(np.float32))
+
+    x, channels = "x", 4
+    layers = draw(st.integers(2, 4))
+    for number in range(layers):
+        kind = draw(st.sampled_from(["plain", "grouped", "depthwise", "up", "up_grouped"]))
+        after = draw(st.sampled_from([2, 4, 6]))
+        group = {"plain": 1, "up": 1, "grouped": 2, "up_grouped": 2, "depthwise": channels}[kind]
+        after = 2 * channels if kind == "depthwise" else after
+        bias = [g.weights(after)] if draw(st.booleans()) else []
+        if kind.startswith("up"):
+            weights = uneven((channels, after // group, 2, 2), 1)
+            x = g.op("ConvTranspose", [x, weights, *bias], f"layer{number}", group=group)
+        else:
+            weights = uneven((after, channels // group, 3, 3), 0)
+            x = g.op("Conv", [x, weights, *bias], f"layer{number}", group=group, pads=[1] * 4)
+        channels = after
+        for operator in draw(st.lists(st.sampled_from(sorted(ACTIVATIONS)), max_size=2, unique=True)):
+            inputs = [x, g.weights(channels, 1, 1)] if operator == "PRelu" else [x]
+            pools = {"kernel_shape": [2, 2]} if operator.endswith("Pool") else {}
+            x = g.op(operator, inputs, f"{operator}{number}", **ACTIVATIONS[operator], **pools)
+    if draw(st.booleans()):
+        x = g.op("Flatten", [g.op("GlobalAveragePool", [x], "pool")], "flat")
+        x = g.op("Dropout", [x], "dropout")
+        x = g.op("Gemm", [x, g.weights(3, channels), g.weights(3)], "head", transB=1)
+        x = g.op("MatMul", [g.op("Relu", [x], "relu"), g.weights(3, 5)], "last")
+        layers += 2
+    return g.model({"x": ["N", 4, 8, 8]}, x), layers - 1
+
+
+@pytest.mark.slow
+@settings(max_examples=40)
+@given(networks())
+def test_a_convolutional_network_stays_the_function_that_it_was(case):
+    model, count = case
+    model, feed = prepared(model), {"x": normal(3, 4, 8, 8)}
+    found = equalize(model, [feed])
+    assert len(found.forms) + len(found.unchanged) == count
+    (before,), (after,) = run(model, feed), run(found.model, feed)
+    np.testing.assert_allclose(after, before, rtol=1e-5, atol=1e-5 * np.abs(before).max())
+    # And with any other factors.
+    (other,) = run(with_random_factors(model, followed(model, feed), 0)[0], feed)
+    np.testing.assert_allclose(other, before, rtol=1e-5, atol=1e-5 * np.abs(before).max())
+
+
+@pytest.mark.slow
+@settings(max_examples=15)
+@given(st.integers(0, 1000), st.floats(10, 100), st.sampled_from(["norm", "v", "qk", "up"]))
+def test_outliers_of_a_transformer_are_found_wherever_they_are(seed, times, place):
+    g = Blocks(seed)
+    normal_x = g.layer_norm("x", "norm")
+    q, k, v = g.separate(normal_x, "a")
+    x = g.op("Add", ["x", g.linear(g.attention(q, k, v, "a"), SIZE, SIZE, "projection")], "sum")
+    x = g.op("Relu", [g.linear(x, SIZE, 12, "up")], "relu")
+    model, feed = g.finish(g.linear(x, 12, SIZE, "down")), samples(16)
+    nodes = {"norm": "norm", "v": "a_v", "qk": "a_q", "up": "up"}
+    channels = followed(model, feed)
+    factors = np.ones(len(channels.representatives))
+    producer = next(one for one in channels.producers if one.node == nodes[place])
+    chosen = producer.labels.reshape(-1)[seed % producer.labels.size]
+    power = channels.powers[chosen]
+    factors[channels.representatives[chosen]] = times ** -float(power)
+    harmed = model.clone()
+    apply_factors(harmed, channels, factors)
+    found = equalize(harmed, [feed])
+    assert any(form.description.startswith(f"'{nodes[place]}'") for form in found.forms)
+    (before,), (after,) = run(model, feed), run(found.model, feed)
+    np.testing.assert_allclose(after, before, rtol=1e-5, atol=1e-5 * np.abs(before).max())
+
+
+def conv(g, source, name):
+    return g.op("Conv", [source, g.weights(4, 4, 1, 1), g.weights(4)], name)
+
+
+def ends(make, size=(1, 4, 4, 4)):
+    """A network with ``make`` between two convolutions."""
+    g = Shaped(quantized=False)
+    return g.model({"x": list(size)}, make(g, conv(g, "x", "first")))
+
+
+def not_homogeneous(operator):
+    return lambda: ends(lambda g, x: conv(g, g.op(operator, [x], "between"), "second"))
+
+
+def clipped():
+    return ends(lambda g, x: conv(g, g.op("Clip", [x, "", g.constant(np.float32(6))], "between"), "second"))
+
+
+def residual():
+    return ends(lambda g, x: g.op("Add", [conv(g, x, "second"), x], "add"))
+
+
+def first_is_an_output():
+    model = ends(lambda g, x: conv(g, x, "second"))
+    model.graph.output.append(helper.make_tensor_value_info("first_out", TensorProto.FLOAT, [1, 4, 4, 4]))
+    return model
+
+
+def transposed():
+    return ends(lambda g, x: conv(g, g.op("Transpose", [x], "between", perm=[0, 2, 1, 3]), "second"))
+
+
+def along_another_axis():
+    return ends(lambda g, x: g.op("MatMul", [x, g.weights(4, 4)], "second"))
+
+
+def as_weights():
+    return ends(
+        lambda g, x: g.op("Gemm", [g.weights(4, 4), g.op("Flatten", [x], "flat")], "second"), (4, 4, 1, 1)
+    )
+
+
+def flattened_elsewhere():
+    return ends(lambda g, x: g.op("Gemm", [g.op("Flatten", [x], "flat", axis=2), g.weights(16, 2)], "second"))
+
+
+def reads_turned():
+    g = Shaped(quantized=False)
+    first = g.op("Gemm", ["x", g.weights(4, 4)], "first")
+    return g.model({"x": [4, 4]}, g.op("Gemm", [first, g.weights(4, 4)], "second", transA=1))
+
+
+def computed_bias():
+    g = Shaped(quantized=False)
+    first = g.op("Conv", ["x", g.weights(4, 4, 1, 1), "bias"], "first")
+    return g.model({"x": [1, 4, 4, 4], "bias": [4]}, conv(g, first, "second"))
+
+
+def indices_that_are_read():
+    g = Shaped(quantized=False)
+    first = conv(g, "x", "first")
+    g.nodes.append(
+        helper.make_node("MaxPool", [first], ["pooled", "where"], name="pool", kernel_shape=[2, 2])
+    )
+    model = g.model({"x": [1, 4, 4, 4]}, conv(g, "pooled", "second"))
+    model.graph.output.append(helper.make_tensor_value_info("where", TensorProto.INT64, [1, 4, 3, 3]))
+    return model
+
+
+ALONE = [
+    *map(not_homogeneous, ("Sigmoid", "Tanh", "HardSwish")),
+    *(clipped, residual, first_is_an_output, transposed, along_another_axis, as_weights),
+    *(flattened_elsewhere, reads_turned, computed_bias, indices_that_are_read),
+]
+
+
+FEEDS = {
+    as_weights: {"x": normal(4, 4, 1, 1)},
+    reads_turned: {"x": normal(4, 4)},
+    computed_bias: {"x": normal(1, 4, 4, 4), "bias": normal(4)},
+}
+
+
+@pytest.mark.parametrize("make", ALONE)
+def test_left_alone(make):
+    model = make()
+    onnx.checker.check_model(model)
+    feed = FEEDS.get(make, {"x": normal(1, 4, 4, 4)})
+    assert find_forms(followed(prepared(model), feed)) == []
+
+
+def test_weights_that_other_nodes_read_stay_theirs():
+    """Both layers, and one that is in no form, share their weights and biases."""
+    g = Shaped(quantized=False)
+    weights = g.random.standard_normal((4, 4, 1, 1)).astype(np.float32)
+    weights[1] *= 50
+    shared = [g.constant(weights), g.weights(4)]
+    second = g.op("Conv", [g.op("Conv", ["x", *shared], "first"), *shared], "second")
+    aside = g.op("Conv", ["x", *shared], "aside")
+    model = prepared(g.model({"x": [1, 4, 5, 5]}, g.op("Add", [second, aside], "add")))
+    feed = {"x": normal(1, 4, 5, 5)}
+    found = equalize(model, [feed])
+    assert [form.description for form in found.forms] == ["'first' to 'second'"]
+    np.testing.assert_allclose(run(found.model, feed)[0], run(model, feed)[0], rtol=1e-4, atol=1e-6)
+    np.testing.assert_array_equal(array(found.model, "aside", 1), array(model, "aside", 1))

@@ -1,0 +1,41 @@
+"""The error of one layer with quantized operands."""
+
+import numpy as np
+import pytest
+
+from tests.trtint8.onnx_models import Shaped
+from tests.trtint8.tuning.networks import normal, prepared
+from trtint8.equalization.reader_error import ReaderError
+from trtint8.quantization.placement import place
+
+
+def layer(operator, weights, shape, **attributes):
+    g = Shaped(quantized=False)
+    bias = [] if operator == "MatMul" else [g.weights(2)]
+    g.op(operator, [g.op("Relu", ["x"], "relu"), g.constant(weights), *bias], "layer", **attributes)
+    model = prepared(g.model({"x": shape}, "layer_out"))
+    return ReaderError(model, next(one for one in model.graph if one.name == "layer"), place(model), "minmax")
+
+
+def test_the_output_is_that_without_the_bias():
+    weights = normal(2, 3, 1, 1)
+    values = normal(1, 3, 2, 2)
+    found = layer("Conv", weights, [1, 3, 2, 2]).run(values, weights)
+    np.testing.assert_allclose(
+        found, np.einsum("oi,nihw->nohw", weights[:, :, 0, 0], values), rtol=1e-5, atol=1e-6
+    )
+
+
+def test_values_on_the_grid_have_no_error():
+    weights = np.float32([[127, 3], [-5, 127], [8, 1]])
+    values = np.float32([[127, 1, -2], [4, 5, 6]])
+    reader = layer("MatMul", weights, ["N", 3])
+    assert reader.relative_error(values, weights, values @ weights) == 0
+
+
+def test_the_error_by_hand():
+    """A scale of 1 for the input rounds 0.5 to 0: the output 63.5 is computed as 63 and 0."""
+    weights = np.float32([[1, 0], [0, 1]])
+    values = np.float32([[127, 0.5]])
+    found = layer("Gemm", weights, ["N", 2]).relative_error(values, weights, values @ weights)
+    assert found == pytest.approx(0.25 / (127**2 + 0.25))

@@ -1,0 +1,139 @@
+"""Chooses the factors of a form by the error that quantization leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trtint8.equalization.factor_choice import FactorChoice
+from trtint8.equalization.factors import STRENGTHS, migration_factors, product_error, product_factors
+from trtint8.equalization.following.channel_classes import Channels
+from trtint8.equalization.following.channels import Reading
+from trtint8.equalization.following.weights import input_ranges
+from trtint8.equalization.forms import Form
+from trtint8.equalization.reader_error import ReaderError
+
+#: Factors are applied where they reduce the squared error to this share at most. A copy of a normalization
+#: costs time in the engine, so it must gain more.
+_WORTHWHILE, _WORTH_A_COPY = 0.8, 0.6
+
+_Floats = NDArray[np.float64]
+
+
+def choose_strength(choice: FactorChoice, form: Form) -> float | None:
+    """Chooses the factors of a form, and writes them into the choice.
+
+    Args:
+        choice: The factors that are chosen so far.
+        form: The form; those behind it in the graph were chosen before.
+
+    Returns:
+        The strength with which differences between channels were moved. None where the factors stay 1,
+        because the error would not become clearly smaller or nothing that reads the channels runs in INT8.
+    """
+    return _choose_migration(choice, form) if form.readings else _choose_product(choice, form)
+
+
+def _choose_migration(choice: FactorChoice, form: Form) -> float | None:
+    """Chooses factors that the weights of the readers make up for."""
+    readings = [reading for reading in form.readings if choice.is_quantized(reading.node)]
+    if not readings or any(reading.tensor not in choice.observed.values for reading in readings):
+        return None
+    peaks = choice.observed.peaks
+    made = _largest(choice, form, ((one.channels, peaks[one.tensor].reshape(-1)) for one in readings))
+    read = _largest(choice, form, ((one.channels, _read_ranges(choice, one)) for one in readings))
+    layers = [_Layer(choice, reading) for reading in readings]
+
+    def error(factors: _Floats) -> float:
+        choice.factors[form.representatives] = factors
+        return sum(layer.error() for layer in layers)
+
+    unchanged = np.ones_like(made)
+    candidates = {strength: migration_factors(made, read, strength) for strength in STRENGTHS}
+    errors = {strength: error(factors) for strength, factors in candidates.items()}
+    best = min(errors, key=lambda strength: errors[strength])
+    worthwhile = errors[best] <= (_WORTH_A_COPY if _copies(choice, form) else _WORTHWHILE) * error(unchanged)
+    choice.factors[form.representatives] = candidates[best] if worthwhile else unchanged
+    return best if worthwhile else None
+
+
+def _copies(choice: FactorChoice, form: Form) -> bool:
+    """Whether factors of a form other than 1 need a copy of a node."""
+    representatives = choice.channels.representatives
+    return any(
+        np.isin(representatives[copy.channels], form.representatives).any() for copy in choice.channels.copies
+    )
+
+
+def _read_ranges(choice: FactorChoice, reading: Reading) -> _Floats:
+    weights = choice.weights_of(reading.node).astype(np.float64)
+    return input_ranges(choice.nodes[reading.node], weights)
+
+
+def _largest(choice: FactorChoice, form: Form, ranges: Iterable[tuple[Channels, _Floats]]) -> _Floats:
+    """The largest range of each class of channels of a form, from ranges of channels."""
+    largest = np.zeros(len(choice.factors))
+    for channels, values in ranges:
+        np.maximum.at(largest, choice.channels.representatives[channels], values)
+    return largest[form.representatives]
+
+
+class _Layer:
+    """A reader of a form, with values that it reads."""
+
+    def __init__(self, choice: FactorChoice, reading: Reading) -> None:
+        self._choice, self._reading = choice, reading
+        node = choice.nodes[reading.node]
+        self._reader = ReaderError(choice.model, node, choice.placement, choice.method)
+        self._exact = self._reader.run(self._values(), choice.weights_of(reading.node))
+
+    def error(self) -> float:
+        """The relative error of the output with the factors as they are now."""
+        weights = self._choice.weights_of(self._reading.node)
+        return self._reader.relative_error(self._values(), weights, self._exact)
+
+    def _values(self) -> NDArray[np.float32]:
+        values = self._choice.observed.values[self._reading.tensor]
+        return (values / self._choice.factors_of(self._reading.labels)).astype(np.float32)
+
+
+def _choose_product(choice: FactorChoice, form: Form) -> float | None:
+    """Chooses factors that cancel in products of two activations."""
+    producers = [choice.producers[name] for name in form.producers]
+    if any(producer.tensor not in choice.observed.peaks for producer in producers):
+        return None
+    nodes = [product.node for product in form.products if choice.is_quantized(product.node)]
+    if not nodes:
+        return None
+    peaks, powers = np.zeros((2, len(choice.factors))), np.zeros((2, len(choice.factors)))
+    for producer in producers:
+        classes = choice.channels.representatives[producer.labels]
+        side = np.where(choice.channels.powers[producer.labels] > 0, 0, 1)
+        np.maximum.at(peaks, (side, classes), choice.observed.peaks[producer.tensor])
+        np.add.at(powers, (side, classes), choice.observed.powers[producer.tensor])
+    (first, second), (first_power, second_power) = (
+        sides[:, form.representatives] for sides in (peaks, powers)
+    )
+    one_scale = any(_has_one_scale(choice, node) for node in nodes)
+
+    def error(factors: _Floats) -> float:
+        squares = np.square(factors)
+        return product_error(
+            first / factors, second * factors, first_power / squares, second_power * squares, one_scale
+        )
+
+    candidates = {strength: product_factors(first, second, strength) for strength in (0.0, *STRENGTHS)}
+    best = min(candidates, key=lambda strength: error(candidates[strength]))
+    if error(candidates[best]) > _WORTHWHILE * error(np.ones_like(first)):
+        return None
+    choice.factors[form.representatives] = candidates[best]
+    return best
+
+
+def _has_one_scale(choice: FactorChoice, product: str) -> bool:
+    """Whether both operands of a product have one scale, as slices of one tensor have."""
+    first, second = (value.name or "" for value in choice.nodes[product].inputs[:2] if value is not None)
+    configs = choice.placement.configs
+    return configs.dominator(first) == configs.dominator(second)

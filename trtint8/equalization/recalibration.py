@@ -1,0 +1,97 @@
+"""A float model and its calibration table, equalized and calibrated anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import cast
+
+from calibrators.data.batches import Batches, DataSource, open_data
+from calibrators.data.feeds import FeedDict, batch_rows
+from calibrators.data.options import DataOptions
+from calibrators.errors import ModelError, TableError
+from calibrators.histograms.thresholds import Method
+from calibrators.ray.run_options import RunOptions
+from calibrators.tables.table import CalibrationTable
+from trtint8.calibration import CalibrationOptions, calibrate_prepared
+from trtint8.equalization.equalize import Equalized, equalize
+from trtint8.models.activation_memory import calibration_batch_size
+from trtint8.models.model import Model, rebuilt
+from trtint8.quantization.placement import place
+
+#: Number of samples that factors are chosen with.
+_SAMPLES = 128
+
+
+@dataclass(frozen=True)
+class EqualizedModel:
+    """An equalized float model and its ranges.
+
+    Attributes:
+        model: The prepared float model, whose function is that of the original.
+        table: The calibration table of this model.
+        equalized: What was equalized.
+    """
+
+    model: Model
+    table: CalibrationTable
+    equalized: Equalized
+
+
+def equalize_and_calibrate(
+    prepared: Model,
+    table: CalibrationTable,
+    data: DataSource,
+    data_options: DataOptions,
+    *,
+    progress: bool = True,
+) -> EqualizedModel:
+    """Equalizes a float model, and calibrates it anew with the method of its table.
+
+    Args:
+        prepared: The float model, from :func:`trtint8.models.model.prepare`; not changed.
+        table: The model's calibration table; its method is used again.
+        data: Calibration samples, which are read twice.
+        data_options: How the samples are read.
+        progress: Whether a progress bar is shown on a terminal.
+
+    Raises:
+        ModelError: Nothing in the model can be equalized, or nothing would become better.
+        TableError: The table is of another model, its method is unknown here, or it has ranges set by hand.
+        CalibrationDataError: The data does not fit the model, or can be read only once.
+    """
+    placement = place(prepared.graph_model)
+    table.check_model(prepared.fingerprint, placement.tensors)
+    try:
+        options = CalibrationOptions(cast(Method, table.method), "placed")
+    except TableError as error:
+        raise TableError(f"equalization calibrates anew with the table's method: {error}") from error
+    if table.overridden:
+        raise TableError(
+            f"the range of '{min(table.overridden)}' was set by hand, and equalization changes ranges; give "
+            "a table without such ranges, and set them in the new table"
+        )
+    batch_size = calibration_batch_size(prepared.graph_model, placement.tensors)
+    batches = open_data(data, prepared.inputs, replace(data_options, default_batch_size=batch_size))
+    equalized = equalize(prepared.graph_model, _first_samples(batches), table.method)
+    if not equalized.forms:
+        raise ModelError(_nothing_done(prepared.name, equalized))
+    model = rebuilt(equalized.model, prepared.name)
+    new_table = calibrate_prepared(model, batches, options, DataOptions(), RunOptions(progress=progress))
+    return EqualizedModel(model, new_table, equalized)
+
+
+def _first_samples(batches: Batches) -> Iterator[FeedDict]:
+    taken = 0
+    for feed in batches:
+        if taken >= _SAMPLES:
+            return
+        taken += batch_rows(feed) or 1
+        yield feed
+
+
+def _nothing_done(name: str, equalized: Equalized) -> str:
+    if equalized.unchanged:
+        return f"the channels of '{name}' are even enough that equalization gains nothing; leave it out"
+    reason = next(iter(equalized.skipped.values()), "no layer's output reaches another layer")
+    return f"nothing in '{name}' can be equalized ({reason}); leave equalization out"
