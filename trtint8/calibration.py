@@ -30,7 +30,7 @@ from trtint8.models.activation_memory import calibration_batch_size
 from trtint8.models.model import Model, ModelSource, fits_message, load_model, prepare, runnable, to_light
 from trtint8.quantization.placement import place
 from trtint8.range_choice.auto import AutoRanges
-from trtint8.range_choice.choose import MOST_SAMPLES, samples_to_try
+from trtint8.range_choice.choose import MOST_SAMPLES
 
 #: Which tensors are observed: all float activations, as the implicit route needs them, or only those that get
 #: Q/DQ pairs.
@@ -178,8 +178,9 @@ class Calibration:
         if self.auto is None:
             table = CalibrationTable.from_histograms(seen.histograms, self.method, provenance)
         else:
-            tried = seen.kept.samples[: samples_to_try(seen.samples)]
-            ranges, choice = self.auto.choose(seen.histograms, tried, progress=progress)
+            ranges, choice = self.auto.choose(
+                seen.histograms, seen.kept.samples, seen.samples, progress=progress
+            )
             table = CalibrationTable(ranges, "auto", provenance, histograms=seen.histograms, choice=choice)
         if lost := loss_warning(table.excessive_losses, table.method):
             warnings.warn(lost, stacklevel=4)
@@ -214,6 +215,9 @@ def open_calibration(
     else:
         with runnable(prepared.graph_model) as path:
             observer = Observer(path, prepared.inputs, names, run.threads, run.device)
+    if auto:
+        outputs = [value.name or "" for value in prepared.graph_model.graph.outputs]
+        auto = replace(auto, run_float=partial(observer.outputs, outputs))
     return Calibration(
         partial(observer.observe, batches), options.method, prepared.fingerprint, run.device, auto
     )

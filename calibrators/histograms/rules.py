@@ -36,28 +36,30 @@ def ranges(histogram: Histogram) -> dict[str, float]:
     Returns:
         Rule to amax, for all of :data:`RULES`.
     """
-    found = {method: threshold(histogram) for method, threshold in METHODS.items()}
+    found = {rule: METHODS[rule](histogram) for rule in ("entropy", "percentile", "minmax")}
+    found["narrow"], found["mse"], found["wide"] = near_least_error(histogram)
     for rule, (first, second) in _MEANS.items():
         found[rule] = math.sqrt(found[first] * found[second])
-    found["narrow"], found["wide"] = near_least_error(histogram)
     return found
 
 
-def near_least_error(histogram: Histogram, decibels: float = NEAR_LEAST_DB) -> tuple[float, float]:
-    """The narrowest and the widest range whose mean squared error is close to the least.
+def near_least_error(histogram: Histogram, decibels: float = NEAR_LEAST_DB) -> tuple[float, float, float]:
+    """The ranges whose mean squared error is close to the least: the narrowest, the best and the widest.
 
     Args:
         histogram: The histogram of a tensor's magnitudes.
         decibels: How far the error may lie above the least.
 
     Returns:
-        Two ranges that end at the centre of a bin; never more than the largest magnitude.
+        Three ranges that end at the centre of a bin; never more than the largest magnitude. The second is
+        that of the method ``mse``.
     """
     counts = occupied(histogram)
     if len(counts) < 2:
-        return histogram.amax, histogram.amax
+        return histogram.amax, histogram.amax, histogram.amax
     candidates = np.arange(1, len(counts))
     error = quantization_error(counts, candidates)
     close = candidates[error <= error.min() * 10 ** (decibels / 10)]
-    narrow, wide = (min((float(end) + 0.5) * histogram.bin_width, histogram.amax) for end in close[[0, -1]])
-    return narrow, wide
+    ends = (close[0], candidates[int(np.argmin(error))], close[-1])
+    narrow, best, wide = (min((float(end) + 0.5) * histogram.bin_width, histogram.amax) for end in ends)
+    return narrow, best, wide

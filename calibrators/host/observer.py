@@ -16,6 +16,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from numpy.typing import NDArray
+
 from calibrators.data.batches import Batches, FeedDict
 from calibrators.data.feeds import batch_rows
 from calibrators.data.fingerprint import DataFingerprint
@@ -191,6 +193,22 @@ class Observer:
         # Copied, because tensors that hold the same values were counted once.
         found = {name: histograms[source].copy() for name, source in plan.sources.items()}
         return Observation(found, one_pass.fingerprint, one_pass.preflight, skipped, one_pass.kept)
+
+    def outputs(self, names: Sequence[str], feed: FeedDict) -> list[NDArray[Any]]:
+        """Runs the model, and counts nothing.
+
+        Args:
+            names: Names of outputs of the model.
+            feed: Input name to array.
+
+        Returns:
+            The outputs, in memory of their own.
+
+        Raises:
+            CalibrationDataError: The model fails on the feed.
+        """
+        outputs = _run(lambda wanted, own: self._session.run(list(wanted), own), names, feed)
+        return list(outputs)
 
 
 def observe(

@@ -12,7 +12,7 @@ from calibrators.tables.choice import RangeChoice
 from trtint8.models.model import Model
 from trtint8.quantization.placement import Placement, place
 from trtint8.range_choice.choose import choose_ranges, plain_ranges
-from trtint8.range_choice.trial_network import TrialNetwork
+from trtint8.range_choice.trial_network import RunFloat, TrialNetwork
 
 
 @dataclass(frozen=True)
@@ -23,20 +23,28 @@ class AutoRanges:
         prepared: From :func:`trtint8.models.model.prepare`.
         threads: Threads per operator; ONNX Runtime's choice where None.
         device: Where the model runs.
+        run_float: Runs the float model on a feed, where it is open already.
     """
 
     prepared: Model
     threads: int | None
     device: str
+    run_float: RunFloat | None = None
 
     def choose(
-        self, histograms: Mapping[str, Histogram], samples: Sequence[FeedDict], *, progress: bool
+        self,
+        histograms: Mapping[str, Histogram],
+        samples: Sequence[FeedDict],
+        calibrated: int,
+        *,
+        progress: bool,
     ) -> tuple[dict[str, float], RangeChoice]:
         """Chooses the ranges: see :func:`trtint8.range_choice.choose.choose_ranges`.
 
         Args:
             histograms: Tensor name to the histogram of its magnitudes.
-            samples: What ranges are tried on.
+            samples: Samples to try ranges on; how many are used depends on the network.
+            calibrated: How many samples the histograms are of.
             progress: Whether to show a progress bar on a terminal.
 
         Returns:
@@ -51,8 +59,14 @@ class AutoRanges:
         # A tensor that was zero throughout has no range to choose; the network takes one for it.
         if not (placement and samples and any(histograms[name].amax for name in quantized)):
             return plain_ranges(histograms)
-        network = TrialNetwork(self.prepared.graph_model, placement, threads=self.threads, device=self.device)
-        return choose_ranges(network, histograms, quantized, samples, progress=progress)
+        network = TrialNetwork(
+            self.prepared.graph_model,
+            placement,
+            threads=self.threads,
+            device=self.device,
+            run_float=self.run_float,
+        )
+        return choose_ranges(network, histograms, quantized, samples, calibrated, progress=progress)
 
     def _placement(self) -> Placement | None:
         try:

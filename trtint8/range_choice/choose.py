@@ -24,23 +24,35 @@ from trtint8.range_choice.trial_network import TrialNetwork
 #: and clipping it costs more than a coarser scale.
 DECIBELS_PER_DOUBLING = 1.0
 
-#: The least and the most samples, and how many calibration samples there are for each.
-_FEWEST, MOST_SAMPLES, _SHARE = 16, 64, 8
+#: The most samples that ranges are tried on.
+MOST_SAMPLES = 64
+
+#: Of so many samples or fewer, all are used.
+_FEWEST = 16
+
+#: A sample whose outputs have fewer elements than this tells little by itself.
+_FEW_ELEMENTS = 256
 
 #: Samples that are run at once.
 _ROWS = 16
 
 
-def samples_to_try(samples: int) -> int:
-    """How many samples ranges are tried on.
+def samples_to_try(calibrated: int, elements: int) -> int:
+    """How many samples ranges are tried on, so that trying costs little beside calibrating.
 
     Args:
-        samples: How many calibration samples there are.
+        calibrated: How many calibration samples there are.
+        elements: How many elements the network's outputs have for one sample.
 
     Returns:
-        An eighth of them, but at least 16 and at most 64, so that trying costs little beside calibrating.
+        All samples, where there are 16 or fewer. Else, of outputs with 256 elements or more, 6 to 24 samples,
+        a sixteenth; and of smaller outputs, whose noise is known from many samples only, 16 to 64, a tenth.
     """
-    return min(max(_FEWEST, samples // _SHARE), MOST_SAMPLES)
+    if calibrated <= _FEWEST:
+        return calibrated
+    if elements < _FEW_ELEMENTS:
+        return min(max(_FEWEST, calibrated // 10), MOST_SAMPLES)
+    return min(max(6, calibrated // 16), 24)
 
 
 def choose_ranges(
@@ -48,6 +60,7 @@ def choose_ranges(
     histograms: Mapping[str, Histogram],
     quantized: Sequence[str],
     samples: Sequence[FeedDict],
+    calibrated: int,
     *,
     progress: bool = False,
 ) -> tuple[dict[str, float], RangeChoice]:
@@ -62,7 +75,8 @@ def choose_ranges(
         network: The network.
         histograms: Tensor name to the histogram of its magnitudes, for at least all quantized tensors.
         quantized: Names of the tensors that the network quantizes.
-        samples: What the rules are tried on, at least one sample; one feed per sample.
+        samples: Samples to try the rules on, at least one; one feed per sample. See :func:`samples_to_try`.
+        calibrated: How many samples the histograms are of.
         progress: Whether to show a progress bar on a terminal.
 
     Returns:
@@ -73,7 +87,8 @@ def choose_ranges(
         CalibrationDataError: The model fails on a sample.
     """
     trial = _Trial(network, samples)
-    if not trial.has_floats:
+    count = min(len(samples), samples_to_try(calibrated, trial.elements))
+    if not trial.elements:
         return plain_ranges(histograms)
     proposals = {name: ranges(histogram) for name, histogram in histograms.items()}
     by_rule = {rule: {name: found[rule] for name, found in proposals.items()} for rule in RULES}
@@ -87,7 +102,7 @@ def choose_ranges(
             advance(stop - start)
             return trial.noise_db(scales[rule], start, stop)
 
-        played = play(handicaps, len(samples), noise)
+        played = play(handicaps, count, noise)
     best = next(iter(played))
     levels = {rule: -math.fsum(found) / len(found) for rule, found in played.items()}
     tried = {rule: len(found) for rule, found in played.items()}
@@ -104,15 +119,15 @@ class _Trial:
 
     def __init__(self, network: TrialNetwork, samples: Sequence[FeedDict]) -> None:
         self._network, self._samples = network, samples
-        self._batched = len(samples) > 1 and self._takes_batches()
         #: The numbers of a batch's samples, to the batch and the float network's outputs.
         self._references: dict[tuple[int, int], tuple[FeedDict, list[NDArray[Any]]]] = {}
+        self._batched = len(samples) > 1 and self._takes_batches()
 
     @property
-    def has_floats(self) -> bool:
-        """Whether an output of the network is of a floating-point type."""
+    def elements(self) -> int:
+        """How many elements the floating-point outputs have for one sample."""
         _, outputs = self._reference(0, 1)
-        return any(np.issubdtype(output.dtype, np.floating) for output in outputs)
+        return sum(output.size for output in outputs if np.issubdtype(output.dtype, np.floating))
 
     def noise_db(self, scales: Mapping[str, np.float32], start: int, stop: int) -> list[float]:
         """The noise of the quantized network for some samples; see :func:`noise_levels`."""
@@ -135,10 +150,10 @@ class _Trial:
         if len({tuple((name, a.shape[1:]) for name, a in feed.items()) for feed in self._samples}) > 1:
             return False
         try:
-            outputs = self._network.reference(_joined(self._samples[:2]))
+            _, outputs = self._reference(0, 2)
         except (CalibrationDataError, ValueError):  # a batch of one only, or inputs without axes
             return False
-        one = self._network.reference(self._samples[0])
+        _, one = self._reference(0, 1)
         return all(
             both.ndim > 0 and len(both) == 2 and len(single) == 1
             for both, single in zip(outputs, one, strict=True)
