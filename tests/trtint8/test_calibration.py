@@ -79,6 +79,14 @@ def test_calibrate_covers_every_float_tensor_or_only_the_placed_ones(split, tabl
     assert table.amax["images"] == pytest.approx(float(np.abs(split.calibration_images).max()), rel=0.5)
 
 
+def test_ranges_that_lose_much_are_warned_of():
+    images = np.random.default_rng(0).random((200, 1, 8, 8), np.float32)
+    images[0, 0, 0, 0] = 1000  # one of 12,800 values, and percentile clips one in 10,000
+    with pytest.warns(UserWarning, match=r"lose much of the tensors' values: 'images' \(0.01% cl") as caught:
+        trtint8.calibrate(DEMO_MODEL, images, method="percentile", progress=False)
+    assert [warning.filename for warning in caught] == [__file__]
+
+
 def test_the_range_of_an_input_is_its_largest_magnitude(split):
     table = trtint8.calibrate(DEMO_MODEL, split.calibration_images, method="minmax", progress=False)
     assert table.amax["images"] == float(np.abs(split.calibration_images).max())
