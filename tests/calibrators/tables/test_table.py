@@ -55,6 +55,16 @@ def test_another_method_ends_the_choice():
     assert (table.method, table.choice, table.method_of("a")) == ("mse", None, "mse")
 
 
+@pytest.mark.parametrize(("rule", "method"), [("wide", "wide"), ("mse", "by hand")])
+def test_ranges_by_another_rule_count_as_set_by_hand_where_tables_are_merged(rule, method):
+    other = RangeChoice(rule, {rule: 20.0}, {rule: 3})
+    merged = CalibrationTable({"a": 1.0}, "auto", choice=CHOICE).merged(
+        CalibrationTable({"b": 2.0}, "auto", choice=other)
+    )
+    assert (merged.amax, merged.choice) == ({"a": 1.0, "b": 2.0}, CHOICE)
+    assert [merged.method_of(name) for name in "ab"] == ["wide", method]
+
+
 def test_losses_of_ranges_that_were_not_set_by_hand():
     table = _table().with_choice({"a": 0.5, "b::c d": 0.25}, CHOICE)
     histograms = table.histograms

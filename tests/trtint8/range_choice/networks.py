@@ -47,6 +47,12 @@ def class_numbers():
     return model
 
 
+def one_row():
+    """A convolution whose output is one row: samples cannot be run together."""
+    g = Shaped()
+    return g.model(IMAGES, g.op("Reshape", [conv(g, "x", "first"), g.constant(np.int64([1, 256]))], "row"))
+
+
 def without_weights():
     """A Relu alone: nothing is quantized."""
     g = Shaped()

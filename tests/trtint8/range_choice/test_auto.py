@@ -64,6 +64,12 @@ def test_two_inputs_and_outputs():
     assert 25 < table.choice.sqnr_db[table.choice.rule] < 60
 
 
+def test_a_network_that_takes_one_sample_at_a_time(capfd):
+    table = calibrated(networks.one_row(), networks.normal(20), batch_size=1)
+    assert max(table.choice.samples.values()) == 16
+    assert "".join(capfd.readouterr()) == ""
+
+
 def test_samples_of_different_shapes():
     model = networks.convolutions({"x": ["N", 4, "height", 8]})
     feeds = [{"x": networks.normal(1, 4, height, 8, seed=height)} for height in range(4, 16)]
