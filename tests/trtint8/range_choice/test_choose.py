@@ -54,6 +54,15 @@ def test_the_rule_with_the_least_noise_gives_the_ranges_of_all_tensors(rule):
     assert min(choice.samples.values()) == 1
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_rule_whose_outputs_are_not_finite_is_not_taken(bad):
+    largest = np.float32(HISTOGRAMS["a"].amax)
+    amax, choice, _ = chosen(lambda found: 0.1 if found == largest else bad)
+    assert amax["a"] == largest
+    assert choice.sqnr_db[choice.rule] == pytest.approx(20, abs=0.01)
+    assert min(choice.sqnr_db.values()) == 0
+
+
 def test_wide_ranges_may_cost_a_decibel_for_twice_the_width():
     amax, _, _ = chosen(lambda found: 0.01 * found ** (0.95 / 20 / np.log10(2)))
     assert amax["a"] == HISTOGRAMS["a"].amax
