@@ -164,20 +164,27 @@ class RangeSources:
     def table(self, prepared: Model, tensors: Observed) -> CalibrationTable:
         """The ranges from a table, from calibration on the CPU, or set by hand."""
         table = table_among(self.calibration)
-        if table is not None and (warning := loss_warning(table.excessive_losses, table.method)):
-            warnings.warn(warning, stacklevel=6)  # at the call of trtint8.build_int8_engine
-        if table is None and self.calibration is not None:
+        if table is not None:
+            return self._given(table)
+        if self.calibration is not None:
             # It is no calibrator: with one the route is implicit, and this is not called.
             data = cast("DataSource", self.calibration)
             options = CalibrationOptions(self.method, tensors)
             table = calibrate_prepared(prepared, data, options, self.data, RunOptions(progress=self.progress))
-        elif table is None and self.manual:
+        elif self.manual:
             table = CalibrationTable({})
-        elif table is None:
+        else:
             raise CalibrationDataError(
                 "nothing to take ranges from: give sample inputs, a table or dynamic_ranges"
             )
         return table.override(self.manual) if self.manual else table
+
+    def _given(self, table: CalibrationTable) -> CalibrationTable:
+        """A table that was there, with the ranges set by hand; warns of the others that lose too much."""
+        table = table.override(self.manual) if self.manual else table
+        if warning := loss_warning(table.excessive_losses, table.method):
+            warnings.warn(warning, stacklevel=6)  # at the call of trtint8.build_int8_engine
+        return table
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Sequence
 
 from calibrators.data.feeds import FeedDict, batch_rows
@@ -11,7 +12,8 @@ from calibrators.data.feeds import FeedDict, batch_rows
 class SampleKeeper:
     """Keeps the samples with the smallest digests, which is a random choice that depends on nothing else.
 
-    Equal samples are kept once.
+    Equal samples are kept once. In the order of the digests, samples are kept up to the first that exceeds a
+    limit, and none beyond it, even if it is small enough: which samples came first leaves no trace.
 
     Args:
         count: How many samples are kept; 0 keeps none.
@@ -25,6 +27,9 @@ class SampleKeeper:
         #: Digest to sample, and the digests as a heap whose first is the largest, negated.
         self._samples: dict[int, FeedDict] = {}
         self._heap: list[int] = []
+        self._bytes = 0
+        #: The smallest digest that exceeded a limit; infinite where none has.
+        self._refused: float = math.inf if count else -math.inf
 
     def observe(self, feed: FeedDict, digests: Sequence[int]) -> None:
         """Looks at the samples of one feed.
@@ -48,6 +53,7 @@ class SampleKeeper:
             other: The keeper of other samples, with the same limits.
         """
         merged = SampleKeeper(self._count, whole_batches=self._whole, most_bytes=self._most_bytes)
+        merged._refused = min(self._refused, other._refused)
         for keeper in (self, other):
             for digest, sample in keeper._samples.items():
                 if merged._wants(digest):
@@ -60,13 +66,17 @@ class SampleKeeper:
         return [self._samples[digest] for digest in sorted(self._samples)]
 
     def _wants(self, digest: int) -> bool:
-        if digest in self._samples:
-            return False
-        return len(self._samples) < self._count or (self._count > 0 and digest < -self._heap[0])
+        return digest not in self._samples and digest < self._refused
 
     def _add(self, digest: int, sample: FeedDict) -> None:
         self._samples[digest] = sample
         heapq.heappush(self._heap, -digest)
-        size = sum(array.nbytes for array in sample.values())
-        while len(self._samples) > max(1, min(self._count, self._most_bytes // max(size, 1))):
-            del self._samples[-heapq.heappop(self._heap)]
+        self._bytes += _size(sample)
+        while len(self._samples) > 1 and (len(self._samples) > self._count or self._bytes > self._most_bytes):
+            self._refused = -heapq.heappop(self._heap)
+            self._bytes -= _size(self._samples.pop(self._refused))
+
+
+def _size(sample: FeedDict) -> int:
+    """The bytes of a sample's arrays."""
+    return sum(array.nbytes for array in sample.values())

@@ -34,5 +34,7 @@ class RangeChoice:
         others = ", ".join(f"{rule} {self.sqnr_db[rule]:.1f} dB" for rule in finalists)
         return (
             f"'{self.rule}' for every tensor: {self.sqnr_db[self.rule]:.1f} dB at the network's outputs on "
-            f"{tried} samples" + (f" ({others})" if others else "") + f", of {len(self.sqnr_db)} rules tried"
+            f"{tried} sample{'' if tried == 1 else 's'}"
+            + (f" ({others})" if others else "")
+            + f", of {len(self.sqnr_db)} rules tried"
         )

@@ -29,8 +29,12 @@ def loss_warning(losses: Mapping[str, RangeLoss], method: str) -> str | None:
         if method == "auto"
         else "choose the method auto or mse, or set these ranges by hand"
     )
-    count = "1 range loses" if len(losses) == 1 else f"{len(losses)} ranges lose"
-    return f"{count} much of the tensor's values: {', '.join(named)}{more}; {advice}"
+    count = (
+        "1 range loses much of the tensor's values"
+        if len(losses) == 1
+        else f"{len(losses)} ranges lose much of the tensors' values"
+    )
+    return f"{count}: {', '.join(named)}{more}; {advice}"
 
 
 def _described(name: str, loss: RangeLoss) -> str:

@@ -343,7 +343,7 @@ class CalibrationTable:
 
         Returns:
             The new table; its method is that of this table, and the ranges of the other one count as set by
-            hand where that table's method is another.
+            hand where that table's method, or the rule that it chose, is another.
 
         Raises:
             TableError: The two tables are of different models.
@@ -351,7 +351,8 @@ class CalibrationTable:
         mine, theirs = self.provenance.model, other.provenance.model
         if None not in (mine, theirs) and mine != theirs:
             raise TableError(f"the tables are of different models ({mine} and {theirs}); merge none of these")
-        by_hand = set(other.amax) if other.method != self.method else set(other.overridden)
+        ways = {(table.method, table.choice.rule if table.choice else "") for table in (self, other)}
+        by_hand = set(other.amax) if len(ways) > 1 else set(other.overridden)
         return dataclasses.replace(
             self,
             amax={**self.amax, **other.amax},

@@ -58,7 +58,7 @@ def test_a_model_that_fits_no_message_is_calibrated_from_a_file(images, monkeypa
     whole = trtint8.calibrate(DEMO_MODEL, images, progress=False)
     monkeypatch.setattr("trtint8.models.model._LARGEST_INLINE", 1000)
     found = trtint8.calibrate(DEMO_MODEL, images, progress=False)
-    assert found.histograms == whole.histograms
+    assert found == whole
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 120])
@@ -77,6 +77,14 @@ def test_calibrate_covers_every_float_tensor_or_only_the_placed_ones(split, tabl
     assert set(placed.amax) < set(table.amax)
     assert all(placed.amax[name] == table.amax[name] for name in placed.amax)
     assert table.amax["images"] == pytest.approx(float(np.abs(split.calibration_images).max()), rel=0.5)
+
+
+def test_ranges_that_lose_much_are_warned_of():
+    images = np.random.default_rng(0).random((200, 1, 8, 8), np.float32)
+    images[0, 0, 0, 0] = 1000  # one of 12,800 values, and percentile clips one in 10,000
+    with pytest.warns(UserWarning, match=r"lose much of the tensors' values: 'images' \(0.01% cl") as caught:
+        trtint8.calibrate(DEMO_MODEL, images, method="percentile", progress=False)
+    assert [warning.filename for warning in caught] == [__file__]
 
 
 def test_the_range_of_an_input_is_its_largest_magnitude(split):

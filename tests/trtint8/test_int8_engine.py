@@ -1,5 +1,7 @@
 """The main job on the model that the package carries, for real."""
 
+import dataclasses
+
 import numpy as np
 import onnx
 import pytest
@@ -70,6 +72,16 @@ def test_dynamic_ranges_override_what_was_calibrated(split, tmp_path):
     model = onnx.load(result.qdq_model)
     scale = next(i for i in model.graph.initializer if i.name == "images_scale")
     assert onnx.numpy_helper.to_array(scale) == np.float32(0.1)
+
+
+def test_a_table_whose_ranges_lose_much_is_warned_of_unless_they_are_set_by_hand(split, table, tmp_path):
+    ruined = dataclasses.replace(table, amax={**table.amax, "images": table.amax["images"] / 10})
+    options = {"target": "rtx", "progress": False}
+    with pytest.warns(UserWarning, match="much of the tensor's values: 'images'") as caught:
+        trtint8.build_int8_engine(DEMO_MODEL, ruined, tmp_path / "d.engine", **options)
+    assert [warning.filename for warning in caught] == [__file__]
+    by_hand = {"images": ruined.amax["images"]}
+    trtint8.build_int8_engine(DEMO_MODEL, ruined, tmp_path / "e.engine", dynamic_ranges=by_hand, **options)
 
 
 @pytest.mark.parametrize(

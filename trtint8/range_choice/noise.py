@@ -11,6 +11,10 @@ from numpy.typing import NDArray
 #: The level of outputs without an error, in decibels: float32 resolves about 140 dB.
 LOWEST_DB = -140.0
 
+#: The level of outputs that are not finite or have another shape, where the float network's are finite: as
+#: much noise as signal.
+NOTHING_RIGHT_DB = 0.0
+
 
 def noise_levels(
     wanted: Sequence[NDArray[Any]], got: Sequence[NDArray[Any]], rows: int
@@ -24,7 +28,8 @@ def noise_levels(
 
     Returns:
         float64, shape (rows,): the mean over the floating-point outputs that have a signal, each not less
-        than -140 dB; -140 dB where there is none.
+        than -140 dB; -140 dB where there is none. An output that is not finite or has another shape, where
+        the float network's is finite, counts as 0 dB.
     """
     levels = np.array([_levels(a, b, rows) for a, b in zip(wanted, got, strict=True)])
     known = np.isfinite(levels)
@@ -34,11 +39,14 @@ def noise_levels(
 
 def _levels(wanted: NDArray[Any], got: NDArray[Any], rows: int) -> NDArray[np.float64]:
     """The levels of one output; not a number where there is nothing to compare."""
-    if not np.issubdtype(wanted.dtype, np.floating) or wanted.shape != got.shape:
+    if not np.issubdtype(wanted.dtype, np.floating):
         return np.full(rows, np.nan)
+    if wanted.shape != got.shape:
+        return np.full(rows, NOTHING_RIGHT_DB)
     exact = wanted.astype(np.float64).reshape(rows, -1)
     error = exact - got.astype(np.float64).reshape(rows, -1)
     signal, noise = (np.einsum("ij,ij->i", array, array) for array in (exact, error))
     with np.errstate(divide="ignore", invalid="ignore"):
         levels: NDArray[np.float64] = np.maximum(10 * np.log10(noise / signal), LOWEST_DB)
-    return np.where((signal > 0) & np.isfinite(signal) & np.isfinite(noise), levels, np.nan)
+    levels = np.where(np.isfinite(noise), levels, NOTHING_RIGHT_DB)
+    return np.where((signal > 0) & np.isfinite(signal), levels, np.nan)

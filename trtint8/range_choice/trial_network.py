@@ -129,8 +129,12 @@ def _scales_as_inputs(graph_model: ir.Model) -> dict[str, str]:
 
 
 def _run(session: Any, feed: FeedDict) -> list[NDArray[Any]]:
+    import onnxruntime as ort
+
+    options = ort.RunOptions()
+    options.log_severity_level = 4  # a failure is raised; it is expected where samples cannot be run together
     try:
-        outputs: list[NDArray[Any]] = session.run(None, feed)
+        outputs: list[NDArray[Any]] = session.run(None, feed, options)
     except Exception as error:
         raise CalibrationDataError(f"the model fails on a sample: {first_line(error)}") from error
     return outputs

@@ -47,6 +47,14 @@ def test_counts_samples():
     assert data.samples == 7
 
 
+def test_digests_are_those_of_the_samples_one_by_one():
+    whole = feed(4)
+    digests = DataFingerprint().observe(whole)
+    single = [DataFingerprint().observe(rows(whole, slice(row, row + 1))) for row in range(4)]
+    assert [[digest] for digest in digests] == single
+    assert len(set(digests)) == 4
+
+
 def test_independent_of_the_order_of_names_and_of_memory():
     x, ids = feed().values()
     assert fingerprint({"ids": ids, "x": np.asfortranarray(x)}) == fingerprint({"x": x, "ids": ids})

@@ -2,9 +2,14 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 from calibrators.histograms import thresholds
 from calibrators.histograms.histogram import Histogram
+from calibrators.histograms.losses import range_sqnr
+from tests.calibrators.histograms.distributions import DISTRIBUTIONS, histogram_of
 
 
 def _samples(name):
@@ -107,3 +112,39 @@ def test_nothing_but_zeros_has_the_range_zero():
     histogram = Histogram()
     histogram.observe(np.zeros(10, np.float32))
     assert [method(histogram) for method in thresholds.METHODS.values()] == [0.0] * 4
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_entropy_costs_at_most_a_decibel_more_than_the_least(name):
+    histogram = histogram_of(name)
+    assert range_sqnr(histogram, thresholds.entropy(histogram)) > (
+        range_sqnr(histogram, thresholds.mse(histogram)) - 1
+    )
+
+
+def _clipped(counts):
+    """The share of non-zero values that entropy clips of these counts, from the first bin on."""
+    histogram = Histogram(np.asarray(counts, np.int64), 1.0, float(np.flatnonzero(counts)[-1]) + 0.5)
+    return histogram.above(thresholds.entropy(histogram)) / histogram.counts.sum()
+
+
+@given(
+    arrays(np.int64, st.integers(129, 400), elements=st.sampled_from([0, 0, 1, 5, 1000, 10**6])).filter(
+        np.any
+    )
+)
+def test_entropy_clips_at_most_one_value_in_a_thousand(counts):
+    assert _clipped(counts) <= 0.001
+
+
+@pytest.mark.parametrize("spikes", [{2047: 9}, {300: 1000, 2047: 9}, {0: 10**6, 2047: 1}])
+def test_entropy_of_spikes_clips_no_more(spikes):
+    counts = np.zeros(2048, np.int64)
+    counts[list(spikes)] = list(spikes.values())
+    assert _clipped(counts) <= 0.001
+
+
+def test_entropy_of_few_discrete_values_keeps_the_largest():
+    histogram = Histogram()
+    histogram.observe(np.repeat(np.float32([0.5, 1, 2, 3]), [1000, 100, 10, 2]))
+    assert thresholds.entropy(histogram) == 3.0

@@ -121,3 +121,24 @@ def test_ctrl_c_in_the_data_comes_through():
 
     with pytest.raises(KeyboardInterrupt):
         _observe(_model().SerializeToString(), feeds)
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 40])
+def test_the_samples_that_are_kept_depend_on_the_data_alone(batch_size):
+    observer = Observer(_model().SerializeToString(), INPUTS, ("y",))
+
+    def kept(data, skip=0):
+        batches = open_batches(data, INPUTS, batch_size=batch_size)
+        seen = observer.observe(batches, progress=False, keep=5, skip=skip).kept.samples
+        return [sample["x"].tolist() for sample in seen]
+
+    wanted = kept(DATA)
+    assert len(wanted) == 5 and all(sample[0] in DATA.tolist() for sample in wanted)
+    assert kept(DATA[::-1].copy()) == kept(DATA, skip=40) == wanted
+
+
+def test_a_model_of_a_fixed_batch_keeps_whole_batches():
+    inputs = (InputSpec("x", np.dtype(np.float32), (8, 3)),)
+    observer = Observer(_model().SerializeToString(), inputs, ("y",))
+    seen = observer.observe(open_batches(DATA, inputs), progress=False, keep=3)
+    assert [sample["x"].shape for sample in seen.kept.samples] == [(8, 3)] * 3

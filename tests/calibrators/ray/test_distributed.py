@@ -1,6 +1,7 @@
 """Calibration over a local Ray cluster of several processes."""
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -19,7 +20,7 @@ import trtint8
 from calibrators.data.batches import open_batches
 from calibrators.data.inputs import InputSpec
 from calibrators.errors import CalibrationDataError, ModelError, UnsupportedError, WorkerError
-from calibrators.host.observer import observe
+from calibrators.host.observer import Observer, observe
 from calibrators.ray import distributed
 from calibrators.ray.distributed import RayObserver
 from calibrators.ray.executor import RayExecutor
@@ -86,10 +87,10 @@ class _Given:
         pass
 
 
-def _observe(shards, model=None, **how):
+def _observe(shards, model=None, keep=0, **how):
     model = _model() if model is None else model
     observer = RayObserver(_Given(model), INPUTS, ["x", "y"], executor=RayExecutor(**how))
-    return observer.observe(shards, progress=False)
+    return observer.observe(shards, progress=False, keep=keep)
 
 
 def _alone(data):
@@ -109,6 +110,18 @@ def test_the_table_does_not_depend_on_workers_and_shards(workers, cluster, image
         assert -(-17 // shard_batches) == shards
         found = _over_ray(images, tmp_path, workers=workers, shard_batches=shard_batches)
         assert found == expected, (workers, shards)
+
+
+def test_the_method_auto_is_among_what_does_not_depend_on_them(expected):
+    document = json.loads(expected)
+    assert document["method"] == "auto" and max(document["choice"]["samples"].values()) == 16
+
+
+def test_workers_keep_the_samples_that_one_process_keeps(cluster):
+    alone = Observer(_model(), INPUTS, ["x", "y"]).observe(open_batches(DATA, INPUTS), progress=False, keep=7)
+    seen = _observe(open_batches(DATA, INPUTS, batch_size=3), keep=7, workers=2, shard_batches=2)
+    found, wanted = ([sample["x"].tolist() for sample in one.kept.samples] for one in (seen, alone))
+    assert found == wanted and len(wanted) == 7
 
 
 @pytest.mark.parametrize("batch_size", [1, 25, None])

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from calibrators.errors import TableError
 from calibrators.histograms import thresholds
 from calibrators.histograms.histogram import Histogram
+from calibrators.histograms.losses import range_loss
+from calibrators.tables.choice import RangeChoice
 from calibrators.tables.formats import tensorrt_cache
 from calibrators.tables.table import CalibrationTable, Provenance
 
@@ -36,6 +38,42 @@ def test_another_method_comes_from_the_stored_histograms_and_spares_what_was_set
         CalibrationTable({"a": 1.0}).with_method("mse")
     with pytest.raises(TableError, match="unknown calibration method 'magic'"):
         table.with_method("magic")
+
+
+CHOICE = RangeChoice("wide", {"wide": 31.25, "mse": 30.5}, {"wide": 16, "mse": 4})
+
+
+def test_a_choice_spares_what_was_set_by_hand_and_survives_the_file(tmp_path):
+    table = _table("m").override({"a": 2.5}).with_choice({"a": 9.0, "b::c d": 3.5}, CHOICE)
+    assert (table.amax, table.method, table.choice) == ({"a": 2.5, "b::c d": 3.5}, "auto", CHOICE)
+    assert [table.method_of(name) for name in table.amax] == ["by hand", "wide"]
+    assert CalibrationTable.load(table.save(tmp_path / "t.json")) == table
+
+
+def test_another_method_ends_the_choice():
+    table = _table().with_choice({"a": 9.0, "b::c d": 3.5}, CHOICE).with_method("mse")
+    assert (table.method, table.choice, table.method_of("a")) == ("mse", None, "mse")
+
+
+@pytest.mark.parametrize(("rule", "method"), [("wide", "wide"), ("mse", "by hand")])
+def test_ranges_by_another_rule_count_as_set_by_hand_where_tables_are_merged(rule, method):
+    other = RangeChoice(rule, {rule: 20.0}, {rule: 3})
+    merged = CalibrationTable({"a": 1.0}, "auto", choice=CHOICE).merged(
+        CalibrationTable({"b": 2.0}, "auto", choice=other)
+    )
+    assert (merged.amax, merged.choice) == ({"a": 1.0, "b": 2.0}, CHOICE)
+    assert [merged.method_of(name) for name in "ab"] == ["wide", method]
+
+
+def test_losses_of_ranges_that_were_not_set_by_hand():
+    table = _table().with_choice({"a": 0.5, "b::c d": 0.25}, CHOICE)
+    histograms = table.histograms
+    assert list(table.excessive_losses.items()) == [
+        ("b::c d", range_loss(histograms["b::c d"], 0.25)),
+        ("a", range_loss(histograms["a"], 0.5)),
+    ]
+    assert list(table.override({"b::c d": 0.25}).excessive_losses) == ["a"]
+    assert _table().excessive_losses == {}
 
 
 def test_diff_puts_the_largest_ratio_first():

@@ -23,7 +23,9 @@ def test_the_command_says_what_it_leaves_unused_and_continues_when_asked(images,
     assert main(command) == 0
     captured = capsys.readouterr()
     assert "t.json.checkpoint' is left from an interrupted run: beginning anew" in captured.err
-    assert json.loads(captured.out)["samples"] == 40
+    summary = json.loads(captured.out)
+    assert (summary["method"], summary["samples"]) == ("auto", 40)
+    assert summary["chosen"].startswith("'") and " on 16 samples" in summary["chosen"]
     first = output.read_bytes()
 
     interrupted(images, path)

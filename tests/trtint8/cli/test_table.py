@@ -1,5 +1,6 @@
 """Tables shown, converted, extracted, merged and edited."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 from calibrators.errors import TableError
 from calibrators.histograms.histogram import Histogram
+from calibrators.tables.choice import RangeChoice
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt.calibration_cache import CacheOrigin, write_cache
 from trtint8 import calibrate
@@ -97,3 +99,24 @@ def test_a_table_is_listed_with_what_it_clips(tmp_path, capsys):
     cells = {line.split()[1]: line.replace("│", "").split() for line in lines if line.startswith("│")}
     assert cells["a"] == ["a", "2", "0.015748", "8", "50.0", "%", "1.000", "%", "entropy"]
     assert cells["b"] == ["b", "9", "0.0708661", "8", "50.0", "%", "0.000", "%", "by", "hand"]
+
+
+def test_the_choice_and_what_ranges_lose_are_shown(tmp_path, capsys):
+    histogram = Histogram()
+    histogram.observe(np.random.default_rng(0).random(10_000).astype(np.float32))
+    choice = RangeChoice("wide", {"wide": 31.25, "mse": 30.5}, {"wide": 16, "mse": 4})
+    table = CalibrationTable({}, histograms={"a": histogram}).with_choice({"a": 0.5}, choice)
+    path = str(table.save(tmp_path / "t.json"))
+    assert main(["table", "show", path]) == 0
+    shown = " ".join("".join(capsys.readouterr()).split())
+    assert f"chosen: {choice.reason}" in shown
+    assert "warning: 1 range loses much of the tensor's values: 'a' (49." in shown
+    assert main(["table", "show", path, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["choice"] == {"rule": "wide", "sqnr_db": choice.sqnr_db, "samples": choice.samples}
+    assert document["losses"]["a"] == dataclasses.asdict(table.excessive_losses["a"])
+    assert main(["table", "set", path, "--method", "mse", "-o", path]) == 0
+    capsys.readouterr()
+    assert main(["table", "show", path]) == 0
+    shown = "".join(capsys.readouterr())
+    assert "chosen" not in shown and "warning" not in shown

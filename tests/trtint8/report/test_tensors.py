@@ -4,43 +4,19 @@ import dataclasses
 import math
 
 import numpy as np
-import pytest
 
 import tests.trtint8.report.extra  # noqa: F401
 from calibrators.histograms.histogram import Histogram
+from calibrators.histograms.losses import range_sqnr
 from calibrators.histograms.thresholds import METHODS
 from calibrators.tables.table import CalibrationTable
 from tests.trtint8.report.samples import HOSTILE, table
 from trtint8.report.facts import gather
 from trtint8.report.files import ReportFiles
-from trtint8.report.tensors import chart_bars, make_cards, range_sqnr
+from trtint8.report.tensors import chart_bars, make_cards
 
 
 class TestTensors:
-    def test_rounding_noise_of_uniform_values(self):
-        uniform = Histogram(np.full(2048, 10, np.int64), 2.0**-11, 1.0)
-        # A step of d makes noise of d^2 / 12, and the signal is 1/3.
-        assert range_sqnr(uniform, 1.0) == pytest.approx(10 * math.log10(4 * 127**2), abs=0.02)
-
-    def test_clipping_noise_of_uniform_values(self):
-        uniform = Histogram(np.full(2048, 10, np.int64), 2.0**-11, 1.0)
-        noise = 1 / 24 + 0.5 * (0.5 / 127) ** 2 / 12
-        assert range_sqnr(uniform, 0.5) == pytest.approx(10 * math.log10(1 / 3 / noise), abs=0.001)
-
-    def test_levels_at_the_ends(self):
-        assert range_sqnr(Histogram(), 1.0) == math.inf
-        assert range_sqnr(Histogram(np.full(2048, 1, np.int64), 1.0, 2048.0), 0.0) == 0.0
-
-    def test_it_agrees_with_the_values_themselves(self):
-        values = np.random.default_rng(0).laplace(0, 1, 200_000).astype(np.float32)
-        histogram = Histogram()
-        histogram.observe(values)
-        for amax in (3.0, 6.0, histogram.amax):
-            scale = amax / 127
-            error = np.abs(values) - scale * np.minimum(np.rint(np.abs(values) / scale), 127)
-            wanted = 10 * math.log10(float((values.astype(np.float64) ** 2).sum() / (error**2).sum()))
-            assert range_sqnr(histogram, amax) == pytest.approx(wanted, abs=0.1)
-
     def test_chart_bars(self):
         counts = np.zeros(2048, np.int64)
         counts[0], counts[15], counts[16], counts[1100] = 1, 2, 4, 8

@@ -1,0 +1,73 @@
+"""Ranges of many widths for one tensor."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from calibrators.histograms import thresholds
+from calibrators.histograms.histogram import BINS, Histogram
+from calibrators.histograms.rules import RULES, near_least_error, ranges
+from tests.calibrators.histograms.distributions import DISTRIBUTIONS, histogram_of
+
+NAMES = (
+    "entropy",
+    "percentile",
+    "mse",
+    "minmax",
+    "entropy-percentile",
+    "entropy-mse",
+    "percentile-mse",
+    "narrow",
+    "wide",
+)
+
+
+def test_names():
+    assert RULES == NAMES
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_every_rule_has_a_range(name):
+    histogram = histogram_of(name)
+    found = ranges(histogram)
+    assert set(found) == set(NAMES)
+    for method, threshold in thresholds.METHODS.items():
+        assert found[method] == threshold(histogram)
+    for first, second in (("entropy", "percentile"), ("entropy", "mse"), ("percentile", "mse")):
+        assert found[f"{first}-{second}"] == pytest.approx(math.sqrt(found[first] * found[second]))
+    assert (found["narrow"], found["wide"]) == near_least_error(histogram)
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([1, 2, 4]))
+def test_least_error_lies_between_narrow_and_wide(seed, power):
+    histogram = Histogram()
+    histogram.observe(np.random.default_rng(seed).standard_normal(3000).astype(np.float32) ** power)
+    found = ranges(histogram)
+    assert 0 < found["narrow"] <= found["mse"] <= found["wide"] <= found["minmax"] == histogram.amax
+    assert all(0 < value <= histogram.amax for value in found.values())
+
+
+def test_narrow_and_wide_cost_at_most_half_a_decibel():
+    histogram = histogram_of("normal")
+    counts = thresholds.occupied(histogram)
+    first, last = (round(end / histogram.bin_width - 0.5) for end in near_least_error(histogram))
+    error = thresholds.quantization_error(counts, np.arange(1, len(counts)))
+    for end, beyond in ((first, first - 1), (last, last + 1)):
+        assert error[end - 1] <= error.min() * 10**0.05 < error[beyond - 1]
+
+
+@pytest.mark.parametrize("values", [[], [0.0, 0.0]])
+def test_nothing_but_zeros_has_the_range_zero(values):
+    histogram = Histogram()
+    histogram.observe(np.array(values, np.float32))
+    assert ranges(histogram) == dict.fromkeys(NAMES, 0.0)
+
+
+def test_values_in_the_first_bin_alone():
+    counts = np.zeros(BINS, np.int64)
+    counts[0] = 5
+    assert set(ranges(Histogram(counts, 0.5, 0.25)).values()) == {0.25}

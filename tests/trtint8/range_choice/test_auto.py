@@ -1,0 +1,99 @@
+"""The method auto on whole models."""
+
+import numpy as np
+import pytest
+
+import trtint8
+from calibrators.histograms.rules import RULES, ranges
+from tests.trtint8.interruptions import interrupted
+from tests.trtint8.range_choice import networks
+from trtint8.data import DEMO_MODEL
+
+
+def calibrated(model, data, **options):
+    return trtint8.calibrate(model, data, progress=False, **options)
+
+
+def with_peaks(every):
+    """Images whose last channel has one large value, in every so many of them."""
+    images = networks.normal(64, 4, 32, 32)
+    images[::every, 3, 4, 4] = 60
+    return images
+
+
+@pytest.mark.filterwarnings("ignore:.*much of the tensor")
+def test_values_that_the_network_ignores_are_clipped():
+    table = calibrated(networks.one_channel_weighs(0), with_peaks(3))
+    assert table.choice.rule in ("entropy", "percentile", "entropy-percentile")
+    assert table.amax["x"] < 8
+    assert table.choice.sqnr_db[table.choice.rule] > table.choice.sqnr_db["minmax"] + 15
+
+
+def test_values_that_the_network_needs_are_not_clipped():
+    table = calibrated(networks.one_channel_weighs(10), with_peaks(1))
+    assert table.amax["x"] > 50 > 8 > table.with_method("entropy").amax["x"]
+
+
+def test_the_ranges_are_those_of_the_rule_that_is_best():
+    table = calibrated(networks.convolutions(), networks.normal(40), tensors="placed")
+    choice = table.choice
+    assert (table.method, set(table.amax)) == ("auto", {"x", "relu_out"})
+    assert table.amax == {name: ranges(found)[choice.rule] for name, found in table.histograms.items()}
+    assert choice.samples[choice.rule] == max(choice.samples.values()) == 16
+    assert set(choice.samples) == set(choice.sqnr_db) == set(RULES)
+    assert 25 < choice.sqnr_db[choice.rule] < 60
+
+
+@pytest.mark.parametrize("build", [networks.class_numbers, networks.without_weights])
+def test_without_outputs_to_compare_the_squared_error_decides(build):
+    table = calibrated(build(), networks.normal(8))
+    assert (table.choice.rule, table.choice.samples, table.choice.sqnr_db) == ("mse", {}, {})
+    assert table.amax == table.with_method("mse").amax
+
+
+def test_a_fixed_batch():
+    table = calibrated(networks.convolutions({"x": [4, 4, 8, 8]}), networks.normal(24))
+    assert table.provenance.samples == 24
+    assert max(table.choice.samples.values()) == 6  # batches
+
+
+def test_two_inputs_and_outputs():
+    data = {"x": networks.normal(20), "z": networks.normal(20, seed=1)}
+    table = calibrated(networks.two_inputs_and_outputs(), data)
+    assert max(table.choice.samples.values()) == 16
+    assert 25 < table.choice.sqnr_db[table.choice.rule] < 60
+
+
+def test_a_network_that_takes_one_sample_at_a_time(capfd):
+    table = calibrated(networks.one_row(), networks.normal(20), batch_size=1)
+    assert max(table.choice.samples.values()) == 16
+    assert "".join(capfd.readouterr()) == ""
+
+
+def test_samples_of_different_shapes():
+    model = networks.convolutions({"x": ["N", 4, "height", 8]})
+    feeds = [{"x": networks.normal(1, 4, height, 8, seed=height)} for height in range(4, 16)]
+    table = calibrated(model, feeds)
+    assert max(table.choice.samples.values()) == 12
+    again = calibrated(model, feeds[::-1])
+    assert (again.choice.rule, again.amax) == (table.choice.rule, table.amax)
+
+
+@pytest.mark.filterwarnings("ignore:input 'z' is 0 in all")
+def test_a_tensor_that_is_always_zero():
+    data = {"x": networks.normal(20), "z": np.zeros((20, 4, 8, 8), np.float32)}
+    table = calibrated(networks.two_inputs_and_outputs(), data, tensors="placed")
+    assert table.amax["z"] == 0 and table.choice.sqnr_db[table.choice.rule] > 25
+
+
+class TestDemoModel:
+    def test_auto_is_the_default(self, table):
+        assert (table.method, max(table.choice.samples.values())) == ("auto", 62)  # of 500
+        assert table.choice.sqnr_db[table.choice.rule] > 30
+
+    def test_neither_order_nor_batch_size_nor_an_interruption_leaves_a_trace(self, split, tmp_path):
+        images = split.calibration_images[:40]
+        wanted = calibrated(DEMO_MODEL, images)
+        assert calibrated(DEMO_MODEL, images[::-1].copy(), batch_size=7) == wanted
+        interrupted(images, tmp_path / "c")
+        assert calibrated(DEMO_MODEL, images, checkpoint=tmp_path / "c", resume=True) == wanted

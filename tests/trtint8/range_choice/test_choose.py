@@ -1,0 +1,90 @@
+"""The rule that costs the network least, on networks whose noise is known."""
+
+import numpy as np
+import pytest
+
+from calibrators.histograms.rules import RULES, ranges
+from calibrators.histograms.thresholds import mse
+from calibrators.tables.choice import RangeChoice
+from tests.trtint8.range_choice import networks
+from trtint8.range_choice.choose import choose_ranges, plain_ranges, samples_to_try
+
+HISTOGRAMS = networks.histograms_of({"a": networks.normal(20), "unquantized": networks.normal(9, seed=1)})
+FEEDS = [{"x": np.full((1, 2), row + 1, np.float32)} for row in range(8)]
+
+
+class Noisy:
+    """A network that returns its input; quantized with noise that the range of ``a`` decides.
+
+    Args:
+        noise: Called with the range; gives the share of the signal that is added to it.
+        rows: How many samples it takes at most.
+    """
+
+    def __init__(self, noise, rows=16):
+        self._noise, self._rows = noise, rows
+        self.sizes = []
+
+    def scales(self, amax):
+        return {"a": np.float32(amax["a"])}
+
+    def reference(self, feed):
+        if len(feed["x"]) > self._rows:
+            raise ValueError("too many")
+        return [feed["x"]]
+
+    def outputs(self, feed, scales):
+        self.sizes.append(len(feed["x"]))
+        return [feed["x"] * np.float32(1 + self._noise(float(scales["a"])))]
+
+
+def chosen(noise, feeds=FEEDS, **options):
+    network = Noisy(noise, **options)
+    return *choose_ranges(network, HISTOGRAMS, ["a"], feeds), network
+
+
+@pytest.mark.parametrize("rule", ["percentile", "entropy", "minmax"])
+def test_the_rule_with_the_least_noise_gives_the_ranges_of_all_tensors(rule):
+    wanted = ranges(HISTOGRAMS["a"])[rule]
+    amax, choice, _ = chosen(lambda found: 0.01 if found == np.float32(wanted) else 0.1)
+    assert ranges(HISTOGRAMS["a"])[choice.rule] == wanted
+    assert amax == {name: ranges(histogram)[choice.rule] for name, histogram in HISTOGRAMS.items()}
+    assert choice.sqnr_db[choice.rule] == pytest.approx(40, abs=0.01)
+    assert choice.samples[choice.rule] == 8 and set(choice.samples) == set(RULES)
+    assert min(choice.samples.values()) == 1
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_rule_whose_outputs_are_not_finite_is_not_taken(bad):
+    largest = np.float32(HISTOGRAMS["a"].amax)
+    amax, choice, _ = chosen(lambda found: 0.1 if found == largest else bad)
+    assert amax["a"] == largest
+    assert choice.sqnr_db[choice.rule] == pytest.approx(20, abs=0.01)
+    assert min(choice.sqnr_db.values()) == 0
+
+
+def test_wide_ranges_may_cost_a_decibel_for_twice_the_width():
+    amax, _, _ = chosen(lambda found: 0.01 * found ** (0.95 / 20 / np.log10(2)))
+    assert amax["a"] == HISTOGRAMS["a"].amax
+    amax, _, _ = chosen(lambda found: 0.01 * found ** (1.05 / 20 / np.log10(2)))
+    assert amax["a"] == min(ranges(HISTOGRAMS["a"]).values())
+
+
+@pytest.mark.parametrize(("rows", "largest"), [(16, 4), (1, 1)])
+def test_samples_are_run_together_where_the_network_takes_batches(rows, largest):
+    amax, choice, network = chosen(lambda found: 0.1 / found, rows=rows)
+    assert max(network.sizes) == largest
+    assert (amax["a"], choice.samples["minmax"]) == (HISTOGRAMS["a"].amax, 8)
+
+
+def test_without_floating_point_outputs_the_squared_error_decides():
+    feeds = [{"x": np.ones((1, 2), np.int64)}]
+    amax, choice, network = chosen(lambda found: 0.1, feeds)
+    assert (amax, choice) == plain_ranges(HISTOGRAMS) and not network.sizes
+    assert amax == {name: mse(histogram) for name, histogram in HISTOGRAMS.items()}
+    assert choice == RangeChoice("mse", {}, {})
+
+
+@pytest.mark.parametrize(("samples", "tried"), [(1, 16), (128, 16), (136, 17), (512, 64), (10**6, 64)])
+def test_how_many_samples_are_tried(samples, tried):
+    assert samples_to_try(samples) == tried

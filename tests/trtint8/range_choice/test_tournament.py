@@ -1,0 +1,70 @@
+"""The best of several candidates, with few measurements of the poor ones."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trtint8.range_choice.tournament import play, score
+
+
+def played(costs, samples, handicaps=None):
+    """What every candidate measured, and who was measured on which samples."""
+    calls = []
+
+    def measure(name, start, stop):
+        calls.append((name, start, stop))
+        return [float(costs[name])] * (stop - start)
+
+    return play(handicaps or dict.fromkeys(costs, 0.0), samples, measure), calls
+
+
+def test_the_sequence_of_measurements():
+    found, calls = played({"a": 7, "b": 6, "c": 5, "d": 4, "e": 3, "f": 2, "g": 1, "h": 0}, 16)
+    assert calls == [
+        *((name, 0, 2) for name in "abcdefgh"),
+        *((name, 2, 4) for name in "hgfe"),
+        *((name, 4, 8) for name in "hg"),
+        *((name, 8, 16) for name in "hg"),
+    ]
+    assert list(found) == list("hgfedcba")
+    assert found["h"] == [0.0] * 16 and found["e"] == [3.0] * 4 and found["a"] == [7.0] * 2
+
+
+def test_measurements_decide_together_with_the_handicap():
+    found, _ = played({"a": 1, "b": 0}, 8, {"a": -1.5, "b": 0.0})
+    assert list(found) == ["a", "b"]
+
+
+def test_the_handicap_decides_ties():
+    assert list(played(dict.fromkeys("abc", 4), 8, {"a": 0.0, "b": -0.1, "c": 0.1})[0]) == ["b", "a", "c"]
+
+
+def test_a_late_sample_changes_who_is_best():
+    costs = {"a": [0, 0, 0, 0, 9, 9, 9, 9], "b": [1] * 8, "c": [20] * 8}
+    found = play(dict.fromkeys(costs, 0.0), 8, lambda name, start, stop: costs[name][start:stop])
+    assert list(found) == ["b", "a", "c"]
+    assert found == {"b": costs["b"], "a": costs["a"], "c": [20]}
+
+
+def test_one_sample_is_measured_by_all():
+    found, calls = played({"a": 2, "b": 0, "c": 1}, 1)
+    assert calls == [(name, 0, 1) for name in "abc"]
+    assert list(found) == ["b", "c", "a"]
+
+
+def test_fewer_samples_than_rounds():
+    _, calls = played({"a": 2, "b": 0, "c": 1}, 2)
+    assert calls == [("a", 0, 1), ("b", 0, 1), ("c", 0, 1), ("b", 1, 2), ("c", 1, 2)]
+
+
+@given(st.integers(1, 12), st.integers(1, 70), st.randoms(use_true_random=False))
+def test_the_best_has_seen_every_sample_once(candidates, samples, random):
+    costs = {str(number): random.random() for number in range(candidates)}
+    found, calls = played(costs, samples)
+    best = next(iter(found))
+    assert best == min(costs, key=costs.get)
+    assert [number for name, *part in calls if name == best for number in range(*part)] == [*range(samples)]
+
+
+def test_the_score_is_the_mean_with_the_handicap():
+    assert score([1.0, 2.0, 6.0], -0.5) == pytest.approx(2.5)
