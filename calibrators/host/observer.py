@@ -31,7 +31,7 @@ from calibrators.host.checkpoint import Checkpoint, Timer
 from calibrators.host.counted import Counted
 from calibrators.host.devices import open_device
 from calibrators.host.observation_plan import ObservationPlan, plan_observation
-from calibrators.host.onnx_session import first_line
+from calibrators.host.onnx_session import first_line, run_silently
 from calibrators.host.threads import available_threads, check_threads
 from calibrators.host.weights import LightModel
 from calibrators.progress import progress_bar
@@ -207,8 +207,7 @@ class Observer:
         Raises:
             CalibrationDataError: The model fails on the feed.
         """
-        outputs = _run(lambda wanted, own: self._session.run(list(wanted), own), names, feed)
-        return list(outputs)
+        return list(_run(functools.partial(run_silently, self._session), list(names), feed))
 
 
 def observe(

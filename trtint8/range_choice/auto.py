@@ -9,9 +9,10 @@ from calibrators.data.feeds import FeedDict
 from calibrators.errors import ModelError
 from calibrators.histograms.histogram import Histogram
 from calibrators.tables.choice import RangeChoice
+from trtint8.models.activation_memory import calibration_batch_size
 from trtint8.models.model import Model
 from trtint8.quantization.placement import Placement, place
-from trtint8.range_choice.choose import choose_ranges, plain_ranges
+from trtint8.range_choice.choose import MOST_ROWS, choose_ranges, plain_ranges
 from trtint8.range_choice.trial_network import RunFloat, TrialNetwork
 
 
@@ -66,7 +67,10 @@ class AutoRanges:
             device=self.device,
             run_float=self.run_float,
         )
-        return choose_ranges(network, histograms, quantized, samples, calibrated, progress=progress)
+        rows = min(MOST_ROWS, calibration_batch_size(self.prepared.graph_model, quantized))
+        return choose_ranges(
+            network, histograms, quantized, samples, calibrated, rows=rows, progress=progress
+        )
 
     def _placement(self) -> Placement | None:
         try:

@@ -16,7 +16,7 @@ from calibrators.histograms.rules import RULES, ranges
 from calibrators.histograms.thresholds import mse
 from calibrators.progress import progress_bar
 from calibrators.tables.choice import RangeChoice
-from trtint8.range_choice.noise import noise_levels
+from trtint8.range_choice.noise import mean_level, noise_levels
 from trtint8.range_choice.tournament import play
 from trtint8.range_choice.trial_network import TrialNetwork
 
@@ -33,8 +33,8 @@ _FEWEST = 16
 #: A sample whose outputs have fewer elements than this tells little by itself.
 _FEW_ELEMENTS = 256
 
-#: Samples that are run at once.
-_ROWS = 16
+#: The most samples that are run at once.
+MOST_ROWS = 16
 
 
 def samples_to_try(calibrated: int, elements: int) -> int:
@@ -62,14 +62,15 @@ def choose_ranges(
     samples: Sequence[FeedDict],
     calibrated: int,
     *,
+    rows: int = MOST_ROWS,
     progress: bool = False,
 ) -> tuple[dict[str, float], RangeChoice]:
     """Tries rules that turn a histogram into a range, and takes the one that costs the network least.
 
     Each rule is applied to every tensor, the quantized network is run on the samples, and the noise of its
-    outputs is compared with the float network's, in decibels. The mean over samples is that of the decibels:
-    a sample that is unlike all others counts once, and not in proportion to its noise. A rule whose ranges
-    are wider is preferred as long as they cost less than 1 dB for ranges twice as wide.
+    outputs is compared with the float network's, in decibels (see :func:`mean_level` for their mean over
+    samples). A rule whose ranges are wider is preferred as long as they cost less than 1 dB for ranges twice
+    as wide.
 
     Args:
         network: The network.
@@ -77,6 +78,7 @@ def choose_ranges(
         quantized: Names of the tensors that the network quantizes.
         samples: Samples to try the rules on, at least one; one feed per sample. See :func:`samples_to_try`.
         calibrated: How many samples the histograms are of.
+        rows: The most samples that are run at once.
         progress: Whether to show a progress bar on a terminal.
 
     Returns:
@@ -86,7 +88,7 @@ def choose_ranges(
     Raises:
         CalibrationDataError: The model fails on a sample.
     """
-    trial = _Trial(network, samples)
+    trial = _Trial(network, samples, rows)
     count = min(len(samples), samples_to_try(calibrated, trial.elements))
     if not trial.elements:
         return plain_ranges(histograms)
@@ -102,9 +104,9 @@ def choose_ranges(
             advance(stop - start)
             return trial.noise_db(scales[rule], start, stop)
 
-        played = play(handicaps, count, noise)
+        played = play(handicaps, count, noise, mean_level)
     best = next(iter(played))
-    levels = {rule: -math.fsum(found) / len(found) for rule, found in played.items()}
+    levels = {rule: -mean_level(found) for rule, found in played.items()}
     tried = {rule: len(found) for rule, found in played.items()}
     return by_rule[best], RangeChoice(best, levels, tried)
 
@@ -115,13 +117,14 @@ class _Trial:
     Args:
         network: The network.
         samples: One feed per sample.
+        rows: The most samples that are run at once.
     """
 
-    def __init__(self, network: TrialNetwork, samples: Sequence[FeedDict]) -> None:
-        self._network, self._samples = network, samples
+    def __init__(self, network: TrialNetwork, samples: Sequence[FeedDict], rows: int) -> None:
+        self._network, self._samples, self._rows = network, samples, rows
         #: The numbers of a batch's samples, to the batch and the float network's outputs.
         self._references: dict[tuple[int, int], tuple[FeedDict, list[NDArray[Any]]]] = {}
-        self._batched = len(samples) > 1 and self._takes_batches()
+        self._batched = min(len(samples), rows) > 1 and self._takes_batches()
 
     @property
     def elements(self) -> int:
@@ -131,7 +134,7 @@ class _Trial:
 
     def noise_db(self, scales: Mapping[str, np.float32], start: int, stop: int) -> list[float]:
         """The noise of the quantized network for some samples; see :func:`noise_levels`."""
-        size = _ROWS if self._batched else 1
+        size = self._rows if self._batched else 1
         levels: list[float] = []
         for first in range(start, stop, size):
             last = min(first + size, stop)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -50,3 +51,18 @@ def _levels(wanted: NDArray[Any], got: NDArray[Any], rows: int) -> NDArray[np.fl
         levels: NDArray[np.float64] = np.maximum(10 * np.log10(noise / signal), LOWEST_DB)
     levels = np.where(np.isfinite(noise), levels, NOTHING_RIGHT_DB)
     return np.where((signal > 0) & np.isfinite(signal), levels, np.nan)
+
+
+def mean_level(levels: Sequence[float]) -> float:
+    """The mean of noise levels: the power mean of the noise powers with the exponent 1/6.
+
+    The mean of the powers themselves would be decided by the one sample that is unlike all others; the mean
+    of the decibels would accept that some samples are ruined for others that become still better.
+
+    Args:
+        levels: In decibels, at least one.
+
+    Returns:
+        The mean in decibels.
+    """
+    return 60 * math.log10(math.fsum(10 ** (level / 60) for level in levels) / len(levels))

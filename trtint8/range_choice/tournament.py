@@ -13,7 +13,10 @@ _FINALISTS = 2
 
 
 def play(
-    handicaps: Mapping[str, float], samples: int, measure: Callable[[str, int, int], Sequence[float]]
+    handicaps: Mapping[str, float],
+    samples: int,
+    measure: Callable[[str, int, int], Sequence[float]],
+    mean: Callable[[Sequence[float]], float],
 ) -> dict[str, list[float]]:
     """Measures candidates on samples, and those that do badly on fewer of them.
 
@@ -23,10 +26,11 @@ def play(
     not disturb the comparison.
 
     Args:
-        handicaps: Candidate to what is added to the mean of its measurements before it is compared.
+        handicaps: Candidate to what is added to the mean of its measurements before they are compared.
         samples: How many samples there are, at least 1.
         measure: Called with a candidate, the number of the first sample, and that after the last; gives one
             number per sample, and smaller is better.
+        mean: The mean of measurements by which candidates are compared.
 
     Returns:
         Candidate to its measurements, the best first; only those of the last round have seen all samples.
@@ -41,11 +45,6 @@ def play(
         playing = order[: max(_FINALISTS, math.ceil(share * len(handicaps)))]
         for name in playing:
             measured[name] += measure(name, start, stop)
-        best_first = sorted(playing, key=lambda name: score(measured[name], handicaps[name]))
+        best_first = sorted(playing, key=lambda name: mean(measured[name]) + handicaps[name])
         order, start = [*best_first, *order[len(playing) :]], stop
     return {name: measured[name] for name in order}
-
-
-def score(measurements: Sequence[float], handicap: float) -> float:
-    """The mean of a candidate's measurements with its handicap added."""
-    return math.fsum(measurements) / len(measurements) + handicap

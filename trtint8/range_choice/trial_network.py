@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from calibrators.data.feeds import FeedDict
 from calibrators.errors import CalibrationDataError
 from calibrators.host.devices import open_device
-from calibrators.host.onnx_session import first_line
+from calibrators.host.onnx_session import first_line, run_silently
 from trtint8.models.graph_constants import read_constant, set_constant_input
 from trtint8.models.model import fits_message, runnable, to_light
 from trtint8.quantization.placement import Placement
@@ -129,12 +129,7 @@ def _scales_as_inputs(graph_model: ir.Model) -> dict[str, str]:
 
 
 def _run(session: Any, feed: FeedDict) -> list[NDArray[Any]]:
-    import onnxruntime as ort
-
-    options = ort.RunOptions()
-    options.log_severity_level = 4  # a failure is raised; it is expected where samples cannot be run together
     try:
-        outputs: list[NDArray[Any]] = session.run(None, feed, options)
+        return run_silently(session, None, feed)
     except Exception as error:
         raise CalibrationDataError(f"the model fails on a sample: {first_line(error)}") from error
-    return outputs

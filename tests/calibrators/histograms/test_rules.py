@@ -38,7 +38,7 @@ def test_every_rule_has_a_range(name):
         assert found[method] == threshold(histogram)
     for first, second in (("entropy", "percentile"), ("entropy", "mse"), ("percentile", "mse")):
         assert found[f"{first}-{second}"] == pytest.approx(math.sqrt(found[first] * found[second]))
-    assert (found["narrow"], found["wide"]) == near_least_error(histogram)
+    assert (found["narrow"], found["mse"], found["wide"]) == near_least_error(histogram)
 
 
 @settings(max_examples=20)
@@ -54,7 +54,7 @@ def test_least_error_lies_between_narrow_and_wide(seed, power):
 def test_narrow_and_wide_cost_at_most_half_a_decibel():
     histogram = histogram_of("normal")
     counts = thresholds.occupied(histogram)
-    first, last = (round(end / histogram.bin_width - 0.5) for end in near_least_error(histogram))
+    first, _, last = (round(end / histogram.bin_width - 0.5) for end in near_least_error(histogram))
     error = thresholds.quantization_error(counts, np.arange(1, len(counts)))
     for end, beyond in ((first, first - 1), (last, last + 1)):
         assert error[end - 1] <= error.min() * 10**0.05 < error[beyond - 1]

@@ -40,7 +40,7 @@ class Noisy:
 
 def chosen(noise, feeds=FEEDS, **options):
     network = Noisy(noise, **options)
-    return *choose_ranges(network, HISTOGRAMS, ["a"], feeds), network
+    return *choose_ranges(network, HISTOGRAMS, ["a"], feeds, len(feeds)), network
 
 
 @pytest.mark.parametrize("rule", ["percentile", "entropy", "minmax"])
@@ -85,6 +85,24 @@ def test_without_floating_point_outputs_the_squared_error_decides():
     assert choice == RangeChoice("mse", {}, {})
 
 
-@pytest.mark.parametrize(("samples", "tried"), [(1, 16), (128, 16), (136, 17), (512, 64), (10**6, 64)])
-def test_how_many_samples_are_tried(samples, tried):
-    assert samples_to_try(samples) == tried
+@pytest.mark.parametrize(
+    ("calibrated", "elements", "tried"),
+    [
+        (1, 10, 1),
+        (16, 1000, 16),
+        (17, 10, 16),
+        (170, 255, 17),
+        (10**6, 10, 64),
+        (17, 256, 6),
+        (112, 1000, 7),
+        (10**6, 1000, 24),
+    ],
+)
+def test_how_many_samples_are_tried(calibrated, elements, tried):
+    assert samples_to_try(calibrated, elements) == tried
+
+
+def test_no_more_samples_are_run_at_once_than_fit():
+    network = Noisy(lambda found: 0.1 / found)
+    choose_ranges(network, HISTOGRAMS, ["a"], FEEDS, 8, rows=3)
+    assert max(network.sizes) == 3

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from trtint8.range_choice.noise import noise_levels
+from trtint8.range_choice.noise import mean_level, noise_levels
 
 ONES = np.ones((2, 4), np.float32)
 #: One row with a hundredth of the signal's energy as noise, one with as much noise as signal.
@@ -54,3 +54,23 @@ def test_outputs_that_are_not_finite_or_have_another_shape_have_nothing_right():
 def test_outputs_that_are_empty_are_left_out():
     empty = np.zeros((0, 4), np.float32)
     assert noise_levels([empty], [empty], 1).tolist() == [-140]
+
+
+@pytest.mark.parametrize(
+    ("levels", "mean"),
+    [
+        ([-30.0], -30.0),
+        ([-20.0, -20.0, -20.0], -20.0),
+        # Powers 1 and 1e-6, of which the sixth roots are 1 and 0.1.
+        ([0.0, -60.0], 60 * np.log10(0.55)),
+    ],
+)
+def test_the_mean_of_levels(levels, mean):
+    assert mean_level(levels) == pytest.approx(mean)
+
+
+def test_a_ruined_sample_is_not_made_up_for_by_one_that_becomes_still_better():
+    assert mean_level([-6.0, -40.0]) > mean_level([-19.0, -19.0])
+    assert np.mean([-6.0, -40.0]) < np.mean([-19.0, -19.0])
+    # Nor does a single sample decide alone.
+    assert mean_level([*[-20.0] * 6, -3.5]) < mean_level([*[-13.0] * 6, -11.0])

@@ -1,10 +1,11 @@
 """The best of several candidates, with few measurements of the poor ones."""
 
-import pytest
+from statistics import fmean
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trtint8.range_choice.tournament import play, score
+from trtint8.range_choice.tournament import play
 
 
 def played(costs, samples, handicaps=None):
@@ -15,7 +16,7 @@ def played(costs, samples, handicaps=None):
         calls.append((name, start, stop))
         return [float(costs[name])] * (stop - start)
 
-    return play(handicaps or dict.fromkeys(costs, 0.0), samples, measure), calls
+    return play(handicaps or dict.fromkeys(costs, 0.0), samples, measure, fmean), calls
 
 
 def test_the_sequence_of_measurements():
@@ -41,7 +42,7 @@ def test_the_handicap_decides_ties():
 
 def test_a_late_sample_changes_who_is_best():
     costs = {"a": [0, 0, 0, 0, 9, 9, 9, 9], "b": [1] * 8, "c": [20] * 8}
-    found = play(dict.fromkeys(costs, 0.0), 8, lambda name, start, stop: costs[name][start:stop])
+    found = play(dict.fromkeys(costs, 0.0), 8, lambda name, start, stop: costs[name][start:stop], fmean)
     assert list(found) == ["b", "a", "c"]
     assert found == {"b": costs["b"], "a": costs["a"], "c": [20]}
 
@@ -66,5 +67,13 @@ def test_the_best_has_seen_every_sample_once(candidates, samples, random):
     assert [number for name, *part in calls if name == best for number in range(*part)] == [*range(samples)]
 
 
-def test_the_score_is_the_mean_with_the_handicap():
-    assert score([1.0, 2.0, 6.0], -0.5) == pytest.approx(2.5)
+def test_the_mean_that_was_asked_for_decides():
+    costs = {"a": [0, 9, 0, 9], "b": [5, 5, 5, 5]}
+
+    def measure(name, start, stop):
+        return costs[name][start:stop]
+
+    assert [next(iter(play(dict.fromkeys(costs, 0.0), 4, measure, mean))) for mean in (fmean, max)] == [
+        "a",
+        "b",
+    ]
