@@ -25,11 +25,13 @@ def with_methods(table: CalibrationTable, choices: Mapping[str, str]) -> Calibra
     Args:
         table: A calibration table with histograms.
         choices: Tensor name to a key of :data:`calibrators.histograms.thresholds.METHODS`. Ranges of other
-            tensors, and ranges that were set by hand, stay as they are.
+            tensors, and ranges that were set by hand, stay as they are. Without choices so does the table.
 
     Returns:
         The new table.
     """
+    if not choices:
+        return table
     chosen = {
         name: METHODS[method](table.histograms[name])
         for name, method in choices.items()
@@ -37,7 +39,10 @@ def with_methods(table: CalibrationTable, choices: Mapping[str, str]) -> Calibra
     }
     methods = set(choices.values())
     return dataclasses.replace(
-        table, amax={**table.amax, **chosen}, method=methods.pop() if len(methods) == 1 else MIXED
+        table,
+        amax={**table.amax, **chosen},
+        method=methods.pop() if len(methods) == 1 else MIXED,
+        choice=None,
     )
 
 

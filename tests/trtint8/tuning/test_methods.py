@@ -5,6 +5,7 @@ import pytest
 
 from calibrators.histograms.histogram import Histogram
 from calibrators.histograms.thresholds import METHODS
+from calibrators.tables.choice import RangeChoice
 from calibrators.tables.table import CalibrationTable, Provenance
 from tests.trtint8.onnx_models import Shaped
 from trtint8.models.model import load_model, prepare
@@ -35,7 +36,9 @@ def test_methods_apply_tensor_by_tensor():
     assert mixed.amax == {"a": 50.0, "b": METHODS["percentile"](histograms["b"]), "c": 7.0}
     assert mixed.method == MIXED
     assert with_methods(table, {"a": "mse", "b": "mse"}).method == "mse"
-    assert with_methods(table, {}).amax == table.amax
+    assert with_methods(table, {}) is table
+    chosen = table.with_choice({"a": 3.0}, RangeChoice("wide", {"wide": 30.0}, {"wide": 4}))
+    assert (chosen.method_of("a"), with_methods(chosen, {"a": "mse"}).method_of("a")) == ("wide", "mse")
 
 
 def test_an_outlier_in_one_tensor_changes_the_method_of_that_one():
