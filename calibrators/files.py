@@ -1,14 +1,33 @@
-"""Files that are either the old one or the new one, never half of either."""
+"""Files that are either the old ones or the new ones, never half of either."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
+import shutil
+import socket
+import stat
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from calibrators.errors import OutputError
+
+#: Ending of the names of files and folders that are being written.
+_UNFINISHED = ".trtint8-tmp"
+
+#: Ending of the name of a folder with complete files, which only have to be moved to their places.
+_COMPLETE = ".trtint8-new"
+
+#: What is neither a file nor a folder, by the test for it.
+_KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
+    (stat.S_ISDIR, "folder"),
+    (stat.S_ISCHR, "device"),
+    (stat.S_ISBLK, "device"),
+    (stat.S_ISFIFO, "named pipe"),
+    (stat.S_ISSOCK, "socket"),
+)
 
 
 def check_writable(path: str | os.PathLike[str]) -> Path:
@@ -21,57 +40,75 @@ def check_writable(path: str | os.PathLike[str]) -> Path:
         ``path`` as a :class:`~pathlib.Path`.
 
     Raises:
-        OutputError: The folder does not exist or is not writable, or ``path`` is a folder.
+        OutputError: The folder does not exist or is not writable, the name is too long, or ``path`` is a
+            folder, a device, a named pipe or a socket.
     """
     path = Path(path)
-    if path.is_dir():
-        raise OutputError(f"cannot write '{path}': it is a folder; give a file name")
-    folder = path.parent
+    target = _destination(path)
+    folder = target.parent
     if not folder.is_dir():
-        raise OutputError(f"cannot write '{path}': the folder '{folder}' does not exist; create it first")
-    try:
+        shown = folder if path.is_symlink() else path.parent
+        raise OutputError(f"cannot write '{path}': the folder '{shown}' does not exist; create it first")
+    with _sentence(path):
         # A real attempt: permission bits say nothing about root, read-only mounts or full quotas.
-        descriptor, probe = tempfile.mkstemp(prefix=f".{path.name}.", dir=folder)
+        descriptor, probe = tempfile.mkstemp(prefix=_own_prefix(target), suffix=_UNFINISHED, dir=folder)
         os.close(descriptor)
         Path(probe).unlink()
-    except OSError as error:
-        raise OutputError(
-            f"cannot write '{path}': {error.strerror or error}; choose another place"
-        ) from error
     return path
+
+
+def refuse_overwriting(outputs: Iterable[Path], inputs: Iterable[object]) -> None:
+    """Refuses to write what is read.
+
+    Args:
+        outputs: The files that will be written.
+        inputs: What is read; what is no path is left out.
+
+    Raises:
+        OutputError: An output is one of the inputs.
+    """
+    read = [Path(source) for source in inputs if isinstance(source, (str, os.PathLike))]
+    for output in outputs:
+        for source in read:
+            with contextlib.suppress(OSError):
+                if output.samefile(source):
+                    raise OutputError(f"cannot write '{output}': it is read as well; give another name")
 
 
 def write_atomically(path: str | os.PathLike[str], data: bytes | Iterable[bytes]) -> Path:
     """Writes ``data`` under a temporary name in the same folder, then renames it to ``path``.
 
-    A crash at any moment leaves the old file or the new one.
+    A crash at any moment leaves the old file or the new one. What earlier runs that were killed have left
+    behind of the same file is removed.
 
     Args:
-        path: Destination; replaced when it exists.
+        path: Destination; replaced when it exists. Of a symbolic link the file that it leads to is replaced.
         data: The whole content, or its pieces in order.
 
     Returns:
         ``path`` as a :class:`~pathlib.Path`.
 
     Raises:
-        OutputError: The folder is missing or not writable, or the disk is full.
+        OutputError: The folder is missing or not writable, the disk is full, or ``path`` is a folder, a
+            device, a named pipe or a socket.
     """
     path = Path(path)
+    target = _destination(path)
     temporary: Path | None = None
     try:
-        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        temporary = Path(name)
-        with os.fdopen(descriptor, "wb") as stream:
-            for piece in [data] if isinstance(data, bytes) else data:
-                stream.write(piece)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.chmod(_mode_for(path))
-        temporary.replace(path)
-    except OSError as error:
-        raise OutputError(
-            f"cannot write '{path}': {error.strerror or error}; choose another place"
-        ) from error
+        with _sentence(path):
+            _remove_litter(target)
+            descriptor, name = tempfile.mkstemp(
+                prefix=_own_prefix(target), suffix=_UNFINISHED, dir=target.parent
+            )
+            temporary = Path(name)
+            with os.fdopen(descriptor, "wb") as stream:
+                for piece in [data] if isinstance(data, bytes) else data:
+                    stream.write(piece)
+                stream.flush()
+                os.fsync(stream.fileno())
+            temporary.chmod(_mode_for(target))
+            temporary.replace(target)
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
@@ -79,15 +116,134 @@ def write_atomically(path: str | os.PathLike[str], data: bytes | Iterable[bytes]
 
 
 @contextlib.contextmanager
-def removed_after_failure(files: Sequence[Path]) -> Iterator[None]:
-    """Takes back the files that appeared in a block that failed; those that were there before stay."""
-    new = [file for file in files if not file.exists()]
+def written_together(main: str | os.PathLike[str]) -> Iterator[Callable[[Path], Path]]:
+    """Writes several files of one folder so that after a crash either all are the old ones or all the new.
+
+    They are written into a folder of their own. Once all are complete this folder gets another name, in one
+    step, and from then on the new files count: :func:`finish_writing` moves them to their places, ``main``
+    last, if a crash keeps this process from it.
+
+    Args:
+        main: The file that the others belong to.
+
+    Yields:
+        A function of a file's place to where the block is to write it.
+
+    Raises:
+        OutputError: A file cannot be put in its place.
+    """
+    main = Path(main)
+    finish_writing(main)
+    folder = main.parent
+    with _sentence(main):
+        _remove_litter(main)
+        staging = Path(tempfile.mkdtemp(prefix=_own_prefix(main), suffix=_UNFINISHED, dir=folder))
+    try:
+        yield lambda path: staging / path.name
+        for path in staging.iterdir():
+            _destination(folder / path.name)  # refuses what cannot be replaced, before anything is
+        with _sentence(main):
+            staging.replace(_complete(main))
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    with _sentence(main):
+        _move_out(main)
+
+
+def finish_writing(main: str | os.PathLike[str]) -> None:
+    """Moves files to their places that were complete when the process which wrote them ended.
+
+    Args:
+        main: The file that the others belong to; see :func:`written_together`.
+    """
+    main = Path(main)
+    with contextlib.suppress(OSError):  # in a folder that cannot be written there is nothing to finish
+        _move_out(main)
+
+
+def _move_out(main: Path) -> None:
+    folder = _complete(main)
+    if not folder.is_dir():
+        return
+    for path in sorted(folder.iterdir(), key=lambda path: path.name == main.name):
+        target = _destination(main.parent / path.name)
+        with contextlib.suppress(FileNotFoundError):  # another process was quicker
+            path.chmod(_mode_for(target))
+            try:
+                path.replace(target)
+            except OSError:  # a symbolic link leads to another file system
+                write_atomically(target, path.read_bytes())
+                path.unlink()
+    folder.rmdir()
+
+
+def _complete(main: Path) -> Path:
+    return main.with_name(f".{_key(main)}{_COMPLETE}")
+
+
+@contextlib.contextmanager
+def _sentence(path: Path) -> Iterator[None]:
     try:
         yield
-    except BaseException:
-        for file in new:
-            file.unlink(missing_ok=True)
-        raise
+    except OSError as error:
+        raise OutputError(
+            f"cannot write '{path}': {error.strerror or error}; choose another place"
+        ) from error
+
+
+def _destination(path: Path) -> Path:
+    """The file that a path leads to, through symbolic links; it need not exist.
+
+    Raises:
+        OutputError: There is something that is no file.
+    """
+    target = Path(os.path.realpath(path))
+    with _sentence(path):
+        try:
+            mode = target.stat().st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            return target
+    if not stat.S_ISREG(mode):
+        kind = next((kind for test, kind in _KINDS if test(mode)), "special file")
+        raise OutputError(f"cannot write '{path}': it is a {kind}; give a file name")
+    return target
+
+
+def _key(path: Path) -> str:
+    """A file's name in the names of its temporary files, which may be no longer than other names."""
+    return hashlib.blake2b(os.fsencode(path.name), digest_size=8).hexdigest()
+
+
+def _own_prefix(path: Path) -> str:
+    return f"{_host_prefix(path)}{os.getpid()}-"
+
+
+def _host_prefix(path: Path) -> str:
+    """Process numbers mean something on one machine only."""
+    host = hashlib.blake2b(socket.gethostname().encode(), digest_size=4).hexdigest()
+    return f".{_key(path)}-{host}-"
+
+
+def _remove_litter(path: Path) -> None:
+    """Removes temporary files of the same output whose processes have ended."""
+    prefix = _host_prefix(path)
+    for found in path.parent.glob(f"{prefix}*{_UNFINISHED}"):
+        process = found.name.removeprefix(prefix).partition("-")[0]
+        if process.isdecimal() and not _is_alive(int(process)):
+            if found.is_dir():
+                shutil.rmtree(found, ignore_errors=True)
+            else:
+                found.unlink(missing_ok=True)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True
 
 
 def _mode_for(path: Path) -> int:

@@ -16,7 +16,7 @@ from calibrators.cuda import require_gpu
 from calibrators.data.batches import DataSource
 from calibrators.data.options import DataOptions
 from calibrators.errors import CalibrationDataError, TableError, UnsupportedError
-from calibrators.files import check_writable, removed_after_failure
+from calibrators.files import check_writable, refuse_overwriting, written_together
 from calibrators.histograms.thresholds import Method
 from calibrators.ray.run_options import RunOptions
 from calibrators.tables.loss_warning import loss_warning
@@ -32,7 +32,7 @@ from trtint8.builder.implicit import ImplicitInt8
 from trtint8.builder.options import BuildOptions
 from trtint8.builder.routes import Route, choose_route, is_calibrator
 from trtint8.calibration import CalibrationOptions, Observed, calibrate_prepared, float_tensors
-from trtint8.engine.file import EngineInfo, TensorSpec, save_engine
+from trtint8.engine.file import EngineInfo, TensorSpec, save_engine, sidecar_path
 from trtint8.engine.profiles import Profile
 from trtint8.interop.unquantize import quantized_nodes
 from trtint8.models.model import Model, ModelSource, load_model, prepare, runnable, save_model
@@ -132,6 +132,9 @@ def build_from_sources(
         TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
     """
     output = check_writable(output)
+    refuse_overwriting([output, sidecar_path(output), _qdq_file(output)], [model, sources.calibration])
+    # A table that is not changed may be read from where it would be written.
+    refuse_overwriting([_table_file(output)], [model, *([sources.calibration] if sources.manual else [])])
     flavor = flavors.load(wanted.target)
     loaded = load_model(model)
     chosen = choose_route(wanted.route, sources.calibration, flavor, loaded)
@@ -139,7 +142,7 @@ def build_from_sources(
         require_gpu(f"building with {flavor}")
     build = _Build(flavor, loaded, sources, output, wanted, options)
     product = build.implicit() if chosen == "implicit" else build.explicit()
-    return product.save(output, loaded)
+    return product.save(output, loaded, sources.calibration)
 
 
 @dataclass(frozen=True)
@@ -319,11 +322,11 @@ class _Product:
     shared_scales: tuple[tuple[str, ...], ...] = ()
     implicit: bool = False
 
-    def save(self, output: Path, loaded: Model) -> BuildResult:
-        """Writes all files, or none."""
+    def save(self, output: Path, loaded: Model, calibration: CalibrationSource | None) -> BuildResult:
+        """Writes all files, or none; the table only where it was not read from its place."""
         built, table, graph = self.built, self.table, self.graph_model.graph
-        qdq_file = None if self.implicit else output.with_name(f"{output.stem}.qdq.onnx")
-        table_file = output.with_name(f"{output.stem}.table.json") if table else None
+        qdq_file = None if self.implicit else _qdq_file(output)
+        table_file = _table_file(output) if table else None
         info = EngineInfo(
             flavor=built.flavor,
             tensorrt_version=built.version,
@@ -344,13 +347,26 @@ class _Product:
             method=table.method if table else None,
             qdq_model=qdq_file.name if qdq_file else None,
         )
-        with removed_after_failure([file for file in (qdq_file, table_file) if file]):
+        with written_together(output) as staged:
             if qdq_file:
-                save_model(self.graph_model, qdq_file)
-            if table and table_file:
-                table.save(table_file)
-            info = save_engine(output, built.plan, info)
+                save_model(self.graph_model, staged(qdq_file))
+            if table and table_file and not _is_file(calibration, table_file):
+                table.save(staged(table_file))
+            info = save_engine(staged(output), built.plan, info)
         return BuildResult(output, qdq_file, table_file, info, table, built.warnings, built.seconds)
+
+
+def _is_file(source: object, file: Path) -> bool:
+    """Whether a source is the path of a file that is there."""
+    return isinstance(source, (str, os.PathLike)) and file.is_file() and file.samefile(source)
+
+
+def _qdq_file(output: Path) -> Path:
+    return output.with_name(f"{output.stem}.qdq.onnx")
+
+
+def _table_file(output: Path) -> Path:
+    return output.with_name(f"{output.stem}.table.json")
 
 
 def _table_of(calibrator: Any) -> CalibrationTable:

@@ -1,11 +1,24 @@
 """Files that are the old one or the new one, never half of either."""
 
 import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from calibrators.errors import OutputError
-from calibrators.files import check_writable, removed_after_failure, write_atomically
+from calibrators.files import (
+    check_writable,
+    finish_writing,
+    refuse_overwriting,
+    write_atomically,
+    written_together,
+)
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_bytes_or_pieces_replace_what_was_there(tmp_path):
@@ -60,14 +73,150 @@ def test_a_full_disk_is_one_sentence(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_new_files_of_a_failed_block_are_taken_back_and_old_ones_stay(tmp_path):
-    old, new, never = (tmp_path / name for name in ("old", "new", "never"))
-    old.write_bytes(b"old")
-    with pytest.raises(KeyboardInterrupt), removed_after_failure([old, new, never]):
-        old.write_bytes(b"changed")
-        new.touch()
-        raise KeyboardInterrupt
-    assert sorted(tmp_path.iterdir()) == [old]
-    with removed_after_failure([new]):
-        new.touch()
-    assert new.exists()
+def test_what_is_no_file_is_not_replaced(tmp_path):
+    pipe, link, device = tmp_path / "pipe", tmp_path / "link", Path(os.devnull)
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    address = tmp_path / "socket"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(address))
+        for path, kind in (
+            (pipe, "named pipe"),
+            (link, "named pipe"),
+            (device, "device"),
+            (address, "socket"),
+        ):
+            for write in (check_writable, lambda path: write_atomically(path, b"")):
+                with pytest.raises(
+                    OutputError, match=rf"^cannot write '{path}': it is a {kind}; give a file"
+                ):
+                    write(path)
+    assert pipe.is_fifo() and device.is_char_device() and address.is_socket()
+
+
+def test_of_a_link_the_file_that_it_leads_to_is_replaced(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    target, link = tmp_path / "elsewhere" / "f", tmp_path / "link"
+    link.symlink_to(target)
+    for data in (b"new", b"newer"):  # the first time there is no such file
+        write_atomically(check_writable(link), data)
+        assert link.is_symlink() and target.read_bytes() == data
+    assert list(target.parent.iterdir()) == [target]
+
+
+def test_names_as_long_as_the_file_system_allows(tmp_path):
+    longest = tmp_path / ("n" * os.pathconf(tmp_path, "PC_NAME_MAX"))
+    assert write_atomically(check_writable(longest), b"x").read_bytes() == b"x"
+    for write in (check_writable, lambda path: write_atomically(path, b"")):
+        with pytest.raises(OutputError, match=r"File name too long; choose another place$"):
+            write(tmp_path / f"{longest.name}n")
+    assert list(tmp_path.iterdir()) == [longest]
+
+
+def test_what_is_read_is_not_written(tmp_path):
+    model, other = tmp_path / "m", tmp_path / "o"
+    model.touch()
+    (tmp_path / "link").symlink_to(model)
+    refuse_overwriting([other], [model, "random:8", None, b"bytes", 3])
+    for source in (str(model), tmp_path / "link"):
+        with pytest.raises(OutputError, match=rf"^cannot write '{model}': it is read as well; give another"):
+            refuse_overwriting([other, model], [source])
+
+
+def _killed(code, folder):
+    """Runs code that kills its own process."""
+    code = f"import itertools, os, signal\nfrom pathlib import Path\n{code}"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, check=False, env=environment)
+    assert done.returncode == -signal.SIGKILL
+
+
+KILL = "os.kill(os.getpid(), signal.SIGKILL)"
+
+
+@pytest.mark.slow
+def test_the_next_run_removes_what_a_killed_one_left(tmp_path):
+    _killed(
+        "from calibrators.files import write_atomically\n"
+        f"def pieces():\n    yield b'half'\n    {KILL}\n"
+        "write_atomically('f', pieces())",
+        tmp_path,
+    )
+    (litter,) = tmp_path.iterdir()
+    alive = litter.with_name(litter.name.replace(litter.name.split("-")[2], str(os.getpid()), 1))
+    alive.touch()
+    other = write_atomically(tmp_path / "other", b"")
+    assert set(tmp_path.iterdir()) == {litter, alive, other}
+    path = write_atomically(tmp_path / "f", b"new")
+    assert set(tmp_path.iterdir()) == {alive, other, path}
+
+
+class TestWrittenTogether:
+    NAMES = ("main", "beside", "other")
+
+    @pytest.fixture
+    def old(self, tmp_path):
+        for name in self.NAMES[:2]:
+            (tmp_path / name).write_text(f"old {name}")
+        return tmp_path
+
+    def contents(self, folder):
+        return {path.name: path.read_text() for path in folder.iterdir() if path.name in self.NAMES}
+
+    OLD = {"main": "old main", "beside": "old beside"}  # noqa: RUF012
+    NEW = {"main": "new main", "beside": "new beside", "other": "new other"}  # noqa: RUF012
+
+    def write(self, folder):
+        with written_together(folder / "main") as staged:
+            for name in self.NAMES:
+                write_atomically(staged(folder / name), f"new {name}".encode())
+                assert self.contents(folder) == self.OLD
+
+    def test_all_are_replaced(self, old):
+        self.write(old)
+        assert self.contents(old) == self.NEW
+        assert len(list(old.iterdir())) == 3
+
+    def test_a_failure_leaves_the_old_ones(self, old):
+        with pytest.raises(KeyboardInterrupt), written_together(old / "main") as staged:
+            write_atomically(staged(old / "beside"), b"new")
+            raise KeyboardInterrupt
+        assert self.contents(old) == self.OLD
+        assert len(list(old.iterdir())) == 2
+
+    def test_one_that_cannot_be_replaced_leaves_the_others_too(self, old):
+        (old / "other").mkdir()
+        with (
+            pytest.raises(OutputError, match=r"other': it is a folder"),
+            written_together(old / "main") as staged,
+        ):
+            for name in self.NAMES:
+                write_atomically(staged(old / name), b"new")
+        assert (old / "main").read_text() == "old main" and (old / "beside").read_text() == "old beside"
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("renames", range(5))
+    def test_a_kill_between_two_renames_leaves_all_the_old_ones_or_all_the_new(self, renames, old):
+        _killed(
+            "from calibrators.files import write_atomically, written_together\n"
+            "replace, renames = Path.replace, itertools.count()\n"
+            "def counting(self, target):\n"
+            "    writes = self.name.endswith('.trtint8-tmp') and not self.is_dir()\n"
+            f"    if not writes and next(renames) == {renames}: {KILL}\n"
+            "    return replace(self, target)\n"
+            "Path.replace = counting\n"
+            "with written_together('main') as staged:\n"
+            f"    for name in {self.NAMES}: write_atomically(staged(Path(name)), f'new {{name}}'.encode())\n"
+            f"{KILL}",
+            old,
+        )
+        finish_writing(old / "main")
+        assert self.contents(old) == (self.OLD if renames == 0 else self.NEW)
+        self.write_anyway(old)
+        assert self.contents(old) == self.NEW
+        assert len(list(old.iterdir())) == 3  # no litter
+
+    def write_anyway(self, folder):
+        with written_together(folder / "main") as staged:
+            for name in self.NAMES:
+                write_atomically(staged(folder / name), f"new {name}".encode())

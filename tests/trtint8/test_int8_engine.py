@@ -127,6 +127,33 @@ def test_an_output_folder_that_vanishes_during_calibration(split, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_nothing_that_is_read_is_overwritten(split, tmp_path):
+    model = tmp_path / "d.qdq.onnx"
+    model.write_bytes(DEMO_MODEL.read_bytes())
+    data = tmp_path / "e.engine.json"
+    data.touch()
+    for source, calibration, output in (
+        (model, split.calibration_images, "d.engine"),
+        (model, data, "e.engine"),
+    ):
+        with pytest.raises(OutputError, match="it is read as well; give another name"):
+            trtint8.build_int8_engine(source, calibration, tmp_path / output, target="rtx", progress=False)
+    assert model.read_bytes() == DEMO_MODEL.read_bytes() and set(tmp_path.iterdir()) == {model, data}
+
+
+@pytest.mark.slow
+def test_a_table_may_be_where_the_build_would_write_it(table, tmp_path):
+    path = table.save(tmp_path / "d.table.json")
+    before = path.stat().st_ino
+    result = trtint8.build_int8_engine(DEMO_MODEL, path, tmp_path / "d.engine", target="rtx", progress=False)
+    assert result.table_file == path and path.stat().st_ino == before
+    ranges = {"images": 2.5}
+    with pytest.raises(OutputError, match=r"d\.table\.json': it is read as well"):
+        trtint8.build_int8_engine(
+            DEMO_MODEL, path, tmp_path / "d.engine", target="rtx", dynamic_ranges=ranges, progress=False
+        )
+
+
 def test_an_output_that_is_a_folder(split, tmp_path):
     with pytest.raises(OutputError, match="it is a folder"):
         trtint8.build_int8_engine(DEMO_MODEL, split.calibration_images, tmp_path, target="rtx")

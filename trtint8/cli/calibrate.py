@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from calibrators.files import check_writable
+from calibrators.files import check_writable, refuse_overwriting
 from calibrators.host.checkpoint import SECONDS as CHECKPOINT_SECONDS
 from calibrators.ray.run_options import RunOptions
 from calibrators.tables.file_names import check_table_name
@@ -65,6 +65,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Calibrates and writes the table."""
     output = check_writable(check_table_name(options.output))
+    refuse_overwriting([output], [options.model, options.data])
     run_options = RunOptions(options.threads, executor_from(options), options.device)
     prepared = prepare(load_model(options.model))
     path = output.with_name(f"{output.name}.checkpoint")

@@ -6,7 +6,7 @@ import argparse
 from collections import Counter
 
 from calibrators.errors import ModelError
-from calibrators.files import check_writable
+from calibrators.files import check_writable, refuse_overwriting
 from trtint8.cli.output import print_json, print_table
 from trtint8.interop.lint import lint, mend
 from trtint8.models.model import load_model, save_model
@@ -27,6 +27,8 @@ def run(options: argparse.Namespace) -> None:
     if options.fix != (options.output is not None):
         raise ModelError("give --fix and --output together, or neither")
     output = check_writable(options.output) if options.output else None
+    if output:
+        refuse_overwriting([output], [options.model])
     model = load_model(options.model)
     findings = lint(model)
     mended = mend(model) if output else None

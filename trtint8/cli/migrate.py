@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from calibrators.files import check_writable
+from calibrators.files import check_writable, refuse_overwriting
 from calibrators.tables.table import CalibrationTable
 from trtint8.builder.proof import count_int8_layers
 from trtint8.cli.output import print_json, print_table, say
@@ -39,6 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Places Q/DQ pairs, writes the model and proves by a build that it runs in INT8."""
     output = check_writable(options.output)
+    refuse_overwriting([output], [options.model, options.cache])
     prepared = prepare(load_model(options.model))
     table = CalibrationTable.load(options.cache)
     migrated = migrate(prepared, table, fill=options.fill, keep_float=options.keep_float)

@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from calibrators.errors import ModelError, OutputError
-from calibrators.files import check_writable, removed_after_failure
+from calibrators.errors import ModelError
+from calibrators.files import check_writable, refuse_overwriting, written_together
 from calibrators.tables.table import CalibrationTable
 from trtint8.cli.data_options import add_data_options, data_options_from
 from trtint8.cli.output import print_json, print_line, print_table
@@ -64,6 +64,7 @@ def run(options: argparse.Namespace) -> None:
     if options.equalize is None and is_given:
         raise ModelError("options of data say how the samples of --equalize are read; add --equalize DATA")
     output = check_writable(options.output)
+    refuse_overwriting([output], [options.model, options.table, options.equalize])
     files = {} if options.equalize is None else _files_beside(output, [options.model, options.table])
     prepared = prepare(load_float_model(options.model))
     table = CalibrationTable.load(options.table)
@@ -77,11 +78,11 @@ def run(options: argparse.Namespace) -> None:
         graph_model, float32 = to_float16(
             graph_model, float32_io=options.float32_io, peaks=table.peaks, name=prepared.name
         )
-    with removed_after_failure([output, *files.values()]):
+    with written_together(output) as staged:
         if remade is not None:
-            save_model(remade.model.graph_model, files[_FLOAT_MODEL])
-            remade.table.save(files[_TABLE])
-        save_model(graph_model, output)
+            save_model(remade.model.graph_model, staged(files[_FLOAT_MODEL]))
+            remade.table.save(staged(files[_TABLE]))
+        save_model(graph_model, staged(output))
     equalized = None if remade is None else remade.equalized
     if options.json:
         _print_json(options, placement, float32, equalized, files)
@@ -111,10 +112,7 @@ def run(options: argparse.Namespace) -> None:
 def _files_beside(output: Path, inputs: Sequence[str]) -> dict[str, Path]:
     """The files that are written beside the output; refuses those that are read."""
     files = {end: check_writable(output.with_name(f"{output.stem}.{end}")) for end in _BESIDE}
-    read = {Path(path).resolve() for path in inputs}
-    for path in files.values():
-        if path.resolve() in read:
-            raise OutputError(f"--equalize would write '{path}', which is read as well; give -o another name")
+    refuse_overwriting(files.values(), inputs)
     return files
 
 

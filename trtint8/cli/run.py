@@ -15,7 +15,7 @@ from calibrators.data.batches import Batches, open_data
 from calibrators.data.inputs import InputSpec
 from calibrators.data.preflight import Preflight
 from calibrators.errors import CalibrationDataError
-from calibrators.files import check_writable, write_atomically
+from calibrators.files import check_writable, refuse_overwriting, write_atomically
 from calibrators.progress import progress_bar
 from trtint8.cli.data_options import add_data_options, data_options_from
 from trtint8.cli.output import print_json, print_table
@@ -38,6 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Runs the engine on all data and writes its outputs."""
     output = check_writable(options.output)
+    refuse_overwriting([output], [options.engine, options.data])
     with Engine.load(options.engine, device=options.device) as engine:
         inputs = input_specs(engine.inputs)
         batches = open_data(options.data, inputs, data_options_from(options))

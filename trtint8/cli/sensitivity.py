@@ -6,7 +6,7 @@ import argparse
 import math
 from pathlib import Path
 
-from calibrators.files import check_writable
+from calibrators.files import check_writable, refuse_overwriting
 from trtint8 import api
 from trtint8.cli.arguments import data_keywords
 from trtint8.cli.data_options import (
@@ -66,6 +66,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Measures, and prints the layers, the worst first."""
     output = check_writable(options.output) if options.output else None
+    if output:
+        refuse_overwriting([output], [options.model, options.table, options.data])
     sensitivity = api.measure_sensitivity(
         options.model,
         options.table,

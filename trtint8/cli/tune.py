@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from calibrators.files import check_writable
+from calibrators.files import check_writable, refuse_overwriting
 from trtint8 import api
 from trtint8.cli.arguments import data_keywords, keywords
 from trtint8.cli.data_options import add_data_options, add_method_option
@@ -68,6 +68,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Tunes, writes the files and prints the result."""
     output = check_writable(options.output)
+    refuse_overwriting([output], [options.model, options.calibration, options.data, options.judge])
     progress = _Progress()
     tuned = api.tune(
         options.model,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from calibrators import records
 from calibrators.errors import EngineError
-from calibrators.files import write_atomically
+from calibrators.files import finish_writing, write_atomically, written_together
 from calibrators.records import Count, PositiveCount, Sha256
 from trtint8.engine.layers import LayerReport
 from trtint8.engine.profiles import ShapeRange
@@ -116,11 +116,10 @@ def save_engine(path: str | os.PathLike[str], plan: bytes, info: EngineInfo) -> 
         OutputError: A file cannot be written.
     """
     info = replace(info, plan_sha256=hashlib.sha256(plan).hexdigest())
-    # The sidecar is written first, so that an engine file that appears is complete. After a crash between the
-    # two, an old engine no longer has the hash that the sidecar names, and is refused rather than
-    # described wrongly.
-    write_atomically(sidecar_path(path), records.render(info))
-    write_atomically(path, plan)
+    path = Path(path)
+    with written_together(path) as staged:
+        write_atomically(staged(sidecar_path(path)), records.render(info))
+        write_atomically(staged(path), plan)
     return info
 
 
@@ -137,6 +136,7 @@ def read_engine_info(path: str | os.PathLike[str]) -> EngineInfo:
         EngineError: One of the two files is missing, unreadable or malformed, the sidecar is of a newer
             format, or the plan is not the one that it describes.
     """
+    finish_writing(path)
     sidecar = sidecar_path(path)
     digest = _sha256(path)
     try:

@@ -17,7 +17,7 @@ from onnx_ir.passes import common
 
 from calibrators.data.inputs import InputSpec
 from calibrators.errors import ModelError
-from calibrators.files import write_atomically
+from calibrators.files import finish_writing, write_atomically, written_together
 from calibrators.host.weights import LARGE, LOCATION, LightModel
 from trtint8.models.fingerprint import fingerprint
 from trtint8.models.garbage_collection import pause_garbage_collection
@@ -86,6 +86,7 @@ def load_model(source: ModelSource | Model) -> Model:
     if isinstance(source, bytes):
         return _checked(_parsed("model", lambda: LightModel.parse(source)), "model", None)
     path = Path(source)
+    finish_writing(path)
     if not path.is_file():
         raise ModelError(f"there is no model '{path}'" + ("; it is a folder" if path.is_dir() else ""))
     return _checked(_parsed(str(path), lambda: LightModel.read(path)), path.name, path)
@@ -204,11 +205,8 @@ def save_model(graph_model: ir.Model, path: str | os.PathLike[str]) -> Path:
     path = Path(path)
     if fits_message(graph_model):
         return write_atomically(path, to_proto(graph_model).SerializeToString())
-    # The data file is replaced first, because the model names it.
-    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
-        ir.save(graph_model, Path(folder) / path.name, external_data=f"{path.name}.data")
-        (Path(folder) / f"{path.name}.data").replace(path.with_name(f"{path.name}.data"))
-        (Path(folder) / path.name).replace(path)
+    with written_together(path) as staged:
+        ir.save(graph_model, staged(path), external_data=f"{path.name}.data")
     return path
 
 

@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from calibrators import records
 from calibrators.data.batches import Batches
-from calibrators.files import removed_after_failure, write_atomically
+from calibrators.files import refuse_overwriting, write_atomically, written_together
 from calibrators.records import NonNegative
 from calibrators.tables.table import CalibrationTable
 from trtint8.models.model import Model, save_model
@@ -175,7 +175,7 @@ def save_tuned(
         The files, and the command that makes the Q/DQ model again.
 
     Raises:
-        OutputError: A file cannot be written; files that did not exist before are removed again.
+        OutputError: A file cannot be written, or is the original model; then none is written.
     """
     output = Path(output)
     table, log = (output.with_name(f"{output.stem}.{end}") for end in ("table.json", "tuning.json"))
@@ -185,12 +185,13 @@ def save_tuned(
     for name in tuned.candidate.keep_float:
         words += ["--keep-float", name]
     command = shlex.join(words + (["--float16", "--float32-io"] if float16 else []))
-    with removed_after_failure([path for path in (output, table, float_model, log) if path]):
+    refuse_overwriting([path for path in (output, table, float_model, log) if path], [original])
+    with written_together(output) as staged:
         if float_model:
-            save_model(tuned.candidate.model.graph_model, float_model)
-        tuned.candidate.ranges.save(table)
-        save_model(tuned.graph_model, output)
-        write_atomically(log, records.render(_log(tuned, command)))
+            save_model(tuned.candidate.model.graph_model, staged(float_model))
+        tuned.candidate.ranges.save(staged(table))
+        save_model(tuned.graph_model, staged(output))
+        write_atomically(staged(log), records.render(_log(tuned, command)))
     return Written(output, table, float_model, log, command)
 
 

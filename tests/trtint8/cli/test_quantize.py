@@ -73,7 +73,7 @@ def test_a_file_that_is_read_is_not_overwritten(uneven, tmp_path, capsys):
     assert main(["calibrate", model, data, "-o", str(table)]) == 0
     before = table.read_bytes()
     assert main(["quantize", model, str(table), "-o", str(tmp_path / "q.onnx"), "--equalize", data]) == 2
-    assert "q.table.json', which is read as well; give -o another name" in capsys.readouterr().err
+    assert "q.table.json': it is read as well; give another name" in capsys.readouterr().err
     assert table.read_bytes() == before and not (tmp_path / "q.onnx").exists()
 
 

@@ -166,21 +166,31 @@ def test_plan_that_is_not_the_one_described(path, plan):
     )
 
 
-def test_crash_between_the_two_files(path, monkeypatch):
+def test_a_crash_between_the_two_files_leaves_the_old_ones(path, monkeypatch):
+    old = save_engine(path, b"old plan", INFO)
     write = engine.write_atomically
 
     def crash_at_the_plan(target, data):
-        if target == path:
+        if target.name == path.name:
             raise KeyboardInterrupt
         return write(target, data)
 
     monkeypatch.setattr(engine, "write_atomically", crash_at_the_plan)
     with pytest.raises(KeyboardInterrupt):
         save_engine(path, PLAN, INFO)
-    # An engine file never stands without its sidecar...
-    assert not path.exists()
-    # ...and an old one is not taken for the new.
-    path.write_bytes(b"old plan")
+    assert (path.read_bytes(), read_engine_info(path)) == (b"old plan", old)
+
+
+def test_no_sidecar_is_left_of_a_first_engine_that_was_not_written(path, monkeypatch):
+    monkeypatch.setattr(engine, "hashlib", None)
+    with pytest.raises(AttributeError):
+        save_engine(path, PLAN, INFO)
+    assert list(path.parent.iterdir()) == []
+
+
+def test_an_engine_that_is_not_its_sidecars(path):
+    save_engine(path, PLAN, INFO)
+    path.write_bytes(b"another plan")
     with pytest.raises(EngineError, match="is not the one that its sidecar describes"):
         read_engine_info(path)
 
