@@ -1,0 +1,124 @@
+"""What INT8 costs networks of several tasks in accuracy, by every method.
+
+python scripts/bench_accuracy.py DATA                           # all networks whose files are in the folder
+python scripts/bench_accuracy.py DATA --networks vit espnet --methods mse auto tuned
+python scripts/bench_accuracy.py DATA --peers FOLDER --markdown # other tools too, installed there
+
+Every result is a model with Q/DQ pairs, judged by `trtint8.validate` as fake quantization in ONNX Runtime on
+held-out samples, which no method sees: each cell has the figure of the network's task, and the SQNR of the
+output where it is lowest, in dB. `tuned` is `trtint8.tune` with its defaults, which makes its decisions with
+the calibration samples. F1 compares the detections with those of FP32 (score above 0.3, overlap above 0.5),
+`pixels` is the share of positions that have FP32's class, and PSNR compares with the true image.
+
+DATA has the folders `cifar10` and `tasks`; see scripts/accuracy_bench/cases.py. The digits come with the
+package.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+from accuracy_bench.cases import CASES, Case, open_cases, sample_count
+from accuracy_bench.methods import OWN, Workbench
+
+import trtint8
+from trtint8.validation.accuracy import Measure
+from trtint8.validation.significance import Share
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The accuracy of one network by one method.
+
+    Attributes:
+        figure: The figure of the task; None where the figure of FP32 is that of equal outputs.
+        sqnr_db: SQNR in dB of the output where it is lowest; None for FP32.
+    """
+
+    figure: float | None
+    sqnr_db: float | None
+
+    def __str__(self) -> str:
+        parts = [] if self.figure is None else [f"{self.figure:.2f}"]
+        return " / ".join(parts + ([] if self.sqnr_db is None else [f"{self.sqnr_db:.1f}"])) or "-"
+
+
+def judge(case: Case, model: onnx.ModelProto) -> tuple[Cell, Cell]:
+    """The accuracy of a model in INT8, and that of FP32."""
+    accuracy = trtint8.validate(
+        model,
+        case.held_out,
+        reference=case.model,
+        metrics=[case.metric, "sqnr"],
+        preprocessing=case.preprocessing,
+        progress=False,
+    )
+    (measure,) = accuracy.measures
+    sqnr_db = min(output.sqnr_db for output in accuracy.outputs)
+    return Cell(_number(measure, measure.value), sqnr_db), Cell(_number(measure, measure.reference), None)
+
+
+def _number(measure: Measure, value: Share | float | None) -> float | None:
+    plain = value.value if isinstance(value, Share) else value
+    return None if plain is None else plain * (100 if measure.unit == "%" else 1)
+
+
+def bench(case: Case, methods: Sequence[str], limit: int) -> dict[str, Cell | str]:
+    """Measures one network by every method, and prints each result when it is there.
+
+    Returns:
+        Name of each method to its result, or to the reason why there is none; ``FP32`` comes first.
+    """
+    calibrated, held_out = (sample_count(data) for data in (case.calibration, case.held_out))
+    print(f"\n{case.name}: {min(calibrated, limit)} calibration samples, {held_out} held out; {case.figure}")
+    workbench, cells = Workbench(case, limit), dict[str, Cell | str]()
+    for method in methods:
+        quantized = workbench.quantize(method)
+        cells[method], cells["FP32"] = judge(case, quantized.model)
+        print(f"  {method:16}{cells[method]!s:>16}{quantized.seconds:8.1f} s  {quantized.note}", flush=True)
+    return {"FP32": cells.pop("FP32"), **cells}
+
+
+def show(columns: Mapping[str, Mapping[str, Cell | str]], *, markdown: bool) -> None:
+    """Prints one table: one row per method, and one column per network.
+
+    Args:
+        columns: Heading of each network to its results.
+        markdown: Whether the table is printed in Markdown.
+    """
+    rows = list(next(iter(columns.values())))
+    table = [["", *columns], *([row, *(str(cells[row]) for cells in columns.values())] for row in rows)]
+    if markdown:
+        table.insert(1, ["---"] * len(table[0]))
+    widths = [0 if markdown else max(map(len, column)) for column in zip(*table, strict=True)]
+    print()
+    for row in table:
+        line = (" | " if markdown else "  ").join(
+            text.ljust(width) for text, width in zip(row, widths, strict=True)
+        )
+        print(f"| {line} |" if markdown else line)
+
+
+def main() -> None:
+    """Prints the results as they come, and one table at the end."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("data", type=Path, metavar="DATA", help="folder of the networks and their data")
+    parser.add_argument("--networks", nargs="+", default=list(CASES), choices=list(CASES))
+    parser.add_argument("--methods", nargs="+", default=list(OWN), choices=list(OWN))
+    parser.add_argument("--limit", type=int, default=500, help="most samples to calibrate and tune with")
+    parser.add_argument("--markdown", action="store_true", help="print the table in Markdown")
+    options = parser.parse_args()
+    columns = {
+        f"{case.name}, {case.figure}": bench(case, options.methods, options.limit)
+        for case in open_cases(options.data, options.networks)
+    }
+    if columns:
+        show(columns, markdown=options.markdown)
+
+
+if __name__ == "__main__":
+    main()
