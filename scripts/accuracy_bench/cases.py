@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import trtint8
 from accuracy_bench import yolo_fastest
@@ -47,12 +48,16 @@ class Case:
 
 def _digits(_folder: Path) -> Case:
     split = load_digits_split()
-    labels = split.train_labels[: len(split.calibration_images)]
+    calibration: dict[str, NDArray[Any]] = {
+        "images": split.calibration_images,
+        "labels": split.train_labels[: len(split.calibration_images)],
+    }
+    held_out: dict[str, NDArray[Any]] = {"images": split.heldout_images, "labels": split.heldout_labels}
     return Case(
         "digits",
         DEMO_MODEL,
-        {"images": split.calibration_images, "labels": labels},
-        {"images": split.heldout_images, "labels": split.heldout_labels},
+        calibration,
+        held_out,
         "top1",
         "top-1 in %",
         None,
