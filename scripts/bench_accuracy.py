@@ -17,6 +17,8 @@ package.
 from __future__ import annotations
 
 import argparse
+import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +26,8 @@ from pathlib import Path
 import onnx
 from accuracy_bench.cases import CASES, Case, open_cases, sample_count
 from accuracy_bench.methods import OWN, Workbench
+from accuracy_bench.peers import PEER_METHODS, PeerBench, PeerError
+from calibration_bench.tools import install
 
 import trtint8
 from trtint8.validation.accuracy import Measure
@@ -67,20 +71,37 @@ def _number(measure: Measure, value: Share | float | None) -> float | None:
     return None if plain is None else plain * (100 if measure.unit == "%" else 1)
 
 
-def bench(case: Case, methods: Sequence[str], limit: int) -> dict[str, Cell | str]:
+def bench(case: Case, methods: Sequence[str], limit: int, environments: Path | None) -> dict[str, Cell | str]:
     """Measures one network by every method, and prints each result when it is there.
+
+    Args:
+        case: The network and its data.
+        methods: Keys of :data:`OWN` and of :data:`PEER_METHODS`.
+        limit: The most calibration samples.
+        environments: The folder of other tools' environments; None where there are none.
 
     Returns:
         Name of each method to its result, or to the reason why there is none; ``FP32`` comes first.
     """
     calibrated, held_out = (sample_count(data) for data in (case.calibration, case.held_out))
     print(f"\n{case.name}: {min(calibrated, limit)} calibration samples, {held_out} held out; {case.figure}")
-    workbench, cells = Workbench(case, limit), dict[str, Cell | str]()
-    for method in methods:
-        quantized = workbench.quantize(method)
-        cells[method], cells["FP32"] = judge(case, quantized.model)
-        print(f"  {method:16}{cells[method]!s:>16}{quantized.seconds:8.1f} s  {quantized.note}", flush=True)
-    return {"FP32": cells.pop("FP32"), **cells}
+    cells: dict[str, Cell | str] = {"FP32": ""}
+    with tempfile.TemporaryDirectory() as folder:
+        workbench = Workbench(case, limit)
+        print(f"  calibrated in {workbench.seconds:.1f} s", flush=True)
+        for method in methods:
+            begun, note = time.perf_counter(), ""
+            try:
+                if method in OWN:
+                    model, note = OWN[method](workbench)
+                else:
+                    model, note = PeerBench(workbench, Path(folder), environments).quantize(method)
+                seconds = time.perf_counter() - begun
+                cells[method], cells["FP32"] = judge(case, model)
+            except PeerError as error:
+                seconds, cells[method] = time.perf_counter() - begun, f"fails: {error}"
+            print(f"  {method:24}{cells[method]!s:>16}{seconds:8.1f} s  {note}", flush=True)
+    return cells
 
 
 def show(columns: Mapping[str, Mapping[str, Cell | str]], *, markdown: bool) -> None:
@@ -108,12 +129,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("data", type=Path, metavar="DATA", help="folder of the networks and their data")
     parser.add_argument("--networks", nargs="+", default=list(CASES), choices=list(CASES))
-    parser.add_argument("--methods", nargs="+", default=list(OWN), choices=list(OWN))
+    parser.add_argument("--methods", nargs="+", default=list(OWN), choices=[*OWN, *PEER_METHODS])
     parser.add_argument("--limit", type=int, default=500, help="most samples to calibrate and tune with")
+    parser.add_argument("--peers", type=Path, help="a folder for environments with other tools; adds them")
     parser.add_argument("--markdown", action="store_true", help="print the table in Markdown")
     options = parser.parse_args()
+    methods = list(options.methods)
+    if options.peers:
+        tools = ["ort", *install(options.peers)]
+        methods += [name for name, kind in PEER_METHODS.items() if kind.split()[0] in tools]
     columns = {
-        f"{case.name}, {case.figure}": bench(case, options.methods, options.limit)
+        f"{case.name}, {case.figure}": bench(case, methods, options.limit, options.peers)
         for case in open_cases(options.data, options.networks)
     }
     if columns:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 
 import onnx
 import onnx_ir as ir
@@ -24,54 +23,32 @@ from trtint8.tuning.bias_correction import correct_biases
 REMEDY_SAMPLES = 128
 
 
-@dataclass(frozen=True)
-class Quantized:
-    """A network in INT8.
-
-    Attributes:
-        model: The model with Q/DQ pairs.
-        seconds: How long the method took, without calibration where it shares the table of ``auto``.
-        note: What else there is to say, such as the layers in float.
-    """
-
-    model: onnx.ModelProto
-    seconds: float
-    note: str = ""
-
-
 class Workbench:
     """One network, calibrated once for all methods.
 
     Args:
         case: The network and its data.
         limit: The most calibration samples, and the most samples to tune on.
+
+    Attributes:
+        case: The network and its data.
+        limit: The most calibration samples, and the most samples to tune on.
+        table: The table of the method ``auto``; its histograms give the tables of the others.
+        seconds: How long the calibration took.
     """
 
     def __init__(self, case: Case, limit: int) -> None:
-        self.case, self._limit = case, limit
-
-    def quantize(self, method: str) -> Quantized:
-        """Brings the network into INT8.
-
-        Args:
-            method: A key of :data:`OWN`.
-        """
-        _ = self.table  # calibrated before the time is taken
+        self.case, self.limit = case, limit
         begun = time.perf_counter()
-        model, note = OWN[method](self)
-        return Quantized(model, time.perf_counter() - begun, note)
-
-    @cached_property
-    def table(self) -> trtint8.CalibrationTable:
-        """The table of the method ``auto``; its histograms give the tables of the others."""
-        return trtint8.calibrate(
-            self.case.model,
-            self.case.calibration,
+        self.table = trtint8.calibrate(
+            case.model,
+            case.calibration,
             tensors="placed",
-            limit=self._limit,
-            preprocessing=self.case.preprocessing,
+            limit=limit,
+            preprocessing=case.preprocessing,
             progress=False,
         )
+        self.seconds = time.perf_counter() - begun
 
     def with_auto(self) -> tuple[onnx.ModelProto, str]:
         """Ranges by the method ``auto``."""
@@ -112,7 +89,7 @@ class Workbench:
             self.case.calibration,
             self.case.calibration,
             judge=self.case.held_out,
-            limit=self._limit,
+            limit=self.limit,
             preprocessing=self.case.preprocessing,
             progress=False,
         )
@@ -120,7 +97,7 @@ class Workbench:
         return to_proto(found.graph_model), remedies
 
 
-#: Name of each of our own methods to what applies it.
+#: Name of each of our own methods to what gives the model with Q/DQ pairs, and notes such as the remedies.
 OWN: dict[str, Callable[[Workbench], tuple[onnx.ModelProto, str]]] = {
     **{name: partial(Workbench.with_method, method=name) for name in METHODS},
     "auto": Workbench.with_auto,
