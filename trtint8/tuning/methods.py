@@ -28,17 +28,18 @@ def with_methods(table: CalibrationTable, choices: Mapping[str, str]) -> Calibra
             tensors, and ranges that were set by hand, stay as they are.
 
     Returns:
-        The new table.
+        The new table; the same one where there are no choices.
     """
+    if not choices:
+        return table
     chosen = {
         name: METHODS[method](table.histograms[name])
         for name, method in choices.items()
         if name in table.histograms and name not in table.overridden
     }
     methods = set(choices.values())
-    return dataclasses.replace(
-        table, amax={**table.amax, **chosen}, method=methods.pop() if len(methods) == 1 else MIXED
-    )
+    method = methods.pop() if len(methods) == 1 else MIXED
+    return dataclasses.replace(table, amax={**table.amax, **chosen}, method=method, choice=None)
 
 
 def choose_methods(
