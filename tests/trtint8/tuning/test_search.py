@@ -135,7 +135,7 @@ def remedied(start, monkeypatch):
 
 
 def test_remedies_without_cost_are_tried_within_the_budget_too(remedied):
-    best, tried = remedied(0.0, {"equalize": 2.0, "round": -1.0, "bias": 0.5})
+    best, tried = remedied(0.0, {"equalize": 4.0, "round": -1.0, "bias": 0.5})
     assert best.remedies == ("equalize", "bias")
     assert tried == [("equalize", True), ("round", False), ("bias", True)]
 
@@ -144,6 +144,12 @@ def test_remedies_without_cost_are_tried_within_the_budget_too(remedied):
 def test_changed_weights_have_to_gain_more_than_a_tenth_of_a_decibel(remedied, gain, remedies):
     best, _ = remedied(0.0, {"equalize": 0.0, "round": gain, "bias": 0.0})
     assert best.remedies == remedies
+
+
+@pytest.mark.parametrize(("drop", "gain", "taken"), [(0.0, 2.9, False), (0.0, 3.1, True), (1.0, 0.2, True)])
+def test_equalization_has_to_gain_more_within_the_budget(remedied, drop, gain, taken):
+    _, tried = remedied(drop, {"equalize": gain, "round": 0.0, "bias": 0.0})
+    assert tried[0] == ("equalize", taken)
 
 
 def test_what_stays_in_int8_beside_layers_in_float_is_corrected_anew(remedied):
