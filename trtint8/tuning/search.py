@@ -190,8 +190,8 @@ class Search:
         model = rebuilt(equalized.model, start.model.name)
         table = self._recalibrate(model)
         candidate = Candidate(model, table, {}, start.keep_float, (*start.remedies, description))
-        # The ranges of `auto` were chosen by the outputs of the equalized network, which no choice for each
-        # tensor by itself improved.
+        # The ranges of `auto` were chosen by the outputs of the equalized network, so the choice of a method
+        # for each tensor by itself, which takes long, is left out.
         if table.method != "auto":
             candidate = dataclasses.replace(candidate, methods=self._chosen_methods(candidate))
         yield description, candidate
