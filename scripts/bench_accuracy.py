@@ -129,15 +129,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("data", type=Path, metavar="DATA", help="folder of the networks and their data")
     parser.add_argument("--networks", nargs="+", default=list(CASES), choices=list(CASES))
-    parser.add_argument("--methods", nargs="+", default=list(OWN), choices=[*OWN, *PEER_METHODS])
+    parser.add_argument("--methods", nargs="+", choices=[*OWN, *PEER_METHODS], help="default all")
     parser.add_argument("--limit", type=int, default=500, help="most samples to calibrate and tune with")
     parser.add_argument("--peers", type=Path, help="a folder for environments with other tools; adds them")
     parser.add_argument("--markdown", action="store_true", help="print the table in Markdown")
     options = parser.parse_args()
-    methods = list(options.methods)
-    if options.peers:
-        tools = ["ort", *install(options.peers)]
-        methods += [name for name, kind in PEER_METHODS.items() if kind.split()[0] in tools]
+    tools = ["ort", *install(options.peers)] if options.peers else []
+    known = [*OWN, *(name for name, kind in PEER_METHODS.items() if kind.split()[0] in tools)]
+    methods = options.methods or known
+    if missing := [name for name in methods if name not in known]:
+        parser.error(f"'{missing[0]}' needs --peers, and that the tool can be installed")
     columns = {
         f"{case.name}, {case.figure}": bench(case, methods, options.limit, options.peers)
         for case in open_cases(options.data, options.networks)

@@ -73,16 +73,26 @@ class Row:
 
 
 def run_child(
-    kind: str, case: Case, images: int, threads: int, table: Path, peers: Path | None
+    kind: str,
+    case: Case,
+    images: int,
+    threads: int,
+    table: Path,
+    peers: Path | None,
+    timeout: float | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Makes one measurement in a process of its own, which writes the table where it calibrates."""
+    """Makes one measurement in a process of its own, which writes the table where it calibrates.
+
+    Raises:
+        subprocess.TimeoutExpired: It takes more than ``timeout`` seconds.
+    """
     python = sys.executable
     if peers and (name := kind.split()[0]) in PEERS:
         python = os.fspath(peers / name / "bin" / "python")
     command = [python, __file__, "--child", kind, "--case", case.name, "--input", case.input]
     command += ["--batch", str(case.batch), "--folder", os.fspath(case.folder)]
     command += ["--images", str(images), "--threads", str(threads), "--table", os.fspath(table)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout)
 
 
 def measure(

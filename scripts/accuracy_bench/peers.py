@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -22,12 +23,15 @@ PEER_METHODS = {
     "PPQ kl": "ppq entropy",
 }
 
+#: The most seconds that a tool may take for one network.
+_MOST_SECONDS = 300
+
 #: The most samples per batch.
 _LARGEST_BATCH = 16
 
 
 class PeerError(Exception):
-    """A tool cannot calibrate a network; the message is the beginning of the last line that it wrote."""
+    """A tool cannot calibrate a network; the message is its last line, or says why."""
 
 
 class PeerBench:
@@ -64,10 +68,14 @@ class PeerBench:
             The model, and how many ranges are from ``minmax``, because the tool did not give them.
 
         Raises:
-            PeerError: The tool fails.
+            PeerError: The tool fails, or takes too long.
         """
         file = self._case.folder / f"{self._case.name}.{method.replace(' ', '-')}.json"
-        done = run_child(PEER_METHODS[method], self._case, self.samples, 2, file, self._environments)
+        kind, environments = PEER_METHODS[method], self._environments
+        try:
+            done = run_child(kind, self._case, self.samples, 2, file, environments, timeout=_MOST_SECONDS)
+        except subprocess.TimeoutExpired as error:
+            raise PeerError(f"takes more than {_MOST_SECONDS} s") from error
         if done.returncode:
             raise PeerError((done.stderr.strip().splitlines() or [f"signal {-done.returncode}"])[-1][:100])
         ranges: dict[str, float] = json.loads(file.read_text())["amax"]
