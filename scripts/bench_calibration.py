@@ -72,6 +72,29 @@ class Row:
     table: Path
 
 
+def run_child(
+    kind: str,
+    case: Case,
+    images: int,
+    threads: int,
+    table: Path,
+    peers: Path | None,
+    timeout: float | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Makes one measurement in a process of its own, which writes the table where it calibrates.
+
+    Raises:
+        subprocess.TimeoutExpired: It takes more than ``timeout`` seconds.
+    """
+    python = sys.executable
+    if peers and (name := kind.split()[0]) in PEERS:
+        python = os.fspath(peers / name / "bin" / "python")
+    command = [python, __file__, "--child", kind, "--case", case.name, "--input", case.input]
+    command += ["--batch", str(case.batch), "--folder", os.fspath(case.folder)]
+    command += ["--images", str(images), "--threads", str(threads), "--table", os.fspath(table)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout)
+
+
 def measure(
     case: Case, kinds: Sequence[str], images: int, threads: int, repeat: int, peers: Path | None
 ) -> list[Row]:
@@ -80,14 +103,7 @@ def measure(
     tables = {kind: case.folder / f"{case.name}.{kind.replace(' ', '-')}.json" for kind in kinds}
     for _ in range(repeat):
         for kind in kinds:
-            python = sys.executable
-            if peers and (name := kind.split()[0]) in PEERS:
-                python = os.fspath(peers / name / "bin" / "python")
-            command = [python, __file__, "--child", kind, "--case", case.name, "--input", case.input]
-            command += ["--batch", str(case.batch), "--folder", os.fspath(case.folder)]
-            command += ["--images", str(images), "--threads", str(threads)]
-            command += ["--table", os.fspath(tables[kind])]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            done = run_child(kind, case, images, threads, tables[kind], peers)
             if done.returncode:
                 reason = (done.stderr.strip().splitlines() or [f"signal {-done.returncode}"])[-1]
                 print(f"  {kind}: failed ({reason[:150]})")

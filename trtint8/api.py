@@ -479,7 +479,7 @@ def tune(
     labels: LabelSource | None = None,
     judge: DataSource | None = None,
     method: Method = "auto",
-    round_weights: bool = False,
+    round_weights: bool = True,
     float16: bool = False,
     seed: int = 0,
     batch_size: int | None = None,
@@ -491,9 +491,10 @@ def tune(
 ) -> Tuned:
     """Finds the cheapest mix of remedies that keeps accuracy within a budget, on the CPU.
 
-    Remedies that make the engine no slower come first: a calibration method for each tensor, then equalized
-    weights, corrected biases and, if asked for, adaptive rounding. Only where that is not enough do layers
-    stay in float. The result is judged on samples that the search did not use.
+    Remedies that make the engine no slower are tried always: a calibration method for each tensor, then
+    equalized weights, adaptive rounding and corrected biases. Each is taken where it leaves less noise. Only
+    where that is not enough do layers stay in float. The result is judged on samples that the search did not
+    use.
 
     Args:
         model: A path, the serialized model or a ``ModelProto``; a float model.
@@ -513,7 +514,8 @@ def tune(
         judge: Other samples to judge the result by, with labels of their own; every other batch of the
             shuffled ``data`` where None.
         method: How ranges are chosen at first, where ``calibration`` is samples.
-        round_weights: Whether adaptive rounding is tried as well.
+        round_weights: Whether adaptive rounding is tried, which takes more time than the other remedies for
+            weights.
         float16: Whether what stays in float becomes FP16.
         seed: Seed of everything that is random.
         batch_size: Samples per batch.

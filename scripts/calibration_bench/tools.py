@@ -88,7 +88,11 @@ def run_ort(case: Case, images: int, threads: int, method: str, table: Path) -> 
 
     options = SessionOptions()
     options.intra_op_num_threads = threads
-    chosen = ort.CalibrationMethod.Entropy if method == "entropy" else ort.CalibrationMethod.MinMax
+    chosen = {
+        "entropy": ort.CalibrationMethod.Entropy,
+        "percentile": ort.CalibrationMethod.Percentile,
+        "minmax": ort.CalibrationMethod.MinMax,
+    }[method]
     extra = {"num_bins": 2048} if method == "entropy" else {}
 
     def work() -> None:

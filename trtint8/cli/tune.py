@@ -56,7 +56,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="other samples to judge the result by; default every other batch of DATA",
     )
     add_method_option(parser)
-    parser.add_argument("--round-weights", action="store_true", help="also try adaptive rounding; slow")
+    parser.add_argument(
+        "--round-weights",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="whether adaptive rounding is tried, which takes a while; default yes",
+    )
     parser.add_argument("--float16", action="store_true", help="convert layers that stay in float to FP16")
     parser.add_argument(
         "--seed", type=int, default=0, metavar="N", help="seed of everything that is random; default 0"

@@ -28,7 +28,7 @@ def with_methods(table: CalibrationTable, choices: Mapping[str, str]) -> Calibra
             tensors, and ranges that were set by hand, stay as they are. Without choices so does the table.
 
     Returns:
-        The new table.
+        The new table; the same one where there are no choices.
     """
     if not choices:
         return table
@@ -38,12 +38,8 @@ def with_methods(table: CalibrationTable, choices: Mapping[str, str]) -> Calibra
         if name in table.histograms and name not in table.overridden
     }
     methods = set(choices.values())
-    return dataclasses.replace(
-        table,
-        amax={**table.amax, **chosen},
-        method=methods.pop() if len(methods) == 1 else MIXED,
-        choice=None,
-    )
+    method = methods.pop() if len(methods) == 1 else MIXED
+    return dataclasses.replace(table, amax={**table.amax, **chosen}, method=method, choice=None)
 
 
 def choose_methods(

@@ -71,7 +71,7 @@ def tune_prepared(
     goal: Goal,
     *,
     recalibrate: Recalibrate | None = None,
-    round_weights: bool = False,
+    round_weights: bool = True,
     float16: bool = False,
     seed: int = 0,
     on_trial: Callable[[Trial], None] = lambda _trial: None,

@@ -35,6 +35,7 @@ def test_methods_apply_tensor_by_tensor():
     mixed = with_methods(table, {"a": "minmax", "b": "percentile", "c": "mse"})
     assert mixed.amax == {"a": 50.0, "b": METHODS["percentile"](histograms["b"]), "c": 7.0}
     assert mixed.method == MIXED
+    assert with_methods(table, {}) is table
     assert with_methods(table, {"a": "mse", "b": "mse"}).method == "mse"
     assert with_methods(table, {}) is table
     chosen = table.with_choice({"a": 3.0}, RangeChoice("wide", {"wide": 30.0}, {"wide": 4}))

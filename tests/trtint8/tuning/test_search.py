@@ -40,7 +40,7 @@ def searched(start, monkeypatch):
             seed=0,
             on_trial=told.append,
         )
-        monkeypatch.setattr(search, "_bias_corrected", lambda _start: None)
+        monkeypatch.setattr(search, "_bias_corrected", lambda _start: [])
         monkeypatch.setattr(search, "_by_noise_per_cost", lambda _start: list(order))
         best, score = search.run(candidate)
         assert told == search.trials
@@ -92,4 +92,74 @@ def test_the_method_with_the_most_decibels_is_taken(searched, start, table, monk
         "as calibrated",
         "entropy for every tensor",
         "mse for every tensor",
+    ]
+
+
+class GivenGains:
+    """Every remedy changes the SQNR by so many decibels, and layers in float cost nothing."""
+
+    def __init__(self, drop, gains):
+        self._drop, self._gains = drop, gains
+
+    def score(self, candidate):
+        gained = sum(self._gains[name] for name in candidate.remedies)
+        return Score(0.0 if candidate.keep_float else self._drop, 30.0 + gained)
+
+
+@pytest.fixture
+def remedied(start, monkeypatch):
+    """Searches with remedies of given gains; returns the best candidate and what was tried."""
+
+    def run(drop, gains):
+        search = Search(
+            GivenGains(drop, gains),
+            lambda score: score.drop <= 0.5,
+            recalibrate=lambda model: None,
+            round_weights=True,
+            seed=0,
+            on_trial=lambda _trial: None,
+        )
+        for method, name in (("_equalized", "equalize"), ("_rounded", "round"), ("_bias_corrected", "bias")):
+
+            def remedy(candidate, name=name):
+                yield name, dataclasses.replace(candidate, remedies=(*candidate.remedies, name))
+
+            monkeypatch.setattr(search, method, remedy)
+        monkeypatch.setattr(
+            search, "_by_noise_per_cost", lambda _start: list(start.placement.quantized_nodes[:1])
+        )
+        best, _ = search.run(start)
+        return best, [(trial.what, trial.taken) for trial in search.trials[1:]]
+
+    return run
+
+
+def test_remedies_without_cost_are_tried_within_the_budget_too(remedied):
+    best, tried = remedied(0.0, {"equalize": 4.0, "round": -1.0, "bias": 0.5})
+    assert best.remedies == ("equalize", "bias")
+    assert tried == [("equalize", True), ("round", False), ("bias", True)]
+
+
+@pytest.mark.parametrize(("gain", "remedies"), [(0.1, ()), (0.11, ("round",))])
+def test_changed_weights_have_to_gain_more_than_a_tenth_of_a_decibel(remedied, gain, remedies):
+    best, _ = remedied(0.0, {"equalize": 0.0, "round": gain, "bias": 0.0})
+    assert best.remedies == remedies
+
+
+@pytest.mark.parametrize(("drop", "gain", "taken"), [(0.0, 2.9, False), (0.0, 3.1, True), (1.0, 0.2, True)])
+def test_equalization_has_to_gain_more_within_the_budget(remedied, drop, gain, taken):
+    _, tried = remedied(drop, {"equalize": gain, "round": 0.0, "bias": 0.0})
+    assert tried[0] == ("equalize", taken)
+
+
+def test_what_stays_in_int8_beside_layers_in_float_is_corrected_anew(remedied):
+    best, tried = remedied(1.0, {"equalize": 1.0, "round": 0.0, "bias": 1.0})
+    assert (best.remedies, len(best.keep_float)) == (("equalize", "bias"), 1)
+    assert tried == [
+        ("equalize", True),
+        ("round", False),
+        ("bias", True),
+        ("1 layers in float", True),
+        ("round", False),
+        ("bias", True),
     ]

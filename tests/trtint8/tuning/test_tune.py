@@ -143,11 +143,24 @@ def test_every_metric_is_a_budget(budget, value):
     assert [measure.name for measure in found.accuracy.measures] == ([] if value is None else [value])
 
 
-def test_nothing_is_done_where_nothing_is_lost(held_out, split):
+def test_within_the_budget_only_remedies_without_cost_are_tried(held_out, split):
     table = trtint8.calibrate(DEMO_MODEL, split.calibration_images, progress=False)
     found = trtint8.tune(DEMO_MODEL, table, held_out, max_drop=1.0)
-    assert found.candidate.keep_float == () and not found.changed_weights
-    assert len(found.trials) == 6
+    assert [trial.what for trial in found.trials[5:]] == [
+        "a method for each tensor",
+        "adaptive rounding",
+        "bias correction",
+    ]
+    assert found.candidate.keep_float == ()
+    assert found.candidate.remedies == ("adaptive rounding",)
+    after, before = (one.outputs[0].sqnr_db for one in (found.accuracy, found.accuracy.also["before"]))
+    assert after > before + 0.3
+
+
+def test_adaptive_rounding_can_be_left_out(held_out, split):
+    table = trtint8.calibrate(DEMO_MODEL, split.calibration_images, progress=False)
+    found = trtint8.tune(DEMO_MODEL, table, held_out, max_drop=1.0, round_weights=False)
+    assert [trial.what for trial in found.trials[6:]] == ["bias correction"]
 
 
 def test_layers_in_float_buy_what_methods_cannot(wild_table, held_out):
