@@ -25,7 +25,7 @@ def with_methods(table: CalibrationTable, choices: Mapping[str, str]) -> Calibra
     Args:
         table: A calibration table with histograms.
         choices: Tensor name to a key of :data:`calibrators.histograms.thresholds.METHODS`. Ranges of other
-            tensors, and ranges that were set by hand, stay as they are. Without choices so does the table.
+            tensors, and ranges that were set by hand, stay as they are.
 
     Returns:
         The new table; the same one where there are no choices.
