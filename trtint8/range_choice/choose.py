@@ -45,14 +45,13 @@ def samples_to_try(calibrated: int, elements: int) -> int:
         elements: How many elements the network's outputs have for one sample.
 
     Returns:
-        All samples, where there are 16 or fewer. Else, of outputs with 256 elements or more, 6 to 24 samples,
-        a sixteenth; and of smaller outputs, whose noise is known from many samples only, 16 to 64, a tenth.
+        All samples, where there are 16 or fewer, and else a sixteenth of them: 4 to 24 where outputs have 256
+        elements or more, 16 to 64 where they have fewer, whose noise is known from many samples only.
     """
     if calibrated <= _FEWEST:
         return calibrated
-    if elements < _FEW_ELEMENTS:
-        return min(max(_FEWEST, calibrated // 10), MOST_SAMPLES)
-    return min(max(6, calibrated // 16), 24)
+    least, most = (_FEWEST, MOST_SAMPLES) if elements < _FEW_ELEMENTS else (4, 24)
+    return min(max(least, calibrated // 16), most)
 
 
 def choose_ranges(
