@@ -122,6 +122,8 @@ def to_record(
         return msgspec.convert(document, record_type, strict=not numbers_as_text)
     except msgspec.ValidationError as error:
         raise RecordError(str(error)) from error
+    except UnicodeEncodeError as error:
+        raise RecordError(f"the name {error.object!r:.80} holds a lone surrogate") from error
 
 
 def render(record: DataclassInstance, format_name: str | None = None) -> bytes:

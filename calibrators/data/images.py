@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from types import ModuleType
 
 import numpy as np
@@ -12,6 +13,13 @@ from calibrators.errors import CalibrationDataError, UnsupportedError
 
 #: File name endings that are taken as images, in lower case.
 IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".webp", ".ppm"})
+
+#: The formats that Pillow may recognize by a file's content. Left to itself it would take a PostScript file
+#: of any name, and start Ghostscript to read it.
+_FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "PPM", "TIFF")
+
+#: The most pixels of an image, as a photo of 8000 x 6250. A file of 21 kB can hold more than fit into memory.
+MOST_PIXELS = 50_000_000
 
 
 def read_image(path: str | os.PathLike[str], *, grey: bool) -> NDArray[np.uint8]:
@@ -27,23 +35,52 @@ def read_image(path: str | os.PathLike[str], *, grey: bool) -> NDArray[np.uint8]
         uint8, shape (H, W, 1) or (H, W, 3).
 
     Raises:
-        CalibrationDataError: The file cannot be decoded, or has more than 8 bits per channel.
+        CalibrationDataError: The file is no image of a known format, is damaged, holds several pictures or
+            more than :data:`MOST_PIXELS` pixels, or has more than 8 bits per channel.
         UnsupportedError: Pillow is not installed.
     """
     pillow = _pillow()
     try:
-        with pillow.open(path) as image:
+        with warnings.catch_warnings():
+            # Of a number of pixels that is refused below.
+            warnings.simplefilter("ignore", pillow.DecompressionBombWarning)
+            image = pillow.open(path, formats=_FORMATS)
+        with image:
             mode = image.mode
+            # Phones write MPO, a JPEG with further pictures behind the photo.
+            frames = 1 if image.format == "MPO" else getattr(image, "n_frames", 1)
+            _check_size(path, image.width, image.height, frames)
             pixels = np.asarray(image.convert("L" if grey else "RGB"), np.uint8)
-    except (OSError, SyntaxError, ValueError) as error:  # Pillow raises all three on damaged files
+    except CalibrationDataError:
+        raise
+    except pillow.UnidentifiedImageError as error:
         raise CalibrationDataError(
-            f"cannot read the image '{path}': {error}; replace or remove it"
+            f"cannot read the image '{path}': its content is none of {', '.join(_FORMATS)}; replace or "
+            "remove it"
+        ) from error
+    except Exception as error:  # decoders have errors of their own on damaged files
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise CalibrationDataError(
+            f"cannot read the image '{path}': {reason}; replace or remove it"
         ) from error
     if mode.startswith(("I", "F")):  # convert() would clip these to 255 instead of scaling them
         raise CalibrationDataError(
             f"the image '{path}' has more than 8 bits per channel (mode {mode}); convert it to 8 bits first"
         )
     return pixels.reshape(*pixels.shape[:2], -1)
+
+
+def _check_size(path: str | os.PathLike[str], width: int, height: int, frames: int) -> None:
+    """Refuses what would not fit into memory, and animations, of which any picture would be a guess."""
+    if width * height > MOST_PIXELS:
+        raise CalibrationDataError(
+            f"the image '{path}' has {width} x {height} pixels, and {MOST_PIXELS:,} are the most; make it "
+            "smaller"
+        )
+    if frames > 1:
+        raise CalibrationDataError(
+            f"the image '{path}' holds {frames} pictures; save the one that is meant as a file of its own"
+        )
 
 
 def resize_images(images: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
@@ -57,10 +94,16 @@ def resize_images(images: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[n
         uint8, shape (N, height, width, C).
 
     Raises:
+        CalibrationDataError: The result would have more than :data:`MOST_PIXELS` pixels.
         UnsupportedError: Pillow is not installed.
     """
     pillow = _pillow()
     height, width = size
+    if height * width > MOST_PIXELS:
+        raise CalibrationDataError(
+            f"resizing to {height} x {width} makes images of more than {MOST_PIXELS:,} pixels; give a "
+            "smaller size"
+        )
     resized = np.empty((len(images), height, width, images.shape[3]), np.uint8)
     for source, target in zip(images, resized, strict=True):
         # Pillow has no (H, W, 1): a single channel goes in and comes out as (H, W).

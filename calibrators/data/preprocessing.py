@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import sys
 from collections.abc import Sequence
@@ -124,7 +123,7 @@ class Preprocessing:
         known = [field.name for field in fields(cls)]
         if unknown := sorted(values.keys() - set(known)):
             raise CalibrationDataError(
-                f"preprocessing file '{path}' has the unknown key {', '.join(map(repr, unknown))}; "
+                f"preprocessing file '{path}' has the unknown key {', '.join(map(repr, unknown))[:200]}; "
                 f"the known ones are {', '.join(known)}"
             )
         if isinstance(values.get("scale"), str):
@@ -162,6 +161,10 @@ def _read_table(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
         values = tomllib.loads(text) if suffix == ".toml" else json.loads(text)
+    except RecursionError as error:
+        raise CalibrationDataError(
+            f"preprocessing file '{path}' is nested too deeply; give keys such as mean and std"
+        ) from error
     except OSError as error:
         raise CalibrationDataError(
             f"cannot read the preprocessing file '{path}': {error.strerror or error}; check the path"
@@ -188,11 +191,21 @@ def _fraction(text: str) -> float | str:
 
 
 def _refused(name: str, value: object, wanted: str) -> CalibrationDataError:
-    return CalibrationDataError(f"preprocessing's {name} is {value!r}; give {wanted}")
+    return CalibrationDataError(f"preprocessing's {name} is {_shortened(value)}; give {wanted}")
+
+
+def _shortened(value: object) -> str:
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no integer of more than 4300 digits
+        return "an integer too large to be written"
+    return text if len(text) <= 80 else f"{text[:80]}..."
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    # Comparison takes integers of any size, which math.isfinite does not.
+    limit = sys.float_info.max
+    return isinstance(value, int | float) and not isinstance(value, bool) and -limit <= value <= limit
 
 
 def _is_length(value: object) -> bool:

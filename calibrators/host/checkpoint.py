@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,7 +63,9 @@ class Checkpoint(Generic[Progress]):
         if not (self.resume and self.path.exists()):
             return None
         try:
-            identity, progress = self.format.decode(self.path.read_bytes())
+            identity, progress = self.format.decode(_verified(self.path.read_bytes()))
+            if not isinstance(identity, dict):
+                raise ValueError("its identity is no object")
         except UNREADABLE as error:
             raise TableError(
                 f"cannot read the checkpoint '{self.path}' ({error}); remove it to begin anew"
@@ -82,15 +86,46 @@ class Checkpoint(Generic[Progress]):
         Raises:
             OutputError: The file cannot be written.
         """
-        write_atomically(self.path, self.format.encode(self.identity, progress))
+        content = self.format.encode(self.identity, progress)
+        write_atomically(self.path, content + _CHECKSUM + _digest(content))
 
     def remove(self) -> None:
         """Deletes the file where there is one: what it held is in a safe place now."""
         self.path.unlink(missing_ok=True)
 
 
+#: What stands between the content of a file and its checksum, which is the last of the file. Files of version
+#: 0.1 have none.
+_CHECKSUM = b"\nsha256:"
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.sha256(content).hexdigest().encode()
+
+
+def _verified(data: bytes) -> bytes:
+    """The content of a file without its checksum; raises ValueError where they do not belong together."""
+    content, mark, digest = data.rpartition(_CHECKSUM)
+    if not mark:
+        return data
+    if digest != _digest(content):
+        raise ValueError("its checksum is not that of its content")
+    return content
+
+
 #: What reading a file of another kind may raise.
-UNREADABLE = (OSError, ValueError, LookupError, TypeError, AttributeError, EOFError, zipfile.BadZipFile)
+UNREADABLE = (
+    OSError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    EOFError,
+    ArithmeticError,
+    RuntimeError,  # too deeply nested JSON, and archives that are encrypted or packed by an unknown method
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 class Timer:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from calibrators.errors import CalibrationDataError, TableError
-from calibrators.histograms.histogram import Histogram
+from calibrators.histograms.histogram import BINS, Histogram
 
 _FORMAT = "trtint8-calibration-checkpoint"
 _VERSION = 1
@@ -90,8 +91,27 @@ class CountedFormat:
             fields = json.loads(arrays["fields"].tobytes())
             if (fields["format"], fields["version"]) != (_FORMAT, _VERSION):
                 raise ValueError(f"format {fields['format']} {fields['version']}")
+            if not isinstance(fields["samples"], int) or fields["samples"] < 0:
+                raise ValueError(f"its number of samples is {fields['samples']!r}")
             histograms = {
-                name: Histogram(arrays[f"counts{i}"], *numbers)
+                name: _checked(name, Histogram(arrays[f"counts{i}"], *numbers))
                 for i, (name, *numbers) in enumerate(fields["histograms"])
             }
         return fields["identity"], Counted(fields["samples"], fields["data"], histograms)
+
+
+def _checked(name: str, histogram: Histogram) -> Histogram:
+    """Refuses what no calibration counts: other counts would continue to another table without a word."""
+    counts = histogram.counts
+    others = (histogram.zeros, histogram.nans, histogram.infs)
+    widths = (histogram.bin_width, histogram.amax)
+    if (
+        counts.dtype != np.int64
+        or counts.shape != (BINS,)
+        or counts.min() < 0
+        or any(type(number) is not int or number < 0 for number in others)
+        or any(not isinstance(width, float) or not 0 <= width < math.inf for width in widths)
+        or (histogram.amax > 0 and histogram.bin_width == 0)
+    ):
+        raise ValueError(f"the histogram of '{name}' holds numbers that no calibration counts")
+    return histogram

@@ -11,6 +11,9 @@ from calibrators.errors import CalibrationDataError
 #: Where a container's processor quota stands (cgroup 2).
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
+#: Threads that may be asked for: with thousands, ONNX Runtime hangs or crashes.
+_FEW_THREADS, _THREADS_PER_PROCESSOR = 64, 4
+
 
 def available_threads(quota_file: Path = _QUOTA) -> int:
     """The processors that this process may use: those that exist, less what affinity or a container forbids.
@@ -38,7 +41,12 @@ def check_threads(threads: int | None) -> None:
     """Refuses a number of threads that makes no sense; None leaves the choice to others.
 
     Raises:
-        CalibrationDataError: It is less than 1.
+        CalibrationDataError: It is less than 1, or far more than there are processors.
     """
     if threads is not None and threads < 1:
         raise CalibrationDataError(f"threads is {threads}; give 1 or more, or leave it out")
+    most = max(_FEW_THREADS, _THREADS_PER_PROCESSOR * (os.cpu_count() or 1))
+    if threads is not None and threads > most:
+        raise CalibrationDataError(
+            f"threads is {threads}, and {most} are the most on this machine; give fewer, or leave it out"
+        )

@@ -103,6 +103,11 @@ class CalibrationTable:
         bad = [f"'{name}' ({value})" for name, value in self.amax.items() if not 0 <= value < math.inf]
         if bad:
             raise TableError(f"a range must be a number that is not negative: {', '.join(bad[:5])}")
+        for text in (*self.amax, self.method):
+            if not _is_unicode(text):
+                raise TableError(
+                    f"the name {text!r:.80} holds a lone surrogate, which is no text; correct it"
+                )
 
     @classmethod
     def from_histograms(
@@ -418,6 +423,14 @@ class CalibrationTable:
             return cls(record.amax, record.method, provenance, overridden, histograms, record.choice)
         except TableError as error:
             raise TableError(f"'{source}': {error}") from error
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _threshold(method: str) -> Callable[[Histogram], float]:

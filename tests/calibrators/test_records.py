@@ -152,3 +152,8 @@ def test_files_of_a_limited_size(tmp_path, monkeypatch):
         records.read(path)
     with pytest.raises(FileNotFoundError):
         records.read(tmp_path / "missing.json")
+
+
+def test_a_lone_surrogate_in_place_of_a_number_is_refused():
+    with pytest.raises(RecordError, match=r"the name '\\ud800' holds a lone surrogate"):
+        records.to_record({"count": "\ud800"}, Part, numbers_as_text=True)

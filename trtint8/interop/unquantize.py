@@ -77,7 +77,7 @@ class _Unquantizer:
         assert source is not None
         integers = read_constant(source)
         if integers is not None:
-            return self._constant(dequantize, integers)
+            return self._constant(dequantize, source, integers)
         quantize = source.producer()
         if quantize is None or quantize.op_type != "QuantizeLinear" or quantize.inputs[0] is None:
             raise ModelError(
@@ -88,12 +88,17 @@ class _Unquantizer:
             return quantize.inputs[0]  # weights that are still float
         return self._activation(quantize, quantize.inputs[0])
 
-    def _constant(self, node: ir.Node, integers: NDArray[np.integer]) -> ir.Value:
+    def _constant(self, node: ir.Node, source: ir.Value, integers: NDArray[np.integer]) -> ir.Value:
         scale, zero_point = parameters(node)
         axis = node.attributes.get_int("axis", 1) if scale.size > 1 else None
         if not zero_point.any():
             self._result.weight_scales[f"{node.outputs[0].name}_float"] = (scale, axis)
         if axis is not None:
+            if not -integers.ndim <= axis < integers.ndim or integers.shape[axis] != scale.size:
+                raise ModelError(
+                    f"node '{node.name}' has {scale.size} scales along axis {axis}, which do not fit the "
+                    f"tensor '{source.name}' of shape {list(integers.shape)}; give one scale per channel"
+                )
             shape = [1] * integers.ndim
             shape[axis] = -1
             scale, zero_point = scale.reshape(shape), zero_point.reshape(shape)
@@ -153,7 +158,8 @@ def parameters(node: ir.Node) -> tuple[NDArray[np.float32], NDArray[np.integer]]
         Scales, float32, and zero points, int64, both flat; the zero points are 0 where the node gives none.
 
     Raises:
-        ModelError: They are not constant, or a scale is not positive and finite.
+        ModelError: They are not constant, a scale is not positive and finite, or there is no scale, or
+            another number of zero points.
     """
     constants = [read_constant(value) for value in node.inputs[1:3]]
     if constants[0] is None or (len(node.inputs) > 2 and node.inputs[2] is not None and constants[1] is None):
@@ -164,6 +170,12 @@ def parameters(node: ir.Node) -> tuple[NDArray[np.float32], NDArray[np.integer]]
         raise ModelError(f"a scale of node '{node.name}' is {bad}; scales must be positive and finite")
     zero = constants[1] if len(constants) > 1 else None
     point = np.zeros(scale.shape, np.int64) if zero is None else zero.reshape(-1).astype(np.int64)
+    if not scale.size or point.size not in (1, scale.size):
+        name = node.inputs[1].name if node.inputs[1] is not None else ""
+        raise ModelError(
+            f"node '{node.name}' has {scale.size} scales in the tensor '{name}' and {point.size} zero "
+            "points; give one of each, or one of each per channel"
+        )
     return scale, point
 
 
@@ -175,6 +187,11 @@ def quantizer_range(node: ir.Node) -> tuple[float, float]:
     """
     scale, point = parameters(node)
     dtype = node.inputs[2].dtype if len(node.inputs) > 2 and node.inputs[2] is not None else None
+    if dtype is not None and not dtype.is_integer():
+        raise ModelError(
+            f"node '{node.name}' quantizes to {dtype.name}, which is no integer type; export the model with "
+            "int8 or uint8"
+        )
     info = np.iinfo(dtype.numpy() if dtype is not None else np.uint8)
     if dtype == ir.DataType.INT8 and not point.any():
         return float(-127 * scale.max()), float(127 * scale.max())  # symmetric

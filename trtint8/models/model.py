@@ -25,6 +25,7 @@ from trtint8.models.opset import with_opset
 from trtint8.models.passes.fold_batchnorm import FoldBatchNormPass
 from trtint8.models.passes.fold_constants import FoldConstantsPass
 from trtint8.models.passes.name_nodes import NameNodesPass
+from trtint8.models.stored_tensors import check_stored_tensors
 
 #: The forms in which a model may be given: a path, the serialized model, or the message.
 ModelSource = str | os.PathLike[str] | bytes | onnx.ModelProto
@@ -124,10 +125,10 @@ def prepare(model: Model) -> Model:
         A new model with the same fingerprint.
 
     Raises:
-        ModelError: The opset is older than 13 and cannot be converted.
+        ModelError: The opset is older than 13 and cannot be converted, or constants do not fit their nodes.
     """
     copy = _with_recent_opset(model).clone()
-    ir.passes.Sequential(
+    passes = ir.passes.Sequential(
         common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
         FoldConstantsPass(),
         common.IdentityEliminationPass(),
@@ -135,7 +136,15 @@ def prepare(model: Model) -> Model:
         common.RemoveUnusedNodesPass(),
         NameNodesPass(),
         common.ShapeInferencePass(check_type=False, strict_mode=False),
-    )(copy)
+    )
+    try:
+        passes(copy)
+    except ir.passes.PassError as error:
+        if isinstance(error.__cause__, ModelError):
+            raise error.__cause__ from None
+        raise ModelError(
+            f"'{model.name}' cannot be prepared: {_innermost_reason(error)}; export it again"
+        ) from error
     return Model(copy, model.name, model.fingerprint)
 
 
@@ -251,17 +260,27 @@ def _checked(light: LightModel, name: str, path: Path | None) -> Model:
         raise ModelError(
             f"'{name}' holds no nodes, so it is not a usable ONNX model; export or download it again"
         )
-    external = _check_external_data(light, name, path)
+    external = check_stored_tensors(light, name, path)
     try:
         # By its path where weights are in other files, because the checker looks for them beside it.
         onnx.checker.check_model(os.fspath(path) if path and external else light.checkable())
     except Exception as error:
         reason = " ".join(str(error).split())
         raise ModelError(f"'{name}' is not a valid ONNX model: {reason[:300]}") from error
-    graph_model = _from_light(light)
+    try:
+        graph_model = _from_light(light)
+    except ir.serde.SerdeError as error:
+        raise ModelError(f"'{name}' cannot be read: {_innermost_reason(error)}; export it again") from error
     if path:
         ir.external_data.set_base_dir(graph_model.graph, path.parent)
     return Model(graph_model, name, fingerprint(graph_model))
+
+
+def _innermost_reason(error: BaseException) -> str:
+    """The message of the error that began a chain of errors, as one line."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return " ".join(str(error).split())[:300]
 
 
 def _from_light(light: LightModel) -> ir.Model:
@@ -269,33 +288,6 @@ def _from_light(light: LightModel) -> ir.Model:
     for name, values in light.weights.items():
         graph_model.graph.initializers[name].const_value = ir.Tensor(values, name=name)
     return graph_model
-
-
-def _check_external_data(light: LightModel, name: str, path: Path | None) -> bool:
-    """Checks the files with a model's weights; returns whether there are any."""
-    has_external_data = False
-    for tensor in onnx.external_data_helper._get_all_tensors(light.message):
-        if tensor.data_location != onnx.TensorProto.EXTERNAL or tensor.name in light.weights:
-            continue
-        has_external_data = True
-        entries = {entry.key: entry.value for entry in tensor.external_data}
-        location = entries.get("location", "")
-        if path is None:
-            raise ModelError(
-                f"'{name}' keeps weights in the file '{location}'; give the model's path, not its bytes"
-            )
-        data = path.parent / location
-        if not data.is_file():
-            raise ModelError(
-                f"'{name}' keeps weights in '{data}', and there is no such file; put it beside the model"
-            )
-        needed = int(entries.get("offset", 0)) + int(entries.get("length", 0))
-        if data.stat().st_size < needed:
-            raise ModelError(
-                f"'{data}' is truncated: the tensor '{tensor.name}' of '{name}' ends at byte {needed}, the "
-                f"file at {data.stat().st_size}; copy it again"
-            )
-    return has_external_data
 
 
 def _with_recent_opset(model: Model) -> ir.Model:

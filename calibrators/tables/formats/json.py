@@ -120,8 +120,8 @@ def parse(data: bytes, source: str) -> TableRecord:
         raise TableError(f'\'{source}\' is JSON but not a calibration table: it has no "format": "{FORMAT}"')
     if document.get("version") != VERSION:
         raise TableError(
-            f"'{source}' is a table of version {document.get('version')}, and this trtint8 reads version "
-            f"{VERSION}; use the trtint8 that wrote it or calibrate again"
+            f"'{source}' is a table of version {str(document.get('version'))[:40]}, and this trtint8 reads "
+            f"version {VERSION}; use the trtint8 that wrote it or calibrate again"
         )
     try:
         return records.to_record(document, TableRecord)

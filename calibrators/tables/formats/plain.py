@@ -47,11 +47,22 @@ def _render_text(ranges: Mapping[str, float]) -> bytes:
 
 def _read_csv(data: bytes, source: str) -> Iterator[RangeEntry]:
     """Reads CSV with the columns ``tensor`` and ``amax``; other columns are ignored."""
-    reader = csv.DictReader(io.StringIO(decoded(data, source), newline=""))
+    try:
+        yield from _csv_entries(decoded(data, source), source)
+    except csv.Error as error:
+        raise TableError(f"'{source}' is not CSV: {error}; write lines tensor,amax") from error
+
+
+def _csv_entries(text: str, source: str) -> Iterator[RangeEntry]:
+    reader = csv.DictReader(io.StringIO(text, newline=""))
     missing = [column for column in _HEADER if column not in (reader.fieldnames or ())]
     if missing:
         raise TableError(f"'{source}' has no column '{missing[0]}'; its first line must be tensor,amax")
     for row in reader:
+        if row["tensor"] is None:
+            raise TableError(
+                f"'{source}' line {reader.line_num} has no tensor; add its name or remove the line"
+            )
         amax = number(row["amax"] or "", source, reader.line_num)
         yield RangeEntry(row["tensor"], amax, reader.line_num)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
+from calibrators import records
 from calibrators.tables.formats import onnxruntime, plain, ppq
 from calibrators.tables.formats.ranges_format import RangesFormat
 
@@ -20,8 +20,8 @@ SUFFIXES: Mapping[str, RangesFormat] = {found.suffix: found for found in _FORMAT
 def recognize_json(data: bytes) -> RangesFormat | None:
     """Which of the formats a JSON file has; None where it has none of them or is not JSON."""
     try:
-        document = json.loads(data)
-    except ValueError:
+        document = records.parse(data)
+    except records.RecordError:
         return None
     if ppq.looks_like_ppq(document):
         return ppq.PPQ

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -10,6 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from calibrators import records
 from calibrators.errors import TableError
 
 _Value = TypeVar("_Value")
@@ -45,8 +45,8 @@ def read_json(data: bytes, source: str, kind: str, read: Callable[[Any], _Value]
         data: The file's content.
         source: What to call the file in messages.
         kind: What the file should be, for messages, for example ``a table of PPQ``.
-        read: Takes what is wanted from the document; raises ValueError, KeyError, TypeError or AttributeError
-            where the document has another structure.
+        read: Takes what is wanted from the document; raises ValueError, KeyError, TypeError, AttributeError
+            or OverflowError where the document has another structure.
 
     Returns:
         What ``read`` returns.
@@ -55,9 +55,10 @@ def read_json(data: bytes, source: str, kind: str, read: Callable[[Any], _Value]
         TableError: The content is not JSON, or the document has another structure.
     """
     try:
-        return read(json.loads(data))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise TableError(f"'{source}' is not {kind} ({type(error).__name__}: {error})") from error
+        return read(records.parse(data))
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        reason = f"{type(error).__name__}: {str(error)[:200]}"
+        raise TableError(f"'{source}' is not {kind} ({reason}); export it again") from error
 
 
 def number(text: str, source: str, line: int) -> float:

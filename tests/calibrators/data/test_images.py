@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import zlib
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibrators.data.batches import open_batches
+from calibrators.data.images import read_image, resize_images
 from calibrators.data.inputs import InputSpec
 from calibrators.data.preprocessing import Preprocessing
 from calibrators.errors import CalibrationDataError, UnsupportedError
@@ -142,3 +144,66 @@ class TestImageFolders:
         else:
             save_images(tmp_path / "dog", ["a.png"])
         refused(tmp_path, "mixes arrays, images and sub-folders of images", [IMAGE])
+
+
+def unreadable(path, words):
+    with pytest.raises(CalibrationDataError, match=words):
+        read_image(path, grey=False)
+
+
+def test_postscript_never_starts_ghostscript(tmp_path, monkeypatch):
+    def start(*_, **__):
+        raise AssertionError("a program was started")
+
+    monkeypatch.setattr("subprocess.Popen", start)
+    path = tmp_path / "a.png"
+    path.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n%%EOF\n")
+    unreadable(path, "a.png': its content is none of PNG, JPEG, BMP, WEBP, PPM, TIFF; replace or remove it")
+
+
+@pytest.mark.parametrize("side", [8000, 20_000])
+def test_more_pixels_than_fit_into_memory_are_not_decoded(side, tmp_path):
+    path = tmp_path / "a.png"
+    Image.new("1", (8, 8)).save(path)
+    content = bytearray(path.read_bytes())
+    content[16:24] = side.to_bytes(4, "big") * 2
+    content[29:33] = zlib.crc32(content[12:29]).to_bytes(4, "big")
+    path.write_bytes(content)
+    unreadable(
+        path, "8000 x 8000 pixels, and 50,000,000 are the most" if side == 8000 else "20000|exceeds limit"
+    )
+
+
+def test_resizing_has_the_same_limit():
+    with pytest.raises(CalibrationDataError, match="resizing to 200000 x 200000 makes images of more than"):
+        resize_images(np.zeros((1, 2, 2, 3), np.uint8), (200_000, 200_000))
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.jpg", "a.bmp", "a.webp", "a.ppm"])
+def test_truncated_images_are_refused(name, tmp_path):
+    path = tmp_path / name
+    noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
+    Image.fromarray(noise).save(path)
+    path.write_bytes(path.read_bytes()[:2000])
+    unreadable(path, rf"cannot read the image '.*{name}': ")
+
+
+def test_palettes_and_cmyk_become_rgb(tmp_path):
+    colours = np.zeros((4, 4, 3), np.uint8)
+    colours[:2] = 255
+    Image.fromarray(colours).convert("P").save(tmp_path / "p.png")
+    assert np.array_equal(read_image(tmp_path / "p.png", grey=False), colours)
+    Image.fromarray(colours).convert("CMYK").save(tmp_path / "c.tiff")
+    assert np.array_equal(read_image(tmp_path / "c.tiff", grey=False), colours)
+
+
+def test_animations_are_refused(tmp_path):
+    frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue", "green")]
+    frames[0].save(tmp_path / "a.png", save_all=True, append_images=frames[1:])
+    unreadable(tmp_path / "a.png", "a.png' holds 3 pictures; save the one that is meant as a file of its own")
+
+
+def test_a_photo_with_further_pictures_behind_it_is_read(tmp_path):
+    photo, preview = Image.new("RGB", (8, 8), "white"), Image.new("RGB", (4, 4), "black")
+    photo.save(tmp_path / "a.jpg", "MPO", save_all=True, append_images=[preview])
+    assert np.array_equal(read_image(tmp_path / "a.jpg", grey=False), np.full((8, 8, 3), 255, np.uint8))

@@ -235,3 +235,30 @@ def test_its_dict_as_json_loads_to_the_same(tmp_path_factory, preprocessing):
     path = tmp_path_factory.mktemp("prep") / "prep.json"
     path.write_text(json.dumps(dataclasses.asdict(preprocessing)))
     assert Preprocessing.load(path) == preprocessing
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("p.json", "[" * 100_000, "nested too deeply"),
+        ("p.toml", "a=" + "[" * 100_000, "nested too deeply"),
+        ("p.json", '{"scale": 1' + "0" * 400 + "}", "scale is 1000.*; give a number"),
+        ("p.json", '{"mean": [1' + "0" * 400 + "]}", "mean is "),
+        ("p.toml", "scale = 1" + "0" * 400, "scale is 1000.*; give a number"),
+        ("p.json", '{"std": [Infinity]}', "std is "),
+        ("p.json", '{"layout": ["NCHW"]}', "layout is "),
+        ("p.json", "{" + ", ".join(f'"k{i}": 1' for i in range(500)) + "}", "unknown key 'k0'"),
+    ],
+    ids=range(8),
+)
+def test_hostile_files_are_refused_with_one_short_sentence(name, content, words, tmp_path):
+    path = tmp_path / name
+    path.write_text(content)
+    with pytest.raises(CalibrationDataError, match=words) as refused:
+        Preprocessing.load(path)
+    assert len(str(refused.value)) < 500 + len(str(path))
+
+
+def test_an_integer_that_python_does_not_write_is_refused():
+    with pytest.raises(CalibrationDataError, match="scale is an integer too large to be written"):
+        Preprocessing(scale=10**5000)

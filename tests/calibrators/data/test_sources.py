@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -191,7 +192,7 @@ class TestRandom:
 
     @pytest.mark.parametrize("count", ["", "0", "-3", "many", "1.5"])
     def test_refuses_a_count_that_is_not_positive(self, count):
-        refused(f"random:{count}", f"'random:{count}' needs a positive number of samples")
+        refused(f"random:{count}", f"'random:{count}' needs a number of samples from 1")
 
     @pytest.mark.parametrize(
         ("spec", "match"),
@@ -206,3 +207,56 @@ class TestRandom:
 
     def test_refuses_preprocessing(self):
         refused("random:4", "preprocessing was given but the data is not uint8 images", preprocessing=RAW)
+
+
+def npy(header):
+    text = header.encode()
+    return b"\x93NUMPY\x01\0" + (len(text) + 1).to_bytes(2, "little") + text + b"\n"
+
+
+def header(shape):
+    return f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}}}"
+
+
+@pytest.mark.parametrize("name", ["d.npy", "d.npz"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\x93NUMPY",
+        npy(header("(4, 3)"))[:40],
+        npy(header("(-1, 3)")),
+        npy(header(f"({10**22}, 3)")),
+        npy(header(f"({10**18}, 3)")),
+        npy(header("(True, 3)")),
+        npy(header("(1.5, 3)")),
+        npy("(" * 9000),
+        npy("-" * 9000 + "1"),
+        npy("{[1]: 2}"),
+    ],
+    ids=range(10),
+)
+def test_refuses_headers_of_arrays_that_cannot_be(name, content, tmp_path):
+    if name == "d.npz":
+        with zipfile.ZipFile(tmp_path / name, "w") as archive:
+            archive.writestr("x.npy", content)
+    else:
+        (tmp_path / name).write_bytes(content)
+    refused(tmp_path / name, f"cannot read .*{name}': ")
+
+
+@pytest.mark.parametrize(
+    ("offset", "value", "words"), [(8, 99, "compression method"), (6, 1, "encrypted"), (4, 255, "version")]
+)
+def test_refuses_archives_that_cannot_be_opened(offset, value, words, tmp_path):
+    path = tmp_path / "d.npz"
+    np.savez(path, x=np.zeros((4, 3), np.float32))
+    content = bytearray(path.read_bytes())
+    # The same field stands in the member's own header and, two bytes later, in the directory's.
+    content[offset] = content[content.index(b"PK\x01\x02") + offset + 2] = value
+    path.write_bytes(content)
+    refused(path, f"cannot read .*d.npz': .*{words}")
+
+
+@pytest.mark.parametrize("count", ["1" + "0" * 20, "1" * 5000, "9223372036854775807", "-1", "1e3", "", "0"])
+def test_refuses_numbers_of_random_samples_that_make_no_sense(count):
+    refused(f"random:{count}", "needs a number of samples from 1 to 9999999")

@@ -172,3 +172,21 @@ def _samples(path):
         return None
     with np.load(path) as arrays:
         return json.loads(arrays["fields"].tobytes())["samples"]
+
+
+def test_a_changed_file_is_refused_by_its_checksum(tmp_path):
+    _interrupted(tmp_path / "c", 24)
+    content = bytearray((tmp_path / "c").read_bytes())
+    content[len(content) // 2] ^= 1
+    (tmp_path / "c").write_bytes(content)
+    with pytest.raises(
+        TableError, match=r"its checksum is not that of its content.*; remove it to begin anew"
+    ):
+        _observe(tmp_path / "c", _feeds(DATA, 4))
+
+
+def test_a_file_without_a_checksum_is_continued(tmp_path):
+    _interrupted(tmp_path / "c", 24)
+    content = (tmp_path / "c").read_bytes()
+    (tmp_path / "c").write_bytes(content.rpartition(b"\nsha256:")[0])
+    _same(_observe(tmp_path / "c", _feeds(DATA, 4)), _observe(None, _feeds(DATA, 4)))

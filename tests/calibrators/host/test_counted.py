@@ -22,3 +22,23 @@ def test_other_data_and_other_tensors_are_refused():
         counted.check_data("another")
     with pytest.raises(TableError, match="another set of tensors"):
         counted.check_tensors(["x", "y"])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"counts": np.full(2048, -1)},
+        {"counts": np.zeros(2048)},
+        {"counts": np.zeros(3, np.int64)},
+        {"zeros": -1},
+        {"nans": 1.5},
+        {"bin_width": float("nan")},
+        {"amax": float("inf")},
+        {"amax": 1.0, "bin_width": 0.0},
+    ],
+    ids=str,
+)
+def test_numbers_that_no_calibration_counts_are_refused(change):
+    content = CountedFormat().encode({}, Counted(3, "fingerprint", {"x": Histogram(**change)}))
+    with pytest.raises(ValueError, match="the histogram of 'x' holds numbers that no calibration counts"):
+        CountedFormat().decode(content)

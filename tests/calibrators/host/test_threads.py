@@ -1,6 +1,9 @@
 import os
 
-from calibrators.host.threads import available_threads
+import pytest
+
+from calibrators.errors import CalibrationDataError
+from calibrators.host.threads import available_threads, check_threads
 
 
 def test_a_containers_quota_is_rounded_up_and_never_exceeds_the_processors(tmp_path):
@@ -18,3 +21,18 @@ def test_a_containers_quota_is_rounded_up_and_never_exceeds_the_processors(tmp_p
         "nonsense": processors,
     }
     assert available_threads(tmp_path / "missing") == processors
+
+
+def test_threads_are_at_most_a_few_for_each_processor(monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: 20)
+    for threads in (None, 1, 80):
+        check_threads(threads)
+    for threads in (81, 2000, 100_000):
+        with pytest.raises(
+            CalibrationDataError, match=f"threads is {threads}, and 80 are the most on this ma"
+        ):
+            check_threads(threads)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    check_threads(64)
+    with pytest.raises(CalibrationDataError, match="threads is 0; give 1 or more"):
+        check_threads(0)

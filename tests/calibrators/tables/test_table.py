@@ -144,3 +144,40 @@ def test_tables_of_different_models_are_not_merged():
     one, two = (CalibrationTable({"a": 1.0}, provenance=Provenance(model=name)) for name in ("x", "y"))
     with pytest.raises(TableError, match=r"the tables are of different models \(x and y\)"):
         one.merged(two)
+
+
+HUGE = "1" + "0" * 400
+TABLE = '{"format": "trtint8-calibration-table", "version": 1, "amax": RANGES}'
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (TABLE.replace("RANGES", '{"a": HUGE}'), "damaged"),
+        (TABLE.replace("RANGES", '{"a": Infinity}'), "a range must be"),
+        (TABLE.replace("RANGES", '{"a": true}'), "damaged"),
+        (TABLE.replace("RANGES", '{"a": null}'), "damaged"),
+        (TABLE.replace("RANGES", "[1]"), "damaged"),
+        (TABLE.replace("RANGES", '{"\\ud800": 1}'), "lone surrogate"),
+        (TABLE.replace("RANGES", '{}, "samples": -1'), "damaged"),
+        (TABLE.replace("RANGES", '{}, "samples": 1.5'), "damaged"),
+        (TABLE.replace("RANGES", '{}, "histograms": {"a": 5}'), "damaged"),
+        (TABLE.replace(": 1,", ": HUGE,").replace("RANGES", "{}"), "table of version 1000"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"a":' * 100_000, "nested too deeply"),
+        ('{"act_quant_info": {"a": HUGE}}', "not a table of PPQ"),
+        ('{"act_quant_info": {"a": [1]}}', "not a table of PPQ"),
+        ('{"act_quant_info": {"a": Infinity}}', "the range of 'a' is inf"),
+        ('{"act_quant_info": {"\\ud800": 1}}', "lone surrogate"),
+        ('{"CLS": "TensorsData", "data": {"a": {"lowest": HUGE, "highest": 1}}}', "not a calibration"),
+        ('{"CLS": "TensorsData", "data": [1]}', "not a calibration table of ONNX Runtime"),
+        ('{"CLS": "TensorsData", "data": {"a": 5}}', "not a calibration table of ONNX Runtime"),
+    ],
+    ids=range(19),
+)
+def test_hostile_json_is_refused_with_one_short_sentence(content, words, tmp_path):
+    path = tmp_path / "t.json"
+    path.write_text(content.replace("HUGE", HUGE))
+    with pytest.raises(TableError, match=words) as refused:
+        CalibrationTable.load(path)
+    assert len(str(refused.value)) < 500 + len(str(path)) and "\n" not in str(refused.value)

@@ -1,6 +1,7 @@
 """Q/DQ pairs taken out of a model, and what they said."""
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 
 from calibrators.errors import ModelError
@@ -89,3 +90,41 @@ def test_integers_that_no_quantizer_makes():
     scale, zero = g.constant(np.float32(0.1)), g.constant(np.int8(0))
     with pytest.raises(ModelError, match="node 'dq' dequantizes 'cast_out', which no QuantizeLinear makes"):
         unquantized(g, g.op("DequantizeLinear", [whole, scale, zero], "dq"))
+
+
+@pytest.mark.parametrize("axis", [9, -9, 1])
+def test_scales_that_do_not_fit_the_axis_are_refused_by_the_name_of_the_tensor(axis):
+    g = Pairs()
+    weights = g.stored(np.ones((4, 3, 1, 1), np.int8), [0.1, 0.2, 0.3, 0.4], name="w", axis=axis)
+    model = model_of(g, g.conv(g.quantize("x"), weights)).graph_model.clone()
+    with pytest.raises(
+        ModelError, match=rf"4 scales along axis {axis}, .* tensor '\w+' of shape \[4, 3, 1, 1\]"
+    ):
+        unquantize(model)
+
+
+def dequantize_of(scales, zero_points):
+    names = ("q", "s", "z")
+    tensors = (np.zeros(1, np.int8), np.asarray(scales, np.float32), np.asarray(zero_points, np.int8))
+    values = [
+        ir.Value(name=name, const_value=ir.tensor(array, name=name))
+        for name, array in zip(names, tensors, strict=True)
+    ]
+    return ir.Node("", "DequantizeLinear", values, name="d")
+
+
+@pytest.mark.parametrize(("scales", "zeros"), [([0.1] * 4, [0] * 3), ([], []), ([0.1], [0, 0])])
+def test_scales_and_zero_points_of_different_numbers(scales, zeros):
+    with pytest.raises(
+        ModelError, match=f"'d' has {len(scales)} scales in .* 's' and {len(zeros)} zero points"
+    ):
+        parameters(dequantize_of(scales, zeros))
+
+
+def test_a_quantizer_to_floats_is_refused():
+    values = [ir.Value(name="x")] + [
+        ir.Value(name=name, type=ir.TensorType(ir.DataType.FLOAT), const_value=ir.tensor(array, name=name))
+        for name, array in (("s", np.float32([0.1])), ("z", np.float32([0])))
+    ]
+    with pytest.raises(ModelError, match="'q' quantizes to FLOAT, which is no integer type"):
+        quantizer_range(ir.Node("", "QuantizeLinear", values, name="q"))

@@ -115,3 +115,12 @@ def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
     with pytest.raises(Exception, match="no space"):
         save_model(load_model(small()).graph_model, path)
     assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]
+
+
+def test_an_unknown_type_of_a_value_is_refused():
+    model = small()
+    model.graph.output[0].type.tensor_type.elem_type = 99
+    with pytest.raises(
+        ModelError, match="'model' cannot be read: 99 is not a valid DataType; export it again"
+    ):
+        load_model(model)

@@ -9,7 +9,8 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from trtint8.models.graph_constants import add_initializer, unused_name, value_names
+from calibrators.errors import ModelError
+from trtint8.models.graph_constants import add_initializer, read_constant, unused_name, value_names
 
 logger = logging.getLogger(__name__)
 
@@ -64,12 +65,17 @@ def _fold(norm: ir.Node, taken: set[str]) -> bool:
     gamma, beta, mean, variance = (
         parameter.numpy() for parameter in parameters[-4:] if parameter is not None
     )
+    axis = _OUTPUT_AXIS[conv.op_type]
+    channels = weight.shape[axis] if weight.ndim > axis else 0
+    for value in (*conv.inputs[2:], *norm.inputs[1:]):
+        _check_channels(value, channels, norm, conv)
     # In float64, which costs little: the folded weights are quantized later, so they should be exact.
-    factor = gamma.astype(np.float64) / np.sqrt(
-        variance.astype(np.float64) + norm.attributes.get_float("epsilon", 1e-5)
-    )
+    shifted = variance.astype(np.float64) + norm.attributes.get_float("epsilon", 1e-5)
+    if not (shifted > 0).all():
+        return False
+    factor = gamma.astype(np.float64) / np.sqrt(shifted)
     broadcast = [1] * weight.ndim
-    broadcast[_OUTPUT_AXIS[conv.op_type]] = -1
+    broadcast[axis] = -1
     new_weight = (weight * factor.reshape(broadcast)).astype(weight.dtype)
     old_bias = bias[0].astype(np.float64) if bias else 0.0
     new_bias = ((old_bias - mean) * factor + beta).astype(weight.dtype)
@@ -85,6 +91,17 @@ def _fold(norm: ir.Node, taken: set[str]) -> bool:
     graph.remove(norm, safe=True)
     result.name, result.shape, result.type = name, shape, dtype
     return True
+
+
+def _check_channels(value: ir.Value | None, channels: int, norm: ir.Node, conv: ir.Node) -> None:
+    """Refuses a parameter that does not have one number per output channel of the convolution."""
+    parameter = read_constant(value)
+    if value is not None and parameter is not None and parameter.shape != (channels,):
+        raise ModelError(
+            f"the tensor '{value.name}' has the shape {list(parameter.shape)}, but "
+            f"'{norm.name or norm.op_type}' normalizes the {channels} channels of "
+            f"'{conv.name or conv.op_type}'; give it one number per channel"
+        )
 
 
 def _add_initializer(graph: ir.Graph, stem: str, array: NDArray[Any], taken: set[str]) -> ir.Value:

@@ -31,3 +31,17 @@ def test_csv():
 def test_csv_malformed(text, message):
     with pytest.raises(TableError, match=message):
         plain.CSV.parse(text.encode(), "it")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("tensor,amax\n" + "a" * 200_000 + ",1\n", "is not CSV: field larger than field limit"),
+        ("a" * 200_000, "is not CSV: field larger than field limit"),
+        ("amax,tensor\n1\n", "line 2 has no tensor"),
+    ],
+    ids=["field", "header", "cut"],
+)
+def test_csv_that_cannot_be_read(content, words):
+    with pytest.raises(TableError, match=words):
+        plain.CSV.parse(content.encode(), "t.csv")

@@ -4,8 +4,10 @@ import numpy as np
 import onnx
 import pytest
 
+from calibrators.errors import ModelError
 from tests.trtint8.models.passes.applying import IMAGES, applied, operators, run
 from tests.trtint8.onnx_models import Graph
+from trtint8.models.model import load_model, prepare
 from trtint8.models.passes.fold_batchnorm import FoldBatchNormPass
 
 
@@ -55,3 +57,26 @@ def test_folded_parameters_get_names_that_no_activation_has():
         f"{name}_bias",
     ]
     assert folded.graph.output[0].name == name
+
+
+@pytest.mark.parametrize("place", [1, 2, 3, 4])
+def test_parameters_of_another_length_are_refused_by_name(place):
+    g, y = normalized()
+    norm = g.nodes[-1]
+    norm.input[place] = wrong = g.weights(4)
+    model = g.model(IMAGES, y)
+    model.graph.output[0].CopyFrom(
+        onnx.helper.make_tensor_value_info(y, onnx.TensorProto.FLOAT, [2, 5, 4, 4])
+    )
+    with pytest.raises(
+        ModelError, match=rf"'{wrong}' has the shape \[4\], but 'norm' .* 5 channels of 'conv'"
+    ):
+        prepare(load_model(model))
+
+
+def test_batch_norm_of_a_negative_variance_stays():
+    g, y = normalized()
+    g.nodes[-1].input[4] = g.constant(np.full(5, -1, np.float32))
+    model = g.model(IMAGES, y)
+    folded, modified = applied(FoldBatchNormPass(), model)
+    assert not modified and operators(folded) == operators(model)
