@@ -16,13 +16,16 @@ from calibrators.histograms.rules import RULES, ranges
 from calibrators.histograms.thresholds import mse
 from calibrators.progress import progress_bar
 from calibrators.tables.choice import RangeChoice
-from trtint8.range_choice.noise import mean_level, noise_levels
+from trtint8.range_choice.noise import is_clearly_better, mean_level, noise_levels
 from trtint8.range_choice.tournament import play
 from trtint8.range_choice.trial_network import TrialNetwork
 
 #: Decibels of noise that ranges twice as wide may cost. Data that was not calibrated with reaches further,
 #: and clipping it costs more than a coarser scale.
 DECIBELS_PER_DOUBLING = 1.0
+
+#: The rule that is taken where no other is clearly better: the range of least squared error.
+USUAL = "mse"
 
 #: The most samples that ranges are tried on.
 MOST_SAMPLES = 64
@@ -45,13 +48,14 @@ def samples_to_try(calibrated: int, elements: int) -> int:
         elements: How many elements the network's outputs have for one sample.
 
     Returns:
-        All samples, where there are 16 or fewer, and else a sixteenth of them: 4 to 24 where outputs have 256
-        elements or more, 16 to 64 where they have fewer, whose noise is known from many samples only.
+        All samples, where there are 16 or fewer. Else, of outputs with 256 elements or more, 4 to 24 samples,
+        a sixteenth; and of smaller outputs, whose noise is known from many samples only, 16 to 64 of them.
     """
     if calibrated <= _FEWEST:
         return calibrated
-    least, most = (_FEWEST, MOST_SAMPLES) if elements < _FEW_ELEMENTS else (4, 24)
-    return min(max(least, calibrated // 16), most)
+    if elements < _FEW_ELEMENTS:
+        return min(max(_FEWEST, calibrated // 16), MOST_SAMPLES)
+    return min(max(4, calibrated // 16), 24)
 
 
 def choose_ranges(
@@ -69,7 +73,8 @@ def choose_ranges(
     Each rule is applied to every tensor, the quantized network is run on the samples, and the noise of its
     outputs is compared with the float network's, in decibels (see :func:`mean_level` for their mean over
     samples). A rule whose ranges are wider is preferred as long as they cost less than 1 dB for ranges twice
-    as wide.
+    as wide. The range of least squared error is kept where no other is clearly better
+    (:func:`is_clearly_better`), because samples that are few or outputs that are small tell little.
 
     Args:
         network: The network.
@@ -103,8 +108,11 @@ def choose_ranges(
             advance(stop - start)
             return trial.noise_db(scales[rule], start, stop)
 
-        played = play(handicaps, count, noise, mean_level)
+        played = play(handicaps, count, noise, mean_level, always=USUAL)
     best = next(iter(played))
+    advantage = handicaps[USUAL] - handicaps[best]
+    if best != USUAL and not is_clearly_better(played[best], played[USUAL], advantage):
+        best = USUAL
     levels = {rule: -mean_level(found) for rule, found in played.items()}
     tried = {rule: len(found) for rule, found in played.items()}
     return by_rule[best], RangeChoice(best, levels, tried)

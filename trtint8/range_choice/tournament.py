@@ -17,11 +17,12 @@ def play(
     samples: int,
     measure: Callable[[str, int, int], Sequence[float]],
     mean: Callable[[Sequence[float]], float],
+    always: str | None = None,
 ) -> dict[str, list[float]]:
     """Measures candidates on samples, and those that do badly on fewer of them.
 
-    Successive halving: after one eighth of the samples the better half goes on to a quarter of them, and so
-    on (Jamieson and Talwalkar, "Non-stochastic Best Arm Identification and Hyperparameter Optimization",
+    Successive halving: after one eighth of the samples the better half goes on to a quarter of them, and so on
+    (Jamieson and Talwalkar, "Non-stochastic Best Arm Identification and Hyperparameter Optimization",
     AISTATS 2016). All candidates of a round have seen the same samples, so differences between samples do
     not disturb the comparison.
 
@@ -31,6 +32,7 @@ def play(
         measure: Called with a candidate, the number of the first sample, and that after the last; gives one
             number per sample, and smaller is better.
         mean: The mean of measurements by which candidates are compared.
+        always: A candidate that is measured on all samples, whatever its measurements.
 
     Returns:
         Candidate to its measurements, the best first; only those of the last round have seen all samples.
@@ -42,9 +44,11 @@ def play(
         stop = math.ceil(end * samples)
         if stop == start:
             continue
-        playing = order[: max(_FINALISTS, math.ceil(share * len(handicaps)))]
+        playing = [*order[: max(_FINALISTS, math.ceil(share * len(handicaps)))]]
+        if always is not None and always not in playing:
+            playing.append(always)
         for name in playing:
             measured[name] += measure(name, start, stop)
         best_first = sorted(playing, key=lambda name: mean(measured[name]) + handicaps[name])
-        order, start = [*best_first, *order[len(playing) :]], stop
+        order, start = [*best_first, *(name for name in order if name not in playing)], stop
     return {name: measured[name] for name in order}

@@ -7,7 +7,7 @@ from calibrators.histograms.rules import RULES, ranges
 from calibrators.histograms.thresholds import mse
 from calibrators.tables.choice import RangeChoice
 from tests.trtint8.range_choice import networks
-from trtint8.range_choice.choose import choose_ranges, plain_ranges, samples_to_try
+from trtint8.range_choice.choose import USUAL, choose_ranges, plain_ranges, samples_to_try
 
 HISTOGRAMS = networks.histograms_of({"a": networks.normal(20), "unquantized": networks.normal(9, seed=1)})
 FEEDS = [{"x": np.full((1, 2), row + 1, np.float32)} for row in range(8)]
@@ -100,6 +100,13 @@ def test_without_floating_point_outputs_the_squared_error_decides():
 )
 def test_how_many_samples_are_tried(calibrated, elements, tried):
     assert samples_to_try(calibrated, elements) == tried
+
+
+def test_the_usual_rule_is_kept_where_no_other_is_clearly_better():
+    chance = iter(np.random.default_rng(0).uniform(0.05, 0.2, 1000))
+    amax, choice, _ = chosen(lambda found: next(chance))
+    assert choice.rule == USUAL == "mse"
+    assert amax == {name: mse(histogram) for name, histogram in HISTOGRAMS.items()}
 
 
 def test_no_more_samples_are_run_at_once_than_fit():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from trtint8.range_choice.noise import mean_level, noise_levels
+from trtint8.range_choice.noise import is_clearly_better, mean_level, noise_levels
 
 ONES = np.ones((2, 4), np.float32)
 #: One row with a hundredth of the signal's energy as noise, one with as much noise as signal.
@@ -74,3 +74,12 @@ def test_a_ruined_sample_is_not_made_up_for_by_one_that_becomes_still_better():
     assert np.mean([-6.0, -40.0]) < np.mean([-19.0, -19.0])
     # Nor does a single sample decide alone.
     assert mean_level([*[-20.0] * 6, -3.5]) < mean_level([*[-13.0] * 6, -11.0])
+
+
+def test_better_by_more_than_chance():
+    usual = [-30.0, -32.0, -28.0, -31.0]
+    assert is_clearly_better([level - 1 for level in usual], usual, 0.0)
+    assert not is_clearly_better([-35.0, -27.0, -33.0, -28.0], usual, 0.0)
+    assert not is_clearly_better([level - 1 for level in usual], usual, -1.1)
+    assert is_clearly_better([level + 1 for level in usual], usual, 1.1)
+    assert is_clearly_better([-31.0], [-30.0], 0.0) and not is_clearly_better([-30.0], [-30.0], 0.0)

@@ -77,3 +77,15 @@ def test_the_mean_that_was_asked_for_decides():
         "a",
         "b",
     ]
+
+
+def test_one_may_always_play():
+    calls = []
+
+    def measure(name, start, stop):
+        calls.append((name, start, stop))
+        return [float(ord(name))] * (stop - start)
+
+    found = play(dict.fromkeys("abcdefgz", 0.0), 8, measure, fmean, always="z")
+    assert [part for name, *part in calls if name == "z"] == [[0, 1], [1, 2], [2, 4], [4, 8]]
+    assert len(found["z"]) == len(found["a"]) == 8 and len(found["g"]) == 1
