@@ -21,8 +21,8 @@ def play(
 ) -> dict[str, list[float]]:
     """Measures candidates on samples, and those that do badly on fewer of them.
 
-    Successive halving: after one eighth of the samples the better half goes on to a quarter of them, and so on
-    (Jamieson and Talwalkar, "Non-stochastic Best Arm Identification and Hyperparameter Optimization",
+    Successive halving: after one eighth of the samples the better half goes on to a quarter of them, and so
+    on (Jamieson and Talwalkar, "Non-stochastic Best Arm Identification and Hyperparameter Optimization",
     AISTATS 2016). All candidates of a round have seen the same samples, so differences between samples do
     not disturb the comparison.
 
