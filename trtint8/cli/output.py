@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 import sys
+import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -19,20 +20,41 @@ from trtint8.validation.significance import Share
 #: How many tensors without a range are named; the sidecar names all of them.
 _MOST_MISSING = 20
 
+#: The longest message on standard error, in characters.
+_LONGEST_MESSAGE = 499
+
+#: Unicode's categories of what a terminal may obey instead of showing: control characters, characters that
+#: turn the direction of text, halves of a character, and separators of lines and paragraphs.
+_NOT_SHOWN = ("Cc", "Cf", "Cs", "Zl", "Zp")
+
+
+def shown(text: str) -> str:
+    """A text as a terminal may show it, on one line: characters that it would obey become escapes."""
+    return "".join(
+        letter.encode("unicode_escape").decode() if unicodedata.category(letter) in _NOT_SHOWN else letter
+        for letter in text
+    )
+
 
 def say(message: str) -> None:
-    """Writes one message to standard error."""
-    sys.stderr.write(message + "\n")
+    """Writes one message to standard error, on one line; what is longer than a few lines is cut."""
+    line = shown(message.replace("\n", " "))
+    if len(line) > _LONGEST_MESSAGE:
+        line = line[: _LONGEST_MESSAGE - 1] + "…"
+    sys.stderr.write(line + "\n")
 
 
 def print_line(text: str) -> None:
     """Writes one line of results to standard output."""
-    sys.stdout.write(text + "\n")
+    sys.stdout.write(shown(text) + "\n")
 
 
 def print_json(value: Any) -> None:
     """Writes a value as JSON to standard output; numbers that are not finite become null."""
-    sys.stdout.write(json.dumps(_plain(value), indent=2, ensure_ascii=False) + "\n")
+    text = json.dumps(_plain(value), indent=2, ensure_ascii=False)
+    # JSON itself escapes only some of the characters that a terminal obeys.
+    escaped = (json.dumps(letter)[1:-1] if shown(letter) != letter != "\n" else letter for letter in text)
+    sys.stdout.write("".join(escaped) + "\n")
 
 
 def print_table(
@@ -49,11 +71,11 @@ def print_table(
         rows: The rows, each with one text per column.
         styles: One colour per row, which a terminal shows; None for a row without a colour.
     """
-    table = Table(title=title, title_justify="left", title_style="bold")
+    table = Table(title=shown(title), title_justify="left", title_style="bold")
     for index, column in enumerate(columns):
-        table.add_column(column, justify="left" if index == 0 else "right", overflow="fold")
+        table.add_column(shown(column), justify="left" if index == 0 else "right", overflow="fold")
     for row, style in zip(rows, itertools.repeat(None) if styles is None else styles, strict=False):
-        table.add_row(*row, style=style)
+        table.add_row(*map(shown, row), style=style)
     # A pipe has no width: it gets one that holds long tensor names on one line.
     Console(width=None if sys.stdout.isatty() else 160, markup=False, highlight=False).print(table)
 
