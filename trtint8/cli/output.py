@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import io
 import itertools
 import json
 import math
+import os
 import sys
 import unicodedata
 from collections.abc import Iterable, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.table import Table
 
+from calibrators.errors import OutputError
 from trtint8.engine.file import EngineInfo
 from trtint8.validation.significance import Share
 
@@ -41,12 +46,13 @@ def say(message: str) -> None:
     line = shown(message.replace("\n", " "))
     if len(line) > _LONGEST_MESSAGE:
         line = line[: _LONGEST_MESSAGE - 1] + "…"
-    sys.stderr.write(line + "\n")
+    with contextlib.suppress(OutputError):  # a full or closed standard error stops no work
+        _write(sys.stderr, line + "\n")
 
 
 def print_line(text: str) -> None:
     """Writes one line of results to standard output."""
-    sys.stdout.write(shown(text) + "\n")
+    _write(sys.stdout, shown(text) + "\n")
 
 
 def print_json(value: Any) -> None:
@@ -54,7 +60,7 @@ def print_json(value: Any) -> None:
     text = json.dumps(_plain(value), indent=2, ensure_ascii=False)
     # JSON itself escapes only some of the characters that a terminal obeys.
     escaped = (json.dumps(letter)[1:-1] if shown(letter) != letter != "\n" else letter for letter in text)
-    sys.stdout.write("".join(escaped) + "\n")
+    _write(sys.stdout, "".join(escaped) + "\n")
 
 
 def print_table(
@@ -77,7 +83,12 @@ def print_table(
     for row, style in zip(rows, itertools.repeat(None) if styles is None else styles, strict=False):
         table.add_row(*map(shown, row), style=style)
     # A pipe has no width: it gets one that holds long tensor names on one line.
-    Console(width=None if sys.stdout.isatty() else 160, markup=False, highlight=False).print(table)
+    if sys.stdout is not None and sys.stdout.isatty():
+        Console(markup=False, highlight=False).print(table)
+        return
+    text = io.StringIO()
+    Console(file=text, width=160, markup=False, highlight=False).print(table)
+    _write(sys.stdout, text.getvalue())
 
 
 def engine_rows(info: EngineInfo) -> list[tuple[str, str]]:
@@ -111,6 +122,28 @@ def engine_rows(info: EngineInfo) -> list[tuple[str, str]]:
     if info.weights_bytes is not None:
         rows.append(("weight memory", f"{info.weights_bytes / 1e3:,.1f} kB"))
     return rows
+
+
+def _write(stream: TextIO | None, text: str) -> None:
+    """Writes to a stream; nothing where it is closed, or where nobody reads the pipe any more.
+
+    Raises:
+        OutputError: The stream cannot be written, as on a full disk.
+    """
+    if stream is None:
+        return
+    try:
+        stream.write(text)
+        stream.flush()
+    except OSError as error:
+        # What is still in the buffer would fail once more at the end of the process.
+        with Path(os.devnull).open("wb") as nowhere:
+            os.dup2(nowhere.fileno(), stream.fileno())
+        if not isinstance(error, BrokenPipeError):
+            raise OutputError(
+                f"cannot print the results: {error.strerror or error}; what was to be "
+                "written to files is there"
+            ) from error
 
 
 def _plain(value: Any) -> Any:

@@ -129,3 +129,26 @@ def test_a_terminated_verb_removes_its_temporary_files(tmp_path):
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (143, "", "")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("redirection", "status", "said"),
+    [
+        (">&-", 0, ""),
+        ("2>&- >/dev/null", 0, ""),
+        ("> >(exec true)", 0, ""),
+        (
+            ">/dev/full",
+            2,
+            "trtint8 table: cannot print the results: No space left on device; what was to be written to "
+            "files is there\n",
+        ),
+    ],
+)
+def test_a_standard_output_that_takes_nothing(tmp_path, redirection, status, said):
+    (tmp_path / "t.txt").write_text("a: 1.0\n")
+    command = (
+        f"sleep 0.2; '{sys.executable}' -m trtint8.cli.main table show '{tmp_path / 't.txt'}' {redirection}"
+    )
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (status, said)
