@@ -39,7 +39,7 @@ from trtint8.models.model import Model, ModelSource, load_model, prepare, runnab
 from trtint8.quantization.float16.convert import to_float16
 from trtint8.quantization.placement import place
 from trtint8.quantization.qdq import scale_name
-from trtint8.quantization.quantize import quantize_graph
+from trtint8.quantization.quantize import quantize_graph, tensor_names
 
 #: Methods to TensorRT's calibrators; the others are calibrated on the CPU. TensorRT has no choice by what
 #: ranges cost the network, so there ``auto`` is the calibrator that NVIDIA recommends for convolutions.
@@ -239,7 +239,7 @@ class _Build:
             calibrator = None
         elif calibrator is None:
             table = self.sources.table(prepared, "all")
-            table.check_model(prepared.fingerprint, ())
+            table.check_model(prepared.fingerprint, (), tensor_names(graph_model))
         built = self._run(
             graph_model,
             ImplicitInt8(

@@ -7,6 +7,7 @@ import fnmatch
 import hashlib
 import math
 import os
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ from calibrators.files import write_atomically
 from calibrators.histograms.histogram import Histogram
 from calibrators.histograms.losses import RangeLoss, excessive_losses
 from calibrators.histograms.thresholds import METHODS
+from calibrators.tables.cache_origin import CacheOrigin, read_origin, runs_before_fusion, write_with_origin
 from calibrators.tables.choice import RangeChoice
 from calibrators.tables.file_names import check_table_name
 from calibrators.tables.formats import json as json_format
@@ -143,10 +145,10 @@ class CalibrationTable:
 
         Returns:
             The table. Where the file is a calibration cache, ``amax / 127`` in float32 is exactly the file's
-            scale.
+            scale, and the provenance is what the cache's sidecar says.
 
         Raises:
-            TableError: The file cannot be read or is malformed.
+            TableError: The file cannot be read or is malformed, or is a cache with the sidecar of another.
         """
         try:
             data = records.read_bytes(path)
@@ -157,7 +159,11 @@ class CalibrationTable:
         source = os.fspath(path)
         if tensorrt_cache.looks_like_cache(data):
             cache = tensorrt_cache.parse(data, source)
-            return cls.from_cache(cache, Provenance(versions={"tensorrt": cache.version}))
+            origin, provenance = read_origin(path, data), Provenance(versions={"tensorrt": cache.version})
+            if origin is not None:
+                versions = {"tensorrt": origin.tensorrt}
+                provenance = Provenance(origin.model, origin.data, origin.samples, versions)
+            return cls.from_cache(cache, provenance)
         other = SUFFIXES.get(Path(path).suffix.lower()) or registry.recognize_json(data)
         if other is not None:
             return cls(other.parse(data, source))
@@ -190,7 +196,7 @@ class CalibrationTable:
 
         Args:
             path: The file: ``*.json`` for trtint8's own format, ``*.cache`` for TensorRT's calibration cache,
-                ``*.txt``, ``*.csv``, ``*.flatbuffers`` for ONNX Runtime's.
+                which gets a sidecar, ``*.txt``, ``*.csv``, ``*.flatbuffers`` for ONNX Runtime's.
             format_name: A key of :data:`calibrators.tables.formats.registry.FORMATS`, which is then the
                 format whatever the ending; by default the ending decides.
             tensorrt_version: The version that the header of a cache names, in digits; TensorRT compares it
@@ -200,7 +206,8 @@ class CalibrationTable:
             ``path``.
 
         Raises:
-            TableError: The ending names no format, or a range is zero and a cache cannot hold it.
+            TableError: The ending names no format, or the format cannot hold the name of a tensor or a range
+                of zero.
             OutputError: The file cannot be written.
         """
         other = FORMATS.get(format_name) if format_name else None
@@ -214,6 +221,7 @@ class CalibrationTable:
             scales = {name: float(self.scale(name)) for name in self.amax}
             algorithm = _ALGORITHM.get(self.method, "EntropyCalibration2")
             data = tensorrt_cache.render(tensorrt_cache.TensorrtCache(tensorrt_version, algorithm, scales))
+            return write_with_origin(path, data, self._origin(algorithm, tensorrt_version))
         return write_atomically(path, data)
 
     def scale(self, name: str) -> np.float32:
@@ -371,15 +379,20 @@ class CalibrationTable:
         pairs = (Difference(name, self.amax.get(name), other.amax.get(name)) for name in names)
         return sorted((pair for pair in pairs if pair.first != pair.second), key=lambda pair: -pair.ratio)
 
-    def check_model(self, fingerprint: str, tensors: Iterable[str]) -> None:
+    def check_model(self, fingerprint: str, tensors: Iterable[str], known: Iterable[str] = ()) -> None:
         """Refuses a model that the table was not made for.
 
         Args:
             fingerprint: The model's fingerprint.
             tensors: Names of the tensors whose ranges are needed.
+            known: Names of all tensors of the model, with which the table's names are compared where the
+                table does not say which model it was made for; without any, nothing is compared.
 
         Raises:
             TableError: The table was made for another model, is stale, or lacks a range.
+
+        Warns:
+            UserWarning: The table does not say which model it was made for, and has names of other tensors.
         """
         missing = [name for name in tensors if name not in self.amax]
         shown = ", ".join(f"'{name}'" for name in missing[:5]) + (", …" if len(missing) > 5 else "")
@@ -399,6 +412,40 @@ class CalibrationTable:
             raise TableError(
                 f"the table has no range for {count}: {shown}; calibrate this model, or set them by hand"
             )
+        if self.provenance.model is None:
+            self._compare_names(frozenset(known))
+
+    def _compare_names(self, known: frozenset[str]) -> None:
+        """Warns of tensors that the model lacks, and refuses a table without a single tensor of the model."""
+        imported = [name for name in self.amax if name not in self.overridden]
+        strange = [name for name in imported if name not in known]
+        if not (known and strange):
+            return
+        if len(strange) == len(self.amax):
+            raise TableError(
+                f"none of the table's {len(strange)} tensors ('{strange[0]}' among them) is in the model; "
+                "give the table of this model, or calibrate it"
+            )
+        warnings.warn(
+            f"{len(strange)} of the table's {len(imported)} tensors ('{strange[0]}' among them) are not in "
+            "the model, and the table does not say which model it was made for; make sure that it was "
+            "this one",
+            UserWarning,
+            stacklevel=3,
+        )
+
+    def _origin(self, algorithm: str, tensorrt_version: str) -> CacheOrigin:
+        """The sidecar of the table as a calibration cache."""
+        return CacheOrigin(
+            calibrator=algorithm,
+            tensorrt=tensorrt_version,
+            model=self.provenance.model,
+            data=self.provenance.data,
+            samples=self.provenance.samples,
+            batch_size=None,
+            # Histograms are of the model as it was given, not of TensorRT's fused layers.
+            before_fusion=bool(self.histograms) or runs_before_fusion(algorithm),
+        )
 
     def _record(self) -> json_format.TableRecord:
         encode = json_format.HistogramRecord.of

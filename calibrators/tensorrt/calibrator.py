@@ -21,9 +21,10 @@ from calibrators.data.preprocessing import Preprocessing
 from calibrators.errors import CalibrationDataError, TableError
 from calibrators.files import check_writable
 from calibrators.progress import progress_bar
+from calibrators.tables.cache_origin import CacheOrigin, runs_before_fusion
 from calibrators.tables.formats.tensorrt_cache import parse
 from calibrators.tables.table import CalibrationTable, Provenance
-from calibrators.tensorrt.calibration_cache import CacheOrigin, read_cache, runs_before_fusion, write_cache
+from calibrators.tensorrt.calibration_cache import read_cache, write_cache
 from calibrators.tensorrt.calibration_pass import CalibrationPass
 from calibrators.tensorrt.feeder import Feeder
 from calibrators.tensorrt.last_batch import LastBatch

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from calibrators.tensorrt.calibration_cache import read_origin
+from calibrators.tables.cache_origin import read_origin
 from calibrators.tensorrt.calibrators import calibrator_class
 from tests.gpu.conftest import NORMALIZED
 from trtint8 import BuildOptions, Engine, build_int8_engine, calibrate, validate
@@ -42,7 +42,7 @@ def test_a_calibrator_all_the_way(cifar, implicit_flavor, tmp_path, kind, record
     calibrator = new_calibrator(kind, cifar, implicit_flavor, cache=cache)
     result = build(cifar, calibrator, tmp_path / "model.engine")
     assert calibrator.batches == 10
-    assert read_origin(cache).model == result.info.model_fingerprint
+    assert read_origin(cache, cache.read_bytes()).model == result.info.model_fingerprint
     logits = logits_of(result.engine, cifar.images)
     top1, fp32 = cifar.top1(logits), cifar.top1(cifar.logits)
     agreement = 100 * float((logits.argmax(1) == cifar.logits.argmax(1)).mean())

@@ -5,9 +5,12 @@ from __future__ import annotations
 import argparse
 import importlib
 import logging
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Sequence
+from types import FrameType
 
 from calibrators.errors import TrtInt8Error
 from trtint8.cli.output import say
@@ -40,7 +43,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit status: 0, 2 for a user's mistake, 130 after Ctrl-C.
+
+    Raises:
+        SystemExit: The command line cannot be parsed (2), or the process was asked to terminate (143).
     """
+    if threading.current_thread() is not threading.main_thread():
+        return _run(arguments)  # only the main thread receives signals
+    before = signal.signal(signal.SIGTERM, _terminate)
+    try:
+        return _run(arguments)
+    except KeyboardInterrupt:
+        say("interrupted")
+        return 130
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _terminate(_number: int, _frame: FrameType | None) -> None:
+    """Ends the program by an exception, so that temporary files are removed."""
+    raise SystemExit(128 + signal.SIGTERM)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     argv = list(sys.argv[1:] if arguments is None else arguments)
     parser = argparse.ArgumentParser("trtint8", description="INT8 TensorRT engines from ONNX models.")
@@ -63,9 +87,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except TrtInt8Error as error:
             say(f"trtint8 {options.verb}: {error}")
             return 2
-        except KeyboardInterrupt:
-            say("interrupted")
-            return 130
     return 0
 
 

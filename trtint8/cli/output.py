@@ -2,37 +2,65 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import io
 import itertools
 import json
 import math
+import os
 import sys
+import unicodedata
 from collections.abc import Iterable, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.table import Table
 
+from calibrators.errors import OutputError
 from trtint8.engine.file import EngineInfo
 from trtint8.validation.significance import Share
 
 #: How many tensors without a range are named; the sidecar names all of them.
 _MOST_MISSING = 20
 
+#: The longest message on standard error, in characters.
+_LONGEST_MESSAGE = 499
+
+#: Unicode's categories of what a terminal may obey instead of showing: control characters, characters that
+#: turn the direction of text, halves of a character, and separators of lines and paragraphs.
+_NOT_SHOWN = ("Cc", "Cf", "Cs", "Zl", "Zp")
+
+
+def shown(text: str) -> str:
+    """A text as a terminal may show it, on one line: characters that it would obey become escapes."""
+    return "".join(
+        letter.encode("unicode_escape").decode() if unicodedata.category(letter) in _NOT_SHOWN else letter
+        for letter in text
+    )
+
 
 def say(message: str) -> None:
-    """Writes one message to standard error."""
-    sys.stderr.write(message + "\n")
+    """Writes one message to standard error, on one line; what is longer than a few lines is cut."""
+    line = shown(message.replace("\n", " "))
+    if len(line) > _LONGEST_MESSAGE:
+        line = line[: _LONGEST_MESSAGE - 1] + "…"
+    with contextlib.suppress(OutputError):  # a full or closed standard error stops no work
+        _write(sys.stderr, line + "\n")
 
 
 def print_line(text: str) -> None:
     """Writes one line of results to standard output."""
-    sys.stdout.write(text + "\n")
+    _write(sys.stdout, shown(text) + "\n")
 
 
 def print_json(value: Any) -> None:
     """Writes a value as JSON to standard output; numbers that are not finite become null."""
-    sys.stdout.write(json.dumps(_plain(value), indent=2, ensure_ascii=False) + "\n")
+    text = json.dumps(_plain(value), indent=2, ensure_ascii=False)
+    # JSON itself escapes only some of the characters that a terminal obeys.
+    escaped = (json.dumps(letter)[1:-1] if shown(letter) != letter != "\n" else letter for letter in text)
+    _write(sys.stdout, "".join(escaped) + "\n")
 
 
 def print_table(
@@ -49,13 +77,18 @@ def print_table(
         rows: The rows, each with one text per column.
         styles: One colour per row, which a terminal shows; None for a row without a colour.
     """
-    table = Table(title=title, title_justify="left", title_style="bold")
+    table = Table(title=shown(title), title_justify="left", title_style="bold")
     for index, column in enumerate(columns):
-        table.add_column(column, justify="left" if index == 0 else "right", overflow="fold")
+        table.add_column(shown(column), justify="left" if index == 0 else "right", overflow="fold")
     for row, style in zip(rows, itertools.repeat(None) if styles is None else styles, strict=False):
-        table.add_row(*row, style=style)
+        table.add_row(*map(shown, row), style=style)
     # A pipe has no width: it gets one that holds long tensor names on one line.
-    Console(width=None if sys.stdout.isatty() else 160, markup=False, highlight=False).print(table)
+    if sys.stdout is not None and sys.stdout.isatty():
+        Console(markup=False, highlight=False).print(table)
+        return
+    text = io.StringIO()
+    Console(file=text, width=160, markup=False, highlight=False).print(table)
+    _write(sys.stdout, text.getvalue())
 
 
 def engine_rows(info: EngineInfo) -> list[tuple[str, str]]:
@@ -89,6 +122,28 @@ def engine_rows(info: EngineInfo) -> list[tuple[str, str]]:
     if info.weights_bytes is not None:
         rows.append(("weight memory", f"{info.weights_bytes / 1e3:,.1f} kB"))
     return rows
+
+
+def _write(stream: TextIO | None, text: str) -> None:
+    """Writes to a stream; nothing where it is closed, or where nobody reads the pipe any more.
+
+    Raises:
+        OutputError: The stream cannot be written, as on a full disk.
+    """
+    if stream is None:
+        return
+    try:
+        stream.write(text)
+        stream.flush()
+    except OSError as error:
+        # What is still in the buffer would fail once more at the end of the process.
+        with Path(os.devnull).open("wb") as nowhere:
+            os.dup2(nowhere.fileno(), stream.fileno())
+        if not isinstance(error, BrokenPipeError):
+            raise OutputError(
+                f"cannot print the results: {error.strerror or error}; what was to be "
+                "written to files is there"
+            ) from error
 
 
 def _plain(value: Any) -> Any:

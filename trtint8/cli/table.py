@@ -9,12 +9,13 @@ from pathlib import Path
 from calibrators.errors import TableError
 from calibrators.files import check_writable, write_atomically
 from calibrators.histograms.thresholds import METHODS
+from calibrators.tables.cache_origin import read_origin
 from calibrators.tables.file_names import check_table_name
-from calibrators.tables.formats.registry import FORMATS
+from calibrators.tables.formats.registry import FORMATS, SUFFIXES
 from calibrators.tables.formats.tensorrt_cache import looks_like_cache, parse
 from calibrators.tables.loss_warning import loss_warning
 from calibrators.tables.table import CalibrationTable
-from calibrators.tensorrt.calibration_cache import portability, read_origin
+from calibrators.tensorrt.calibration_cache import portability
 from trtint8.cli.output import print_json, print_table, say
 from trtint8.cli.table_edit import edit
 from trtint8.interop.extract import extract_table
@@ -104,11 +105,10 @@ def run(options: argparse.Namespace) -> None:
     elif options.action == "diff":
         _diff(table, CalibrationTable.load(options.other), options.json)
     elif options.action == "convert":
-        table.save(
-            check_writable(options.output),
-            format_name=options.format,
-            tensorrt_version=options.tensorrt_version,
-        )
+        output = check_writable(options.output)
+        table.save(output, format_name=options.format, tensorrt_version=options.tensorrt_version)
+        if options.format or output.suffix.lower() in SUFFIXES:
+            _say_what_is_lost(table, output)
     elif options.action == "edit":
         _edit(table, options.output)
     elif options.action == "drop":
@@ -137,17 +137,25 @@ def _cache_facts(path: str) -> dict[str, str]:
     data = Path(path).read_bytes()
     if not looks_like_cache(data):
         return {}
-    algorithm, origin = parse(data, path, allow_zero=True).algorithm, read_origin(path)
+    algorithm, origin = parse(data, path, allow_zero=True).algorithm, read_origin(path, data)
     facts = {
         "algorithm": algorithm,
         "portability": portability(algorithm, origin.before_fusion if origin else None),
     }
     if origin is not None:
-        facts |= {
-            "made by": f"TensorRT {origin.tensorrt}",
-            "from": f"{origin.samples} samples in batches of {origin.batch_size}",
-        }
+        facts["made by"] = f"TensorRT {origin.tensorrt}"
+        if origin.batch_size is not None:
+            facts["from"] = f"{origin.samples} samples in batches of {origin.batch_size}"
     return facts
+
+
+def _say_what_is_lost(table: CalibrationTable, output: Path) -> None:
+    """Says that a file holds ranges alone, where the table says which model it was made for."""
+    if table.provenance.model is not None:
+        say(
+            f"'{output}' holds ranges alone: it does not say which model they are of, so it can no longer be "
+            "refused for another one"
+        )
 
 
 def _convert_with_network(options: argparse.Namespace) -> None:
@@ -156,6 +164,7 @@ def _convert_with_network(options: argparse.Namespace) -> None:
     if output.suffix.lower() == _NCNN:
         table = CalibrationTable.load(options.table)
         write_atomically(output, render_ncnn_table(table, options.network))
+        _say_what_is_lost(table, output)
         return
     table, winograd = read_ncnn_table(options.table, options.network)
     if winograd:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import onnx_ir as ir
 
@@ -37,6 +37,14 @@ def quantize_graph(
     """
     graph_model = prepared.graph_model.clone()
     placement = place(graph_model, keep_float)
-    table.check_model(prepared.fingerprint, placement.tensors)
+    table.check_model(prepared.fingerprint, placement.tensors, tensor_names(graph_model))
     insert_qdq(graph_model, placement, table.amax, weight_scales)
     return graph_model, placement
+
+
+def tensor_names(graph_model: ir.Model) -> Iterator[str]:
+    """Names of the inputs of a graph and of everything that its nodes compute."""
+    graph = graph_model.graph
+    for value in (*graph.inputs, *(output for node in graph for output in node.outputs)):
+        if value.name:
+            yield value.name

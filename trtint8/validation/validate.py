@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 
 from calibrators.data.batches import DataSource, open_data
 from calibrators.data.options import DataOptions
 from calibrators.errors import ModelError
 from calibrators.ray.run_options import RunOptions
-from trtint8.models.model import ModelSource, load_model, runnable
+from trtint8.engine.file import read_engine_info, sidecar_path
+from trtint8.models.model import Model, ModelSource, load_model, runnable
 from trtint8.validation.accuracy import REFERENCE, VALIDATED, Accuracy
 from trtint8.validation.comparison import compare_models
 from trtint8.validation.metrics import Metric
-from trtint8.validation.opening import open_models
+from trtint8.validation.opening import engine_path, open_models
 from trtint8.validation.output_shapes import declared_shapes
 from trtint8.validation.workers import compare_over_ray
 
@@ -43,6 +45,9 @@ def validate_models(
 
     Raises:
         TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
+
+    Warns:
+        UserWarning: An engine was made from another float model than the reference.
     """
     if taken := [name for name in also if name in (VALIDATED, REFERENCE)]:
         raise ModelError(
@@ -51,6 +56,7 @@ def validate_models(
         )
     original = load_model(reference)
     models = {VALIDATED: model, **also}
+    _warn_of_other_models(models, original)
     batches = open_data(data, original.inputs, data_options)
     if run.ray:
         return compare_over_ray(
@@ -70,3 +76,20 @@ def validate_models(
         ) as opened,
     ):
         return compare_models(opened, batches, progress=run.progress)
+
+
+def _warn_of_other_models(models: Mapping[str, ModelSource], reference: Model) -> None:
+    """Warns of every engine whose sidecar names another float model than the reference."""
+    for plan in filter(None, map(engine_path, models.values())):
+        if not (plan.is_file() and sidecar_path(plan).is_file()):
+            continue
+        info = read_engine_info(plan)
+        # Without a table, the model that was built had Q/DQ pairs already or a calibrator of the user's.
+        if info.table_fingerprint is not None and info.model_fingerprint != reference.fingerprint:
+            warnings.warn(
+                f"the engine '{plan}' was not made from the reference '{reference.name}', but from a float "
+                f"model with the fingerprint {info.model_fingerprint[:12]} (the reference has "
+                f"{reference.fingerprint[:12]}); give the model that the engine was made from",
+                UserWarning,
+                stacklevel=3,
+            )

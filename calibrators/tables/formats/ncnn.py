@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.errors import TableError
-from calibrators.tables.formats.values import add_range, decoded, filled_lines, number
+from calibrators.tables.formats.values import add_range, check_line_names, decoded, filled_lines, number
 
 _QMAX, _WINOGRAD_QMAX = 127.0, 31.0
 _PARAM = "_param_"
@@ -93,7 +93,13 @@ def parse(data: bytes, source: str) -> NcnnTable:
 
 
 def render(table: NcnnTable) -> bytes:
-    """Writes a table, the weights first, as ncnn's own tools do."""
+    """Writes a table, the weights first, as ncnn's own tools do.
+
+    Raises:
+        TableError: A name holds white space or a control character.
+    """
+    names = (*table.weights, *table.activations)
+    check_line_names(names, "a table of ncnn", lambda name: name.split() == [name])
     lines = [(name, [_scale(amax) for amax in channels]) for name, channels in table.weights.items()]
     lines += [(name, [_scale(amax)]) for name, amax in table.activations.items()]
     return "".join(

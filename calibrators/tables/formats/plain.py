@@ -8,7 +8,14 @@ from collections.abc import Iterator, Mapping
 
 from calibrators.errors import TableError
 from calibrators.tables.formats.ranges_format import RangeEntry, RangesFormat
-from calibrators.tables.formats.values import decoded, filled_lines, largest_magnitude, number, warn_widened
+from calibrators.tables.formats.values import (
+    check_line_names,
+    decoded,
+    filled_lines,
+    largest_magnitude,
+    number,
+    warn_widened,
+)
 
 _HEADER = ["tensor", "amax"]
 
@@ -42,6 +49,9 @@ def _read_text(data: bytes, source: str) -> Iterator[RangeEntry]:
 
 def _render_text(ranges: Mapping[str, float]) -> bytes:
     """Writes lines ``tensor: amax``, with every digit of the numbers."""
+    check_line_names(
+        ranges, "a text table", lambda name: bool(name) and name == name.strip() and name[0] != "#"
+    )
     return "".join(f"{name}: {amax!r}\n" for name, amax in ranges.items()).encode()
 
 
@@ -69,6 +79,7 @@ def _csv_entries(text: str, source: str) -> Iterator[RangeEntry]:
 
 def _render_csv(ranges: Mapping[str, float]) -> bytes:
     """Writes CSV with a header, with every digit of the numbers."""
+    check_line_names(ranges, "a CSV table")
     stream = io.StringIO(newline="")
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(_HEADER)

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from calibrators.errors import TableError
+from calibrators.tables.formats.values import check_line_names
 
 ALGORITHMS = ("EntropyCalibration", "EntropyCalibration2", "MinMaxCalibration", "LegacyCalibration")
 
@@ -93,12 +94,18 @@ def render(cache: TensorrtCache) -> bytes:
         The file's content.
 
     Raises:
-        TableError: The algorithm is unknown, or a scale is NaN, infinite, negative or zero.
+        TableError: The algorithm is unknown, the version is not made of digits, a cache cannot hold the name
+            of a tensor, or a scale is NaN, infinite, negative or zero.
     """
     if cache.algorithm not in ALGORITHMS:
         raise TableError(
             f"unknown calibration algorithm '{cache.algorithm}'; use one of {', '.join(ALGORITHMS)}"
         )
+    if not re.fullmatch("[0-9]+", cache.version):
+        raise TableError(
+            f"the TensorRT version in a cache's header is {cache.version[:80]!r}; give digits, like 8601"
+        )
+    check_line_names(cache.scales, "a calibration cache")
     _check_scales(cache.scales, "the table")
     lines = [f"TRT-{cache.version}-{cache.algorithm}"]
     lines += [f"{name}: {struct.pack('>f', scale).hex()}" for name, scale in cache.scales.items()]

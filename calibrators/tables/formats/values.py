@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
@@ -13,6 +14,9 @@ from calibrators import records
 from calibrators.errors import TableError
 
 _Value = TypeVar("_Value")
+
+#: Unicode's categories of control characters, line and paragraph separators, and halves of a character.
+_NOT_ON_A_LINE = ("Cc", "Zl", "Zp", "Cs")
 
 
 def decoded(data: bytes, source: str) -> str:
@@ -59,6 +63,26 @@ def read_json(data: bytes, source: str, kind: str, read: Callable[[Any], _Value]
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         reason = f"{type(error).__name__}: {str(error)[:200]}"
         raise TableError(f"'{source}' is not {kind} ({reason}); export it again") from error
+
+
+def check_line_names(names: Iterable[str], kind: str, carries: Callable[[str], bool] = bool) -> None:
+    """Refuses names that a format of lines would not give back: they could even add lines of their own.
+
+    Args:
+        names: Names of tensors or layers, which are to be written.
+        kind: What is written, for messages, for example ``a calibration cache``.
+        carries: Whether the format gives a name back that stands on one line; every name but an empty one by
+            default.
+
+    Raises:
+        TableError: A name has a line break or another control character, or the format cannot carry it.
+    """
+    for name in names:
+        if any(unicodedata.category(letter) in _NOT_ON_A_LINE for letter in name) or not carries(name):
+            raise TableError(
+                f"{kind} cannot hold the name {name[:80]!r}; write trtint8's own format (.json), or rename "
+                "the tensor in the model"
+            )
 
 
 def number(text: str, source: str, line: int) -> float:

@@ -1,4 +1,5 @@
 import struct
+import warnings
 
 import numpy as np
 import pytest
@@ -181,3 +182,51 @@ def test_hostile_json_is_refused_with_one_short_sentence(content, words, tmp_pat
     with pytest.raises(TableError, match=words) as refused:
         CalibrationTable.load(path)
     assert len(str(refused.value)) < 500 + len(str(path)) and "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("suffix", [".cache", ".txt", ".csv"])
+def test_a_name_cannot_inject_lines(tmp_path, suffix):
+    path = tmp_path / f"t{suffix}"
+    with pytest.raises(TableError, match=r"cannot hold the name 'x: 1\\nimages'; write trtint8's own format"):
+        CalibrationTable({"x: 1\nimages": 1.0}).save(path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["#a", " a", "a ", "\u00a0a"])
+def test_a_name_that_text_would_not_give_back_is_refused(tmp_path, name):
+    table = CalibrationTable({name: 1.0})
+    with pytest.raises(TableError, match="a text table cannot hold the name"):
+        table.save(tmp_path / "t.txt")
+    for suffix in (".json", ".csv", ".cache", ".flatbuffers"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assert list(CalibrationTable.load(table.save(tmp_path / f"t{suffix}")).amax) == [name]
+
+
+def test_json_keeps_any_name(tmp_path):
+    table = CalibrationTable({"a\nb\x1b": 1.0})
+    assert CalibrationTable.load(table.save(tmp_path / "t.json")).amax == {"a\nb\x1b": 1.0}
+
+
+def test_the_version_of_a_header_cannot_inject_lines(tmp_path):
+    with pytest.raises(TableError, match="header is '8601\\\\nx'; give digits, like 8601"):
+        CalibrationTable({"a": 1.0}).save(tmp_path / "t.cache", tensorrt_version="8601\nx")
+
+
+def test_names_are_compared_where_nothing_says_which_model_it_is():
+    table = CalibrationTable({"a": 1.0, "b": 1.0, "c": 1.0})
+    with pytest.warns(UserWarning) as caught:
+        table.check_model("m", ["a"], ["a", "x"])
+    assert [str(warning.message) for warning in caught] == [
+        "2 of the table's 3 tensors ('b' among them) are not in the model, and the table does not say which "
+        "model it was made for; make sure that it was this one"
+    ]
+    with pytest.raises(TableError) as refused:
+        table.check_model("m", (), ["x", "y"])
+    assert str(refused.value) == (
+        "none of the table's 3 tensors ('a' among them) is in the model; give the table of this model, or "
+        "calibrate it"
+    )
+    table.check_model("m", ["a"], ["a", "b", "c", "x"])
+    table.override({"b": 2.0, "c": 2.0}).check_model("m", ["a"], ["a"])
+    _table("m").check_model("m", ["a"], ["a"])

@@ -4,15 +4,8 @@ import json
 import pytest
 
 from calibrators.errors import TableError
-from calibrators.tensorrt.calibration_cache import (
-    CacheOrigin,
-    origin_path,
-    portability,
-    read_cache,
-    read_origin,
-    runs_before_fusion,
-    write_cache,
-)
+from calibrators.tables.cache_origin import CacheOrigin, origin_path
+from calibrators.tensorrt.calibration_cache import portability, read_cache, write_cache
 
 DATA = b"TRT-8601-EntropyCalibration2\nimages: 3c010204\n"
 ORIGIN = CacheOrigin("EntropyCalibration2", "8.6.1", "model", "data", 500, 50, True)
@@ -27,8 +20,6 @@ def cache(tmp_path):
 
 def test_round_trip(cache):
     assert read_cache(cache, ORIGIN) == DATA
-    assert read_origin(cache) == ORIGIN
-    assert origin_path(cache).name == "model.cache.json"
 
 
 def test_no_cache_yet(tmp_path):
@@ -109,10 +100,3 @@ def test_garbage_is_not_written(tmp_path):
 )
 def test_portability(algorithm, before, words):
     assert portability(algorithm, before).startswith(words)
-
-
-def test_who_calibrates_before_fusion():
-    assert runs_before_fusion("EntropyCalibration2")
-    assert runs_before_fusion("MinMaxCalibration")
-    assert not runs_before_fusion("EntropyCalibration")
-    assert runs_before_fusion("LegacyCalibration", forced=True)

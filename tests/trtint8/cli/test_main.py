@@ -103,3 +103,52 @@ def test_import_needs_neither_tensorrt_nor_onnx_runtime():
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(("number", "status", "said"), [(2, 130, "interrupted\n"), (15, 143, "")])
+def test_a_signal_while_a_verb_is_imported(number, status, said):
+    program = (
+        "import os, sys, importlib\n"
+        "from trtint8.cli.main import main\n"
+        f"importlib.import_module = lambda _name: os.kill(os.getpid(), {number})\n"
+        "sys.exit(main(['doctor']))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (status, "", said)
+
+
+def test_a_terminated_verb_removes_its_temporary_files(tmp_path):
+    program = (
+        "import os, sys\n"
+        "from trtint8.cli import main as module, table\n"
+        "from calibrators.files import write_atomically\n"
+        "def pieces():\n    yield b'a'\n    os.kill(os.getpid(), 15)\n    yield b'b'\n"
+        f"table.run = lambda _options: write_atomically({str(tmp_path / 'out')!r}, pieces())\n"
+        "sys.exit(module.main(['table', 'show', 'x']))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (143, "", "")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("redirection", "status", "said"),
+    [
+        (">&-", 0, ""),
+        ("2>&- >/dev/null", 0, ""),
+        ("> >(exec true)", 0, ""),
+        (
+            ">/dev/full",
+            2,
+            "trtint8 table: cannot print the results: No space left on device; what was to be written to "
+            "files is there\n",
+        ),
+    ],
+)
+def test_a_standard_output_that_takes_nothing(tmp_path, redirection, status, said):
+    (tmp_path / "t.txt").write_text("a: 1.0\n")
+    command = (
+        f"sleep 0.2; '{sys.executable}' -m trtint8.cli.main table show '{tmp_path / 't.txt'}' {redirection}"
+    )
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (status, said)

@@ -67,3 +67,27 @@ def test_tensors_without_a_range_are_named_up_to_a_number():
     rows = engine_rows(dataclasses.replace(INFO, missing_ranges=missing))
     assert ("tensors without a range", "30") in rows
     assert sum(value == "of layer 'layer'" for _, value in rows) == 20
+
+
+def test_control_characters_never_reach_the_terminal(capsys):
+    name = "a\x1b]0;title\x07\x9b31m\u202eb\u2028c\ud800\r"
+    say(name)
+    print_line(name)
+    print_table(name, (name, "b"), [(name, "1")])
+    printed = capsys.readouterr()
+    escaped = "a\\x1b]0;title\\x07\\x9b31m\\u202eb\\u2028c\\ud800\\r"
+    assert printed.err == f"{escaped}\n"
+    assert printed.out.count(escaped) == 4
+    print_json({"name": name})
+    document = capsys.readouterr().out
+    assert json.loads(document) == {"name": name}
+    printed_json = document.replace("\n", "")
+    assert not set("\x1b\x07\x9b\u202e\u2028\ud800\r") & set(printed_json)
+    assert not set("\x1b\x07\x9b\u202e\u2028\ud800\r") & set(printed.out)
+
+
+def test_a_message_is_one_line_below_500_characters(capsys):
+    say("first\nsecond" + "x" * 1000)
+    error = capsys.readouterr().err
+    assert error.startswith("first secondxxx") and error.endswith("x…\n")
+    assert len(error) == 500 and error.count("\n") == 1

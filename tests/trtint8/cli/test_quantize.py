@@ -91,3 +91,27 @@ def test_nothing_to_equalize_is_said_in_one_sentence(uneven, tmp_path, capsys):
     assert not output.exists()
     assert main(["quantize", model, table, "-o", str(output), "--limit", "3"]) == 2
     assert "add --equalize DATA" in capsys.readouterr().err
+
+
+def test_a_cache_serves_the_model_that_its_sidecar_names(uneven, tmp_path, capsys):
+    model, table, _ = uneven
+    cache, other, output = (str(tmp_path / name) for name in ("m.cache", "other.onnx", "q.onnx"))
+    assert main(["table", "convert", table, cache]) == 0
+    assert main(["quantize", model, cache, "-o", output]) == 0
+    changed = onnx.load(model)
+    weights = onnx.numpy_helper.to_array(changed.graph.initializer[0]) + np.float32(1)
+    changed.graph.initializer[0].CopyFrom(
+        onnx.numpy_helper.from_array(weights, changed.graph.initializer[0].name)
+    )
+    onnx.save(changed, other)
+    capsys.readouterr()
+    for verb, name in (("quantize", "other.qdq.onnx"), ("build", "other.engine")):
+        assert main([verb, other, cache, "-o", str(tmp_path / name)]) == 2
+        assert "the table is stale: the model has the same tensors but its weights" in capsys.readouterr().err
+    (tmp_path / "m.cache.json").unlink()
+    (tmp_path / "m.cache").write_text((tmp_path / "m.cache").read_text() + "strange: 3c010204\n")
+    assert main(["quantize", other, cache, "-o", output]) == 0
+    error = capsys.readouterr().err
+    assert (
+        "('strange' among them) are not in the model, and the table does not say which model it was" in error
+    )

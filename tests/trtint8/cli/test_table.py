@@ -8,9 +8,10 @@ import pytest
 
 from calibrators.errors import TableError
 from calibrators.histograms.histogram import Histogram
+from calibrators.tables.cache_origin import CacheOrigin
 from calibrators.tables.choice import RangeChoice
 from calibrators.tables.table import CalibrationTable
-from calibrators.tensorrt.calibration_cache import CacheOrigin, write_cache
+from calibrators.tensorrt.calibration_cache import write_cache
 from trtint8 import calibrate
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL
@@ -120,3 +121,18 @@ def test_the_choice_and_what_ranges_lose_are_shown(tmp_path, capsys):
     assert main(["table", "show", path]) == 0
     shown = "".join(capsys.readouterr())
     assert "chosen" not in shown and "warning" not in shown
+
+
+def test_a_conversion_says_what_it_loses(cache, tmp_path, capsys):
+    for name in ("t.csv", "t.json", "t.cache"):
+        assert main(["table", "convert", str(cache), str(tmp_path / name)]) == 0
+    assert capsys.readouterr().err == (
+        f"'{tmp_path / 't.csv'}' holds ranges alone: it does not say which model they are of, so it can no "
+        "longer be refused for another one\n"
+    )
+    written = (tmp_path / "t.json", tmp_path / "t.cache")
+    kept = {CalibrationTable.load(path).provenance.model for path in written}
+    assert kept == {CalibrationTable.load(cache).provenance.model} != {None}
+    assert (tmp_path / "t.cache.json").is_file()
+    assert main(["table", "convert", str(tmp_path / "t.csv"), str(tmp_path / "t.txt")]) == 0
+    assert capsys.readouterr().err == ""

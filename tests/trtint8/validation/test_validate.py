@@ -1,12 +1,18 @@
 """Models validated on one data set."""
 
+import warnings
+
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto
 
 import trtint8
 from calibrators.errors import ModelError
 from tests.trtint8.validation.small_models import scaled
+from trtint8.engine.file import EngineInfo, TensorSpec, save_engine
+from trtint8.models.model import load_model
+from trtint8.validation import opening
 
 DATA = np.eye(4, dtype=np.float32) + np.float32(1 / 3)
 
@@ -32,3 +38,40 @@ def test_several_models_side_by_side():
 def test_names_that_are_taken(name):
     with pytest.raises(ModelError, match=f"'{name}' in also is the name of the"):
         trtint8.validate(scaled(1.0), DATA, reference=scaled(1.0), also={name: scaled(1.0)})
+
+
+@pytest.mark.parametrize("table", ["t", None])
+def test_an_engine_of_another_model_than_the_reference_is_named(tmp_path, monkeypatch, table):
+    monkeypatch.setattr(opening, "gpu_problem", lambda: "there is none")
+    files = {name: str(tmp_path / f"{name}.onnx") for name in ("mine", "other", "e.qdq")}
+    for name, factor in (("mine", 1.0), ("other", 2.0), ("e.qdq", 1.0)):
+        onnx.save(scaled(factor), files[name])
+    fingerprints = {name: load_model(file).fingerprint for name, file in files.items()}
+    spec, result = (TensorSpec(name, "float32", (None, 4)) for name in ("x", "y"))
+    info = EngineInfo(
+        "tensorrt",
+        "10.0",
+        ("8.6",),
+        (spec,),
+        (result,),
+        (),
+        None,
+        (),
+        None,
+        fingerprints["mine"],
+        table_fingerprint=table,
+        qdq_model="e.qdq.onnx",
+    )
+    save_engine(tmp_path / "e.engine", b"plan", info)
+    said = {}
+    for name in ("mine", "other"):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            trtint8.validate(tmp_path / "e.engine", DATA, reference=files[name], progress=False)
+        said[name] = [str(warning.message) for warning in caught if warning.category is UserWarning]
+    sentence = (
+        f"the engine '{tmp_path / 'e.engine'}' was not made from the reference 'other.onnx', but from a "
+        f"float model with the fingerprint {fingerprints['mine'][:12]} (the reference has "
+        f"{fingerprints['other'][:12]}); give the model that the engine was made from"
+    )
+    assert said == {"mine": [], "other": [sentence] if table else []}

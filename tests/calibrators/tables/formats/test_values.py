@@ -5,7 +5,7 @@ import warnings
 import pytest
 
 from calibrators.errors import TableError
-from calibrators.tables.formats.values import add_range, decoded, number, warn_widened
+from calibrators.tables.formats.values import add_range, check_line_names, decoded, number, warn_widened
 
 
 def test_text_and_numbers():
@@ -38,3 +38,19 @@ def test_ranges_that_got_wider_are_named():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warn_widened({"even": (-4.0, 4.0)})
+
+
+@pytest.mark.parametrize("name", ["a\nb", "a\rb", "\x1b[31m", "a\x85b", "a\u2028b", "\ud800", "\0", ""])
+def test_a_name_that_does_not_stay_on_one_line_is_refused(name):
+    with pytest.raises(TableError) as caught:
+        check_line_names(["fine: 1", name], "a text table")
+    assert str(caught.value) == (
+        f"a text table cannot hold the name {name!r}; write trtint8's own format (.json), or rename the "
+        "tensor in the model"
+    )
+
+
+def test_a_format_may_carry_less():
+    check_line_names(["a b", "ä"], "a text table")
+    with pytest.raises(TableError, match="cannot hold the name 'a b'"):
+        check_line_names(["ä", "a b"], "a table of ncnn", str.isalpha)
