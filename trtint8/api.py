@@ -556,7 +556,6 @@ def bench(
     transfers: bool = True,
     cuda_graph: bool = False,
     device: int = 0,
-    allow_host_code: bool = False,
     batch_size: int | None = None,
     limit: int | None = None,
     preprocessing: Preprocessing | None = None,
@@ -571,7 +570,6 @@ def bench(
         transfers: Whether copies to and from the GPU are part of an inference.
         cuda_graph: Whether an inference is launched as a CUDA graph.
         device: Index of the GPU.
-        allow_host_code: Whether code that an engine contains may run; see :meth:`Engine.load`.
         batch_size: Samples per batch; where it is None and values are random, the batch size that the first
             profile is optimized for.
         limit: Use only this many samples of ``data``.
@@ -590,7 +588,7 @@ def bench(
         data=data,
         baseline=baseline,
         data_options=DataOptions(batch_size, limit, preprocessing=preprocessing),
-        options=BenchOptions(seconds, transfers, cuda_graph, device, allow_host_code),
+        options=BenchOptions(seconds, transfers, cuda_graph, device),
     )
 
 

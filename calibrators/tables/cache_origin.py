@@ -9,7 +9,7 @@ from pathlib import Path
 
 from calibrators import records
 from calibrators.errors import TableError
-from calibrators.files import removed_after_failure, write_atomically
+from calibrators.files import write_atomically, written_together
 from calibrators.records import Count, PositiveCount, Sha256
 
 #: Algorithms that TensorRT runs on the network before it fuses layers, whatever the GPU.
@@ -111,10 +111,10 @@ def write_with_origin(cache: str | os.PathLike[str], data: bytes, origin: CacheO
     """
     sidecar = origin_path(cache)
     hashed = replace(origin, sha256=hashlib.sha256(data).hexdigest())
-    # After a crash between the two, an older cache does not have the hash that the sidecar names.
-    with removed_after_failure([sidecar]):
-        write_atomically(sidecar, records.render(hashed))
-        return write_atomically(cache, data)
+    with written_together(cache) as staged:
+        write_atomically(staged(sidecar), records.render(hashed))
+        write_atomically(staged(Path(cache)), data)
+    return Path(cache)
 
 
 def _short(value: object) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 
 from calibrators import records
 from calibrators.errors import TableError
-from calibrators.files import write_atomically
+from calibrators.files import finish_writing, write_atomically
 from calibrators.histograms.histogram import Histogram
 from calibrators.histograms.losses import RangeLoss, excessive_losses
 from calibrators.histograms.thresholds import METHODS
@@ -150,6 +150,7 @@ class CalibrationTable:
         Raises:
             TableError: The file cannot be read or is malformed, or is a cache with the sidecar of another.
         """
+        finish_writing(path)
         try:
             data = records.read_bytes(path)
         except OSError as error:

@@ -41,11 +41,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-transfers", action="store_true", help="leave copies to and from the GPU out")
     parser.add_argument("--cuda-graph", action="store_true", help="launch a CUDA graph")
     parser.add_argument("--device", type=int, default=0, metavar="N", help="the GPU's index; default 0")
-    parser.add_argument(
-        "--allow-host-code",
-        action="store_true",
-        help="run the code that a version-compatible engine contains; for engines that you trust",
-    )
     parser.add_argument("--json", action="store_true", help="print all figures as JSON")
     add_data_options(parser)
 
@@ -57,13 +52,7 @@ def run(options: argparse.Namespace) -> None:
         data=options.data,
         baseline=options.baseline,
         data_options=data_options_from(options),
-        options=BenchOptions(
-            options.seconds,
-            not options.no_transfers,
-            options.cuda_graph,
-            options.device,
-            options.allow_host_code,
-        ),
+        options=BenchOptions(options.seconds, not options.no_transfers, options.cuda_graph, options.device),
     )
     reports = result.reports
     for warning in itertools.chain.from_iterable(report.warnings for report in reports):

@@ -31,11 +31,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("data", metavar="DATA", help="an .npz, a folder of images or arrays, or random:COUNT")
     parser.add_argument("-o", "--output", required=True, metavar="OUT.npz", help="keys are output names")
     parser.add_argument("--device", type=int, default=0, metavar="N", help="the GPU's index; default 0")
-    parser.add_argument(
-        "--allow-host-code",
-        action="store_true",
-        help="run the code that a version-compatible engine contains; for engines that you trust",
-    )
     parser.add_argument("--json", action="store_true", help="print a summary as JSON")
     add_data_options(parser)
 
@@ -44,8 +39,7 @@ def run(options: argparse.Namespace) -> None:
     """Runs the engine on all data and writes its outputs."""
     output = check_writable(options.output)
     refuse_overwriting([output], [options.engine, options.data])
-    allowed = options.allow_host_code
-    with Engine.load(options.engine, device=options.device, allow_host_code=allowed) as engine:
+    with Engine.load(options.engine, device=options.device) as engine:
         inputs = input_specs(engine.inputs)
         batches = open_data(options.data, inputs, data_options_from(options))
         outputs = _run(engine, inputs, batches)

@@ -35,8 +35,6 @@ class BenchOptions:
         transfers: Whether copies to and from the GPU are part of an inference.
         cuda_graph: Whether an inference is launched as a CUDA graph.
         device: Index of the GPU.
-        allow_host_code: Whether code that an engine contains may run; see
-            :meth:`trtint8.runtime.engine.Engine.load`.
 
     Raises:
         CalibrationDataError: ``seconds`` is not a positive number.
@@ -46,7 +44,6 @@ class BenchOptions:
     transfers: bool = True
     cuda_graph: bool = False
     device: int = 0
-    allow_host_code: bool = False
 
     def __post_init__(self) -> None:
         if not 0 < self.seconds < math.inf:  # false for NaN, too
@@ -95,7 +92,7 @@ def benchmark(
     """
     require_gpu("measuring an engine")
     reports = []
-    for name, engine in _engines(engines, baseline, options):
+    for name, engine in _engines(engines, baseline, options.device):
         with engine:
             reports.append(_measure(name, engine, data, data_options, options))
     return Benchmarks(gpu_names()[options.device], _data_name(data), tuple(reports))
@@ -108,11 +105,11 @@ def _data_name(data: DataSource | None) -> str:
 
 
 def _engines(
-    paths: Sequence[str | os.PathLike[str]], baseline: ModelSource | None, options: BenchOptions
+    paths: Sequence[str | os.PathLike[str]], baseline: ModelSource | None, device: int
 ) -> Iterator[tuple[str, Engine]]:
     """Loads or builds one engine after another, so that they do not share the GPU's memory."""
     for path in paths:
-        engine = Engine.load(path, device=options.device, allow_host_code=options.allow_host_code)
+        engine = Engine.load(path, device=device)
         profiles, flavor = engine.profiles, engine.flavor
         yield Path(path).name, engine
     if baseline is None:
@@ -131,7 +128,7 @@ def _engines(
                 profiles=profiles,
                 options=build_options,
             )
-        yield name, Engine.load(built.plan, device=options.device)
+        yield name, Engine.load(built.plan, device=device)
 
 
 def _measure(
