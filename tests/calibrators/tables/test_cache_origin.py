@@ -46,9 +46,13 @@ def test_a_stop_between_cache_and_sidecar_leaves_no_wrong_sidecar(tmp_path, monk
     with pytest.raises(OutputError):
         write_with_origin(cache, NEWER, dataclasses.replace(ORIGIN, model="other"))
     assert cache.read_bytes() == DATA
-    if written == 1:
-        assert read_origin(cache, DATA).model == "model"
-        return
+    assert read_origin(cache, DATA).model == "model"
+    assert CalibrationTable.load(cache).provenance.model == "model"
+
+
+def test_a_cache_that_is_not_its_sidecars_is_refused(tmp_path):
+    cache = write_with_origin(tmp_path / "model.cache", DATA, ORIGIN)
+    cache.write_bytes(NEWER)
     with pytest.raises(TableError) as caught:
         CalibrationTable.load(cache)
     assert str(caught.value) == (
