@@ -215,9 +215,6 @@ def open_calibration(
     else:
         with runnable(prepared.graph_model) as path:
             observer = Observer(path, prepared.inputs, names, run.threads, run.device)
-    if auto:
-        outputs = [value.name or "" for value in prepared.graph_model.graph.outputs]
-        auto = replace(auto, run_float=partial(observer.outputs, outputs))
     return Calibration(
         partial(observer.observe, batches), options.method, prepared.fingerprint, run.device, auto
     )

@@ -16,8 +16,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import NDArray
-
 from calibrators.data.batches import Batches, FeedDict
 from calibrators.data.feeds import batch_rows
 from calibrators.data.fingerprint import DataFingerprint
@@ -31,7 +29,7 @@ from calibrators.host.checkpoint import Checkpoint, Timer
 from calibrators.host.counted import Counted
 from calibrators.host.devices import open_device
 from calibrators.host.observation_plan import ObservationPlan, plan_observation
-from calibrators.host.onnx_session import first_line, run_silently
+from calibrators.host.onnx_session import first_line
 from calibrators.host.threads import available_threads, check_threads
 from calibrators.host.weights import LightModel
 from calibrators.progress import progress_bar
@@ -193,21 +191,6 @@ class Observer:
         # Copied, because tensors that hold the same values were counted once.
         found = {name: histograms[source].copy() for name, source in plan.sources.items()}
         return Observation(found, one_pass.fingerprint, one_pass.preflight, skipped, one_pass.kept)
-
-    def outputs(self, names: Sequence[str], feed: FeedDict) -> list[NDArray[Any]]:
-        """Runs the model, and counts nothing.
-
-        Args:
-            names: Names of outputs of the model.
-            feed: Input name to array.
-
-        Returns:
-            The outputs, in memory of their own.
-
-        Raises:
-            CalibrationDataError: The model fails on the feed.
-        """
-        return list(_run(functools.partial(run_silently, self._session), list(names), feed))
 
 
 def observe(

@@ -13,7 +13,7 @@ from trtint8.models.activation_memory import calibration_batch_size
 from trtint8.models.model import Model
 from trtint8.quantization.placement import Placement, place
 from trtint8.range_choice.choose import MOST_ROWS, choose_ranges, plain_ranges
-from trtint8.range_choice.trial_network import RunFloat, TrialNetwork
+from trtint8.range_choice.trial_network import TrialNetwork
 
 
 @dataclass(frozen=True)
@@ -24,13 +24,11 @@ class AutoRanges:
         prepared: From :func:`trtint8.models.model.prepare`.
         threads: Threads per operator; ONNX Runtime's choice where None.
         device: Where the model runs.
-        run_float: Runs the float model on a feed, where it is open already.
     """
 
     prepared: Model
     threads: int | None
     device: str
-    run_float: RunFloat | None = None
 
     def choose(
         self,
@@ -65,7 +63,6 @@ class AutoRanges:
             placement,
             threads=self.threads,
             device=self.device,
-            run_float=self.run_float,
         )
         rows = min(MOST_ROWS, calibration_batch_size(self.prepared.graph_model, quantized))
         return choose_ranges(

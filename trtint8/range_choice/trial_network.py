@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -21,9 +20,6 @@ from trtint8.models.model import fits_message, runnable, to_light
 from trtint8.quantization.placement import Placement
 from trtint8.quantization.qdq import activation_scales, insert_qdq, rounded_weights
 
-#: Runs a network on a feed: the outputs in the network's order.
-RunFloat: TypeAlias = Callable[[FeedDict], list[NDArray[Any]]]
-
 
 class TrialNetwork:
     """The float network, and the same with rounded weights and with Q/DQ pairs whose scales are inputs.
@@ -33,7 +29,6 @@ class TrialNetwork:
         placement: Which tensors are quantized.
         threads: Threads per operator; ONNX Runtime's choice where None.
         device: Where the networks run: see :func:`calibrators.host.devices.open_device`.
-        run_float: Runs the float network on a feed, where it is open already; None opens it.
 
     Raises:
         ModelError: ONNX Runtime cannot run a network.
@@ -47,10 +42,9 @@ class TrialNetwork:
         *,
         threads: int | None = None,
         device: str = "cpu",
-        run_float: RunFloat | None = None,
     ) -> None:
         self._placement = placement
-        self._run_float = run_float or partial(_run, _open(graph_model, threads, device))
+        self._exact = _open(graph_model, threads, device)
         quantized = graph_model.clone()
         _round_weights(quantized, placement)
         insert_qdq(quantized, replace(placement, weights=()), dict.fromkeys(placement.tensors, 1.0))
@@ -63,7 +57,7 @@ class TrialNetwork:
         Raises:
             CalibrationDataError: ONNX Runtime fails on the feed.
         """
-        return self._run_float(feed)
+        return _run(self._exact, feed)
 
     def outputs(self, feed: FeedDict, scales: Mapping[str, np.float32]) -> list[NDArray[Any]]:
         """The outputs of the quantized network.
