@@ -1,5 +1,6 @@
 """Our four calibrators, called by the bindings as TensorRT calls them."""
 
+import hashlib
 import json
 
 import numpy as np
@@ -314,7 +315,9 @@ def test_the_sidecar_says_what_it_was_made_from(make, tmp_path, trt):
     origin = json.loads((tmp_path / "model.cache.json").read_text())
     fingerprint = origin.pop("data")
     assert len(fingerprint) == 64
+    cache = (tmp_path / "model.cache").read_bytes()
     assert origin == {
+        "sha256": hashlib.sha256(cache).hexdigest(),
         "calibrator": "EntropyCalibration2",
         "tensorrt": trt.__version__,
         "model": "abc",
