@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -44,22 +45,16 @@ class Verb:
     check: Check
 
 
-def _tables(*names: str) -> Check:
+def _loads(load: Callable[[Path], object], *names: str) -> Check:
     def check(folder: Path) -> None:
         for name in names:
             if (folder / name).exists():
-                trtint8.CalibrationTable.load(folder / name)
+                load(folder / name)
 
     return check
 
 
-def _models(*names: str) -> Check:
-    def check(folder: Path) -> None:
-        for name in names:
-            if (folder / name).exists():
-                trtint8.model_inputs(folder / name)
-
-    return check
+_tables, _models = (partial(_loads, load) for load in (trtint8.CalibrationTable.load, trtint8.model_inputs))
 
 
 def _engine(folder: Path) -> None:
@@ -80,11 +75,6 @@ def _page(folder: Path) -> None:
     assert not page.exists() or page.read_text().rstrip().endswith("</html>")
 
 
-def _measured(folder: Path) -> None:
-    if (folder / "s.json").exists():
-        trtint8.Sensitivity.load(folder / "s.json")
-
-
 MODEL = str(DEMO_MODEL)
 
 VERBS = {
@@ -100,7 +90,9 @@ VERBS = {
         ("u.onnx", "u.table.json", "u.tuning.json"),
         _tuned,
     ),
-    "sensitivity": Verb((MODEL, "t.json", "held.npz", "-o", "s.json"), ("s.json",), _measured),
+    "sensitivity": Verb(
+        (MODEL, "t.json", "held.npz", "-o", "s.json"), ("s.json",), _loads(trtint8.Sensitivity.load, "s.json")
+    ),
     "report": Verb((".", "-o", "r.html"), ("r.html",), _page),
 }
 

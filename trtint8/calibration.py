@@ -105,7 +105,7 @@ def calibrate_model(
     Raises:
         TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
     """
-    # Prepared here, where nothing else refers to it, so that it can be let go of below.
+    # Prepared here, where nothing else refers to it: it goes below, unless the method `auto` still needs it.
     prepared = prepare(load_model(model))
     kept = open_checkpoint(prepared, checkpoint, run.device)
     calibration = open_calibration(prepared, data, options, data_options, run)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -178,3 +178,19 @@ def listed(inputs: Sequence[InputSpec]) -> str:
 def shape_text(shape: Sequence[int | str | None]) -> str:
     """A shape as text for a message: ``2x3x?x32``, or ``scalar``."""
     return "x".join("?" if dim is None else str(dim) for dim in shape) or "scalar"
+
+
+def first_feeds(feeds: Iterable[FeedDict], samples: int) -> Iterator[FeedDict]:
+    """The first feeds, until they hold a given number of samples.
+
+    Args:
+        feeds: The data.
+        samples: The least number of samples; the last feed is not cut. A feed whose inputs do not share
+            axis 0 is one sample.
+    """
+    taken = 0
+    for feed in feeds:
+        if taken >= samples:
+            return
+        taken += batch_rows(feed) or 1
+        yield feed

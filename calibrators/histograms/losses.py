@@ -50,7 +50,7 @@ def range_loss(histogram: Histogram, amax: float) -> RangeLoss:
     """What a range costs.
 
     Args:
-        histogram: The histogram of the tensor's magnitudes; every value stands at its bin's centre.
+        histogram: The histogram of the tensor's magnitudes.
         amax: The range, positive.
 
     Returns:
@@ -87,7 +87,7 @@ def range_sqnr(histogram: Histogram, amax: float) -> float:
     rounded = scale * np.minimum(np.rint(points / scale), (LEVELS - 1)) if scale else np.zeros_like(points)
     weights = histogram.counts[filled][:, None] / _POINTS
     noise = float((weights * (points - rounded) ** 2).sum())
-    return _decibels(float((weights * points**2).sum()), noise)
+    return decibels(float((weights * points**2).sum()), noise)
 
 
 def excessive_losses(histograms: Mapping[str, Histogram], amax: Mapping[str, float]) -> dict[str, RangeLoss]:
@@ -105,5 +105,16 @@ def excessive_losses(histograms: Mapping[str, Histogram], amax: Mapping[str, flo
     return dict(sorted(excessive.items(), key=lambda item: item[1].sqnr_db - item[1].best_db))
 
 
-def _decibels(signal: float, noise: float) -> float:
-    return 10 * math.log10(signal / noise) if noise > 0 else math.inf
+def decibels(signal: float, noise: float) -> float:
+    """A ratio of two powers in decibels.
+
+    Args:
+        signal: The power of the signal, 0 or more.
+        noise: The power of the noise, in the same unit.
+
+    Returns:
+        10 log10(signal / noise); infinite without noise, minus infinite with noise alone.
+    """
+    if noise == 0:
+        return math.inf
+    return 10 * math.log10(signal / noise) if signal else -math.inf

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import cast
 
-from calibrators.data.batches import Batches, DataSource, open_data
-from calibrators.data.feeds import FeedDict, batch_rows
+from calibrators.data.batches import DataSource, open_data
+from calibrators.data.feeds import first_feeds
 from calibrators.data.options import DataOptions
 from calibrators.errors import ModelError, TableError
 from calibrators.histograms.thresholds import Method
@@ -73,21 +72,12 @@ def equalize_and_calibrate(
         )
     batch_size = calibration_batch_size(prepared.graph_model, placement.tensors)
     batches = open_data(data, prepared.inputs, replace(data_options, default_batch_size=batch_size))
-    equalized = equalize(prepared.graph_model, _first_samples(batches), table.method)
+    equalized = equalize(prepared.graph_model, first_feeds(batches, _SAMPLES), table.method)
     if not equalized.forms:
         raise ModelError(_nothing_done(prepared.name, equalized))
     model = rebuilt(equalized.model, prepared.name)
     new_table = calibrate_prepared(model, batches, options, DataOptions(), RunOptions(progress=progress))
     return EqualizedModel(model, new_table, equalized)
-
-
-def _first_samples(batches: Batches) -> Iterator[FeedDict]:
-    taken = 0
-    for feed in batches:
-        if taken >= _SAMPLES:
-            return
-        taken += batch_rows(feed) or 1
-        yield feed
 
 
 def _nothing_done(name: str, equalized: Equalized) -> str:

@@ -124,6 +124,6 @@ def _scales_as_inputs(graph_model: ir.Model) -> dict[str, str]:
 
 def _run(session: Any, feed: FeedDict) -> list[NDArray[Any]]:
     try:
-        return run_silently(session, None, feed)
+        return run_silently(session, feed)
     except Exception as error:
         raise CalibrationDataError(f"the model fails on a sample: {first_line(error)}") from error

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrators.histograms.losses import decibels
 from trtint8.sensitivity.propagation import Watch
 from trtint8.sensitivity.segments import Form, Segment, Tensors
-from trtint8.validation.fidelity import decibels, inner_product
+from trtint8.validation.fidelity import inner_product
 
 #: Sums of squares that are kept for each layer. Of the layer's own output: the signal, the noise of its
 #: weights, the noise of its activations. Of its segment's outputs: the signal, the network's noise.

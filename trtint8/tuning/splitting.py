@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
 from calibrators.data.batches import Batches, FeedDict
-from calibrators.data.feeds import batch_rows
+from calibrators.data.feeds import first_feeds
 from calibrators.data.options import DataOptions
 from calibrators.errors import CalibrationDataError
 
@@ -81,13 +82,6 @@ def head(batches: Batches, samples: int) -> Batches:
     Returns:
         The first batches, or all where there are fewer samples.
     """
-
-    def start() -> Iterator[FeedDict]:
-        taken = 0
-        for feed in batches:
-            if taken >= samples:
-                return
-            taken += batch_rows(feed) or 1
-            yield feed
-
-    return Batches(start, batches.batch_size, None, batches.labels, batches.class_names)
+    return Batches(
+        partial(first_feeds, batches, samples), batches.batch_size, None, batches.labels, batches.class_names
+    )

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrators.histograms.losses import decibels
+
 #: Metrics that are measured for each output by itself. The first three are computed from the same sums.
 OUTPUT_METRICS = ("sqnr", "cosine", "max_error", "token_cosine")
 
@@ -106,21 +108,6 @@ def inner_product(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
     Not ``numpy.vdot``, whose last bits depend on how many threads BLAS uses.
     """
     return float(np.einsum("i,i->", a.ravel(), b.ravel()))
-
-
-def decibels(signal: float, noise: float) -> float:
-    """A ratio of two powers in decibels.
-
-    Args:
-        signal: The power of the signal, 0 or more.
-        noise: The power of the noise, in the same unit.
-
-    Returns:
-        10 log10(signal / noise); infinite without noise, minus infinite with noise alone.
-    """
-    if noise == 0:
-        return math.inf
-    return 10 * math.log10(signal / noise) if signal else -math.inf
 
 
 def row_cosines(got: NDArray[np.float64], wanted: NDArray[np.float64]) -> NDArray[np.float64]:

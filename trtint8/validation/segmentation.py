@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -28,17 +29,8 @@ def pixels(name: str, output: str, form: BatchForm) -> Measurand:
     Raises:
         CalibrationDataError: The output has no classes of positions, or the maps have another shape.
     """
-    with_labels = _has_label_maps(name, output, form)
-    return Measurand(
-        name,
-        not with_labels,
-        partial(SumsMeter, share),
-        partial(_count_hits, output, with_labels),
-        title=f"positions of '{output}' with {'the label' if with_labels else 'FP32'}'s class",
-        unit=PERCENT,
-        perfect=None if with_labels else 1.0,
-        output=output,
-    )
+    titles = (f"positions of '{output}' with the label's class", f"positions of '{output}' with FP32's class")
+    return _of_maps(name, output, form, share, _count_hits, titles)
 
 
 def mean_iou(name: str, output: str, form: BatchForm) -> Measurand:
@@ -55,13 +47,26 @@ def mean_iou(name: str, output: str, form: BatchForm) -> Measurand:
     Raises:
         CalibrationDataError: The output has no classes of positions, or the maps have another shape.
     """
+    titles = (f"mean IoU of '{output}' with the labels", f"mean IoU of '{output}' with FP32")
+    return _of_maps(name, output, form, mean_overlap, _count_overlaps, titles)
+
+
+def _of_maps(
+    name: str,
+    output: str,
+    form: BatchForm,
+    value: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+    count: Callable[[str, bool, Batch], SumsMeter],
+    titles: tuple[str, str],
+) -> Measurand:
+    """A metric of maps of classes; the titles are those with labels and without."""
     with_labels = _has_label_maps(name, output, form)
     return Measurand(
         name,
         not with_labels,
-        partial(SumsMeter, mean_overlap),
-        partial(_count_overlaps, output, with_labels),
-        title=f"mean IoU of '{output}' with {'the labels' if with_labels else 'FP32'}",
+        partial(SumsMeter, value),
+        partial(count, output, with_labels),
+        title=titles[0] if with_labels else titles[1],
         unit=PERCENT,
         perfect=None if with_labels else 1.0,
         output=output,

@@ -5,12 +5,12 @@ import json
 import numpy as np
 import pytest
 
+from calibrators.histograms.losses import decibels
 from tests.trtint8.onnx_models import Shaped
 from trtint8.models.model import load_model, prepare
 from trtint8.quantization.placement import place
 from trtint8.sensitivity.local import LocalMeter
 from trtint8.sensitivity.segments import Form, Quantizer, cut
-from trtint8.validation.fidelity import decibels
 
 X = np.array([[1.0, 0.3], [-0.2, 0.7]], np.float32)
 WEIGHTS = np.array([[1.0, 0.1], [0.2, 0.5]], np.float32)

@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from trtint8.validation.fidelity import FidelityMeter, decibels, inner_product, row_cosines
+from calibrators.histograms.losses import decibels
+from trtint8.validation.fidelity import FidelityMeter, inner_product, row_cosines
 
 
 def measured(*batches, tokens=False):
