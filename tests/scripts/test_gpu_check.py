@@ -138,23 +138,23 @@ def report_of(out):
 
 
 def test_a_stage_that_crashes_or_hangs_loses_nothing_of_the_others(tmp_path, stages, capsys):
-    chosen = stages("crash", "good", "hang", "bad", seconds=6.0)
+    chosen = [*stages("hang", seconds=6.0), *stages("crash", "good", "bad")]
     assert command.main(["--out", str(tmp_path / "out")], chosen) == 1
     found = report_of(tmp_path / "out")
     assert [stage["outcome"]["status"].split(" of ")[0] for stage in found] == [
+        "ended after its limit",
         "crashed with SIGSEGV",
         "done",
-        "ended after its limit",
         "done",
     ]
     assert [record["figures"] for stage in found for record in stage["records"]] == [
+        {"x": 3},
         {"x": 2},
         {"x": 1.5},
-        {"x": 3},
         {"x": 4},
     ]
-    assert "Segmentation fault" in found[0]["outcome"]["tail"]
-    assert "crash_stage.py" in found[0]["outcome"]["tail"]
+    assert "Segmentation fault" in found[1]["outcome"]["tail"]
+    assert "crash_stage.py" in found[1]["outcome"]["tail"]
     page = (tmp_path / "out" / "gpu_check.md").read_text()
     assert "- crash: crashed with SIGSEGV" in page
     assert "- bad, T, wrong: too low" in page
