@@ -33,11 +33,11 @@ _LARGEST_BLOCK = 576
 _SHRINKAGE = 0.3
 
 #: Inputs whose gradients are updated together, by one product of matrices.
-_INPUTS_PER_UPDATE = 32
+_INPUTS_PER_UPDATE = 16
 
 #: A flip must lower the error by at least this share of the error that it adds by itself. It is more than
-#: float64's rounding errors amount to.
-_LEAST_GAIN = 1e-9
+#: float32's rounding errors amount to.
+_LEAST_GAIN = 1e-4
 
 
 @dataclass(frozen=True)
@@ -137,15 +137,15 @@ def adapt_rounding(
 
 
 def descend(
-    errors: NDArray[np.float64], steps: NDArray[np.float64], hessian: NDArray[np.float64], passes: int
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    errors: NDArray[np.float32], steps: NDArray[np.float32], hessian: NDArray[np.float32], passes: int
+) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
     """Flips weights, one input after the other for all output channels at once, while that lowers e^T H e.
 
     Args:
-        errors: The errors e of the weights: float64, shape (groups, outputs, inputs).
-        steps: What flipping a weight adds to its error: float64, of the same shape; 0 where a weight cannot
+        errors: The errors e of the weights: float32, shape (groups, outputs, inputs).
+        steps: What flipping a weight adds to its error: float32, of the same shape; 0 where a weight cannot
             be flipped.
-        hessian: H, symmetric: float64, shape (groups, inputs, inputs).
+        hessian: H, symmetric: float32, shape (groups, inputs, inputs).
         passes: The most passes over the inputs.
 
     Returns:
@@ -214,11 +214,13 @@ class _Problem:
             The rounded weights, float32, and their errors.
         """
         order = self._form.order
-        errors, steps = (values.reshape(-1)[order] for values in (self._grid.errors, self._grid.steps))
+        errors, steps = (
+            values.astype(np.float32).reshape(-1)[order] for values in (self._grid.errors, self._grid.steps)
+        )
         chosen = np.zeros(order.shape, bool)
         before = after = 0.0
         for block, sums in zip(self._blocks, self._sums, strict=True):
-            hessian = sums / self._places
+            hessian = (sums / self._places).astype(np.float32)
             remaining, chosen[:, :, block] = descend(
                 errors[:, :, block], steps[:, :, block], _shrunk(hessian), passes
             )
@@ -246,10 +248,12 @@ def _rounding_problem(layer: Layer, placement: Placement) -> _Problem | None:
     )
 
 
-def _shrunk(hessian: NDArray[np.float64]) -> NDArray[np.float64]:
-    own = hessian * np.eye(hessian.shape[-1])
-    return (1 - _SHRINKAGE) * hessian + _SHRINKAGE * own
+def _shrunk(hessian: NDArray[np.float32]) -> NDArray[np.float32]:
+    shrunk: NDArray[np.float32] = np.multiply(hessian, np.float32(1 - _SHRINKAGE))
+    diagonal = np.arange(hessian.shape[-1])
+    shrunk[:, diagonal, diagonal] = hessian[:, diagonal, diagonal]
+    return shrunk
 
 
-def _objective(errors: NDArray[np.float64], hessian: NDArray[np.float64]) -> float:
-    return float(((errors @ hessian) * errors).sum())
+def _objective(errors: NDArray[np.float32], hessian: NDArray[np.float32]) -> float:
+    return float(((errors @ hessian) * errors).sum(dtype=np.float64))
