@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from calibrators.data.batches import DataSource, open_data
 from calibrators.data.options import DataOptions
 from calibrators.errors import ModelError
 from calibrators.ray.run_options import RunOptions
 from trtint8.engine.file import read_engine_info, sidecar_path
-from trtint8.models.model import Model, ModelSource, load_model, runnable
+from trtint8.models.model import Model, ModelSource, load_model
+from trtint8.models.session import open_graph_model
 from trtint8.validation.accuracy import REFERENCE, VALIDATED, Accuracy
 from trtint8.validation.comparison import compare_models
 from trtint8.validation.metrics import Metric
@@ -69,12 +71,9 @@ def validate_models(
             threads=run.threads,
             progress=run.progress,
         )
-    with (
-        runnable(original.graph_model) as file,
-        open_models(
-            models, file, original.inputs, metrics, run.threads, declared_shapes(original.graph_model)
-        ) as opened,
-    ):
+    shapes = declared_shapes(original.graph_model)
+    open_reference = partial(open_graph_model, original.graph_model, threads=run.threads)
+    with open_models(models, open_reference, original.inputs, metrics, run.threads, shapes) as opened:
         return compare_models(opened, batches, progress=run.progress)
 
 
