@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrators import records
 from calibrators.data.images import resize_images
 from calibrators.errors import CalibrationDataError
 
@@ -159,7 +160,7 @@ def _read_table(path: Path) -> dict[str, Any]:
     if suffix not in (".toml", ".json"):
         raise CalibrationDataError(f"preprocessing file '{path}' must end in .toml or .json; rename it")
     try:
-        text = path.read_text(encoding="utf-8")
+        text = records.read_bytes(path).decode("utf-8")
         values = tomllib.loads(text) if suffix == ".toml" else json.loads(text)
     except RecursionError as error:
         raise CalibrationDataError(

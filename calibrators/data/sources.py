@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrators.data.archives import read_archive
 from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows, is_float, shape_text
 from calibrators.errors import CalibrationDataError
+from calibrators.files import exists, is_file
+
+_Result = TypeVar("_Result")
 
 #: File name endings that are taken as arrays, in lower case.
 ARRAY_SUFFIXES = frozenset({".npy", ".npz"})
@@ -68,9 +72,22 @@ def from_arrays(arrays: Mapping[str, Any], binding: Binding) -> Source:
     return Source(rows, read, own_labels, arrays=fed)
 
 
-def from_array_file(path: Path, binding: Binding) -> Source:
-    """A source over one .npz or .npy file; a .npy file stays on disk."""
-    return from_arrays(read_arrays(path, binding), binding)
+def from_array_file(path: Path, binding: Binding, first: int | None = None) -> Source:
+    """A source over one .npz or .npy file; a .npy file stays on disk.
+
+    Args:
+        path: The file.
+        binding: Says what feeds the model.
+        first: Only so many samples from the first on are read; None for all.
+
+    Returns:
+        The source, which counts all samples of the file.
+    """
+    if path.suffix.lower() == ".npy" or first is None:
+        return from_arrays(read_arrays(path, binding), binding)
+    archive = _read(path, lambda: read_archive(path, first))
+    source = from_arrays(archive.arrays, binding)
+    return source if archive.rows is None else replace(source, count=archive.rows)
 
 
 def read_arrays(path: Path, binding: Binding) -> dict[str, NDArray[Any]]:
@@ -212,12 +229,18 @@ _open_memmap: Callable[..., NDArray[Any]] = np.lib.format.open_memmap
 
 def _load(path: Path) -> NDArray[Any] | dict[str, NDArray[Any]]:
     """All arrays of a .npz, or the array of a .npy, mapped."""
+    if path.suffix.lower() == ".npy":
+        return _read(path, lambda: _open_memmap(path, mode="r"))
+    return _read(path, lambda: read_archive(path).arrays)
+
+
+def _read(path: Path, read: Callable[[], _Result]) -> _Result:
+    """Reads a file, with one error for all that may be wrong with it."""
+    if not is_file(path):
+        reason = "it is no file" if exists(path) else "there is no such file"
+        raise CalibrationDataError(f"cannot read '{path}': {reason}; give a .npz or .npy file")
     try:
-        if path.suffix.lower() == ".npy":
-            return _open_memmap(path, mode="r")
-        # Not numpy.load: it leaves a damaged archive open, and takes any kind of file.
-        with path.open("rb") as stream, np.lib.npyio.NpzFile(stream, allow_pickle=False) as archive:
-            return dict(archive)
+        return read()
     except Exception as error:  # each part of a damaged file has errors of its own, tokenizers' included
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise CalibrationDataError(

@@ -17,7 +17,7 @@ from onnx_ir.passes import common
 
 from calibrators.data.inputs import InputSpec
 from calibrators.errors import ModelError
-from calibrators.files import finish_writing, write_atomically, written_together
+from calibrators.files import finish_writing, is_file, is_folder, write_atomically, written_together
 from calibrators.host.weights import LARGE, LOCATION, LightModel
 from trtint8.models.fingerprint import fingerprint
 from trtint8.models.garbage_collection import pause_garbage_collection
@@ -88,8 +88,8 @@ def load_model(source: ModelSource | Model) -> Model:
         return _checked(_parsed("model", lambda: LightModel.parse(source)), "model", None)
     path = Path(source)
     finish_writing(path)
-    if not path.is_file():
-        raise ModelError(f"there is no model '{path}'" + ("; it is a folder" if path.is_dir() else ""))
+    if not is_file(path):
+        raise ModelError(f"there is no model '{path}'" + ("; it is a folder" if is_folder(path) else ""))
     return _checked(_parsed(str(path), lambda: LightModel.read(path)), path.name, path)
 
 

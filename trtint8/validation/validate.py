@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from calibrators.data.batches import DataSource, open_data
 from calibrators.data.options import DataOptions
 from calibrators.errors import ModelError
+from calibrators.files import is_file
 from calibrators.ray.run_options import RunOptions
 from trtint8.engine.file import read_engine_info, sidecar_path
 from trtint8.models.model import Model, ModelSource, load_model, runnable
@@ -81,7 +82,7 @@ def validate_models(
 def _warn_of_other_models(models: Mapping[str, ModelSource], reference: Model) -> None:
     """Warns of every engine whose sidecar names another float model than the reference."""
     for plan in filter(None, map(engine_path, models.values())):
-        if not (plan.is_file() and sidecar_path(plan).is_file()):
+        if not (is_file(plan) and is_file(sidecar_path(plan))):
             continue
         info = read_engine_info(plan)
         # Without a table, the model that was built had Q/DQ pairs already or a calibrator of the user's.
