@@ -34,6 +34,8 @@ def open_models(
     metrics: Sequence[Metric] | None,
     threads: int | None = None,
     shapes: Mapping[str, DeclaredShape] | None = None,
+    *,
+    allow_host_code: bool = False,
 ) -> Iterator[OpenModels]:
     """Opens models and their reference.
 
@@ -44,6 +46,8 @@ def open_models(
         metrics: What to measure. None measures the usual metrics that apply to the model and the data.
         threads: Threads per operator; ONNX Runtime's choice where None.
         shapes: The shapes that the reference declares for its outputs; all are fixed where None.
+        allow_host_code: Whether code that an engine contains may run; see
+            :meth:`trtint8.runtime.engine.Engine.load`.
 
     Yields:
         All models, ready to run.
@@ -56,7 +60,9 @@ def open_models(
     run, names = onnx_runner(reference, optimize=True, threads=threads)
     with contextlib.ExitStack() as stack:
         validated = [
-            stack.enter_context(open_validated(name, model, inputs, names, threads))
+            stack.enter_context(
+                open_validated(name, model, inputs, names, threads, allow_host_code=allow_host_code)
+            )
             for name, model in models.items()
         ]
         yield OpenModels(validated, run, names, inputs, metrics, shapes)
@@ -69,6 +75,8 @@ def open_validated(
     inputs: Sequence[InputSpec],
     output_names: Sequence[str],
     threads: int | None = None,
+    *,
+    allow_host_code: bool = False,
 ) -> Iterator[ValidatedModel]:
     """Opens one model or engine to be compared with a reference.
 
@@ -82,6 +90,8 @@ def open_validated(
         inputs: The inputs of the reference.
         output_names: Names of the reference's outputs, in order.
         threads: Threads per operator of a model in ONNX Runtime; ONNX Runtime's choice where None.
+        allow_host_code: Whether code that an engine contains may run; see
+            :meth:`trtint8.runtime.engine.Engine.load`.
 
     Yields:
         The open model.
@@ -92,7 +102,7 @@ def open_validated(
     """
     plan = engine_path(model)
     if plan and gpu_problem() is None:
-        with Engine.load(plan) as engine:
+        with Engine.load(plan, allow_host_code=allow_host_code) as engine:
             names = [spec.name for spec in engine.outputs]
             dtypes = {spec.name: np.dtype(spec.dtype) for spec in engine.inputs}
 

@@ -29,6 +29,7 @@ def validate_models(
     metrics: Sequence[Metric] | None,
     data_options: DataOptions,
     run: RunOptions,
+    allow_host_code: bool = False,
 ) -> Accuracy:
     """Compares an INT8 model or engine, and others, with the float model on the same samples.
 
@@ -40,6 +41,8 @@ def validate_models(
         metrics: What to measure; the usual metrics that apply where None.
         data_options: How the data is read.
         run: Where and how models are run.
+        allow_host_code: Whether code that an engine contains may run; see
+            :meth:`trtint8.runtime.engine.Engine.load`.
 
     Returns:
         The comparison.
@@ -68,12 +71,19 @@ def validate_models(
             run.ray,
             metrics=metrics,
             threads=run.threads,
+            allow_host_code=allow_host_code,
             progress=run.progress,
         )
     with (
         runnable(original.graph_model) as file,
         open_models(
-            models, file, original.inputs, metrics, run.threads, declared_shapes(original.graph_model)
+            models,
+            file,
+            original.inputs,
+            metrics,
+            run.threads,
+            declared_shapes(original.graph_model),
+            allow_host_code=allow_host_code,
         ) as opened,
     ):
         return compare_models(opened, batches, progress=run.progress)
