@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 from PIL import Image
 
 from calibrators.host.counted import Counted, CountedFormat
@@ -72,7 +73,7 @@ def measured() -> list[bytes]:
     state = {
         "samples": 16,
         "data": "fingerprint",
-        "meter": {**meter, "sums": [[0.25, 1.5, 2.0]]},
+        "meter": {**meter, "sums": [[16.0] * 13]},
         "local": local,
     }
     return [json.dumps({"identity": {"model": "abc", "batch_size": None}, "state": state}).encode()]
@@ -122,6 +123,11 @@ def _picture(form: str, mode: str) -> bytes:
     return stream.getvalue()
 
 
+def _inferred(model: onnx.ModelProto) -> bytes:
+    """A model with the shape of its output, which ONNX's checker wants."""
+    return onnx.shape_inference.infer_shapes(model).SerializeToString()
+
+
 def models() -> list[bytes]:
     """Float models."""
     g = Shaped(False)
@@ -131,7 +137,7 @@ def models() -> list[bytes]:
     x = g.op("Reshape", [x, g.constant(np.array([0, -1], np.int64))], "flat")
     x = g.op("Gemm", [x, g.weights(8, 5), g.weights(5)], "gemm")
     mixed = g.model({"x": ["N", 3, 4, 4]}, g.op("Softmax", [x], "softmax", axis=1))
-    return [conv_relu_conv(False, channels=4).SerializeToString(), mixed.SerializeToString()]
+    return [_inferred(conv_relu_conv(False, channels=4)), mixed.SerializeToString()]
 
 
 def quantized_models() -> list[bytes]:
@@ -142,4 +148,4 @@ def quantized_models() -> list[bytes]:
     bias = g.constant(np.zeros(4, np.int32))
     out = g.op("QLinearConv", [*g.quantize("x"), *weights, *result, bias], "conv")
     integers = g.proto({"x": ["N", 3, 8, 8]}, g.dequantize(out, result), 4)
-    return [conv_relu_conv(True, channels=4).SerializeToString(), integers.SerializeToString()]
+    return [_inferred(conv_relu_conv(True, channels=4)), integers.SerializeToString()]

@@ -149,7 +149,7 @@ TARGETS = (
         uses.preprocessing,
         kind="json",
     ),
-    Target("text", "x", lambda: [b"images=1x3x4x5,2x3x4x5,8x3x4x5", b"64"], uses.text),
+    Target("text", "x", lambda: [b"64", b"images=1x3x4x5,2x3x4x5,8x3x4x5"], uses.text),
     Target("model", "m.onnx", examples.models, uses.model, kind="onnx", cost=8),
     Target("quantized model", "m.onnx", examples.quantized_models, uses.quantized_model, kind="onnx", cost=8),
 )

@@ -12,7 +12,9 @@ import io
 import json
 import random
 import time
+import warnings
 import zipfile
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -108,16 +110,19 @@ def test_hostile_files(target: Target, tmp_path: Path, fuzz_minutes: float) -> N
         breach = _run(target, tmp_path, data)
         assert breach is None, f"{breach.kind}\n{breach.text}\n{data[:2000]!r}"
 
-    assert run_case(lambda: _real(target, tmp_path)) is None
+    _use_real_files(target, tmp_path)
     run()
 
 
-def _real(target: Target, folder: Path) -> None:
-    """Real files are read: the cases begin where readers do something."""
-    for data in _examples(target):
-        for name, content in target.beside().items():
-            (folder / name).write_bytes(content)
-        (folder / target.file).write_bytes(data)
+def _use_real_files(target: Target, folder: Path) -> None:
+    """The first real file is read, so that cases begin where readers go on; others may be refused."""
+    first, *others = _examples(target)
+    for data in others:
+        breach = _run(target, folder, data)
+        assert breach is None, f"{breach.kind}\n{breach.text}"
+    assert _run(replace(target, use=lambda _path: None), folder, first) is None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
         target.use(folder / target.file)
 
 

@@ -7,6 +7,7 @@ import io
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from trtint8.cli.main import main
 from trtint8.cli.output import engine_rows, shown
 from trtint8.engine.file import read_engine_info
 from trtint8.engine.inspection import parse_inspection
-from trtint8.engine.plan import check_capability, plan_flavor
+from trtint8.engine.plan import check_capability, check_version, plan_flavor
 from trtint8.engine.profiles import check_profile, parse_profile
 from trtint8.interop.extract import extract_table
 from trtint8.interop.lint import lint, mend
@@ -41,6 +42,9 @@ from trtint8.sensitivity.results import Sensitivity
 
 #: An input that images, arrays and random numbers can feed.
 _IMAGES = (InputSpec("images", np.dtype(np.float32), ("N", 3, 4, 5)),)
+
+#: A TensorRT of which no more is used than its version.
+_FLAVOR: Any = SimpleNamespace(version="1.7.1")
 
 #: The longest message, in characters, and the statuses that a verb may end with.
 _LONGEST, _STATUSES = 500, (0, 2)
@@ -97,9 +101,10 @@ def ranges_by_hand(path: Path) -> None:
 
 def cache(path: Path) -> None:
     """Reads a calibration cache as a calibrator does, and as a table."""
+    origin = CacheOrigin("EntropyCalibration2", "8.6.1", "0a" * 32, "1b" * 32, 500, 50, True)
     with _refused:
-        CalibrationTable.load(path)
-    read_cache(path, CacheOrigin("EntropyCalibration2", "8.6.1", "0a" * 32, "1b" * 32, 500, 8, True))
+        read_cache(path, origin)
+    CalibrationTable.load(path)
 
 
 def cache_sidecar(path: Path) -> None:
@@ -124,6 +129,8 @@ def engine(path: Path) -> None:
     info = read_engine_info(path)
     plan_flavor(path.read_bytes(), "e")
     engine_rows(info)
+    with _refused:
+        check_version(info, _FLAVOR, "e")
     for capability in ("8.6", "12.0"):
         with _refused:
             check_capability(info, capability, "e")
@@ -193,8 +200,6 @@ def text(path: Path) -> None:
     with _refused:
         name, shapes = parse_profile(written)
         check_profile({name: shapes}, _IMAGES)
-    with _refused:
-        open_batches(f"random:{written}", _IMAGES)
     for read in (
         load_model,
         partial(load_labels, count=None),
@@ -206,7 +211,9 @@ def text(path: Path) -> None:
             read(written)
     with _refused:
         write_report([written], path.parent / "page.html", data_options=DataOptions())
-    open_batches(written, _IMAGES)
+    with _refused:
+        open_batches(written, _IMAGES)
+    open_batches(f"random:{written}", _IMAGES)
 
 
 def model(path: Path) -> None:

@@ -50,7 +50,7 @@ def parse_inspection(text: str) -> LayerReport | None:
     """
     try:
         layers = json.loads(text).get("Layers", ())
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         return None
     if not isinstance(layers, list) or not layers or not all(isinstance(layer, dict) for layer in layers):
         return None

@@ -62,7 +62,7 @@ class HistogramRecord:
             most_bytes: The most bytes that the counts may unpack to.
 
         Raises:
-            ValueError: The counts are too many, too large, cut off or negative, or there is no bin width.
+            ValueError: The counts are too many, too large, cut off or negative, or its bins are too narrow.
             zlib.error: The counts cannot be unpacked.
         """
         unpacker = zlib.decompressobj()
@@ -74,8 +74,8 @@ class HistogramRecord:
             raise ValueError("a count is negative")
         if counts.sum(dtype=np.float64) + self.zeros + self.infs > _MOST_VALUES:
             raise ValueError("its counts are more than any calibration counts")
-        if self.amax and not self.bin_width:
-            raise ValueError("its bins have no width")
+        if self.amax and not self.amax < self.bin_width * len(counts):
+            raise ValueError("its bins do not reach its largest value")
         return Histogram(counts, bin_width=self.bin_width, amax=self.amax, zeros=self.zeros, infs=self.infs)
 
 

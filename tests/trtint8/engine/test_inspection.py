@@ -67,7 +67,16 @@ def test_reformats_are_counted():
 
 
 @pytest.mark.parametrize(
-    "text", ["", "nonsense", "[]", '{"Layers": []}', '{"Layers": ["conv1", "conv2"]}', '{"Layers": 1.5}']
+    "text",
+    [
+        "",
+        "nonsense",
+        "[]",
+        '{"Layers": []}',
+        '{"Layers": ["conv1", "conv2"]}',
+        '{"Layers": 1.5}',
+        "[" * 100_000,
+    ],
 )
 def test_an_inspector_that_tells_nothing(text):
     assert parse_inspection(text) is None

@@ -79,7 +79,8 @@ def test_wrong_fields_are_named(path, change, problem):
             "its counts are cut off, or more than 8,388,608 bytes",
         ),
         ({"counts": "AAAA"}, "Error -3 while decompressing data: unknown compression method"),
-        ({"bin_width": 0}, "its bins have no width"),
+        ({"bin_width": 0}, "its bins do not reach its largest value"),
+        ({"bin_width": 1e-30}, "its bins do not reach its largest value"),
         (
             {"counts": packed(np.array([1 << 60, 1 << 60, 1 << 60], "<i8").tobytes())},
             "its counts are more than any calibration counts",
