@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -18,6 +19,9 @@ from calibrators.errors import CalibrationDataError
 from calibrators.files import exists, is_file
 
 _Result = TypeVar("_Result")
+
+#: The most values of a random sample of an input: 1 GiB of float32. A model can declare any shape.
+_MOST_RANDOM_VALUES = 1 << 28
 
 #: File name endings that are taken as arrays, in lower case.
 ARRAY_SUFFIXES = frozenset({".npy", ".npz"})
@@ -113,7 +117,8 @@ def random_normal(text: str, binding: Binding, seed: int) -> Source:
         seed: Seed of the values: those of sample i depend on ``seed`` and i only.
 
     Raises:
-        CalibrationDataError: The number is not from 1 to 9999999, or an input cannot be filled.
+        CalibrationDataError: The number is not from 1 to 9999999, or an input cannot be filled or is too
+            large.
     """
     if not re.fullmatch(r"0*[1-9][0-9]{0,6}", text):
         raise CalibrationDataError(
@@ -128,6 +133,12 @@ def random_normal(text: str, binding: Binding, seed: int) -> Source:
             raise CalibrationDataError(
                 f"cannot make random data for input {spec}: a dimension other than the batch is not fixed; "
                 "pass data of your own"
+            )
+        values = math.prod(dim for dim in spec.shape[1:] if isinstance(dim, int))
+        if values > _MOST_RANDOM_VALUES:
+            raise CalibrationDataError(
+                f"cannot make random data for input {spec}: a sample has {values:,} values, and "
+                f"{_MOST_RANDOM_VALUES:,} are the most; pass data of your own"
             )
 
     def read(indices: NDArray[np.intp]) -> FeedDict:

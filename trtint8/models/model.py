@@ -21,6 +21,7 @@ from calibrators.files import finish_writing, is_file, is_folder, write_atomical
 from calibrators.host.weights import LARGE, LOCATION, LightModel
 from trtint8.models.fingerprint import fingerprint
 from trtint8.models.garbage_collection import pause_garbage_collection
+from trtint8.models.names import check_names
 from trtint8.models.opset import with_opset
 from trtint8.models.passes.fold_batchnorm import FoldBatchNormPass
 from trtint8.models.passes.fold_constants import FoldConstantsPass
@@ -260,6 +261,7 @@ def _checked(light: LightModel, name: str, path: Path | None) -> Model:
         raise ModelError(
             f"'{name}' holds no nodes, so it is not a usable ONNX model; export or download it again"
         )
+    check_names(light.message, name)
     external = check_stored_tensors(light, name, path)
     try:
         # By its path where weights are in other files, because the checker looks for them beside it.
