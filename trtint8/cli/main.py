@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from types import FrameType
 
 from calibrators.errors import TrtInt8Error
+from trtint8.cli.interruption import STATUS, interrupted
 from trtint8.cli.output import say
 from trtint8.version import __version__
 
@@ -54,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _run(arguments)
     except KeyboardInterrupt:
         say("interrupted")
-        return 130
+        return STATUS
     finally:
         signal.signal(signal.SIGTERM, before)
 
@@ -85,6 +86,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         try:
             options.run(options)
         except TrtInt8Error as error:
+            if interrupted():  # by which a module could not be imported, for example
+                raise KeyboardInterrupt from error
             say(f"trtint8 {options.verb}: {error}")
             return 2
     return 0
