@@ -114,11 +114,16 @@ def _same_reaction_to_termination() -> Iterator[None]:
     A program that does nothing of its own is left with what Ray does, which ends Ray's processes too.
     """
     before = signal.getsignal(signal.SIGTERM)
+    if not callable(before) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
     try:
         yield
+    except SystemExit:  # SIGTERM came before this program's reaction to it was there again
+        before(signal.SIGTERM, None)
+        raise
     finally:
-        if callable(before) and threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, before)
 
 
 def _check_answers(ray: Any, address: str) -> None:
