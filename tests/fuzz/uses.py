@@ -49,6 +49,9 @@ _FLAVOR: Any = SimpleNamespace(version="1.7.1")
 #: The longest message, in characters, and the statuses that a verb may end with.
 _LONGEST, _STATUSES = 500, (0, 2)
 
+#: Sides of images: those up to the first fit a case, those beyond the second are refused.
+_LARGE, _TOO_LARGE = 1000, 10_000
+
 _refused = contextlib.suppress(TrtInt8Error)
 
 
@@ -191,7 +194,11 @@ def labels(path: Path) -> None:
 
 def preprocessing(path: Path) -> None:
     """Prepares an image as a file says."""
-    Preprocessing.load(path)(np.zeros((1, 6, 7, 3), np.uint8))
+    loaded = Preprocessing.load(path)
+    sizes = (*(loaded.resize if isinstance(loaded.resize, tuple) else (loaded.resize,)), *(loaded.crop or ()))
+    # Large images are what a person may want, and take the memory that they need.
+    if all(size is None or size <= _LARGE or size > _TOO_LARGE for size in sizes):
+        loaded(np.zeros((1, 6, 7, 3), np.uint8))
 
 
 def text(path: Path) -> None:

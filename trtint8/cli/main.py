@@ -65,8 +65,16 @@ def _terminate(_number: int, _frame: FrameType | None) -> None:
     raise SystemExit(128 + signal.SIGTERM)
 
 
+class _Messages(logging.Handler):
+    """Prints what is logged like all other messages: names in it may hold anything."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Prints one message."""
+        say(record.getMessage())
+
+
 def _run(arguments: Sequence[str] | None) -> int:
-    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    logging.basicConfig(level=logging.WARNING, handlers=[_Messages()])
     argv = list(sys.argv[1:] if arguments is None else arguments)
     parser = argparse.ArgumentParser("trtint8", description="INT8 TensorRT engines from ONNX models.")
     parser.add_argument("--version", action="version", version=f"trtint8 {__version__}")
