@@ -352,6 +352,7 @@ def validate(
     preprocessing: Preprocessing | None = None,
     executor: Executor = "local",
     threads: int | None = None,
+    allow_host_code: bool = False,
     progress: bool = True,
 ) -> Accuracy:
     """Compares an INT8 model or engine with the FP32 model on data that it was not calibrated on.
@@ -390,6 +391,7 @@ def validate(
             a metric over the data set must merge (:class:`trtint8.validation.metrics.MergeableMetric`).
         threads: Threads per operator of a model in ONNX Runtime; ONNX Runtime's choice where None. Over Ray,
             the number per worker; 1 where None.
+        allow_host_code: Whether code that an engine contains may run; see :meth:`Engine.load`.
         progress: Show a progress bar on a terminal.
 
     Returns:
@@ -406,6 +408,7 @@ def validate(
         metrics=metrics,
         data_options=DataOptions(batch_size, limit, preprocessing=preprocessing, labels=labels),
         run=RunOptions(threads, executor, progress=progress),
+        allow_host_code=allow_host_code,
     )
 
 
@@ -569,6 +572,7 @@ def bench(
     transfers: bool = True,
     cuda_graph: bool = False,
     device: int = 0,
+    allow_host_code: bool = False,
     batch_size: int | None = None,
     limit: int | None = None,
     preprocessing: Preprocessing | None = None,
@@ -583,6 +587,7 @@ def bench(
         transfers: Whether copies to and from the GPU are part of an inference.
         cuda_graph: Whether an inference is launched as a CUDA graph.
         device: Index of the GPU.
+        allow_host_code: Whether code that an engine contains may run; see :meth:`Engine.load`.
         batch_size: Samples per batch; where it is None and values are random, the batch size that the first
             profile is optimized for.
         limit: Use only this many samples of ``data``.
@@ -601,7 +606,7 @@ def bench(
         data=data,
         baseline=baseline,
         data_options=DataOptions(batch_size, limit, preprocessing=preprocessing),
-        options=BenchOptions(seconds, transfers, cuda_graph, device),
+        options=BenchOptions(seconds, transfers, cuda_graph, device, allow_host_code),
     )
 
 
@@ -667,6 +672,7 @@ def write_report(
     data: DataSource | None = None,
     labels: LabelSource | None = None,
     class_names: str | os.PathLike[str] | Sequence[str] | None = None,
+    allow_host_code: bool = False,
     batch_size: int | None = None,
     limit: int | None = None,
     preprocessing: Preprocessing | None = None,
@@ -682,6 +688,7 @@ def write_report(
         data: Held-out data, in which the samples with the largest differences are found; needs ``model``.
         labels: Labels that do not come with the data.
         class_names: Names of the classes in the order of their indices, or a text file with one per line.
+        allow_host_code: Whether code that an engine contains may run; see :meth:`Engine.load`.
         batch_size: Samples per batch.
         limit: Use only this many samples.
         preprocessing: How raw images become what the models are fed.
@@ -699,4 +706,5 @@ def write_report(
         data=data,
         data_options=DataOptions(batch_size, limit, preprocessing=preprocessing, labels=labels),
         class_names=class_names,
+        allow_host_code=allow_host_code,
     )

@@ -50,9 +50,9 @@ def parse_inspection(text: str) -> LayerReport | None:
     """
     try:
         layers = json.loads(text).get("Layers", ())
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         return None
-    if not layers or not all(isinstance(layer, dict) for layer in layers):
+    if not isinstance(layers, list) or not layers or not all(isinstance(layer, dict) for layer in layers):
         return None
     return LayerReport(tuple(map(_layer, layers)))
 
@@ -66,12 +66,18 @@ def _layer(layer: Mapping[str, Any]) -> Layer:
     return Layer(
         name=name,
         kind=_KINDS.get(kind.lower(), str(layer.get("LayerType", ""))),
-        inputs=_datatypes(tensor.get("Format/Datatype", "") for tensor in layer.get("Inputs", ())),
+        inputs=_tensor_datatypes(layer, "Inputs"),
         constants=constants,
-        outputs=_datatypes(tensor.get("Format/Datatype", "") for tensor in layer.get("Outputs", ())),
+        outputs=_tensor_datatypes(layer, "Outputs"),
         # Older versions have no metadata: a layer's name joins the names of the layers that were fused.
         onnx_nodes=tuple(metadata or name.split(" + ")),
     )
+
+
+def _tensor_datatypes(layer: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    tensors = layer.get(key)
+    listed = tensors if isinstance(tensors, list) else ()
+    return _datatypes(tensor.get("Format/Datatype", "") for tensor in listed if isinstance(tensor, dict))
 
 
 def _datatypes(texts: Iterable[str]) -> tuple[str, ...]:

@@ -58,6 +58,7 @@ class Engine:
         *,
         device: int = 0,
         plugins: Sequence[str | os.PathLike[str]] = (),
+        allow_host_code: bool = False,
     ) -> Engine:
         """Loads an engine onto a GPU.
 
@@ -66,13 +67,16 @@ class Engine:
                 itself.
             device: Index of the GPU.
             plugins: Paths of shared libraries with the plugins that the engine uses.
+            allow_host_code: Whether code that the engine contains may run on this machine. A
+                version-compatible engine contains the runtime that it needs; allow it for engines that you
+                trust.
 
         Returns:
             The engine.
 
         Raises:
-            EngineError: The file is missing, truncated, changed or no engine, or the engine was built by
-                another version or for another GPU.
+            EngineError: The file is missing, truncated, changed or no engine, the engine was built by another
+                version or for another GPU, or it contains code and ``allow_host_code`` is false.
             UnsupportedError: The TensorRT that the engine needs is not installed.
             GpuUnavailableError: There is no GPU, or none of that index.
         """
@@ -85,14 +89,19 @@ class Engine:
         flavor = flavors.load(plan_flavor(plan, name))
         if info is not None:
             check_version(info, flavor, name)
+            if info.version_compatible and not allow_host_code:
+                raise EngineError(
+                    f"{name} is version-compatible, so it contains code that would run on this machine; if "
+                    "you trust it, load it with allow_host_code=True, or --allow-host-code"
+                )
         require_gpu(f"running {name}")
         if info is not None:
             check_capability(info, compute_capability(device), name)
         gpu, trt = open_device(device), flavor.module
         with gpu.active(), collected(trt) as log:
             runtime = trt.Runtime(shared_logger(trt))
-            if info and info.version_compatible:
-                # Such a plan contains the runtime of the version that built it, which TensorRT runs as code.
+            if allow_host_code:
+                # Only the caller can know whether to trust an engine: a sidecar comes with it.
                 runtime.engine_host_code_allowed = True
             for library in plugins:
                 if runtime.get_plugin_registry().load_library(os.fspath(library)) is None:

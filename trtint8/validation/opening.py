@@ -36,6 +36,8 @@ def open_models(
     metrics: Sequence[Metric] | None,
     threads: int | None = None,
     shapes: Mapping[str, DeclaredShape] | None = None,
+    *,
+    allow_host_code: bool = False,
 ) -> Iterator[OpenModels]:
     """Opens models and their reference.
 
@@ -46,6 +48,8 @@ def open_models(
         metrics: What to measure. None measures the usual metrics that apply to the model and the data.
         threads: Threads per operator; ONNX Runtime's choice where None.
         shapes: The shapes that the reference declares for its outputs; all are fixed where None.
+        allow_host_code: Whether code that an engine contains may run; see
+            :meth:`trtint8.runtime.engine.Engine.load`.
 
     Yields:
         All models, ready to run.
@@ -62,7 +66,9 @@ def open_models(
     names = reference.output_names
     with contextlib.ExitStack() as stack:
         validated = [
-            stack.enter_context(open_validated(name, model, inputs, names, threads))
+            stack.enter_context(
+                open_validated(name, model, inputs, names, threads, allow_host_code=allow_host_code)
+            )
             for name, model in read.items()
         ]
         yield OpenModels(validated, reference.run, names, inputs, metrics, shapes)
@@ -75,6 +81,8 @@ def open_validated(
     inputs: Sequence[InputSpec],
     output_names: Sequence[str],
     threads: int | None = None,
+    *,
+    allow_host_code: bool = False,
 ) -> Iterator[ValidatedModel]:
     """Opens one model or engine to be compared with a reference.
 
@@ -88,6 +96,8 @@ def open_validated(
         inputs: The inputs of the reference.
         output_names: Names of the reference's outputs, in order.
         threads: Threads per operator of a model in ONNX Runtime; ONNX Runtime's choice where None.
+        allow_host_code: Whether code that an engine contains may run; see
+            :meth:`trtint8.runtime.engine.Engine.load`.
 
     Yields:
         The open model.
@@ -98,7 +108,7 @@ def open_validated(
     """
     plan = engine_path(model)
     if plan and gpu_problem() is None:
-        with Engine.load(plan) as engine:
+        with Engine.load(plan, allow_host_code=allow_host_code) as engine:
             names = [spec.name for spec in engine.outputs]
             dtypes = {spec.name: np.dtype(spec.dtype) for spec in engine.inputs}
 

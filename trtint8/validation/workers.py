@@ -36,6 +36,7 @@ def compare_over_ray(
     *,
     metrics: Sequence[Metric] | None = None,
     threads: int | None = None,
+    allow_host_code: bool = False,
     progress: bool = True,
 ) -> Accuracy:
     """Compares as :func:`trtint8.validation.comparison.compare` does, by workers of a Ray cluster.
@@ -48,6 +49,8 @@ def compare_over_ray(
         executor: Where to run.
         metrics: What to measure; what applies of the usual metrics where None.
         threads: Threads, and processors, of each worker; 1 where None.
+        allow_host_code: Whether code that an engine contains may run; see
+            :meth:`trtint8.runtime.engine.Engine.load`.
         progress: Show a progress bar on a terminal.
 
     Returns:
@@ -67,6 +70,7 @@ def compare_over_ray(
         None if metrics is None else tuple(metrics),
         threads,
         declared_shapes(original.graph_model),
+        allow_host_code,
     )
     with results_in_order(
         work, batches, executor, threads, description="Validating", progress=progress
@@ -89,6 +93,7 @@ class _ValidationWork:
         metrics: What to measure; what applies of the usual metrics where None.
         threads: Threads per operator.
         shapes: The shapes that the FP32 model declares for its outputs.
+        allow_host_code: Whether code that an engine contains may run.
     """
 
     models: Mapping[str, bytes | Path]
@@ -97,6 +102,7 @@ class _ValidationWork:
     metrics: tuple[Metric, ...] | None
     threads: int
     shapes: Mapping[str, DeclaredShape]
+    allow_host_code: bool
 
     def open(self) -> BatchFunction[BatchResult]:
         """Opens the models."""
@@ -105,7 +111,13 @@ class _ValidationWork:
         stack = contextlib.ExitStack()
         models = stack.enter_context(
             open_models(
-                self.models, self._open_reference, self.inputs, self.metrics, self.threads, self.shapes
+                self.models,
+                self._open_reference,
+                self.inputs,
+                self.metrics,
+                self.threads,
+                self.shapes,
+                allow_host_code=self.allow_host_code,
             )
         )
         return _Validated(models, stack)
