@@ -17,6 +17,7 @@ from calibrators.progress import progress_bar
 from calibrators.tensorrt.calibrator import Calibrator
 from calibrators.tensorrt.flavor import Flavor
 from calibrators.tensorrt.messages import BuildLog, collected, plain, shared_logger
+from calibrators.tensorrt.network_inputs import network_dtypes
 from trtint8.builder.compute_capabilities import resolve_capabilities, set_capabilities
 from trtint8.builder.config import check_options, configure, load_plugins
 from trtint8.builder.dynamic_ranges import MissingRange
@@ -205,11 +206,11 @@ class _Build:
         set_capabilities(trt, config, self.capabilities)
         for shapes in self.profiles:
             _add_profile(builder, config, shapes)
-        int8_inputs = set_io(trt, network, options)
+        set_io(trt, network, options)
         missing: tuple[MissingRange, ...] = ()
         if self.implicit is not None:
             missing = apply_ranges(trt, network, config, self.implicit, options)
-            self._attach_calibrator(builder, config, int8_inputs)
+            self._attach_calibrator(builder, config, network)
         elif options.layer_precisions or options.output_types:
             set_precisions(trt, network, config, options)
         if self.monitor is not None:
@@ -223,13 +224,13 @@ class _Build:
             save_timing_cache(config, options.timing_cache)
         return bytes(memory), missing
 
-    def _attach_calibrator(self, builder: Any, config: Any, int8_inputs: frozenset[str]) -> None:
+    def _attach_calibrator(self, builder: Any, config: Any, network: Any) -> None:
         calibrator = self.implicit.calibrator if self.implicit else None
         if calibrator is None:
             return
         if isinstance(calibrator, Calibrator):
             calibrator.before_fusion = self.options.calibrate_before_fusion
-            calibrator.int8_inputs = int8_inputs
+            calibrator.network_dtypes = network_dtypes(self.flavor.module, network)
             calibrator.prepare()
         config.int8_calibrator = calibrator
         shapes = calibration_profile(calibrator, self.profiles)

@@ -12,20 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.cuda import Device, DeviceBuffer, synchronize_stream
-from calibrators.errors import CalibrationDataError, UnsupportedError
+from calibrators.errors import CalibrationDataError
 from trtint8.engine.file import TensorSpec
-
-_NUMPY = {
-    "FLOAT": "float32",
-    "HALF": "float16",
-    "INT8": "int8",
-    "INT32": "int32",
-    "INT64": "int64",
-    "UINT8": "uint8",
-    "BOOL": "bool",
-}
-#: NumPy's names of the element types that both NumPy and TensorRT have.
-DTYPES = tuple(_NUMPY.values())
 
 # The alignment of GPU addresses that TensorRT needs, in bytes.
 _ALIGNMENT = 256
@@ -33,27 +21,6 @@ _ALIGNMENT = 256
 # Number of the legacy default stream in the array interface. A context's stream waits for it without being
 # asked.
 _LEGACY_DEFAULT_STREAM = 1
-
-
-def numpy_dtype(trt: Any, data_type: Any, name: str) -> np.dtype[Any]:
-    """NumPy's element type for TensorRT's.
-
-    Args:
-        trt: The TensorRT module.
-        data_type: A ``DataType``.
-        name: The tensor's name, for the message.
-
-    Raises:
-        UnsupportedError: NumPy has no such type.
-    """
-    for member, dtype in _NUMPY.items():
-        if data_type == getattr(trt.DataType, member, None):
-            return np.dtype(dtype)
-    raise UnsupportedError(
-        f"tensor '{name}' is {data_type.name} in the engine, which NumPy has no type for; build the engine "
-        "with FP32 or FP16 inputs and outputs"
-    )
-
 
 #: An array on the host, of any shape and element type.
 HostArray: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.generic]]

@@ -14,12 +14,13 @@ from calibrators.cuda import Device, compute_capability, open_device, require_gp
 from calibrators.errors import EngineError, UnsupportedError
 from calibrators.files import finish_writing
 from calibrators.tensorrt import flavor as flavors
+from calibrators.tensorrt.data_types import numpy_dtype
 from calibrators.tensorrt.flavor import Flavor
 from calibrators.tensorrt.messages import collected, shared_logger
 from trtint8.engine.file import EngineInfo, TensorSpec, read_engine_info, sidecar_path
 from trtint8.engine.plan import check_capability, check_version, plan_flavor
 from trtint8.engine.profiles import ShapeRange
-from trtint8.runtime.arrays import DeviceArray, Feeds, HostArray, numpy_dtype
+from trtint8.runtime.arrays import DeviceArray, Feeds, HostArray
 from trtint8.runtime.execution import Bindings, ExecutionContext
 
 
@@ -201,7 +202,12 @@ def _bindings(trt: Any, engine: Any) -> Bindings:
                 f"tensor '{name}' of the engine has the format {engine.get_tensor_format_desc(name)}, and "
                 "only linear ones can be fed; build the engine without io_formats"
             )
-        dtype = numpy_dtype(trt, engine.get_tensor_dtype(name), name)
+        dtype = numpy_dtype(trt, engine.get_tensor_dtype(name))
+        if dtype is None:
+            raise UnsupportedError(
+                f"tensor '{name}' is {engine.get_tensor_dtype(name).name} in the engine, which NumPy has no "
+                "type for; build the engine with FP32 or FP16 inputs and outputs"
+            )
         shape = tuple(dim if dim >= 0 else None for dim in engine.get_tensor_shape(name))
         is_input = engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT
         (inputs if is_input else outputs).append(TensorSpec(name, dtype.name, shape))

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from calibrators.errors import CalibrationDataError, UnsupportedError
+from calibrators.errors import CalibrationDataError
 from tests.host_device import HostDevice
 from trtint8.engine.file import TensorSpec
-from trtint8.runtime.arrays import DeviceArray, DeviceInput, as_input, as_inputs, numpy_dtype
+from trtint8.runtime.arrays import DeviceArray, DeviceInput, as_input, as_inputs
 
 SPEC = TensorSpec("x", "float32", (None, 3))
 
@@ -108,25 +108,6 @@ def test_feeds_that_do_not_fit(feeds, message):
 
 def test_scalars():
     assert as_input(np.float32(1), TensorSpec("s", "float32", ())).shape == ()
-
-
-def test_types_that_numpy_has_and_has_not(rtx):
-    trt = rtx.module
-    pairs = {
-        "FLOAT": "f4",
-        "HALF": "f2",
-        "INT8": "i1",
-        "INT32": "i4",
-        "INT64": "i8",
-        "UINT8": "u1",
-        "BOOL": "?",
-    }
-    for member, ours in pairs.items():
-        assert numpy_dtype(trt, getattr(trt.DataType, member), "x") == np.dtype(ours)
-    with pytest.raises(
-        UnsupportedError, match="tensor 'x' is BF16 in the engine, which NumPy has no type for"
-    ):
-        numpy_dtype(trt, trt.DataType.BF16, "x")
 
 
 def test_device_arrays_of_ours():
