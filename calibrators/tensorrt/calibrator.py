@@ -63,7 +63,8 @@ class Calibrator:
             :func:`~calibrators.tensorrt.network_inputs.network_dtypes`; the builder says so. Inputs that it
             lacks are fed in the type of the data.
         model_fingerprint: Identifies the model in the cache's sidecar.
-        cancelled: Asked before every batch; True ends the data with a ``KeyboardInterrupt``.
+        cancelled: Asked before every batch and while one is waited for; True ends the data with a
+            ``KeyboardInterrupt``.
 
     Raises:
         CalibrationDataError: The data does not fit the inputs or the options.
@@ -231,7 +232,7 @@ class Calibrator:
         if self._feeder is None:
             self._start(names)
         assert self._feeder is not None
-        pointers = self._feeder.next()
+        pointers = self._feeder.next(self.cancelled)
         if pointers is None:
             self._end()
             return None

@@ -136,6 +136,15 @@ def build_engine(
     if calibrator is not None:
         check_calibrator(flavor.module, calibrator, options)
 
+    calibration_shapes: Profile | None = None
+    if isinstance(calibrator, Calibrator):
+        calibrator.before_fusion = options.calibrate_before_fusion
+        # Both may read from the data's source, which is code of the user: Ctrl-C ends it at once, as long as
+        # TensorRT is not running.
+        calibrator.prepare()
+    if calibrator is not None:
+        calibration_shapes = calibration_profile(calibrator, shapes)
+
     start = time.perf_counter()
     with (
         collected(flavor.module) as log,
@@ -147,7 +156,15 @@ def build_engine(
             # TensorRT 8 has no monitor; there, a build can only be cancelled between two calibration batches.
             calibrator.cancelled = interrupted
         build = _Build(
-            flavor, log, capabilities, shapes, options, int8 or implicit is not None, implicit, monitor
+            flavor,
+            log,
+            capabilities,
+            shapes,
+            options,
+            int8 or implicit is not None,
+            implicit,
+            calibration_shapes,
+            monitor,
         )
         try:
             plan, missing = build.run(model)
@@ -189,6 +206,7 @@ class _Build:
     options: BuildOptions
     int8: bool
     implicit: ImplicitInt8 | None
+    calibration_shapes: Profile | None
     monitor: Any
 
     def run(self, model: bytes | str | os.PathLike[str]) -> tuple[bytes, tuple[MissingRange, ...]]:
@@ -229,11 +247,9 @@ class _Build:
         if calibrator is None:
             return
         if isinstance(calibrator, Calibrator):
-            calibrator.before_fusion = self.options.calibrate_before_fusion
             calibrator.network_dtypes = network_dtypes(self.flavor.module, network)
-            calibrator.prepare()
         config.int8_calibrator = calibrator
-        shapes = calibration_profile(calibrator, self.profiles)
+        shapes = self.calibration_shapes
         if shapes and not config.set_calibration_profile(_profile(builder, shapes)):
             raise BuildError(
                 f"TensorRT refuses to calibrate with {_format_shapes(shapes)}; give batches of another size"

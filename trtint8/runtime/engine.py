@@ -127,14 +127,10 @@ class Engine:
             EngineError: TensorRT cannot create a context, mostly for lack of memory.
         """
         trt = self.flavor.module
-        # TensorRT's messages are not collected here, because that would wait for a build in another thread,
-        # which can take minutes.
-        with self._lock, self.device.active():
+        with self._lock, self.device.active(), collected(trt) as log:
             context = self.raw.create_execution_context()
             if context is None:
-                raise EngineError(
-                    f"TensorRT cannot make an execution context: {shared_logger(trt).last_error}"
-                )
+                raise EngineError(f"TensorRT cannot make an execution context: {log.reason()}")
             created = ExecutionContext(trt, context, self, self._bindings, self.device, cuda_graph=cuda_graph)
             self._contexts.add(created)
         return created
