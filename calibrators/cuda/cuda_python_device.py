@@ -11,6 +11,7 @@ import numpy as np
 from cuda.bindings import driver
 from numpy.typing import NDArray
 
+from calibrators.cuda.context import pointer_problem
 from calibrators.cuda.device import Event, Stream
 from calibrators.errors import GpuMemoryError, GpuUnavailableError
 
@@ -107,6 +108,10 @@ class CudaPythonDevice:
         """See :class:`calibrators.cuda.Device`."""
         if nbytes:
             _checked(driver.cuMemcpyDtoDAsync(target, source, nbytes, stream.raw))
+
+    def pointer_problem(self, pointer: int) -> str | None:
+        """See :class:`calibrators.cuda.Device`."""
+        return pointer_problem(pointer, self.ordinal)
 
     def memory(self) -> tuple[int, int]:
         """See :class:`calibrators.cuda.Device`."""

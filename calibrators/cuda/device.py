@@ -135,6 +135,10 @@ class Device(Protocol):
         """Queues a copy from one device address to another."""
         ...
 
+    def pointer_problem(self, pointer: int) -> str | None:
+        """Why the GPU cannot use an address, in words that follow "is"; None where it can."""
+        ...
+
     def memory(self) -> tuple[int, int]:
         """Free and total bytes of the GPU's memory."""
         ...

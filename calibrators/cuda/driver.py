@@ -130,6 +130,20 @@ def call(function: str, *arguments: Any) -> None:
         )
 
 
+def answers(function: str, *arguments: Any) -> bool:
+    """Calls the driver; a context must be current.
+
+    Args:
+        function: The C name, version suffix included.
+        arguments: ctypes values.
+
+    Returns:
+        Whether the driver returned no error.
+    """
+    status: int = getattr(_loaded(), function)(*arguments)
+    return status == _SUCCESS
+
+
 @functools.cache
 def _loaded() -> ctypes.CDLL:
     return ctypes.CDLL(_LIBRARY)

@@ -10,6 +10,7 @@ import numpy as np
 import pycuda.driver as cuda
 from numpy.typing import NDArray
 
+from calibrators.cuda.context import pointer_problem
 from calibrators.cuda.device import Event, Stream
 from calibrators.errors import GpuMemoryError
 
@@ -107,6 +108,10 @@ class PycudaDevice:
         """See :class:`calibrators.cuda.Device`."""
         if nbytes:
             cuda.memcpy_dtod_async(target, source, nbytes, stream.raw)
+
+    def pointer_problem(self, pointer: int) -> str | None:
+        """See :class:`calibrators.cuda.Device`."""
+        return pointer_problem(pointer, self.ordinal)
 
     def memory(self) -> tuple[int, int]:
         """See :class:`calibrators.cuda.Device`."""

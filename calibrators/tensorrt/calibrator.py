@@ -127,6 +127,11 @@ class Calibrator:
 
     # For the builder.
 
+    @property
+    def device_index(self) -> int:
+        """Index of the GPU that batches are uploaded to."""
+        return self._device if isinstance(self._device, int) else self._device.ordinal
+
     def prepare(self) -> None:
         """Checks the cache before minutes of work, and forgets an earlier failure.
 

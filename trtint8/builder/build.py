@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from calibrators.cuda import compute_capability, require_gpu
+from calibrators.cuda import (
+    check_ordinal,
+    compute_capability,
+    current_device,
+    gpu_problem,
+    primary_context,
+    require_gpu,
+)
 from calibrators.data.inputs import InputSpec
 from calibrators.errors import BuildError, ModelError, TrtInt8Error, UnsupportedError
 from calibrators.progress import progress_bar
@@ -26,6 +35,7 @@ from trtint8.builder.implicit import (
     apply_ranges,
     calibration_profile,
     check_calibrator,
+    check_device,
     finish_calibration,
 )
 from trtint8.builder.monitor import deferred_interrupt, new_monitor
@@ -129,12 +139,14 @@ def build_engine(
     # Checked before TensorRT is used, because without a driver it may crash the process.
     if not flavor.builds_without_gpu:
         require_gpu(f"building with {flavor}")
+        check_ordinal(options.device)
     check_options(flavor, options)
     _check_dla(options, shapes)
     capabilities = resolve_capabilities(flavor, compute_capabilities)
     calibrator = implicit.calibrator if implicit else None
     if calibrator is not None:
         check_calibrator(flavor.module, calibrator, options)
+        check_device(calibrator, options.device)
 
     calibration_shapes: Profile | None = None
     if isinstance(calibrator, Calibrator):
@@ -147,6 +159,7 @@ def build_engine(
 
     start = time.perf_counter()
     with (
+        _context(calibrator, options.device),
         collected(flavor.module) as log,
         deferred_interrupt() as interrupted,
         progress_bar("building engine", None, enabled=progress) as advance,
@@ -185,7 +198,7 @@ def build_engine(
         plan=plan,
         report=report,
         weights_bytes=total_weights_memory(log.details),
-        compute_capabilities=capabilities or (compute_capability(0),),
+        compute_capabilities=capabilities or (compute_capability(options.device),),
         flavor=flavor.name,
         version=flavor.version,
         profiles=shapes,
@@ -254,6 +267,16 @@ class _Build:
             raise BuildError(
                 f"TensorRT refuses to calibrate with {_format_shapes(shapes)}; give batches of another size"
             )
+
+
+def _context(calibrator: Any, device: int) -> AbstractContextManager[None]:
+    """The CUDA context to build in, where the calibrator's memory is too."""
+    if gpu_problem():  # TensorRT for RTX builds all the same
+        return contextlib.nullcontext()
+    if calibrator is not None and not isinstance(calibrator, Calibrator) and current_device() is not None:
+        # A calibrator that somebody else wrote allocates where it likes, mostly in the current context.
+        return contextlib.nullcontext()
+    return primary_context(device)
 
 
 def _check_dla(options: BuildOptions, profiles: Sequence[Profile]) -> None:

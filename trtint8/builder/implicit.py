@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from calibrators.cuda import current_device
 from calibrators.errors import BuildError, UnsupportedError
 from calibrators.tensorrt.calibrator import Calibrator
 from trtint8.builder.dynamic_ranges import (
@@ -64,6 +65,25 @@ def check_calibrator(trt: Any, calibrator: Any, options: BuildOptions) -> None:
         raise UnsupportedError(
             "the DLA takes no other calibrator than EntropyCalibrator2, and this is a "
             f"{type(calibrator).__name__}"
+        )
+
+
+def check_device(calibrator: Any, device: int) -> None:
+    """Refuses a calibrator whose batches are not on the GPU that builds.
+
+    Args:
+        calibrator: A calibrator that TensorRT can use.
+        device: Index of the GPU that builds.
+
+    Raises:
+        BuildError: The calibrator uploads to another GPU; of a calibrator that is not one of
+            ``calibrators.tensorrt``, that is known of the CUDA context that is current.
+    """
+    uploads = calibrator.device_index if isinstance(calibrator, Calibrator) else current_device()
+    if uploads is not None and uploads != device:
+        raise BuildError(
+            f"the calibrator's batches are on GPU {uploads}, and the build is to run on GPU {device}; give "
+            "both the same device"
         )
 
 

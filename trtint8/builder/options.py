@@ -32,6 +32,7 @@ class BuildOptions:
         timing_cache: File with the timings of kernels; it is read, extended and written under a lock.
         optimization_level: 0 (fast build) to 5 (fast engine).
         max_aux_streams: How many auxiliary streams the engine may use.
+        device: Index of the GPU that builds, measures kernels and calibrates.
         dla_core: DLA core to build for; None builds for the GPU.
         gpu_fallback: Whether layers that the DLA lacks may run on the GPU.
         hardware_compatibility: The other GPUs on which the engine runs: "ampere_plus" or
@@ -59,6 +60,7 @@ class BuildOptions:
     timing_cache: str | os.PathLike[str] | None = None
     optimization_level: int | None = None
     max_aux_streams: int | None = None
+    device: int = 0
     dla_core: int | None = None
     gpu_fallback: bool = True
     hardware_compatibility: Literal["ampere_plus", "same_compute_capability"] | None = None

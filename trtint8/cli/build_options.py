@@ -66,6 +66,9 @@ def add_build_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--optimization-level", type=int, metavar="0-5")
     group.add_argument("--max-aux-streams", type=int, metavar="N")
+    group.add_argument(
+        "--device", type=int, default=0, metavar="N", help="index of the GPU that builds; default 0"
+    )
     group.add_argument("--dla-core", type=int, metavar="N", help="build for a DLA core")
     group.add_argument("--no-gpu-fallback", action="store_true", help="fail where the DLA lacks a layer")
     group.add_argument("--hardware-compatibility", choices=("ampere_plus", "same_compute_capability"))
@@ -102,6 +105,7 @@ def build_options_from(options: argparse.Namespace) -> BuildOptions:
             "timing_cache",
             "optimization_level",
             "max_aux_streams",
+            "device",
             "dla_core",
             "hardware_compatibility",
             "version_compatible",

@@ -11,7 +11,13 @@ from calibrators.tensorrt.messages import shared_logger
 from tests.host_device import HostDevice
 from trtint8.api import model_inputs
 from trtint8.builder.build import build_engine
-from trtint8.builder.implicit import ImplicitInt8, apply_ranges, calibration_profile, finish_calibration
+from trtint8.builder.implicit import (
+    ImplicitInt8,
+    apply_ranges,
+    calibration_profile,
+    check_device,
+    finish_calibration,
+)
 from trtint8.builder.options import BuildOptions
 from trtint8.data import DEMO_MODEL
 from trtint8.engine.profiles import ShapeRange
@@ -102,3 +108,15 @@ def test_options_that_contradict_the_data():
         Calibrator(IMAGES)
     with pytest.raises(CalibrationDataError, match="num_batches is 0"):
         Calibrator(IMAGES, model_inputs(DEMO_MODEL), num_batches=0)
+
+
+def test_a_calibrator_must_upload_to_the_gpu_that_builds(calibrator, monkeypatch):
+    check_device(calibrator, 0)
+    with pytest.raises(BuildError, match="batches are on GPU 0, and the build is to run on GPU 1; give both"):
+        check_device(calibrator, 1)
+    # Of any other calibrator only the current context is known.
+    for current in (None, 1):
+        monkeypatch.setattr("trtint8.builder.implicit.current_device", lambda current=current: current)
+        check_device(object(), 1)
+    with pytest.raises(BuildError, match="batches are on GPU 1, and the build is to run on GPU 0"):
+        check_device(object(), 0)
