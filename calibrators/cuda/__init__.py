@@ -11,7 +11,6 @@ from calibrators.cuda.driver import (
     gpu_names,
     gpu_problem,
     require_gpu,
-    synchronize_stream,
 )
 from calibrators.cuda.graph import Graph, capture
 from calibrators.cuda.opening import open_device
@@ -34,5 +33,4 @@ __all__ = [
     "pointer_problem",
     "primary_context",
     "require_gpu",
-    "synchronize_stream",
 ]

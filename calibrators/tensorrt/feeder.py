@@ -127,7 +127,7 @@ class _Slot:
                     raise
             pinned, buffer = self._memory[name]
             pinned.array.view(array.dtype).reshape(array.shape)[...] = array
-            self._device.upload(buffer.pointer, pinned.array, stream)
+            self._device.upload(buffer.pointer, pinned.address, array.nbytes, stream.handle)
             pointers[name] = buffer.pointer
         return pointers
 

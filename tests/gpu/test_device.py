@@ -17,9 +17,9 @@ def test_bytes_make_the_round_trip(device):
         )
         pinned, back = device.allocate_pinned(data.nbytes), device.allocate_pinned(data.nbytes)
         pinned.array[:] = data
-        device.upload(first.pointer, pinned.array, stream)
-        device.copy(second.pointer, first.pointer, data.nbytes, stream)
-        device.download(back.array, second.pointer, stream)
+        device.upload(first.pointer, pinned.address, data.nbytes, stream.handle)
+        device.copy(second.pointer, first.pointer, data.nbytes, stream.handle)
+        device.download(back.address, second.pointer, data.nbytes, stream.handle)
         stream.synchronize()
         assert np.array_equal(back.array, data)
         for buffer in (first, second, pinned, back):
@@ -32,7 +32,7 @@ def test_events_take_the_time(device):
         stream, buffer = device.new_stream(), device.allocate(1 << 26)
         before, after = device.new_event(), device.new_event()
         before.record(stream)
-        device.copy(buffer.pointer, buffer.pointer + (1 << 25), 1 << 25, stream)
+        device.copy(buffer.pointer, buffer.pointer + (1 << 25), 1 << 25, stream.handle)
         after.record(stream)
         after.synchronize()
         assert 0 < after.milliseconds_since(before) < 1000
@@ -42,12 +42,13 @@ def test_events_take_the_time(device):
 def test_a_graph_does_its_work_again(device):
     with device.active():
         stream, source, target = device.new_stream(), device.allocate(4), device.allocate(4)
-        value = np.zeros(4, np.uint8)
-        graph = capture(stream, lambda: device.copy(target.pointer, source.pointer, 4, stream))
+        value, given = np.zeros(4, np.uint8), np.zeros(4, np.uint8)
+        graph = capture(stream, lambda: device.copy(target.pointer, source.pointer, 4, stream.handle))
         for wanted in (1, 2):
-            device.upload(source.pointer, np.full(4, wanted, np.uint8), stream)
+            given[:] = wanted
+            device.upload(source.pointer, given.ctypes.data, 4, stream.handle)
             graph.launch(stream)
-            device.download(value, target.pointer, stream)
+            device.download(value.ctypes.data, target.pointer, 4, stream.handle)
             stream.synchronize()
             assert value.tolist() == [wanted] * 4
         graph.free()
