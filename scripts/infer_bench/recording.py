@@ -5,12 +5,12 @@ Shapes are TensorRT's own ``Dims``, because turning those into tuples is part of
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from calibrators.cuda.active import Active
 from calibrators.tensorrt.flavor import Flavor
 from trtint8.engine.file import TensorSpec
 
@@ -51,16 +51,23 @@ class RecordingDevice:
     """Fills :class:`calibrators.cuda.Device`.
 
     Attributes:
-        calls: How often each method was called.
+        copies: How many copies were queued.
+        allocations: How often memory was allocated.
     """
 
     ordinal = 0
 
     def __init__(self) -> None:
-        self.copies = self.allocations = 0
-        self._active = contextlib.nullcontext()
+        self.copies = self.allocations = self._depth = 0
+        self._active = Active(self._push, self._pop)
 
-    def active(self) -> contextlib.nullcontext[None]:
+    def _push(self) -> None:
+        self._depth += 1
+
+    def _pop(self) -> None:
+        self._depth -= 1
+
+    def active(self) -> Active:
         """See :class:`calibrators.cuda.Device`."""
         return self._active
 
