@@ -11,6 +11,7 @@ from calibrators.tensorrt.messages import shared_logger
 from tests.host_device import HostDevice
 from trtint8.api import model_inputs
 from trtint8.builder.build import build_engine
+from trtint8.builder.dynamic_ranges import input_names, read_layers
 from trtint8.builder.implicit import (
     ImplicitInt8,
     apply_ranges,
@@ -46,9 +47,18 @@ def parsed(rtx):
     del parser, network, builder
 
 
+def floats_of(parsed):
+    trt, network, _ = parsed
+    return read_layers(trt, network), input_names(trt, network)
+
+
+def apply(parsed, implicit, floats=None):
+    return apply_ranges(*parsed, implicit, BuildOptions(), *(floats or floats_of(parsed)))
+
+
 def test_ranges_of_another_model(parsed):
     with pytest.raises(BuildError, match="none of the 2 tensors with a range is in the network, 'a' for"):
-        apply_ranges(*parsed, ImplicitInt8(ranges={"a": 1.0, "b": 2.0}), BuildOptions())
+        apply(parsed, ImplicitInt8(ranges={"a": 1.0, "b": 2.0}))
 
 
 def test_a_range_by_hand_for_no_tensor(parsed):
@@ -58,12 +68,21 @@ def test_a_range_by_hand_for_no_tensor(parsed):
         match="given for 'pictures', which is no floating-point tensor of the network; it has for example "
         "'images', 'logits'",
     ):
-        apply_ranges(*parsed, ranges, BuildOptions())
+        apply(parsed, ranges)
+
+
+def test_a_range_by_hand_for_an_input_that_is_int8(parsed):
+    """The names are those from before inputs got other types, whatever the network's types are now."""
+    layers, _ = floats_of(parsed)
+    by_hand = ImplicitInt8(object(), {"int8": 1.0}, frozenset({"int8"}))
+    assert apply(parsed, by_hand, (layers, ("images", "int8"))) == ()
+    with pytest.raises(BuildError, match="given for 'int8', which is no floating-point tensor"):
+        apply(parsed, by_hand)
 
 
 def test_a_layer_to_keep_that_is_not_there(parsed):
     with pytest.raises(BuildError, match=r"the pattern '/nothing/\*' matches no layer of the network"):
-        apply_ranges(*parsed, ImplicitInt8(ranges={"images": 1.0}, keep_float=["/nothing/*"]), BuildOptions())
+        apply(parsed, ImplicitInt8(ranges={"images": 1.0}, keep_float=["/nothing/*"]))
 
 
 def test_calibration_takes_the_shapes_of_the_batches(calibrator):
