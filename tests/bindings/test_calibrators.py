@@ -439,6 +439,18 @@ def test_quantile_and_cutoff_reach_tensorrt(make):
     assert (driver.quantile(), driver.regression_cutoff()) == (0.25, 0.75)
 
 
+def test_settings_in_a_legacy_cache_do_not_fail_a_build(make, tmp_path):
+    calibrator, driver = make("LegacyCalibrator", batch_size=5, cache=tmp_path / "model.cache")
+    driver.calibrate(["images"], images)
+    cache = cache_of("LegacyCalibrator") + b"quantile 0.9999\n"
+    driver.write_cache(cache)
+    calibrator.raise_failure()
+    assert calibrator.table.amax.keys() == {"images", "logits"}
+    assert (tmp_path / "model.cache").read_bytes() == cache
+    _, again = make("LegacyCalibrator", batch_size=5, cache=tmp_path / "model.cache")
+    assert again.read_cache() == cache
+
+
 @pytest.mark.parametrize("options", [{"quantile": 0}, {"quantile": 1.5}, {"regression_cutoff": -0.1}])
 def test_their_bounds(make, options):
     with pytest.raises(CalibrationDataError, match=f"{next(iter(options))} is"):

@@ -44,7 +44,8 @@ class BuildOptions:
         tactic_sources: Names of the libraries that kernels may come from; None for TensorRT's choice.
         profiling_verbosity: What the engine reports of its layers: "detailed", "layer_names_only" or "none".
             The report of the layers that run in INT8 needs "detailed".
-        plugins: Paths of shared libraries with plugins, which are loaded and stored in the plan.
+        plugins: Paths of shared libraries with plugins, which are loaded. TensorRT stores them in the plan
+            only if it is ``version_compatible``; for other engines ``Engine.load`` needs them again.
     """
 
     fp16: bool | None = None

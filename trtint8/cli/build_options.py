@@ -85,7 +85,11 @@ def add_build_options(parser: argparse.ArgumentParser) -> None:
         "--profiling-verbosity", choices=("detailed", "layer_names_only", "none"), default="detailed"
     )
     group.add_argument(
-        "--plugin", action="append", default=[], metavar="FILE.so", help="a plugin library; repeatable"
+        "--plugin",
+        action="append",
+        default=[],
+        metavar="FILE.so",
+        help="a plugin library, which is kept in a version-compatible engine only; repeatable",
     )
 
 
