@@ -19,7 +19,13 @@ from calibrators.tensorrt.data_types import numpy_dtype
 from calibrators.tensorrt.flavor import Flavor
 from calibrators.tensorrt.messages import collected, shared_logger
 from trtint8.engine.file import EngineInfo, TensorSpec, read_engine_info, sidecar_path
-from trtint8.engine.plan import check_capability, check_version, plan_flavor
+from trtint8.engine.plan import (
+    check_capability,
+    check_plan_version,
+    check_version,
+    plan_flavor,
+    without_metadata,
+)
 from trtint8.engine.profiles import ShapeRange
 from trtint8.runtime.arrays import Feeds, HostArray
 from trtint8.runtime.bound_call import BoundCall
@@ -71,7 +77,7 @@ class Engine:
 
         Args:
             source: The path of an engine file, whose sidecar is verified where it has one, or the plan
-                itself.
+                itself. Metadata before the plan, as Ultralytics writes it, is passed over.
             device: Index of the GPU.
             plugins: Paths of shared libraries with the plugins that the engine uses.
 
@@ -89,9 +95,11 @@ class Engine:
             name = f"'{os.fspath(source)}'"
             finish_writing(source)
             info = read_engine_info(source) if sidecar_path(source).is_file() else None
-        plan = source if isinstance(source, bytes) else _read(Path(source))
+        plan = without_metadata(source if isinstance(source, bytes) else _read(Path(source)))
         flavor = flavors.load(plan_flavor(plan, name))
-        if info is not None:
+        if info is None:
+            check_plan_version(plan, flavor, name)
+        else:
             check_version(info, flavor, name)
         require_gpu(f"running {name}")
         if info is not None:

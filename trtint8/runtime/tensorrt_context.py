@@ -131,10 +131,12 @@ class TensorrtContext:
         profiles = self._bindings.profiles
         wanted = choose_profile(shapes, profiles, self.profile) if profiles else 0
         if wanted != self.profile:
-            self._check(
-                self._raw.set_optimization_profile_async(wanted, stream.handle),
-                f"optimization profile {wanted}",
-            )
+            if not self._raw.set_optimization_profile_async(wanted, stream.handle):
+                raise EngineError(
+                    f"TensorRT refuses the optimization profile {wanted}: {self._logger.last_error}; where "
+                    "another context uses it and the engine was built without profile sharing, use that "
+                    "context, or build the engine with trtint8"
+                )
             stream.synchronize()
             self.profile, self._shapes, self._addresses = wanted, {}, {}
 

@@ -84,3 +84,12 @@ def test_a_run_that_is_refused(tensorrt_context, stream):
     raw.works = False
     with pytest.raises(EngineError, match=r"^TensorRT refuses the run: "):
         context.execute(stream.handle)
+
+
+def test_a_profile_that_another_context_holds(tensorrt_context, stream, monkeypatch):
+    raw, context = tensorrt_context(dataclasses.replace(BINDINGS, profiles=PROFILES))
+    monkeypatch.setattr(raw, "set_optimization_profile_async", lambda _index, _stream: False)
+    with pytest.raises(
+        EngineError, match=r"^TensorRT refuses the optimization profile 1: .*; where another c"
+    ):
+        context.set_shapes({"x": (8, 3)}, {}, stream)
