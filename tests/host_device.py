@@ -4,11 +4,11 @@ Copies are only queued, as on a real device: they happen when the stream is wait
 address without waiting shows the bytes that were there before.
 """
 
-import contextlib
 import ctypes
 
 import numpy as np
 
+from calibrators.cuda.active import Active
 from calibrators.errors import GpuMemoryError
 
 FRESH, FREED = 0xCD, 0xDD
@@ -17,7 +17,8 @@ FRESH, FREED = 0xCD, 0xDD
 class HostBuffer:
     def __init__(self, device, nbytes):
         self.memory = (ctypes.c_uint8 * max(1, nbytes))(*[FRESH] * max(1, nbytes))
-        self.pointer, self.nbytes = ctypes.addressof(self.memory), nbytes
+        self.pointer = self.address = ctypes.addressof(self.memory)
+        self.nbytes = nbytes
         self.device, self.alive = device, True
 
     @property
@@ -33,8 +34,8 @@ class HostBuffer:
 
 
 class HostStream:
-    def __init__(self, device):
-        self.device, self.queue, self.handle = device, [], 0x5EED
+    def __init__(self, device, handle):
+        self.device, self.queue, self.handle = device, [], handle
 
     def synchronize(self):
         self.device.check_active()
@@ -46,11 +47,30 @@ class HostStream:
         self.freed = True
 
 
+class HostEvent:
+    def record(self, stream):
+        self.stream, self.left = stream, True
+        stream.queue.append(self._reach)
+
+    def _reach(self):
+        self.left = False
+
+    def synchronize(self):
+        if self.left:
+            self.stream.synchronize()
+
+    def reached(self):
+        return not self.left
+
+
 class HostDevice:
     """Fills calibrators.cuda.Device.
 
     Attributes:
         live: Buffers that were allocated and not freed.
+        streams: Handle to stream.
+        waits: Handles of a stream that waits and of the one that it waits for, in order.
+        problems: Address to why it cannot be used.
         room: Bytes that may be allocated in all; None for no limit.
     """
 
@@ -58,14 +78,16 @@ class HostDevice:
 
     def __init__(self, room=None):
         self.live, self.depth, self.room, self.uploads = [], 0, room, 0
+        self.streams, self.waits, self.problems = {}, [], {}
 
-    @contextlib.contextmanager
     def active(self):
+        return Active(self._push, self._pop)
+
+    def _push(self):
         self.depth += 1
-        try:
-            yield
-        finally:
-            self.depth -= 1
+
+    def _pop(self):
+        self.depth -= 1
 
     def check_active(self):
         assert self.depth, "a CUDA call without a current context"
@@ -81,17 +103,32 @@ class HostDevice:
 
     def new_stream(self):
         self.check_active()
-        return HostStream(self)
+        stream = HostStream(self, 0x5EED + len(self.streams))
+        self.streams[stream.handle] = stream
+        return stream
 
-    def upload(self, pointer, source, stream):
+    def new_event(self):
         self.check_active()
-        assert source.flags.c_contiguous
+        return HostEvent()
+
+    def upload(self, target, source, nbytes, stream):
         self.uploads += 1
-        stream.queue.append(lambda: ctypes.memmove(pointer, source.ctypes.data, source.nbytes))
+        self.copy(target, source, nbytes, stream)
 
-    def download(self, target, pointer, stream):
+    def download(self, target, source, nbytes, stream):
+        self.copy(target, source, nbytes, stream)
+
+    def copy(self, target, source, nbytes, stream):
         self.check_active()
-        stream.queue.append(lambda: ctypes.memmove(target.ctypes.data, pointer, target.nbytes))
+        self.streams[stream].queue.append(lambda: ctypes.memmove(target, source, nbytes))
+
+    def wait_for_stream(self, waiting, producing):
+        """Notes the order; what another library has queued is done before."""
+        self.check_active()
+        self.waits.append((waiting, producing))
+
+    def pointer_problem(self, pointer):
+        return self.problems.get(pointer)
 
     def memory(self):
         return 1 << 30, 1 << 31

@@ -33,8 +33,8 @@ VARIABLES = {
     "trtint8/builder/dynamic_ranges.py:_constant_amax": {"layer": "IConstantLayer"},
     "trtint8/builder/dynamic_ranges.py:read_layers": {"layer": "ILayer"},
     "trtint8/builder/dynamic_ranges.py:set_ranges": {"layer": "ILayer"},
-    "trtint8/runtime/execution.py": {"self._context": "IExecutionContext"},
-    "trtint8/runtime/execution.py:__init__": {"context": "IExecutionContext"},
+    "trtint8/runtime/tensorrt_context.py": {"self._raw": "IExecutionContext"},
+    "trtint8/runtime/tensorrt_context.py:__init__": {"raw": "IExecutionContext"},
     "trtint8/engine/inspection.py": {
         "runtime": "Runtime",
         "engine": "ICudaEngine",
@@ -55,7 +55,7 @@ VARIABLES = {
         "runtime": "Runtime",
         "runtime.get_plugin_registry()": "IPluginRegistry",
     },
-    "trtint8/runtime/engine.py:new_context": {"self.raw": "ICudaEngine"},
+    "trtint8/runtime/engine.py:_new_raw_context": {"self.raw": "ICudaEngine"},
     "trtint8/builder/timing_cache.py": {"config": "IBuilderConfig", "timing_cache": "ITimingCache"},
 }
 

@@ -6,7 +6,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 
 #: Modules that do nothing without a GPU, tested in tests/gpu/test_device.py.
-ON_A_GPU = {"calibrators/cuda/cuda_python_device.py", "calibrators/cuda/pycuda_device.py"}
+ON_A_GPU = {"calibrators/cuda/cuda_python_device.py"}
 
 
 def has_behaviour(path):

@@ -61,8 +61,10 @@ from trtint8.runtime.refit import refit
 from trtint8.sensitivity.measure import Plan, measure
 from trtint8.sensitivity.results import Sensitivity
 from trtint8.tuning.budget import Budget, Goal
-from trtint8.tuning.search import Trial
+from trtint8.tuning.journal import JournalFile
 from trtint8.tuning.setup import tune_from_sources
+from trtint8.tuning.time_limit import TimeLimit
+from trtint8.tuning.trial import Trial
 from trtint8.tuning.tune import Tuned
 from trtint8.validation.accuracy import Accuracy
 from trtint8.validation.metrics import DetectionAgreement, MeanAveragePrecision, Metric
@@ -488,21 +490,24 @@ def tune(
     batch_size: int | None = None,
     limit: int | None = None,
     preprocessing: Preprocessing | None = None,
+    minutes: float | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    resume: bool = False,
     on_goal: Callable[[Goal], None] = lambda _goal: None,
     on_trial: Callable[[Trial], None] = lambda _trial: None,
     progress: bool = True,
 ) -> Tuned:
     """Finds the cheapest mix of remedies that keeps accuracy within a budget, on the CPU.
 
-    Remedies that make the engine no slower are tried always: a calibration method for each tensor, then
-    equalized weights, adaptive rounding and corrected biases. Each is taken where it leaves less noise. Only
-    where that is not enough do layers stay in float. The result is judged on samples that the search did not
-    use.
+    Remedies that make the engine no slower are tried always: ranges chosen by what they cost the network's
+    outputs, then equalized weights, adaptive rounding and corrected biases. Each is taken where it leaves
+    less noise. Only where that is not enough do layers stay in float. The result is judged on samples that
+    the search did not use.
 
     Args:
         model: A path, the serialized model or a ``ModelProto``; a float model.
-        calibration: Calibration samples, or a table, or the file that holds one. Methods are only chosen
-            with histograms, and weights are only equalized with samples.
+        calibration: Calibration samples, or a table, or the file that holds one. Ranges are only chosen with
+            histograms, and weights are only equalized with samples.
         data: Samples to tune on, as :func:`calibrate` takes them; they are read several times.
         max_drop: How much the metric may lose, in its own unit: points for a share, decibels for ``psnr``
             against labels. For ``max_error``, the largest error.
@@ -524,8 +529,14 @@ def tune(
         batch_size: Samples per batch.
         limit: Use only this many samples of ``data``, and as many of ``judge``.
         preprocessing: How raw images become what the model is fed.
+        minutes: How long the search may take. Then it ends with the best so far, which is judged as usual.
+        checkpoint: A file that keeps what was tried, so that an interrupted search can be continued. It stays
+            after the end, so that nothing is lost before the result is written.
+        resume: Continue from the checkpoint where there is one, with the same arguments and samples; else it
+            is overwritten.
         on_goal: Called with what the result has to keep, before the calibration.
-        on_trial: Called with everything that the search tries.
+        on_trial: Called with everything that the search tries, also with what an interrupted search that is
+            continued has tried.
         progress: Show a progress bar on a terminal while calibrating.
 
     Returns:
@@ -544,6 +555,8 @@ def tune(
         data_options=DataOptions(batch_size, limit, seed=seed, preprocessing=preprocessing, labels=labels),
         round_weights=round_weights,
         float16=float16,
+        limit=TimeLimit(minutes),
+        journal=JournalFile(checkpoint, resume) if checkpoint is not None else None,
         on_goal=on_goal,
         on_trial=on_trial,
         progress=progress,

@@ -284,6 +284,7 @@ class _Build:
             cache=self.output.with_suffix(".cache"),
             stale="recalibrate",
             model_fingerprint=prepared.fingerprint,
+            device=self.options.device,
             progress=self.sources.progress,
             batch_size=data.batch_size,
             limit=data.limit,

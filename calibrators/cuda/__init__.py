@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from calibrators.cuda.context import current_device, pointer_problem, primary_context
 from calibrators.cuda.device import Device, DeviceBuffer, Event, PinnedBuffer, Stream
 from calibrators.cuda.driver import (
+    check_ordinal,
     compute_capability,
     driver_version,
     gpu_names,
     gpu_problem,
     require_gpu,
-    synchronize_stream,
 )
 from calibrators.cuda.graph import Graph, capture
 from calibrators.cuda.opening import open_device
@@ -22,11 +23,14 @@ __all__ = [
     "PinnedBuffer",
     "Stream",
     "capture",
+    "check_ordinal",
     "compute_capability",
+    "current_device",
     "driver_version",
     "gpu_names",
     "gpu_problem",
     "open_device",
+    "pointer_problem",
+    "primary_context",
     "require_gpu",
-    "synchronize_stream",
 ]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from cuda.bindings import driver
 from numpy.typing import NDArray
 
+from calibrators.cuda.active import Active
+from calibrators.cuda.context import pointer_problem
 from calibrators.cuda.device import Event, Stream
+from calibrators.cuda.queueing import copy, download, upload, wait_for_stream
 from calibrators.errors import GpuMemoryError, GpuUnavailableError
 
 
@@ -28,19 +30,19 @@ class _Buffer:
 
 class _Pinned:
     def __init__(self, nbytes: int) -> None:
-        self._address = int(_checked(driver.cuMemHostAlloc(max(1, nbytes), 0), nbytes))
-        memory = (ctypes.c_uint8 * max(1, nbytes)).from_address(self._address)
+        self.address = int(_checked(driver.cuMemHostAlloc(max(1, nbytes), 0), nbytes))
+        memory = (ctypes.c_uint8 * max(1, nbytes)).from_address(self.address)
         self.array: NDArray[np.uint8] = np.frombuffer(memoryview(memory), np.uint8)[:nbytes]
 
     def free(self) -> None:
-        if self._address:
-            _checked(driver.cuMemFreeHost(self._address))
-            self._address = 0
+        if self.address:
+            _checked(driver.cuMemFreeHost(self.address))
+            self.address = 0
 
 
 class _Stream:
     def __init__(self) -> None:
-        self.raw: Any = _checked(driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_DEFAULT))
+        self.raw: Any = _checked(driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING))
         self.handle = int(self.raw)
 
     def synchronize(self) -> None:
@@ -62,6 +64,13 @@ class _Event:
     def synchronize(self) -> None:
         _checked(driver.cuEventSynchronize(self.raw))
 
+    def reached(self) -> bool:
+        answer = driver.cuEventQuery(self.raw)
+        if answer[0] == driver.CUresult.CUDA_ERROR_NOT_READY:
+            return False
+        _checked(answer)
+        return True
+
     def milliseconds_since(self, earlier: Event) -> float:
         return float(_checked(driver.cuEventElapsedTime(earlier.raw, self.raw)))
 
@@ -77,36 +86,27 @@ class CudaPythonDevice:
     allocate_pinned = _Pinned
     new_stream = _Stream
     new_event = _Event
+    upload = staticmethod(upload)
+    download = staticmethod(download)
+    copy = staticmethod(copy)
+    wait_for_stream = staticmethod(wait_for_stream)
 
     def __init__(self, ordinal: int) -> None:
         _checked(driver.cuInit(0))
         self.ordinal = ordinal
         # Never a context of our own: it would take the place of PyTorch's and CuPy's.
-        self._context = _checked(driver.cuDevicePrimaryCtxRetain(_checked(driver.cuDeviceGet(ordinal))))
+        context = _checked(driver.cuDevicePrimaryCtxRetain(_checked(driver.cuDeviceGet(ordinal))))
+        self._active = Active(
+            lambda: _checked(driver.cuCtxPushCurrent(context)), lambda: _checked(driver.cuCtxPopCurrent())
+        )
 
-    @contextlib.contextmanager
-    def active(self) -> Iterator[None]:
+    def active(self) -> Active:
         """See :class:`calibrators.cuda.Device`."""
-        _checked(driver.cuCtxPushCurrent(self._context))
-        try:
-            yield
-        finally:
-            _checked(driver.cuCtxPopCurrent())
+        return self._active
 
-    def upload(self, pointer: int, source: NDArray[Any], stream: Stream) -> None:
+    def pointer_problem(self, pointer: int) -> str | None:
         """See :class:`calibrators.cuda.Device`."""
-        if source.nbytes:
-            _checked(driver.cuMemcpyHtoDAsync(pointer, source.ctypes.data, source.nbytes, stream.raw))
-
-    def download(self, target: NDArray[Any], pointer: int, stream: Stream) -> None:
-        """See :class:`calibrators.cuda.Device`."""
-        if target.nbytes:
-            _checked(driver.cuMemcpyDtoHAsync(target.ctypes.data, pointer, target.nbytes, stream.raw))
-
-    def copy(self, target: int, source: int, nbytes: int, stream: Stream) -> None:
-        """See :class:`calibrators.cuda.Device`."""
-        if nbytes:
-            _checked(driver.cuMemcpyDtoDAsync(target, source, nbytes, stream.raw))
+        return pointer_problem(pointer, self.ordinal)
 
     def memory(self) -> tuple[int, int]:
         """See :class:`calibrators.cuda.Device`."""

@@ -39,13 +39,22 @@ class PinnedBuffer(Protocol):
         """The memory as bytes; not to be touched after :meth:`free`."""
         ...
 
+    @property
+    def address(self) -> int:
+        """Its host address."""
+        ...
+
     def free(self) -> None:
         """Gives it back; a second time does nothing."""
         ...
 
 
 class Stream(Protocol):
-    """A queue of work on the GPU, ordered with the legacy default stream, as PyTorch's default is."""
+    """A queue of work on the GPU that waits for no other one unless it is asked to.
+
+    It is a non-blocking stream: work on the legacy default stream, where PyTorch's default is, neither waits
+    for it nor is waited for. So it can be captured as a graph while other threads use that one.
+    """
 
     @property
     def raw(self) -> Any:
@@ -82,13 +91,20 @@ class Event(Protocol):
         """Waits until the mark is reached."""
         ...
 
+    def reached(self) -> bool:
+        """Whether the mark is reached."""
+        ...
+
     def milliseconds_since(self, earlier: Event) -> float:
         """GPU time between two marks, both of them reached."""
         ...
 
 
 class Device(Protocol):
-    """One GPU. Calls other than :meth:`active` must run inside a ``with device.active():`` block."""
+    """One GPU. Calls other than :meth:`active` must run inside a ``with device.active():`` block.
+
+    Streams that work is queued on are given by their handles, since they may be those of other libraries.
+    """
 
     @property
     def ordinal(self) -> int:
@@ -96,7 +112,10 @@ class Device(Protocol):
         ...
 
     def active(self) -> AbstractContextManager[None]:
-        """Makes the primary context current in this thread, and afterwards the one that was before."""
+        """Makes the primary context current in this thread, and afterwards the one that was before.
+
+        One object can be entered again and again, by any thread.
+        """
         ...
 
     def allocate(self, nbytes: int) -> DeviceBuffer:
@@ -123,16 +142,30 @@ class Device(Protocol):
         """An event that takes the time."""
         ...
 
-    def upload(self, pointer: int, source: NDArray[Any], stream: Stream) -> None:
-        """Queues a copy to the GPU; ``source`` is contiguous and must stay as it is until it is done."""
+    def upload(self, target: int, source: int, nbytes: int, stream: int) -> None:
+        """Queues a copy of host memory, which must stay as it is until then, to a device address."""
         ...
 
-    def download(self, target: NDArray[Any], pointer: int, stream: Stream) -> None:
-        """Queues a copy from the GPU into a contiguous, writable array."""
+    def download(self, target: int, source: int, nbytes: int, stream: int) -> None:
+        """Queues a copy from a device address to host memory."""
         ...
 
-    def copy(self, target: int, source: int, nbytes: int, stream: Stream) -> None:
+    def copy(self, target: int, source: int, nbytes: int, stream: int) -> None:
         """Queues a copy from one device address to another."""
+        ...
+
+    def wait_for_stream(self, waiting: int, producing: int) -> None:
+        """Makes what is queued on a stream from now on wait for what is in another one now.
+
+        Args:
+            waiting: Handle of the stream that waits.
+            producing: Handle of the other one, which may be of another library; 1 is the legacy default
+                stream.
+        """
+        ...
+
+    def pointer_problem(self, pointer: int) -> str | None:
+        """Why the GPU cannot use an address, in words that follow "is"; None where it can."""
         ...
 
     def memory(self) -> tuple[int, int]:

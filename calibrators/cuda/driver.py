@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from calibrators.errors import EngineError, GpuUnavailableError
@@ -97,15 +98,6 @@ def compute_capability(ordinal: int) -> str:
     return _capability(ctypes.CDLL(_LIBRARY), ordinal)
 
 
-def synchronize_stream(handle: int) -> None:
-    """Waits for a stream that another library made, like PyTorch's.
-
-    Raises:
-        EngineError: Work in the stream failed, or it is none.
-    """
-    call("cuStreamSynchronize", ctypes.c_void_p(handle))
-
-
 def share_driver() -> None:
     """Lets libraries that are loaded later find the driver's functions, even where they do not name it."""
     ctypes.CDLL(_LIBRARY, mode=ctypes.RTLD_GLOBAL)
@@ -121,18 +113,57 @@ def call(function: str, *arguments: Any) -> None:
     Raises:
         EngineError: The driver returns an error.
     """
-    driver = _loaded()
-    status = getattr(driver, function)(*arguments)
+    status = getattr(_loaded(), function)(*arguments)
     if status != _SUCCESS:
-        raise EngineError(
-            f"the GPU failed with {_error_name(driver, status)} in {function}; check the inputs, and the GPU "
-            "with nvidia-smi"
-        )
+        raise _failure(function, status)
+
+
+def prepared(function: str, *types: type) -> Callable[..., None]:
+    """A function of the driver for calls that are repeated; a context must be current when it is called.
+
+    Args:
+        function: The C name, version suffix included.
+        types: The ctypes types of its parameters.
+
+    Returns:
+        A function that takes plain integers and raises an :class:`EngineError` where the driver returns an
+        error.
+    """
+    native = getattr(_loaded(), function)
+    native.argtypes = types
+
+    def checked(*arguments: int) -> None:
+        status = native(*arguments)
+        if status != _SUCCESS:
+            raise _failure(function, status)
+
+    return checked
+
+
+def answers(function: str, *arguments: Any) -> bool:
+    """Calls the driver; a context must be current.
+
+    Args:
+        function: The C name, version suffix included.
+        arguments: ctypes values.
+
+    Returns:
+        Whether the driver returned no error.
+    """
+    status: int = getattr(_loaded(), function)(*arguments)
+    return status == _SUCCESS
 
 
 @functools.cache
 def _loaded() -> ctypes.CDLL:
     return ctypes.CDLL(_LIBRARY)
+
+
+def _failure(function: str, status: int) -> EngineError:
+    return EngineError(
+        f"the GPU failed with {_error_name(_loaded(), status)} in {function}; check the inputs, and the GPU "
+        "with nvidia-smi"
+    )
 
 
 def _describe(driver: ctypes.CDLL, ordinal: int) -> str:

@@ -2,19 +2,44 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-from typing import Any
+import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import pycuda.driver as cuda
 from numpy.typing import NDArray
 
+from calibrators.cuda.active import Active
+from calibrators.cuda.context import pointer_problem
 from calibrators.cuda.device import Event, Stream
-from calibrators.errors import GpuMemoryError
+from calibrators.cuda.queueing import copy, download, upload, wait_for_stream
+from calibrators.errors import EngineError, GpuMemoryError
+
+# CU_STREAM_NON_BLOCKING in cuda.h; PyCUDA has no name for it.
+_NON_BLOCKING = 1
+
+_Parameters = ParamSpec("_Parameters")
+_Result = TypeVar("_Result")
+
+
+def _translated(method: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
+    """Lets a method raise errors of our own family in place of PyCUDA's."""
+
+    @functools.wraps(method)
+    def wrapper(*arguments: _Parameters.args, **keywords: _Parameters.kwargs) -> _Result:
+        try:
+            return method(*arguments, **keywords)
+        except cuda.Error as error:
+            raise EngineError(
+                f"the GPU failed ({error}); check the inputs, and the GPU with nvidia-smi"
+            ) from error
+
+    return wrapper
 
 
 class _Buffer:
+    @_translated
     def __init__(self, nbytes: int) -> None:
         try:
             self._allocation: Any = cuda.mem_alloc(max(1, nbytes))
@@ -23,6 +48,7 @@ class _Buffer:
         self.pointer = int(self._allocation)
         self.nbytes = nbytes
 
+    @_translated
     def free(self) -> None:
         if self._allocation is not None:
             self._allocation.free()
@@ -30,13 +56,16 @@ class _Buffer:
 
 
 class _Pinned:
+    @_translated
     def __init__(self, nbytes: int) -> None:
         try:
             self.array: NDArray[np.uint8] = cuda.pagelocked_empty(max(1, nbytes), np.uint8)[:nbytes]
         except cuda.MemoryError as error:
             raise GpuMemoryError(_out_of_memory(nbytes, "page-locked host memory")) from error
         self._allocation: Any = self.array.base.base
+        self.address = self.array.ctypes.data
 
+    @_translated
     def free(self) -> None:
         if self._allocation is not None:
             self._allocation.free()
@@ -44,10 +73,12 @@ class _Pinned:
 
 
 class _Stream:
+    @_translated
     def __init__(self) -> None:
-        self.raw: Any = cuda.Stream()
+        self.raw: Any = cuda.Stream(_NON_BLOCKING)
         self.handle = int(self.raw.handle)
 
+    @_translated
     def synchronize(self) -> None:
         self.raw.synchronize()
 
@@ -57,15 +88,23 @@ class _Stream:
 
 
 class _Event:
+    @_translated
     def __init__(self) -> None:
         self.raw = cuda.Event()
 
+    @_translated
     def record(self, stream: Stream) -> None:
         self.raw.record(stream.raw)
 
+    @_translated
     def synchronize(self) -> None:
         self.raw.synchronize()
 
+    @_translated
+    def reached(self) -> bool:
+        return bool(self.raw.query())
+
+    @_translated
     def milliseconds_since(self, earlier: Event) -> float:
         return float(self.raw.time_since(earlier.raw))
 
@@ -77,37 +116,28 @@ class PycudaDevice:
     allocate_pinned = _Pinned
     new_stream = _Stream
     new_event = _Event
+    upload = staticmethod(upload)
+    download = staticmethod(download)
+    copy = staticmethod(copy)
+    wait_for_stream = staticmethod(wait_for_stream)
 
+    @_translated
     def __init__(self, ordinal: int) -> None:
         cuda.init()
         self.ordinal = ordinal
         # Never a context of our own: it would take the place of PyTorch's and CuPy's.
-        self._context = cuda.Device(ordinal).retain_primary_context()
+        context = cuda.Device(ordinal).retain_primary_context()
+        self._active = Active(_translated(context.push), _translated(cuda.Context.pop))
 
-    @contextlib.contextmanager
-    def active(self) -> Iterator[None]:
+    def active(self) -> Active:
         """See :class:`calibrators.cuda.Device`."""
-        self._context.push()
-        try:
-            yield
-        finally:
-            cuda.Context.pop()
+        return self._active
 
-    def upload(self, pointer: int, source: NDArray[Any], stream: Stream) -> None:
+    def pointer_problem(self, pointer: int) -> str | None:
         """See :class:`calibrators.cuda.Device`."""
-        if source.nbytes:
-            cuda.memcpy_htod_async(pointer, source, stream.raw)
+        return pointer_problem(pointer, self.ordinal)
 
-    def download(self, target: NDArray[Any], pointer: int, stream: Stream) -> None:
-        """See :class:`calibrators.cuda.Device`."""
-        if target.nbytes:
-            cuda.memcpy_dtoh_async(target, pointer, stream.raw)
-
-    def copy(self, target: int, source: int, nbytes: int, stream: Stream) -> None:
-        """See :class:`calibrators.cuda.Device`."""
-        if nbytes:
-            cuda.memcpy_dtod_async(target, source, nbytes, stream.raw)
-
+    @_translated
     def memory(self) -> tuple[int, int]:
         """See :class:`calibrators.cuda.Device`."""
         free, total = cuda.mem_get_info()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-
 from calibrators.data.batches import Batches
 from calibrators.data.feeds import FeedDict, batch_rows
 from calibrators.data.fingerprint import DataFingerprint
@@ -13,9 +11,6 @@ from calibrators.data.inputs import InputSpec
 from calibrators.data.preflight import Preflight
 from calibrators.errors import CalibrationDataError
 from calibrators.tensorrt.last_batch import LastBatch, uniform
-
-#: What an input that is INT8 itself can be fed, as float32.
-_INT8_RANGE = (-128.0, 127.0)
 
 
 class CalibrationPass:
@@ -26,7 +21,6 @@ class CalibrationPass:
         inputs: What the model takes.
         last_batch: What becomes of a last batch that is not full.
         num_batches: How many batches the data must give; more are not read. None takes all.
-        int8_inputs: Inputs that are INT8 in the network.
 
     Attributes:
         shapes: The shape of every input in a batch, from the first one.
@@ -42,9 +36,8 @@ class CalibrationPass:
         *,
         last_batch: LastBatch,
         num_batches: int | None,
-        int8_inputs: frozenset[str] = frozenset(),
     ) -> None:
-        self._batches, self._num_batches, self._int8_inputs = batches, num_batches, int8_inputs
+        self._batches, self._num_batches = batches, num_batches
         self._preflight, self._fingerprint = Preflight(inputs), DataFingerprint()
         self._seen = self._fed = 0
         feeds = self._checked(last_batch)
@@ -98,7 +91,6 @@ class CalibrationPass:
     def _checked(self, last_batch: LastBatch) -> Iterator[FeedDict]:
         for feed in uniform(self._counted(), last_batch):
             self._preflight.observe(feed)
-            self._check_int8(feed)
             self._fingerprint.observe(feed)
             self._fed += 1
             yield feed
@@ -109,17 +101,6 @@ class CalibrationPass:
         for feed in self._batches:
             self._seen += batch_rows(feed) or 1
             yield feed
-
-    def _check_int8(self, feed: FeedDict) -> None:
-        low, high = _INT8_RANGE
-        for name in self._int8_inputs & feed.keys():
-            array = feed[name]
-            if array.dtype != np.float32 or array.min() < low or array.max() > high:
-                raise CalibrationDataError(
-                    f"input '{name}' is INT8 in the network, so its calibration data must be float32 within "
-                    f"[-128, 127], not {array.dtype} from {array.min():g} to {array.max():g}; divide it by "
-                    "the input's scale"
-                )
 
 
 def _chain(first: FeedDict, rest: Iterator[FeedDict]) -> Iterator[FeedDict]:

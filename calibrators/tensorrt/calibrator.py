@@ -10,9 +10,11 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
+
+import numpy as np
 
 from calibrators.cuda import Device, open_device
 from calibrators.data.batches import Batches, open_batches
@@ -28,6 +30,7 @@ from calibrators.tensorrt.calibration_cache import read_cache, write_cache
 from calibrators.tensorrt.calibration_pass import CalibrationPass
 from calibrators.tensorrt.feeder import Feeder
 from calibrators.tensorrt.last_batch import LastBatch
+from calibrators.tensorrt.network_inputs import to_network
 
 #: What to do with a cache that was not made from the same things.
 Stale = Literal["refuse", "recalibrate"]
@@ -56,9 +59,12 @@ class Calibrator:
         batches: How many batches TensorRT was given.
         table: The cache that was read or written, as a table; None before that.
         before_fusion: Whether ``QuantizationFlag.CALIBRATE_BEFORE_FUSION`` is set; the builder says so.
-        int8_inputs: Inputs of the network that are INT8 themselves; the builder says so.
+        network_dtypes: Input name to its element type in TensorRT's network, see
+            :func:`~calibrators.tensorrt.network_inputs.network_dtypes`; the builder says so. Inputs that it
+            lacks are fed in the type of the data.
         model_fingerprint: Identifies the model in the cache's sidecar.
-        cancelled: Asked before every batch; True ends the data with a ``KeyboardInterrupt``.
+        cancelled: Asked before every batch and while one is waited for; True ends the data with a
+            ``KeyboardInterrupt``.
 
     Raises:
         CalibrationDataError: The data does not fit the inputs or the options.
@@ -100,7 +106,7 @@ class Calibrator:
         self._stale, self._device, self._progress = stale, device, progress
         self.model_fingerprint = model_fingerprint
         self.before_fusion = False
-        self.int8_inputs: frozenset[str] = frozenset()
+        self.network_dtypes: Mapping[str, np.dtype[Any]] = {}
         self.cancelled: Callable[[], bool] = lambda: False
         self.table: CalibrationTable | None = None
         self._cached: bytes | None = None
@@ -120,6 +126,11 @@ class Calibrator:
         self._ended = False
 
     # For the builder.
+
+    @property
+    def device_index(self) -> int:
+        """Index of the GPU that batches are uploaded to."""
+        return self._device if isinstance(self._device, int) else self._device.ordinal
 
     def prepare(self) -> None:
         """Checks the cache before minutes of work, and forgets an earlier failure.
@@ -226,7 +237,7 @@ class Calibrator:
         if self._feeder is None:
             self._start(names)
         assert self._feeder is not None
-        pointers = self._feeder.next()
+        pointers = self._feeder.next(self.cancelled)
         if pointers is None:
             self._end()
             return None
@@ -245,7 +256,6 @@ class Calibrator:
             self._inputs,
             last_batch=self._last_batch,
             num_batches=self._num_batches,
-            int8_inputs=self.int8_inputs,
         )
         return self._pass
 
@@ -262,7 +272,8 @@ class Calibrator:
         total = samples // opened.batch_size if samples and not self._num_batches else self._num_batches
         self._advance = self._bar.enter_context(progress_bar("Calibrating", total, enabled=self._progress))
         self._used = True
-        self._feeder = Feeder(iter(opened), device)
+        dtypes = self.network_dtypes
+        self._feeder = Feeder((to_network(feed, dtypes) for feed in opened), device)
 
     def _end(self) -> None:
         self._ended = True

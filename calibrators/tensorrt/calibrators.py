@@ -3,8 +3,10 @@
 Each is a :class:`calibrators.tensorrt.calibrator.Calibrator` and a subclass of one of TensorRT's own::
 
     from calibrators.tensorrt import EntropyCalibrator2
+    from calibrators.tensorrt.network_inputs import network_dtypes
 
     calibrator = EntropyCalibrator2("calibration.npz", inputs, cache="model.cache")
+    calibrator.network_dtypes = network_dtypes(tensorrt, network)
     calibrator.prepare()
     config.int8_calibrator = calibrator
     plan = builder.build_serialized_network(network, config)

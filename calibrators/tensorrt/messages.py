@@ -34,12 +34,12 @@ class BuildLog:
         return "; ".join(reasons[-2:]) or "TensorRT gave no reason"
 
 
-_building = threading.Lock()
-
-
 @contextlib.contextmanager
 def collected(trt: Any) -> Iterator[BuildLog]:
-    """Collects what TensorRT says while the block runs; other threads' blocks wait.
+    """Collects what TensorRT says in this thread, and in threads of its own, while the block runs.
+
+    Blocks of several threads run side by side, and one block may run inside another, because what runs in
+    them is not TensorRT alone: data sources and callbacks of the user do too.
 
     Args:
         trt: The TensorRT module.
@@ -47,13 +47,12 @@ def collected(trt: Any) -> Iterator[BuildLog]:
     Yields:
         The messages so far.
     """
-    log = BuildLog()
-    with _building:
-        shared_logger(trt).log_to(log)
-        try:
-            yield log
-        finally:
-            shared_logger(trt).log_to(None)
+    log, logger = BuildLog(), shared_logger(trt)
+    logger.open(log)
+    try:
+        yield log
+    finally:
+        logger.close(log)
 
 
 @functools.cache
@@ -68,32 +67,51 @@ def shared_logger(trt: Any) -> Any:
         trt: The TensorRT module.
 
     Returns:
-        An ``ILogger`` that lives as long as the process; its ``last_error`` is the last one in plain words.
+        An ``ILogger`` that lives as long as the process; its ``last_error`` is, in plain words, the last one
+        of the calling thread, else of any.
     """
     severity = trt.ILogger.Severity
 
     class SharedLogger(trt.ILogger):  # type: ignore[misc]
         def __init__(self) -> None:
             trt.ILogger.__init__(self)
-            self._target: BuildLog | None = None
-            self.last_error = "TensorRT gave no reason"
+            # Nothing here takes a lock: TensorRT calls from threads of its own, while it holds locks that the
+            # thread that holds ours may wait for.
+            self._thread = threading.local()
+            self._open: list[BuildLog] = []
+            self._last_error = "TensorRT gave no reason"
 
-        def log_to(self, target: BuildLog | None) -> None:
-            self._target = target
+        @property
+        def last_error(self) -> str:
+            error: str = getattr(self._thread, "last_error", self._last_error)
+            return error
+
+        def open(self, log: BuildLog) -> None:
+            self._thread.logs = [*getattr(self._thread, "logs", ()), log]
+            self._open.append(log)
+
+        def close(self, log: BuildLog) -> None:
+            self._thread.logs = [one for one in self._thread.logs if one is not log]
+            self._open = [one for one in self._open if one is not log]
 
         def log(self, level: Any, message: str) -> None:
             # An exception that leaves a callback ends up inside TensorRT.
             with contextlib.suppress(Exception):
-                target = self._target or BuildLog()
+                own = getattr(self._thread, "logs", ())[-1:]
+                logs = own or self._open
                 if level in (severity.ERROR, severity.INTERNAL_ERROR):
-                    target.errors.append(message)
-                    self.last_error = plain(message) or self.last_error
+                    for log in logs:
+                        log.errors.append(message)
+                    self._thread.last_error = self._last_error = plain(message) or self.last_error
                     logger.debug("%s", message)
                 elif level == severity.WARNING:
-                    target.warnings.append(message)
+                    for log in logs:
+                        log.warnings.append(message)
                     logger.debug("%s", message)
-                else:
-                    target.details.append(message)
+                elif len(logs) == 1:
+                    # Of a thread of TensorRT's own nobody knows for which of several builds it works, and a
+                    # list of layers must not be ascribed to another engine.
+                    logs[0].details.append(message)
 
     return SharedLogger()
 

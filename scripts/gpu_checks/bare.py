@@ -49,9 +49,9 @@ class Bare:
         """Runs one inference, with the input copied from the host and the output copied to it."""
         (fed, made), (source, target) = self._buffers, self._pinned
         source.array.view(self._array.dtype).reshape(self._array.shape)[...] = self._array
-        self._device.upload(fed.pointer, source.array, self.stream)
+        self._device.upload(fed.pointer, source.address, self._array.nbytes, self.stream.handle)
         self.enqueue()
-        self._device.download(target.array, made.pointer, self.stream)
+        self._device.download(target.address, made.pointer, self._result.nbytes, self.stream.handle)
         self.stream.synchronize()
         output: NDArray[Any] = target.array.view(self._result.dtype).reshape(self._result.shape).copy()
         return output

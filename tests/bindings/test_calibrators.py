@@ -269,7 +269,7 @@ def test_cancelling_between_batches(make, device):
 def test_data_of_int8_inputs_must_be_in_range(make, low, high):
     data = np.linspace(low, high, 5 * 60, dtype=np.float32).reshape(5, 3, 4, 5)
     calibrator, driver = make(data=data, batch_size=5)
-    calibrator.int8_inputs = frozenset({"images"})
+    calibrator.network_dtypes = {"images": np.dtype(np.int8)}
     batches = driver.calibrate(["images"], images)
     if (low, high) == (-128, 127):
         assert len(batches) == 1
@@ -277,6 +277,25 @@ def test_data_of_int8_inputs_must_be_in_range(make, low, high):
         assert batches == []
         with pytest.raises(CalibrationDataError, match=r"must be float32 within \[-128, 127\]"):
             calibrator.raise_failure()
+
+
+def test_ids_arrive_as_the_network_reads_them(make):
+    ids = np.array([[101, 102, 103, 104], [201, 202, 203, 204]], np.int64)
+    calibrator, driver = make(data={"ids": ids}, inputs=(InputSpec("ids", np.dtype(np.int64), ("N", 4)),))
+    calibrator.network_dtypes = {"ids": np.dtype(np.int32)}
+    (batch,) = driver.calibrate(["ids"], lambda addresses: read(addresses[0], np.int32, (2, 4)))
+    assert batch.tolist() == ids.tolist()
+    calibrator.raise_failure()
+
+
+def test_ids_that_the_network_cannot_hold(make):
+    calibrator, driver = make(
+        data={"ids": np.array([[1, 1 << 40]])}, inputs=(InputSpec("ids", np.dtype(np.int64), ("N", 2)),)
+    )
+    calibrator.network_dtypes = {"ids": np.dtype(np.int32)}
+    assert driver.batch("ids") == (False, [None])
+    with pytest.raises(CalibrationDataError, match="input 'ids' is int32 in TensorRT's network"):
+        calibrator.raise_failure()
 
 
 @pytest.mark.skipif(gpu_problem() is None, reason="this machine has a GPU")
@@ -418,6 +437,18 @@ def test_tensors_that_were_always_zero(make, tmp_path):
 def test_quantile_and_cutoff_reach_tensorrt(make):
     _, driver = make("LegacyCalibrator", quantile=0.25, regression_cutoff=0.75)
     assert (driver.quantile(), driver.regression_cutoff()) == (0.25, 0.75)
+
+
+def test_settings_in_a_legacy_cache_do_not_fail_a_build(make, tmp_path):
+    calibrator, driver = make("LegacyCalibrator", batch_size=5, cache=tmp_path / "model.cache")
+    driver.calibrate(["images"], images)
+    cache = cache_of("LegacyCalibrator") + b"quantile 0.9999\n"
+    driver.write_cache(cache)
+    calibrator.raise_failure()
+    assert calibrator.table.amax.keys() == {"images", "logits"}
+    assert (tmp_path / "model.cache").read_bytes() == cache
+    _, again = make("LegacyCalibrator", batch_size=5, cache=tmp_path / "model.cache")
+    assert again.read_cache() == cache
 
 
 @pytest.mark.parametrize("options", [{"quantile": 0}, {"quantile": 1.5}, {"regression_cutoff": -0.1}])

@@ -88,6 +88,22 @@ def test_manual_ranges_win_over_calibrated_ones(cifar, implicit_flavor, tmp_path
     assert cifar.top1(logits_of(result.engine, cifar.images)) < 50
 
 
+def test_a_manual_range_of_an_input_that_is_int8(cifar, implicit_flavor, tmp_path):
+    table = calibrate(cifar.model, cifar.calibration, preprocessing=NORMALIZED, progress=False)
+    options = BuildOptions(tactic_sources=(), io_types={"input": "int8"}, io_formats={"input": ("LINEAR",)})
+    result = build(cifar, None, tmp_path / "model.engine", dynamic_ranges=dict(table.amax), options=options)
+    with Engine.load(result.engine) as engine:
+        assert engine.inputs[0].dtype == "int8"
+        scaled = np.clip(np.rint(cifar.images[:50] * 127 / table.amax["input"]), -127, 127).astype(np.int8)
+        logits = engine.infer({"input": scaled})[engine.outputs[0].name]
+    assert (logits.argmax(1) == cifar.logits[:50].argmax(1)).mean() > 0.9
+
+
+def test_layers_of_an_engine_with_dynamic_shapes_are_known(cifar, implicit_flavor, tmp_path):
+    result = build(cifar, cifar.calibration, tmp_path / "model.engine", preprocessing=NORMALIZED)
+    assert len(result.info.layers.weighted_summary(result.info.quantized_nodes)["INT8"]) >= 10
+
+
 def test_one_engine_takes_every_batch_size(cifar, implicit_flavor, tmp_path):
     result = build(cifar, cifar.calibration, tmp_path / "model.engine", preprocessing=NORMALIZED)
     whole = logits_of(result.engine, cifar.images[:200])

@@ -9,6 +9,7 @@ from calibrators.errors import CalibrationDataError, EngineError
 from trtint8 import BuildOptions, Engine, build_int8_engine
 from trtint8.data import DEMO_MODEL
 from trtint8.engine.profiles import ShapeRange
+from trtint8.runtime import bound_context
 from trtint8.runtime.bench import bench
 from trtint8.validation.accuracy import onnx_runner
 
@@ -83,6 +84,77 @@ def test_arrays_on_the_device_go_in_and_out(engine):
     assert np.array_equal(on_device.numpy(), plain)
     interface = on_device.__cuda_array_interface__
     assert (interface["shape"], interface["typestr"]) == ((8, 10), "<f4")
+
+
+def test_a_bound_call_computes_the_same(engine):
+    for graph in (False, True):
+        with engine.bind({"images": IMAGES[:8]}, cuda_graph=graph) as call:
+            for start in (0, 8, 16):
+                part = IMAGES[start : start + 8]
+                assert np.array_equal(
+                    call({"images": part})["logits"], engine.infer({"images": part})["logits"]
+                )
+
+
+def test_futures_compute_the_same(engine):
+    parts = [IMAGES[start : start + 8] for start in range(0, 64, 8)]
+    futures = [engine.infer_async({"images": part}) for part in parts]
+    for part, future in zip(parts, futures, strict=True):
+        assert np.array_equal(future.result()["logits"], engine.infer({"images": part})["logits"])
+
+
+def test_outputs_go_where_the_caller_says(engine):
+    wanted = engine.infer({"images": IMAGES[:8]})["logits"]
+    target = np.zeros_like(wanted)
+    assert engine.infer({"images": IMAGES[:8]}, outputs={"logits": target}) == {}
+    assert np.array_equal(target, wanted)
+
+
+@pytest.mark.parametrize("cuda_graph", [False, True])
+def test_a_side_stream_of_pytorch_is_ordered(engine, device, cuda_graph):
+    """Without the order, a large product on the side stream is read before it is done."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    if not torch.cuda.is_available():
+        pytest.skip("this PyTorch has no CUDA")
+    context = engine.new_context(cuda_graph=cuda_graph)
+    images, side = torch.from_numpy(IMAGES[:8]), torch.cuda.Stream()
+    wanted = engine.infer({"images": IMAGES[:8]})["logits"]
+    busy = torch.ones((8192, 8192), device="cuda")
+    for _ in range(20):
+        with torch.cuda.stream(side):
+            late = (busy @ busy)[0, 0] * 0  # takes a while, and is 0
+            fed = (images.cuda(non_blocking=True) + late).requires_grad_()
+            on_host = context.infer({"images": fed})["logits"]
+            on_gpu = context.infer({"images": fed}, stream=side, on_device=True)["logits"]
+            taken = torch.from_dlpack(on_gpu).clone()
+        side.synchronize()
+        assert np.array_equal(on_host, wanted)
+        assert np.array_equal(taken.cpu().numpy(), wanted)
+    context.close()
+
+
+def test_arrays_of_cupy_tell_their_stream(engine):
+    cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
+    wanted = engine.infer({"images": IMAGES[:8]})["logits"]
+    for _ in range(20):
+        with cupy.cuda.Stream(non_blocking=True):
+            fed = cupy.asarray(IMAGES[:8]) + 0
+            found = cupy.asarray(engine.infer({"images": fed}, on_device=True)["logits"])
+            assert np.array_equal(found.get(), wanted)
+
+
+def test_alternating_shapes_and_addresses_keep_their_graphs(engine, monkeypatch):
+    captures = []
+    real = bound_context.capture
+    monkeypatch.setattr(
+        bound_context, "capture", lambda stream, work: captures.append(1) or real(stream, work)
+    )
+    context = engine.new_context(cuda_graph=True)
+    for batch in (4, 8, 4, 8, 4, 8):
+        plain = engine.infer({"images": IMAGES[:batch]})["logits"]
+        assert np.array_equal(context.infer({"images": IMAGES[:batch]})["logits"], plain)
+    assert len(captures) == 2
+    context.close()
 
 
 def test_four_threads_get_what_one_gets(engine):

@@ -52,6 +52,9 @@ def run(data: trtint8.Batches) -> None:
         for feed in data:
             reveal_type(engine.infer(feed))
             reveal_type(engine.infer(feed, on_device=True))
+            reveal_type(engine.infer(feed, outputs={"logits": np.empty((8, 1000), np.float32)}, stream=1))
+            reveal_type(engine.infer_async(feed).result())
+            reveal_type(engine.bind(feed)(feed))
         reveal_type(trtint8.refit(engine, {"fc.weight": np.zeros((10, 2), np.float32)}))
     measured: trtint8.Benchmarks = trtint8.bench(["resnet50.engine"], baseline="resnet50.onnx")
     reports: tuple[trtint8.BenchReport, ...] = measured.reports

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from calibrators.cuda import compute_capability, require_gpu
+from calibrators.cuda import (
+    check_ordinal,
+    compute_capability,
+    current_device,
+    gpu_problem,
+    primary_context,
+    require_gpu,
+)
 from calibrators.data.inputs import InputSpec
 from calibrators.errors import BuildError, ModelError, TrtInt8Error, UnsupportedError
 from calibrators.files import is_file
@@ -17,14 +26,16 @@ from calibrators.progress import progress_bar
 from calibrators.tensorrt.calibrator import Calibrator
 from calibrators.tensorrt.flavor import Flavor
 from calibrators.tensorrt.messages import BuildLog, collected, plain, shared_logger
+from calibrators.tensorrt.network_inputs import network_dtypes
 from trtint8.builder.compute_capabilities import resolve_capabilities, set_capabilities
 from trtint8.builder.config import check_options, configure, load_plugins
-from trtint8.builder.dynamic_ranges import MissingRange
+from trtint8.builder.dynamic_ranges import MissingRange, input_names, read_layers
 from trtint8.builder.implicit import (
     ImplicitInt8,
     apply_ranges,
     calibration_profile,
     check_calibrator,
+    check_device,
     finish_calibration,
 )
 from trtint8.builder.monitor import deferred_interrupt, new_monitor
@@ -128,15 +139,27 @@ def build_engine(
     # Checked before TensorRT is used, because without a driver it may crash the process.
     if not flavor.builds_without_gpu:
         require_gpu(f"building with {flavor}")
+        check_ordinal(options.device)
     check_options(flavor, options)
     _check_dla(options, shapes)
     capabilities = resolve_capabilities(flavor, compute_capabilities)
     calibrator = implicit.calibrator if implicit else None
     if calibrator is not None:
         check_calibrator(flavor.module, calibrator, options)
+        check_device(calibrator, options.device)
+
+    calibration_shapes: Profile | None = None
+    if isinstance(calibrator, Calibrator):
+        calibrator.before_fusion = options.calibrate_before_fusion
+        # Both may read from the data's source, which is code of the user: Ctrl-C ends it at once, as long as
+        # TensorRT is not running.
+        calibrator.prepare()
+    if calibrator is not None:
+        calibration_shapes = calibration_profile(calibrator, shapes)
 
     start = time.perf_counter()
     with (
+        _context(calibrator, options.device),
         collected(flavor.module) as log,
         deferred_interrupt() as interrupted,
         progress_bar("building engine", None, enabled=progress) as advance,
@@ -146,7 +169,15 @@ def build_engine(
             # TensorRT 8 has no monitor; there, a build can only be cancelled between two calibration batches.
             calibrator.cancelled = interrupted
         build = _Build(
-            flavor, log, capabilities, shapes, options, int8 or implicit is not None, implicit, monitor
+            flavor,
+            log,
+            capabilities,
+            shapes,
+            options,
+            int8 or implicit is not None,
+            implicit,
+            calibration_shapes,
+            monitor,
         )
         try:
             plan, missing = build.run(model)
@@ -167,7 +198,7 @@ def build_engine(
         plan=plan,
         report=report,
         weights_bytes=total_weights_memory(log.details),
-        compute_capabilities=capabilities or (compute_capability(0),),
+        compute_capabilities=capabilities or (compute_capability(options.device),),
         flavor=flavor.name,
         version=flavor.version,
         profiles=shapes,
@@ -188,6 +219,7 @@ class _Build:
     options: BuildOptions
     int8: bool
     implicit: ImplicitInt8 | None
+    calibration_shapes: Profile | None
     monitor: Any
 
     def run(self, model: bytes | str | os.PathLike[str]) -> tuple[bytes, tuple[MissingRange, ...]]:
@@ -205,11 +237,13 @@ class _Build:
         set_capabilities(trt, config, self.capabilities)
         for shapes in self.profiles:
             _add_profile(builder, config, shapes)
-        int8_inputs = set_io(trt, network, options)
+        # Before inputs and outputs get other types: an INT8 input is a float of the model all the same.
+        floats = read_layers(trt, network), input_names(trt, network)
+        set_io(trt, network, options)
         missing: tuple[MissingRange, ...] = ()
         if self.implicit is not None:
-            missing = apply_ranges(trt, network, config, self.implicit, options)
-            self._attach_calibrator(builder, config, int8_inputs)
+            missing = apply_ranges(trt, network, config, self.implicit, options, *floats)
+            self._attach_calibrator(builder, config, network)
         elif options.layer_precisions or options.output_types:
             set_precisions(trt, network, config, options)
         if self.monitor is not None:
@@ -223,20 +257,28 @@ class _Build:
             save_timing_cache(config, options.timing_cache)
         return bytes(memory), missing
 
-    def _attach_calibrator(self, builder: Any, config: Any, int8_inputs: frozenset[str]) -> None:
+    def _attach_calibrator(self, builder: Any, config: Any, network: Any) -> None:
         calibrator = self.implicit.calibrator if self.implicit else None
         if calibrator is None:
             return
         if isinstance(calibrator, Calibrator):
-            calibrator.before_fusion = self.options.calibrate_before_fusion
-            calibrator.int8_inputs = int8_inputs
-            calibrator.prepare()
+            calibrator.network_dtypes = network_dtypes(self.flavor.module, network)
         config.int8_calibrator = calibrator
-        shapes = calibration_profile(calibrator, self.profiles)
+        shapes = self.calibration_shapes
         if shapes and not config.set_calibration_profile(_profile(builder, shapes)):
             raise BuildError(
                 f"TensorRT refuses to calibrate with {_format_shapes(shapes)}; give batches of another size"
             )
+
+
+def _context(calibrator: Any, device: int) -> AbstractContextManager[None]:
+    """The CUDA context to build in, where the calibrator's memory is too."""
+    if gpu_problem():  # TensorRT for RTX builds all the same
+        return contextlib.nullcontext()
+    if calibrator is not None and not isinstance(calibrator, Calibrator) and current_device() is not None:
+        # A calibrator that somebody else wrote allocates where it likes, mostly in the current context.
+        return contextlib.nullcontext()
+    return primary_context(device)
 
 
 def _check_dla(options: BuildOptions, profiles: Sequence[Profile]) -> None:

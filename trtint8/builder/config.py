@@ -42,7 +42,7 @@ def check_options(flavor: Flavor, options: BuildOptions) -> None:
         "version_compatible": options.version_compatible,
         "strip_plan": options.strip_plan,
         "timing_cache": options.timing_cache is not None,
-        "serialized_plugins": bool(options.plugins),
+        "serialized_plugins": bool(options.plugins) and options.version_compatible,
     }
     if options.hardware_compatibility is not None:
         wanted[_HARDWARE[options.hardware_compatibility]] = True
@@ -66,7 +66,7 @@ def load_plugins(trt: Any, builder: Any, config: Any, logger: Any, options: Buil
     Args:
         trt: The TensorRT module.
         builder: The ``Builder``.
-        config: The ``IBuilderConfig``, which stores the libraries in the plan.
+        config: The ``IBuilderConfig``, which stores the libraries in a version-compatible plan.
         logger: The ``ILogger``.
         options: The build options, with the libraries.
 
@@ -84,7 +84,8 @@ def load_plugins(trt: Any, builder: Any, config: Any, logger: Any, options: Buil
                 f"TensorRT cannot load the plugin library '{library}'; check that it was built for this "
                 "TensorRT"
             )
-    config.plugins_to_serialize = libraries
+    if options.version_compatible:
+        config.plugins_to_serialize = libraries
 
 
 def configure(

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from calibrators.cuda import current_device
 from calibrators.errors import BuildError, UnsupportedError
 from calibrators.tensorrt.calibrator import Calibrator
 from trtint8.builder.dynamic_ranges import (
     MissingRange,
-    input_names,
+    NetworkLayer,
     missing_ranges,
     propagate,
-    read_layers,
     set_ranges,
     unknown_names,
 )
@@ -67,8 +67,33 @@ def check_calibrator(trt: Any, calibrator: Any, options: BuildOptions) -> None:
         )
 
 
+def check_device(calibrator: Any, device: int) -> None:
+    """Refuses a calibrator whose batches are not on the GPU that builds.
+
+    Args:
+        calibrator: A calibrator that TensorRT can use.
+        device: Index of the GPU that builds.
+
+    Raises:
+        BuildError: The calibrator uploads to another GPU; of a calibrator that is not one of
+            ``calibrators.tensorrt``, that is known of the CUDA context that is current.
+    """
+    uploads = calibrator.device_index if isinstance(calibrator, Calibrator) else current_device()
+    if uploads is not None and uploads != device:
+        raise BuildError(
+            f"the calibrator's batches are on GPU {uploads}, and the build is to run on GPU {device}; give "
+            "both the same device"
+        )
+
+
 def apply_ranges(
-    trt: Any, network: Any, config: Any, implicit: ImplicitInt8, options: BuildOptions
+    trt: Any,
+    network: Any,
+    config: Any,
+    implicit: ImplicitInt8,
+    options: BuildOptions,
+    layers: Sequence[NetworkLayer],
+    inputs: Sequence[str],
 ) -> tuple[MissingRange, ...]:
     """Sets the dynamic ranges and the layers that stay in float.
 
@@ -78,6 +103,8 @@ def apply_ranges(
         config: The ``IBuilderConfig`` of the build.
         implicit: Where the ranges come from, and the layers that stay in float.
         options: The build options, with the precisions of single layers.
+        layers: The layers as they were parsed, before inputs and outputs got other types.
+        inputs: Names of the floating-point inputs, before they got other types.
 
     Returns:
         The tensors that have no range; empty where a calibrator finds the ranges.
@@ -87,12 +114,11 @@ def apply_ranges(
             or a pattern matches no layer.
     """
     set_precisions(trt, network, config, options, implicit.keep_float)
-    layers, inputs = read_layers(trt, network), input_names(trt, network)
     unknown = unknown_names(layers, inputs, sorted(implicit.manual))
     if unknown:
         raise BuildError(
             f"a dynamic range is given for '{unknown[0]}', which is no floating-point tensor of the network; "
-            f"it has for example {', '.join(repr(name) for name in inputs[:1] + layers[-1].outputs[:1])}"
+            f"it has for example {', '.join(repr(name) for name in (*inputs[:1], *layers[-1].outputs[:1]))}"
         )
     if implicit.calibrator is not None:
         return ()

@@ -32,6 +32,7 @@ class BuildOptions:
         timing_cache: File with the timings of kernels; it is read, extended and written under a lock.
         optimization_level: 0 (fast build) to 5 (fast engine).
         max_aux_streams: How many auxiliary streams the engine may use.
+        device: Index of the GPU that builds, measures kernels and calibrates.
         dla_core: DLA core to build for; None builds for the GPU.
         gpu_fallback: Whether layers that the DLA lacks may run on the GPU.
         hardware_compatibility: The other GPUs on which the engine runs: "ampere_plus" or
@@ -43,7 +44,8 @@ class BuildOptions:
         tactic_sources: Names of the libraries that kernels may come from; None for TensorRT's choice.
         profiling_verbosity: What the engine reports of its layers: "detailed", "layer_names_only" or "none".
             The report of the layers that run in INT8 needs "detailed".
-        plugins: Paths of shared libraries with plugins, which are loaded and stored in the plan.
+        plugins: Paths of shared libraries with plugins, which are loaded. TensorRT stores them in the plan
+            only if it is ``version_compatible``; for other engines ``Engine.load`` needs them again.
     """
 
     fp16: bool | None = None
@@ -59,6 +61,7 @@ class BuildOptions:
     timing_cache: str | os.PathLike[str] | None = None
     optimization_level: int | None = None
     max_aux_streams: int | None = None
+    device: int = 0
     dla_core: int | None = None
     gpu_fallback: bool = True
     hardware_compatibility: Literal["ampere_plus", "same_compute_capability"] | None = None

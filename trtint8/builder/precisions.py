@@ -73,7 +73,7 @@ def set_precisions(
         config.set_flag(flags.OBEY_PRECISION_CONSTRAINTS if obeyed else flags.PREFER_PRECISION_CONSTRAINTS)
 
 
-def set_io(trt: Any, network: Any, options: BuildOptions) -> frozenset[str]:
+def set_io(trt: Any, network: Any, options: BuildOptions) -> None:
     """Sets the types and formats of inputs and outputs.
 
     Args:
@@ -81,16 +81,13 @@ def set_io(trt: Any, network: Any, options: BuildOptions) -> frozenset[str]:
         network: An ``INetworkDefinition``.
         options: The build options, with types and formats by name.
 
-    Returns:
-        The names of the inputs that are now INT8.
-
     Raises:
         BuildError: The network has no input or output of a name.
         UnsupportedError: This TensorRT lacks a type or format.
     """
-    inputs = {tensor.name: tensor for tensor in map(network.get_input, range(network.num_inputs))}
-    outputs = {tensor.name: tensor for tensor in map(network.get_output, range(network.num_outputs))}
-    tensors = {**inputs, **outputs}
+    found = [network.get_input(index) for index in range(network.num_inputs)]
+    found += [network.get_output(index) for index in range(network.num_outputs)]
+    tensors = {tensor.name: tensor for tensor in found}
     for name in (*options.io_types, *options.io_formats):
         if name not in tensors:
             raise BuildError(
@@ -100,7 +97,6 @@ def set_io(trt: Any, network: Any, options: BuildOptions) -> frozenset[str]:
         tensors[name].dtype = data_type(trt, kind)
     for name, formats in options.io_formats.items():
         tensors[name].allowed_formats = sum(1 << int(_format(trt, text)) for text in dict.fromkeys(formats))
-    return frozenset(name for name, tensor in inputs.items() if tensor.dtype == trt.DataType.INT8)
 
 
 def data_type(trt: Any, name: str) -> Any:

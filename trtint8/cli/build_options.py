@@ -66,6 +66,9 @@ def add_build_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--optimization-level", type=int, metavar="0-5")
     group.add_argument("--max-aux-streams", type=int, metavar="N")
+    group.add_argument(
+        "--device", type=int, default=0, metavar="N", help="index of the GPU that builds; default 0"
+    )
     group.add_argument("--dla-core", type=int, metavar="N", help="build for a DLA core")
     group.add_argument("--no-gpu-fallback", action="store_true", help="fail where the DLA lacks a layer")
     group.add_argument("--hardware-compatibility", choices=("ampere_plus", "same_compute_capability"))
@@ -82,7 +85,11 @@ def add_build_options(parser: argparse.ArgumentParser) -> None:
         "--profiling-verbosity", choices=("detailed", "layer_names_only", "none"), default="detailed"
     )
     group.add_argument(
-        "--plugin", action="append", default=[], metavar="FILE.so", help="a plugin library; repeatable"
+        "--plugin",
+        action="append",
+        default=[],
+        metavar="FILE.so",
+        help="a plugin library, which is kept in a version-compatible engine only; repeatable",
     )
 
 
@@ -102,6 +109,7 @@ def build_options_from(options: argparse.Namespace) -> BuildOptions:
             "timing_cache",
             "optimization_level",
             "max_aux_streams",
+            "device",
             "dla_core",
             "hardware_compatibility",
             "version_compatible",

@@ -15,6 +15,12 @@ _DATATYPE = re.compile(
 )
 _SPELLING = {"int8": "Int8", "fp8": "FP8", "fp16": "Half", "half": "Half", "bf16": "BFloat16"}
 _SPELLING |= {"bfloat16": "BFloat16", "fp32": "Float", "float": "Float"}
+# What a tactic's name says of the operands of a matrix product: "..._i8i8_i8i32_f32_...",
+# "..._f16f16_f16f16_...", "turing_int8_i8816cudnn_int8_...", "volta_h884cudnn_...". The first match counts.
+_OPERANDS = re.compile(
+    r"(?:^|_)(?:(?P<Int8>i8i8|int8|i8816)|(?P<FP8>e4m3)|(?P<BFloat16>bf16)|(?P<Half>f16|fp16|h884|hcudnn)"
+    r"|(?P<Float>tf32|f32|fp32|scudnn|sgemm))"
+)
 _ONNX_NODE = re.compile(r"\[ONNX Layer: ([^\x1e\x1f]*)\]")
 # The inspector's terms for layers that multiply matrices, and those of the builder's log.
 _KINDS = {"convolution": "correlation", "deconvolution": "deconv", "matrixmultiply": "gemm"}
@@ -63,12 +69,17 @@ def _layer(layer: Mapping[str, Any]) -> Layer:
     kind = str(layer.get("ParameterType") or layer.get("LayerType", ""))
     name = str(layer.get("Name", ""))
     metadata = _ONNX_NODE.findall(str(layer.get("Metadata", "")))
+    inputs, outputs = _tensor_datatypes(layer, "Inputs"), _tensor_datatypes(layer, "Outputs")
+    # Of tensors with dynamic shapes the inspector says no type; the kernel's name is what is left.
+    operands = _OPERANDS.search(str(layer.get("TacticName", ""))) if not inputs + outputs else None
+    if operands and operands.lastgroup:
+        inputs = constants = (operands.lastgroup,)
     return Layer(
         name=name,
         kind=_KINDS.get(kind.lower(), str(layer.get("LayerType", ""))),
-        inputs=_tensor_datatypes(layer, "Inputs"),
+        inputs=inputs,
         constants=constants,
-        outputs=_tensor_datatypes(layer, "Outputs"),
+        outputs=outputs,
         # Older versions have no metadata: a layer's name joins the names of the layers that were fused.
         onnx_nodes=tuple(metadata or name.split(" + ")),
     )

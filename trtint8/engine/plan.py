@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from calibrators.errors import EngineError
 from calibrators.tensorrt.flavor import Flavor, FlavorName
 from trtint8.engine.file import EngineInfo
@@ -10,6 +12,12 @@ from trtint8.engine.file import EngineInfo
 _MAGIC = b"trt"
 _RTX = b"vtrt"
 _SHORTEST = 64
+# The second 32-bit word is the version of the header; in version 0 these bytes hold TensorRT's version.
+_HEADER_VERSION = slice(4, 8)
+_TENSORRT_VERSION = slice(24, 28)
+# Ultralytics and others write a JSON object before the plan, and its length before that.
+_LENGTH_BYTES = 4
+_LONGEST_METADATA = 1 << 20
 _AMPERE = 8
 
 
@@ -34,6 +42,52 @@ def plan_flavor(plan: bytes, source: str) -> FlavorName:
     return "rtx" if plan[:4] == _RTX else "tensorrt"
 
 
+def without_metadata(data: bytes) -> bytes:
+    """The plan in an engine file that may begin with metadata, as Ultralytics writes it.
+
+    Args:
+        data: The bytes of the engine file.
+
+    Returns:
+        The bytes after a length-prefixed JSON object that a plan follows; ``data`` where there is none.
+    """
+    start = _LENGTH_BYTES + int.from_bytes(data[:_LENGTH_BYTES], "little")
+    if data[1:4] == _MAGIC or start > _LONGEST_METADATA or data[start + 1 : start + 4] != _MAGIC:
+        return data
+    try:
+        metadata = json.loads(data[_LENGTH_BYTES:start])
+    except ValueError:
+        return data
+    return data[start:] if isinstance(metadata, dict) else data
+
+
+def plan_version(plan: bytes) -> str | None:
+    """The TensorRT that built a plan, like "8.6.1.6"; None where its header has another form.
+
+    Args:
+        plan: The plan, whose beginning :func:`plan_flavor` has checked.
+    """
+    if any(plan[_HEADER_VERSION]) or not plan[_TENSORRT_VERSION.start]:
+        return None
+    return ".".join(map(str, plan[_TENSORRT_VERSION]))
+
+
+def check_plan_version(plan: bytes, flavor: Flavor, source: str) -> None:
+    """Refuses a plan of another version, where no sidecar says more of it.
+
+    Args:
+        plan: The plan.
+        flavor: The TensorRT that is to run it.
+        source: The engine's name in messages.
+
+    Raises:
+        EngineError: Another TensorRT built the plan; the message names both versions.
+    """
+    built = plan_version(plan)
+    if built is not None and _release(built) != _release(flavor.version):
+        raise _other_version(built, flavor, source)
+
+
 def check_version(info: EngineInfo, flavor: Flavor, source: str) -> None:
     """Refuses an engine that was built by another version.
 
@@ -48,10 +102,7 @@ def check_version(info: EngineInfo, flavor: Flavor, source: str) -> None:
     built, here = _release(info.tensorrt_version), _release(flavor.version)
     runs = built <= here if info.version_compatible else built == here
     if not runs:
-        raise EngineError(
-            f"{source} was built with version {info.tensorrt_version} and this is {flavor}; install that "
-            "version or build the engine again"
-        )
+        raise _other_version(info.tensorrt_version, flavor, source)
 
 
 def check_capability(info: EngineInfo, capability: str, source: str) -> None:
@@ -71,6 +122,13 @@ def check_capability(info: EngineInfo, capability: str, source: str) -> None:
             f"{source} was built for compute capability {', '.join(built_for)}, and this GPU has "
             f"{capability}; build the engine for it"
         )
+
+
+def _other_version(built: str, flavor: Flavor, source: str) -> EngineError:
+    return EngineError(
+        f"{source} was built with version {built} and this is {flavor}; install that version or build the "
+        "engine again"
+    )
 
 
 def _rtx_size(plan: bytes) -> int:

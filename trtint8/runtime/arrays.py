@@ -1,8 +1,7 @@
-"""Input and output arrays of an engine: NumPy arrays on the host, arrays of any library on the GPU."""
+"""Input arrays of an engine: NumPy arrays on the host, arrays of any library on the GPU."""
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -11,49 +10,18 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.cuda import Device, DeviceBuffer, synchronize_stream
-from calibrators.errors import CalibrationDataError, UnsupportedError
+from calibrators.cuda.dlpack import Dlpack, on_gpu, take
+from calibrators.errors import CalibrationDataError
 from trtint8.engine.file import TensorSpec
-
-_NUMPY = {
-    "FLOAT": "float32",
-    "HALF": "float16",
-    "INT8": "int8",
-    "INT32": "int32",
-    "INT64": "int64",
-    "UINT8": "uint8",
-    "BOOL": "bool",
-}
-#: NumPy's names of the element types that both NumPy and TensorRT have.
-DTYPES = tuple(_NUMPY.values())
 
 # The alignment of GPU addresses that TensorRT needs, in bytes.
 _ALIGNMENT = 256
 
-# Number of the legacy default stream in the array interface. A context's stream waits for it without being
-# asked.
+# Number of the legacy default stream in the array interface, and its handle in the driver.
 _LEGACY_DEFAULT_STREAM = 1
 
-
-def numpy_dtype(trt: Any, data_type: Any, name: str) -> np.dtype[Any]:
-    """NumPy's element type for TensorRT's.
-
-    Args:
-        trt: The TensorRT module.
-        data_type: A ``DataType``.
-        name: The tensor's name, for the message.
-
-    Raises:
-        UnsupportedError: NumPy has no such type.
-    """
-    for member, dtype in _NUMPY.items():
-        if data_type == getattr(trt.DataType, member, None):
-            return np.dtype(dtype)
-    raise UnsupportedError(
-        f"tensor '{name}' is {data_type.name} in the engine, which NumPy has no type for; build the engine "
-        "with FP32 or FP16 inputs and outputs"
-    )
-
+# The first version of the array interface that tells a stream.
+_TELLS_STREAM = 3
 
 #: An array on the host, of any shape and element type.
 HostArray: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
@@ -69,56 +37,7 @@ class CudaArray(Protocol):
 
 
 #: What an engine is fed: input name to array.
-Feeds: TypeAlias = Mapping[str, HostArray | CudaArray]
-
-
-@dataclass(frozen=True, eq=False)
-class DeviceArray:
-    """An array on the GPU, which ``torch.as_tensor`` and ``cupy.asarray`` take without a copy.
-
-    Attributes:
-        shape: The dimensions of the array.
-        dtype: The element type.
-        buffer: The C-contiguous memory, which is freed with the array.
-        device: The GPU that holds the memory.
-    """
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    buffer: DeviceBuffer
-    device: Device
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        """Version 3 of Numba's CUDA array interface; without a stream, because the values are complete."""
-        return {
-            "shape": self.shape,
-            "typestr": self.dtype.str,
-            "data": (self.buffer.pointer, False),
-            "strides": None,
-            "stream": None,
-            "version": 3,
-        }
-
-    def numpy(self) -> NDArray[Any]:
-        """Copies the array to the host."""
-        array = np.empty(self.shape, self.dtype)
-        with self.device.active():
-            stream = self.device.new_stream()
-            self.device.download(array, self.buffer.pointer, stream)
-            stream.synchronize()
-            stream.free()
-        return array
-
-    def free(self) -> None:
-        """Frees the memory now rather than when the array is garbage-collected."""
-        with self.device.active():
-            self.buffer.free()
-
-    def __del__(self) -> None:
-        # When the interpreter exits, the driver may have been unloaded already.
-        with contextlib.suppress(Exception):
-            self.free()
+Feeds: TypeAlias = Mapping[str, HostArray | CudaArray | Dlpack]
 
 
 @dataclass(frozen=True)
@@ -130,12 +49,17 @@ class DeviceInput:
         shape: The dimensions of the array.
         dtype: The element type.
         owner: The object that keeps the memory allocated.
+        producer: Handle of the stream whose work has to be done before the values are complete; None where
+            they are complete, or where the stream that reads them waits already.
+        told: Whether the array itself told its stream, so that results are expected on it.
     """
 
     pointer: int
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     owner: object
+    producer: int | None = None
+    told: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -149,7 +73,7 @@ class DeviceInput:
 
 
 def as_inputs(
-    feeds: Mapping[str, Any], inputs: Sequence[TensorSpec], host_inputs: Set[str]
+    feeds: Mapping[str, Any], inputs: Sequence[TensorSpec], host_inputs: Set[str], stream: int
 ) -> dict[str, NDArray[Any] | DeviceInput]:
     """Checks and converts one array per input, see :func:`as_input`.
 
@@ -157,6 +81,7 @@ def as_inputs(
         feeds: Input name to array.
         inputs: The engine's inputs.
         host_inputs: Names of the inputs that TensorRT reads on the host.
+        stream: Handle of the stream that reads the arrays.
 
     Returns:
         Input name to array, in the order of ``inputs``.
@@ -170,7 +95,7 @@ def as_inputs(
     if unknown or missing:
         problem = f"has no input '{unknown[0]}'" if unknown else f"needs the input '{missing[0]}'"
         raise CalibrationDataError(f"the engine {problem}; it takes {', '.join(map(repr, wanted))}")
-    arrays = {spec.name: as_input(feeds[spec.name], spec) for spec in inputs}
+    arrays = {spec.name: as_input(feeds[spec.name], spec, stream) for spec in inputs}
     for name, array in arrays.items():
         if name in host_inputs and isinstance(array, DeviceInput):
             raise CalibrationDataError(
@@ -180,25 +105,31 @@ def as_inputs(
     return arrays
 
 
-def as_input(value: Any, spec: TensorSpec) -> NDArray[Any] | DeviceInput:
+def as_input(value: Any, spec: TensorSpec, stream: int) -> NDArray[Any] | DeviceInput:
     """Checks an array for an input; copies it where it is not contiguous, and never casts it.
 
     Args:
-        value: A NumPy array, anything that ``numpy.asarray`` takes, or an object with
-            ``__cuda_array_interface__``. PyTorch tensors do not tell their stream, so work on a stream other
-            than the default one must have finished.
+        value: A NumPy array, anything that ``numpy.asarray`` takes, or an array on the GPU: an object with
+            ``__dlpack__``, as PyTorch and CuPy have it, or with ``__cuda_array_interface__``.
         spec: The input.
+        stream: Handle of the stream that reads the array. By ``__dlpack__`` the other library makes it wait
+            for the values.
 
     Returns:
         The array, C-contiguous.
 
     Raises:
         CalibrationDataError: The array's dtype, rank or a static dimension is not that of the input, or an
-            array on the GPU is not contiguous.
+            array on the GPU is not contiguous or cannot be taken.
     """
-    interface = getattr(value, "__cuda_array_interface__", None)
+    if getattr(value, "requires_grad", False):
+        value = value.detach()
     array: NDArray[Any] | DeviceInput
-    if interface is not None:
+    if isinstance(value, np.ndarray):
+        array = np.require(value, requirements="C")
+    elif on_gpu(value):
+        array = _taken(value, spec.name, stream)
+    elif (interface := getattr(value, "__cuda_array_interface__", None)) is not None:
         array = _device_input(value, interface, spec.name)
     else:
         array = np.require(value, requirements="C")
@@ -218,6 +149,18 @@ def as_input(value: Any, spec: TensorSpec) -> NDArray[Any] | DeviceInput:
     return array
 
 
+def _taken(value: Dlpack, name: str, stream: int) -> DeviceInput:
+    try:
+        taken = take(value, stream)
+    except (TypeError, BufferError, RuntimeError) as error:
+        raise CalibrationDataError(
+            f"the GPU array for input '{name}' cannot be taken ({error}); give one that DLPack can describe"
+        ) from error
+    if not taken.contiguous:
+        raise _not_contiguous(name)
+    return DeviceInput(taken.pointer, taken.shape, taken.dtype, (value, taken.capsule))
+
+
 def _device_input(value: object, interface: Mapping[str, Any], name: str) -> DeviceInput:
     if interface.get("mask") is not None:
         raise CalibrationDataError(f"the GPU array for input '{name}' has a mask; give it without one")
@@ -228,13 +171,19 @@ def _device_input(value: object, interface: Mapping[str, Any], name: str) -> Dev
         and math.prod(shape)
         and tuple(strides) != _contiguous_strides(shape, dtype.itemsize)
     ):
-        raise CalibrationDataError(
-            f"the GPU array for input '{name}' is not contiguous; call its contiguous() or ascontiguousarray"
-        )
+        raise _not_contiguous(name)
     stream = interface.get("stream")
-    if stream is not None and stream > _LEGACY_DEFAULT_STREAM:
-        synchronize_stream(stream)
-    return DeviceInput(int(interface["data"][0]), shape, dtype, value)
+    told = stream is not None
+    if interface.get("version", 0) < _TELLS_STREAM and not told:
+        # What was queued last may be on any stream; the default one is what libraries use unless asked.
+        stream = _LEGACY_DEFAULT_STREAM
+    return DeviceInput(int(interface["data"][0]), shape, dtype, value, stream, told)
+
+
+def _not_contiguous(name: str) -> CalibrationDataError:
+    return CalibrationDataError(
+        f"the GPU array for input '{name}' is not contiguous; call its contiguous() or ascontiguousarray"
+    )
 
 
 def _contiguous_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:

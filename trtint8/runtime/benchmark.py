@@ -119,9 +119,9 @@ def _engines(
         return
     prepared = prepare(load_model(baseline))
     for name, fp16 in {"FP32": False, "FP16": True}.items():
-        graph_model, build_options = prepared.graph_model, BuildOptions(fp16=fp16)
+        graph_model, build_options = prepared.graph_model, BuildOptions(fp16=fp16, device=options.device)
         if fp16 and flavor.strongly_typed_only:
-            build_options = BuildOptions()
+            build_options = BuildOptions(device=options.device)
             graph_model, _ = to_float16(graph_model, float32_io=True, peaks={}, name=prepared.name)
         with runnable(graph_model) as serialized:
             built = build_engine(

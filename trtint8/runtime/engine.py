@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -14,13 +15,26 @@ from calibrators.cuda import Device, compute_capability, open_device, require_gp
 from calibrators.errors import EngineError, UnsupportedError
 from calibrators.files import finish_writing
 from calibrators.tensorrt import flavor as flavors
+from calibrators.tensorrt.data_types import numpy_dtype
 from calibrators.tensorrt.flavor import Flavor
 from calibrators.tensorrt.messages import collected, shared_logger
 from trtint8.engine.file import EngineInfo, TensorSpec, read_engine_info, sidecar_path
-from trtint8.engine.plan import check_capability, check_version, plan_flavor
+from trtint8.engine.plan import (
+    check_capability,
+    check_plan_version,
+    check_version,
+    plan_flavor,
+    without_metadata,
+)
 from trtint8.engine.profiles import ShapeRange
-from trtint8.runtime.arrays import DeviceArray, Feeds, HostArray, numpy_dtype
-from trtint8.runtime.execution import Bindings, ExecutionContext
+from trtint8.runtime.arrays import Feeds, HostArray
+from trtint8.runtime.bound_call import BoundCall
+from trtint8.runtime.device_array import DeviceArray
+from trtint8.runtime.execution import ExecutionContext
+from trtint8.runtime.inference_future import InferenceFuture
+from trtint8.runtime.outputs import Outputs
+from trtint8.runtime.streams import StreamLike
+from trtint8.runtime.tensorrt_context import FIRST_RUNS, Bindings
 
 
 class Engine:
@@ -64,7 +78,7 @@ class Engine:
 
         Args:
             source: The path of an engine file, whose sidecar is verified where it has one, or the plan
-                itself.
+                itself. Metadata before the plan, as Ultralytics writes it, is passed over.
             device: Index of the GPU.
             plugins: Paths of shared libraries with the plugins that the engine uses.
             allow_host_code: Whether code that the engine contains may run on this machine. A
@@ -85,9 +99,11 @@ class Engine:
             name = f"'{os.fspath(source)}'"
             finish_writing(source)
             info = read_engine_info(source) if sidecar_path(source).is_file() else None
-        plan = source if isinstance(source, bytes) else _read(Path(source))
+        plan = without_metadata(source if isinstance(source, bytes) else _read(Path(source)))
         flavor = flavors.load(plan_flavor(plan, name))
-        if info is not None:
+        if info is None:
+            check_plan_version(plan, flavor, name)
+        else:
             check_version(info, flavor, name)
             if info.version_compatible and not allow_host_code:
                 raise EngineError(
@@ -135,35 +151,70 @@ class Engine:
             EngineError: TensorRT cannot create a context, mostly for lack of memory.
         """
         trt = self.flavor.module
-        # TensorRT's messages are not collected here, because that would wait for a build in another thread,
-        # which can take minutes.
-        with self._lock, self.device.active():
-            context = self.raw.create_execution_context()
-            if context is None:
-                raise EngineError(
-                    f"TensorRT cannot make an execution context: {shared_logger(trt).last_error}"
-                )
-            created = ExecutionContext(trt, context, self, self._bindings, self.device, cuda_graph=cuda_graph)
+        with self._lock:
+            created = ExecutionContext(
+                trt, self._new_raw_context, self, self._bindings, self.device, cuda_graph=cuda_graph
+            )
             self._contexts.add(created)
         return created
 
-    @overload
-    def infer(self, feeds: Feeds, *, on_device: Literal[False] = False) -> dict[str, HostArray]: ...
+    def bind(self, feeds: Feeds, *, cuda_graph: bool = False) -> BoundCall:
+        """Prepares inferences on host arrays of fixed shapes, which then cost the least.
+
+        Args:
+            feeds: Input name to an array like those of all calls.
+            cuda_graph: Whether to launch a CUDA graph.
+
+        Returns:
+            The call, which takes feeds like ``feeds``. It has a context of its own, which is closed with the
+            engine.
+
+        Raises:
+            CalibrationDataError: The feed does not fit, or an array is on the GPU.
+            UnsupportedError: The size of an output is known only after the inference.
+            EngineError: TensorRT cannot create a context, mostly for lack of memory.
+        """
+        return BoundCall(self.new_context(cuda_graph=cuda_graph), feeds)
 
     @overload
-    def infer(self, feeds: Feeds, *, on_device: Literal[True]) -> dict[str, DeviceArray]: ...
+    def infer(
+        self,
+        feeds: Feeds,
+        *,
+        outputs: Outputs | None = None,
+        stream: StreamLike | None = None,
+        on_device: Literal[False] = False,
+    ) -> dict[str, HostArray]: ...
+
+    @overload
+    def infer(
+        self,
+        feeds: Feeds,
+        *,
+        outputs: Outputs | None = None,
+        stream: StreamLike | None = None,
+        on_device: Literal[True],
+    ) -> dict[str, DeviceArray]: ...
 
     def infer(
-        self, feeds: Feeds, *, on_device: bool = False
+        self,
+        feeds: Feeds,
+        *,
+        outputs: Outputs | None = None,
+        stream: StreamLike | None = None,
+        on_device: bool = False,
     ) -> dict[str, HostArray] | dict[str, DeviceArray]:
         """Runs the engine once, in a context that this thread keeps for its later calls.
 
         Args:
             feeds: Input name to array of the input's shape and dtype, see :meth:`ExecutionContext.infer`.
-            on_device: Whether to return the outputs as :class:`~trtint8.runtime.arrays.DeviceArray`.
+            outputs: Output name to an array that it is written to.
+            stream: The caller's stream, see :meth:`ExecutionContext.infer`.
+            on_device: Whether to return the other outputs as
+                :class:`~trtint8.runtime.device_array.DeviceArray`.
 
         Returns:
-            Output name to a new array.
+            Output name to a new array, for outputs that are not in ``outputs``.
 
         Raises:
             TrtInt8Error: The feed does not fit, or TensorRT fails; see :meth:`ExecutionContext.infer`.
@@ -171,7 +222,43 @@ class Engine:
         context: ExecutionContext | None = getattr(self._thread, "context", None)
         if context is None or self._engine is None:  # a closed engine is refused by new_context
             context = self._thread.context = self.new_context()
-        return context.infer(feeds, on_device=True) if on_device else context.infer(feeds)
+        if on_device:
+            return context.infer(feeds, outputs=outputs, stream=stream, on_device=True)
+        return context.infer(feeds, outputs=outputs, stream=stream)
+
+    def infer_async(self, feeds: Feeds, *, stream: StreamLike | None = None) -> InferenceFuture:
+        """Queues an inference and returns without waiting for it.
+
+        Two contexts of this thread take turns, so that one inference can be prepared while another runs; the
+        third call waits for the first.
+
+        Args:
+            feeds: Input name to array of the input's shape and dtype, see :meth:`ExecutionContext.infer`.
+            stream: The caller's stream, after whose work the inference begins.
+
+        Returns:
+            The future outputs, on the host.
+
+        Raises:
+            TrtInt8Error: The feed does not fit, or TensorRT fails; see :meth:`ExecutionContext.infer`.
+        """
+        turns: deque[ExecutionContext] = self._thread.__dict__.setdefault("turns", deque())
+        if len(turns) < _IN_FLIGHT or self._engine is None:
+            turns.append(self.new_context())
+        turns.rotate(1)
+        return turns[0].infer_async(feeds, stream=stream)
+
+    def _new_raw_context(self) -> Any:
+        """Makes one of TensorRT's contexts.
+
+        Raises:
+            EngineError: The engine is closed, or TensorRT cannot.
+        """
+        with self.device.active(), collected(self.flavor.module) as log, FIRST_RUNS:
+            context = self.raw.create_execution_context()
+        if context is None:
+            raise EngineError(f"TensorRT cannot make an execution context: {log.reason()}")
+        return context
 
     def forget_graphs(self) -> None:
         """Makes every context capture its CUDA graph again, because a graph may hold replaced weights."""
@@ -199,6 +286,10 @@ class Engine:
         self.close()
 
 
+#: How many inferences of one thread ``infer_async`` keeps in flight.
+_IN_FLIGHT = 2
+
+
 def _bindings(trt: Any, engine: Any) -> Bindings:
     inputs: list[TensorSpec] = []
     outputs: list[TensorSpec] = []
@@ -210,7 +301,12 @@ def _bindings(trt: Any, engine: Any) -> Bindings:
                 f"tensor '{name}' of the engine has the format {engine.get_tensor_format_desc(name)}, and "
                 "only linear ones can be fed; build the engine without io_formats"
             )
-        dtype = numpy_dtype(trt, engine.get_tensor_dtype(name), name)
+        dtype = numpy_dtype(trt, engine.get_tensor_dtype(name))
+        if dtype is None:
+            raise UnsupportedError(
+                f"tensor '{name}' is {engine.get_tensor_dtype(name).name} in the engine, which NumPy has no "
+                "type for; build the engine with FP32 or FP16 inputs and outputs"
+            )
         shape = tuple(dim if dim >= 0 else None for dim in engine.get_tensor_shape(name))
         is_input = engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT
         (inputs if is_input else outputs).append(TensorSpec(name, dtype.name, shape))

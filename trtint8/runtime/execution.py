@@ -1,42 +1,26 @@
-"""An execution context: binds an engine's inputs and outputs to memory, and runs the engine on one stream."""
+"""An execution context: runs an engine on one stream, in the order of the streams of its inputs."""
 
 from __future__ import annotations
 
 import contextlib
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
 from typing import Any, Literal, overload
 
 import numpy as np
-from numpy.typing import NDArray
 
-from calibrators.cuda import Device, DeviceBuffer, Graph, PinnedBuffer, Stream, capture
-from calibrators.errors import EngineError
-from calibrators.tensorrt.messages import shared_logger
-from trtint8.engine.file import TensorSpec
-from trtint8.engine.profiles import Profile
-from trtint8.runtime.arrays import DeviceArray, DeviceInput, Feeds, HostArray, as_inputs
-from trtint8.runtime.binding_shapes import choose_profile
-from trtint8.runtime.output_allocator import new_output_allocator
+from calibrators.cuda import Device, Stream
+from calibrators.errors import CalibrationDataError, EngineError
+from trtint8.runtime.arrays import DeviceInput, Feeds, HostArray, as_inputs
+from trtint8.runtime.bound_context import Arrays, BoundContext
+from trtint8.runtime.device_array import DeviceArray
+from trtint8.runtime.inference_future import InferenceFuture
+from trtint8.runtime.outputs import Outputs, Targets, as_targets
+from trtint8.runtime.streams import StreamLike, stream_handle
+from trtint8.runtime.tensorrt_context import Bindings, TensorrtContext
 
-
-@dataclass(frozen=True)
-class Bindings:
-    """The inputs and outputs of an engine.
-
-    Attributes:
-        inputs: The inputs; dynamic dimensions are None.
-        outputs: The outputs; dynamic dimensions are None.
-        host_inputs: Names of the inputs that TensorRT reads on the host, most of which are shapes.
-        profiles: Input name to accepted shapes, for every optimization profile; empty where all inputs are
-            static.
-    """
-
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
-    host_inputs: frozenset[str]
-    profiles: tuple[Profile, ...]
+#: How many CUDA graphs are kept, each with one of TensorRT's contexts and its memory.
+_GRAPHS = 4
 
 
 class ExecutionContext:
@@ -49,13 +33,12 @@ class ExecutionContext:
     Attributes:
         device: The GPU.
         stream: The stream on which everything is queued.
-        profile: Index of the optimization profile in use; -1 where a new context has none.
     """
 
     def __init__(
         self,
         trt: Any,
-        context: Any,
+        new_raw: Callable[[], Any],
         owner: object,
         bindings: Bindings,
         device: Device,
@@ -63,40 +46,74 @@ class ExecutionContext:
         cuda_graph: bool,
     ) -> None:
         self.device = device
-        # -1 where another context of the engine uses the profile already.
-        self.profile: int = context.active_optimization_profile
-        self._context, self._bindings, self._cuda_graph = context, bindings, cuda_graph
+        self._trt, self._new_raw, self._bindings, self._cuda_graph = trt, new_raw, bindings, cuda_graph
         self._owner = owner  # A reference, because the engine must not be deleted before its contexts.
-        self._logger = shared_logger(trt)
+        self._bound: OrderedDict[object, BoundContext] = OrderedDict()
+        self._pending: InferenceFuture | None = None
+        self._fed: Arrays = {}
+        self._unfinished = self._closed = False
         with device.active():
             self.stream: Stream = device.new_stream()
-            self._memory = {spec.name: _Memory(device) for spec in (*bindings.inputs, *bindings.outputs)}
-            self._allocators = {spec.name: new_output_allocator(trt, device) for spec in bindings.outputs}
-        self._shapes: dict[str, tuple[int, ...]] = {}
-        self._addresses: dict[str, int] = {}
-        self._fed: dict[str, NDArray[Any] | DeviceInput] = {}
-        self._output_shapes: dict[str, tuple[int, ...]] = {}
-        self._graph: Graph | None = None
-        self._graph_key: object = None
+            # Made here, so that a lack of memory is found here.
+            self._current = self._new_bound()
+
+    @property
+    def profile(self) -> int:
+        """Index of the optimization profile in use; -1 where a new context has none."""
+        return self._current.context.profile
+
+    @property
+    def data_dependent(self) -> bool:
+        """Whether the shape of an output of the last feed is known only after the inference."""
+        return self._current.context.data_dependent
+
+    @property
+    def bound(self) -> BoundContext:
+        """What the last feed was bound to."""
+        return self._current
 
     @overload
-    def infer(self, feeds: Feeds, *, on_device: Literal[False] = False) -> dict[str, HostArray]: ...
+    def infer(
+        self,
+        feeds: Feeds,
+        *,
+        outputs: Outputs | None = None,
+        stream: StreamLike | None = None,
+        on_device: Literal[False] = False,
+    ) -> dict[str, HostArray]: ...
 
     @overload
-    def infer(self, feeds: Feeds, *, on_device: Literal[True]) -> dict[str, DeviceArray]: ...
+    def infer(
+        self,
+        feeds: Feeds,
+        *,
+        outputs: Outputs | None = None,
+        stream: StreamLike | None = None,
+        on_device: Literal[True],
+    ) -> dict[str, DeviceArray]: ...
 
     def infer(
-        self, feeds: Feeds, *, on_device: bool = False
+        self,
+        feeds: Feeds,
+        *,
+        outputs: Outputs | None = None,
+        stream: StreamLike | None = None,
+        on_device: bool = False,
     ) -> dict[str, HostArray] | dict[str, DeviceArray]:
         """Runs the engine once.
 
         Args:
-            feeds: Input name to array, of the input's shape and dtype, on the host or (through
-                ``__cuda_array_interface__``) on the GPU.
-            on_device: Whether to return the outputs as :class:`~trtint8.runtime.arrays.DeviceArray`.
+            feeds: Input name to array, of the input's shape and dtype, on the host or (through ``__dlpack__``
+                or ``__cuda_array_interface__``) on the GPU.
+            outputs: Output name to an array, on the host or on the GPU, that it is written to.
+            stream: The caller's stream: the inference begins after what is queued there, and what is queued
+                there afterwards waits for its outputs. By default the one that an input array tells.
+            on_device: Whether to return the other outputs as
+                :class:`~trtint8.runtime.device_array.DeviceArray`. With a stream the call does not wait for
+                the inference: whoever reads them is ordered after it.
 
         Returns:
-            Output name to a new array.
+            Output name to a new array, for outputs that are not in ``outputs``.
 
         Raises:
             CalibrationDataError: A name, dtype or shape is not one that the engine takes.
@@ -105,15 +122,55 @@ class ExecutionContext:
         """
         with self.device.active():
             self.bind(feeds)
-            self.upload()
-            self.enqueue()
-            outputs = self._device_outputs() if on_device else self.download()
-            # The owners of arrays on the GPU may free them from now on.
-            self._fed = {}
-        return outputs
+            if stream is None and not (outputs or on_device or self._fed):
+                self._run()
+                self._current.queue_download()
+                self.stream.synchronize()
+                return self._copied()
+            return self._infer(outputs or {}, stream, on_device=on_device)
+
+    def infer_async(self, feeds: Feeds, *, stream: StreamLike | None = None) -> InferenceFuture:
+        """Queues an inference and returns without waiting for it.
+
+        The context has room for one inference: the next call waits for this one first.
+
+        Args:
+            feeds: Input name to array, see :meth:`infer`. Arrays on the host may be changed afterwards; those
+                on the GPU are kept until the inference is done.
+            stream: The caller's stream, after whose work the inference begins.
+
+        Returns:
+            The future outputs, on the host.
+
+        Raises:
+            TrtInt8Error: See :meth:`infer`.
+        """
+        with self.device.active():
+            self.bind(feeds)
+            caller = self._wait_for(stream)
+            self._run()
+            if caller is not None:
+                # What the caller queues next may write to the inputs.
+                self.device.wait_for_stream(caller, self.stream.handle)
+            current, event = self._current, self.device.new_event()
+            if not self.data_dependent:
+                current.queue_download()
+            event.record(self.stream)
+            fed = self._fed
+
+            def collect() -> dict[str, HostArray]:
+                nonlocal fed
+                if current.context.data_dependent:
+                    current.queue_download()
+                    self.stream.synchronize()
+                fed = {}
+                return {name: array.copy() for name, array in current.outputs.items()}
+
+            self._pending = InferenceFuture(self.device, event, collect)
+        return self._pending
 
     def bind(self, feeds: Feeds) -> None:
-        """Gives TensorRT the shapes and addresses of a feed, and copies host arrays to page-locked memory.
+        """Takes a feed: TensorRT gets shapes and addresses where they changed, page-locked memory the values.
 
         Args:
             feeds: Input name to array, see :meth:`infer`; arrays on the GPU must not be freed before the
@@ -123,24 +180,21 @@ class ExecutionContext:
             CalibrationDataError: A name, dtype or shape is not one that the engine takes.
             EngineError: TensorRT refuses a shape or an address, or the context is closed.
         """
-        if self._context is None:
+        if self._pending is not None or self._unfinished:
+            self._finish()
+        if self._current.takes(feeds):
+            return
+        if self._closed:
             raise EngineError("the execution context is closed; make a new one")
-        self._fed = as_inputs(feeds, self._bindings.inputs, self._bindings.host_inputs)
-        self._switch_profile({name: array.shape for name, array in self._fed.items()})
-        for name, array in self._fed.items():
-            self._bind_input(name, array)
-        for spec in self._bindings.outputs:
-            self._bind_output(spec)
+        arrays = as_inputs(feeds, self._bindings.inputs, self._bindings.host_inputs, self.stream.handle)
+        if self._cuda_graph:
+            self._choose(arrays)
+        self._fed = arrays if any(isinstance(array, DeviceInput) for array in arrays.values()) else {}
+        self._current.bind(arrays)
 
     def upload(self) -> None:
         """Queues the copies of inputs that are on the host, or that TensorRT cannot read in place."""
-        for name, array in self._fed.items():
-            memory = self._memory[name]
-            if isinstance(array, DeviceInput):
-                if not array.aligned:
-                    self.device.copy(memory.pointer, array.pointer, array.nbytes, self.stream)
-            elif name not in self._bindings.host_inputs:
-                self.device.upload(memory.pointer, memory.reserve_pinned(array.nbytes), self.stream)
+        self._current.upload()
 
     def enqueue(self) -> None:
         """Queues the inference itself, as a CUDA graph where that was asked for.
@@ -148,21 +202,12 @@ class ExecutionContext:
         Raises:
             EngineError: TensorRT cannot queue the inference.
         """
-        if not self._cuda_graph or self._data_dependent():
-            self._execute()
-            return
-        key = (self.profile, dict(self._shapes), dict(self._addresses), self._host_values())
-        if self._graph is None or key != self._graph_key:
-            self._free_graph()
-            # TensorRT allocates memory in a first run, which is not allowed during a capture.
-            self._execute()
-            self.stream.synchronize()
-            self._graph, self._graph_key = capture(self.stream, self._execute), key
-        self._graph.launch(self.stream)
+        self._current.enqueue()
 
     def forget_graph(self) -> None:
-        """Makes the next run capture its CUDA graph again."""
-        self._graph_key = None
+        """Makes the next run of any shape capture its CUDA graph again."""
+        for bound in self._bound.values():
+            bound.forget_graph()
 
     def download(self) -> dict[str, HostArray]:
         """Queues the copies of the outputs to the host, waits, and returns them.
@@ -170,10 +215,9 @@ class ExecutionContext:
         Returns:
             Output name to a new array.
         """
-        staged = self.queue_download()
+        self._current.queue_download()
         self.stream.synchronize()
-        # Copied, because the next run uses the page-locked memory again.
-        return {name: array.copy() for name, array in staged.items()}
+        return self._copied()
 
     def queue_download(self) -> dict[str, HostArray]:
         """Queues the copies of the outputs to the host.
@@ -182,17 +226,7 @@ class ExecutionContext:
             Output name to an array in page-locked memory, which holds the output once the stream has
             finished, until the next run.
         """
-        if self._data_dependent():
-            # The sizes of the outputs are known only after the inference.
-            self.stream.synchronize()
-        staged: dict[str, HostArray] = {}
-        for spec in self._bindings.outputs:
-            shape, pointer = self._output(spec)
-            nbytes = math.prod(shape) * np.dtype(spec.dtype).itemsize
-            target = self._memory[spec.name].reserve_pinned(nbytes)
-            self.device.download(target, pointer, self.stream)
-            staged[spec.name] = target.view(spec.dtype).reshape(shape)
-        return staged
+        return self._current.queue_download()
 
     def synchronize(self) -> None:
         """Waits until everything that is queued has finished."""
@@ -200,13 +234,13 @@ class ExecutionContext:
 
     def close(self) -> None:
         """Frees the memory and the context; a second call does nothing."""
+        if self._closed:
+            return
         with self.device.active():
-            self._free_graph()
-            for memory in self._memory.values():
-                memory.free()
-            for allocator in self._allocators.values():
-                allocator.free()
-            self._context = None
+            self._finish()
+            self._closed = True
+            for bound in self._bound.values():
+                bound.free()
             self.stream.free()
         self._fed = {}
 
@@ -215,142 +249,127 @@ class ExecutionContext:
         with contextlib.suppress(Exception):
             self.close()
 
-    def _switch_profile(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        profiles = self._bindings.profiles
-        wanted = choose_profile(shapes, profiles, self.profile) if profiles else 0
-        if wanted != self.profile:
-            self._check(
-                self._context.set_optimization_profile_async(wanted, self.stream.handle),
-                f"optimization profile {wanted}",
-            )
+    def _new_bound(self, key: object = None) -> BoundContext:
+        raw = TensorrtContext(self._trt, self._new_raw(), self._bindings, self.device)
+        bound = BoundContext(raw, self._bindings, self.device, self.stream, cuda_graph=self._cuda_graph)
+        self._bound[key] = bound
+        return bound
+
+    def _choose(self, arrays: Arrays) -> None:
+        """Takes the context of these shapes: a graph holds for the context and the shapes of its capture."""
+        key = tuple(
+            (name, array.shape, array.tobytes() if name in self._bindings.host_inputs else None)
+            if isinstance(array, np.ndarray)
+            else (name, array.shape)
+            for name, array in arrays.items()
+        )
+        if None in self._bound:  # the first one, not used yet
+            self._bound[key] = self._bound.pop(None)
+        if key not in self._bound:
+            if len(self._bound) == _GRAPHS:
+                self._bound.popitem(last=False)[1].free()
+            self._new_bound(key)
+        self._bound.move_to_end(key)
+        self._current = self._bound[key]
+
+    def _run(self) -> None:
+        current = self._current
+        current.upload()
+        current.place_outputs({})
+        current.enqueue()
+
+    def _infer(
+        self, outputs: Outputs, stream: StreamLike | None, *, on_device: bool
+    ) -> dict[str, HostArray] | dict[str, DeviceArray]:
+        """Runs the engine on a feed that is bound, with outputs or streams of the caller."""
+        current = self._current
+        targets = as_targets(outputs, self._bindings.outputs, self.stream.handle)
+        if not self.data_dependent:
+            for name, shape in current.context.output_shapes.items():
+                targets.check(name, shape)
+        for name, target in targets.device.items():
+            problem = self.device.pointer_problem(target.pointer)
+            if problem:
+                raise CalibrationDataError(
+                    f"the GPU array for output '{name}' is {problem}; give an array of the engine's GPU"
+                )
+        caller = self._wait_for(stream, targets.device.values())
+        made: dict[str, DeviceArray] = {}
+        if on_device and not self.data_dependent:
+            made = self._new_arrays(outputs, caller)
+        current.upload()
+        placed = {**{name: array.buffer.pointer for name, array in made.items()}, **targets.aligned}
+        in_place = current.place_outputs(placed)
+        current.enqueue()
+        if on_device and self.data_dependent:
             self.stream.synchronize()
-            self.profile, self._shapes, self._addresses = wanted, {}, {}
-
-    def _bind_input(self, name: str, array: NDArray[Any] | DeviceInput) -> None:
-        memory = self._memory[name]
-        if isinstance(array, DeviceInput):
-            pointer = array.pointer if array.aligned else memory.reserve(array.nbytes)
-        else:
-            staged = memory.reserve_pinned(array.nbytes)
-            staged.view(array.dtype).reshape(array.shape)[...] = array
-            if name in self._bindings.host_inputs:
-                pointer = staged.ctypes.data
-                # Set again even where it is the same, because TensorRT may have read the former values
-                # already.
-                self._addresses.pop(name, None)
+            made = self._new_arrays(outputs, caller)
+        for name, pointer in {
+            **{name: array.buffer.pointer for name, array in made.items()},
+            **{name: target.pointer for name, target in targets.device.items()},
+        }.items():
+            if not in_place or name not in placed:
+                shape, source = current.output(name)
+                targets.check(name, shape)
+                nbytes = int(np.prod(shape, dtype=np.int64)) * self._itemsize(name)
+                self.device.copy(pointer, source, nbytes, self.stream.handle)
+        if on_device and not targets.host:
+            if caller is None:
+                self.stream.synchronize()
+                self._fed = {}
             else:
-                pointer = memory.reserve(array.nbytes)
-        if self._shapes.get(name) != array.shape:
-            self._check(self._context.set_input_shape(name, array.shape), f"shape {array.shape} of '{name}'")
-            self._shapes[name] = array.shape
-        self._set_address(name, pointer)
+                self.device.wait_for_stream(caller, self.stream.handle)
+                self._unfinished = True
+            return made
+        return self._downloaded(targets)
 
-    def _bind_output(self, spec: TensorSpec) -> None:
-        shape = tuple(self._context.get_tensor_shape(spec.name))
-        self._output_shapes[spec.name] = shape
-        if any(dim < 0 for dim in shape):
-            allocator = self._allocators[spec.name]
-            self._check(
-                self._context.set_output_allocator(spec.name, allocator), f"allocator of '{spec.name}'"
-            )
-            return
-        nbytes = math.prod(shape) * np.dtype(spec.dtype).itemsize
-        self._set_address(spec.name, self._memory[spec.name].reserve(nbytes))
-        self._memory[spec.name].reserve_pinned(nbytes)
-
-    def _set_address(self, name: str, pointer: int) -> None:
-        if self._addresses.get(name) != pointer:
-            self._check(self._context.set_tensor_address(name, pointer), f"address of '{name}'")
-            self._addresses[name] = pointer
-
-    def _execute(self) -> None:
-        queued = self._context.execute_async_v3(self.stream.handle)
-        for allocator in self._allocators.values():
-            allocator.raise_failure()
-        self._check(queued, "run")
-
-    def _host_values(self) -> dict[str, bytes]:
-        """Name to bytes of the inputs on the host, which decide shapes: a CUDA graph depends on them."""
+    def _downloaded(self, targets: Targets) -> dict[str, HostArray]:
+        staged = self._current.queue_download()
+        self.stream.synchronize()
+        for name, target in targets.host.items():
+            targets.check(name, staged[name].shape)
+            target[...] = staged[name]
+        self._fed = {}  # the owners of arrays on the GPU may free them from now on
         return {
-            name: array.tobytes()
-            for name, array in self._fed.items()
-            if isinstance(array, np.ndarray) and name in self._bindings.host_inputs
+            name: array.copy()
+            for name, array in staged.items()
+            if name not in targets.host and name not in targets.device
         }
 
-    def _data_dependent(self) -> bool:
-        return any(dim < 0 for shape in self._output_shapes.values() for dim in shape)
-
-    def _output(self, spec: TensorSpec) -> tuple[tuple[int, ...], int]:
-        """The shape and the device address of an output after a run."""
-        shape = self._output_shapes[spec.name]
-        if all(dim >= 0 for dim in shape):
-            return shape, self._memory[spec.name].pointer
-        allocator = self._allocators[spec.name]
-        if allocator.shape is None or allocator.buffer is None:
-            raise EngineError(f"TensorRT did not report the shape of output '{spec.name}'; report this model")
-        self._memory[spec.name].reserve_pinned(math.prod(allocator.shape) * np.dtype(spec.dtype).itemsize)
-        return allocator.shape, allocator.buffer.pointer
-
-    def _device_outputs(self) -> dict[str, DeviceArray]:
-        if self._data_dependent():
-            self.stream.synchronize()
+    def _new_arrays(self, outputs: Outputs, stream: int | None) -> dict[str, DeviceArray]:
         arrays = {}
         for spec in self._bindings.outputs:
-            shape, pointer = self._output(spec)
+            if spec.name in outputs:
+                continue
+            shape, _ = self._current.output(spec.name)
             dtype = np.dtype(spec.dtype)
-            buffer = self.device.allocate(math.prod(shape) * dtype.itemsize)
-            arrays[spec.name] = DeviceArray(shape, dtype, buffer, self.device)
-            self.device.copy(buffer.pointer, pointer, buffer.nbytes, self.stream)
-        self.stream.synchronize()
+            buffer = self.device.allocate(int(np.prod(shape, dtype=np.int64)) * dtype.itemsize)
+            arrays[spec.name] = DeviceArray(shape, dtype, buffer, self.device, stream)
         return arrays
 
-    def _free_graph(self) -> None:
-        if self._graph is not None:
-            self._graph.free()
-            self._graph = None
+    def _wait_for(self, stream: StreamLike | None, targets: Iterable[DeviceInput] = ()) -> int | None:
+        """Orders our stream after those of the caller; returns the one that results are expected on."""
+        caller = stream_handle(stream) if stream is not None else None
+        given = [array for array in (*self._fed.values(), *targets) if isinstance(array, DeviceInput)]
+        if caller is None:
+            caller = next((array.producer for array in given if array.told), None)
+        producers = [array.producer for array in given if array.producer is not None]
+        for producer in dict.fromkeys([*([caller] if caller is not None else []), *producers]):
+            self.device.wait_for_stream(self.stream.handle, producer)
+        return caller
 
-    def _check(self, accepted: bool, request: str) -> None:
-        """Raises an error where TensorRT did not accept a request."""
-        if not accepted:
-            raise EngineError(f"TensorRT refuses the {request}: {self._logger.last_error}")
+    def _finish(self) -> None:
+        """Waits for what is still queued, because its memory is used again."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.finish()
+        if self._unfinished:
+            self.stream.synchronize()
+            self._unfinished = False
 
+    def _copied(self) -> dict[str, HostArray]:
+        # The next run uses the page-locked memory again.
+        return {name: array.copy() for name, array in self._current.outputs.items()}
 
-@dataclass
-class _Memory:
-    """The memory of a tensor, on the GPU and page-locked on the host; it grows where needed."""
-
-    device: Device
-    _buffer: DeviceBuffer | None = field(default=None, repr=False)
-    _pinned: PinnedBuffer | None = field(default=None, repr=False)
-
-    @property
-    def pointer(self) -> int:
-        """The device address; 0 before :meth:`reserve`."""
-        return self._buffer.pointer if self._buffer else 0
-
-    def reserve(self, nbytes: int) -> int:
-        """Reserves at least ``nbytes`` bytes on the GPU; returns the device address."""
-        # TensorRT needs an address for empty tensors, too.
-        nbytes = max(1, nbytes)
-        if self._buffer is None or self._buffer.nbytes < nbytes:
-            if self._buffer:
-                self._buffer.free()
-            self._buffer = None
-            self._buffer = self.device.allocate(nbytes)
-        return self._buffer.pointer
-
-    def reserve_pinned(self, nbytes: int) -> NDArray[np.uint8]:
-        """Reserves page-locked memory; returns its first ``nbytes`` bytes."""
-        if self._pinned is None or self._pinned.array.nbytes < nbytes:
-            if self._pinned:
-                self._pinned.free()
-            self._pinned = None
-            self._pinned = self.device.allocate_pinned(max(1, nbytes))
-        return self._pinned.array[:nbytes]
-
-    def free(self) -> None:
-        """Frees the memory on the GPU and on the host."""
-        for memory in (self._buffer, self._pinned):
-            if memory:
-                memory.free()
-        self._buffer = self._pinned = None
+    def _itemsize(self, name: str) -> int:
+        return next(np.dtype(spec.dtype).itemsize for spec in self._bindings.outputs if spec.name == name)

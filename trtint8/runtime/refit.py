@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.errors import EngineError
+from calibrators.tensorrt.data_types import DTYPES
 from calibrators.tensorrt.messages import collected, shared_logger
-from trtint8.runtime.arrays import DTYPES
 from trtint8.runtime.engine import Engine
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,11 @@ from calibrators.data.feeds import is_float
 from calibrators.data.inputs import InputSpec
 from calibrators.errors import GpuUnavailableError, ModelError
 from trtint8.engine.file import read_engine_info
-from trtint8.interop.integer_models import RUN_TIME_SCALES, expand_static, integer_operators
-from trtint8.models.model import ModelSource, load_model, runnable
+from trtint8.interop.integer_models import expand_static, integer_operators
+from trtint8.models.model import Model, ModelSource, load_model
+from trtint8.models.session import ModelSession, open_graph_model
 from trtint8.runtime.engine import Engine
-from trtint8.validation.accuracy import Runner, ValidatedModel, onnx_runner
+from trtint8.validation.accuracy import Runner, ValidatedModel
 from trtint8.validation.comparison import OpenModels
 from trtint8.validation.metrics import Metric
 from trtint8.validation.output_shapes import DeclaredShape
@@ -29,7 +31,7 @@ from trtint8.validation.output_shapes import DeclaredShape
 @contextlib.contextmanager
 def open_models(
     models: Mapping[str, ModelSource],
-    reference: bytes | Path,
+    open_reference: Callable[[], ModelSession],
     inputs: Sequence[InputSpec],
     metrics: Sequence[Metric] | None,
     threads: int | None = None,
@@ -41,7 +43,7 @@ def open_models(
 
     Args:
         models: Models or paths of engine files, by their names in results.
-        reference: The FP32 model: serialized, or the path of its file.
+        open_reference: Opens the FP32 model. It is called while the other models are read.
         inputs: The inputs of all models.
         metrics: What to measure. None measures the usual metrics that apply to the model and the data.
         threads: Threads per operator; ONNX Runtime's choice where None.
@@ -57,21 +59,25 @@ def open_models(
         ModelError: The inputs or outputs of a model are not the reference's.
         GpuUnavailableError: A model is an engine without a Q/DQ model beside it, and there is no GPU.
     """
-    run, names = onnx_runner(reference, optimize=True, threads=threads)
+    with ThreadPoolExecutor(1, "trtint8-open") as pool:
+        opening = pool.submit(open_reference)
+        read = {name: model if engine_path(model) else load_model(model) for name, model in models.items()}
+        reference = opening.result()
+    names = reference.output_names
     with contextlib.ExitStack() as stack:
         validated = [
             stack.enter_context(
                 open_validated(name, model, inputs, names, threads, allow_host_code=allow_host_code)
             )
-            for name, model in models.items()
+            for name, model in read.items()
         ]
-        yield OpenModels(validated, run, names, inputs, metrics, shapes)
+        yield OpenModels(validated, reference.run, names, inputs, metrics, shapes)
 
 
 @contextlib.contextmanager
 def open_validated(
     name: str,
-    model: ModelSource,
+    model: ModelSource | Model,
     inputs: Sequence[InputSpec],
     output_names: Sequence[str],
     threads: int | None = None,
@@ -127,13 +133,9 @@ def open_validated(
         left, description = (), whose.format("Q/DQ model") + " as fake quantization in ONNX Runtime"
     else:
         left, description = (), whose.format("model") + " in ONNX Runtime"
-    with runnable(graph_model) as file:
-        # Sums of a dynamically quantized product are exact on every processor only in an optimized graph.
-        run, names = onnx_runner(
-            file, optimize=any(name in RUN_TIME_SCALES for name in left), threads=threads
-        )
-        dtypes = {spec.name: spec.dtype for spec in loaded.inputs}
-        yield _validated(name, run, dtypes, names, inputs, output_names, description)
+    opened = open_graph_model(graph_model, threads=threads)
+    dtypes = {spec.name: spec.dtype for spec in loaded.inputs}
+    yield _validated(name, opened.run, dtypes, opened.output_names, inputs, output_names, description)
 
 
 def _describe_integer_model(model: str, integers: Sequence[str], left: Sequence[str]) -> str:
@@ -147,7 +149,7 @@ def _describe_integer_model(model: str, integers: Sequence[str], left: Sequence[
     return f"{model} with {' and '.join(parts)}, in ONNX Runtime"
 
 
-def engine_path(model: ModelSource) -> Path | None:
+def engine_path(model: ModelSource | Model) -> Path | None:
     """The path of an engine; None for a model."""
     path = Path(model) if isinstance(model, (str, os.PathLike)) else None
     return path if path and path.suffix.lower() != ".onnx" else None

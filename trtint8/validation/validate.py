@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from calibrators.data.batches import DataSource, open_data
 from calibrators.data.options import DataOptions
@@ -11,7 +12,8 @@ from calibrators.errors import ModelError
 from calibrators.files import is_file
 from calibrators.ray.run_options import RunOptions
 from trtint8.engine.file import read_engine_info, sidecar_path
-from trtint8.models.model import Model, ModelSource, load_model, runnable
+from trtint8.models.model import Model, ModelSource, load_model
+from trtint8.models.session import open_graph_model
 from trtint8.validation.accuracy import REFERENCE, VALIDATED, Accuracy
 from trtint8.validation.comparison import compare_models
 from trtint8.validation.metrics import Metric
@@ -74,18 +76,16 @@ def validate_models(
             allow_host_code=allow_host_code,
             progress=run.progress,
         )
-    with (
-        runnable(original.graph_model) as file,
-        open_models(
-            models,
-            file,
-            original.inputs,
-            metrics,
-            run.threads,
-            declared_shapes(original.graph_model),
-            allow_host_code=allow_host_code,
-        ) as opened,
-    ):
+    open_reference = partial(open_graph_model, original.graph_model, threads=run.threads)
+    with open_models(
+        models,
+        open_reference,
+        original.inputs,
+        metrics,
+        run.threads,
+        declared_shapes(original.graph_model),
+        allow_host_code=allow_host_code,
+    ) as opened:
         return compare_models(opened, batches, progress=run.progress)
 
 

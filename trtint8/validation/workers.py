@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 
 from calibrators.data.batches import Batches, FeedDict
 from calibrators.data.inputs import InputSpec
+from calibrators.host.onnx_session import open_session
 from calibrators.ray.executor import WORKER_THREADS, RayExecutor
 from calibrators.ray.fan_out import check_sees
 from calibrators.ray.in_order import BatchFunction, results_in_order
 from trtint8.models.model import Model, ModelSource, fits_message, load_model, to_proto
+from trtint8.models.session import ModelSession
 from trtint8.validation.accuracy import Accuracy
 from trtint8.validation.comparison import BatchResult, OpenModels, merge_results
 from trtint8.validation.metrics import Metric, check_metrics
@@ -110,7 +112,7 @@ class _ValidationWork:
         models = stack.enter_context(
             open_models(
                 self.models,
-                self.reference,
+                self._open_reference,
                 self.inputs,
                 self.metrics,
                 self.threads,
@@ -119,6 +121,9 @@ class _ValidationWork:
             )
         )
         return _Validated(models, stack)
+
+    def _open_reference(self) -> ModelSession:
+        return ModelSession(open_session(self.reference, optimize=True, threads=self.threads))
 
 
 @dataclass(frozen=True)

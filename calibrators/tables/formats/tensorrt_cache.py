@@ -7,6 +7,7 @@ as the big-endian hexadecimal digits of a float32::
     images: 3c010204
 
 Tensor names may hold colons themselves, so a line is split at its last colon. TensorRT omits leading zeros.
+The legacy calibrator may add lines with its own settings, which have another form and are left out.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from dataclasses import dataclass
 from calibrators.errors import TableError
 from calibrators.tables.formats.values import check_line_names
 
-ALGORITHMS = ("EntropyCalibration", "EntropyCalibration2", "MinMaxCalibration", "LegacyCalibration")
+_LEGACY = "LegacyCalibration"
+ALGORITHMS = ("EntropyCalibration", "EntropyCalibration2", "MinMaxCalibration", _LEGACY)
 
 _HEADER = re.compile(r"TRT-(\d+)-(\w+)")
 _SCALE = re.compile(r"[0-9a-fA-F]{1,8}")
@@ -72,7 +74,7 @@ def parse(data: bytes, source: str, *, allow_zero: bool = False) -> TensorrtCach
             f"one of {', '.join(ALGORITHMS)}, not '{lines[0][:80] if lines else ''}'"
         )
     scales: dict[str, float] = {}
-    for number, name, digits in _entries(lines[1:], source):
+    for number, name, digits in _entries(lines[1:], source, others=header[2] == _LEGACY):
         if name in scales:
             raise TableError(
                 f"'{source}' line {number}: tensor '{name}' stands twice; remove one of the lines"
@@ -112,13 +114,21 @@ def render(cache: TensorrtCache) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
-def _entries(lines: list[str], source: str) -> Iterator[tuple[int, str, str]]:
-    """The line number, the tensor's name and the digits of every line after the header."""
+def _entries(lines: list[str], source: str, *, others: bool) -> Iterator[tuple[int, str, str]]:
+    """The line number, the tensor's name and the digits of every line after the header.
+
+    Args:
+        lines: The lines after the header.
+        source: What to call the file in messages.
+        others: Whether lines of another form are left out rather than refused.
+    """
     for number, line in enumerate(lines, start=2):
         if not line.strip():
             continue
         name, colon, digits = line.rpartition(":")
         if not (colon and name and _SCALE.fullmatch(digits.strip())):
+            if others:
+                continue
             raise TableError(
                 f"'{source}' line {number} is not '<tensor>: <scale as hexadecimal float32>': '{line[:80]}'"
             )

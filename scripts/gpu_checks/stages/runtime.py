@@ -257,7 +257,7 @@ def _trt_runner(engine: Engine, feed: Mapping[str, NDArray[Any]]) -> Iterator[Ca
     from polygraphy.backend.trt import TrtRunner
 
     # On the engine that is loaded already: a second logger would confuse TensorRT.
-    with TrtRunner(engine.raw) as runner:
+    with TrtRunner(engine.raw, optimization_profile=0) as runner:
         runner.infer(feed)
         yield lambda: runner.infer(feed)
 

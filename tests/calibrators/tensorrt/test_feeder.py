@@ -1,5 +1,7 @@
 """Batches brought to a GPU that is host memory."""
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -57,4 +59,26 @@ def test_a_full_gpu_leaves_nothing_behind():
     with pytest.raises(GpuMemoryError):
         feeder.next()
     feeder.close()
+    assert not device.live
+
+
+def test_a_source_that_hangs_can_be_cancelled():
+    hanging = threading.Event()
+    device = HostDevice()
+
+    def source():
+        yield {"x": DATA[0]}
+        hanging.wait(60)
+        yield {"x": DATA[1]}
+
+    feeder = Feeder(source(), device)
+    assert feeder.next() is not None
+    answers = iter([False, True])
+    with pytest.raises(KeyboardInterrupt):
+        feeder.next(lambda: next(answers))
+    feeder.close()
+    assert not device.live
+    hanging.set()  # what comes too late is not uploaded
+    feeder._worker.join(30)
+    assert not feeder._worker.is_alive()
     assert not device.live

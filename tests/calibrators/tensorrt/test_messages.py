@@ -1,8 +1,10 @@
 """What TensorRT says, in plain words."""
 
+import threading
+
 import pytest
 
-from calibrators.tensorrt.messages import BuildLog, plain
+from calibrators.tensorrt.messages import BuildLog, collected, plain, shared_logger
 
 
 # Messages.
@@ -28,3 +30,86 @@ def test_plain_words(text, words):
 def test_reason_is_never_empty():
     assert BuildLog().reason() == "TensorRT gave no reason"
     assert BuildLog(errors=["a", "b", "c", "c"]).reason() == "b; c"
+
+
+# Whose messages they are.
+
+
+@pytest.fixture
+def say(rtx):
+    """Logs an error, a warning and a detail with a name, as TensorRT does."""
+    severity = rtx.module.ILogger.Severity
+
+    def log(name):
+        for level in (severity.ERROR, severity.WARNING, severity.VERBOSE):
+            shared_logger(rtx.module).log(level, name)
+
+    return log
+
+
+def all_of(log):
+    return log.errors, log.warnings, log.details
+
+
+def in_a_thread(work, *arguments):
+    """Runs something in a thread that collects nothing, as those of TensorRT's own."""
+    thread = threading.Thread(target=work, args=arguments)
+    thread.start()
+    thread.join(30)
+    assert not thread.is_alive()
+
+
+def test_a_block_inside_another_takes_its_own_messages(rtx, say):
+    with collected(rtx.module) as outer:
+        say("a")
+        with collected(rtx.module) as inner:
+            say("b")
+        say("c")
+    say("d")
+    assert all_of(inner) == (["b"],) * 3
+    assert all_of(outer) == (["a", "c"],) * 3
+
+
+def test_blocks_of_several_threads_do_not_wait_for_one_another(rtx, say):
+    logs = {}
+
+    def load():
+        with collected(rtx.module) as logs["load"]:
+            say("load")
+
+    with collected(rtx.module) as build:
+        say("build")
+        in_a_thread(load)
+    assert all_of(logs["load"]) == (["load"],) * 3
+    assert all_of(build) == (["build"],) * 3
+
+
+def test_threads_of_tensorrts_own_speak_for_the_block_that_is_open(rtx, say):
+    with collected(rtx.module) as build:
+        in_a_thread(say, "kernel")
+    assert all_of(build) == (["kernel"],) * 3
+
+
+def test_or_for_all_of_them_except_that_a_list_of_layers_is_of_one_engine(rtx, say):
+    opened, checked = threading.Event(), threading.Event()
+    logs = {}
+
+    def other():
+        with collected(rtx.module) as logs["other"]:
+            opened.set()
+            checked.wait(30)
+
+    thread = threading.Thread(target=other)
+    with collected(rtx.module) as build:
+        thread.start()
+        opened.wait(30)
+        in_a_thread(say, "kernel")
+        checked.set()
+        thread.join(30)
+    assert all_of(build) == all_of(logs["other"]) == (["kernel"], ["kernel"], [])
+
+
+def test_the_last_error_is_that_of_the_thread(rtx, say):
+    say("mine")
+    in_a_thread(say, "theirs")
+    assert shared_logger(rtx.module).last_error == "mine"

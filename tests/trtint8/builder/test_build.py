@@ -8,7 +8,7 @@ import pytest
 from calibrators import cuda
 from calibrators.errors import BuildError, GpuUnavailableError, ModelError, UnsupportedError
 from calibrators.tensorrt import flavor
-from tests.trtint8.builder.building import build
+from tests.trtint8.builder.building import Bar, build
 from tests.trtint8.onnx_models import Graph, conv_relu_conv, save_external, specs
 from trtint8.builder.build import build_engine
 from trtint8.builder.options import BuildOptions
@@ -237,3 +237,19 @@ def test_builds_in_several_threads(rtx):
         engines = list(pool.map(lambda model: build(model, rtx), models))
     # Every thread got the messages of its own build.
     assert [engine.report.precision_of("first") for engine in engines] == ["INT8", "FP32"] * 2
+
+
+def test_a_build_inside_the_callback_of_another(rtx, monkeypatch):
+    """Code of the user runs during a build, in a data source for example, and may use TensorRT itself."""
+    inner = []
+
+    def build_too(_steps):
+        if not inner:
+            inner.append(None)
+            with ThreadPoolExecutor(1) as pool:
+                inner[0] = pool.submit(build, conv_relu_conv(quantized=False), rtx).result(60)
+
+    monkeypatch.setattr("trtint8.builder.build.progress_bar", Bar(build_too))
+    outer = build(conv_relu_conv(), rtx)
+    assert outer.report.precision_of("first") == "INT8"
+    assert inner[0].report.precision_of("first") == "FP32"

@@ -11,7 +11,14 @@ from calibrators.tensorrt.messages import shared_logger
 from tests.host_device import HostDevice
 from trtint8.api import model_inputs
 from trtint8.builder.build import build_engine
-from trtint8.builder.implicit import ImplicitInt8, apply_ranges, calibration_profile, finish_calibration
+from trtint8.builder.dynamic_ranges import input_names, read_layers
+from trtint8.builder.implicit import (
+    ImplicitInt8,
+    apply_ranges,
+    calibration_profile,
+    check_device,
+    finish_calibration,
+)
 from trtint8.builder.options import BuildOptions
 from trtint8.data import DEMO_MODEL
 from trtint8.engine.profiles import ShapeRange
@@ -40,9 +47,18 @@ def parsed(rtx):
     del parser, network, builder
 
 
+def floats_of(parsed):
+    trt, network, _ = parsed
+    return read_layers(trt, network), input_names(trt, network)
+
+
+def apply(parsed, implicit, floats=None):
+    return apply_ranges(*parsed, implicit, BuildOptions(), *(floats or floats_of(parsed)))
+
+
 def test_ranges_of_another_model(parsed):
     with pytest.raises(BuildError, match="none of the 2 tensors with a range is in the network, 'a' for"):
-        apply_ranges(*parsed, ImplicitInt8(ranges={"a": 1.0, "b": 2.0}), BuildOptions())
+        apply(parsed, ImplicitInt8(ranges={"a": 1.0, "b": 2.0}))
 
 
 def test_a_range_by_hand_for_no_tensor(parsed):
@@ -52,12 +68,21 @@ def test_a_range_by_hand_for_no_tensor(parsed):
         match="given for 'pictures', which is no floating-point tensor of the network; it has for example "
         "'images', 'logits'",
     ):
-        apply_ranges(*parsed, ranges, BuildOptions())
+        apply(parsed, ranges)
+
+
+def test_a_range_by_hand_for_an_input_that_is_int8(parsed):
+    """The names are those from before inputs got other types, whatever the network's types are now."""
+    layers, _ = floats_of(parsed)
+    by_hand = ImplicitInt8(object(), {"int8": 1.0}, frozenset({"int8"}))
+    assert apply(parsed, by_hand, (layers, ("images", "int8"))) == ()
+    with pytest.raises(BuildError, match="given for 'int8', which is no floating-point tensor"):
+        apply(parsed, by_hand)
 
 
 def test_a_layer_to_keep_that_is_not_there(parsed):
     with pytest.raises(BuildError, match=r"the pattern '/nothing/\*' matches no layer of the network"):
-        apply_ranges(*parsed, ImplicitInt8(ranges={"images": 1.0}, keep_float=["/nothing/*"]), BuildOptions())
+        apply(parsed, ImplicitInt8(ranges={"images": 1.0}, keep_float=["/nothing/*"]))
 
 
 def test_calibration_takes_the_shapes_of_the_batches(calibrator):
@@ -102,3 +127,15 @@ def test_options_that_contradict_the_data():
         Calibrator(IMAGES)
     with pytest.raises(CalibrationDataError, match="num_batches is 0"):
         Calibrator(IMAGES, model_inputs(DEMO_MODEL), num_batches=0)
+
+
+def test_a_calibrator_must_upload_to_the_gpu_that_builds(calibrator, monkeypatch):
+    check_device(calibrator, 0)
+    with pytest.raises(BuildError, match="batches are on GPU 0, and the build is to run on GPU 1; give both"):
+        check_device(calibrator, 1)
+    # Of any other calibrator only the current context is known.
+    for current in (None, 1):
+        monkeypatch.setattr("trtint8.builder.implicit.current_device", lambda current=current: current)
+        check_device(object(), 1)
+    with pytest.raises(BuildError, match="batches are on GPU 1, and the build is to run on GPU 0"):
+        check_device(object(), 0)

@@ -3,7 +3,7 @@
 import pytest
 
 from calibrators.errors import BuildError
-from calibrators.tensorrt.messages import BuildLog, shared_logger
+from calibrators.tensorrt.messages import BuildLog, collected, shared_logger
 from trtint8.builder.timing_cache import attach_timing_cache, save_timing_cache
 
 # The timing cache's file. TensorRT for RTX has the class, though it makes no use of it, and says so.
@@ -34,16 +34,13 @@ def test_a_timing_cache_is_made_and_extended(config, tmp_path):
 def test_a_file_that_tensorrt_complains_of_is_refused_and_left_alone(rtx, tmp_path):
     path = tmp_path / "notes.txt"
     path.write_bytes(b"my notes " * 50)
-    log = BuildLog()
-    logger = shared_logger(rtx.module)
-    builder = rtx.module.Builder(logger)
+    builder = rtx.module.Builder(shared_logger(rtx.module))
     config = builder.create_builder_config()
-    logger.log_to(log)
-    try:
-        with pytest.raises(BuildError, match=r"notes\.txt' is not a timing cache of this TensorRT and GPU"):
-            attach_timing_cache(config, path, log)
-    finally:
-        logger.log_to(None)
+    with (
+        collected(rtx.module) as log,
+        pytest.raises(BuildError, match=r"notes\.txt' is not a timing cache of this TensorRT and GPU"),
+    ):
+        attach_timing_cache(config, path, log)
     assert path.read_bytes() == b"my notes " * 50
 
 

@@ -61,6 +61,33 @@ def test_nodes_stand_in_the_metadata_where_there_is_some():
     assert found.precision_of("/a/Conv") == "INT8"
 
 
+DYNAMIC = "N/A due to dynamic shapes"
+
+
+@pytest.mark.parametrize(
+    ("tactic", "precision"),
+    [
+        ("sm80_xmma_fprop_implicit_gemm_interleaved_i8i8_i8i32_f32_nchw_vect_c_32kcrs_vect_c_32", "INT8"),
+        ("sm80_xmma_gemm_i8i8_f32i32_f32_tn_n_tilesize128x128x64", "INT8"),
+        ("trt_ampere_int8_i8816cudnn_int8_128x128_ldg16_relu_interior_nt_v1", "INT8"),
+        ("sm80_xmma_fprop_implicit_gemm_f16f16_f16f16_f16_nhwckrsc_nhwc_tilesize128x128x32", "FP16"),
+        ("sm80_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc", "BF16"),
+        ("sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nhwc", "FP32"),
+        ("sm80_xmma_fprop_implicit_gemm_indexed_wo_smem_f32f32_f32f32_f32_nchwkcrs_nchw", "FP32"),
+        ("trt_volta_h884cudnn_256x64_ldg8_relu_exp_small_nhwc_tn_v1", "FP16"),
+        ("0x0000000000000000", None),
+    ],
+)
+def test_layers_of_dynamic_engines_are_known_by_their_tactic(tactic, precision):
+    found = report(layer("conv1 + relu1", [DYNAMIC], [DYNAMIC], TacticName=tactic))
+    assert found.precision_of("conv1") == precision
+
+
+def test_types_that_are_told_count_more_than_a_tactic():
+    found = report(layer("conv1", ["Half"], ["Half"], TacticName="sm80_xmma_gemm_i8i8_f32i32"))
+    assert found.precision_of("conv1") == "FP16"
+
+
 def test_reformats_are_counted():
     copy = layer("Reformatting CopyNode", ["Float"], [INT8], LayerType="Reformat", ParameterType="Reformat")
     assert report(copy, layer("conv1", [INT8], [INT8]), copy).reformats == 2

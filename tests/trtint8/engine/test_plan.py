@@ -1,9 +1,28 @@
+import json
+
 import pytest
 
 from calibrators.errors import EngineError
 from calibrators.tensorrt.flavor import Flavor
+from trtint8.builder.build import build_engine
+from trtint8.data import DEMO_MODEL
 from trtint8.engine.file import EngineInfo
-from trtint8.engine.plan import check_capability, check_version, plan_flavor
+from trtint8.engine.plan import (
+    check_capability,
+    check_plan_version,
+    check_version,
+    plan_flavor,
+    plan_version,
+    without_metadata,
+)
+from trtint8.models.model import load_model, prepare, runnable
+
+
+@pytest.fixture(scope="module")
+def plan(rtx):
+    prepared = prepare(load_model(DEMO_MODEL))
+    with runnable(prepared.graph_model) as serialized:
+        return build_engine(serialized, prepared.inputs, flavor=rtx, progress=False).plan
 
 
 def rtx_plan(size=200):
@@ -45,6 +64,68 @@ def test_whose_plan_it_is():
 def test_what_is_no_plan(data, message):
     with pytest.raises(EngineError, match=message):
         plan_flavor(data, "it")
+
+
+def versioned(*version, header=0):
+    return b"ftrt" + header.to_bytes(4, "little") + bytes(16) + bytes(version) + bytes(100)
+
+
+def test_the_version_in_a_plan():
+    assert plan_version(versioned(8, 6, 1, 6)) == "8.6.1.6"
+    assert plan_version(versioned(10, 16, 1, 11)) == "10.16.1.11"
+    # Headers of another form are TensorRT's business.
+    assert plan_version(versioned(8, 6, 1, 6, header=1)) is None
+    assert plan_version(versioned(0, 0, 0, 0)) is None
+
+
+def test_the_version_in_a_plan_that_tensorrt_wrote(rtx, plan):
+    assert plan_version(plan) == rtx.version
+    check_plan_version(plan, rtx, "it")
+    with pytest.raises(
+        EngineError, match=rf"it was built with version {rtx.version} and this is TensorRT fo"
+    ):
+        check_plan_version(plan, Flavor("rtx", "1.6.0.1"), "it")
+
+
+@pytest.mark.parametrize("here", ["8.6.1", "8.6.1.6", "8.6.1.99"])
+def test_a_plan_of_the_same_release(here):
+    check_plan_version(versioned(8, 6, 1, 6), Flavor("tensorrt", here), "it")
+
+
+@pytest.mark.parametrize("here", ["8.6.0", "8.5.1", "10.16.1.11"])
+def test_a_plan_of_another_release(here):
+    message = rf"^it was built with version 8\.6\.1\.6 and this is TensorRT {here}; install that version or"
+    with pytest.raises(EngineError, match=message):
+        check_plan_version(versioned(8, 6, 1, 6), Flavor("tensorrt", here), "it")
+
+
+def with_metadata(metadata, plan):
+    text = json.dumps(metadata).encode()
+    return len(text).to_bytes(4, "little") + text + plan
+
+
+@pytest.mark.parametrize("metadata", [{}, {"stride": 32, "task": "detect", "names": {"0": "person"}}])
+def test_metadata_before_the_plan_is_passed_over(metadata):
+    plan = versioned(8, 6, 1, 6)
+    assert without_metadata(with_metadata(metadata, plan)) == plan
+    assert plan_flavor(without_metadata(with_metadata(metadata, rtx_plan())), "it") == "rtx"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\x02",
+        rtx_plan(),
+        versioned(8, 6, 1, 6),
+        with_metadata({"a": 1}, b"no plan at all"),
+        with_metadata([1, 2], versioned(8, 6, 1, 6)),
+        b"\x04\x00\x00\x00{...ftrt" + bytes(100),
+        b"\xff\xff\xff\xff" + bytes(100),
+    ],
+)
+def test_everything_else_stays_as_it_is(data):
+    assert without_metadata(data) == data
 
 
 @pytest.mark.parametrize("here", ["10.16.1.11", "10.16.1.99", "10.16.1"])

@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 
-from calibrators.errors import CalibrationDataError, UnsupportedError
-from tests.host_device import HostDevice
+from calibrators.errors import CalibrationDataError
 from trtint8.engine.file import TensorSpec
-from trtint8.runtime.arrays import DeviceArray, DeviceInput, as_input, as_inputs, numpy_dtype
+from trtint8.runtime.arrays import DeviceInput, as_input, as_inputs
 
 SPEC = TensorSpec("x", "float32", (None, 3))
+STREAM = 0x5EED
 
 
 class OnDevice:
@@ -25,28 +25,85 @@ class OnDevice:
 
 def test_contiguous_arrays_are_not_copied():
     array = np.zeros((2, 3), np.float32)
-    assert as_input(array, SPEC) is array
+    assert as_input(array, SPEC, STREAM) is array
 
 
 def test_others_are_made_contiguous():
     array = np.asfortranarray(np.arange(6, dtype=np.float32).reshape(2, 3))
-    taken = as_input(array, SPEC)
+    taken = as_input(array, SPEC, STREAM)
     assert taken.flags.c_contiguous
     assert np.array_equal(taken, array)
 
 
 def test_device_arrays_are_taken_by_address():
-    for array in (OnDevice(), OnDevice(strides=(12, 4)), OnDevice(stream=None), OnDevice(stream=1)):
-        taken = as_input(array, SPEC)
+    for array in (OnDevice(), OnDevice(strides=(12, 4)), OnDevice(stream=None)):
+        taken = as_input(array, SPEC, STREAM)
         assert taken == DeviceInput(4096, (2, 3), np.dtype(np.float32), array)
 
 
-def test_a_producers_stream_is_waited_for(monkeypatch):
-    waited = []
-    monkeypatch.setattr("trtint8.runtime.arrays.synchronize_stream", waited.append)
-    as_input(OnDevice(stream=2), SPEC)
-    as_input(OnDevice(stream=0x7F00), SPEC)
-    assert waited == [2, 0x7F00]
+@pytest.mark.parametrize(
+    ("interface", "producer", "told"),
+    [
+        ({"stream": 0x7F00}, 0x7F00, True),
+        ({"stream": 1}, 1, True),
+        ({"stream": None}, None, False),
+        ({"version": 2}, 1, False),  # which has no stream: what the default one does is what can be known
+        ({"version": 2, "stream": 5}, 5, True),
+    ],
+)
+def test_the_stream_that_an_array_tells(interface, producer, told):
+    taken = as_input(OnDevice(**interface), SPEC, STREAM)
+    assert (taken.producer, taken.told) == (producer, told)
+
+
+class OfTorch:
+    """An array as PyTorch presents its tensors, which needs a gradient."""
+
+    requires_grad = True
+
+    def __init__(self, array):
+        self.array, self.streams = array, []
+
+    def detach(self):
+        detached = OfTorch(self.array)
+        detached.requires_grad, detached.streams = False, self.streams
+        return detached
+
+    def __dlpack__(self, *, stream=None):
+        assert not self.requires_grad, "Can't export tensors that require gradient"
+        self.streams.append(stream)
+        return self.array.__dlpack__()
+
+    def __dlpack_device__(self):
+        return 2, 0
+
+    @property
+    def __cuda_array_interface__(self):
+        raise AssertionError("DLPack tells the stream, this does not")
+
+
+def test_dlpack_is_asked_for_our_stream():
+    array = np.zeros((2, 3), np.float32)
+    tensor = OfTorch(array)
+    taken = as_input(tensor, SPEC, STREAM)
+    assert (taken.pointer, taken.shape, taken.dtype) == (array.ctypes.data, (2, 3), np.float32)
+    assert (tensor.streams, taken.producer, taken.told) == ([STREAM], None, False)
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.zeros((3, 2), np.float32).T, "the GPU array for input 'x' is not contiguous"),
+        (
+            np.zeros((2, 3), np.complex64),
+            r"the GPU array for input 'x' cannot be taken \(NumPy has no type for",
+        ),
+        (np.zeros((2, 3), np.float64), "takes float32 but was given float64"),
+    ],
+)
+def test_what_dlpack_gives_and_does_not_fit(array, message):
+    with pytest.raises(CalibrationDataError, match=message):
+        as_input(OfTorch(array), SPEC, STREAM)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +123,7 @@ def test_a_producers_stream_is_waited_for(monkeypatch):
 )
 def test_what_does_not_fit(value, message):
     with pytest.raises(CalibrationDataError, match=message):
-        as_input(value, SPEC)
+        as_input(value, SPEC, STREAM)
 
 
 @pytest.mark.parametrize(("pointer", "aligned"), [(4096, True), (4096 + 16, False), (0, False)])
@@ -76,8 +133,8 @@ def test_where_tensorrt_can_read_in_place(pointer, aligned):
 
 
 def test_empty_arrays():
-    host = as_input(np.zeros((0, 3), np.float32), SPEC)
-    device = as_input(OnDevice(shape=(0, 3), data=(0, False), strides=(4, 4)), SPEC)
+    host = as_input(np.zeros((0, 3), np.float32), SPEC, STREAM)
+    device = as_input(OnDevice(shape=(0, 3), data=(0, False), strides=(4, 4)), SPEC, STREAM)
     assert host.nbytes == device.nbytes == 0
     assert host.shape == device.shape == (0, 3)
 
@@ -87,7 +144,7 @@ SIZE = TensorSpec("size", "int64", (2,))
 
 def test_a_whole_feed():
     images, size = np.zeros((2, 3), np.float32), np.array([4, 5])
-    assert list(as_inputs({"size": size, "x": images}, (SPEC, SIZE), {"size"})) == ["x", "size"]
+    assert list(as_inputs({"size": size, "x": images}, (SPEC, SIZE), {"size"}, STREAM)) == ["x", "size"]
 
 
 @pytest.mark.parametrize(
@@ -103,47 +160,8 @@ def test_a_whole_feed():
 )
 def test_feeds_that_do_not_fit(feeds, message):
     with pytest.raises(CalibrationDataError, match=message):
-        as_inputs(feeds, (SPEC, SIZE), {"size"})
+        as_inputs(feeds, (SPEC, SIZE), {"size"}, STREAM)
 
 
 def test_scalars():
-    assert as_input(np.float32(1), TensorSpec("s", "float32", ())).shape == ()
-
-
-def test_types_that_numpy_has_and_has_not(rtx):
-    trt = rtx.module
-    pairs = {
-        "FLOAT": "f4",
-        "HALF": "f2",
-        "INT8": "i1",
-        "INT32": "i4",
-        "INT64": "i8",
-        "UINT8": "u1",
-        "BOOL": "?",
-    }
-    for member, ours in pairs.items():
-        assert numpy_dtype(trt, getattr(trt.DataType, member), "x") == np.dtype(ours)
-    with pytest.raises(
-        UnsupportedError, match="tensor 'x' is BF16 in the engine, which NumPy has no type for"
-    ):
-        numpy_dtype(trt, trt.DataType.BF16, "x")
-
-
-def test_device_arrays_of_ours():
-    device, data = HostDevice(), np.arange(6, dtype=np.float16).reshape(2, 3)
-    with device.active():
-        buffer = device.allocate(data.nbytes)
-    buffer.array[:] = data.view(np.uint8).ravel()
-    array = DeviceArray((2, 3), data.dtype, buffer, device)
-    assert np.array_equal(array.numpy(), data)
-    assert array.__cuda_array_interface__ == {
-        "shape": (2, 3),
-        "typestr": "<f2",
-        "data": (buffer.pointer, False),
-        "strides": None,
-        "stream": None,
-        "version": 3,
-    }
-    assert device.live
-    del array
-    assert not device.live
+    assert as_input(np.float32(1), TensorSpec("s", "float32", ()), STREAM).shape == ()

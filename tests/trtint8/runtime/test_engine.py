@@ -80,6 +80,17 @@ def test_the_tensorrt_of_the_plan_is_not_installed(monkeypatch):
         Engine.load(b"ftrt" + bytes(100))
 
 
+def test_a_plan_without_a_sidecar_has_its_version_in_itself(path):
+    plan = bytearray(path.read_bytes())
+    plan[24:28] = bytes([1, 6, 0, 1])
+    metadata = b'{"task": "detect"}'
+    for data in (bytes(plan), len(metadata).to_bytes(4, "little") + metadata + bytes(plan)):
+        with pytest.raises(
+            EngineError, match=r"^the plan was built with version 1\.6\.0\.1 and this is Tensor"
+        ):
+            Engine.load(data)
+
+
 @pytest.fixture
 def pretend_gpu(monkeypatch):
     """As far as the checks before TensorRT go; opening the device would fail."""

@@ -1,167 +1,265 @@
 """An execution context on a GPU that is host memory, with an engine that doubles its input."""
 
-import ctypes
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
 from calibrators.errors import CalibrationDataError, EngineError
 from calibrators.tensorrt.messages import shared_logger
-from tests.host_device import HostDevice, read
-from trtint8.engine.file import TensorSpec
-from trtint8.engine.profiles import ShapeRange
-from trtint8.runtime.arrays import DeviceArray
-from trtint8.runtime.execution import Bindings, ExecutionContext
+from tests.host_device import read
+from tests.trtint8.runtime.doubling import PROFILES, OnGpu, Trt, batch
+from trtint8.runtime.device_array import DeviceArray
 
-
-class Trt:
-    """What the code under test uses of TensorRT's module."""
-
-    class ILogger:
-        Severity = SimpleNamespace(ERROR=1, INTERNAL_ERROR=0, WARNING=2)
-
-    class IOutputAllocator:
-        pass
-
-
-class Device(HostDevice):
-    """Keeps its stream, and copies between addresses."""
-
-    def new_stream(self):
-        self.stream = super().new_stream()
-        return self.stream
-
-    def copy(self, target, source, nbytes, stream):
-        stream.queue.append(lambda: ctypes.memmove(target, source, nbytes))
-
-
-class Doubling:
-    """TensorRT's side: writes twice the input 'x' to the output 'y', and counts what it is asked to do."""
-
-    active_optimization_profile = 0
-
-    def __init__(self, device, data_dependent=False):
-        self.device, self.data_dependent = device, data_dependent
-        self.shape, self.addresses, self.allocator, self.calls = None, {}, None, []
-        self.works = True
-
-    def set_optimization_profile_async(self, index, _stream):
-        self.calls.append(("profile", index))
-        return True
-
-    def set_input_shape(self, name, shape):
-        self.calls.append(("shape", name, tuple(shape)))
-        self.shape = tuple(shape)
-        return self.works
-
-    def get_tensor_shape(self, _name):
-        return (-1, 3) if self.data_dependent else self.shape
-
-    def set_tensor_address(self, name, pointer):
-        self.addresses[name] = pointer
-        return True
-
-    def set_output_allocator(self, _name, allocator):
-        self.allocator = allocator
-        return True
-
-    def execute_async_v3(self, _stream):
-        self.calls.append("run")
-        shape, source = self.shape, self.addresses["x"]
-        target = self.addresses.get("y")
-        if self.allocator is not None:
-            self.allocator.notify_shape("y", shape)
-            target = self.allocator.reallocate_output("y", 0, 4 * int(np.prod(shape)), 256)
-
-        def compute():
-            doubled = 2 * read(source, np.float32, shape)
-            ctypes.memmove(target, doubled.ctypes.data, doubled.nbytes)
-
-        self.device.stream.queue.append(compute)
-        return self.works
-
-
-SPEC_X, SPEC_Y = (TensorSpec(name, "float32", (None, 3)) for name in "xy")
-PROFILES = tuple(
-    {"x": ShapeRange((low, 3), (best, 3), (high, 3))} for low, best, high in ((1, 1, 4), (5, 16, 32))
-)
-
-
-@pytest.fixture
-def device():
-    return Device()
-
-
-@pytest.fixture
-def make(device):
-    def context(profiles=(), **options):
-        engine = Doubling(device, **options)
-        bindings = Bindings((SPEC_X,), (SPEC_Y,), frozenset(), profiles)
-        return engine, ExecutionContext(Trt, engine, None, bindings, device, cuda_graph=False)
-
-    return context
-
-
-def batch(rows):
-    return np.arange(3 * rows, dtype=np.float32).reshape(rows, 3)
+OTHER, THIRD = 0x7F00, 0x7F01  # streams of other libraries
 
 
 @pytest.mark.parametrize("data_dependent", [False, True])
 def test_outputs_of_one_run_after_another(make, device, data_dependent):
-    engine, context = make(data_dependent=data_dependent)
+    (raw,), context = make(data_dependent=data_dependent)
     kept = []
-    for rows in (2, 4, 1):
+    for rows in (2, 4, 4, 1):
         found = context.infer({"x": batch(rows)})
         np.testing.assert_array_equal(found["y"], 2 * batch(rows))
         kept.append(found["y"])
     # They are the caller's own: later runs left them alone.
     np.testing.assert_array_equal(kept[1], 2 * batch(4))
-    assert engine.calls.count("run") == 3
+    assert raw.calls.count("run") == 4
     context.close()
     context.close()
     assert not device.live
 
 
+def test_nothing_is_asked_of_tensorrt_while_feeds_are_alike(make, device):
+    (raw,), context = make(PROFILES)
+    context.infer({"x": batch(2)})
+    asked, live = len(raw.calls), len(device.live)
+    for start in range(5):
+        found = context.infer({"x": batch(2, start)})["y"]
+        np.testing.assert_array_equal(found, 2 * batch(2, start))
+    assert raw.calls[asked:] == ["run"] * 5
+    assert len(device.live) == live
+
+
+def test_arrays_that_are_not_contiguous_are_alike_too(make):
+    (raw,), context = make()
+    context.infer({"x": batch(2)})
+    asked = len(raw.calls)
+    turned = np.asfortranarray(batch(2, 7))
+    np.testing.assert_array_equal(context.infer({"x": turned})["y"], 2 * turned)
+    assert raw.calls[asked:] == ["run"]
+
+
 def test_a_shape_is_set_only_where_it_changes(make):
-    engine, context = make()
+    (raw,), context = make()
     for rows in (2, 2, 3):
         context.infer({"x": batch(rows)})
-    shapes = [call for call in engine.calls if call[0] == "shape"]
-    assert shapes == [("shape", "x", (2, 3)), ("shape", "x", (3, 3))]
+    assert raw.asked("shape") == [("shape", "x", (2, 3)), ("shape", "x", (3, 3))]
 
 
 def test_the_profile_follows_the_batch(make):
-    engine, context = make(PROFILES)
+    (raw,), context = make(PROFILES)
     for rows in (2, 8, 9, 1):
         np.testing.assert_array_equal(context.infer({"x": batch(rows)})["y"], 2 * batch(rows))
-    assert [call for call in engine.calls if call[0] == "profile"] == [("profile", 1), ("profile", 0)]
+    assert raw.asked("profile") == [("profile", 1), ("profile", 0)]
     assert context.profile == 0
 
 
-def test_outputs_can_stay_on_the_device(make, device):
+def test_the_allocator_is_set_once(make):
+    (raw,), context = make(data_dependent=True)
+    for rows in (2, 3, 3):
+        context.infer({"x": batch(rows)})
+    assert raw.asked("allocator") == [("allocator", "y")]
+
+
+# Arrays on the GPU.
+
+
+def test_arrays_on_the_gpu_are_read_in_place(make, device):
+    (raw,), context = make()
+    arrays = [OnGpu(device, batch(2, start)) for start in (0, 10)]
+    for turn in (0, 1, 1, 0):
+        found = context.infer({"x": arrays[turn]})["y"]
+        np.testing.assert_array_equal(found, 2 * arrays[turn].read())
+        assert raw.addresses["x"] == arrays[turn].pointer
+    np.testing.assert_array_equal(context.infer({"x": batch(2, 5)})["y"], 2 * batch(2, 5))
+
+
+def test_an_address_of_another_gpu_is_refused(make, device):
     _, context = make()
+    array = OnGpu(device, batch(2))
+    device.problems[array.pointer] = "on GPU 1 and the engine on GPU 0"
+    with pytest.raises(
+        CalibrationDataError, match=r"^the GPU array for input 'x' is on GPU 1 and the engine"
+    ):
+        context.infer({"x": array})
+    with pytest.raises(CalibrationDataError, match=r"^the GPU array for output 'y' is on GPU 1 and the eng"):
+        context.infer({"x": batch(2)}, outputs={"y": array})
+
+
+@pytest.mark.parametrize("data_dependent", [False, True])
+def test_outputs_can_stay_on_the_device(make, device, data_dependent):
+    (raw,), context = make(data_dependent=data_dependent)
     found = context.infer({"x": batch(2)}, on_device=True)["y"]
     assert isinstance(found, DeviceArray) and found.shape == (2, 3)
+    assert found.stream is None
+    np.testing.assert_array_equal(read(found.buffer.pointer, np.float32, (2, 3)), 2 * batch(2))
+    # Where the size is known, TensorRT wrote to it without a copy.
+    assert data_dependent or raw.addresses["y"] == found.buffer.pointer
+    np.testing.assert_array_equal(context.infer({"x": batch(2, 9)})["y"], 2 * batch(2, 9))
     np.testing.assert_array_equal(found.numpy(), 2 * batch(2))
     del found
     context.close()
     assert not device.live
 
 
+@pytest.mark.parametrize("data_dependent", [False, True])
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_outputs_go_where_the_caller_says(make, device, data_dependent, on_gpu):
+    (raw,), context = make(data_dependent=data_dependent)
+    target = OnGpu(device, np.zeros((2, 3), np.float32)) if on_gpu else np.zeros((2, 3), np.float32)
+    assert context.infer({"x": batch(2)}, outputs={"y": target}) == {}
+    np.testing.assert_array_equal(target.read() if on_gpu else target, 2 * batch(2))
+    if on_gpu and not data_dependent:
+        assert raw.addresses["y"] == target.pointer
+    with pytest.raises(CalibrationDataError, match="output 'y' has shape 4x3 and the array for it 2x3; give"):
+        context.infer({"x": batch(4)}, outputs={"y": target})
+
+
+# Streams.
+
+
+def test_the_callers_stream_comes_before_and_after(make, device):
+    _, context = make()
+    own = context.stream.handle
+    found = context.infer({"x": batch(2)}, stream=OTHER, on_device=True)["y"]
+    assert device.waits == [(own, OTHER), (OTHER, own)]
+    # The call did not wait; whoever reads the array does.
+    assert context.stream.queue
+    assert found.stream == OTHER
+    device.waits.clear()
+    # The next run uses the same memory, so it waits for this one.
+    context.infer({"x": batch(2, 4)})
+    np.testing.assert_array_equal(read(found.buffer.pointer, np.float32, (2, 3)), 2 * batch(2))
+    assert device.waits == []
+
+
+def test_the_stream_that_an_array_tells_is_the_callers(make, device):
+    _, context = make()
+    own, array = context.stream.handle, OnGpu(device, batch(2), stream=OTHER)
+    found = context.infer({"x": array}, on_device=True)["y"]
+    assert (found.stream, device.waits) == (OTHER, [(own, OTHER), (OTHER, own)])
+    device.waits.clear()
+    found = context.infer({"x": array}, on_device=True, stream=THIRD)["y"]
+    assert (found.stream, device.waits) == (THIRD, [(own, THIRD), (own, OTHER), (THIRD, own)])
+    device.waits.clear()
+    np.testing.assert_array_equal(context.infer({"x": array})["y"], 2 * batch(2))
+    assert device.waits == [(own, OTHER)]
+
+
+def test_an_array_interface_without_streams_is_ordered_after_the_default_one(make, device):
+    _, context = make()
+    array = OnGpu(device, batch(2), version=2)
+    found = context.infer({"x": array}, on_device=True)["y"]
+    # Nobody told where results are expected: they are complete.
+    assert (found.stream, device.waits) == (None, [(context.stream.handle, 1)])
+    assert not context.stream.queue
+
+
+# Asynchronously.
+
+
+@pytest.mark.parametrize("data_dependent", [False, True])
+def test_a_future_has_the_outputs_of_its_own_run(make, data_dependent):
+    (raw,), context = make(data_dependent=data_dependent)
+    feed = batch(2)
+    first = context.infer_async({"x": feed})
+    assert raw.calls.count("run") == 1 and not first.done()
+    feed[:] = -1  # the caller's again
+    second = context.infer_async({"x": batch(2, 6)})
+    assert first.done()  # the memory is used again
+    np.testing.assert_array_equal(first.result()["y"], 2 * batch(2))
+    np.testing.assert_array_equal(second.result()["y"], 2 * batch(2, 6))
+    np.testing.assert_array_equal(context.infer({"x": batch(4)})["y"], 2 * batch(4))
+    np.testing.assert_array_equal(second.result()["y"], 2 * batch(2, 6))
+
+
+def test_a_future_in_the_order_of_the_callers_stream(make, device):
+    _, context = make()
+    context.infer_async({"x": batch(2)}, stream=OTHER).result()
+    assert device.waits == [(context.stream.handle, OTHER), (OTHER, context.stream.handle)]
+
+
+def test_closing_waits_for_a_future(make, device):
+    _, context = make()
+    future = context.infer_async({"x": batch(2)})
+    context.close()
+    assert not device.live
+    np.testing.assert_array_equal(future.result()["y"], 2 * batch(2))
+
+
+# CUDA graphs.
+
+
+def test_alternating_shapes_and_addresses_are_captured_once(make, device, graphs):
+    raws, context = make(cuda_graph=True)
+    arrays = {rows: [OnGpu(device, batch(rows, start)) for start in (0, 10)] for rows in (2, 4)}
+    for rows, turn in ((2, 0), (2, 1), (4, 0), (2, 0), (4, 1), (2, 1)):
+        array = arrays[rows][turn]
+        np.testing.assert_array_equal(context.infer({"x": array})["y"], 2 * array.read())
+    assert graphs.made == 2
+    # One of TensorRT's contexts for each shape; what was captured stays valid.
+    assert [raw.asked("shape") for raw in raws] == [[("shape", "x", (rows, 3))] for rows in (2, 4)]
+
+
+def test_host_arrays_and_arrays_on_the_gpu_have_a_graph_each(make, device, graphs):
+    _, context = make(cuda_graph=True)
+    array = OnGpu(device, batch(2))
+    for _ in range(3):
+        np.testing.assert_array_equal(context.infer({"x": array})["y"], 2 * batch(2))
+        np.testing.assert_array_equal(context.infer({"x": batch(2, 5)})["y"], 2 * batch(2, 5))
+        found = context.infer({"x": array}, on_device=True)["y"]
+        np.testing.assert_array_equal(found.numpy(), 2 * batch(2))
+    assert graphs.made == 2
+
+
+def test_graphs_that_were_not_used_lately_are_given_back(make, device, graphs):
+    raws, context = make(cuda_graph=True)
+    for rows in (1, 2, 3, 4, 1, 5, 1):
+        np.testing.assert_array_equal(context.infer({"x": batch(rows)})["y"], 2 * batch(rows))
+    assert (graphs.made, len(raws)) == (5, 5)
+    np.testing.assert_array_equal(context.infer({"x": batch(2)})["y"], 2 * batch(2))
+    assert graphs.made == 6
+    context.close()
+    assert not device.live
+
+
+def test_graphs_of_replaced_weights_are_captured_again(make, graphs):
+    _, context = make(cuda_graph=True)
+    for _ in range(2):
+        context.infer({"x": batch(2)})
+    with context.device.active():
+        context.forget_graph()
+    np.testing.assert_array_equal(context.infer({"x": batch(2, 3)})["y"], 2 * batch(2, 3))
+    assert graphs.made == 2
+
+
+# What does not fit.
+
+
 def test_a_refusal_says_what_tensorrt_said(make):
-    engine, context = make()
+    (raw,), context = make()
     shared_logger(Trt).log(Trt.ILogger.Severity.ERROR, "no such shape")
-    engine.works = False
+    raw.works = False
     with pytest.raises(EngineError, match=r"^TensorRT refuses the shape \(2, 3\) of 'x': no such shape$"):
         context.infer({"x": batch(2)})
+    raw.works = True
+    np.testing.assert_array_equal(context.infer({"x": batch(2)})["y"], 2 * batch(2))
 
 
 def test_feeds_that_do_not_fit_and_a_closed_context(make):
-    engine, context = make()
+    (raw,), context = make()
     with pytest.raises(CalibrationDataError, match="x"):
         context.infer({"z": batch(2)})
-    assert engine.calls == []
+    assert raw.calls == []
     context.close()
     with pytest.raises(EngineError, match="the execution context is closed; make a new one"):
         context.infer({"x": batch(2)})

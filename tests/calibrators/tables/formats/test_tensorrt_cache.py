@@ -27,6 +27,14 @@ def test_tensorrt_cache_legacy_with_six_digits_and_unpadded_hexadecimals():
     assert b"small: 00000001\n" in render_cache(cache)
 
 
+def test_lines_of_the_legacy_calibrators_settings_are_left_out():
+    settings = b"quantile 0.9999\ncutoff: 1.0\n"
+    cache = parse_cache(golden("legacy_101600.cache") + settings, "golden")
+    assert cache == parse_cache(golden("legacy_101600.cache"), "golden")
+    with pytest.raises(TableError, match="line 6 is not '<tensor>: <scale as hexadecimal float32>': 'quant"):
+        parse_cache(golden("entropy2_8601.cache") + settings, "golden", allow_zero=True)
+
+
 def test_tensorrt_cache_zeros_are_refused_unless_asked():
     with pytest.raises(TableError, match=r"scales that are not positive numbers: 'dead' \(0\.0\)"):
         parse_cache(golden("entropy2_8601.cache"), "golden")

@@ -1,0 +1,120 @@
+"""Contexts and addresses, on a driver library that keeps a stack of contexts and knows two GPUs."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from calibrators.cuda import context as module
+from calibrators.cuda import current_device, pointer_problem, primary_context
+from calibrators.cuda import driver as driver_module
+from calibrators.errors import GpuUnavailableError
+
+PRIMARY = {0: 0x1000, 1: 0x1001}
+OTHER = 0x2000  # of GPU 0, as pycuda.autoinit makes one
+
+#: Address to the GPU and the context that it belongs to; None for memory of a pool.
+MEMORY = {0xA000: (0, PRIMARY[0]), 0xB000: (1, PRIMARY[1]), 0xC000: (0, OTHER), 0xD000: (0, None)}
+
+
+class Driver:
+    def __init__(self):
+        self.stack, self.retained = [], []
+
+    def functions(self):
+        def answer(pointer, value):
+            pointer._obj.value = value
+            return 0
+
+        def retain(pointer, device):
+            self.retained.append(device.value)
+            return answer(pointer, PRIMARY[device.value])
+
+        def push(context):
+            self.stack.append(context.value)
+            return 0
+
+        def pop(pointer):
+            return answer(pointer, self.stack.pop())
+
+        def attribute(pointer, which, address):
+            if address.value not in MEMORY:
+                return 1
+            owner, context = MEMORY[address.value]
+            return answer(pointer, {9: owner, 1: context}[which.value])
+
+        return SimpleNamespace(
+            cuInit=lambda _flags: 0,
+            cuDeviceGet=lambda pointer, ordinal: answer(pointer, ordinal.value),
+            cuDevicePrimaryCtxRetain=retain,
+            cuCtxPushCurrent_v2=push,
+            cuCtxPopCurrent_v2=pop,
+            cuCtxGetCurrent=lambda pointer: answer(pointer, self.stack[-1] if self.stack else None),
+            cuCtxGetDevice=lambda pointer: answer(pointer, self.stack[-1] & 1),
+            cuPointerGetAttribute=attribute,
+        )
+
+
+@pytest.fixture
+def driver(monkeypatch):
+    made = Driver()
+    functions = made.functions()
+    monkeypatch.setattr(driver_module, "_loaded", lambda: functions)
+    monkeypatch.setattr(module, "check_ordinal", lambda _ordinal: None)
+    module._retained.cache_clear()
+    yield made
+    module._retained.cache_clear()
+
+
+def test_the_primary_context_is_current_inside_and_the_one_before_afterwards(driver):
+    driver.stack = [OTHER]
+    with primary_context(1):
+        assert driver.stack == [OTHER, PRIMARY[1]]
+        assert current_device() == 1
+    assert driver.stack == [OTHER]
+    with pytest.raises(ZeroDivisionError), primary_context(0):
+        raise ZeroDivisionError
+    assert driver.stack == [OTHER]
+
+
+def test_it_is_retained_once(driver):
+    for _ in range(3):
+        with primary_context(0):
+            pass
+    assert driver.retained == [0]
+
+
+def test_where_no_context_is_current(driver):
+    assert current_device() is None
+
+
+@pytest.mark.parametrize(
+    ("pointer", "problem"),
+    [
+        (0xA000, None),
+        (0xB000, "on GPU 1 and the engine on GPU 0"),
+        (0xC000, "of another CUDA context than the primary one"),
+        (0xD000, None),
+        (0xE000, "no memory that the GPU can use"),
+    ],
+)
+def test_addresses(driver, pointer, problem):
+    with primary_context(0):
+        found = pointer_problem(pointer, 0)
+    assert (found or "").startswith(problem or "") and (found is None) == (problem is None)
+
+
+def test_an_index_that_is_not_there(monkeypatch):
+    monkeypatch.setattr("calibrators.cuda.driver.gpu_problem", lambda: None)
+    monkeypatch.setattr("calibrators.cuda.driver.gpu_names", lambda: ["a GPU"])
+    with (
+        pytest.raises(GpuUnavailableError, match="there is no GPU with index 3; this machine has 1"),
+        primary_context(3),
+    ):
+        pass
+
+
+def test_values_are_those_of_cuda():
+    bindings = pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
+    attributes = bindings.CUpointer_attribute
+    assert module._ATTRIBUTE_CONTEXT == attributes.CU_POINTER_ATTRIBUTE_CONTEXT
+    assert module._ATTRIBUTE_DEVICE_ORDINAL == attributes.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL

@@ -1,0 +1,81 @@
+"""Errors of PyCUDA become those of our own family: on a module with PyCUDA's errors and no GPU behind it."""
+
+import importlib
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from calibrators.errors import EngineError, GpuMemoryError, TrtInt8Error
+
+
+@pytest.fixture
+def pycuda(monkeypatch):
+    """PyCUDA's driver module: the errors have the bases that its source gives them."""
+    driver = ModuleType("pycuda.driver")
+    driver.Error = type("Error", (Exception,), {})
+    for name in ("MemoryError", "LogicError", "LaunchError", "RuntimeError"):
+        setattr(driver, name, type(name, (driver.Error,), {}))
+    driver.init = lambda: None
+    driver.context = SimpleNamespace(push=lambda: None)
+    driver.Context = SimpleNamespace(pop=lambda: None)
+    driver.Device = lambda _ordinal: SimpleNamespace(retain_primary_context=lambda: driver.context)
+    driver.Stream = lambda flags: SimpleNamespace(handle=0x5EED + flags, synchronize=lambda: None)
+    monkeypatch.setitem(sys.modules, "pycuda", ModuleType("pycuda"))
+    monkeypatch.setitem(sys.modules, "pycuda.driver", driver)
+    monkeypatch.delitem(sys.modules, "calibrators.cuda.pycuda_device", raising=False)
+    yield driver
+    sys.modules.pop("calibrators.cuda.pycuda_device", None)
+
+
+@pytest.fixture
+def device(pycuda):
+    return importlib.import_module("calibrators.cuda.pycuda_device").PycudaDevice(0)
+
+
+def failing(error):
+    def fail(*_arguments):
+        raise error
+
+    return fail
+
+
+def test_a_lack_of_memory(pycuda, device):
+    pycuda.mem_alloc = failing(pycuda.MemoryError("cuMemAlloc failed: out of memory"))
+    pycuda.pagelocked_empty = failing(pycuda.MemoryError("cuMemHostAlloc failed: out of memory"))
+    with pytest.raises(GpuMemoryError, match=r"^cannot allocate 2\.0 MB of the GPU; use a smaller batch"):
+        device.allocate(2_000_000)
+    with pytest.raises(GpuMemoryError, match=r"^cannot allocate 2\.0 MB of page-locked host memory; use"):
+        device.allocate_pinned(2_000_000)
+
+
+@pytest.mark.parametrize("kind", ["Error", "LogicError", "LaunchError", "RuntimeError"])
+def test_every_other_failure(pycuda, device, kind):
+    failure = getattr(pycuda, kind)("cuX failed: an illegal memory access was encountered")
+    for name in ("mem_alloc", "mem_get_info", "Event"):
+        setattr(pycuda, name, failing(failure))
+    stream = device.new_stream()
+    stream.raw.synchronize = failing(failure)
+    for work in (
+        lambda: device.allocate(8),
+        device.memory,
+        device.new_event,
+        stream.synchronize,
+    ):
+        with pytest.raises(
+            EngineError, match=r"^the GPU failed \(cuX failed: an illegal memory access"
+        ) as caught:
+            work()
+        assert isinstance(caught.value, TrtInt8Error)
+        assert caught.value.__cause__ is failure
+
+
+def test_streams_do_not_block(device):
+    assert device.new_stream().handle == 0x5EED + 1  # CU_STREAM_NON_BLOCKING
+
+
+def test_a_context_that_cannot_be_made_current(pycuda):
+    pycuda.context.push = failing(pycuda.LogicError("cuCtxPushCurrent failed"))
+    device = importlib.import_module("calibrators.cuda.pycuda_device").PycudaDevice(0)
+    with pytest.raises(EngineError, match="cuCtxPushCurrent failed"), device.active():
+        pass
