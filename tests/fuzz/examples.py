@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -21,6 +22,9 @@ from calibrators.tables.formats.registry import FORMATS
 from tests.trtint8.integer_models import Integers
 from tests.trtint8.onnx_models import Shaped, conv_relu_conv
 from tests.trtint8.report import samples
+from trtint8.tuning.journal import JournalFile
+from trtint8.tuning.scores import Score
+from trtint8.tuning.trial import Trial
 
 _GOLDEN = Path(__file__).parents[1] / "golden" / "0.1"
 
@@ -77,6 +81,22 @@ def measured() -> list[bytes]:
         "local": local,
     }
     return [json.dumps({"identity": {"model": "abc", "batch_size": None}, "state": state}).encode()]
+
+
+def journals() -> list[bytes]:
+    """A checkpoint of a search."""
+    trials = (
+        Trial("as calibrated", Score(None, math.inf, math.inf), True, 0, 0.0, 0.5, 3.0),
+        Trial("bias correction", Score(0.25, 20.0, 79.75), False, 0, 0.0, 0.5),
+    )
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name) / "c"
+        journal = JournalFile(path).open({"model": "abc", "seed": 0})
+        for trial in trials:
+            journal.add(trial)
+        journal.add_shares({"fc": 0.75, "conv": 0.25})
+        content, _, checksum = path.read_bytes().rpartition(b"\nsha256:")
+        return [content, content + b"\nsha256:" + checksum]
 
 
 def _saved(save: Callable[..., None], *arrays: Any, **named: Any) -> bytes:

@@ -64,6 +64,12 @@ def _plan() -> bytes:
     return b"vtrt" + bytes(12) + (96).to_bytes(8, "little") + bytes(72)
 
 
+def _plans() -> list[bytes]:
+    """A plan by itself, and with the metadata that Ultralytics writes before it."""
+    metadata = json.dumps({"stride": 32, "names": {"0": "person"}}).encode()
+    return [_plan(), len(metadata).to_bytes(4, "little") + metadata + _plan()]
+
+
 def _engine_sidecars() -> list[bytes]:
     """Sidecars of the plan, of either flavor."""
     (document,) = map(json.loads, examples.golden("model.engine.json"))
@@ -112,7 +118,7 @@ TARGETS = (
         lambda: {"e.engine": _plan()},
         "json",
     ),
-    Target("plan", "e.engine", lambda: [_plan()], uses.plan),
+    Target("plan", "e.engine", _plans, uses.plan),
     Target("inspection", "i.json", _inspections, uses.inspection, kind="json"),
     Target(
         "sensitivity",
@@ -137,6 +143,7 @@ TARGETS = (
         partial(uses.checkpoint, MeasuredFormat(), {"model": "abc", "batch_size": None}),
         kind="json",
     ),
+    Target("checkpoint of a search", "c", examples.journals, uses.journal, kind="json"),
     Target("array", "a.npy", examples.arrays, uses.data),
     Target("arrays", "a.npz", examples.archives, uses.data),
     Target("labels", "l.npy", examples.labels, uses.labels),

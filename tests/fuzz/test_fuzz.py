@@ -42,7 +42,7 @@ def _examples(target: Target) -> list[bytes]:
 
 @cache
 def _documents(target: Target) -> list[object]:
-    return [json.loads(data) for data in _examples(target)]
+    return [json.loads(data.partition(b"\nsha256:")[0]) for data in _examples(target)]
 
 
 @cache
