@@ -20,7 +20,7 @@ from calibrators.host.counted import Counted, CountedFormat
 from calibrators.tables.choice import RangeChoice
 from calibrators.tables.formats.registry import FORMATS
 from tests.trtint8.integer_models import Integers
-from tests.trtint8.onnx_models import Shaped, conv_relu_conv
+from tests.trtint8.onnx_models import Shaped, conv_relu_conv, save_external
 from tests.trtint8.report import samples
 from trtint8.tuning.journal import JournalFile
 from trtint8.tuning.scores import Score
@@ -158,6 +158,14 @@ def models() -> list[bytes]:
     x = g.op("Gemm", [x, g.weights(8, 5), g.weights(5)], "gemm")
     mixed = g.model({"x": ["N", 3, 4, 4]}, g.op("Softmax", [x], "softmax", axis=1))
     return [_inferred(conv_relu_conv(False, channels=4)), mixed.SerializeToString()]
+
+
+@cache
+def external_model() -> Mapping[str, bytes]:
+    """A model whose weights are in another file, by the names of both files."""
+    with tempfile.TemporaryDirectory() as name:
+        save_external(onnx.ModelProto.FromString(models()[0]), Path(name))
+        return {path.name: path.read_bytes() for path in Path(name).iterdir()}
 
 
 def quantized_models() -> list[bytes]:

@@ -195,8 +195,14 @@ def journal(path: Path) -> None:
 
 def data(path: Path) -> None:
     """Feeds a model."""
-    for feed in open_batches(str(path), _IMAGES, batch_size=2, limit=4):
-        check_feed(feed, _IMAGES)
+    for options in ({"limit": 1}, {"shuffle": True}):
+        for feed in open_batches(str(path), _IMAGES, batch_size=2, **options):
+            check_feed(feed, _IMAGES)
+
+
+def folder_of_arrays(path: Path) -> None:
+    """Feeds a model with the arrays of a folder."""
+    data(path.parent)
 
 
 def folder_of_images(path: Path) -> None:
