@@ -262,6 +262,7 @@ def _checked(light: LightModel, name: str, path: Path | None) -> Model:
             f"'{name}' holds no nodes, so it is not a usable ONNX model; export or download it again"
         )
     check_names(light.message, name)
+    _leave_devices_out(light.message)
     external = check_stored_tensors(light, name, path)
     try:
         # By its path where weights are in other files, because the checker looks for them beside it.
@@ -276,6 +277,14 @@ def _checked(light: LightModel, name: str, path: Path | None) -> Model:
     if path:
         ir.external_data.set_base_dir(graph_model.graph, path.parent)
     return Model(graph_model, name, fingerprint(graph_model))
+
+
+def _leave_devices_out(message: onnx.ModelProto) -> None:
+    """Removes on which devices nodes should run: TensorRT decides that itself. ONNX before 1.18 has none."""
+    if "configuration" in message.DESCRIPTOR.fields_by_name:
+        message.ClearField("configuration")
+        for node in message.graph.node:
+            node.ClearField("device_configurations")
 
 
 def _innermost_reason(error: BaseException) -> str:

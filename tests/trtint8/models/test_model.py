@@ -130,3 +130,17 @@ def test_an_unknown_type_of_a_value_is_refused():
         ModelError, match="'model' cannot be read: 99 is not a valid DataType; export it again"
     ):
         load_model(model)
+
+
+def test_on_which_devices_nodes_should_run_is_left_out():
+    model = onnx.load(DEMO_MODEL)
+    plain = load_model(model).fingerprint
+    node = model.graph.node[0]
+    if not hasattr(node, "device_configurations"):
+        pytest.skip("this ONNX has no configurations of devices")
+    node.device_configurations.add()
+    model.configuration.add(name="two", num_devices=2)
+    loaded = load_model(model)
+    assert loaded.fingerprint == plain
+    assert not to_proto(loaded.graph_model).graph.node[0].device_configurations
+    assert len(node.device_configurations) == 1
