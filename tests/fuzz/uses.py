@@ -249,7 +249,9 @@ def text(path: Path) -> None:
 
 def model(path: Path) -> None:
     """Quantizes a model with a range for every tensor."""
-    prepared = prepare(load_model(path))
+    loaded = load_model(path)
+    assert all(spec.name for spec in loaded.inputs)
+    prepared = prepare(loaded)
     placement = place(prepared.graph_model)
     quantize_graph(prepared, CalibrationTable(dict.fromkeys(placement.tensors, 1.0)))
 

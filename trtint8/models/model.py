@@ -57,9 +57,14 @@ class Model:
 
     @property
     def inputs(self) -> tuple[InputSpec, ...]:
-        """The inputs that a feed must have; initializers that are listed as inputs are left out."""
+        """The inputs that a feed must have; initializers that are listed as inputs are left out.
+
+        Raises:
+            ModelError: An input has no element type, or one that NumPy lacks.
+        """
         graph = self.graph_model.graph
-        return tuple(_input_spec(value) for value in graph.inputs if value.name not in graph.initializers)
+        values = [value for value in graph.inputs if value.name not in graph.initializers]
+        return tuple(_input_spec(value, self.name) for value in values)
 
     @property
     def is_quantized(self) -> bool:
@@ -308,11 +313,17 @@ def _with_recent_opset(model: Model) -> ir.Model:
     return with_opset(model.graph_model, _CONVERTED_OPSET, model.name)
 
 
-def _input_spec(value: ir.Value) -> InputSpec:
+def _input_spec(value: ir.Value, model: str) -> InputSpec:
     shape = None
     if value.shape is not None:
         shape = tuple(dim if isinstance(dim, int) else dim.value for dim in value.shape)
-    dtype = value.dtype.numpy() if value.dtype is not None else np.dtype(np.float32)
+    try:
+        dtype = value.dtype.numpy() if value.dtype is not None else np.dtype(np.float32)
+    except TypeError as error:
+        raise ModelError(
+            f"the input '{value.name}' of '{model}' has the element type {value.dtype}, which no array has; "
+            "export the model again"
+        ) from error
     return InputSpec(value.name or "", dtype, shape)
 
 

@@ -144,3 +144,11 @@ def test_on_which_devices_nodes_should_run_is_left_out():
     assert loaded.fingerprint == plain
     assert not to_proto(loaded.graph_model).graph.node[0].device_configurations
     assert len(node.device_configurations) == 1
+
+
+def test_an_input_without_an_element_type_is_refused():
+    model = onnx.load(DEMO_MODEL)
+    model.graph.input[0].type.tensor_type.elem_type = TensorProto.UNDEFINED
+    problem = "the input 'images' of 'model' has the element type UNDEFINED, which no array has; export"
+    with pytest.raises(ModelError, match=problem):
+        assert load_model(model).inputs
