@@ -157,7 +157,23 @@ def models() -> list[bytes]:
     x = g.op("Reshape", [x, g.constant(np.array([0, -1], np.int64))], "flat")
     x = g.op("Gemm", [x, g.weights(8, 5), g.weights(5)], "gemm")
     mixed = g.model({"x": ["N", 3, 4, 4]}, g.op("Softmax", [x], "softmax", axis=1))
-    return [_inferred(conv_relu_conv(False, channels=4)), mixed.SerializeToString()]
+    small = _inferred(conv_relu_conv(False, channels=4))
+    return [small, mixed.SerializeToString(), _model_of_sizes().SerializeToString()]
+
+
+def _model_of_sizes() -> onnx.ModelProto:
+    """A model with operators that make large constants of small ones."""
+    g = Shaped(False)
+    sizes, one = g.constant(np.array([2, 3])), g.constant(np.ones((1, 1), np.float32))
+    x = g.op("Gemm", ["x", g.weights(3, 3)], "gemm")
+    for operator in ("Expand", "Tile"):
+        x = g.op("Add", [x, g.op(operator, [one, sizes], operator.lower())], f"add_{operator.lower()}")
+    x = g.op("Add", [x, g.op("ConstantOfShape", [sizes], "zeros")], "add_zeros")
+    numbers = [g.constant(np.float32(number)) for number in (0, 3, 1)]
+    x = g.op("Add", [x, g.op("Range", numbers, "steps")], "add_steps")
+    pads = g.constant(np.array([0, 1, 1, 1]))
+    x = g.op("Add", [x, g.op("Pad", [g.constant(np.ones((1, 1), np.float32)), pads], "pad")], "add_pad")
+    return g.model({"x": [2, 3]}, x)
 
 
 @cache

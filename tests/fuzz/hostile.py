@@ -152,6 +152,10 @@ def _change_field(chance: random.Random, holder: Any, field: Any, others: list[A
             present[chance.randrange(len(present))] = _scalar(chance, field)
         else:
             present.append(_scalar(chance, field))
+    elif isinstance(present, bytes) and len(present) >= 8 and chance.randrange(4):
+        start = 4 * chance.randrange(len(present) // 4)
+        word = chance.choice(_WORDS).to_bytes(8, "little")[: len(present) - start]
+        setattr(holder, field.name, present[:start] + word + present[start + len(word) :])
     elif chance.randrange(3) == 0 or field.message_type is not None:
         holder.ClearField(field.name)
     else:

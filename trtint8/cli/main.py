@@ -14,6 +14,7 @@ from types import FrameType
 
 from calibrators.errors import TrtInt8Error
 from trtint8.cli.interruption import STATUS, interrupted
+from trtint8.cli.lazy_imports import import_lazily
 from trtint8.cli.output import say
 from trtint8.version import __version__
 
@@ -75,6 +76,7 @@ class _Messages(logging.Handler):
 
 def _run(arguments: Sequence[str] | None) -> int:
     logging.basicConfig(level=logging.WARNING, handlers=[_Messages()])
+    import_lazily()
     argv = list(sys.argv[1:] if arguments is None else arguments)
     parser = argparse.ArgumentParser("trtint8", description="INT8 TensorRT engines from ONNX models.")
     parser.add_argument("--version", action="version", version=f"trtint8 {__version__}")

@@ -12,7 +12,6 @@ import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 from onnx import defs, helper, numpy_helper, shape_inference
-from onnx.reference import ReferenceEvaluator
 
 from calibrators.errors import ModelError
 
@@ -91,6 +90,9 @@ def _fold(model: ir.Model, node: ir.Node) -> bool:
             )
         return False
     try:
+        # Imported late: few models have anything to fold, and the import takes a twentieth of a second.
+        from onnx.reference import ReferenceEvaluator
+
         evaluator = ReferenceEvaluator(ir.to_proto(node), opsets={"": model.opset_imports[""]})
         result = np.asarray(next(iter(evaluator.run(None, arrays))))
         tensor = ir.tensor(result, name=node.outputs[0].name)
