@@ -232,3 +232,16 @@ def test_a_closed_engine(path):
     engine.close()
     with pytest.raises(EngineError, match="closed"):
         engine.infer({"images": IMAGES[:1]})
+
+
+def test_kernels_are_kept_between_runs(path, flavor, tmp_path):
+    if flavor.name != "rtx":
+        pytest.skip(f"{flavor} compiles nothing when it loads an engine")
+    cache = tmp_path / "kernels.cache"
+    with Engine.load(path, runtime_cache=cache) as engine:
+        wanted = engine.infer({"images": IMAGES[:4]})["logits"]
+    assert cache.stat().st_size
+    kept = cache.read_bytes()
+    with Engine.load(path, runtime_cache=cache) as engine:
+        assert np.array_equal(engine.infer({"images": IMAGES[:4]})["logits"], wanted)
+    assert cache.read_bytes() == kept

@@ -33,6 +33,7 @@ from trtint8.runtime.device_array import DeviceArray
 from trtint8.runtime.execution import ExecutionContext
 from trtint8.runtime.inference_future import InferenceFuture
 from trtint8.runtime.outputs import Outputs
+from trtint8.runtime.runtime_cache import RuntimeCache
 from trtint8.runtime.streams import StreamLike
 from trtint8.runtime.tensorrt_context import FIRST_RUNS, Bindings
 
@@ -51,12 +52,18 @@ class Engine:
     """
 
     def __init__(
-        self, flavor: Flavor, runtime: Any, engine: Any, device: Device, info: EngineInfo | None
+        self,
+        flavor: Flavor,
+        runtime: Any,
+        engine: Any,
+        device: Device,
+        info: EngineInfo | None,
+        cache: RuntimeCache | None = None,
     ) -> None:
         # Assigned in this order, so that the engine is deleted before its runtime even where nobody closes
         # it.
         self._engine, self._runtime = engine, runtime
-        self.flavor, self.device, self.info = flavor, device, info
+        self.flavor, self.device, self.info, self._cache = flavor, device, info, cache
         self._bindings = _bindings(flavor.module, engine)
         self.inputs, self.outputs = self._bindings.inputs, self._bindings.outputs
         self.profiles = self._bindings.profiles
@@ -72,6 +79,8 @@ class Engine:
         *,
         device: int = 0,
         plugins: Sequence[str | os.PathLike[str]] = (),
+        dla_core: int | None = None,
+        runtime_cache: str | os.PathLike[str] | None = None,
     ) -> Engine:
         """Loads an engine onto a GPU.
 
@@ -80,6 +89,9 @@ class Engine:
                 itself. Metadata before the plan, as Ultralytics writes it, is passed over.
             device: Index of the GPU.
             plugins: Paths of shared libraries with the plugins that the engine uses.
+            dla_core: The DLA core that runs an engine that was built for the DLA; None lets TensorRT choose.
+            runtime_cache: File of the kernels that TensorRT for RTX compiles for an engine: read now, and
+                written when the engine is closed.
 
         Returns:
             The engine.
@@ -87,7 +99,8 @@ class Engine:
         Raises:
             EngineError: The file is missing, truncated, changed or no engine, or the engine was built by
                 another version or for another GPU.
-            UnsupportedError: The TensorRT that the engine needs is not installed.
+            UnsupportedError: The TensorRT that the engine needs is not installed or has no runtime cache, or
+                the machine has no such DLA core.
             GpuUnavailableError: There is no GPU, or none of that index.
         """
         info, name = None, "the plan"
@@ -110,13 +123,16 @@ class Engine:
             if info and info.version_compatible:
                 # Such a plan contains the runtime of the version that built it, which TensorRT runs as code.
                 runtime.engine_host_code_allowed = True
+            if dla_core is not None:
+                _use_dla(runtime, dla_core)
             for library in plugins:
                 if runtime.get_plugin_registry().load_library(os.fspath(library)) is None:
                     raise EngineError(f"TensorRT cannot load the plugin library '{os.fspath(library)}'")
             engine = runtime.deserialize_cuda_engine(plan)
             if engine is None:
                 raise EngineError(f"{flavor} cannot load {name}: {log.reason()}")
-        return cls(flavor, runtime, engine, gpu, info)
+            cache = RuntimeCache.attach(engine, runtime_cache, flavor) if runtime_cache is not None else None
+        return cls(flavor, runtime, engine, gpu, info, cache)
 
     @property
     def raw(self) -> Any:
@@ -246,7 +262,10 @@ class Engine:
             EngineError: The engine is closed, or TensorRT cannot.
         """
         with self.device.active(), collected(self.flavor.module) as log, FIRST_RUNS:
-            context = self.raw.create_execution_context()
+            if self._cache is None:
+                context = self.raw.create_execution_context()
+            else:
+                context = self._cache.new_context(self.raw)
         if context is None:
             raise EngineError(f"TensorRT cannot make an execution context: {log.reason()}")
         return context
@@ -263,6 +282,9 @@ class Engine:
             for context in list(self._contexts):
                 context.close()
             with self.device.active():
+                cache, self._cache = self._cache, None
+                if cache is not None:
+                    cache.save()
                 self._engine = self._runtime = None
 
     def __enter__(self) -> Engine:
@@ -279,6 +301,15 @@ class Engine:
 
 #: How many inferences of one thread ``infer_async`` keeps in flight.
 _IN_FLIGHT = 2
+
+
+def _use_dla(runtime: Any, core: int) -> None:
+    cores = runtime.num_DLA_cores
+    if not 0 <= core < cores:
+        raise UnsupportedError(
+            f"there is no DLA core {core}; this machine has {cores}, numbered from 0; leave dla_core out"
+        )
+    runtime.DLA_core = core
 
 
 def _bindings(trt: Any, engine: Any) -> Bindings:

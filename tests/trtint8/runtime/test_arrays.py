@@ -1,3 +1,4 @@
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -165,3 +166,12 @@ def test_feeds_that_do_not_fit(feeds, message):
 
 def test_scalars():
     assert as_input(np.float32(1), TensorSpec("s", "float32", ()), STREAM).shape == ()
+
+
+def test_arrays_of_sixteen_and_eight_bits_that_numpy_lacks():
+    for dtype in (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn):
+        spec = TensorSpec("x", np.dtype(dtype).name, (None, 3))
+        array = np.ones((2, 3), dtype)
+        assert as_input(array, spec, STREAM) is array
+        with pytest.raises(CalibrationDataError, match=f"takes {spec.dtype} but was given float32"):
+            as_input(np.ones((2, 3), np.float32), spec, STREAM)
