@@ -21,6 +21,7 @@ VARIABLES = {
         "parser": "OnnxParser",
     },
     "trtint8/builder/build.py:_profile": {"profile": "IOptimizationProfile"},
+    "trtint8/builder/build.py:check_shape_values": {"inputs[name]": "ITensor", "tensor": "ITensor"},
     "trtint8/builder/build.py:_raise_parser_error": {"error": "ParserError"},
     "trtint8/builder/config.py": {
         "builder": "Builder",
