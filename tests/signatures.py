@@ -20,8 +20,13 @@ VARIABLES = {
         "network": "INetworkDefinition",
         "parser": "OnnxParser",
     },
-    "trtint8/builder/build.py:_profile": {"profile": "IOptimizationProfile"},
-    "trtint8/builder/build.py:check_shape_values": {"inputs[name]": "ITensor", "tensor": "ITensor"},
+    "trtint8/builder/optimization_profiles.py": {"builder": "Builder", "config": "IBuilderConfig"},
+    "trtint8/builder/optimization_profiles.py:new_profile": {"profile": "IOptimizationProfile"},
+    "trtint8/builder/optimization_profiles.py:check_shape_values": {
+        "network": "INetworkDefinition",
+        "inputs[name]": "ITensor",
+        "tensor": "ITensor",
+    },
     "trtint8/builder/build.py:_raise_parser_error": {"error": "ParserError"},
     "trtint8/builder/config.py": {
         "builder": "Builder",

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +39,7 @@ from trtint8.builder.implicit import (
     finish_calibration,
 )
 from trtint8.builder.monitor import deferred_interrupt, new_monitor
+from trtint8.builder.optimization_profiles import add_profile, check_shape_values, format_shapes, new_profile
 from trtint8.builder.options import BuildOptions
 from trtint8.builder.precisions import set_io, set_precisions
 from trtint8.builder.timing_cache import attach_timing_cache, save_timing_cache
@@ -238,7 +238,7 @@ class _Build:
         set_capabilities(trt, config, self.capabilities)
         check_shape_values(network, options.shape_values)
         for shapes in self.profiles or ([{}] if options.shape_values else []):
-            _add_profile(builder, config, shapes, options.shape_values)
+            add_profile(builder, config, shapes, options.shape_values)
         # Before inputs and outputs get other types: an INT8 input is a float of the model all the same.
         floats = read_layers(trt, network), input_names(trt, network)
         set_io(trt, network, options)
@@ -272,41 +272,11 @@ class _Build:
             calibrator.network_dtypes = network_dtypes(self.flavor.module, network)
         config.int8_calibrator = calibrator
         shapes = self.calibration_shapes
-        if shapes and not config.set_calibration_profile(_profile(builder, shapes, self._optimal_values())):
-            raise BuildError(
-                f"TensorRT refuses to calibrate with {_format_shapes(shapes)}; give batches of another size"
-            )
-
-
-def check_shape_values(network: Any, values: Mapping[str, ShapeRange]) -> None:
-    """Refuses values for inputs that decide no shapes.
-
-    Args:
-        network: The parsed ``INetworkDefinition``.
-        values: Input name to its values in the optimization profiles.
-
-    Raises:
-        BuildError: The network has no such input, or it decides no shapes or has another number of elements,
-            or min <= opt <= max does not hold.
-    """
-    inputs = {tensor.name: tensor for tensor in map(network.get_input, range(network.num_inputs))}
-    for name, given in values.items():
-        if name not in inputs or not inputs[name].is_shape_tensor:
-            found = [name for name, tensor in inputs.items() if tensor.is_shape_tensor]
-            raise BuildError(
-                f"shape_values has '{name}', which is no input that decides shapes; the network has "
-                f"{', '.join(map(repr, found)) or 'none'}"
-            )
-        count = math.prod(inputs[name].shape)
-        if {len(given.min), len(given.opt), len(given.max)} != {count}:
-            raise BuildError(
-                f"input '{name}' has {count} elements, and shape_values {given}; give as many of each"
-            )
-        if any(
-            not low <= best <= high for low, best, high in zip(given.min, given.opt, given.max, strict=True)
+        if shapes and not config.set_calibration_profile(
+            new_profile(builder, shapes, self._optimal_values())
         ):
             raise BuildError(
-                f"shape_values of input '{name}' is {given}; values must grow from min over opt to max"
+                f"TensorRT refuses to calibrate with {format_shapes(shapes)}; give batches of another size"
             )
 
 
@@ -343,27 +313,6 @@ def _network_flags(trt: Any, flavor: Flavor) -> int:
     if flavor.explicit_batch_flag:
         return 1 << int(trt.NetworkDefinitionCreationFlag.EXPLICIT_BATCH)
     return 0
-
-
-def _add_profile(builder: Any, config: Any, shapes: Profile, values: Mapping[str, ShapeRange]) -> None:
-    if config.add_optimization_profile(_profile(builder, shapes, values)) < 0:
-        raise BuildError(
-            f"TensorRT refuses the optimization profile {_format_shapes({**shapes, **values})}; give other "
-            "shapes"
-        )
-
-
-def _profile(builder: Any, shapes: Profile, values: Mapping[str, ShapeRange]) -> Any:
-    profile = builder.create_optimization_profile()
-    for name, sizes in shapes.items():
-        profile.set_shape(name, sizes.min, sizes.opt, sizes.max)
-    for name, sizes in values.items():
-        profile.set_shape_input(name, sizes.min, sizes.opt, sizes.max)
-    return profile
-
-
-def _format_shapes(shapes: Profile) -> str:
-    return ", ".join(f"{name}={sizes}" for name, sizes in shapes.items())
 
 
 def _parse(

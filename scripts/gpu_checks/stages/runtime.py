@@ -241,6 +241,8 @@ def _overhead(path: Path, batch: int) -> Finding:
             "bare call with copies": Contender(bare.with_copies),
             "Engine.infer": Contender(lambda: engine.infer(feed)),
             "infer, CUDA graph": Contender(lambda: graph.infer(feed)),
+            "bound call": Contender(functools.partial(stack.enter_context(engine.bind(feed)), feed)),
+            "bound call in place": Contender(stack.enter_context(engine.bind(feed))),
         }
         try:
             contenders["TrtRunner"] = Contender(stack.enter_context(_trt_runner(engine, feed)))
