@@ -14,8 +14,8 @@ from calibrators.cuda.dlpack import Dlpack, on_gpu, take
 from calibrators.errors import CalibrationDataError
 from trtint8.engine.file import TensorSpec
 
-# The alignment of GPU addresses that TensorRT needs, in bytes.
-_ALIGNMENT = 256
+#: The alignment of GPU addresses that TensorRT needs, in bytes.
+ALIGNMENT = 256
 
 # Number of the legacy default stream in the array interface, and its handle in the driver.
 _LEGACY_DEFAULT_STREAM = 1
@@ -69,7 +69,7 @@ class DeviceInput:
     @property
     def aligned(self) -> bool:
         """Whether TensorRT can read the array in place: it is not empty, and its address is aligned."""
-        return self.pointer != 0 and self.pointer % _ALIGNMENT == 0
+        return self.pointer != 0 and self.pointer % ALIGNMENT == 0
 
 
 def as_inputs(

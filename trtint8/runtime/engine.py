@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Literal, overload
 
 from calibrators.cuda import Device, compute_capability, open_device, require_gpu
+from calibrators.cuda.dlpack import Dlpack
 from calibrators.errors import EngineError, UnsupportedError
 from calibrators.files import finish_writing
 from calibrators.tensorrt import flavor as flavors
@@ -27,7 +28,7 @@ from trtint8.engine.plan import (
     without_metadata,
 )
 from trtint8.engine.profiles import ShapeRange
-from trtint8.runtime.arrays import Feeds, HostArray
+from trtint8.runtime.arrays import CudaArray, Feeds, HostArray
 from trtint8.runtime.bound_call import BoundCall
 from trtint8.runtime.device_array import DeviceArray
 from trtint8.runtime.execution import ExecutionContext
@@ -165,23 +166,68 @@ class Engine:
             self._contexts.add(created)
         return created
 
-    def bind(self, feeds: Feeds, *, cuda_graph: bool = False) -> BoundCall:
-        """Prepares inferences on host arrays of fixed shapes, which then cost the least.
+    @overload
+    def bind(
+        self,
+        feeds: Feeds,
+        *,
+        outputs: None = None,
+        stream: StreamLike | None = None,
+        on_device: Literal[False] = False,
+        cuda_graph: bool = False,
+    ) -> BoundCall[HostArray]: ...
+
+    @overload
+    def bind(
+        self,
+        feeds: Feeds,
+        *,
+        outputs: None = None,
+        stream: StreamLike | None = None,
+        on_device: Literal[True],
+        cuda_graph: bool = False,
+    ) -> BoundCall[DeviceArray]: ...
+
+    @overload
+    def bind(
+        self,
+        feeds: Feeds,
+        *,
+        outputs: Outputs,
+        stream: StreamLike | None = None,
+        on_device: bool = False,
+        cuda_graph: bool = False,
+    ) -> BoundCall[HostArray | DeviceArray | CudaArray | Dlpack]: ...
+
+    def bind(
+        self,
+        feeds: Feeds,
+        *,
+        outputs: Outputs | None = None,
+        stream: StreamLike | None = None,
+        on_device: bool = False,
+        cuda_graph: bool = False,
+    ) -> BoundCall[Any]:
+        """Prepares inferences on fixed shapes and addresses, which then cost the least.
 
         Args:
-            feeds: Input name to an array like those of all calls.
+            feeds: Input name to an array: on the host one like those of all calls, on the GPU the one that
+                all calls read.
+            outputs: Output name to the array on the GPU that every call writes to.
+            stream: The caller's stream, see :meth:`ExecutionContext.infer`.
+            on_device: Whether the other outputs stay on the GPU.
             cuda_graph: Whether to launch a CUDA graph.
 
         Returns:
-            The call, which takes feeds like ``feeds``. It has a context of its own, which is closed with the
-            engine.
+            The call. It has a context of its own, which is closed with the engine.
 
         Raises:
-            CalibrationDataError: The feed does not fit, or an array is on the GPU.
+            CalibrationDataError: The feed or an output does not fit.
             UnsupportedError: The size of an output is known only after the inference.
             EngineError: TensorRT cannot create a context, mostly for lack of memory.
         """
-        return BoundCall(self.new_context(cuda_graph=cuda_graph), feeds)
+        context = self.new_context(cuda_graph=cuda_graph)
+        return BoundCall(context, feeds, outputs=outputs, stream=stream, on_device=on_device)
 
     @overload
     def infer(

@@ -288,14 +288,14 @@ class ExecutionContext:
         caller = self.order(stream, targets.device.values())
         made: dict[str, DeviceArray] = {}
         if on_device and not self.data_dependent:
-            made = self._new_arrays(outputs, caller)
+            made = self.new_arrays(outputs, caller)
         current.upload()
         placed = {**{name: array.buffer.pointer for name, array in made.items()}, **targets.aligned}
         in_place = current.place_outputs(placed)
         current.enqueue()
         if on_device and self.data_dependent:
             self.stream.synchronize()
-            made = self._new_arrays(outputs, caller)
+            made = self.new_arrays(outputs, caller)
         on_gpu = {
             **{name: array.buffer.pointer for name, array in made.items()},
             **{name: target.pointer for name, target in targets.device.items()},
@@ -344,7 +344,16 @@ class ExecutionContext:
                 )
         return targets
 
-    def _new_arrays(self, outputs: Outputs, stream: int | None) -> dict[str, DeviceArray]:
+    def new_arrays(self, outputs: Outputs, stream: int | None) -> dict[str, DeviceArray]:
+        """Allocates arrays for the outputs of the bound feed.
+
+        Args:
+            outputs: The outputs that have arrays already.
+            stream: Handle of the stream on which the values are going to be complete.
+
+        Raises:
+            GpuMemoryError: The GPU has too little free memory.
+        """
         arrays = {}
         for spec in self._bindings.outputs:
             if spec.name in outputs:
