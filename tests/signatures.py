@@ -56,7 +56,7 @@ VARIABLES = {
         "flags": "BuilderFlag",
     },
     "trtint8/runtime/refit.py": {"refitter": "Refitter", "engine.raw": "ICudaEngine"},
-    "trtint8/runtime/engine.py:_bindings": {"engine": "ICudaEngine"},
+    "trtint8/runtime/bindings.py": {"engine": "ICudaEngine"},
     "trtint8/runtime/engine.py:load": {
         "runtime": "Runtime",
         "runtime.get_plugin_registry()": "IPluginRegistry",

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from calibrators.cuda import Device, Graph, Stream, capture
 from calibrators.errors import CalibrationDataError, EngineError
 from trtint8.runtime.arrays import DeviceInput, HostArray
+from trtint8.runtime.bindings import Bindings
 from trtint8.runtime.memory import TensorMemory
-from trtint8.runtime.tensorrt_context import Bindings, TensorrtContext
+from trtint8.runtime.tensorrt_context import TensorrtContext
 
 #: Input name to an array on the host or on the GPU.
 Arrays = Mapping[str, NDArray[Any] | DeviceInput]

@@ -16,10 +16,9 @@ from calibrators.cuda.dlpack import Dlpack
 from calibrators.errors import EngineError, UnsupportedError
 from calibrators.files import finish_writing
 from calibrators.tensorrt import flavor as flavors
-from calibrators.tensorrt.data_types import numpy_dtype
 from calibrators.tensorrt.flavor import Flavor
 from calibrators.tensorrt.messages import collected, shared_logger
-from trtint8.engine.file import EngineInfo, TensorSpec, read_engine_info, sidecar_path
+from trtint8.engine.file import EngineInfo, read_engine_info, sidecar_path
 from trtint8.engine.plan import (
     check_capability,
     check_plan_version,
@@ -27,8 +26,8 @@ from trtint8.engine.plan import (
     plan_flavor,
     without_metadata,
 )
-from trtint8.engine.profiles import ShapeRange
 from trtint8.runtime.arrays import CudaArray, Feeds, HostArray
+from trtint8.runtime.bindings import read_bindings
 from trtint8.runtime.bound_call import BoundCall
 from trtint8.runtime.device_array import DeviceArray
 from trtint8.runtime.execution import ExecutionContext
@@ -36,7 +35,7 @@ from trtint8.runtime.inference_future import InferenceFuture
 from trtint8.runtime.outputs import Outputs
 from trtint8.runtime.runtime_cache import RuntimeCache
 from trtint8.runtime.streams import StreamLike
-from trtint8.runtime.tensorrt_context import FIRST_RUNS, Bindings
+from trtint8.runtime.tensorrt_context import FIRST_RUNS
 
 
 class Engine:
@@ -65,7 +64,7 @@ class Engine:
         # it.
         self._engine, self._runtime = engine, runtime
         self.flavor, self.device, self.info, self._cache = flavor, device, info, cache
-        self._bindings = _bindings(flavor.module, engine)
+        self._bindings = read_bindings(flavor.module, engine)
         self.inputs, self.outputs = self._bindings.inputs, self._bindings.outputs
         self.profiles = self._bindings.profiles
         self._lock = threading.Lock()
@@ -356,41 +355,6 @@ def _use_dla(runtime: Any, core: int) -> None:
             f"there is no DLA core {core}; this machine has {cores}, numbered from 0; leave dla_core out"
         )
     runtime.DLA_core = core
-
-
-def _bindings(trt: Any, engine: Any) -> Bindings:
-    inputs: list[TensorSpec] = []
-    outputs: list[TensorSpec] = []
-    on_host: set[str] = set()
-    for index in range(engine.num_io_tensors):
-        name = engine.get_tensor_name(index)
-        if engine.get_tensor_format(name) != trt.TensorFormat.LINEAR:
-            raise UnsupportedError(
-                f"tensor '{name}' of the engine has the format {engine.get_tensor_format_desc(name)}, and "
-                "only linear ones can be fed; build the engine without io_formats"
-            )
-        dtype = numpy_dtype(trt, engine.get_tensor_dtype(name))
-        if dtype is None:
-            raise UnsupportedError(
-                f"tensor '{name}' is {engine.get_tensor_dtype(name).name} in the engine, which NumPy has no "
-                "type for; build the engine with FP32 or FP16 inputs and outputs"
-            )
-        shape = tuple(dim if dim >= 0 else None for dim in engine.get_tensor_shape(name))
-        is_input = engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT
-        (inputs if is_input else outputs).append(TensorSpec(name, dtype.name, shape))
-        if engine.get_tensor_location(name) == trt.TensorLocation.HOST:
-            if not is_input:
-                raise UnsupportedError(
-                    f"output '{name}' of the engine is written on the host, which is not supported; leave it "
-                    "out of the model's outputs"
-                )
-            on_host.add(name)
-    dynamic = [spec.name for spec in inputs if None in spec.shape and spec.name not in on_host]
-    profiles = tuple(
-        {name: ShapeRange(*map(tuple, engine.get_tensor_profile_shape(name, index))) for name in dynamic}
-        for index in range(engine.num_optimization_profiles)
-    )
-    return Bindings(tuple(inputs), tuple(outputs), frozenset(on_host), profiles if dynamic else ())
 
 
 def _read(path: Path) -> bytes:

@@ -13,12 +13,13 @@ import numpy as np
 from calibrators.cuda import Device, Stream
 from calibrators.errors import CalibrationDataError, EngineError
 from trtint8.runtime.arrays import DeviceInput, Feeds, HostArray, as_inputs
+from trtint8.runtime.bindings import Bindings
 from trtint8.runtime.bound_context import Arrays, BoundContext
 from trtint8.runtime.device_array import DeviceArray
 from trtint8.runtime.inference_future import InferenceFuture
 from trtint8.runtime.outputs import Outputs, Targets, as_targets
 from trtint8.runtime.streams import StreamLike, stream_handle
-from trtint8.runtime.tensorrt_context import Bindings, TensorrtContext
+from trtint8.runtime.tensorrt_context import TensorrtContext
 
 #: How many CUDA graphs are kept, each with one of TensorRT's contexts and its memory.
 _GRAPHS = 4
