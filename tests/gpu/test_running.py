@@ -135,6 +135,25 @@ def test_a_side_stream_of_pytorch_is_ordered(engine, device, cuda_graph):
     context.close()
 
 
+@pytest.mark.parametrize("cuda_graph", [False, True])
+def test_a_bound_call_on_tensors_of_pytorch(engine, cuda_graph):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    if not torch.cuda.is_available():
+        pytest.skip("this PyTorch has no CUDA")
+    side = torch.cuda.Stream()
+    fed = torch.zeros((8, 1, 8, 8), device="cuda")
+    made = torch.zeros((8, 10), device="cuda")
+    with engine.bind({"images": fed}, outputs={"logits": made}, stream=side, cuda_graph=cuda_graph) as call:
+        for start in (0, 8, 16, 24):
+            part = IMAGES[start : start + 8]
+            with torch.cuda.stream(side):
+                fed.copy_(torch.from_numpy(part), non_blocking=True)
+                call()
+                copied = made.clone()
+            side.synchronize()
+            assert np.array_equal(copied.cpu().numpy(), engine.infer({"images": part})["logits"])
+
+
 def test_arrays_of_cupy_tell_their_stream(engine):
     cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
     wanted = engine.infer({"images": IMAGES[:8]})["logits"]

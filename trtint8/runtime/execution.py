@@ -269,6 +269,7 @@ class ExecutionContext:
             self._bound[key] = self._bound.pop(None)
         if key not in self._bound:
             if len(self._bound) == _GRAPHS:
+                self.stream.synchronize()  # it may still be running
                 self._bound.popitem(last=False)[1].free()
             self._new_bound(key)
         self._bound.move_to_end(key)
