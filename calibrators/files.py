@@ -30,6 +30,21 @@ _KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
 )
 
 
+def is_file(path: str | os.PathLike[str]) -> bool:
+    """Whether there is a file; there is none of a name that no file can have, such as one of 300 letters."""
+    return os.path.isfile(path)  # noqa: PTH113  # pathlib raises OSError for such names
+
+
+def is_folder(path: str | os.PathLike[str]) -> bool:
+    """Whether there is a folder; there is none of a name that no folder can have."""
+    return os.path.isdir(path)  # noqa: PTH112
+
+
+def exists(path: str | os.PathLike[str]) -> bool:
+    """Whether there is anything of a name; there is nothing of a name that nothing can have."""
+    return os.path.exists(path)  # noqa: PTH110
+
+
 def check_writable(path: str | os.PathLike[str]) -> Path:
     """Fails now, rather than after minutes of work, where ``path`` cannot be written.
 
@@ -157,8 +172,9 @@ def finish_writing(main: str | os.PathLike[str]) -> None:
         main: The file that the others belong to; see :func:`written_together`.
     """
     main = Path(main)
-    with contextlib.suppress(OSError):  # in a folder that cannot be written there is nothing to finish
-        _move_out(main)
+    if main.name:  # "." has none
+        with contextlib.suppress(OSError):  # in a folder that cannot be written there is nothing to finish
+            _move_out(main)
 
 
 def _move_out(main: Path) -> None:

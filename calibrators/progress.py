@@ -4,7 +4,40 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import Any, TextIO, cast
+
+
+class _Terminal:
+    """A terminal that may go away: what cannot be written any more is left out, and the work goes on.
+
+    Args:
+        stream: The terminal.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Writes a text where that is possible."""
+        with suppress(OSError, ValueError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Hands on what is in the buffer where that is possible."""
+        with suppress(OSError, ValueError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    """Whether a stream is a terminal; standard error is None, or closed, where a program was started so."""
+    with suppress(OSError, ValueError):
+        return stream is not None and stream.isatty()
+    return False
 
 
 @contextmanager
@@ -21,7 +54,7 @@ def progress_bar(
     Yields:
         A function to call with the number of steps that were just completed.
     """
-    if not (enabled and sys.stderr.isatty()):
+    if not (enabled and _is_terminal(sys.stderr)):
         yield lambda _steps: None
         return
     # Imported late: `import trtint8` must stay cheap, and scripts without a terminal never need it.
@@ -34,6 +67,6 @@ def progress_bar(
         MofNCompleteColumn(),
         TimeRemainingColumn(elapsed_when_finished=True),
     )
-    with Progress(*columns, console=Console(stderr=True)) as bar:
+    with Progress(*columns, console=Console(file=cast(TextIO, _Terminal(sys.stderr)))) as bar:
         task = bar.add_task(description, total=total)
         yield lambda steps: bar.advance(task, steps)

@@ -16,7 +16,6 @@ import json
 import math
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
@@ -42,6 +41,9 @@ NonNegative = Annotated[float, msgspec.Meta(ge=0, le=sys.float_info.max)]
 #: A finite number above zero.
 Positive = Annotated[float, msgspec.Meta(gt=0, le=sys.float_info.max)]
 
+#: A finite number that is not negative, and that a float32 holds.
+NonNegativeFloat32 = Annotated[float, msgspec.Meta(ge=0, le=3.4028234663852886e38)]
+
 #: A number from 0 to 1.
 Fraction = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
@@ -57,13 +59,19 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
     """Reads a file of a limited size.
 
     Args:
-        path: The file.
+        path: The file. A named pipe into which nobody writes is empty.
 
     Raises:
         OSError: It cannot be read.
-        RecordError: It is larger than :data:`MOST_BYTES`.
+        RecordError: It is larger than :data:`MOST_BYTES`, or there can be no file of its name.
     """
-    with Path(path).open("rb") as stream:
+    # A named pipe would block for ever where nobody writes into it.
+    try:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    except ValueError as error:
+        raise RecordError("its name holds a character that no name can have") from error
+    os.set_blocking(descriptor, True)
+    with os.fdopen(descriptor, "rb") as stream:
         data = stream.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
         raise RecordError(f"it is larger than {MOST_BYTES:,} bytes")

@@ -21,6 +21,13 @@ else:
 RAY_FIXTURES = ("cluster", "ray_data", "head", "machines")
 
 
+def pytest_addoption(parser):
+    """How long hostile files are tried."""
+    parser.addoption(
+        "--fuzz-minutes", type=float, default=0.0, metavar="N", help="make cases of tests/fuzz for N minutes"
+    )
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """Marks what starts Ray, and keeps each file, and all tests of one cluster, on one worker of xdist."""

@@ -25,7 +25,7 @@ from trtint8.runtime.benchmark import Benchmarks
 from trtint8.sensitivity.results import Sensitivity
 from trtint8.sensitivity.suspects import Suspect
 from trtint8.tuning.scores import Score
-from trtint8.tuning.search import Trial
+from trtint8.tuning.trial import Trial
 from trtint8.tuning.tune import TuningLog
 from trtint8.validation.accuracy import Measure
 from trtint8.validation.fidelity import Fidelity
@@ -171,10 +171,9 @@ def test_sensitivity(tmp_path):
 
 def test_tuning_log():
     path = GOLDEN / "model.tuning.json"
-    log = records.to_record(records.read(path), TuningLog, exact=True)
+    log = records.to_record(records.read(path), TuningLog)  # version 0.1 also wrote a method for each tensor
     assert log == TuningLog(
         "trtint8 quantize m.onnx 'my table.json'",
-        {"images": "mse"},
         ("fc",),
         ("bias correction",),
         0.125,

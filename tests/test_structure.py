@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[1]
 
 #: From the top down. What is not a package of its own is a module.
 FLOORS = (
+    "trtint8.__main__",
     "trtint8.cli",
     "trtint8.api",
     "trtint8.int8_engine",

@@ -61,8 +61,10 @@ from trtint8.runtime.refit import refit
 from trtint8.sensitivity.measure import Plan, measure
 from trtint8.sensitivity.results import Sensitivity
 from trtint8.tuning.budget import Budget, Goal
-from trtint8.tuning.search import Trial
+from trtint8.tuning.journal import JournalFile
 from trtint8.tuning.setup import tune_from_sources
+from trtint8.tuning.time_limit import TimeLimit
+from trtint8.tuning.trial import Trial
 from trtint8.tuning.tune import Tuned
 from trtint8.validation.accuracy import Accuracy
 from trtint8.validation.metrics import DetectionAgreement, MeanAveragePrecision, Metric
@@ -350,6 +352,7 @@ def validate(
     preprocessing: Preprocessing | None = None,
     executor: Executor = "local",
     threads: int | None = None,
+    allow_host_code: bool = False,
     progress: bool = True,
 ) -> Accuracy:
     """Compares an INT8 model or engine with the FP32 model on data that it was not calibrated on.
@@ -388,6 +391,7 @@ def validate(
             a metric over the data set must merge (:class:`trtint8.validation.metrics.MergeableMetric`).
         threads: Threads per operator of a model in ONNX Runtime; ONNX Runtime's choice where None. Over Ray,
             the number per worker; 1 where None.
+        allow_host_code: Whether code that an engine contains may run; see :meth:`Engine.load`.
         progress: Show a progress bar on a terminal.
 
     Returns:
@@ -404,6 +408,7 @@ def validate(
         metrics=metrics,
         data_options=DataOptions(batch_size, limit, preprocessing=preprocessing, labels=labels),
         run=RunOptions(threads, executor, progress=progress),
+        allow_host_code=allow_host_code,
     )
 
 
@@ -485,21 +490,24 @@ def tune(
     batch_size: int | None = None,
     limit: int | None = None,
     preprocessing: Preprocessing | None = None,
+    minutes: float | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    resume: bool = False,
     on_goal: Callable[[Goal], None] = lambda _goal: None,
     on_trial: Callable[[Trial], None] = lambda _trial: None,
     progress: bool = True,
 ) -> Tuned:
     """Finds the cheapest mix of remedies that keeps accuracy within a budget, on the CPU.
 
-    Remedies that make the engine no slower are tried always: a calibration method for each tensor, then
-    equalized weights, adaptive rounding and corrected biases. Each is taken where it leaves less noise. Only
-    where that is not enough do layers stay in float. The result is judged on samples that the search did not
-    use.
+    Remedies that make the engine no slower are tried always: ranges chosen by what they cost the network's
+    outputs, then equalized weights, adaptive rounding and corrected biases. Each is taken where it leaves
+    less noise. Only where that is not enough do layers stay in float. The result is judged on samples that
+    the search did not use.
 
     Args:
         model: A path, the serialized model or a ``ModelProto``; a float model.
-        calibration: Calibration samples, or a table, or the file that holds one. Methods are only chosen
-            with histograms, and weights are only equalized with samples.
+        calibration: Calibration samples, or a table, or the file that holds one. Ranges are only chosen with
+            histograms, and weights are only equalized with samples.
         data: Samples to tune on, as :func:`calibrate` takes them; they are read several times.
         max_drop: How much the metric may lose, in its own unit: points for a share, decibels for ``psnr``
             against labels. For ``max_error``, the largest error.
@@ -521,8 +529,14 @@ def tune(
         batch_size: Samples per batch.
         limit: Use only this many samples of ``data``, and as many of ``judge``.
         preprocessing: How raw images become what the model is fed.
+        minutes: How long the search may take. Then it ends with the best so far, which is judged as usual.
+        checkpoint: A file that keeps what was tried, so that an interrupted search can be continued. It stays
+            after the end, so that nothing is lost before the result is written.
+        resume: Continue from the checkpoint where there is one, with the same arguments and samples; else it
+            is overwritten.
         on_goal: Called with what the result has to keep, before the calibration.
-        on_trial: Called with everything that the search tries.
+        on_trial: Called with everything that the search tries, also with what an interrupted search that is
+            continued has tried.
         progress: Show a progress bar on a terminal while calibrating.
 
     Returns:
@@ -541,6 +555,8 @@ def tune(
         data_options=DataOptions(batch_size, limit, seed=seed, preprocessing=preprocessing, labels=labels),
         round_weights=round_weights,
         float16=float16,
+        limit=TimeLimit(minutes),
+        journal=JournalFile(checkpoint, resume) if checkpoint is not None else None,
         on_goal=on_goal,
         on_trial=on_trial,
         progress=progress,
@@ -556,6 +572,7 @@ def bench(
     transfers: bool = True,
     cuda_graph: bool = False,
     device: int = 0,
+    allow_host_code: bool = False,
     batch_size: int | None = None,
     limit: int | None = None,
     preprocessing: Preprocessing | None = None,
@@ -570,6 +587,7 @@ def bench(
         transfers: Whether copies to and from the GPU are part of an inference.
         cuda_graph: Whether an inference is launched as a CUDA graph.
         device: Index of the GPU.
+        allow_host_code: Whether code that an engine contains may run; see :meth:`Engine.load`.
         batch_size: Samples per batch; where it is None and values are random, the batch size that the first
             profile is optimized for.
         limit: Use only this many samples of ``data``.
@@ -588,7 +606,7 @@ def bench(
         data=data,
         baseline=baseline,
         data_options=DataOptions(batch_size, limit, preprocessing=preprocessing),
-        options=BenchOptions(seconds, transfers, cuda_graph, device),
+        options=BenchOptions(seconds, transfers, cuda_graph, device, allow_host_code),
     )
 
 
@@ -654,6 +672,7 @@ def write_report(
     data: DataSource | None = None,
     labels: LabelSource | None = None,
     class_names: str | os.PathLike[str] | Sequence[str] | None = None,
+    allow_host_code: bool = False,
     batch_size: int | None = None,
     limit: int | None = None,
     preprocessing: Preprocessing | None = None,
@@ -669,6 +688,7 @@ def write_report(
         data: Held-out data, in which the samples with the largest differences are found; needs ``model``.
         labels: Labels that do not come with the data.
         class_names: Names of the classes in the order of their indices, or a text file with one per line.
+        allow_host_code: Whether code that an engine contains may run; see :meth:`Engine.load`.
         batch_size: Samples per batch.
         limit: Use only this many samples.
         preprocessing: How raw images become what the models are fed.
@@ -686,4 +706,5 @@ def write_report(
         data=data,
         data_options=DataOptions(batch_size, limit, preprocessing=preprocessing, labels=labels),
         class_names=class_names,
+        allow_host_code=allow_host_code,
     )

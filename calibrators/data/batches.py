@@ -28,6 +28,7 @@ from calibrators.data.shards import FeedReader, LabelledFeed, Reader, Shard
 from calibrators.data.sources import Source, from_array_file, from_arrays, load_labels, random_normal
 from calibrators.data.streams import Stream, restartable
 from calibrators.errors import CalibrationDataError
+from calibrators.files import exists, is_folder
 
 __all__ = ["Batches", "DataSource", "FeedDict", "open_batches", "open_data"]
 
@@ -41,11 +42,13 @@ class FileReader:
         data: An absolute path, or ``random:COUNT``.
         binding: Says what feeds the model.
         seed: Seed of random samples.
+        first: How many samples from the first on are taken; None where any may be.
         source: The samples, opened. They are not pickled: a worker opens ``data`` itself.
     """
 
-    def __init__(self, data: str, binding: Binding, seed: int, source: Source) -> None:
-        self._data, self._binding, self._seed, self._count = data, binding, seed, source.count
+    def __init__(self, data: str, binding: Binding, seed: int, first: int | None, source: Source) -> None:
+        self._data, self._binding, self._seed, self._first = data, binding, seed, first
+        self._count = source.count
         self._source: Source | None = source
 
     def __getstate__(self) -> dict[str, object]:
@@ -67,7 +70,7 @@ class FileReader:
         return self._source.read(batch), None
 
     def _opened_again(self) -> Source:
-        source = open_source(self._data, self._binding, self._seed)
+        source = open_source(self._data, self._binding, self._seed, self._first)
         if source.count != self._count:
             raise CalibrationDataError(
                 f"'{self._data}' has {source.count} samples for a worker but {self._count} "
@@ -253,8 +256,8 @@ def open_data(data: DataSource, inputs: Sequence[InputSpec], options: DataOption
     return _open_dataset(data, binding, options) if is_dataset(data) else _open_stream(data, binding, options)
 
 
-def open_source(data: Any, binding: Binding, seed: int) -> Source:
-    """The samples of arrays, of files or of ``random:COUNT``."""
+def open_source(data: Any, binding: Binding, seed: int, first: int | None = None) -> Source:
+    """The samples of arrays, of files or of ``random:COUNT``; only the first ones need be readable."""
     if isinstance(data, np.ndarray):
         return from_arrays({binding.only_input("an array").name: data}, binding)
     if isinstance(data, Mapping):
@@ -262,20 +265,21 @@ def open_source(data: Any, binding: Binding, seed: int) -> Source:
     if isinstance(data, str) and data.startswith(_RANDOM):
         return random_normal(data.removeprefix(_RANDOM), binding, seed)
     path = Path(data)
-    if path.is_dir():
+    if is_folder(path):
         return from_folder(path, binding)
-    if not path.exists():
+    if not exists(path):
         raise CalibrationDataError(f"the data '{path}' does not exist; check the path")
     if path.suffix.lower() not in (".npz", ".npy"):
         raise CalibrationDataError(
             f"cannot take data from the file '{path}'; pass a .npz, a .npy, or a folder of these or of images"
         )
-    return from_array_file(path, binding)
+    return from_array_file(path, binding, first)
 
 
 def _open_samples(data: Any, binding: Binding, options: DataOptions) -> Batches:
     """Data whose samples can be read in any order."""
-    source = open_source(data, binding, options.seed)
+    first = None if options.shuffle else options.limit
+    source = open_source(data, binding, options.seed, first)
     fixed = fixed_batches(binding.inputs)
     if len(fixed) > 1:
         raise CalibrationDataError(
@@ -292,7 +296,7 @@ def _open_samples(data: Any, binding: Binding, options: DataOptions) -> Batches:
     if isinstance(data, str | os.PathLike):
         # A worker has another working folder.
         place = data if isinstance(data, str) and data.startswith(_RANDOM) else str(Path(data).absolute())
-        reader = FileReader(place, binding, options.seed, source)
+        reader = FileReader(place, binding, options.seed, first, source)
     else:
         start, reader = partial(_rows_of, source.arrays, order, size), FeedReader(binding)
     return Batches(

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrators import records
 from calibrators.data.images import resize_images
 from calibrators.errors import CalibrationDataError
 
@@ -99,9 +100,10 @@ class Preprocessing:
         if self.channels == "BGR":
             images = images[..., ::-1]
         values32 = images.astype(np.float32, order="C")
-        values32 *= np.float32(self.scale)
-        values32 -= np.array(self.mean, np.float32)
-        values32 /= np.array(self.std, np.float32)
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused before it is fed
+            values32 *= np.float32(self.scale)
+            values32 -= np.array(self.mean, np.float32)
+            values32 /= np.array(self.std, np.float32)
         return np.ascontiguousarray(values32.transpose(0, 3, 1, 2) if self.layout == "NCHW" else values32)
 
     @classmethod
@@ -159,7 +161,7 @@ def _read_table(path: Path) -> dict[str, Any]:
     if suffix not in (".toml", ".json"):
         raise CalibrationDataError(f"preprocessing file '{path}' must end in .toml or .json; rename it")
     try:
-        text = path.read_text(encoding="utf-8")
+        text = records.read_bytes(path).decode("utf-8")
         values = tomllib.loads(text) if suffix == ".toml" else json.loads(text)
     except RecursionError as error:
         raise CalibrationDataError(
@@ -204,7 +206,7 @@ def _shortened(value: object) -> str:
 
 def _is_number(value: object) -> bool:
     # Comparison takes integers of any size, which math.isfinite does not.
-    limit = sys.float_info.max
+    limit = float(np.finfo(np.float32).max)
     return isinstance(value, int | float) and not isinstance(value, bool) and -limit <= value <= limit
 
 

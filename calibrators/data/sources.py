@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrators.data.archives import read_archive
 from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows, is_float, shape_text
 from calibrators.errors import CalibrationDataError
+from calibrators.files import exists, is_file
+
+_Result = TypeVar("_Result")
+
+#: The most values of a random sample of an input: 1 GiB of float32. A model can declare any shape.
+_MOST_RANDOM_VALUES = 1 << 28
 
 #: File name endings that are taken as arrays, in lower case.
 ARRAY_SUFFIXES = frozenset({".npy", ".npz"})
@@ -68,9 +76,22 @@ def from_arrays(arrays: Mapping[str, Any], binding: Binding) -> Source:
     return Source(rows, read, own_labels, arrays=fed)
 
 
-def from_array_file(path: Path, binding: Binding) -> Source:
-    """A source over one .npz or .npy file; a .npy file stays on disk."""
-    return from_arrays(read_arrays(path, binding), binding)
+def from_array_file(path: Path, binding: Binding, first: int | None = None) -> Source:
+    """A source over one .npz or .npy file; a .npy file stays on disk.
+
+    Args:
+        path: The file.
+        binding: Says what feeds the model.
+        first: Only so many samples from the first on are read; None for all.
+
+    Returns:
+        The source, which counts all samples of the file.
+    """
+    if path.suffix.lower() == ".npy" or first is None:
+        return from_arrays(read_arrays(path, binding), binding)
+    archive = _read(path, lambda: read_archive(path, first))
+    source = from_arrays(archive.arrays, binding)
+    return source if archive.rows is None else replace(source, count=archive.rows)
 
 
 def read_arrays(path: Path, binding: Binding) -> dict[str, NDArray[Any]]:
@@ -96,7 +117,8 @@ def random_normal(text: str, binding: Binding, seed: int) -> Source:
         seed: Seed of the values: those of sample i depend on ``seed`` and i only.
 
     Raises:
-        CalibrationDataError: The number is not from 1 to 9999999, or an input cannot be filled.
+        CalibrationDataError: The number is not from 1 to 9999999, or an input cannot be filled or is too
+            large.
     """
     if not re.fullmatch(r"0*[1-9][0-9]{0,6}", text):
         raise CalibrationDataError(
@@ -111,6 +133,12 @@ def random_normal(text: str, binding: Binding, seed: int) -> Source:
             raise CalibrationDataError(
                 f"cannot make random data for input {spec}: a dimension other than the batch is not fixed; "
                 "pass data of your own"
+            )
+        values = math.prod(dim for dim in spec.shape[1:] if isinstance(dim, int))
+        if values > _MOST_RANDOM_VALUES:
+            raise CalibrationDataError(
+                f"cannot make random data for input {spec}: a sample has {values:,} values, and "
+                f"{_MOST_RANDOM_VALUES:,} are the most; pass data of your own"
             )
 
     def read(indices: NDArray[np.intp]) -> FeedDict:
@@ -212,12 +240,18 @@ _open_memmap: Callable[..., NDArray[Any]] = np.lib.format.open_memmap
 
 def _load(path: Path) -> NDArray[Any] | dict[str, NDArray[Any]]:
     """All arrays of a .npz, or the array of a .npy, mapped."""
+    if path.suffix.lower() == ".npy":
+        return _read(path, lambda: _open_memmap(path, mode="r"))
+    return _read(path, lambda: read_archive(path).arrays)
+
+
+def _read(path: Path, read: Callable[[], _Result]) -> _Result:
+    """Reads a file, with one error for all that may be wrong with it."""
+    if not is_file(path):
+        reason = "it is no file" if exists(path) else "there is no such file"
+        raise CalibrationDataError(f"cannot read '{path}': {reason}; give a .npz or .npy file")
     try:
-        if path.suffix.lower() == ".npy":
-            return _open_memmap(path, mode="r")
-        # Not numpy.load: it leaves a damaged archive open, and takes any kind of file.
-        with path.open("rb") as stream, np.lib.npyio.NpzFile(stream, allow_pickle=False) as archive:
-            return dict(archive)
+        return read()
     except Exception as error:  # each part of a damaged file has errors of its own, tokenizers' included
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise CalibrationDataError(

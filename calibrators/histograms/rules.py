@@ -43,6 +43,21 @@ def ranges(histogram: Histogram) -> dict[str, float]:
     return found
 
 
+def range_of(histogram: Histogram, rule: str) -> float:
+    """The range that one rule gives, without those of the others.
+
+    Args:
+        histogram: The histogram of a tensor's magnitudes.
+        rule: One of :data:`RULES`.
+    """
+    if rule in _MEANS:
+        return math.sqrt(math.prod(METHODS[method](histogram) for method in _MEANS[rule]))
+    if rule in METHODS:
+        return METHODS[rule](histogram)
+    narrow, _, wide = near_least_error(histogram)
+    return narrow if rule == "narrow" else wide
+
+
 def near_least_error(histogram: Histogram, decibels: float = NEAR_LEAST_DB) -> tuple[float, float, float]:
     """The ranges whose mean squared error is close to the least: the narrowest, the best and the widest.
 

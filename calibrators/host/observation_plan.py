@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import onnx
-from numpy.typing import NDArray
 
+from calibrators.host.model_parts import BYTES_PER_PART, ObservationPart, divided
 from calibrators.host.weights import LightModel
 
 #: Operators that only rearrange: their first output has the values of their first input, each as often.
@@ -23,26 +22,34 @@ class ObservationPlan:
     """How to observe tensors.
 
     Attributes:
-        model: The serialized model with all of ``computed`` among its outputs; external data stays where
-            it is.
-        weights: Initializers whose values are not in ``model``: read-only, float32.
+        parts: The parts of the model in the order in which they are run, at least one.
         fed: Inputs to observe.
-        computed: Tensors to observe that the model computes.
-        sources: Every tensor that was asked for, in that order, to the one of ``fed`` and ``computed``
-            that has the same values.
+        sources: Every tensor that was asked for, in that order, to the one of ``fed`` and of the computed
+            tensors that has the same values.
     """
 
-    model: bytes
-    weights: Mapping[str, NDArray[np.float32]]
+    parts: tuple[ObservationPart, ...]
     fed: tuple[str, ...]
-    computed: tuple[str, ...]
     sources: Mapping[str, str]
+
+    @property
+    def observed(self) -> tuple[str, ...]:
+        """All tensors that are observed: inputs first, then those of each part."""
+        return (*self.fed, *(name for part in self.parts for name in part.computed))
+
+    def read_later(self, number: int) -> frozenset[str]:
+        """The tensors that parts after the one with this number read."""
+        return frozenset(name for part in self.parts[number + 1 :] for name in part.reads)
 
 
 def plan_observation(
-    model: LightModel | bytes | Path, inputs: Iterable[str], tensors: Iterable[str]
+    model: LightModel | bytes | Path,
+    inputs: Iterable[str],
+    tensors: Iterable[str],
+    *,
+    bytes_per_part: float = BYTES_PER_PART,
 ) -> ObservationPlan:
-    """Finds the fewest tensors that show the values of all that were asked for.
+    """Finds the fewest tensors that show the values of all that were asked for, and divides the model.
 
     What a Reshape or Transpose gives out has the histogram of what it takes in, so only one is exposed.
 
@@ -50,6 +57,9 @@ def plan_observation(
         model: The model; its message, where it has one, is changed.
         inputs: Names of its inputs.
         tensors: Names of the tensors to observe.
+        bytes_per_part: The most bytes per sample that the observed tensors of one part have together, as far
+            as the model tells their shapes; a larger tensor has a part of its own. The model is divided only
+            where the types of all tensors that cross are known.
 
     Returns:
         The plan.
@@ -68,12 +78,16 @@ def plan_observation(
     sources = {name: _source(name, same_as) for name in asked}
     needed = dict.fromkeys(sources.values())
     computed = tuple(name for name in needed if name not in inputs)
-    present = {output.name for output in graph.output}
-    graph.output.extend(
-        onnx.helper.make_empty_tensor_value_info(name) for name in computed if name not in present
-    )
     fed = tuple(name for name in needed if name in inputs)
-    return ObservationPlan(light.message.SerializeToString(), light.weights, fed, computed, sources)
+    parts = divided(light, inputs, computed, bytes_per_part)
+    if len(parts) == 1:
+        present = {output.name for output in graph.output}
+        graph.output.extend(
+            onnx.helper.make_empty_tensor_value_info(name) for name in computed if name not in present
+        )
+        message = light.message.SerializeToString()
+        parts = (ObservationPart(message, light.weights, tuple(sorted(inputs)), computed),)
+    return ObservationPlan(parts, fed, sources)
 
 
 def _source(name: str, same_as: Mapping[str, str]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -27,7 +28,8 @@ from calibrators.histograms.counting import ParallelHistograms
 from calibrators.histograms.histogram import Histogram
 from calibrators.host.checkpoint import Checkpoint, Timer
 from calibrators.host.counted import Counted
-from calibrators.host.devices import open_device
+from calibrators.host.devices import device_kind, open_device
+from calibrators.host.model_parts import BYTES_PER_PART
 from calibrators.host.observation_plan import ObservationPlan, plan_observation
 from calibrators.host.onnx_session import first_line
 from calibrators.host.threads import available_threads, check_threads
@@ -116,16 +118,28 @@ class Observer:
         """
         check_threads(threads)
         self._device = open_device(device)
-        plan = plan_observation(model, [spec.name for spec in inputs], tensors)
-        self._inputs, self._threads = tuple(inputs), threads or available_threads()
-        self._session = self._device.open_session(
-            plan.model,
-            optimize=True,
-            threads=self._threads,
-            data_folder=model.parent if isinstance(model, Path) else None,
-            weights=plan.weights,
+        plan = plan_observation(
+            model,
+            [spec.name for spec in inputs],
+            tensors,
+            # What a part carries to the next would have to be copied to the host and back.
+            bytes_per_part=BYTES_PER_PART if device_kind(device) == "cpu" else math.inf,
         )
-        self._plan = dataclasses.replace(plan, model=b"")  # but keep the weights
+        self._inputs, self._threads = tuple(inputs), threads or available_threads()
+        self._sessions = [
+            self._device.open_session(
+                part.model,
+                optimize=True,
+                threads=self._threads,
+                data_folder=model.parent if isinstance(model, Path) else None,
+                weights=part.weights,
+                one_of_many=len(plan.parts) > 1,
+            )
+            for part in plan.parts
+        ]
+        # Without the models, but with the weights, which sessions use where they are.
+        parts = tuple(dataclasses.replace(part, model=b"") for part in plan.parts)
+        self._plan = dataclasses.replace(plan, parts=parts)
 
     def observe(
         self,
@@ -161,7 +175,7 @@ class Observer:
             TableError: The checkpoint is of another calibration.
         """
         plan = self._plan
-        observed = (*plan.fed, *plan.computed)
+        observed = plan.observed
         before = checkpoint.load() if checkpoint else None
         if before:
             before.check_tensors(observed)
@@ -171,10 +185,10 @@ class Observer:
             self._device.histograms(start, self._threads) as counted,
             progress_bar("Calibrating", batches.num_samples, enabled=progress) as advance,
         ):
-            run = functools.partial(self._device.run, self._session)
+            runs = [functools.partial(self._device.run, session) for session in self._sessions]
             one_pass = _Pass(
                 iter(batches),
-                run,
+                runs,
                 plan,
                 counted,
                 Preflight(self._inputs),
@@ -223,7 +237,7 @@ class _Pass:
     def __init__(
         self,
         feeds: Iterator[FeedDict],
-        run: Callable[[Sequence[str], FeedDict], Iterable[Any]],
+        runs: Sequence[Callable[[Sequence[str], FeedDict], Iterable[Any]]],
         plan: ObservationPlan,
         counted: ParallelHistograms,
         preflight: Preflight,
@@ -234,7 +248,7 @@ class _Pass:
         self.fingerprint = DataFingerprint()
         self.preflight, self.kept = preflight, kept
         self._feeds = feeds
-        self._run_model, self._plan, self._counted = run, plan, counted
+        self._runs, self._plan, self._counted = runs, plan, counted
         self._advance, self._checkpoint = advance, checkpoint
         self._timer = Timer(checkpoint.seconds if checkpoint else 0.0)
 
@@ -274,9 +288,17 @@ class _Pass:
         return self.fingerprint.hexdigest() if self._checkpoint else ""
 
     def _run(self, feed: FeedDict) -> None:
-        outputs = _run(self._run_model, self._plan.computed, feed)
-        fed = [feed[name] for name in self._plan.fed]
-        self._counted.observe(zip((*self._plan.fed, *self._plan.computed), (*fed, *outputs), strict=True))
+        plan = self._plan
+        self._counted.observe((name, feed[name]) for name in plan.fed)
+        tensors = dict(feed)
+        for number, (run, part) in enumerate(zip(self._runs, plan.parts, strict=True)):
+            names = (*part.computed, *part.carried)
+            outputs = _run(run, names, {name: tensors[name] for name in part.reads}, feed)
+            found = dict(zip(names, outputs, strict=True))
+            self._counted.observe((name, found[name]) for name in part.computed)
+            # The activations of a part are dropped before the next one, except those that are read again.
+            later = plan.read_later(number)
+            tensors = {name: array for name, array in {**tensors, **found}.items() if name in later}
 
     def _finish(self, running: Future[None], done: _UpTo) -> None:
         """Waits until a batch is counted."""
@@ -301,10 +323,14 @@ def _split(feed: FeedDict, rows: int) -> tuple[FeedDict, FeedDict]:
 
 
 def _run(
-    run: Callable[[Sequence[str], FeedDict], Iterable[Any]], names: Sequence[str], feed: FeedDict
+    run: Callable[[Sequence[str], FeedDict], Iterable[Any]],
+    names: Sequence[str],
+    tensors: FeedDict,
+    feed: FeedDict,
 ) -> Iterable[Any]:
+    """Runs a part of the model on tensors that were computed from a feed."""
     try:
-        return run(names, feed)
+        return run(names, tensors)
     except TrtInt8Error:  # it is a sentence already
         raise
     except Exception as error:

@@ -27,10 +27,10 @@ def open_session(
 
     Args:
         model: The serialized model, or its path.
-        optimize: True runs all graph optimizations but the one that replaces Q/DQ pairs by integer kernels.
-            False runs the nodes as they stand: a Q/DQ model is then computed in float on quantized values, as
-            a GPU that fuses nothing would. Operators that compute on integers need True: only then are their
-            sums exact on every processor.
+        optimize: True runs all graph optimizations except those that replace or join Q/DQ pairs: every pair
+            rounds as it stands in the model, and layers compute in float on quantized values. False runs the
+            nodes as they stand, which rounds differently in the last bits of float sums. Operators that
+            compute on integers need True: only then are their sums exact on every processor.
         threads: Threads per operator; ONNX Runtime's choice where None.
         data_folder: The folder of the external data of a serialized model.
         weights: Values of initializers that the model declares as external. The caller keeps them as long
@@ -80,6 +80,8 @@ def open_session(
             model if isinstance(model, bytes) else os.fspath(model),
             options,
             providers=list(providers),
+            # Of two pairs in a row it keeps one, with another scale.
+            disabled_optimizers=["DoubleQDQPairsRemover"],
             # A provider that fails would be replaced without an error; older versions do so regardless.
             enable_fallback=0,
         )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -89,7 +91,8 @@ def connected(ray: Any, address: str | None) -> Iterator[None]:
     named = address or os.environ.get("RAY_ADDRESS", "")
     try:
         _check_answers(ray, named)
-        ray.init(address=address, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        with _same_reaction_to_termination():
+            ray.init(address=address, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
         reason = f"{' '.join(str(error).split()).rstrip('.')}; start it or mend the address"
         if isinstance(error, _refusals(ray)):
@@ -102,6 +105,25 @@ def connected(ray: Any, address: str | None) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+@contextlib.contextmanager
+def _same_reaction_to_termination() -> Iterator[None]:
+    """Restores what the program does on SIGTERM: Ray replaces it, and ends with another status.
+
+    A program that does nothing of its own is left with what Ray does, which ends Ray's processes too.
+    """
+    before = signal.getsignal(signal.SIGTERM)
+    if not callable(before) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    try:
+        yield
+    except SystemExit:  # SIGTERM came before this program's reaction to it was there again
+        before(signal.SIGTERM, None)
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _check_answers(ray: Any, address: str) -> None:

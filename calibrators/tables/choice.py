@@ -18,11 +18,18 @@ class RangeChoice:
             tried on.
         samples: Rule to the number of these samples. Rules that did badly on the first were not tried on the
             others.
+
+    Raises:
+        ValueError: The rules of the three attributes differ.
     """
 
     rule: str
     sqnr_db: Mapping[str, float]
     samples: Mapping[str, Count]
+
+    def __post_init__(self) -> None:
+        if self.samples.keys() != self.sqnr_db.keys() or (self.samples and self.rule not in self.samples):
+            raise ValueError("the rules that were tried are not those that have an SQNR")
 
     @property
     def reason(self) -> str:

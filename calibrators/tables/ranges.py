@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from calibrators import records
 from calibrators.errors import TableError
 from calibrators.tables.file_names import is_table_name
 from calibrators.tables.formats.plain import TEXT
@@ -45,9 +46,11 @@ def _read(path: Path) -> Mapping[str, float]:
     if is_table_name(path):
         return CalibrationTable.load(path).amax
     try:
-        return TEXT.parse(path.read_bytes(), str(path))
+        return TEXT.parse(records.read_bytes(path), str(path))
     except OSError as error:
         raise TableError(f"cannot read the dynamic ranges '{path}': {error.strerror or error}") from error
+    except records.RecordError as error:
+        raise TableError(f"cannot read the dynamic ranges '{path}': {error}") from error
 
 
 def _amax(name: str, value: float | tuple[float, float]) -> float:

@@ -30,6 +30,9 @@ from calibrators.tables.formats.registry import FORMATS, SUFFIXES
 #: The largest magnitude of symmetric INT8.
 QMAX = 127
 
+#: The largest range whose scale is a float32.
+_LARGEST_AMAX = QMAX * float(np.finfo(np.float32).max)
+
 #: Method of a table to the algorithm that the header of a cache names for it; for every other method that is
 #: EntropyCalibration2, as TensorRT has no MSE calibrator.
 _ALGORITHM = {"minmax": "MinMaxCalibration", "percentile": "LegacyCalibration"}
@@ -102,9 +105,12 @@ class CalibrationTable:
     choice: RangeChoice | None = None
 
     def __post_init__(self) -> None:
-        bad = [f"'{name}' ({value})" for name, value in self.amax.items() if not 0 <= value < math.inf]
+        bad = [f"'{name}' ({value})" for name, value in self.amax.items() if not 0 <= value <= _LARGEST_AMAX]
         if bad:
-            raise TableError(f"a range must be a number that is not negative: {', '.join(bad[:5])}")
+            raise TableError(
+                f"a range must be a number that is not negative, and no larger than a float32 holds: "
+                f"{', '.join(bad[:5])}"
+            )
         for text in (*self.amax, self.method):
             if not _is_unicode(text):
                 raise TableError(

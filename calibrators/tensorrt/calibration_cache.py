@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from calibrators import records
 from calibrators.errors import TableError
 from calibrators.tables.cache_origin import (
     CacheOrigin,
@@ -52,11 +53,13 @@ def read_cache(cache: str | os.PathLike[str], wanted: CacheOrigin) -> bytes | No
     """
     path = Path(cache)
     try:
-        data = path.read_bytes()
+        data = records.read_bytes(path)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise TableError(f"cannot read the cache '{path}': {error.strerror or error}") from error
+    except records.RecordError as error:
+        raise TableError(f"cannot read the cache '{path}': {error}") from error
     content = parse(data, str(path), allow_zero=True)
     if content.algorithm != wanted.calibrator:
         raise TableError(

@@ -12,7 +12,10 @@ import pytest
 from calibrators.errors import OutputError
 from calibrators.files import (
     check_writable,
+    exists,
     finish_writing,
+    is_file,
+    is_folder,
     refuse_overwriting,
     write_atomically,
     written_together,
@@ -220,3 +223,11 @@ class TestWrittenTogether:
         with written_together(folder / "main") as staged:
             for name in self.NAMES:
                 write_atomically(staged(folder / name), f"new {name}".encode())
+
+
+def test_names_that_nothing_can_have(tmp_path):
+    (tmp_path / "f").touch()
+    for name in ("a" * 300, "a\0b"):
+        path = tmp_path / name
+        assert (is_file(path), is_folder(path), exists(path)) == (False, False, False)
+    assert (is_file(tmp_path / "f"), is_folder(tmp_path), exists(tmp_path / "f")) == (True, True, True)

@@ -1,7 +1,11 @@
 """A progress bar on a terminal, and silence elsewhere."""
 
+import errno
 import io
 import sys
+import time
+
+import pytest
 
 from calibrators.progress import progress_bar
 
@@ -37,3 +41,41 @@ def test_a_total_that_is_not_known(monkeypatch):
     with progress_bar("Counting", None) as advance:
         advance(5)
     assert "5/?" in stream.getvalue()
+
+
+def test_without_a_standard_error_the_work_goes_on(monkeypatch):
+    for stream in (None, closed()):
+        monkeypatch.setattr(sys, "stderr", stream)
+        with progress_bar("Working", 2) as advance:
+            advance(1)
+
+
+def closed():
+    stream = io.StringIO()
+    stream.close()
+    return stream
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_terminal_that_goes_away_stops_no_work(monkeypatch):
+    class Leaving(Terminal):
+        gone = False
+
+        def write(self, text):
+            if self.gone:
+                raise OSError(errno.EIO, "Input/output error")
+            return super().write(text)
+
+        def flush(self):
+            if self.gone:
+                raise OSError(errno.EIO, "Input/output error")
+
+    terminal = Leaving()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with progress_bar("Working", 2) as advance:
+        advance(1)
+        terminal.gone = True
+        advance(1)
+        time.sleep(0.3)  # the bar is drawn by a thread, ten times per second
+    assert "Working" in terminal.getvalue()

@@ -1,5 +1,6 @@
 import json
 import math
+import os
 from dataclasses import dataclass
 
 import numpy as np
@@ -157,3 +158,12 @@ def test_files_of_a_limited_size(tmp_path, monkeypatch):
 def test_a_lone_surrogate_in_place_of_a_number_is_refused():
     with pytest.raises(RecordError, match=r"the name '\\ud800' holds a lone surrogate"):
         records.to_record({"count": "\ud800"}, Part, numbers_as_text=True)
+
+
+def test_a_named_pipe_into_which_nobody_writes_is_empty(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    assert records.read_bytes(tmp_path / "pipe") == b""
+    with pytest.raises(IsADirectoryError):
+        records.read_bytes(tmp_path)
+    with pytest.raises(RecordError, match="its name holds a character that no name can have"):
+        records.read_bytes("a\0b")

@@ -9,7 +9,6 @@ import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from calibrators.cuda import (
@@ -22,6 +21,7 @@ from calibrators.cuda import (
 )
 from calibrators.data.inputs import InputSpec
 from calibrators.errors import BuildError, ModelError, TrtInt8Error, UnsupportedError
+from calibrators.files import is_file
 from calibrators.progress import progress_bar
 from calibrators.tensorrt.calibrator import Calibrator
 from calibrators.tensorrt.flavor import Flavor
@@ -130,7 +130,7 @@ def build_engine(
         BaseException: The calibrator failed; its own exception is raised.
     """
     shapes = tuple(filter(None, (complete_profile(profile, inputs) for profile in profiles or [{}])))
-    if not isinstance(model, bytes) and not Path(model).is_file():
+    if not isinstance(model, bytes) and not is_file(model):
         raise ModelError(f"there is no model '{os.fspath(model)}'; give the path of an ONNX file")
     if implicit is not None and not flavor.implicit_int8:
         raise UnsupportedError(

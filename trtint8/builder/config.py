@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from calibrators.cuda import require_gpu
 from calibrators.errors import BuildError, UnsupportedError
+from calibrators.files import is_file
 from calibrators.tensorrt.flavor import Flavor
 from trtint8.builder.options import BuildOptions
 
@@ -54,7 +54,7 @@ def check_options(flavor: Flavor, options: BuildOptions) -> None:
     if options.optimization_level is not None and not 0 <= options.optimization_level <= 5:
         raise BuildError(f"optimization_level is {options.optimization_level}; give 0 to 5")
     for library in options.plugins:
-        if not Path(library).is_file():
+        if not is_file(library):
             raise BuildError(
                 f"there is no plugin library '{os.fspath(library)}'; give the path of an .so file"
             )

@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from trtint8.cli.data_options import add_data_options, data_options_from
+from trtint8.cli.data_options import add_data_options, add_host_code_option, data_options_from
 from trtint8.cli.output import print_json, print_table, say
 from trtint8.runtime.bench import BenchReport
 from trtint8.runtime.benchmark import BenchOptions, benchmark
@@ -41,6 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-transfers", action="store_true", help="leave copies to and from the GPU out")
     parser.add_argument("--cuda-graph", action="store_true", help="launch a CUDA graph")
     parser.add_argument("--device", type=int, default=0, metavar="N", help="the GPU's index; default 0")
+    add_host_code_option(parser)
     parser.add_argument("--json", action="store_true", help="print all figures as JSON")
     add_data_options(parser)
 
@@ -52,7 +53,13 @@ def run(options: argparse.Namespace) -> None:
         data=options.data,
         baseline=options.baseline,
         data_options=data_options_from(options),
-        options=BenchOptions(options.seconds, not options.no_transfers, options.cuda_graph, options.device),
+        options=BenchOptions(
+            options.seconds,
+            not options.no_transfers,
+            options.cuda_graph,
+            options.device,
+            options.allow_host_code,
+        ),
     )
     reports = result.reports
     for warning in itertools.chain.from_iterable(report.warnings for report in reports):

@@ -61,6 +61,15 @@ def add_worker_options(parser: argparse.ArgumentParser, threads: str = "ONNX Run
     )
 
 
+def add_host_code_option(parser: argparse.ArgumentParser) -> None:
+    """Adds ``--allow-host-code``, for the verbs that load engines."""
+    parser.add_argument(
+        "--allow-host-code",
+        action="store_true",
+        help="run the code that a version-compatible engine contains; for engines that you trust",
+    )
+
+
 def executor_from(options: argparse.Namespace) -> Literal["local"] | RayExecutor:
     """Where the options say that models run.
 

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from types import FrameType
 
 from calibrators.errors import TrtInt8Error
+from trtint8.cli.interruption import STATUS, interrupted
+from trtint8.cli.lazy_imports import import_lazily
 from trtint8.cli.output import say
 from trtint8.version import __version__
 
@@ -54,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _run(arguments)
     except KeyboardInterrupt:
         say("interrupted")
-        return 130
+        return STATUS
     finally:
         signal.signal(signal.SIGTERM, before)
 
@@ -64,8 +66,17 @@ def _terminate(_number: int, _frame: FrameType | None) -> None:
     raise SystemExit(128 + signal.SIGTERM)
 
 
+class _Messages(logging.Handler):
+    """Prints what is logged like all other messages: names in it may hold anything."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Prints one message."""
+        say(record.getMessage())
+
+
 def _run(arguments: Sequence[str] | None) -> int:
-    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    logging.basicConfig(level=logging.WARNING, handlers=[_Messages()])
+    import_lazily()
     argv = list(sys.argv[1:] if arguments is None else arguments)
     parser = argparse.ArgumentParser("trtint8", description="INT8 TensorRT engines from ONNX models.")
     parser.add_argument("--version", action="version", version=f"trtint8 {__version__}")
@@ -85,6 +96,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         try:
             options.run(options)
         except TrtInt8Error as error:
+            if interrupted():  # by which a module could not be imported, for example
+                raise KeyboardInterrupt from error
             say(f"trtint8 {options.verb}: {error}")
             return 2
     return 0

@@ -13,14 +13,12 @@ import sys
 import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, TextIO
-
-from rich.console import Console
-from rich.table import Table
+from typing import TYPE_CHECKING, Any, TextIO
 
 from calibrators.errors import OutputError
-from trtint8.engine.file import EngineInfo
-from trtint8.validation.significance import Share
+
+if TYPE_CHECKING:
+    from trtint8.engine.file import EngineInfo
 
 #: How many tensors without a range are named; the sidecar names all of them.
 _MOST_MISSING = 20
@@ -77,6 +75,10 @@ def print_table(
         rows: The rows, each with one text per column.
         styles: One colour per row, which a terminal shows; None for a row without a colour.
     """
+    # Imported late here and below, so that --help needs neither this nor NumPy.
+    from rich.console import Console
+    from rich.table import Table
+
     table = Table(title=shown(title), title_justify="left", title_style="bold")
     for index, column in enumerate(columns):
         table.add_column(shown(column), justify="left" if index == 0 else "right", overflow="fold")
@@ -147,6 +149,8 @@ def _write(stream: TextIO | None, text: str) -> None:
 
 
 def _plain(value: Any) -> Any:
+    from trtint8.validation.significance import Share
+
     if isinstance(value, Share):
         return {"value": value.value, "count": value.count, "total": value.total, "interval": value.interval}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

@@ -5,18 +5,20 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from calibrators.errors import ModelError
 from calibrators.files import check_writable, refuse_overwriting, written_together
 from calibrators.tables.table import CalibrationTable
 from trtint8.cli.data_options import add_data_options, data_options_from
 from trtint8.cli.output import print_json, print_line, print_table
-from trtint8.equalization.equalize import Equalized
-from trtint8.equalization.recalibration import equalize_and_calibrate
 from trtint8.models.model import load_float_model, prepare, save_model
 from trtint8.quantization.float16.convert import to_float16
 from trtint8.quantization.placement import Placement
 from trtint8.quantization.quantize import quantize_graph
+
+if TYPE_CHECKING:
+    from trtint8.equalization.equalize import Equalized
 
 EXAMPLE = (
     "example:\n  trtint8 quantize resnet50.onnx resnet50.table.json -o resnet50.qdq.onnx "
@@ -70,6 +72,9 @@ def run(options: argparse.Namespace) -> None:
     table = CalibrationTable.load(options.table)
     remade = None
     if options.equalize is not None:
+        # Imported late: only this option needs what runs models.
+        from trtint8.equalization.recalibration import equalize_and_calibrate
+
         remade = equalize_and_calibrate(prepared, table, options.equalize, data_options)
         prepared, table = remade.model, remade.table
     graph_model, placement = quantize_graph(prepared, table, options.keep_float)

@@ -17,7 +17,7 @@ from calibrators.data.preflight import Preflight
 from calibrators.errors import CalibrationDataError
 from calibrators.files import check_writable, refuse_overwriting, write_atomically
 from calibrators.progress import progress_bar
-from trtint8.cli.data_options import add_data_options, data_options_from
+from trtint8.cli.data_options import add_data_options, add_host_code_option, data_options_from
 from trtint8.cli.output import print_json, print_table
 from trtint8.engine.inputs import input_specs
 from trtint8.runtime.engine import Engine
@@ -31,6 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("data", metavar="DATA", help="an .npz, a folder of images or arrays, or random:COUNT")
     parser.add_argument("-o", "--output", required=True, metavar="OUT.npz", help="keys are output names")
     parser.add_argument("--device", type=int, default=0, metavar="N", help="the GPU's index; default 0")
+    add_host_code_option(parser)
     parser.add_argument("--json", action="store_true", help="print a summary as JSON")
     add_data_options(parser)
 
@@ -39,7 +40,8 @@ def run(options: argparse.Namespace) -> None:
     """Runs the engine on all data and writes its outputs."""
     output = check_writable(options.output)
     refuse_overwriting([output], [options.engine, options.data])
-    with Engine.load(options.engine, device=options.device) as engine:
+    allowed = options.allow_host_code
+    with Engine.load(options.engine, device=options.device, allow_host_code=allowed) as engine:
         inputs = input_specs(engine.inputs)
         batches = open_data(options.data, inputs, data_options_from(options))
         outputs = _run(engine, inputs, batches)

@@ -6,6 +6,7 @@ import argparse
 import math
 from pathlib import Path
 
+from calibrators import records
 from calibrators.errors import TableError
 from calibrators.files import check_writable, write_atomically
 from calibrators.histograms.thresholds import METHODS
@@ -134,7 +135,7 @@ def _edit(table: CalibrationTable, output: str) -> None:
 
 def _cache_facts(path: str) -> dict[str, str]:
     """What is known only of a calibration cache of TensorRT; empty for another file."""
-    data = Path(path).read_bytes()
+    data = records.read_bytes(path)
     if not looks_like_cache(data):
         return {}
     algorithm, origin = parse(data, path, allow_zero=True).algorithm, read_origin(path, data)

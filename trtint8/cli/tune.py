@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 
 from calibrators.files import check_writable, refuse_overwriting
 from trtint8 import api
@@ -10,7 +11,7 @@ from trtint8.cli.arguments import data_keywords, keywords
 from trtint8.cli.data_options import add_data_options, add_method_option
 from trtint8.cli.output import print_json, print_line, print_table, say
 from trtint8.tuning.budget import Goal
-from trtint8.tuning.search import Trial
+from trtint8.tuning.trial import Trial
 from trtint8.tuning.tune import BEFORE, Tuned, Written, save_tuned
 from trtint8.validation.accuracy import REFERENCE
 from trtint8.validation.wording import accuracy_rows, verdicts
@@ -66,6 +67,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=int, default=0, metavar="N", help="seed of everything that is random; default 0"
     )
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        metavar="N",
+        help="end the search after N minutes with the best so far, which is then judged as usual",
+    )
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="continue an interrupted search from OUT.onnx.checkpoint, where there is one; the data "
+        "has to be the same",
+    )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     add_data_options(parser)
 
@@ -74,6 +87,9 @@ def run(options: argparse.Namespace) -> None:
     """Tunes, writes the files and prints the result."""
     output = check_writable(options.output)
     refuse_overwriting([output], [options.model, options.calibration, options.data, options.judge])
+    checkpoint = output.with_name(f"{output.name}.checkpoint")
+    if checkpoint.exists() and not options.resume:
+        say(f"'{checkpoint}' is left from an interrupted run: beginning anew, without --resume")
     progress = _Progress()
     tuned = api.tune(
         options.model,
@@ -90,22 +106,33 @@ def run(options: argparse.Namespace) -> None:
             "round_weights",
             "float16",
             "seed",
+            "minutes",
+            "resume",
         ),
         **data_keywords(options),
+        checkpoint=checkpoint,
         on_goal=progress.say_goal,
         on_trial=progress.say_trial,
     )
+    if not tuned.complete:
+        say(
+            f"the time was over before everything was tried; with --resume the search continues from "
+            f"'{checkpoint}'"
+        )
     if not tuned.fits:
         say(
             f"nothing was found within the budget ({tuned.goal}); on the samples tuned on this has "
             f"{tuned.goal.describe(tuned.score)}"
         )
     written = save_tuned(tuned, options.model, output, float16=options.float16)
+    if tuned.complete:
+        checkpoint.unlink(missing_ok=True)
     if options.json:
         print_json(
             {
                 "goal": str(tuned.goal),
                 "fits": tuned.fits,
+                "complete": tuned.complete,
                 "accuracy": tuned.accuracy,
                 "trials": tuned.trials,
                 "keep_float": tuned.candidate.keep_float,
@@ -136,8 +163,15 @@ class _Progress:
         assert self._goal is not None
         mark = "+" if trial.taken else " "
         cost = f", {100 * trial.float_cost:.1f} % of the arithmetic in float" if trial.keep_float else ""
+        left = f"; about {_duration(trial.seconds_left)} left" if trial.seconds_left else ""
         level = "" if self._goal.name == "sqnr" else f", sqnr {trial.score.sqnr_db:.2f} dB"
-        say(f"{mark} {trial.what}: {self._goal.describe(trial.score)}{level} ({trial.seconds:.1f} s{cost})")
+        score = f"{self._goal.describe(trial.score)}{level}"
+        say(f"{mark} {trial.what}: {score} ({trial.seconds:.1f} s{cost}{left})")
+
+
+def _duration(seconds: float) -> str:
+    """Seconds in words, not more precisely than an estimate is."""
+    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{math.ceil(seconds)} s"
 
 
 def _print(tuned: Tuned, written: Written) -> None:

@@ -9,6 +9,7 @@ from trtint8 import api
 from trtint8.cli.arguments import data_keywords
 from trtint8.cli.data_options import (
     add_data_options,
+    add_host_code_option,
     add_worker_options,
     executor_from,
 )
@@ -51,6 +52,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--labels", metavar="FILE", help="labels that do not come with the data (.npy or .npz)"
     )
     add_worker_options(parser)
+    add_host_code_option(parser)
     parser.add_argument("--json", action="store_true", help="print the comparison as JSON")
     add_data_options(parser)
 
@@ -67,6 +69,7 @@ def run(options: argparse.Namespace) -> None:
         **data_keywords(options),
         executor=executor_from(options),
         threads=options.threads,
+        allow_host_code=options.allow_host_code,
     )
     if options.json:
         print_json(accuracy)

@@ -7,6 +7,9 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
+
+import msgspec
 
 from calibrators import records
 from calibrators.errors import EngineError
@@ -17,6 +20,9 @@ from trtint8.engine.profiles import ShapeRange
 from trtint8.version import __version__
 
 FORMAT_VERSION = 1
+
+#: A GPU's compute capability, like "8.6"; or "current".
+Capability = Annotated[str, msgspec.Meta(pattern=r"^([0-9]{1,3}\.[0-9]{1,3}|current)$", max_length=7)]
 
 
 @dataclass(frozen=True)
@@ -67,7 +73,7 @@ class EngineInfo:
 
     flavor: str
     tensorrt_version: str
-    compute_capabilities: tuple[str, ...]
+    compute_capabilities: tuple[Capability, ...]
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     profiles: tuple[Mapping[str, ShapeRange], ...]

@@ -56,9 +56,9 @@ def parse_inspection(text: str) -> LayerReport | None:
     """
     try:
         layers = json.loads(text).get("Layers", ())
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         return None
-    if not layers or not all(isinstance(layer, dict) for layer in layers):
+    if not isinstance(layers, list) or not layers or not all(isinstance(layer, dict) for layer in layers):
         return None
     return LayerReport(tuple(map(_layer, layers)))
 
@@ -69,8 +69,7 @@ def _layer(layer: Mapping[str, Any]) -> Layer:
     kind = str(layer.get("ParameterType") or layer.get("LayerType", ""))
     name = str(layer.get("Name", ""))
     metadata = _ONNX_NODE.findall(str(layer.get("Metadata", "")))
-    inputs = _datatypes(tensor.get("Format/Datatype", "") for tensor in layer.get("Inputs", ()))
-    outputs = _datatypes(tensor.get("Format/Datatype", "") for tensor in layer.get("Outputs", ()))
+    inputs, outputs = _tensor_datatypes(layer, "Inputs"), _tensor_datatypes(layer, "Outputs")
     # Of tensors with dynamic shapes the inspector says no type; the kernel's name is what is left.
     operands = _OPERANDS.search(str(layer.get("TacticName", ""))) if not inputs + outputs else None
     if operands and operands.lastgroup:
@@ -84,6 +83,12 @@ def _layer(layer: Mapping[str, Any]) -> Layer:
         # Older versions have no metadata: a layer's name joins the names of the layers that were fused.
         onnx_nodes=tuple(metadata or name.split(" + ")),
     )
+
+
+def _tensor_datatypes(layer: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    tensors = layer.get(key)
+    listed = tensors if isinstance(tensors, list) else ()
+    return _datatypes(tensor.get("Format/Datatype", "") for tensor in listed if isinstance(tensor, dict))
 
 
 def _datatypes(texts: Iterable[str]) -> tuple[str, ...]:

@@ -138,7 +138,7 @@ def _rtx_size(plan: bytes) -> int:
 
 def _release(version: str) -> tuple[int, ...]:
     """Major, minor and patch version; builds of the same release can run each other's plans."""
-    return tuple(int(part) for part in version.split(".")[:3] if part.isdigit())
+    return tuple(int(part) for part in version.split(".")[:3] if part.isdecimal())
 
 
 def _runs(built: str, here: str, info: EngineInfo) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from calibrators import records
 from calibrators.errors import TableError
 from calibrators.tables.formats import ncnn
 from calibrators.tables.table import CalibrationTable
@@ -107,6 +108,8 @@ def _is_3x3_stride_1(node: ir.Node) -> bool:
 
 def _read(path: str | os.PathLike[str]) -> bytes:
     try:
-        return Path(path).read_bytes()
+        return records.read_bytes(path)
     except OSError as error:
         raise TableError(f"cannot read '{os.fspath(path)}': {error.strerror or error}") from error
+    except records.RecordError as error:
+        raise TableError(f"cannot read '{os.fspath(path)}': {error}") from error

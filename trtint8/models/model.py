@@ -17,10 +17,11 @@ from onnx_ir.passes import common
 
 from calibrators.data.inputs import InputSpec
 from calibrators.errors import ModelError
-from calibrators.files import finish_writing, write_atomically, written_together
+from calibrators.files import finish_writing, is_file, is_folder, write_atomically, written_together
 from calibrators.host.weights import LARGE, LOCATION, LightModel
 from trtint8.models.fingerprint import fingerprint
 from trtint8.models.garbage_collection import pause_garbage_collection
+from trtint8.models.names import check_names
 from trtint8.models.opset import with_opset
 from trtint8.models.passes.fold_batchnorm import FoldBatchNormPass
 from trtint8.models.passes.fold_constants import FoldConstantsPass
@@ -88,8 +89,8 @@ def load_model(source: ModelSource | Model) -> Model:
         return _checked(_parsed("model", lambda: LightModel.parse(source)), "model", None)
     path = Path(source)
     finish_writing(path)
-    if not path.is_file():
-        raise ModelError(f"there is no model '{path}'" + ("; it is a folder" if path.is_dir() else ""))
+    if not is_file(path):
+        raise ModelError(f"there is no model '{path}'" + ("; it is a folder" if is_folder(path) else ""))
     return _checked(_parsed(str(path), lambda: LightModel.read(path)), path.name, path)
 
 
@@ -260,6 +261,7 @@ def _checked(light: LightModel, name: str, path: Path | None) -> Model:
         raise ModelError(
             f"'{name}' holds no nodes, so it is not a usable ONNX model; export or download it again"
         )
+    check_names(light.message, name)
     external = check_stored_tensors(light, name, path)
     try:
         # By its path where weights are in other files, because the checker looks for them beside it.

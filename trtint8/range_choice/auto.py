@@ -58,13 +58,14 @@ class AutoRanges:
         # A tensor that was zero throughout has no range to choose; the network takes one for it.
         if not (placement and samples and any(histograms[name].amax for name in quantized)):
             return plain_ranges(histograms)
+        rows = min(MOST_ROWS, calibration_batch_size(self.prepared.graph_model, quantized))
         network = TrialNetwork(
             self.prepared.graph_model,
             placement,
             threads=self.threads,
             device=self.device,
+            return_memory=rows == 1,
         )
-        rows = min(MOST_ROWS, calibration_batch_size(self.prepared.graph_model, quantized))
         return choose_ranges(
             network, histograms, quantized, samples, calibrated, rows=rows, progress=progress
         )

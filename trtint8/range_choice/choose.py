@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from calibrators.data.feeds import FeedDict
 from calibrators.errors import CalibrationDataError
 from calibrators.histograms.histogram import Histogram
-from calibrators.histograms.rules import RULES, ranges
+from calibrators.histograms.rules import RULES, range_of, ranges
 from calibrators.histograms.thresholds import mse
 from calibrators.progress import progress_bar
 from calibrators.tables.choice import RangeChoice
@@ -96,7 +96,7 @@ def choose_ranges(
     count = min(len(samples), samples_to_try(calibrated, trial.elements))
     if not trial.elements:
         return plain_ranges(histograms)
-    proposals = {name: ranges(histogram) for name, histogram in histograms.items()}
+    proposals = {name: ranges(histograms[name]) for name in quantized}
     by_rule = {rule: {name: found[rule] for name, found in proposals.items()} for rule in RULES}
     handicaps = {
         rule: -DECIBELS_PER_DOUBLING * _mean_log2(by_rule[rule][name] for name in quantized) for rule in RULES
@@ -115,7 +115,9 @@ def choose_ranges(
         best = USUAL
     levels = {rule: -mean_level(found) for rule, found in played.items()}
     tried = {rule: len(found) for rule, found in played.items()}
-    return by_rule[best], RangeChoice(best, levels, tried)
+    taken = by_rule[best]
+    chosen = {name: taken[name] if name in taken else range_of(h, best) for name, h in histograms.items()}
+    return chosen, RangeChoice(best, levels, tried)
 
 
 class _Trial:

@@ -29,6 +29,8 @@ class TrialNetwork:
         placement: Which tensors are quantized.
         threads: Threads per operator; ONNX Runtime's choice where None.
         device: Where the networks run: see :func:`calibrators.host.devices.open_device`.
+        return_memory: Whether each network returns its memory after each run, as is due where one sample
+            takes much; it costs small networks time.
 
     Raises:
         ModelError: ONNX Runtime cannot run a network.
@@ -42,14 +44,15 @@ class TrialNetwork:
         *,
         threads: int | None = None,
         device: str = "cpu",
+        return_memory: bool = False,
     ) -> None:
         self._placement = placement
-        self._exact = _open(graph_model, threads, device)
+        self._exact = _open(graph_model, threads, device, return_memory)
         quantized = graph_model.clone()
         _round_weights(quantized, placement)
         insert_qdq(quantized, replace(placement, weights=()), dict.fromkeys(placement.tensors, 1.0))
         self._scale_inputs = _scales_as_inputs(quantized)
-        self._quantized = _open(quantized, threads, device)
+        self._quantized = _open(quantized, threads, device, return_memory)
 
     def reference(self, feed: FeedDict) -> list[NDArray[Any]]:
         """The outputs of the float network.
@@ -83,15 +86,14 @@ class TrialNetwork:
             return activation_scales(self._placement, amax)
 
 
-def _open(graph_model: ir.Model, threads: int | None, device: str) -> Any:
+def _open(graph_model: ir.Model, threads: int | None, device: str, return_memory: bool) -> Any:
     opened = open_device(device)
+    options = {"optimize": True, "threads": threads, "one_of_many": return_memory}
     if fits_message(graph_model):
         light = to_light(graph_model)
-        return opened.open_session(
-            light.message.SerializeToString(), optimize=True, threads=threads, weights=light.weights
-        )
+        return opened.open_session(light.message.SerializeToString(), weights=light.weights, **options)
     with runnable(graph_model) as path:
-        return opened.open_session(path, optimize=True, threads=threads)
+        return opened.open_session(path, **options)
 
 
 def _round_weights(graph_model: ir.Model, placement: Placement) -> None:

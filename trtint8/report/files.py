@@ -9,6 +9,7 @@ from pathlib import Path
 
 from calibrators import records
 from calibrators.errors import TableError
+from calibrators.files import exists, is_folder
 from calibrators.tables.formats.json import FORMAT as TABLE_FORMAT
 from calibrators.tables.table import CalibrationTable
 from trtint8.engine.file import EngineInfo, read_engine_info
@@ -101,9 +102,9 @@ def _files(sources: Sequence[str | os.PathLike[str]]) -> Iterator[Path]:
     seen: set[Path] = set()
     for source in sources:
         path = Path(source)
-        if not path.exists():
+        if not exists(path):
             raise TableError(f"there is no '{path}'; give a folder that 'trtint8 build' wrote to, or files")
-        if path.is_dir():
+        if is_folder(path):
             files = sorted(path.iterdir())
         elif path.suffix == _ENGINE:
             files = [path, *sorted(path.parent.glob(f"{_escaped(path.stem)}.*"))]

@@ -30,6 +30,7 @@ def write_report(
     data: DataSource | None = None,
     data_options: DataOptions,
     class_names: str | os.PathLike[str] | Sequence[str] | None = None,
+    allow_host_code: bool = False,
 ) -> Path:
     """Writes one self-contained HTML page on one INT8 model.
 
@@ -42,6 +43,8 @@ def write_report(
         data: Held-out data, in which the samples with the largest differences are found; needs ``model``.
         data_options: How that data is read.
         class_names: Names of the classes in the order of their indices, or a text file with one per line.
+        allow_host_code: Whether code that an engine contains may run; see
+            :meth:`trtint8.runtime.engine.Engine.load`.
 
     Returns:
         ``output``.
@@ -56,7 +59,9 @@ def write_report(
     gather, render = _renderer()
     output = check_writable(output)
     files = find_report_files(sources)
-    worst = _worst(files, model, data, data_options, class_names) if data is not None else None
+    worst: Worst | None = None
+    if data is not None:
+        worst = _worst(files, model, data, data_options, class_names, allow_host_code)
     if data is None and class_names:
         raise CalibrationDataError("--classes has no effect without --data")
     report = gather(files, model=Path(model) if model else None, worst=worst)
@@ -69,6 +74,7 @@ def _worst(
     data: DataSource,
     options: DataOptions,
     class_names: str | os.PathLike[str] | Sequence[str] | None,
+    allow_host_code: bool,
 ) -> Worst:
     """Runs both models on the data and finds the worst samples."""
     from trtint8.report.worst import find_worst
@@ -85,7 +91,8 @@ def _worst(
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(runnable(original.graph_model))
         reference, names = onnx_runner(file, optimize=True)
-        int8 = stack.enter_context(open_validated(VALIDATED, validated, original.inputs, names))
+        opened = open_validated(VALIDATED, validated, original.inputs, names, allow_host_code=allow_host_code)
+        int8 = stack.enter_context(opened)
         return find_worst(
             int8,
             reference,

@@ -35,6 +35,8 @@ class BenchOptions:
         transfers: Whether copies to and from the GPU are part of an inference.
         cuda_graph: Whether an inference is launched as a CUDA graph.
         device: Index of the GPU.
+        allow_host_code: Whether code that an engine contains may run; see
+            :meth:`trtint8.runtime.engine.Engine.load`.
 
     Raises:
         CalibrationDataError: ``seconds`` is not a positive number.
@@ -44,6 +46,7 @@ class BenchOptions:
     transfers: bool = True
     cuda_graph: bool = False
     device: int = 0
+    allow_host_code: bool = False
 
     def __post_init__(self) -> None:
         if not 0 < self.seconds < math.inf:  # false for NaN, too
@@ -92,7 +95,7 @@ def benchmark(
     """
     require_gpu("measuring an engine")
     reports = []
-    for name, engine in _engines(engines, baseline, options.device):
+    for name, engine in _engines(engines, baseline, options):
         with engine:
             reports.append(_measure(name, engine, data, data_options, options))
     return Benchmarks(gpu_names()[options.device], _data_name(data), tuple(reports))
@@ -105,20 +108,20 @@ def _data_name(data: DataSource | None) -> str:
 
 
 def _engines(
-    paths: Sequence[str | os.PathLike[str]], baseline: ModelSource | None, device: int
+    paths: Sequence[str | os.PathLike[str]], baseline: ModelSource | None, options: BenchOptions
 ) -> Iterator[tuple[str, Engine]]:
     """Loads or builds one engine after another, so that they do not share the GPU's memory."""
     for path in paths:
-        engine = Engine.load(path, device=device)
+        engine = Engine.load(path, device=options.device, allow_host_code=options.allow_host_code)
         profiles, flavor = engine.profiles, engine.flavor
         yield Path(path).name, engine
     if baseline is None:
         return
     prepared = prepare(load_model(baseline))
     for name, fp16 in {"FP32": False, "FP16": True}.items():
-        graph_model, build_options = prepared.graph_model, BuildOptions(fp16=fp16, device=device)
+        graph_model, build_options = prepared.graph_model, BuildOptions(fp16=fp16, device=options.device)
         if fp16 and flavor.strongly_typed_only:
-            build_options = BuildOptions(device=device)
+            build_options = BuildOptions(device=options.device)
             graph_model, _ = to_float16(graph_model, float32_io=True, peaks={}, name=prepared.name)
         with runnable(graph_model) as serialized:
             built = build_engine(
@@ -128,7 +131,7 @@ def _engines(
                 profiles=profiles,
                 options=build_options,
             )
-        yield name, Engine.load(built.plan, device=device)
+        yield name, Engine.load(built.plan, device=options.device)
 
 
 def _measure(

@@ -81,6 +81,7 @@ class Engine:
         plugins: Sequence[str | os.PathLike[str]] = (),
         dla_core: int | None = None,
         runtime_cache: str | os.PathLike[str] | None = None,
+        allow_host_code: bool = False,
     ) -> Engine:
         """Loads an engine onto a GPU.
 
@@ -92,13 +93,16 @@ class Engine:
             dla_core: The DLA core that runs an engine that was built for the DLA; None lets TensorRT choose.
             runtime_cache: File of the kernels that TensorRT for RTX compiles for an engine: read now, and
                 written when the engine is closed.
+            allow_host_code: Whether code that the engine contains may run on this machine. A
+                version-compatible engine contains the runtime that it needs; allow it for engines that you
+                trust.
 
         Returns:
             The engine.
 
         Raises:
-            EngineError: The file is missing, truncated, changed or no engine, or the engine was built by
-                another version or for another GPU.
+            EngineError: The file is missing, truncated, changed or no engine, the engine was built by another
+                version or for another GPU, or it contains code and ``allow_host_code`` is false.
             UnsupportedError: The TensorRT that the engine needs is not installed or has no runtime cache, or
                 the machine has no such DLA core.
             GpuUnavailableError: There is no GPU, or none of that index.
@@ -111,17 +115,24 @@ class Engine:
         plan = without_metadata(source if isinstance(source, bytes) else _read(Path(source)))
         flavor = flavors.load(plan_flavor(plan, name))
         if info is None:
-            check_plan_version(plan, flavor, name)
+            # A version-compatible plan says nothing of that where it has no sidecar.
+            if not allow_host_code:
+                check_plan_version(plan, flavor, name)
         else:
             check_version(info, flavor, name)
+            if info.version_compatible and not allow_host_code:
+                raise EngineError(
+                    f"{name} is version-compatible, so it contains code that would run on this machine; if "
+                    "you trust it, load it with allow_host_code=True, or --allow-host-code"
+                )
         require_gpu(f"running {name}")
         if info is not None:
             check_capability(info, compute_capability(device), name)
         gpu, trt = open_device(device), flavor.module
         with gpu.active(), collected(trt) as log:
             runtime = trt.Runtime(shared_logger(trt))
-            if info and info.version_compatible:
-                # Such a plan contains the runtime of the version that built it, which TensorRT runs as code.
+            if allow_host_code:
+                # Only the caller can know whether to trust an engine: a sidecar comes with it.
                 runtime.engine_host_code_allowed = True
             if dla_core is not None:
                 _use_dla(runtime, dla_core)

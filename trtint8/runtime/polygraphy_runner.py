@@ -39,17 +39,21 @@ class TrtInt8Runner(BaseRunner):  # type: ignore[misc]
     Args:
         engine: The engine; an engine that was loaded by the caller is not closed by the runner.
         name: The runner's name in Polygraphy's output; None for a generated one.
+        allow_host_code: Whether code that an engine given by its path contains may run; see
+            :meth:`trtint8.runtime.engine.Engine.load`.
     """
 
-    def __init__(self, engine: EngineSource, name: str | None = None) -> None:
+    def __init__(
+        self, engine: EngineSource, name: str | None = None, *, allow_host_code: bool = False
+    ) -> None:
         super().__init__(name=name, prefix="trtint8-runner")
-        self._source = engine
+        self._source, self._allow_host_code = engine, allow_host_code
 
     def activate_impl(self) -> None:
         """Loads the engine where a path was given."""
         source = self._source
         if isinstance(source, (str, os.PathLike)):
-            self.engine = Engine.load(source)
+            self.engine = Engine.load(source, allow_host_code=self._allow_host_code)
         else:
             self.engine = source() if callable(source) else source
 

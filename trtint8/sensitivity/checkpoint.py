@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Any
 
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrators import records
+from calibrators.errors import TableError
 from calibrators.host.checkpoint import Checkpoint
+from calibrators.records import Count, NonNegative
 from calibrators.tables.table import CalibrationTable
 from trtint8.models.model import Model
-from trtint8.sensitivity.effects import EffectMeter
+from trtint8.sensitivity.effects import COLUMNS, COUNTED, SIGNED, EffectMeter, Variant
 from trtint8.sensitivity.local import LocalMeter
 
 #: Seconds between two writes.
@@ -34,6 +42,60 @@ class Measured:
     effects: EffectMeter
     local: LocalMeter
 
+    def check_layers(self, names: Sequence[str], variants: Iterable[Variant]) -> None:
+        """Refuses to continue with other layers.
+
+        Args:
+            names: Names of the model's layers.
+            variants: The variants that are measured, in order.
+
+        Raises:
+            TableError: They are not those that were measured.
+        """
+        if set(self.local.names) != set(names) or self.effects.variants != tuple(variants):
+            raise TableError(
+                "the checkpoint is of other layers than those of the model; remove it to begin anew"
+            )
+
+
+@dataclass(frozen=True)
+class _Effects:
+    """What :meth:`EffectMeter.state` gives."""
+
+    variants: tuple[tuple[str, str], ...]
+    scales: Annotated[Mapping[str, NonNegative], msgspec.Meta(min_length=1)]
+    classes: bool
+    labelled: bool
+    sums: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True)
+class _Local:
+    """What :meth:`LocalMeter.state` gives."""
+
+    samples: Count
+    sums: Mapping[str, tuple[float, float, float, float, float]]
+    channels: Mapping[str, tuple[float, ...]]
+    forms: Mapping[str, tuple[bool, bool]]
+
+
+@dataclass(frozen=True)
+class _State:
+    """The sums as a file holds them."""
+
+    samples: Count
+    data: str
+    meter: _Effects
+    local: _Local
+
+
+@dataclass(frozen=True)
+class _Document:
+    """The whole file."""
+
+    identity: Mapping[str, Any]
+    state: _State
+
 
 class MeasuredFormat:
     """JSON."""
@@ -50,14 +112,25 @@ class MeasuredFormat:
 
     def decode(self, content: bytes) -> tuple[Mapping[str, object], Measured]:
         """Identity and progress of a file."""
-        document = json.loads(content)
+        document: Any = records.parse(content)
+        records.to_record(document, _Document)
         state = document["state"]
+        effects = EffectMeter.from_state(state["meter"])
+        _check_sums(effects.sums, len(effects.variants))
         return document["identity"], Measured(
-            int(state["samples"]),
-            str(state["data"]),
-            EffectMeter.from_state(state["meter"]),
-            LocalMeter.from_state(state["local"]),
+            state["samples"], state["data"], effects, LocalMeter.from_state(state["local"])
         )
+
+
+def _check_sums(sums: NDArray[np.float64], variants: int) -> None:
+    """Refuses sums that no measurement makes: others would lead to another result without a word."""
+    if sums.shape != (variants, COLUMNS):
+        raise ValueError(f"its sums have the shape {sums.shape} instead of {(variants, COLUMNS)}")
+    counts = sums[:, COUNTED]
+    if not np.isfinite(counts).all() or (counts < 0).any() or (counts != np.rint(counts)).any():
+        raise ValueError("a number of samples in it is none")
+    if (np.delete(sums, SIGNED, axis=1) < 0).any():
+        raise ValueError("a sum of squares in it is negative")
 
 
 def measurement_checkpoint(

@@ -22,6 +22,11 @@ Variant = tuple[str, str]
 _SUMS = ("samples", "signal", "signal2", "noise", "noise2", "both", "product", "got2", "agree")
 _HITS = ("hit", "gained", "lost", "neither")
 
+#: The columns of a variant's sums that count samples, and the one column that may be negative.
+COUNTED = tuple(i for i, name in enumerate((*_SUMS, *_HITS)) if name in ("samples", "agree", *_HITS))
+SIGNED = _SUMS.index("product")
+COLUMNS = len(_SUMS) + len(_HITS)
+
 
 @dataclass(frozen=True)
 class Effect:
@@ -66,7 +71,7 @@ class EffectMeter:
         self._rows = {variant: row for row, variant in enumerate(variants)}
         self._scales = dict(scales)
         self._classes, self._labelled = classes, labelled and classes
-        self.sums = np.zeros((len(self._rows), len(_SUMS) + len(_HITS)))
+        self.sums = np.zeros((len(self._rows), COLUMNS))
 
     def add(
         self,
@@ -112,6 +117,11 @@ class EffectMeter:
         else:
             row += [0] * len(_HITS)
         self.sums[self._rows[variant]] += [float(np.sum(part)) for part in row]
+
+    @property
+    def variants(self) -> tuple[Variant, ...]:
+        """The variants, in the order of their sums."""
+        return tuple(self._rows)
 
     def fresh(self) -> EffectMeter:
         """Makes the same meter without data."""

@@ -33,6 +33,11 @@ class LocalMeter:
         self._channels: dict[str, NDArray[np.float64]] = {}
         self._forms: dict[str, list[bool]] = {}
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the layers."""
+        return tuple(self._sums)
+
     def watch(self, samples: int, *, alone: bool) -> Watch:
         """Makes the ``watch`` of :func:`trtint8.sensitivity.propagation.propagate` that measures one batch.
 

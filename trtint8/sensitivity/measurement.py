@@ -67,6 +67,9 @@ class Measurement:
         self._converged = False
         self.skip = 0
         if self._saved is not None:
+            names = [layer.name for layer in self._layers]
+            variants = (ALL, *((word, name) for word in (ONLY, WITHOUT) for name in names))
+            self._saved.check_layers(names, variants)
             self.skip = self._saved.samples
             self._effects, self._local = self._saved.effects, self._saved.local
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -19,7 +19,6 @@ from calibrators.tables.table import CalibrationTable
 from trtint8.models.model import Model, runnable
 from trtint8.quantization.placement import Placement, place
 from trtint8.quantization.qdq import insert_qdq
-from trtint8.tuning.methods import with_methods
 from trtint8.tuning.scores import Score, score_of
 from trtint8.validation.accuracy import VALIDATED, Accuracy, Runner, ValidatedModel, onnx_runner
 from trtint8.validation.comparison import compare
@@ -36,15 +35,13 @@ class Candidate:
 
     Attributes:
         model: The prepared float model, possibly with changed weights.
-        table: The model's calibration table, with histograms where there are some.
-        methods: Tensor name to calibration method; empty where the table's ranges are used as they are.
+        table: The model's calibration table.
         keep_float: Names of the nodes that stay in float.
         remedies: Names of the remedies that changed the weights, in the order in which they were applied.
     """
 
     model: Model
     table: CalibrationTable
-    methods: Mapping[str, str] = field(default_factory=dict)
     keep_float: tuple[str, ...] = ()
     remedies: tuple[str, ...] = ()
 
@@ -53,15 +50,10 @@ class Candidate:
         """Where Q/DQ pairs are inserted."""
         return place(self.model.graph_model, self.keep_float)
 
-    @cached_property
-    def ranges(self) -> CalibrationTable:
-        """The table with the chosen method of every tensor applied."""
-        return with_methods(self.table, self.methods)
-
     def quantized(self) -> ir.Model:
         """Makes the model with Q/DQ pairs."""
         graph_model = self.model.graph_model.clone()
-        insert_qdq(graph_model, self.placement, self.ranges.amax)
+        insert_qdq(graph_model, self.placement, self.table.amax)
         return graph_model
 
 

@@ -1,22 +1,22 @@
 """The search for the cheapest combination of remedies that keeps the loss of accuracy within a budget.
 
-Remedies that cost nothing when the network runs are tried always: one calibration method per tensor, then
-changed weights that lose less in INT8. Each is taken where it leaves less noise. Only if the loss is still
-too large are layers restored to float, in the order of their noise per cost. Every decision is made with the
-same samples, and the result is validated with other samples.
+Remedies that cost nothing when the network runs are tried always: ranges chosen by what they cost the
+network's outputs, then changed weights that lose less in INT8. Each is taken where it leaves less noise. Only
+if the loss is still too large are layers restored to float, in the order of their noise per cost. Every
+decision is made with the same samples, and the result is validated with other samples.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from calibrators.data.batches import Batches
 from calibrators.data.feeds import FeedDict
-from calibrators.histograms.thresholds import METHODS
 from calibrators.tables.table import CalibrationTable
 from trtint8.equalization.equalize import equalize
 from trtint8.models.model import Model, rebuilt
@@ -25,12 +25,16 @@ from trtint8.tuning.adaptive_rounding import adapt_rounding
 from trtint8.tuning.bias_correction import correct_biases
 from trtint8.tuning.candidates import Candidate, Scorer
 from trtint8.tuning.costs import float_cost
-from trtint8.tuning.methods import choose_methods
+from trtint8.tuning.fewest_in_float import fewest, first_guess
+from trtint8.tuning.journal import Journal
+from trtint8.tuning.ranges import choose_ranges_anew
 from trtint8.tuning.scores import Score
 from trtint8.tuning.splitting import head
+from trtint8.tuning.time_limit import OutOfTimeError, TimeLimit
+from trtint8.tuning.trial import Trial
 
-#: Numbers of samples for choosing methods, for changing weights, and for ordering layers by their noise.
-_METHOD_SAMPLES, _REMEDY_SAMPLES, _SENSITIVITY_SAMPLES = 64, 128, 256
+#: Numbers of samples for choosing ranges, for changing weights, and for ordering layers by their noise.
+_RANGE_SAMPLES, _REMEDY_SAMPLES, _SENSITIVITY_SAMPLES = 64, 128, 256
 
 #: Decibels of SQNR that changed weights have to gain. They are chosen and scored with the same samples, so a
 #: smaller gain may be chance, and the float model with these weights is one more file to keep.
@@ -42,32 +46,37 @@ _LEAST_GAIN_DB = 0.1
 _EQUALIZATION_GAIN_DB = 3.0
 
 #: The most layers that are tried in INT8 again after the search has restored more layers than needed.
-_MOST_RETRIED = 8
+_MOST_RETRIED = 4
 
+#: What trying a remedy takes, in scores of a candidate: making it, and its own score. For the estimate only.
+_SCORES_PER_REMEDY = {"ranges": 2.0, "equalize": 5.0, "round": 4.0, "correct": 4.0}
 
-@dataclass(frozen=True)
-class Trial:
-    """A candidate that the search tried.
+#: What restoring layers to float takes, in scores of a candidate.
+_SCORES_OF_FLOAT = 16.0
 
-    Attributes:
-        what: What was tried, in words.
-        score: The candidate's score on the samples that are tuned on.
-        taken: Whether the search continued from this candidate.
-        keep_float: Number of layers in float.
-        float_cost: The share of the network's arithmetic that these layers take, in [0, 1].
-        seconds: How long the candidate took to score.
-    """
-
-    what: str
-    score: Score
-    taken: bool
-    keep_float: int
-    float_cost: float
-    seconds: float
-
+#: What remedies are called in results.
+_EQUALIZATION, _ROUNDING, _CORRECTION = "cross-layer equalization", "adaptive rounding", "bias correction"
 
 #: Calibrates a model whose weights were changed.
 Recalibrate = Callable[[Model], CalibrationTable]
+
+#: Makes a candidate with a remedy from another candidate; None where the remedy does not apply.
+Remedy = Callable[[Candidate], "Candidate | None"]
+
+
+@dataclass(frozen=True)
+class Found:
+    """The result of a search.
+
+    Attributes:
+        candidate: The best candidate.
+        score: Its score on the samples that are tuned on.
+        complete: Whether everything was tried; False where the time was over.
+    """
+
+    candidate: Candidate
+    score: Score
+    complete: bool
 
 
 class Search:
@@ -80,9 +89,8 @@ class Search:
         round_weights: Whether adaptive rounding is among the remedies.
         seed: Seed of all random choices.
         on_trial: Called with every trial.
-
-    Attributes:
-        trials: All trials, in order.
+        journal: Records the trials, and has those of an interrupted search.
+        limit: How long the search may take.
     """
 
     def __init__(
@@ -94,174 +102,204 @@ class Search:
         round_weights: bool,
         seed: int,
         on_trial: Callable[[Trial], None],
+        journal: Journal,
+        limit: TimeLimit,
     ) -> None:
-        self.trials: list[Trial] = []
         self._scorer, self._fits, self._seed = scorer, fits, seed
         self._recalibrate, self._round_weights, self._on_trial = recalibrate, round_weights, on_trial
+        self._journal, self._limit = journal, limit
+        #: The remedies that are still to be tried, and whether layers may have to be restored to float.
+        self._left = ["ranges", "equalize"] if recalibrate else ["ranges"]
+        self._left += ["round", "correct"] if round_weights else ["correct"]
+        self._may_need_float = True
 
-    def run(self, start: Candidate) -> tuple[Candidate, Score]:
+    def run(self, start: Candidate) -> Found:
         """Runs the search.
 
         Args:
             start: The candidate to start from.
 
         Returns:
-            The cheapest candidate found within the budget, and its score on the samples that are tuned on.
+            The cheapest candidate found within the budget; where there is none, or the time was over before
+            one was found, the best so far.
 
         Raises:
             CalibrationDataError: The metric does not apply to the model or the data.
         """
-        best = _Best(start, self._score("as calibrated", start, lambda _score: True))
-        if start.table.histograms:
-            for description, candidate in self._with_methods(start):
-                self._improve(best, description, candidate)
+        best = _Best(start, self._scored("as calibrated", start, lambda _score: True))
+        # The time limit is checked between trials and between batches; what was begun is lost.
+        try:
+            self._improve(best)
+        except OutOfTimeError:
+            return Found(best.candidate, best.score, complete=False)
+        return Found(best.candidate, best.score, complete=True)
+
+    def _improve(self, best: _Best) -> None:
+        self._try(best, "ranges", "ranges chosen by the network's outputs", self._with_chosen_ranges, 0.0)
         if self._recalibrate:
-            fits = self._fits(best.score)
-            self._try(best, self._equalized, _EQUALIZATION_GAIN_DB if fits else _LEAST_GAIN_DB)
+            least = _EQUALIZATION_GAIN_DB if self._fits(best.score) else _LEAST_GAIN_DB
+            self._try(best, "equalize", _EQUALIZATION, self._equalized, least)
         # A correction for the error of INT8 harms a layer in float. So layers are restored to float in the
         # candidate without corrections, and what stays in INT8 is corrected afterwards.
-        uncompensated = best.candidate
+        uncompensated = _Best(best.candidate, best.score)
         self._compensate(best)
-        if not self._fits(best.score):
-            best = self._with_fewest_in_float(uncompensated)
+        self._may_need_float = not self._fits(best.score)
+        if self._may_need_float:
+            self._restore_fewest_to_float(best, uncompensated)
+            self._left = ["round", "correct"] if self._round_weights else ["correct"]
             self._compensate(best)
-        return best.candidate, best.score
 
     def _compensate(self, best: _Best) -> None:
         """Tries weights and biases that compensate for the error of quantization."""
         if self._round_weights:
-            self._try(best, self._rounded)
-        self._try(best, self._bias_corrected)
+            self._try(best, "round", _ROUNDING, self._rounded, _LEAST_GAIN_DB)
+        self._try(best, "correct", _CORRECTION, self._bias_corrected, _LEAST_GAIN_DB)
 
-    def _try(
-        self,
-        best: _Best,
-        remedy: Callable[[Candidate], Iterable[tuple[str, Candidate]]],
-        least_gain: float = _LEAST_GAIN_DB,
-    ) -> None:
-        """Tries a remedy, which gives candidates with changed weights, or none where it does not apply."""
-        for description, candidate in remedy(best.candidate):
-            self._improve(best, description, candidate, least_gain)
-
-    def _improve(self, best: _Best, description: str, candidate: Candidate, least_gain: float = 0.0) -> None:
-        """Scores a candidate and continues from it if it is better.
+    def _try(self, best: _Best, key: str, what: str, remedy: Remedy, least_gain: float) -> None:
+        """Tries a remedy and continues from it if it is better.
 
         A candidate within the budget is better than one beyond it; otherwise the SQNR decides, because a
         small number of samples determines it better than the share of right classes. It has to be more than
         ``least_gain`` higher, in decibels.
         """
+        self._left.remove(key)
+        known = self._journal.next
+        if known is not None and known.what != what:
+            return  # it did not apply when the search was interrupted
+        if known is not None and not known.taken:
+            self._record(known)
+            return
+        self._limit.check()
+        candidate = remedy(best.candidate)
+        if candidate is None:
+            return
 
         def is_better(score: Score) -> bool:
             least = best.score.sqnr_db + least_gain
             return (self._fits(score), score.sqnr_db) > (self._fits(best.score), least)
 
-        score = self._score(description, candidate, is_better)
+        score = self._score(what, candidate, is_better)
         if is_better(score):
             best.candidate, best.score = candidate, score
 
-    def _score(self, description: str, candidate: Candidate, is_taken: Callable[[Score], bool]) -> Score:
+    def _score(self, what: str, candidate: Candidate, is_taken: Callable[[Score], bool]) -> Score:
+        """The score of a candidate: that of the interrupted search, where it is known, or a new one."""
+        known = self._journal.next
+        if known is not None:
+            self._record(known)
+            return known.score
+        self._limit.check()
+        return self._scored(what, candidate, is_taken)
+
+    def _scored(self, what: str, candidate: Candidate, is_taken: Callable[[Score], bool]) -> Score:
         """Scores a candidate, and records whether the search continues from it."""
         begun = time.perf_counter()
         score = self._scorer.score(candidate)
         seconds = time.perf_counter() - begun
         cost = float_cost(candidate.model.graph_model, candidate.keep_float)
-        trial = Trial(description, score, is_taken(score), len(candidate.keep_float), cost, seconds)
-        self.trials.append(trial)
-        self._on_trial(trial)
+        left = seconds * self._scores_left(score)
+        self._record(Trial(what, score, is_taken(score), len(candidate.keep_float), cost, seconds, left))
         return score
 
-    def _with_methods(self, start: Candidate) -> Iterator[tuple[str, Candidate]]:
-        names = [name for name in start.placement.tensors if name in start.table.histograms]
-        for method in METHODS:
-            methods = dict.fromkeys(names, method)
-            yield f"{method} for every tensor", dataclasses.replace(start, methods=methods)
-        yield "a method for each tensor", dataclasses.replace(start, methods=self._chosen_methods(start))
+    def _scores_left(self, score: Score) -> float:
+        """About what the rest of the search takes, in scores of a candidate."""
+        floats = _SCORES_OF_FLOAT if self._may_need_float and not self._fits(score) else 0.0
+        return sum(_SCORES_PER_REMEDY[key] for key in self._left) + floats
 
-    def _chosen_methods(self, candidate: Candidate) -> dict[str, str]:
-        feeds = self._feeds(_METHOD_SAMPLES)
-        return choose_methods(candidate.model.graph_model, candidate.placement, candidate.table, feeds)
+    def _record(self, trial: Trial) -> None:
+        self._journal.add(trial)
+        self._on_trial(trial)
 
-    def _equalized(self, start: Candidate) -> Iterator[tuple[str, Candidate]]:
+    def _with_chosen_ranges(self, start: Candidate) -> Candidate | None:
+        feeds = self._feeds(_RANGE_SAMPLES)
+        table = choose_ranges_anew(start.model, start.table, start.placement.tensors, feeds)
+        return None if table is None else dataclasses.replace(start, table=table)
+
+    def _equalized(self, start: Candidate) -> Candidate | None:
         assert self._recalibrate is not None
-        graph_model, description = start.model.graph_model, "cross-layer equalization"
-        equalized = equalize(graph_model, self._feeds(_REMEDY_SAMPLES), start.ranges.method)
+        graph_model = start.model.graph_model
+        equalized = equalize(graph_model, self._feeds(_REMEDY_SAMPLES), start.table.method)
         if not equalized.forms:
-            return
+            return None
         model = rebuilt(equalized.model, start.model.name)
         table = self._recalibrate(model)
-        candidate = Candidate(model, table, {}, start.keep_float, (*start.remedies, description))
-        # The ranges of `auto` were chosen by the outputs of the equalized network, so the choice of a method
-        # for each tensor by itself, which takes long, is left out.
-        if table.method != "auto":
-            candidate = dataclasses.replace(candidate, methods=self._chosen_methods(candidate))
-        yield description, candidate
+        return Candidate(model, table, start.keep_float, (*start.remedies, _EQUALIZATION))
 
-    def _bias_corrected(self, start: Candidate) -> Iterator[tuple[str, Candidate]]:
-        graph_model, amax = start.model.graph_model, start.ranges.amax
+    def _bias_corrected(self, start: Candidate) -> Candidate | None:
+        graph_model, amax = start.model.graph_model, start.table.amax
         corrected = correct_biases(graph_model, start.placement, amax, self._feeds(_REMEDY_SAMPLES))
-        if corrected.corrections:
-            yield "bias correction", _with_weights(start, corrected.model, "bias correction")
+        return _with_weights(start, corrected.model, _CORRECTION) if corrected.corrections else None
 
-    def _rounded(self, start: Candidate) -> Iterator[tuple[str, Candidate]]:
+    def _rounded(self, start: Candidate) -> Candidate | None:
         feeds = self._feeds(_REMEDY_SAMPLES)
         adapted = adapt_rounding(start.model.graph_model, start.placement, feeds, seed=self._seed)
-        yield "adaptive rounding", _with_weights(start, adapted.model, "adaptive rounding")
+        return _with_weights(start, adapted.model, _ROUNDING)
 
-    def _with_fewest_in_float(self, start: Candidate) -> _Best:
+    def _restore_fewest_to_float(self, best: _Best, start: _Best) -> None:
         """Restores as few layers to float as the budget allows, those of most noise per cost first."""
-        order = self._by_noise_per_cost(start)
-        tried: dict[int, _Best] = {}
+        shares = self._noise_shares(start.candidate)
+        order = self._by_noise_per_cost(start.candidate, shares)
+        if not order:
+            return
 
         def fits(count: int) -> bool:
-            if count not in tried:
-                tried[count] = self._in_float(start, order[:count], f"{count} layers in float")
-            return self._fits(tried[count].score)
+            return self._in_float(best, start.candidate, order[:count], f"{count} layers in float")
 
-        enough = next((count for count in _doubling(len(order)) if fits(count)), len(order))
-        too_few = max((count for count in tried if not fits(count)), default=0)
-        while enough - too_few > 1:
-            middle = (enough + too_few) // 2
-            if fits(middle):
-                enough = middle
-            else:
-                too_few = middle
-        return self._without_unneeded(start, order[:enough], tried[enough])
-
-    def _in_float(self, start: Candidate, names: Sequence[str], description: str) -> _Best:
-        """Scores a candidate with further layers in float, which is taken if it is within the budget."""
-        candidate = dataclasses.replace(start, keep_float=(*start.keep_float, *names))
-        return _Best(candidate, self._score(description, candidate, self._fits))
-
-    def _without_unneeded(self, start: Candidate, names: Sequence[str], best: _Best) -> _Best:
-        """Returns layers to INT8 that need not be in float."""
-        kept = list(names)
-        for name in list(names)[-_MOST_RETRIED - 1 : -1]:
+        guess = first_guess(start.score, [shares[name] for name in order], self._fits)
+        kept = order[: fewest(len(order), fits, guess)]
+        # Layers that turn out not to be needed return to INT8.
+        for name in kept[-_MOST_RETRIED - 1 : -1]:
             others = [other for other in kept if other != name]
-            without = self._in_float(start, others, f"'{name}' back in INT8")
-            if self._fits(without.score):
-                kept, best = others, without
-        return best
+            if self._in_float(best, start.candidate, others, f"'{name}' back in INT8"):
+                kept = others
 
-    def _by_noise_per_cost(self, start: Candidate) -> list[str]:
+    def _in_float(self, best: _Best, start: Candidate, names: Sequence[str], what: str) -> bool:
+        """Scores a candidate with further layers in float; says whether it is within the budget.
+
+        It becomes the best one where it is within the budget and the best one so far is not or has more
+        layers in float, and where neither is within the budget and it has less noise.
+        """
+        candidate = dataclasses.replace(start, keep_float=(*start.keep_float, *names))
+        score = self._score(what, candidate, self._fits)
+        fits = self._fits(score)
+        if fits and self._fits(best.score):
+            better = len(candidate.keep_float) < len(best.candidate.keep_float)
+        else:
+            better = (fits, score.sqnr_db) > (self._fits(best.score), best.score.sqnr_db)
+        if better:
+            best.candidate, best.score = candidate, score
+        return fits
+
+    def _noise_shares(self, start: Candidate) -> dict[str, float]:
+        """Name of each quantized layer to its share of the network's noise."""
+        if not self._journal.shares:
+            sensitivity = measure(
+                start.model,
+                start.table,
+                head(self._watched(), _SENSITIVITY_SAMPLES),
+                keep_float=start.keep_float,
+                progress=False,
+            )
+            self._journal.add_shares({layer.node: layer.noise_share for layer in sensitivity.layers})
+        return dict(self._journal.shares)
+
+    def _by_noise_per_cost(self, start: Candidate, shares: dict[str, float]) -> list[str]:
         """Names of the quantized layers, those first whose noise is largest for what they cost in float."""
-        sensitivity = measure(
-            start.model,
-            start.ranges,
-            head(self._scorer.batches, _SENSITIVITY_SAMPLES),
-            keep_float=start.keep_float,
-            progress=False,
-        )
         graph_model = start.model.graph_model
         # Every layer in float also costs a kernel of its own, so each has at least this cost.
-        least = 1 / (2 * len(sensitivity.layers))
+        least = 1 / (2 * max(len(shares), 1))
         noise_per_cost = {
-            layer.node: layer.noise_share / (float_cost(graph_model, [layer.node]) + least)
-            for layer in sensitivity.layers
+            name: share / (float_cost(graph_model, [name]) + least) for name, share in shares.items()
         }
         return sorted(noise_per_cost, key=lambda name: -noise_per_cost[name])
 
     def _feeds(self, samples: int) -> Iterator[FeedDict]:
-        return iter(head(self._scorer.batches, samples))
+        return iter(head(self._watched(), samples))
+
+    def _watched(self) -> Batches:
+        """The samples, as long as there is time."""
+        batches = self._scorer.batches
+        return dataclasses.replace(batches, start=lambda: self._limit.watched(batches.start()))
 
 
 @dataclass
@@ -270,15 +308,6 @@ class _Best:
 
     candidate: Candidate
     score: Score
-
-
-def _doubling(most: int) -> Iterator[int]:
-    """Yields 1, 2, 4 and so on, and ``most`` last."""
-    count = 1
-    while count < most:
-        yield count
-        count *= 2
-    yield most
 
 
 def _with_weights(start: Candidate, graph_model: ir.Model, remedy: str) -> Candidate:

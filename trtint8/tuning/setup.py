@@ -16,8 +16,10 @@ from calibrators.tables.table import CalibrationTable
 from trtint8.calibration import CalibrationOptions, calibrate_prepared
 from trtint8.models.model import Model
 from trtint8.tuning.budget import Budget, Goal, first_form
-from trtint8.tuning.search import Trial
+from trtint8.tuning.journal import JournalFile
 from trtint8.tuning.splitting import smaller_batch_size, split
+from trtint8.tuning.time_limit import TimeLimit
+from trtint8.tuning.trial import Trial
 from trtint8.tuning.tune import Tuned, tune_prepared
 
 
@@ -32,6 +34,8 @@ def tune_from_sources(
     data_options: DataOptions,
     round_weights: bool,
     float16: bool,
+    limit: TimeLimit,
+    journal: JournalFile | None,
     on_goal: Callable[[Goal], None],
     on_trial: Callable[[Trial], None],
     progress: bool,
@@ -49,6 +53,8 @@ def tune_from_sources(
             ``held_out``.
         round_weights: Whether adaptive rounding is tried.
         float16: Whether what stays in float becomes FP16.
+        limit: How long the search may take.
+        journal: Where the search keeps its trials, so that it can be continued; nowhere where None.
         on_goal: Called with what the result has to keep, before the calibration.
         on_trial: Called with every trial of the search.
         progress: Whether a progress bar is shown while calibrating.
@@ -91,5 +97,7 @@ def tune_from_sources(
         round_weights=round_weights,
         float16=float16,
         seed=data_options.seed,
+        limit=limit,
+        journal=journal,
         on_trial=on_trial,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,8 +20,11 @@ from trtint8.quantization.float16.convert import to_float16
 from trtint8.tuning.budget import Goal
 from trtint8.tuning.candidates import Candidate, Scorer
 from trtint8.tuning.costs import float_cost
+from trtint8.tuning.journal import Journal, JournalFile
 from trtint8.tuning.scores import Score
-from trtint8.tuning.search import Recalibrate, Search, Trial
+from trtint8.tuning.search import Recalibrate, Search
+from trtint8.tuning.time_limit import TimeLimit
+from trtint8.tuning.trial import Trial
 from trtint8.validation.accuracy import Accuracy
 from trtint8.validation.metrics import Metric
 
@@ -42,6 +45,7 @@ class Tuned:
         trials: What the search tried, in order.
         float_cost: The share of the network's arithmetic that stays in float, in [0, 1].
         goal: What the result had to keep.
+        complete: Whether everything was tried; False where the time was over.
     """
 
     candidate: Candidate
@@ -51,6 +55,7 @@ class Tuned:
     trials: tuple[Trial, ...]
     float_cost: float
     goal: Goal
+    complete: bool = True
 
     @property
     def fits(self) -> bool:
@@ -74,6 +79,8 @@ def tune_prepared(
     round_weights: bool = True,
     float16: bool = False,
     seed: int = 0,
+    limit: TimeLimit | None = None,
+    journal: JournalFile | None = None,
     on_trial: Callable[[Trial], None] = lambda _trial: None,
 ) -> Tuned:
     """Searches on some samples and validates the result on others.
@@ -88,17 +95,33 @@ def tune_prepared(
         round_weights: Whether adaptive rounding is among the remedies.
         float16: Whether everything outside INT8 becomes FP16.
         seed: Seed of all random choices.
-        on_trial: Called with every trial.
+        limit: How long the search may take; no limit where None. The samples that are held out are validated
+            with afterwards.
+        journal: Where the search keeps its trials, so that it can be continued; nowhere where None.
+        on_trial: Called with every trial, also with those of an interrupted search that is continued.
 
     Returns:
         The best candidate found, as a model with Q/DQ pairs, and its accuracy on the held-out samples.
 
     Raises:
         CalibrationDataError: The metric does not apply to the model or the data.
-        TableError: The table does not fit the model.
+        TableError: The table does not fit the model, or the journal is of another search.
+        OutputError: The journal cannot be written.
     """
     start = Candidate(prepared, table)
     table.check_model(prepared.fingerprint, start.placement.tensors)
+    opened = Journal()
+    if journal:
+        opened = journal.open(
+            {
+                "model": prepared.fingerprint,
+                "table": table.fingerprint,
+                "goal": str(goal),
+                "equalization": recalibrate is not None,
+                "adaptive_rounding": round_weights,
+                "seed": seed,
+            }
+        )
     search = Search(
         Scorer(prepared, tuned_on, goal.metric),
         goal.fits,
@@ -106,16 +129,19 @@ def tune_prepared(
         round_weights=round_weights,
         seed=seed,
         on_trial=on_trial,
+        journal=opened,
+        limit=limit or TimeLimit(),
     )
-    best, score = search.run(start)
+    found = search.run(start)
+    best = found.candidate
     graph_model = best.quantized()
     if float16:
-        graph_model, _ = to_float16(graph_model, float32_io=True, peaks=best.ranges.peaks, name=prepared.name)
+        graph_model, _ = to_float16(graph_model, float32_io=True, peaks=best.table.peaks, name=prepared.name)
     scorer = Scorer(prepared, held_out, goal.metric)
     metrics: Sequence[Metric] | None = [goal.metric, "sqnr"] if goal.chosen is None else None
     accuracy = scorer.compare(graph_model, metrics, {BEFORE: start.quantized()})
     cost = float_cost(best.model.graph_model, best.keep_float)
-    return Tuned(best, score, graph_model, accuracy, tuple(search.trials), cost, goal)
+    return Tuned(best, found.score, graph_model, accuracy, opened.trials, cost, goal, found.complete)
 
 
 @dataclass(frozen=True)
@@ -124,7 +150,6 @@ class TuningLog:
 
     Attributes:
         command: Makes the Q/DQ model anew from the other files.
-        methods: Tensor name to calibration method.
         keep_float: Names of nodes that stay in float.
         remedies: What was done to the weights, in words and in order.
         float_cost: The share of the network's arithmetic that stays in float.
@@ -133,7 +158,6 @@ class TuningLog:
     """
 
     command: str
-    methods: Mapping[str, str]
     keep_float: tuple[str, ...]
     remedies: tuple[str, ...]
     float_cost: NonNegative
@@ -189,7 +213,7 @@ def save_tuned(
     with written_together(output) as staged:
         if float_model:
             save_model(tuned.candidate.model.graph_model, staged(float_model))
-        tuned.candidate.ranges.save(staged(table))
+        tuned.candidate.table.save(staged(table))
         save_model(tuned.graph_model, staged(output))
         write_atomically(staged(log), records.render(_log(tuned, command)))
     return Written(output, table, float_model, log, command)
@@ -199,7 +223,6 @@ def _log(tuned: Tuned, command: str) -> TuningLog:
     candidate = tuned.candidate
     return TuningLog(
         command,
-        dict(candidate.methods),
         candidate.keep_float,
         candidate.remedies,
         tuned.float_cost,

@@ -10,8 +10,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from calibrators.data.batches import FeedDict
-from calibrators.errors import CalibrationDataError
-from calibrators.host.onnx_session import first_line, open_session
+from calibrators.host.onnx_session import open_session
+from trtint8.models.session import ModelSession
 from trtint8.validation.fidelity import Fidelity
 from trtint8.validation.significance import Comparison, Share
 
@@ -115,13 +115,5 @@ def onnx_runner(
         A function that runs the model, and the names of the model's outputs. The function raises
         CalibrationDataError where the model fails on a batch.
     """
-    session = open_session(model, optimize=optimize, threads=threads)
-
-    def run(feed: FeedDict) -> list[NDArray[Any]]:
-        try:
-            outputs: list[NDArray[Any]] = session.run(None, feed)
-        except Exception as error:
-            raise CalibrationDataError(f"the model fails on a batch: {first_line(error)}") from error
-        return outputs
-
-    return run, [output.name for output in session.get_outputs()]
+    opened = ModelSession(open_session(model, optimize=optimize, threads=threads))
+    return opened.run, opened.output_names

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,11 @@ from calibrators.data.feeds import is_float
 from calibrators.data.inputs import InputSpec
 from calibrators.errors import GpuUnavailableError, ModelError
 from trtint8.engine.file import read_engine_info
-from trtint8.interop.integer_models import RUN_TIME_SCALES, expand_static, integer_operators
-from trtint8.models.model import ModelSource, load_model, runnable
+from trtint8.interop.integer_models import expand_static, integer_operators
+from trtint8.models.model import Model, ModelSource, load_model
+from trtint8.models.session import ModelSession, open_graph_model
 from trtint8.runtime.engine import Engine
-from trtint8.validation.accuracy import Runner, ValidatedModel, onnx_runner
+from trtint8.validation.accuracy import Runner, ValidatedModel
 from trtint8.validation.comparison import OpenModels
 from trtint8.validation.metrics import Metric
 from trtint8.validation.output_shapes import DeclaredShape
@@ -29,21 +31,25 @@ from trtint8.validation.output_shapes import DeclaredShape
 @contextlib.contextmanager
 def open_models(
     models: Mapping[str, ModelSource],
-    reference: bytes | Path,
+    open_reference: Callable[[], ModelSession],
     inputs: Sequence[InputSpec],
     metrics: Sequence[Metric] | None,
     threads: int | None = None,
     shapes: Mapping[str, DeclaredShape] | None = None,
+    *,
+    allow_host_code: bool = False,
 ) -> Iterator[OpenModels]:
     """Opens models and their reference.
 
     Args:
         models: Models or paths of engine files, by their names in results.
-        reference: The FP32 model: serialized, or the path of its file.
+        open_reference: Opens the FP32 model. It is called while the other models are read.
         inputs: The inputs of all models.
         metrics: What to measure. None measures the usual metrics that apply to the model and the data.
         threads: Threads per operator; ONNX Runtime's choice where None.
         shapes: The shapes that the reference declares for its outputs; all are fixed where None.
+        allow_host_code: Whether code that an engine contains may run; see
+            :meth:`trtint8.runtime.engine.Engine.load`.
 
     Yields:
         All models, ready to run.
@@ -53,22 +59,30 @@ def open_models(
         ModelError: The inputs or outputs of a model are not the reference's.
         GpuUnavailableError: A model is an engine without a Q/DQ model beside it, and there is no GPU.
     """
-    run, names = onnx_runner(reference, optimize=True, threads=threads)
+    with ThreadPoolExecutor(1, "trtint8-open") as pool:
+        opening = pool.submit(open_reference)
+        read = {name: model if engine_path(model) else load_model(model) for name, model in models.items()}
+        reference = opening.result()
+    names = reference.output_names
     with contextlib.ExitStack() as stack:
         validated = [
-            stack.enter_context(open_validated(name, model, inputs, names, threads))
-            for name, model in models.items()
+            stack.enter_context(
+                open_validated(name, model, inputs, names, threads, allow_host_code=allow_host_code)
+            )
+            for name, model in read.items()
         ]
-        yield OpenModels(validated, run, names, inputs, metrics, shapes)
+        yield OpenModels(validated, reference.run, names, inputs, metrics, shapes)
 
 
 @contextlib.contextmanager
 def open_validated(
     name: str,
-    model: ModelSource,
+    model: ModelSource | Model,
     inputs: Sequence[InputSpec],
     output_names: Sequence[str],
     threads: int | None = None,
+    *,
+    allow_host_code: bool = False,
 ) -> Iterator[ValidatedModel]:
     """Opens one model or engine to be compared with a reference.
 
@@ -82,6 +96,8 @@ def open_validated(
         inputs: The inputs of the reference.
         output_names: Names of the reference's outputs, in order.
         threads: Threads per operator of a model in ONNX Runtime; ONNX Runtime's choice where None.
+        allow_host_code: Whether code that an engine contains may run; see
+            :meth:`trtint8.runtime.engine.Engine.load`.
 
     Yields:
         The open model.
@@ -92,7 +108,7 @@ def open_validated(
     """
     plan = engine_path(model)
     if plan and gpu_problem() is None:
-        with Engine.load(plan) as engine:
+        with Engine.load(plan, allow_host_code=allow_host_code) as engine:
             names = [spec.name for spec in engine.outputs]
             dtypes = {spec.name: np.dtype(spec.dtype) for spec in engine.inputs}
 
@@ -117,13 +133,9 @@ def open_validated(
         left, description = (), whose.format("Q/DQ model") + " as fake quantization in ONNX Runtime"
     else:
         left, description = (), whose.format("model") + " in ONNX Runtime"
-    with runnable(graph_model) as file:
-        # Sums of a dynamically quantized product are exact on every processor only in an optimized graph.
-        run, names = onnx_runner(
-            file, optimize=any(name in RUN_TIME_SCALES for name in left), threads=threads
-        )
-        dtypes = {spec.name: spec.dtype for spec in loaded.inputs}
-        yield _validated(name, run, dtypes, names, inputs, output_names, description)
+    opened = open_graph_model(graph_model, threads=threads)
+    dtypes = {spec.name: spec.dtype for spec in loaded.inputs}
+    yield _validated(name, opened.run, dtypes, opened.output_names, inputs, output_names, description)
 
 
 def _describe_integer_model(model: str, integers: Sequence[str], left: Sequence[str]) -> str:
@@ -137,7 +149,7 @@ def _describe_integer_model(model: str, integers: Sequence[str], left: Sequence[
     return f"{model} with {' and '.join(parts)}, in ONNX Runtime"
 
 
-def engine_path(model: ModelSource) -> Path | None:
+def engine_path(model: ModelSource | Model) -> Path | None:
     """The path of an engine; None for a model."""
     path = Path(model) if isinstance(model, (str, os.PathLike)) else None
     return path if path and path.suffix.lower() != ".onnx" else None

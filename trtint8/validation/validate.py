@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from calibrators.data.batches import DataSource, open_data
 from calibrators.data.options import DataOptions
 from calibrators.errors import ModelError
+from calibrators.files import is_file
 from calibrators.ray.run_options import RunOptions
 from trtint8.engine.file import read_engine_info, sidecar_path
-from trtint8.models.model import Model, ModelSource, load_model, runnable
+from trtint8.models.model import Model, ModelSource, load_model
+from trtint8.models.session import open_graph_model
 from trtint8.validation.accuracy import REFERENCE, VALIDATED, Accuracy
 from trtint8.validation.comparison import compare_models
 from trtint8.validation.metrics import Metric
@@ -28,6 +31,7 @@ def validate_models(
     metrics: Sequence[Metric] | None,
     data_options: DataOptions,
     run: RunOptions,
+    allow_host_code: bool = False,
 ) -> Accuracy:
     """Compares an INT8 model or engine, and others, with the float model on the same samples.
 
@@ -39,6 +43,8 @@ def validate_models(
         metrics: What to measure; the usual metrics that apply where None.
         data_options: How the data is read.
         run: Where and how models are run.
+        allow_host_code: Whether code that an engine contains may run; see
+            :meth:`trtint8.runtime.engine.Engine.load`.
 
     Returns:
         The comparison.
@@ -67,21 +73,26 @@ def validate_models(
             run.ray,
             metrics=metrics,
             threads=run.threads,
+            allow_host_code=allow_host_code,
             progress=run.progress,
         )
-    with (
-        runnable(original.graph_model) as file,
-        open_models(
-            models, file, original.inputs, metrics, run.threads, declared_shapes(original.graph_model)
-        ) as opened,
-    ):
+    open_reference = partial(open_graph_model, original.graph_model, threads=run.threads)
+    with open_models(
+        models,
+        open_reference,
+        original.inputs,
+        metrics,
+        run.threads,
+        declared_shapes(original.graph_model),
+        allow_host_code=allow_host_code,
+    ) as opened:
         return compare_models(opened, batches, progress=run.progress)
 
 
 def _warn_of_other_models(models: Mapping[str, ModelSource], reference: Model) -> None:
     """Warns of every engine whose sidecar names another float model than the reference."""
     for plan in filter(None, map(engine_path, models.values())):
-        if not (plan.is_file() and sidecar_path(plan).is_file()):
+        if not (is_file(plan) and is_file(sidecar_path(plan))):
             continue
         info = read_engine_info(plan)
         # Without a table, the model that was built had Q/DQ pairs already or a calibrator of the user's.

@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 
 from calibrators.data.batches import Batches, FeedDict
 from calibrators.data.inputs import InputSpec
+from calibrators.host.onnx_session import open_session
 from calibrators.ray.executor import WORKER_THREADS, RayExecutor
 from calibrators.ray.fan_out import check_sees
 from calibrators.ray.in_order import BatchFunction, results_in_order
 from trtint8.models.model import Model, ModelSource, fits_message, load_model, to_proto
+from trtint8.models.session import ModelSession
 from trtint8.validation.accuracy import Accuracy
 from trtint8.validation.comparison import BatchResult, OpenModels, merge_results
 from trtint8.validation.metrics import Metric, check_metrics
@@ -34,6 +36,7 @@ def compare_over_ray(
     *,
     metrics: Sequence[Metric] | None = None,
     threads: int | None = None,
+    allow_host_code: bool = False,
     progress: bool = True,
 ) -> Accuracy:
     """Compares as :func:`trtint8.validation.comparison.compare` does, by workers of a Ray cluster.
@@ -46,6 +49,8 @@ def compare_over_ray(
         executor: Where to run.
         metrics: What to measure; what applies of the usual metrics where None.
         threads: Threads, and processors, of each worker; 1 where None.
+        allow_host_code: Whether code that an engine contains may run; see
+            :meth:`trtint8.runtime.engine.Engine.load`.
         progress: Show a progress bar on a terminal.
 
     Returns:
@@ -65,6 +70,7 @@ def compare_over_ray(
         None if metrics is None else tuple(metrics),
         threads,
         declared_shapes(original.graph_model),
+        allow_host_code,
     )
     with results_in_order(
         work, batches, executor, threads, description="Validating", progress=progress
@@ -87,6 +93,7 @@ class _ValidationWork:
         metrics: What to measure; what applies of the usual metrics where None.
         threads: Threads per operator.
         shapes: The shapes that the FP32 model declares for its outputs.
+        allow_host_code: Whether code that an engine contains may run.
     """
 
     models: Mapping[str, bytes | Path]
@@ -95,6 +102,7 @@ class _ValidationWork:
     metrics: tuple[Metric, ...] | None
     threads: int
     shapes: Mapping[str, DeclaredShape]
+    allow_host_code: bool
 
     def open(self) -> BatchFunction[BatchResult]:
         """Opens the models."""
@@ -102,9 +110,20 @@ class _ValidationWork:
             check_sees(model, _NOT_SENT)
         stack = contextlib.ExitStack()
         models = stack.enter_context(
-            open_models(self.models, self.reference, self.inputs, self.metrics, self.threads, self.shapes)
+            open_models(
+                self.models,
+                self._open_reference,
+                self.inputs,
+                self.metrics,
+                self.threads,
+                self.shapes,
+                allow_host_code=self.allow_host_code,
+            )
         )
         return _Validated(models, stack)
+
+    def _open_reference(self) -> ModelSession:
+        return ModelSession(open_session(self.reference, optimize=True, threads=self.threads))
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 from calibrators import records
 from calibrators.errors import TableError
 from calibrators.histograms.histogram import Histogram
-from calibrators.records import Count, NonNegative
+from calibrators.records import Count, NonNegativeFloat32
 from calibrators.tables.choice import RangeChoice
 
 FORMAT = "trtint8-calibration-table"
@@ -22,6 +22,13 @@ _LEVEL = 6
 
 #: The most bytes that the counts of a histogram unpack to: a million bins, where ours have 2048.
 _MOST_BYTES = 8 << 20
+
+
+#: The most bytes that the counts of all histograms unpack to: 12,800 histograms of ours.
+_MOST_BYTES_TOGETHER = 200 << 20
+
+#: The most values that a histogram counts: sums of counts fit an int64, with room to merge two.
+_MOST_VALUES = 1 << 61
 
 
 @dataclass(frozen=True)
@@ -36,8 +43,8 @@ class HistogramRecord:
         counts: Values per bin as little-endian int64, packed by zlib; base64 in the file.
     """
 
-    bin_width: NonNegative
-    amax: NonNegative
+    bin_width: NonNegativeFloat32
+    amax: NonNegativeFloat32
     zeros: Count
     infs: Count
     counts: bytes
@@ -48,22 +55,27 @@ class HistogramRecord:
         counts = zlib.compress(histogram.counts.astype("<i8").tobytes(), _LEVEL)
         return cls(histogram.bin_width, histogram.amax, histogram.zeros, histogram.infs, counts)
 
-    def histogram(self) -> Histogram:
+    def histogram(self, most_bytes: int = _MOST_BYTES) -> Histogram:
         """The histogram of a record.
 
+        Args:
+            most_bytes: The most bytes that the counts may unpack to.
+
         Raises:
-            ValueError: The counts are too many, cut off or negative, or there is no bin width.
+            ValueError: The counts are too many, too large, cut off or negative, or its bins are too narrow.
             zlib.error: The counts cannot be unpacked.
         """
         unpacker = zlib.decompressobj()
-        unpacked = unpacker.decompress(self.counts, _MOST_BYTES)
+        unpacked = unpacker.decompress(self.counts, most_bytes)
         if not unpacker.eof:
-            raise ValueError(f"its counts are cut off, or more than {_MOST_BYTES:,} bytes")
+            raise ValueError(f"its counts are cut off, or more than {most_bytes:,} bytes")
         counts = np.frombuffer(unpacked, "<i8").astype(np.int64)
         if counts.min(initial=0) < 0:
             raise ValueError("a count is negative")
-        if self.amax and not self.bin_width:
-            raise ValueError("its bins have no width")
+        if counts.sum(dtype=np.float64) + self.zeros + self.infs > _MOST_VALUES:
+            raise ValueError("its counts are more than any calibration counts")
+        if self.amax and not self.amax < self.bin_width * len(counts):
+            raise ValueError("its bins do not reach its largest value")
         return Histogram(counts, bin_width=self.bin_width, amax=self.amax, zeros=self.zeros, infs=self.infs)
 
 
@@ -141,10 +153,13 @@ def decode_histograms(record: TableRecord, source: str) -> dict[str, Histogram]:
     Raises:
         TableError: A histogram cannot be decoded.
     """
-    histograms = {}
+    histograms, left = {}, _MOST_BYTES_TOGETHER
     for name, encoded in record.histograms.items():
         try:
-            histograms[name] = encoded.histogram()
+            if left <= 0:
+                raise ValueError(f"all counts together are more than {_MOST_BYTES_TOGETHER:,} bytes")
+            histograms[name] = encoded.histogram(min(left, _MOST_BYTES))
+            left -= histograms[name].counts.nbytes
         except (ValueError, zlib.error) as error:
             raise TableError(
                 f"'{source}': the histogram of '{name}' cannot be decoded ({error}); calibrate again"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import sys
 import zlib
 
@@ -108,6 +109,17 @@ class TestImageFolders:
     def test_refuses_more_than_8_bits(self, tmp_path):
         Image.fromarray(np.full((4, 4), 4000, np.uint16)).save(tmp_path / "a.png")
         refused(tmp_path, "a.png' has more than 8 bits per channel", [IMAGE], preprocessing=RAW)
+
+    def test_colours_of_16_bits_are_taken_by_their_upper_half(self, tmp_path):
+        values = np.array([[[0, 255, 65535], [256, 4000, 32768]]], ">u2")
+        header = struct.pack(">IIBBBBB", 2, 1, 16, 2, 0, 0, 0)
+        chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(b"\0" + values.tobytes())), (b"IEND", b""))
+        with (tmp_path / "a.png").open("wb") as stream:
+            stream.write(b"\x89PNG\r\n\x1a\n")
+            for kind, data in chunks:
+                stream.write(struct.pack(">I", len(data)) + kind + data)
+                stream.write(struct.pack(">I", zlib.crc32(kind + data)))
+        np.testing.assert_array_equal(read_image(tmp_path / "a.png", grey=False), values >> 8)
 
     def test_need_preprocessing_for_a_float_model(self, tmp_path):
         save_images(tmp_path, ["a.png"])

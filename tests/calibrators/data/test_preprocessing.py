@@ -262,3 +262,13 @@ def test_hostile_files_are_refused_with_one_short_sentence(name, content, words,
 def test_an_integer_that_python_does_not_write_is_refused():
     with pytest.raises(CalibrationDataError, match="scale is an integer too large to be written"):
         Preprocessing(scale=10**5000)
+
+
+def test_numbers_that_no_float32_holds_are_refused():
+    with pytest.raises(CalibrationDataError, match="scale is 1e\\+39; give a number"):
+        Preprocessing(scale=1e39)
+
+
+def test_values_beyond_float32_become_infinite_without_a_warning():
+    image = np.full((1, 1, 1, 3), 255, np.uint8)
+    assert np.isinf(Preprocessing(scale=1e38)(image)).all()

@@ -260,3 +260,8 @@ def test_refuses_archives_that_cannot_be_opened(offset, value, words, tmp_path):
 @pytest.mark.parametrize("count", ["1" + "0" * 20, "1" * 5000, "9223372036854775807", "-1", "1e3", "", "0"])
 def test_refuses_numbers_of_random_samples_that_make_no_sense(count):
     refused(f"random:{count}", "needs a number of samples from 1 to 9999999")
+
+
+def test_random_samples_of_inputs_that_no_memory_holds_are_refused():
+    spec = InputSpec("x", FLOAT, ("N", 100_000, 100_000))
+    refused("random:4", "a sample has 10,000,000,000 values, and 268,435,456 are the most; pass data", [spec])

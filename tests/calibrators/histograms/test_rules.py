@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from calibrators.histograms import thresholds
 from calibrators.histograms.histogram import BINS, Histogram
-from calibrators.histograms.rules import RULES, near_least_error, ranges
+from calibrators.histograms.rules import RULES, near_least_error, range_of, ranges
 from tests.calibrators.histograms.distributions import DISTRIBUTIONS, histogram_of
 
 NAMES = (
@@ -39,6 +39,7 @@ def test_every_rule_has_a_range(name):
     for first, second in (("entropy", "percentile"), ("entropy", "mse"), ("percentile", "mse")):
         assert found[f"{first}-{second}"] == pytest.approx(math.sqrt(found[first] * found[second]))
     assert (found["narrow"], found["mse"], found["wide"]) == near_least_error(histogram)
+    assert {rule: range_of(histogram, rule) for rule in RULES} == found
 
 
 @settings(max_examples=20)

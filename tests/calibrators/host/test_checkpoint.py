@@ -1,3 +1,4 @@
+import io
 import json
 
 import numpy as np
@@ -128,6 +129,57 @@ def test_a_damaged_file_is_refused(tmp_path, damage):
     _interrupted(path, 24)
     path.write_bytes(path.read_bytes()[:-500] if damage is None else damage)
     with pytest.raises(TableError, match="cannot read the checkpoint"):
+        Checkpoint(path, IDENTITY, CountedFormat(), resume=True).load()
+
+
+def _changed(path, change):
+    """Rewrites the fields and arrays of a checkpoint, without its checksum."""
+    with np.load(io.BytesIO(path.read_bytes().rpartition(b"\nsha256:")[0])) as loaded:
+        members = dict(loaded)
+    fields = json.loads(members["fields"].tobytes())
+    change(fields, members)
+    members["fields"] = np.frombuffer(json.dumps(fields).encode(), np.uint8)
+    stream = io.BytesIO()
+    np.savez(stream, **members)
+    path.write_bytes(stream.getvalue())
+
+
+def _histogram(place, value):
+    def change(fields, _members):
+        fields["histograms"][0][place] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda fields, _: fields.update(identity=[]), "its identity is no object"),
+        (lambda fields, _: fields.update(samples=-4), "its number of samples is -4"),
+        (lambda fields, _: fields.update(samples=4.0), "its number of samples is 4.0"),
+        (_histogram(1, float("nan")), "the histogram of 'x' holds numbers that no calibration counts"),
+        (_histogram(2, float("inf")), "the histogram of 'x' holds numbers that no calibration counts"),
+        (_histogram(3, -1), "the histogram of 'x' holds numbers that no calibration counts"),
+        (_histogram(4, 0.5), "the histogram of 'x' holds numbers that no calibration counts"),
+        (
+            lambda _, members: members.update(counts0=-members["counts0"]),
+            "the histogram of 'x' holds numbers that no calibration counts",
+        ),
+        (
+            lambda _, members: members.update(counts0=members["counts0"].astype(np.float64)),
+            "the histogram of 'x' holds numbers that no calibration counts",
+        ),
+        (
+            lambda _, members: members.update(counts0=members["counts0"][:-1]),
+            "the histogram of 'x' holds numbers that no calibration counts",
+        ),
+    ],
+)
+def test_numbers_that_no_calibration_counts_are_refused(change, problem, tmp_path):
+    path = tmp_path / "c"
+    _interrupted(path, 24)
+    _changed(path, change)
+    with pytest.raises(TableError, match=f"cannot read the checkpoint .*{problem}.*; remove it"):
         Checkpoint(path, IDENTITY, CountedFormat(), resume=True).load()
 
 

@@ -74,7 +74,7 @@ def test_nan_names_the_tensor(monkeypatch):
 
 def _outputs(names, output=TensorProto.FLOAT):
     plan = plan_observation(_model(output=output), ["x"], names)
-    session = Here().open_session(plan.model, optimize=True)
+    session = Here().open_session(plan.parts[0].model, optimize=True)
     return Gpu.run(Here(), session, names, {"x": DATA[:3]})
 
 

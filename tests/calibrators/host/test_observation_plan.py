@@ -46,7 +46,9 @@ def test_what_only_rearranges_is_observed_once(form, tmp_path):
     }[form]
     plan = plan_observation(given, ["x"], TENSORS)
     assert plan.fed == ("x",)
-    assert plan.computed == ("product", "constant", "y")
+    (only,) = plan.parts
+    assert only.computed == ("product", "constant", "y")
+    assert plan.observed == ("x", "product", "constant", "y")
     assert plan.sources == {
         "again": "product",
         "x": "x",
@@ -55,7 +57,7 @@ def test_what_only_rearranges_is_observed_once(form, tmp_path):
         "constant": "constant",
         "y": "y",
     }
-    outputs = [output.name for output in onnx.ModelProto.FromString(plan.model).graph.output]
+    outputs = [output.name for output in onnx.ModelProto.FromString(only.model).graph.output]
     assert outputs == ["y", "product", "constant"]
 
 

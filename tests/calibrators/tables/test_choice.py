@@ -1,5 +1,7 @@
 """The words for how ranges were chosen."""
 
+import pytest
+
 from calibrators.tables.choice import RangeChoice
 
 
@@ -24,3 +26,12 @@ def test_nothing_was_compared():
     assert RangeChoice("mse", {}, {}).reason == (
         "'mse' for every tensor, as the network's outputs could not be compared"
     )
+
+
+@pytest.mark.parametrize(
+    ("sqnr_db", "samples"),
+    [({"mse": 1.0}, {}), ({}, {"mse": 1}), ({"mse": 1.0}, {"wide": 1}), ({"wide": 1.0}, {"wide": 1})],
+)
+def test_rules_that_differ_are_refused(sqnr_db, samples):
+    with pytest.raises(ValueError, match="the rules that were tried are not those that have an SQNR"):
+        RangeChoice("mse", sqnr_db, samples)

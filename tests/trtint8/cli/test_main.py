@@ -117,6 +117,19 @@ def test_a_signal_while_a_verb_is_imported(number, status, said):
     assert (done.returncode, done.stdout, done.stderr) == (status, "", said)
 
 
+def test_what_is_logged_cannot_steer_the_terminal():
+    program = (
+        "import logging, sys\n"
+        "from trtint8.cli import main as module, table\n"
+        "table.run = lambda _: logging.getLogger('onnx_ir').warning('node \\x1b[2J %s', 'x' * 600)\n"
+        "sys.exit(module.main(['table', 'show', 'x']))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.startswith("node \\x1b[2J xxx")
+    assert len(done.stderr.splitlines()) == 1 and len(done.stderr) == 500
+
+
 def test_a_terminated_verb_removes_its_temporary_files(tmp_path):
     program = (
         "import os, sys\n"

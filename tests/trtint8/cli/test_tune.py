@@ -8,6 +8,7 @@ import pytest
 
 from calibrators import records
 from trtint8.cli.main import main
+from trtint8.cli.tune import _duration
 from trtint8.data import DEMO_MODEL
 from trtint8.tuning.tune import TuningLog
 
@@ -55,3 +56,34 @@ def test_least_values_and_budgets_that_are_not_kept(wild_table, tmp_path, capsys
         "nothing was found within the budget (sqnr: at least 300 dB); on the samples tuned on" in printed.err
     )
     assert json.loads(printed.out)["fits"] is False
+
+
+@pytest.mark.slow
+def test_a_search_that_ran_out_of_time_is_continued(wild_table, tmp_path, capsys, held_out):
+    np.savez(tmp_path / "d.npz", **held_out)
+    wild_table.save(tmp_path / "wild.json")
+    arguments = ["tune", str(DEMO_MODEL), str(tmp_path / "wild.json"), str(tmp_path / "d.npz"), "--json"]
+    arguments += ["--max-drop", "0.5", "-o", str(tmp_path / "out.onnx")]
+    checkpoint = tmp_path / "out.onnx.checkpoint"
+    assert main([*arguments, "--minutes", "0.0001"]) == 0
+    printed = capsys.readouterr()
+    assert f"with --resume the search continues from '{checkpoint}'" in printed.err
+    ended = json.loads(printed.out)
+    assert (ended["complete"], [trial["what"] for trial in ended["trials"]]) == (False, ["as calibrated"])
+    # The best so far is written and judged as usual.
+    assert ended["accuracy"]["samples"] > 0 and (tmp_path / "out.onnx").exists() and checkpoint.exists()
+    assert main([*arguments, "--resume"]) == 0
+    continued = json.loads(capsys.readouterr().out)
+    assert continued["complete"] and not checkpoint.exists()
+    assert main(arguments) == 0
+    whole = json.loads(capsys.readouterr().out)
+    for key in ("accuracy", "keep_float", "remedies", "fits"):
+        assert continued[key] == whole[key], key
+    scores = [[(trial["what"], trial["score"]) for trial in run["trials"]] for run in (continued, whole)]
+    assert scores[0] == scores[1]
+    assert main([*arguments, "--minutes", "0"]) == 2
+    assert "minutes is 0.0; give a positive number" in capsys.readouterr().err
+
+
+def test_what_an_estimate_is_called():
+    assert [_duration(seconds) for seconds in (0.2, 89.5, 90, 3600)] == ["1 s", "90 s", "2 min", "60 min"]

@@ -121,6 +121,8 @@ def test_sidecar_with_a_wrong_field(path, field, value):
 @pytest.mark.parametrize(
     ("field", "value", "problem"),
     [
+        ("compute_capabilities", ["a.b"], "Expected `str` matching regex"),
+        ("compute_capabilities", ["8.6.1"], "Expected `str` matching regex"),
         ("weights_bytes", -1, "Expected `int` >= 0 - at `$.weights_bytes`"),
         ("plan_sha256", "0a" * 31, "Expected `str` matching regex '^[0-9a-f]{64}$' - at `$.plan_sha256`"),
         ("profiles", [{"images": {"min": [1], "opt": ["8"], "max": [32]}}], "Expected `int`, got `str`"),

@@ -93,6 +93,23 @@ def test_reformats_are_counted():
     assert report(copy, layer("conv1", [INT8], [INT8]), copy).reformats == 2
 
 
-@pytest.mark.parametrize("text", ["", "nonsense", "[]", '{"Layers": []}', '{"Layers": ["conv1", "conv2"]}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "nonsense",
+        "[]",
+        '{"Layers": []}',
+        '{"Layers": ["conv1", "conv2"]}',
+        '{"Layers": 1.5}',
+        "[" * 100_000,
+    ],
+)
 def test_an_inspector_that_tells_nothing(text):
     assert parse_inspection(text) is None
+
+
+@pytest.mark.parametrize("tensors", [None, 1.5, [[]], ["x"]])
+def test_tensors_that_are_not_described_have_no_type(tensors):
+    found = parse_inspection(json.dumps({"Layers": [{"Name": "conv1", "Inputs": tensors}]}))
+    assert found.layers[0].inputs == ()

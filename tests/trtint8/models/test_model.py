@@ -14,6 +14,12 @@ from trtint8.data import DEMO_MODEL
 from trtint8.models.model import load_model, prepare, save_model, to_light, to_proto
 
 
+@pytest.mark.parametrize("path", [".", "", "a" * 300 + ".onnx", "a\0b"])
+def test_names_that_are_no_model(path):
+    with pytest.raises(ModelError, match="there is no model"):
+        load_model(path)
+
+
 def test_missing_file_and_folder(tmp_path):
     with pytest.raises(ModelError, match="there is no model"):
         load_model(tmp_path / "missing.onnx")

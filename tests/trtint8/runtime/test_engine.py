@@ -11,6 +11,7 @@ from calibrators.cuda import gpu_problem
 from calibrators.errors import EngineError, GpuUnavailableError, UnsupportedError
 from calibrators.tensorrt import flavor
 from trtint8 import Engine, build_int8_engine, validate
+from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL
 
 no_gpu = pytest.mark.skipif(gpu_problem() is None, reason="this machine has a GPU")
@@ -113,3 +114,19 @@ def test_an_engine_without_a_model_beside_it_cannot_be_judged_on_the_cpu(path):
     change_sidecar(path, qdq_model=None)
     with pytest.raises(GpuUnavailableError, match="has no Q/DQ model beside it to run in its place"):
         validate(path, IMAGES, reference=DEMO_MODEL)
+
+
+def test_code_in_an_engine_is_allowed_by_the_caller_alone(path, pretend_gpu, tmp_path, capsys):
+    change_sidecar(path, version_compatible=True)
+    refusal = (
+        f"'{path}' is version-compatible, so it contains code that would run on this machine; if you trust "
+        "it, load it with allow_host_code=True, or --allow-host-code"
+    )
+    with pytest.raises(EngineError) as caught:
+        Engine.load(path)
+    assert str(caught.value) == refusal
+    arguments = ["run", str(path), "random:4", "-o", str(tmp_path / "o.npz")]
+    assert main(arguments) == 2
+    assert capsys.readouterr().err == f"trtint8 run: {refusal}\n"
+    assert main([*arguments, "--allow-host-code"]) == 2
+    assert "for compute capability 8.0" in capsys.readouterr().err

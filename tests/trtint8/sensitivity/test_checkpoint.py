@@ -12,6 +12,9 @@ from trtint8.sensitivity.local import LocalMeter
 
 IDENTITY = {"model": "abc", "table": "def", "keep_float": [], "batch_size": None}
 
+#: Samples, sums of squares and of products, and how many samples had which class.
+SUMS = [16.0, 1.5, 2.0, 0.25, 0.5, 0.5, -0.75, 1.5, 12.0, 0.0, 0.0, 0.0, 0.0]
+
 #: As every version so far has written it.
 DOCUMENT = {
     "identity": IDENTITY,
@@ -23,7 +26,7 @@ DOCUMENT = {
             "scales": {"y": 0.5},
             "classes": True,
             "labelled": False,
-            "sums": [[0.25, 1.5, 2.0]],
+            "sums": [SUMS],
         },
         "local": {"samples": 16, "sums": {"conv": [1.0] * 5}, "channels": {"conv": [0.1]}, "forms": {}},
     },
@@ -39,7 +42,7 @@ def test_a_file_is_read_and_written_back_the_same(tmp_path):
     path.write_text(json.dumps(DOCUMENT))
     measured = _checkpoint(path).load()
     assert (measured.samples, measured.data) == (16, "fingerprint")
-    np.testing.assert_array_equal(measured.effects.sums, [[0.25, 1.5, 2.0]])
+    np.testing.assert_array_equal(measured.effects.sums, [SUMS])
     _checkpoint(path).save(measured)
     assert json.loads(path.read_text().rpartition("\nsha256:")[0]) == DOCUMENT
 
@@ -51,7 +54,54 @@ def test_another_measurement_is_refused(tmp_path):
         _checkpoint(path, batch_size=8).load()
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"identity": {}, "state": {"samples": 1}}'])
+def _sums(column, value):
+    return {"sums": [[value if i == column else number for i, number in enumerate(SUMS)]]}
+
+
+@pytest.mark.parametrize(
+    ("part", "change", "problem"),
+    [
+        ("meter", _sums(0, -16.0), "a number of samples in it is none"),
+        ("meter", _sums(8, 12.5), "a number of samples in it is none"),
+        ("meter", _sums(12, float("nan")), "a number of samples in it is none"),
+        ("meter", _sums(3, -0.25), "a sum of squares in it is negative"),
+        ("meter", {"sums": [[1.0]]}, r"its sums have the shape \(1, 1\) instead of \(1, 13\)"),
+        ("meter", {"sums": [SUMS, SUMS]}, r"its sums have the shape \(2, 13\) instead of \(1, 13\)"),
+        ("meter", {"scales": {"y": -1.0}}, r"Expected `float` >= 0.0 - at `\$.state.meter.scales\[...\]`"),
+        ("meter", {"scales": {}}, r"Expected `object` of length >= 1 - at `\$.state.meter.scales`"),
+        ("local", {"samples": 1.5}, r"Expected `int`, got `float` - at `\$.state.local.samples`"),
+        ("local", {"sums": {"conv": [1.0]}}, r"Expected `array` of length 5, got 1"),
+    ],
+)
+def test_numbers_that_no_measurement_makes_are_refused(part, change, problem, tmp_path):
+    state = {**DOCUMENT["state"], part: {**DOCUMENT["state"][part], **change}}
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps({**DOCUMENT, "state": state}))
+    with pytest.raises(TableError, match=f"cannot read the checkpoint .*{problem}"):
+        _checkpoint(path).load()
+
+
+@pytest.mark.parametrize("samples", [-16, 16.0, "16", None])
+def test_a_number_of_samples_that_is_none_is_refused(samples, tmp_path):
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps({**DOCUMENT, "state": {**DOCUMENT["state"], "samples": samples}}))
+    with pytest.raises(
+        TableError, match=r"cannot read the checkpoint .*Expected `int`.*remove it to begin anew"
+    ):
+        _checkpoint(path).load()
+
+
+def test_other_layers_are_refused(tmp_path):
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps(DOCUMENT))
+    measured = _checkpoint(path).load()
+    measured.check_layers(["conv"], [("all", "")])
+    for names, variants in ((["other"], [("all", "")]), (["conv"], [("all", ""), ("only", "conv")])):
+        with pytest.raises(TableError, match="the checkpoint is of other layers than those of the model"):
+            measured.check_layers(names, variants)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"identity": [], "state": {"samples": 1}}'])
 def test_another_file_is_refused(content, tmp_path):
     path = tmp_path / "c.json"
     path.write_text(content)

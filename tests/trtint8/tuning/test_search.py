@@ -1,26 +1,37 @@
 """The search's decisions, with scores that are given."""
 
 import dataclasses
+import itertools
+import json
 
 import pytest
 
+from calibrators.data.batches import Batches
+from calibrators.errors import TableError
 from trtint8.data import DEMO_MODEL
 from trtint8.models.model import load_model, prepare
 from trtint8.tuning.candidates import Candidate
+from trtint8.tuning.journal import Journal, JournalFile
 from trtint8.tuning.scores import Score
 from trtint8.tuning.search import Search
+from trtint8.tuning.time_limit import OutOfTimeError, TimeLimit
 
 
-class GivenScores:
-    """Each layer in INT8 costs so many points, and a method changes decibels."""
+class NoSamples:
+    """What a scorer has to have besides scores."""
+
+    batches = Batches(lambda: iter(()))
+
+
+class GivenScores(NoSamples):
+    """Each layer in INT8 costs so many points, and a method has so many decibels."""
 
     def __init__(self, costs, levels=()):
         self._costs, self._levels = costs, dict(levels)
 
     def score(self, candidate):
         drop = sum(cost for name, cost in self._costs.items() if name not in candidate.keep_float)
-        (method,) = set(candidate.methods.values()) or {"as it is"}
-        return Score(drop, self._levels.get(method, 30.0) + len(candidate.keep_float))
+        return Score(drop, self._levels.get(candidate.table.method, 30.0) + len(candidate.keep_float))
 
 
 @pytest.fixture(scope="module")
@@ -30,21 +41,24 @@ def start(table):
 
 @pytest.fixture
 def searched(start, monkeypatch):
-    def run(costs, max_drop, order=(), candidate=start, levels=()):
-        told = []
+    def run(costs, max_drop, order=(), candidate=start, levels=(), journal=None, limit=None):
+        reported = []
         search = Search(
             GivenScores(costs, levels),
             lambda score: score.drop <= max_drop,
             recalibrate=None,
             round_weights=False,
             seed=0,
-            on_trial=told.append,
+            on_trial=reported.append,
+            journal=journal or Journal(),
+            limit=limit or TimeLimit(),
         )
-        monkeypatch.setattr(search, "_bias_corrected", lambda _start: [])
-        monkeypatch.setattr(search, "_by_noise_per_cost", lambda _start: list(order))
-        best, score = search.run(candidate)
-        assert told == search.trials
-        return best, score, search.trials
+        shares = {name: costs.get(name, 0.0) / (sum(costs.values()) or 1.0) for name in order}
+        monkeypatch.setattr(search, "_bias_corrected", lambda _start: None)
+        monkeypatch.setattr(search, "_noise_shares", lambda _start: shares)
+        monkeypatch.setattr(search, "_by_noise_per_cost", lambda _start, _shares: list(order))
+        found = search.run(candidate)
+        return found.candidate, found.score, reported
 
     return run
 
@@ -61,11 +75,16 @@ def test_the_fewest_layers_in_the_given_order_become_float(searched, start):
     best, score, trials = searched(costs, 0.8, names)
     assert best.keep_float == names[:3]
     assert score.drop == pytest.approx(0.7)
-    # By doubling, then by halving the gap; and then each one is tried back in INT8.
-    assert [trial.what for trial in trials[1:4]] == [f"{n} layers in float" for n in (1, 2, 4)]
-    assert trials[4].what == "3 layers in float" and trials[4].taken
-    assert not any(trial.taken for trial in trials[5:])
-    assert [trial.keep_float for trial in trials[5:]] == [2, 2]
+    # From the number that the shares of the noise promise, down to one that is too small; and then each one
+    # is tried back in INT8.
+    assert [trial.what for trial in trials[1:4]] == [f"{n} layers in float" for n in (6, 5, 3)]
+    assert trials[3].taken
+    assert [trial.what for trial in trials[4:]] == [
+        "1 layers in float",
+        "2 layers in float",
+        *(f"'{name}' back in INT8" for name in names[:2]),
+    ]
+    assert not any(trial.taken for trial in trials[4:])
 
 
 def test_a_layer_that_turns_out_not_to_be_needed_goes_back(searched, start):
@@ -83,19 +102,70 @@ def test_where_no_number_of_layers_is_enough_all_are_taken(searched, start):
     assert (best.keep_float, score.drop) == (names, 5.0)
 
 
-def test_the_method_with_the_most_decibels_is_taken(searched, start, table, monkeypatch):
-    monkeypatch.setattr(Search, "_chosen_methods", lambda _self, candidate: {"images": "mse"})
-    levels = {"entropy": 31.0, "percentile": 29.0, "mse": 33.0, "minmax": 28.0}
-    best, _, trials = searched({}, 0.5, candidate=dataclasses.replace(start, table=table), levels=levels)
-    assert set(best.methods.values()) == {"mse"}
-    assert [trial.what for trial in trials if trial.taken] == [
-        "as calibrated",
-        "entropy for every tensor",
-        "mse for every tensor",
-    ]
+def test_chosen_ranges_are_taken_where_they_leave_less_noise(searched, start, table, monkeypatch):
+    chosen = dataclasses.replace(table, method="auto")
+    monkeypatch.setattr("trtint8.tuning.search.choose_ranges_anew", lambda *_: chosen)
+    other = dataclasses.replace(start, table=dataclasses.replace(table, method="mse"))
+    for level, method in ((31.0, "auto"), (29.0, "mse")):
+        best, _, trials = searched({}, 0.5, candidate=other, levels={"auto": level})
+        assert best.table.method == method
+        assert [(trial.what, trial.taken) for trial in trials] == [
+            ("as calibrated", True),
+            ("ranges chosen by the network's outputs", method == "auto"),
+        ]
 
 
-class GivenGains:
+def test_without_time_it_ends_with_the_best_so_far(searched, start):
+    class Over(TimeLimit):
+        """Leaves time for so many checks."""
+
+        def check(self):
+            if next(checks) >= 3:
+                raise OutOfTimeError
+
+    names = start.placement.quantized_nodes[:3]
+    checks = itertools.count()
+    costs = dict.fromkeys(names, 1.0)
+    best, score, trials = searched(costs, 0.5, names, limit=Over())
+    # Checked before the ranges, before the corrections, and before each score.
+    assert [trial.what for trial in trials] == ["as calibrated", "3 layers in float"]
+    assert (best.keep_float, score.drop) == (names, 0)
+
+
+@pytest.mark.parametrize("known", range(9))
+def test_an_interrupted_search_makes_the_same_decisions(searched, start, tmp_path, known):
+    names = start.placement.quantized_nodes[:6]
+    costs = dict(zip(names, (3.0, 2.0, 1.0, 0.4, 0.2, 0.1), strict=True))
+    file = JournalFile(tmp_path / "t.checkpoint", resume=True)
+    whole = searched(costs, 0.8, names, journal=file.open({"model": "m"}))
+    assert len(whole[2]) == 8
+    before = json.loads((tmp_path / "t.checkpoint").read_bytes().rpartition(b"\nsha256:")[0])
+    assert len(before["progress"]["trials"]) == 8
+    before["progress"]["trials"] = before["progress"]["trials"][:known]
+    (tmp_path / "t.checkpoint").write_text(json.dumps(before))
+    again = searched(costs, 0.8, names, journal=file.open({"model": "m"}))
+    assert again[:2] == whole[:2]
+    assert [trial.what for trial in again[2]] == [trial.what for trial in whole[2]]
+    # The first is scored again, which opens the float network, and the others are those that were recorded.
+    assert again[2][1:known] == whole[2][1:known]
+
+
+def test_a_journal_of_other_samples_is_refused(searched, tmp_path):
+    file = JournalFile(tmp_path / "t.checkpoint", resume=True)
+    searched({}, 0.5, journal=file.open({}))
+    with pytest.raises(TableError, match="was made with other samples: 'as calibrated' has another score"):
+        searched({"elsewhere": 0.1}, 0.5, journal=file.open({}))
+
+
+#: What remedies are called in trials, to a short name.
+NAMES = {
+    "cross-layer equalization": "equalize",
+    "adaptive rounding": "round",
+    "bias correction": "bias",
+}
+
+
+class GivenGains(NoSamples):
     """Every remedy changes the SQNR by so many decibels, and layers in float cost nothing."""
 
     def __init__(self, drop, gains):
@@ -111,25 +181,27 @@ def remedied(start, monkeypatch):
     """Searches with remedies of given gains; returns the best candidate and what was tried."""
 
     def run(drop, gains):
+        trials = []
         search = Search(
             GivenGains(drop, gains),
             lambda score: score.drop <= 0.5,
             recalibrate=lambda model: None,
             round_weights=True,
             seed=0,
-            on_trial=lambda _trial: None,
+            on_trial=trials.append,
+            journal=Journal(),
+            limit=TimeLimit(),
         )
         for method, name in (("_equalized", "equalize"), ("_rounded", "round"), ("_bias_corrected", "bias")):
 
             def remedy(candidate, name=name):
-                yield name, dataclasses.replace(candidate, remedies=(*candidate.remedies, name))
+                return dataclasses.replace(candidate, remedies=(*candidate.remedies, name))
 
             monkeypatch.setattr(search, method, remedy)
-        monkeypatch.setattr(
-            search, "_by_noise_per_cost", lambda _start: list(start.placement.quantized_nodes[:1])
-        )
-        best, _ = search.run(start)
-        return best, [(trial.what, trial.taken) for trial in search.trials[1:]]
+        shares = dict.fromkeys(start.placement.quantized_nodes[:1], 1.0)
+        monkeypatch.setattr(search, "_noise_shares", lambda _start: shares)
+        best = search.run(start).candidate
+        return best, [(NAMES.get(trial.what, trial.what), trial.taken) for trial in trials[1:]]
 
     return run
 

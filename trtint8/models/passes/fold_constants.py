@@ -6,7 +6,6 @@ import logging
 
 import numpy as np
 import onnx_ir as ir
-from onnx.reference import ReferenceEvaluator
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +66,9 @@ def _fold(model: ir.Model, node: ir.Node) -> bool:
         if tensor is not None
     }
     try:
+        # Imported late: few models have anything to fold, and the import takes a twentieth of a second.
+        from onnx.reference import ReferenceEvaluator
+
         evaluator = ReferenceEvaluator(ir.to_proto(node), opsets={"": model.opset_imports[""]})
         result = np.asarray(next(iter(evaluator.run(None, arrays))))
         tensor = ir.tensor(result, name=node.outputs[0].name)

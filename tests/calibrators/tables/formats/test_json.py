@@ -79,7 +79,12 @@ def test_wrong_fields_are_named(path, change, problem):
             "its counts are cut off, or more than 8,388,608 bytes",
         ),
         ({"counts": "AAAA"}, "Error -3 while decompressing data: unknown compression method"),
-        ({"bin_width": 0}, "its bins have no width"),
+        ({"bin_width": 0}, "its bins do not reach its largest value"),
+        ({"bin_width": 1e-30}, "its bins do not reach its largest value"),
+        (
+            {"counts": packed(np.array([1 << 60, 1 << 60, 1 << 60], "<i8").tobytes())},
+            "its counts are more than any calibration counts",
+        ),
     ],
 )
 def test_histograms_that_cannot_be_decoded(path, change, problem):
@@ -91,7 +96,8 @@ def test_histograms_that_cannot_be_decoded(path, change, problem):
 @pytest.mark.parametrize(("value", "shown"), [(float("nan"), "nan"), (float("inf"), "inf"), (-1, "-1.0")])
 def test_ranges_that_are_none_name_the_tensor(path, value, shown):
     assert refusal(path, lambda document: document["amax"].update(a=value)) == (
-        f"'{path}': a range must be a number that is not negative: 'a' ({shown})"
+        f"'{path}': a range must be a number that is not negative, and no larger than a float32 holds: "
+        f"'a' ({shown})"
     )
 
 
@@ -149,3 +155,16 @@ def test_the_file_is_json_that_a_person_can_read(table, tmp_path):
 
 def test_it_reads_back_to_the_same_table(table, tmp_path):
     assert CalibrationTable.load(table.save(tmp_path / "t.json")) == table
+
+
+def test_counts_that_unpack_to_too_much_together(path):
+    bomb = packed(bytes(8 << 20))
+
+    def change(document):
+        one = {**document["histograms"]["a"], "counts": bomb}
+        document["histograms"] = {f"t{i}": one for i in range(30)}
+
+    assert refusal(path, change) == (
+        f"'{path}': the histogram of 't25' cannot be decoded (all counts together are more than "
+        "209,715,200 bytes); calibrate again"
+    )

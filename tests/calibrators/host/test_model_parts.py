@@ -1,0 +1,133 @@
+"""Models that are run part by part."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from calibrators.data.batches import open_batches
+from calibrators.data.inputs import InputSpec
+from calibrators.host import observer
+from calibrators.host.model_parts import divided
+from calibrators.host.observer import observe
+from calibrators.host.weights import LightModel
+
+
+def _branching():
+    """Two chains after a Conv, the second of which goes on inside an If."""
+    inside = helper.make_graph(
+        [helper.make_node("Add", ["b", "offset"], ["sum"])],
+        "inside",
+        [],
+        [helper.make_tensor_value_info("sum", TensorProto.FLOAT, None)],
+    )
+    outside = helper.make_graph(
+        [helper.make_node("Identity", ["b"], ["same"])],
+        "outside",
+        [],
+        [helper.make_tensor_value_info("same", TensorProto.FLOAT, None)],
+    )
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"]),
+        helper.make_node("Relu", ["c"], ["a"]),
+        helper.make_node("Sigmoid", ["c"], ["b"]),
+        helper.make_node("If", ["condition"], ["d"], then_branch=inside, else_branch=outside),
+        helper.make_node("Add", ["a", "d"], ["y"]),
+    ]
+    random = np.random.default_rng(3)
+    weights = random.standard_normal((4, 3, 1, 1)).astype(np.float32)
+    shapes = {name: ["n", 4, 8, 8] for name in ("c", "a", "b", "d", "y")}
+    infos = {n: helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n, shape in shapes.items()}
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 8, 8])],
+        [infos.pop("y")],
+        [
+            onnx.numpy_helper.from_array(weights, "w"),
+            onnx.numpy_helper.from_array(np.float32(0.25), "offset"),
+            onnx.numpy_helper.from_array(np.array(True), "condition"),
+        ],
+        value_info=list(infos.values()),
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+NAMES = ("x", "c", "a", "b", "d", "y")
+
+#: Bytes of one of these tensors per sample.
+ONE = 4 * 4 * 8 * 8
+
+
+def parts_of(most, model=None):
+    light = LightModel.parse((model or _branching()).SerializeToString())
+    return divided(light, {"x"}, NAMES[1:], most)
+
+
+@pytest.mark.parametrize(
+    ("most", "groups"),
+    [
+        (5 * ONE, [("c", "a", "b", "d", "y")]),
+        (5 * ONE - 1, [("c", "a", "b", "d"), ("y",)]),
+        (2 * ONE, [("c", "a"), ("b", "d"), ("y",)]),
+        (1, [("c",), ("a",), ("b",), ("d",), ("y",)]),
+    ],
+)
+def test_what_does_not_fit_together_is_observed_part_by_part(most, groups):
+    assert [part.computed for part in parts_of(most)] == groups
+
+
+def test_a_part_has_its_own_nodes_and_reads_what_crosses():
+    parts = parts_of(1)
+    graphs = [onnx.ModelProto.FromString(part.model).graph for part in parts]
+    assert [[node.op_type for node in graph.node] for graph in graphs] == [
+        ["Conv"],
+        ["Relu"],
+        ["Sigmoid"],
+        ["If"],
+        ["Add"],
+    ]
+    assert [[tensor.name for tensor in graph.initializer] for graph in graphs] == [
+        ["w"],
+        [],
+        [],
+        ["offset", "condition"],
+        [],
+    ]
+    assert [part.reads for part in parts] == [("x",), ("c",), ("c",), ("b",), ("a", "d")]
+
+
+def test_what_later_parts_read_is_carried():
+    light = LightModel.parse(_branching().SerializeToString())
+    first, second = divided(light, {"x"}, ("c", "y"), ONE)
+    assert (first.computed, first.carried) == (("c",), ("a", "d"))
+    assert (second.reads, second.computed, second.carried) == (("a", "d"), ("y",), ())
+
+
+def test_tensors_of_unknown_type_are_not_cut():
+    model = _branching()
+    kept = [info for info in model.graph.value_info if info.name != "a"]
+    del model.graph.value_info[:]
+    model.graph.value_info.extend(kept)
+    # `a` crosses every place after the Relu, and is read by the last node.
+    assert [part.computed for part in parts_of(1, model)] == [("c",), ("a", "b", "d", "y")]
+
+
+@pytest.mark.parametrize("form", ["light", "path"])
+@pytest.mark.parametrize("most", [1, 2 * ONE])
+def test_parts_find_what_the_whole_finds(form, most, tmp_path, monkeypatch):
+    model = _branching()
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    inputs = (InputSpec("x", np.dtype(np.float32), ("n", 3, 8, 8)),)
+    data = np.random.default_rng(5).standard_normal((7, 3, 8, 8)).astype(np.float32)
+
+    def seen():
+        given = tmp_path / "m.onnx" if form == "path" else LightModel.parse(model.SerializeToString())
+        return observe(given, inputs, NAMES, open_batches(data, inputs, batch_size=3), progress=False)
+
+    whole = seen()
+    monkeypatch.setattr(observer, "BYTES_PER_PART", most)
+    parts = seen()
+    assert tuple(parts.histograms) == NAMES
+    assert parts.histograms == whole.histograms
+    assert parts.data_fingerprint == whole.data_fingerprint

@@ -1,0 +1,151 @@
+"""Real files of every kind that the project reads."""
+
+from __future__ import annotations
+
+import io
+import json
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from PIL import Image
+
+from calibrators.host.counted import Counted, CountedFormat
+from calibrators.tables.choice import RangeChoice
+from calibrators.tables.formats.registry import FORMATS
+from tests.trtint8.integer_models import Integers
+from tests.trtint8.onnx_models import Shaped, conv_relu_conv
+from tests.trtint8.report import samples
+
+_GOLDEN = Path(__file__).parents[1] / "golden" / "0.1"
+
+_RANGES = {"images": 1.0, "étage/relu:0": 3.0660367012023926, "a::b": 0.25}
+
+
+def golden(name: str) -> list[bytes]:
+    """A file of version 0.1."""
+    return [(_GOLDEN / name).read_bytes()]
+
+
+@cache
+def report_files() -> Mapping[str, bytes]:
+    """Every file of a model called ``net``."""
+    with tempfile.TemporaryDirectory() as name:
+        samples.write_all(Path(name))
+        return {path.name: path.read_bytes() for path in Path(name).iterdir()}
+
+
+def tables() -> list[bytes]:
+    """Tables with histograms, ranges by hand, and a choice of the method ``auto``."""
+    choice = RangeChoice("mse", {"mse": 30.5, "entropy": 12.0}, {"mse": 8, "entropy": 2})
+    chosen = replace(samples.table(), choice=choice, method="auto", overridden=frozenset({"silent"}))
+    with tempfile.TemporaryDirectory() as name:
+        return [*golden("model.table.json"), chosen.save(Path(name) / "t.json").read_bytes()]
+
+
+def ranges(format_name: str) -> list[bytes]:
+    """Tables of another tool's format."""
+    return [FORMATS[format_name].render(values) for values in (_RANGES, {"x": 0.0})]
+
+
+def onnxruntime_json() -> list[bytes]:
+    """ONNX Runtime's JSON as the library writes it and as ONNX Runtime does, with arrays for ends."""
+    end = {"data": [-1.5], "dtype": "float32", "CLS": "numpy.array"}
+    tensor = {"lowest": end, "highest": {**end, "data": 2.0}, "CLS": "TensorData"}
+    return [*ranges("onnxruntime-json"), json.dumps({"CLS": "TensorsData", "data": {"x": tensor}}).encode()]
+
+
+def counted() -> list[bytes]:
+    """A checkpoint of a calibration."""
+    progress = Counted(500, "1b" * 32, samples.table().histograms)
+    return [CountedFormat().encode({"model": "abc", "onnxruntime": "1.2"}, progress)]
+
+
+def measured() -> list[bytes]:
+    """A checkpoint of a measurement of sensitivity."""
+    meter = {"variants": [["all", ""]], "scales": {"y": 0.5}, "classes": True, "labelled": False}
+    local = {"samples": 16, "sums": {"c": [1.0] * 5}, "channels": {"c": [0.1]}, "forms": {"c": [True, False]}}
+    state = {
+        "samples": 16,
+        "data": "fingerprint",
+        "meter": {**meter, "sums": [[16.0] * 13]},
+        "local": local,
+    }
+    return [json.dumps({"identity": {"model": "abc", "batch_size": None}, "state": state}).encode()]
+
+
+def _saved(save: Callable[..., None], *arrays: Any, **named: Any) -> bytes:
+    stream = io.BytesIO()
+    save(stream, *arrays, **named)
+    return stream.getvalue()
+
+
+_VALUES = np.arange(120, dtype=np.float32).reshape(2, 3, 4, 5)
+
+
+def arrays() -> list[bytes]:
+    """.npy files, in both orders of axes and bytes."""
+    return [_saved(np.save, form) for form in (_VALUES, np.asfortranarray(_VALUES), _VALUES.astype(">f4"))]
+
+
+def archives() -> list[bytes]:
+    """.npz files, stored and packed."""
+    return [
+        _saved(np.savez, images=_VALUES, labels=np.array([1, 2])),
+        _saved(np.savez_compressed, images=_VALUES),
+        _saved(np.savez, images=_VALUES.astype(np.float64), other=np.array("x")),
+    ]
+
+
+def labels() -> list[bytes]:
+    """.npy files with labels."""
+    return [_saved(np.save, np.array([1, 2])), _saved(np.save, _VALUES)]
+
+
+def pictures() -> list[bytes]:
+    """Images of every format, and of modes that need a conversion."""
+    forms = [(name, "RGB") for name in ("PNG", "JPEG", "BMP", "WEBP", "PPM", "TIFF")]
+    forms += [("PNG", "P"), ("PNG", "RGBA"), ("PNG", "I;16"), ("JPEG", "CMYK"), ("TIFF", "L")]
+    return [_picture(form, mode) for form, mode in forms]
+
+
+def _picture(form: str, mode: str) -> bytes:
+    stream = io.BytesIO()
+    pixels = np.arange(4 * 5 * 3, dtype=np.uint8).reshape(4, 5, 3)
+    deep = mode == "I;16"
+    image = Image.fromarray(pixels[..., 0].astype(np.uint16) if deep else pixels)
+    (image if deep else image.convert(mode)).save(stream, form)
+    return stream.getvalue()
+
+
+def _inferred(model: onnx.ModelProto) -> bytes:
+    """A model with the shape of its output, which ONNX's checker wants."""
+    return onnx.shape_inference.infer_shapes(model).SerializeToString()
+
+
+def models() -> list[bytes]:
+    """Float models."""
+    g = Shaped(False)
+    x = g.op("Conv", ["x", g.weights(2, 3, 3, 3), g.weights(2)], "conv")
+    ones = g.constant(np.ones(2, np.float32))
+    x = g.op("BatchNormalization", [x, ones, ones, ones, ones], "norm")
+    x = g.op("Reshape", [x, g.constant(np.array([0, -1], np.int64))], "flat")
+    x = g.op("Gemm", [x, g.weights(8, 5), g.weights(5)], "gemm")
+    mixed = g.model({"x": ["N", 3, 4, 4]}, g.op("Softmax", [x], "softmax", axis=1))
+    return [_inferred(conv_relu_conv(False, channels=4)), mixed.SerializeToString()]
+
+
+def quantized_models() -> list[bytes]:
+    """Models with Q/DQ pairs, and with operators on integers."""
+    g = Integers()
+    weights = [g.random_integers(4, 3, 3, 3), *g.parameters(np.full(4, 0.01), np.zeros(4, np.int8))]
+    result = g.parameters(0.1, np.uint8(100))
+    bias = g.constant(np.zeros(4, np.int32))
+    out = g.op("QLinearConv", [*g.quantize("x"), *weights, *result, bias], "conv")
+    integers = g.proto({"x": ["N", 3, 8, 8]}, g.dequantize(out, result), 4)
+    return [_inferred(conv_relu_conv(True, channels=4)), integers.SerializeToString()]

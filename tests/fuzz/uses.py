@@ -1,0 +1,238 @@
+"""Reads a file of each kind, and does with it what the verbs do with such files."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from calibrators.data.batches import open_batches
+from calibrators.data.inputs import InputSpec
+from calibrators.data.options import DataOptions
+from calibrators.data.preflight import check_feed
+from calibrators.data.preprocessing import Preprocessing
+from calibrators.data.sources import load_labels
+from calibrators.errors import TrtInt8Error
+from calibrators.host.checkpoint import Checkpoint
+from calibrators.tables.cache_origin import CacheOrigin
+from calibrators.tables.formats import ncnn
+from calibrators.tables.formats.registry import FORMATS
+from calibrators.tables.ranges import read_ranges
+from calibrators.tables.table import CalibrationTable
+from calibrators.tensorrt.calibration_cache import read_cache
+from trtint8.cli.main import main
+from trtint8.cli.output import engine_rows, shown
+from trtint8.engine.file import read_engine_info
+from trtint8.engine.inspection import parse_inspection
+from trtint8.engine.plan import check_capability, check_version, plan_flavor
+from trtint8.engine.profiles import check_profile, parse_profile
+from trtint8.interop.extract import extract_table
+from trtint8.interop.lint import lint, mend
+from trtint8.models.model import load_model, prepare
+from trtint8.quantization.placement import place
+from trtint8.quantization.quantize import quantize_graph
+from trtint8.report.writing import write_report
+from trtint8.sensitivity.results import Sensitivity
+
+#: An input that images, arrays and random numbers can feed.
+_IMAGES = (InputSpec("images", np.dtype(np.float32), ("N", 3, 4, 5)),)
+
+#: A TensorRT of which no more is used than its version.
+_FLAVOR: Any = SimpleNamespace(version="1.7.1")
+
+#: The longest message, in characters, and the statuses that a verb may end with.
+_LONGEST, _STATUSES = 500, (0, 2)
+
+#: Sides of images: those up to the first fit a case, those beyond the second are refused.
+_LARGE, _TOO_LARGE = 1000, 10_000
+
+_refused = contextlib.suppress(TrtInt8Error)
+
+
+def table(path: Path) -> None:
+    """Computes all that a table offers, and writes it in every format."""
+    loaded = CalibrationTable.load(path)
+    assert len(loaded.fingerprint) == 64
+    assert set(loaded.peaks) == set(loaded.amax)
+    loaded.diff(loaded.override({"y": 1.0}))
+    loaded.merged(loaded)
+    loaded.without(list(loaded.amax)[:1])
+    for name in loaded.amax:
+        assert loaded.scale(name) >= 0
+        assert isinstance(loaded.method_of(name), str)
+    assert loaded.excessive_losses is not None
+    assert loaded.choice is None or isinstance(loaded.choice.reason, str)
+    with _refused:
+        loaded.check_model("0a" * 32, ["images"], ["images", "y"])
+    for ending in (".json", ".cache", ".txt", ".csv", ".flatbuffers"):
+        with _refused:
+            again = CalibrationTable.load(loaded.save(path.with_name(f"again{ending}")))
+            assert set(again.amax) == set(loaded.amax), ending
+    if loaded.histograms:
+        loaded.with_method("mse")
+
+
+def shown_table(path: Path) -> None:
+    """Shows a table; no message may be long, and no character may steer the terminal."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = main(["table", "show", str(path)])
+    assert status in _STATUSES
+    steering = {letter for letter in out.getvalue() + err.getvalue() if shown(letter) != letter}
+    assert steering <= {"\n"}
+    assert all(len(line) <= _LONGEST for line in err.getvalue().splitlines())
+
+
+def foreign_ranges(path: Path) -> None:
+    """Reads each format of other tools from any content, and writes the ranges again."""
+    data = path.read_bytes()
+    for found in FORMATS.values():
+        with _refused:
+            found.render(found.parse(data, "f"))
+
+
+def ranges_by_hand(path: Path) -> None:
+    """Reads dynamic ranges."""
+    assert all(value > 0 for value in read_ranges(path).values())
+
+
+def cache(path: Path) -> None:
+    """Reads a calibration cache as a calibrator does, and as a table."""
+    origin = CacheOrigin("EntropyCalibration2", "8.6.1", "0a" * 32, "1b" * 32, 500, 50, True)
+    with _refused:
+        read_cache(path, origin)
+    CalibrationTable.load(path)
+
+
+def cache_sidecar(path: Path) -> None:
+    """Reads the cache that a sidecar belongs to."""
+    cache(path.with_suffix(""))
+
+
+def ncnn_table(path: Path) -> None:
+    """Reads a table of ncnn, and writes it again."""
+    content = ncnn.parse(path.read_bytes(), "f")
+    CalibrationTable(content.tensors(dict.fromkeys(content.activations, "x")))
+    ncnn.render(content)
+
+
+def ncnn_network(path: Path) -> None:
+    """Reads a network of ncnn."""
+    assert isinstance(ncnn.layer_inputs(path.read_bytes(), "f"), dict)
+
+
+def engine(path: Path) -> None:
+    """Looks at an engine as far as that is possible without TensorRT."""
+    info = read_engine_info(path)
+    plan_flavor(path.read_bytes(), "e")
+    engine_rows(info)
+    with _refused:
+        check_version(info, _FLAVOR, "e")
+    for capability in ("8.6", "12.0"):
+        with _refused:
+            check_capability(info, capability, "e")
+    for profile in info.profiles:
+        with _refused:
+            check_profile(profile, _IMAGES)
+
+
+def engine_sidecar(path: Path) -> None:
+    """Looks at the engine that a sidecar belongs to."""
+    engine(path.with_suffix(""))
+
+
+def plan(path: Path) -> None:
+    """Finds out what kind of plan a file holds."""
+    plan_flavor(path.read_bytes(), "e")
+
+
+def inspection(path: Path) -> None:
+    """Reads what TensorRT's engine inspector says."""
+    report = parse_inspection(path.read_bytes().decode("utf-8", "replace"))
+    assert report is None or report.layers
+
+
+def report(path: Path) -> None:
+    """Writes the report of a folder."""
+    write_report([path.parent], path.parent / "page.html", data_options=DataOptions())
+
+
+def sensitivity(path: Path) -> None:
+    """Reads a measurement of sensitivity, and writes it again."""
+    loaded = Sensitivity.load(path)
+    assert len(loaded.worst_first) == len(loaded.layers)
+    loaded.save(path)
+
+
+def checkpoint(form: Any, identity: Mapping[str, object], path: Path) -> None:
+    """Continues from a checkpoint."""
+    assert Checkpoint(path, identity, form, resume=True).load() is not None
+
+
+def data(path: Path) -> None:
+    """Feeds a model."""
+    for feed in open_batches(str(path), _IMAGES, batch_size=2, limit=4):
+        check_feed(feed, _IMAGES)
+
+
+def folder_of_images(path: Path) -> None:
+    """Feeds a model with the images of a folder."""
+    for feed in open_batches(str(path.parent), _IMAGES, batch_size=2, preprocessing=Preprocessing()):
+        check_feed(feed, _IMAGES)
+
+
+def labels(path: Path) -> None:
+    """Reads labels."""
+    assert load_labels(path, None).ndim
+
+
+def preprocessing(path: Path) -> None:
+    """Prepares an image as a file says."""
+    loaded = Preprocessing.load(path)
+    sizes = (*(loaded.resize if isinstance(loaded.resize, tuple) else (loaded.resize,)), *(loaded.crop or ()))
+    # Large images are what a person may want, and take the memory that they need.
+    if all(size is None or size <= _LARGE or size > _TOO_LARGE for size in sizes):
+        loaded(np.zeros((1, 6, 7, 3), np.uint8))
+
+
+def text(path: Path) -> None:
+    """Takes what a person may write on the command line."""
+    written = path.read_bytes().decode("utf-8", "surrogateescape")
+    with _refused:
+        name, shapes = parse_profile(written)
+        check_profile({name: shapes}, _IMAGES)
+    for read in (
+        load_model,
+        partial(load_labels, count=None),
+        Preprocessing.load,
+        CalibrationTable.load,
+        read_ranges,
+    ):
+        with _refused:
+            read(written)
+    with _refused:
+        write_report([written], path.parent / "page.html", data_options=DataOptions())
+    with _refused:
+        open_batches(written, _IMAGES)
+    open_batches(f"random:{written}", _IMAGES)
+
+
+def model(path: Path) -> None:
+    """Quantizes a model with a range for every tensor."""
+    prepared = prepare(load_model(path))
+    placement = place(prepared.graph_model)
+    quantize_graph(prepared, CalibrationTable(dict.fromkeys(placement.tensors, 1.0)))
+
+
+def quantized_model(path: Path) -> None:
+    """Lints and mends a model, and extracts its table."""
+    loaded = load_model(path)
+    for step in (lint, mend, extract_table):
+        with _refused:
+            step(loaded)

@@ -1,0 +1,64 @@
+"""Models opened in ONNX Runtime: Q/DQ pairs round as they stand."""
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from calibrators.errors import CalibrationDataError, ModelError
+from trtint8.models import session
+from trtint8.models.session import open_graph_model
+
+X = np.linspace(-1.3, 1.3, 64 * 64, dtype=np.float32).reshape(64, 64)
+
+
+def product(scales):
+    """The input through one Q/DQ pair per scale, times the identity, which is kept apart."""
+    nodes, last = [], "x"
+    constants = {"zero": np.int8(0), "identity": np.eye(64, dtype=np.float32)}
+    for number, scale in enumerate(scales):
+        constants[f"scale{number}"] = np.float32(scale)
+        parameters = [f"scale{number}", "zero"]
+        nodes.append(helper.make_node("QuantizeLinear", [last, *parameters], [f"q{number}"]))
+        nodes.append(helper.make_node("DequantizeLinear", [f"q{number}", *parameters], [f"d{number}"]))
+        last = f"d{number}"
+    nodes.append(helper.make_node("MatMul", [last, "identity"], ["y"]))
+    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 64]) for name in "xy"]
+    tensors = [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()]
+    graph = helper.make_graph(nodes, "g", value[:1], value[1:], tensors)
+    return ir.from_proto(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+
+
+def rounded(values, scale):
+    return (np.clip(np.round(values / np.float32(scale)), -128, 127) * np.float32(scale)).astype(np.float32)
+
+
+@pytest.mark.parametrize("scales", [(0.01,), (0.01, 0.0137)])
+def test_every_pair_rounds(scales):
+    """ONNX Runtime by itself makes one pair, with a scale of its own, of two in a row."""
+    opened = open_graph_model(product(scales), threads=1)
+    wanted = X
+    for scale in scales:
+        wanted = rounded(wanted, scale)
+    (output,) = opened.run({"x": X})
+    np.testing.assert_array_equal(output, wanted)
+    assert opened.output_names == ["y"]
+    assert list(opened.weights) == ["identity"]
+
+
+def test_a_model_too_large_for_a_message_goes_through_a_file(monkeypatch):
+    wanted = open_graph_model(product((0.01,))).run({"x": X})
+    monkeypatch.setattr(session, "fits_message", lambda _model: False)
+    np.testing.assert_array_equal(open_graph_model(product((0.01,))).run({"x": X}), wanted)
+
+
+def test_a_batch_that_does_not_fit():
+    with pytest.raises(CalibrationDataError, match="the model fails on a batch: "):
+        open_graph_model(product((0.01,))).run({"x": X[:, :3]})
+
+
+def test_a_model_that_onnx_runtime_refuses():
+    model = product((0.01,))
+    next(node for node in model.graph if node.op_type == "MatMul").op_type = "NoSuchOperator"
+    with pytest.raises(ModelError, match=r"ONNX Runtime cannot run the model: .*NoSuchOperator"):
+        open_graph_model(model)

@@ -1,0 +1,118 @@
+"""Whatever loads an engine hands on whether code in the engine may run, which is False by itself."""
+
+import contextlib
+import pickle
+
+import numpy as np
+import onnx
+import pytest
+
+import trtint8
+from tests.trtint8.onnx_models import conv_relu_conv
+from trtint8.cli.main import main
+from trtint8.engine.file import TensorSpec
+from trtint8.models.model import load_model
+from trtint8.runtime import benchmark
+from trtint8.validation import opening, workers
+from trtint8.validation.accuracy import onnx_runner
+from trtint8.validation.output_shapes import declared_shapes
+
+DATA = np.random.default_rng(0).random((4, 3, 16, 16), np.float32)
+
+
+@pytest.fixture
+def model(tmp_path):
+    onnx.save(onnx.shape_inference.infer_shapes(conv_relu_conv(False)), tmp_path / "m.onnx")
+    return tmp_path / "m.onnx"
+
+
+@pytest.fixture
+def asked(model, monkeypatch):
+    """What each call of ``Engine.load`` was asked for; the engines run the float model."""
+    asked = []
+    run, names = onnx_runner(model, optimize=True)
+
+    class Engine:
+        inputs = (TensorSpec("images", "float32", ("N", 3, 16, 16)),)
+        outputs = (TensorSpec(names[0], "float32", ("N", 16, 16, 16)),)
+
+        @staticmethod
+        @contextlib.contextmanager
+        def load(_path, allow_host_code=False, device=0):
+            asked.append(allow_host_code)
+            yield Engine()
+
+        def infer(self, feeds):
+            return dict(zip(names, run(dict(feeds)), strict=True))
+
+    monkeypatch.setattr(opening, "gpu_problem", lambda: None)
+    monkeypatch.setattr(opening, "gpu_names", lambda: ["a GPU"])
+    monkeypatch.setattr(opening, "Engine", Engine)
+    return asked
+
+
+def test_validate(model, asked):
+    for allowed in ({}, {"allow_host_code": True}):
+        trtint8.validate("x.engine", DATA, reference=model, also={"B": "b.engine"}, progress=False, **allowed)
+    assert asked == [False, False, True, True]
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_the_workers_of_validate(allowed, model, asked):
+    loaded = load_model(model)
+    shapes = declared_shapes(loaded.graph_model)
+    work = workers._ValidationWork(
+        {"INT8": model.with_name("x.engine")}, model, loaded.inputs, None, 1, shapes, allowed
+    )
+    model.with_name("x.engine").touch()
+    pickle.loads(pickle.dumps(work)).open()
+    assert asked == [allowed]
+
+
+def test_the_worst_samples_of_a_report(model, asked, tmp_path):
+    from tests.trtint8.report import samples
+
+    (tmp_path / "net").mkdir()
+    samples.write_all(tmp_path / "net")
+    (tmp_path / "net" / "net.qdq.onnx").unlink()
+    page = tmp_path / "r.html"
+    for allowed in ({}, {"allow_host_code": True}):
+        trtint8.write_report([tmp_path / "net"], page, model=model, data=DATA, **allowed)
+    assert asked == [False, True]
+
+
+def test_the_verbs(model, asked, tmp_path, monkeypatch, capsys):
+    np.savez(tmp_path / "d.npz", images=DATA)
+    monkeypatch.setattr("trtint8.cli.run.Engine", opening.Engine)
+    verbs = [
+        ["validate", "x.engine", str(tmp_path / "d.npz"), "--reference", str(model)],
+        ["run", "x.engine", str(tmp_path / "d.npz"), "-o", str(tmp_path / "o.npz")],
+    ]
+    for verb in verbs:
+        assert [main(verb), main([*verb, "--allow-host-code"])] == [0, 0], capsys.readouterr().err
+    assert asked == [False, True] * 2
+
+
+def test_bench(monkeypatch):
+    asked = []
+
+    def load(_path, device, allow_host_code):
+        asked.append(allow_host_code)
+        raise trtint8.EngineError("enough")
+
+    monkeypatch.setattr(benchmark, "require_gpu", lambda _what: None)
+    monkeypatch.setattr(benchmark.Engine, "load", load)
+    for allowed in ({}, {"allow_host_code": True}):
+        with pytest.raises(trtint8.EngineError, match="enough"):
+            trtint8.bench(["x.engine"], **allowed)
+    assert main(["bench", "x.engine", "--allow-host-code"]) == 2
+    assert asked == [False, True, True]
+
+
+def test_polygraphy(monkeypatch):
+    runner = pytest.importorskip("trtint8.runtime.polygraphy_runner")
+    asked = []
+    monkeypatch.setattr(runner.Engine, "load", lambda _path, allow_host_code: asked.append(allow_host_code))
+    runner.TrtInt8Runner("x.engine").activate_impl()
+    runner.TrtInt8Runner("x.engine", allow_host_code=True).activate_impl()
+    assert asked == [False, True]

@@ -1,0 +1,31 @@
+import subprocess
+import sys
+
+import pytest
+
+#: Ctrl-C when a module is first looked for. Where the suite runs in the background, it would be ignored.
+PROGRAM = """
+import os, runpy, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+class Finder:
+    def find_spec(self, name, *_):
+        if name == {module!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Finder())
+sys.argv = ["trtint8", "table", "show", "x"]
+runpy.run_module("trtint8", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("module", ["trtint8.cli.main", "trtint8.cli.output", "numpy", "trtint8.cli.table"])
+def test_ctrl_c_while_the_program_is_imported(module):
+    command = [sys.executable, "-c", PROGRAM.format(module=module)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
+def test_the_program_is_the_command_line(tmp_path):
+    command = [sys.executable, "-m", "trtint8", "table", "show", "x.json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == ("trtint8 table: cannot read the table 'x.json': No such file or directory\n")

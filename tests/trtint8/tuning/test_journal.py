@@ -1,0 +1,66 @@
+"""The trials of an interrupted search."""
+
+import math
+
+import pytest
+
+from calibrators.errors import TableError
+from trtint8.tuning.journal import Journal, JournalFile
+from trtint8.tuning.scores import Score
+from trtint8.tuning.trial import Trial
+
+FIRST = Trial("as calibrated", Score(None, math.inf, math.inf), True, 0, 0.0, 0.5, 3.0)
+SECOND = Trial("bias correction", Score(0.25, 20.0, 79.75), False, 0, 0.0, 0.5)
+
+
+def test_trials_and_shares_come_back(tmp_path):
+    file = JournalFile(tmp_path / "t.checkpoint", resume=True)
+    journal = file.open({"model": "m"})
+    assert (journal.next, dict(journal.shares)) == (None, {})
+    journal.add(FIRST)
+    journal.add_shares({"fc": 0.75, "conv": 0.25})
+    journal.add(SECOND)
+    again = file.open({"model": "m"})
+    assert (again.next, dict(again.shares), again.trials) == (FIRST, {"fc": 0.75, "conv": 0.25}, ())
+    again.add(FIRST)
+    assert again.next == SECOND
+    again.add(again.next)
+    assert (again.next, again.trials) == (None, (FIRST, SECOND))
+
+
+def test_an_interrupted_continuation_loses_nothing(tmp_path):
+    file = JournalFile(tmp_path / "t.checkpoint", resume=True)
+    journal = file.open({})
+    journal.add(FIRST)
+    journal.add(SECOND)
+    before = (tmp_path / "t.checkpoint").read_bytes()
+    file.open({}).add(FIRST)
+    assert (tmp_path / "t.checkpoint").read_bytes() == before
+
+
+def test_without_resume_it_begins_anew(tmp_path):
+    JournalFile(tmp_path / "t.checkpoint").open({}).add(FIRST)
+    assert JournalFile(tmp_path / "t.checkpoint").open({}).next is None
+
+
+def test_another_search_is_refused(tmp_path):
+    file = JournalFile(tmp_path / "t.checkpoint", resume=True)
+    file.open({"seed": 0}).add(FIRST)
+    with pytest.raises(TableError, match=r"with another seed \(0 then, 1 now\)"):
+        file.open({"seed": 1})
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{}", b'{"identity": [], "progress": {}}', b'{"identity": {}, "progress": []}'],
+)
+def test_a_damaged_file_is_refused(tmp_path, content):
+    (tmp_path / "t.checkpoint").write_bytes(content)
+    with pytest.raises(TableError, match="remove it to begin anew"):
+        JournalFile(tmp_path / "t.checkpoint", resume=True).open({})
+
+
+def test_without_a_file_trials_are_kept_in_memory():
+    journal = Journal()
+    journal.add(FIRST)
+    assert (journal.trials, journal.next) == ((FIRST,), None)

@@ -1,0 +1,23 @@
+"""The program ``trtint8``, which ends in one line after Ctrl-C from the first moment on."""
+
+from __future__ import annotations
+
+import sys
+
+from trtint8.cli.interruption import heeding_interruption
+
+
+def main() -> int:
+    """Runs the command line; see :func:`trtint8.cli.main.main`."""
+    return heeding_interruption(_run)
+
+
+def _run() -> int:
+    # Imported late, because Ctrl-C may come while that is done.
+    from trtint8.cli.main import main as run
+
+    return run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,73 @@
+"""Opens models of onnx-ir's form in ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from calibrators.data.feeds import FeedDict
+from calibrators.errors import CalibrationDataError
+from calibrators.host.onnx_session import first_line, open_session
+from trtint8.models.model import fits_message, runnable, to_light
+
+
+@dataclass(frozen=True, eq=False)
+class ModelSession:
+    """A model that is open in ONNX Runtime.
+
+    Attributes:
+        session: The ``onnxruntime.InferenceSession``.
+        weights: Weights that the session may use where they lie, so they live as long as it does.
+    """
+
+    session: Any
+    weights: Mapping[str, NDArray[Any]] = field(default_factory=dict, repr=False)
+
+    @property
+    def output_names(self) -> list[str]:
+        """Names of the model's outputs."""
+        return [output.name for output in self.session.get_outputs()]
+
+    def run(self, feed: FeedDict) -> list[NDArray[Any]]:
+        """Runs the model on a batch.
+
+        Args:
+            feed: Input name to array.
+
+        Returns:
+            All outputs, in their order.
+
+        Raises:
+            CalibrationDataError: ONNX Runtime fails on the batch.
+        """
+        try:
+            outputs: list[NDArray[Any]] = self.session.run(None, dict(feed))
+        except Exception as error:
+            raise CalibrationDataError(f"the model fails on a batch: {first_line(error)}") from error
+        return outputs
+
+
+def open_graph_model(graph_model: ir.Model, *, threads: int | None = None) -> ModelSession:
+    """Opens a model on the CPU, with all graph optimizations that keep Q/DQ pairs as they are.
+
+    Large weights are handed over where they lie: to serialize and parse them takes longer than to open the
+    session.
+
+    Args:
+        graph_model: The model; its weights must not change while the session is open.
+        threads: Threads per operator; ONNX Runtime's choice where None.
+
+    Raises:
+        ModelError: ONNX Runtime refuses the model.
+    """
+    if fits_message(graph_model):
+        light = to_light(graph_model)
+        message = light.message.SerializeToString()
+        session = open_session(message, optimize=True, threads=threads, weights=light.weights)
+        return ModelSession(session, light.weights)
+    with runnable(graph_model) as path:
+        return ModelSession(open_session(path, optimize=True, threads=threads))

@@ -1,0 +1,138 @@
+"""The trials of a search in the order in which they were made, so that an interrupted search goes on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from calibrators import records
+from calibrators.errors import TableError
+from calibrators.host.checkpoint import Checkpoint
+from trtint8.tuning.trial import Trial
+
+
+@dataclass(frozen=True)
+class SearchProgress:
+    """What a search has found out.
+
+    Attributes:
+        trials: All trials, in order.
+        shares: Name of a layer to its share of the network's noise; empty before it was measured.
+    """
+
+    trials: tuple[Trial, ...] = ()
+    shares: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _File:
+    identity: Mapping[str, object]
+    progress: SearchProgress
+
+
+class _Format:
+    """JSON."""
+
+    def encode(self, identity: Mapping[str, object], progress: SearchProgress) -> bytes:
+        """The content of a file."""
+        return records.render(_File(dict(identity), progress))
+
+    def decode(self, content: bytes) -> tuple[Mapping[str, object], SearchProgress]:
+        """Identity and progress of a file."""
+        file = records.to_record(records.parse(content), _File, numbers_as_text=True)
+        return file.identity, file.progress
+
+
+class Journal:
+    """Records trials, and gives those of an interrupted search again.
+
+    A search is deterministic, so what was scored once has the same score again, and what was rejected need
+    not even be made.
+
+    Args:
+        checkpoint: The file, which holds the trials of the interrupted search; None for none.
+
+    Raises:
+        TableError: The file is damaged, or of another search.
+    """
+
+    def __init__(self, checkpoint: Checkpoint[SearchProgress] | None = None) -> None:
+        self._checkpoint = checkpoint
+        known = checkpoint.load() if checkpoint else None
+        self._known = known or SearchProgress()
+        self._trials: list[Trial] = []
+        self._shares: Mapping[str, float] = {}
+
+    @property
+    def trials(self) -> tuple[Trial, ...]:
+        """The trials so far, in order."""
+        return tuple(self._trials)
+
+    @property
+    def next(self) -> Trial | None:
+        """The trial that followed in the interrupted search; None where it came no further."""
+        known = self._known.trials
+        return known[len(self._trials)] if len(self._trials) < len(known) else None
+
+    def add(self, trial: Trial) -> None:
+        """Records a trial, and writes the file where there is one.
+
+        Raises:
+            TableError: The interrupted search had another score for the network as it was calibrated.
+            OutputError: The file cannot be written.
+        """
+        known = self.next
+        if known is not None and (known.what, known.score) != (trial.what, trial.score):
+            assert self._checkpoint is not None
+            raise TableError(
+                f"the checkpoint '{self._checkpoint.path}' was made with other samples: '{trial.what}' has "
+                f"another score; give the same samples, or remove the checkpoint to begin anew"
+            )
+        self._trials.append(trial)
+        if known is None:
+            self._save()
+
+    @property
+    def shares(self) -> Mapping[str, float]:
+        """Each layer's share of the noise as it was measured, also by the interrupted search; else empty."""
+        return self._shares or self._known.shares
+
+    def add_shares(self, shares: Mapping[str, float]) -> None:
+        """Records each layer's share of the noise.
+
+        Raises:
+            OutputError: The file cannot be written.
+        """
+        self._shares = shares
+        self._save()
+
+    def _save(self) -> None:
+        if self._checkpoint:
+            self._checkpoint.save(SearchProgress(self.trials, self._shares or self._known.shares))
+
+
+@dataclass(frozen=True)
+class JournalFile:
+    """Where a search keeps its trials.
+
+    Attributes:
+        path: The file.
+        resume: Continue from the file where there is one; else it is overwritten.
+    """
+
+    path: str | os.PathLike[str]
+    resume: bool = False
+
+    def open(self, identity: Mapping[str, object]) -> Journal:
+        """Opens the journal.
+
+        Args:
+            identity: What the search depends on besides the samples, by name.
+
+        Raises:
+            TableError: The file is damaged, or of another search.
+        """
+        checkpoint = Checkpoint(Path(self.path), dict(identity), _Format(), resume=self.resume)
+        return Journal(checkpoint)

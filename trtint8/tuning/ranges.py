@@ -1,0 +1,53 @@
+"""Ranges chosen anew from the histograms of a table, by what they cost the network's outputs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+
+from calibrators.data.feeds import FeedDict, batch_rows
+from calibrators.data.inputs import has_fixed_batch
+from calibrators.tables.table import CalibrationTable
+from trtint8.models.model import Model
+from trtint8.range_choice.auto import AutoRanges
+
+#: The method whose ranges were chosen in this way already.
+AUTO = "auto"
+
+
+def choose_ranges_anew(
+    model: Model, table: CalibrationTable, names: Iterable[str], feeds: Iterable[FeedDict]
+) -> CalibrationTable | None:
+    """Applies the method ``auto`` to a table that was made with another one.
+
+    Args:
+        model: From :func:`trtint8.models.model.prepare`.
+        table: The model's table.
+        names: The tensors that are quantized.
+        feeds: Batches to try ranges on.
+
+    Returns:
+        The table with the chosen ranges; ranges that were set by hand stay as they are. None where the table
+        has the ranges of ``auto`` already, or no histograms of all tensors that are quantized.
+
+    Raises:
+        CalibrationDataError: The model fails on a sample.
+    """
+    if table.method == AUTO or not all(name in table.histograms for name in names):
+        return None
+    samples = list(_samples(model, feeds))
+    chooser = AutoRanges(model, threads=None, device="cpu")
+    amax, choice = chooser.choose(table.histograms, samples, len(samples), progress=False)
+    by_hand = {name: table.amax[name] for name in table.overridden}
+    return dataclasses.replace(table, amax={**table.amax, **amax, **by_hand}, method=AUTO, choice=choice)
+
+
+def _samples(model: Model, feeds: Iterable[FeedDict]) -> Iterator[FeedDict]:
+    """One feed per sample; whole batches where the model takes no others."""
+    for feed in feeds:
+        rows = None if has_fixed_batch(model.inputs) else batch_rows(feed)
+        if rows is None:
+            yield feed
+        else:
+            for row in range(rows):
+                yield {name: array[row : row + 1] for name, array in feed.items()}
