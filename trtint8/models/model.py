@@ -23,8 +23,12 @@ from trtint8.models.fingerprint import fingerprint
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.names import check_names
 from trtint8.models.opset import with_opset
+from trtint8.models.output_shapes import declare_output_shapes
+from trtint8.models.passes.branch_outputs import ComputeBranchOutputsPass
+from trtint8.models.passes.float32 import ComputeInFloat32Pass
 from trtint8.models.passes.fold_batchnorm import FoldBatchNormPass
 from trtint8.models.passes.fold_constants import FoldConstantsPass
+from trtint8.models.passes.lower_case_einsum import LowerCaseEinsumPass
 from trtint8.models.passes.name_nodes import NameNodesPass
 from trtint8.models.stored_tensors import check_stored_tensors
 
@@ -120,9 +124,9 @@ def load_float_model(source: ModelSource) -> Model:
 def prepare(model: Model) -> Model:
     """Brings a model into the form that both calibration and quantization use.
 
-    Constants are folded, BatchNormalization is folded into convolutions, Identity nodes are removed, every
-    node has a unique name, and every tensor has its shape as far as it can be inferred. Inputs, outputs and
-    the names of the remaining tensors stay the same.
+    FP16 becomes FP32, except inputs and outputs. Constants are folded, BatchNormalization is folded into
+    convolutions, Identity nodes are removed, every node has a unique name, and every tensor has its shape as
+    far as it can be inferred. Inputs, outputs and the names of the remaining tensors stay the same.
 
     Args:
         model: A checked model; not changed.
@@ -135,9 +139,12 @@ def prepare(model: Model) -> Model:
     """
     copy = _with_recent_opset(model).clone()
     passes = ir.passes.Sequential(
+        ComputeInFloat32Pass(),
+        LowerCaseEinsumPass(),
         common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
         FoldConstantsPass(),
         common.IdentityEliminationPass(),
+        ComputeBranchOutputsPass(),
         FoldBatchNormPass(),
         common.RemoveUnusedNodesPass(),
         NameNodesPass(),
@@ -267,6 +274,7 @@ def _checked(light: LightModel, name: str, path: Path | None) -> Model:
             f"'{name}' holds no nodes, so it is not a usable ONNX model; export or download it again"
         )
     check_names(light.message, name)
+    declare_output_shapes(light.message)
     _leave_devices_out(light.message)
     external = check_stored_tensors(light, name, path)
     try:

@@ -1,0 +1,97 @@
+"""Turns a model that computes in FP16 into one that computes in FP32."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import onnx_ir as ir
+
+from trtint8.models.graph_constants import unused_name, value_names
+
+_HALF, _FLOAT = ir.DataType.FLOAT16, ir.DataType.FLOAT
+
+#: Attributes that name the element type of what a node gives out.
+_TYPES = ("to", "dtype")
+
+
+class ComputeInFloat32Pass(ir.passes.InPlacePass):
+    """Makes every FP16 tensor FP32, except inputs and outputs of the model, which a Cast converts.
+
+    Ranges are of FP32 activations, and what is not quantized can become FP16 again when it is built. Every
+    FP16 number is an FP32 number, so only the rounding of intermediate results differs.
+    """
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Changes nothing in a model without FP16 weights and inputs."""
+        graph = model.graph
+        inputs = [value for value in graph.inputs if value.dtype == _HALF and not value.is_initializer()]
+        outputs = [index for index, value in enumerate(graph.outputs) if value.dtype == _HALF]
+        weights = [value for one in _graphs(graph) for value in one.initializers.values() if _is_half(value)]
+        if not inputs and not weights:
+            return ir.passes.PassResult(model, False)
+        for value in weights:
+            assert value.const_value is not None
+            value.const_value = ir.tensor(value.const_value.numpy().astype(np.float32), name=value.name)
+            value.dtype = _FLOAT
+        for node in ir.traversal.RecursiveGraphIterator(graph):
+            _change_attributes(node)
+            for value in node.outputs:
+                if value.dtype == _HALF:
+                    value.dtype = _FLOAT
+        taken = value_names(graph)
+        for value in inputs:
+            _convert_input(graph, value, unused_name(f"{value.name}_float32", taken))
+        for index in outputs:
+            if graph.outputs[index].dtype == _FLOAT:  # an input that is given out as it is stays FP16
+                _convert_output(graph, index, unused_name(f"{graph.outputs[index].name}_float32", taken))
+        return ir.passes.PassResult(model, True)
+
+
+def _convert_input(graph: ir.Graph, value: ir.Value, name: str) -> None:
+    """Lets the readers of an input read it after a Cast."""
+    readers = list(value.uses())
+    cast = _cast(value, _FLOAT, ir.Value(name=name, shape=value.shape, type=ir.TensorType(_FLOAT)))
+    for node, index in readers:
+        node.replace_input_with(index, cast.outputs[0])
+    first = next(iter(graph), None)
+    graph.append(cast) if first is None else graph.insert_before(first, cast)
+
+
+def _convert_output(graph: ir.Graph, index: int, name: str) -> None:
+    """Gives an output out after a Cast, under its own name."""
+    value = graph.outputs[index]
+    own, value.name = value.name, name
+    output = ir.Value(name=own, shape=value.shape, type=ir.TensorType(_HALF))
+    graph.append(_cast(value, _HALF, output))
+    graph.outputs[index] = output
+
+
+def _cast(value: ir.Value, dtype: ir.DataType, output: ir.Value) -> ir.Node:
+    return ir.Node("", "Cast", [value], [ir.AttrInt64("to", int(dtype))], outputs=[output])
+
+
+def _change_attributes(node: ir.Node) -> None:
+    """Makes a node that gives out FP16 by an attribute give out FP32."""
+    for name, attribute in list(node.attributes.items()):
+        if name in _TYPES and attribute.type == ir.AttributeType.INT and attribute.as_int() == _HALF:
+            node.attributes[name] = ir.AttrInt64(name, int(_FLOAT))
+        elif attribute.type == ir.AttributeType.TENSOR and attribute.as_tensor().dtype == _HALF:
+            values = attribute.as_tensor().numpy().astype(np.float32)
+            node.attributes[name] = ir.AttrTensor(name, ir.tensor(values))
+
+
+def _is_half(value: ir.Value) -> bool:
+    return value.const_value is not None and value.const_value.dtype == _HALF
+
+
+def _graphs(graph: ir.Graph) -> Iterator[ir.Graph]:
+    """A graph and all graphs in it."""
+    yield graph
+    for node in graph:
+        for attribute in node.attributes.values():
+            if attribute.type == ir.AttributeType.GRAPH:
+                yield from _graphs(attribute.as_graph())
+            elif attribute.type == ir.AttributeType.GRAPHS:
+                for inner in attribute.as_graphs():
+                    yield from _graphs(inner)
