@@ -12,9 +12,9 @@ from calibrators.host.checkpoint import Checkpoint, Timer
 from calibrators.tables.table import CalibrationTable
 from trtint8.models.model import Model
 from trtint8.sensitivity.checkpoint import Measured
-from trtint8.sensitivity.effects import EffectMeter
+from trtint8.sensitivity.effects import ALL, ONLY, WITHOUT, Effect, EffectMeter
 from trtint8.sensitivity.local import LocalMeter
-from trtint8.sensitivity.probe import ALL, ONLY, WITHOUT, BatchEffects
+from trtint8.sensitivity.probe import BatchEffects
 from trtint8.sensitivity.results import LayerSensitivity, Sensitivity
 from trtint8.sensitivity.segments import Layer
 from trtint8.sensitivity.suspects import (
@@ -138,7 +138,7 @@ class Measurement:
                 layer.name,
                 layer.node.op_type,
                 meter.effect((ONLY, layer.name)),
-                meter.effect((WITHOUT, layer.name)),
+                self._without(meter, layer),
                 *self._local.levels(layer.name),
                 noise[layer.name] / total if total else 0.0,
                 tuple(self._suspects(layer, table)),
@@ -156,6 +156,11 @@ class Measurement:
             table.fingerprint,
             self._fingerprint.hexdigest(),
         )
+
+    def _without(self, meter: EffectMeter, layer: Layer) -> Effect:
+        if meter.predicted:
+            return meter.remaining_effect(layer.name, [other.name for other in self._layers])
+        return meter.effect((WITHOUT, layer.name))
 
     def _suspects(self, layer: Layer, table: CalibrationTable) -> list[Suspect]:
         found: list[Suspect] = []

@@ -12,7 +12,6 @@ from trtint8.sensitivity.local import LocalMeter
 
 IDENTITY = {"model": "abc", "table": "def", "keep_float": [], "batch_size": None}
 
-#: As every version so far has written it.
 DOCUMENT = {
     "identity": IDENTITY,
     "state": {
@@ -23,6 +22,7 @@ DOCUMENT = {
             "scales": {"y": 0.5},
             "classes": True,
             "labelled": False,
+            "predicted": False,
             "sums": [[0.25, 1.5, 2.0]],
         },
         "local": {"samples": 16, "sums": {"conv": [1.0] * 5}, "channels": {"conv": [0.1]}, "forms": {}},
@@ -42,6 +42,20 @@ def test_a_file_is_read_and_written_back_the_same(tmp_path):
     np.testing.assert_array_equal(measured.effects.sums, [[0.25, 1.5, 2.0]])
     _checkpoint(path).save(measured)
     assert json.loads(path.read_text().rpartition("\nsha256:")[0]) == DOCUMENT
+
+
+def test_a_file_of_the_version_before_is_continued(tmp_path):
+    """It had no effects that were predicted, and every sample showed its class."""
+    path = tmp_path / "c.json"
+    document = json.loads(json.dumps(DOCUMENT))
+    del document["state"]["meter"]["predicted"]
+    document["state"]["meter"]["sums"] = [[16.0, *range(1, 8), 15.0, *[0.0] * 4]]
+    path.write_text(json.dumps(document))
+    effects = _checkpoint(path).load().effects
+    assert not effects.predicted
+    np.testing.assert_array_equal(effects.sums, [[16.0, *range(1, 8), 16.0, 15.0, *[0.0] * 4]])
+    agreement = effects.effect(("all", "")).agreement
+    assert (agreement.count, agreement.total) == (15, 16)
 
 
 def test_another_measurement_is_refused(tmp_path):
