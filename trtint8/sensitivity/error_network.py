@@ -19,6 +19,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict
+from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.session import ModelSession, open_graph_model
 from trtint8.sensitivity.gradients.backward import append_gradients
 from trtint8.sensitivity.gradients.rule import NoGradientError
@@ -74,6 +75,7 @@ class ErrorNetwork:
         NoGradientError: The gradient of one of the network's operators is not known.
     """
 
+    @pause_garbage_collection()
     def __init__(self, graph_model: ir.Model, quantizer: Quantizer, *, threads: int | None = None) -> None:
         model = graph_model.clone()
         graph = model.graph

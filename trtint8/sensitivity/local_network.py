@@ -10,6 +10,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict
+from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.session import open_graph_model
 from trtint8.sensitivity.gradients.rule import NoGradientError
 from trtint8.sensitivity.gradients.writer import GraphWriter, reached_from, static_shape, values_read
@@ -53,6 +54,7 @@ class LocalNetwork:
         ModelError: ONNX Runtime refuses the network.
     """
 
+    @pause_garbage_collection()
     def __init__(
         self, graph_model: ir.Model, quantizer: Quantizer, network: Network, *, threads: int | None = None
     ) -> None:
@@ -144,9 +146,7 @@ class LocalNetwork:
         self._give(layer, "channels", self._writer.reduced("ReduceMax", magnitude, others, keep=False))
 
     def _power(self, value: ir.Value) -> ir.Value:
-        squared = self._writer.op("Mul", value, value)
-        flat = self._writer.op("Reshape", squared, self._writer.integers([-1]))
-        return self._writer.reduced("ReduceSum", flat, [0], keep=False)
+        return self._writer.op("ReduceSumSquare", value, keepdims=0)
 
     def _give(self, layer: Layer, part: str, value: ir.Value) -> None:
         value.dtype = ir.DataType.FLOAT

@@ -26,14 +26,8 @@ _LOCAL_SAMPLES = 2
 #: Samples with which the time is estimated.
 _TIMED_SAMPLES = 4
 
-#: From so many samples per run on, a network is small: it is measured with every second sample only.
-_SMALL = 8
-
-#: The first samples are all measured, so that there are some where the data is short.
-_ALL_MEASURED = 32
-
-#: Of so many measured samples one shows its class with each layer alone in INT8, and the others the noise.
-_PER_CLASS = 4
+#: Of so many samples one shows its class with each layer alone in INT8, and the others the noise.
+_PER_CLASS = 8
 
 
 class QuickNetwork:
@@ -64,13 +58,6 @@ class QuickNetwork:
         ranges = {tensor: QMAX * float(scale) for tensor, scale in self._quantizer.scales.items()}
         insert_qdq(quantized, self._quantizer.placement, ranges)
         return open_graph_model(quantized, threads=self._threads)
-
-    @cached_property
-    def _float(self) -> ModelSession | None:
-        """Runs the samples that layers are not measured with; None where they are measured with all."""
-        if self._errors.by_sample and self._errors.samples_per_run >= _SMALL:
-            return open_graph_model(self._graph_model, threads=self._threads)
-        return None
 
     def begin(self, feed: FeedDict) -> tuple[Tensors, float]:
         """Runs the first samples of a batch.
@@ -115,9 +102,7 @@ class QuickNetwork:
         int8 = _outputs(self._int8, feed)
         rows = batch_rows(feed) or 1
         indices = np.arange(first, first + rows)
-        every = 1 if self._float is None else 2
-        measured = (indices < _ALL_MEASURED) | (indices % every == 0)
-        judged = indices % (_PER_CLASS * every) == 0
+        judged = indices % _PER_CLASS == 0
         if not (self._errors.has_margins and effects.classes):
             judged[:] = False
         signs = self._signs(int8, first, effects)
@@ -125,13 +110,10 @@ class QuickNetwork:
             for array in signs.values():
                 array[judged] = 0
         reference = {name: np.empty_like(array) for name, array in int8.items()}
-        for part in self._parts(np.flatnonzero(measured)):
+        for part in self._parts(np.arange(rows)):
             found = self._errors.run(_taken(feed, part), _taken(signs, part), judged[part])
             self._add(effects, found, judged[part], None if labels is None else labels[part])
             _put(reference, found.reference, part)
-        if self._float is not None:
-            for part in self._parts(np.flatnonzero(~measured)):
-                _put(reference, _outputs(self._float, _taken(feed, part)), part)
         effects.add(ALL, int8, reference, labels)
         return local
 

@@ -79,8 +79,8 @@ def test_every_variant_is_measured(opened, exact):
 
 
 def test_gradients_predict_what_a_run_of_every_layer_shows(probe, exact):
-    """With as many directions as make them certain, and one sample of four for its class."""
-    rows = np.random.default_rng(7).standard_normal((2000, 4)).astype(np.float32)
+    """With samples enough to be certain, one of eight for its class and the others for the noise."""
+    rows = np.random.default_rng(7).standard_normal((2000, 4)).astype(np.float32) / 4
     predicted, wanted = (one.run({"x": rows}, np.zeros(2000, np.int64), 0).effects for one in (probe, exact))
     assert predicted.effect(ALL) == wanted.effect(ALL)
     for name in NAMES:

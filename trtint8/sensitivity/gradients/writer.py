@@ -23,6 +23,7 @@ class GraphWriter:
     def __init__(self, graph: ir.Graph, opset: int) -> None:
         self.graph, self.opset = graph, opset
         self._names = value_names(graph)
+        self._count = 0
         self._constants: dict[tuple[str, tuple[int, ...], bytes], ir.Value] = {}
 
     def op(
@@ -116,7 +117,8 @@ class GraphWriter:
         return self.op(kind, value, axes=list(axes), keepdims=int(keep))
 
     def _new_name(self, name: str) -> str:
-        unused = unused_name(f"trtint8_{name}", self._names)
+        self._count += 1
+        unused = unused_name(f"trtint8_{name}_{self._count}", self._names)
         self._names.add(unused)
         return unused
 
