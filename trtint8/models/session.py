@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import onnx_ir as ir
@@ -21,11 +20,9 @@ class ModelSession:
 
     Attributes:
         session: The ``onnxruntime.InferenceSession``.
-        weights: Weights that the session may use where they lie, so they live as long as it does.
     """
 
     session: Any
-    weights: Mapping[str, NDArray[Any]] = field(default_factory=dict, repr=False)
 
     @property
     def output_names(self) -> list[str]:
@@ -58,7 +55,7 @@ def open_graph_model(graph_model: ir.Model, *, threads: int | None = None) -> Mo
     session.
 
     Args:
-        graph_model: The model; its weights must not change while the session is open.
+        graph_model: The model. Its weights are copied, so it may go when the session is open.
         threads: Threads per operator; ONNX Runtime's choice where None.
 
     Raises:
@@ -67,7 +64,6 @@ def open_graph_model(graph_model: ir.Model, *, threads: int | None = None) -> Mo
     if fits_message(graph_model):
         light = to_light(graph_model)
         message = light.message.SerializeToString()
-        session = open_session(message, optimize=True, threads=threads, weights=light.weights)
-        return ModelSession(session, light.weights)
+        return ModelSession(open_session(message, optimize=True, threads=threads, weights=light.weights))
     with runnable(graph_model) as path:
         return ModelSession(open_session(path, optimize=True, threads=threads))

@@ -67,6 +67,7 @@ class _Effects:
     classes: bool
     labelled: bool
     sums: tuple[tuple[float, ...], ...]
+    predicted: bool = False
 
 
 @dataclass(frozen=True)

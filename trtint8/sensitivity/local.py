@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.histograms.losses import decibels
+from trtint8.sensitivity.local_network import LayerErrors
 from trtint8.sensitivity.propagation import Watch
 from trtint8.sensitivity.segments import Form, Segment, Tensors
 from trtint8.validation.fidelity import inner_product
@@ -37,6 +39,26 @@ class LocalMeter:
     def names(self) -> tuple[str, ...]:
         """Names of the layers."""
         return tuple(self._sums)
+
+    def add(self, samples: int, errors: Mapping[str, LayerErrors]) -> None:
+        """Adds what was measured in one run.
+
+        Args:
+            samples: Number of samples in the run.
+            errors: Name of the layer to its errors.
+        """
+        self.samples += samples
+        for name, found in errors.items():
+            self._sums[name] += (
+                found.signal,
+                found.weights or 0.0,
+                found.activations or 0.0,
+                found.passing,
+                found.noise,
+            )
+            self._forms[name] = [found.weights is not None, found.activations is not None]
+            if found.channels is not None:
+                self._channels[name] = np.maximum(self._channels.get(name, 0.0), found.channels)
 
     def watch(self, samples: int, *, alone: bool) -> Watch:
         """Makes the ``watch`` of :func:`trtint8.sensitivity.propagation.propagate` that measures one batch.

@@ -18,7 +18,7 @@ from trtint8.sensitivity.checkpoint import measurement_checkpoint
 from trtint8.sensitivity.measurement import Measurement, no_samples
 from trtint8.sensitivity.probe import Probe
 from trtint8.sensitivity.results import Sensitivity
-from trtint8.sensitivity.segments import Quantizer, cut
+from trtint8.sensitivity.segments import Quantizer, find_layers
 from trtint8.sensitivity.workers import SensitivityWork
 
 
@@ -50,7 +50,11 @@ def measure(
     on_plan: Callable[[Plan], None] = lambda _plan: None,
     progress: bool = True,
 ) -> Sensitivity:
-    """Quantizes one layer alone, and all but one, for every layer, and compares with the float network.
+    """Measures what every layer alone costs, and the network with all layers but one.
+
+    Where the gradients of all operators of the network are known, they predict what the error of each layer
+    does to the outputs (:class:`trtint8.sensitivity.error_network.ErrorNetwork`), and the noise of all layers
+    but one is what remains of the whole network's. Elsewhere each layer is run alone and left out alone.
 
     Stops before the data ends once the SQNR of every layer alone is known to within the tolerance (95 %
     interval) from 64 samples or more; layers that make less than 2 % of the noise may stay uncertain.
@@ -84,15 +88,23 @@ def measure(
         kept = measurement_checkpoint(checkpoint, prepared, table, keep_float, batches.batch_size)
     if executor is not None:
         threads = threads or WORKER_THREADS
-    network = cut(prepared.graph_model, Quantizer.of(placement, table.amax), threads=threads)
-    measurement = Measurement(prepared, network.layers, tolerance_db, kept)
-    probe = Probe(network, prepared.inputs, measurement.skip, measurement.effects)
+    quantizer = Quantizer.of(placement, table.amax)
+    layers = find_layers(prepared.graph_model.graph, placement)
+    measurement = Measurement(prepared, layers, tolerance_db, kept)
+    probe = Probe(
+        prepared.graph_model,
+        quantizer,
+        prepared.inputs,
+        measurement.skip,
+        measurement.effects,
+        threads=threads,
+    )
     head, batches = batches.begun()
     if head is None:
         raise no_samples()
     first = next(Batches.of_shard(head, batches.reader).labelled())
     seconds = probe.begin(first.feed, 0, labelled=is_class_indices(first.labels))
-    on_plan(Plan(len(network.layers), batches.num_samples, seconds))
+    on_plan(Plan(len(layers), batches.num_samples, seconds))
     with contextlib.ExitStack() as stack:
         if executor is None:
             here = results_here(probe.run, batches, description="Measuring", progress=progress)
@@ -108,7 +120,7 @@ def measure(
                 probe.effects,
                 threads,
             )
-            del network, probe  # and what they have opened
+            del probe  # and what it has opened
             over_ray = results_in_order(
                 work, batches, executor, threads, description="Measuring", progress=progress
             )

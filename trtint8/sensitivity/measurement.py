@@ -12,9 +12,9 @@ from calibrators.host.checkpoint import Checkpoint, Timer
 from calibrators.tables.table import CalibrationTable
 from trtint8.models.model import Model
 from trtint8.sensitivity.checkpoint import Measured
-from trtint8.sensitivity.effects import EffectMeter
+from trtint8.sensitivity.effects import ALL, ONLY, WITHOUT, Effect, EffectMeter, variants_of
 from trtint8.sensitivity.local import LocalMeter
-from trtint8.sensitivity.probe import ALL, ONLY, WITHOUT, BatchEffects
+from trtint8.sensitivity.probe import BatchEffects
 from trtint8.sensitivity.results import LayerSensitivity, Sensitivity
 from trtint8.sensitivity.segments import Layer
 from trtint8.sensitivity.suspects import (
@@ -68,7 +68,7 @@ class Measurement:
         self.skip = 0
         if self._saved is not None:
             names = [layer.name for layer in self._layers]
-            variants = (ALL, *((word, name) for word in (ONLY, WITHOUT) for name in names))
+            variants = variants_of(names, predicted=self._saved.effects.predicted)
             self._saved.check_layers(names, variants)
             self.skip = self._saved.samples
             self._effects, self._local = self._saved.effects, self._saved.local
@@ -141,7 +141,7 @@ class Measurement:
                 layer.name,
                 layer.node.op_type,
                 meter.effect((ONLY, layer.name)),
-                meter.effect((WITHOUT, layer.name)),
+                self._without(meter, layer),
                 *self._local.levels(layer.name),
                 noise[layer.name] / total if total else 0.0,
                 tuple(self._suspects(layer, table)),
@@ -159,6 +159,11 @@ class Measurement:
             table.fingerprint,
             self._fingerprint.hexdigest(),
         )
+
+    def _without(self, meter: EffectMeter, layer: Layer) -> Effect:
+        if meter.predicted:
+            return meter.remaining_effect(layer.name, [other.name for other in self._layers])
+        return meter.effect((WITHOUT, layer.name))
 
     def _suspects(self, layer: Layer, table: CalibrationTable) -> list[Suspect]:
         found: list[Suspect] = []

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import onnx_ir as ir
 from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict, batch_rows
@@ -13,14 +15,15 @@ from calibrators.data.fingerprint import DataFingerprint
 from calibrators.data.inputs import InputSpec
 from calibrators.data.preflight import check_feed
 from calibrators.data.sources import first_labels
-from trtint8.sensitivity.effects import EffectMeter, Variant, output_scales
+from calibrators.errors import CalibrationDataError
+from trtint8.sensitivity.effects import ALL, ONLY, WITHOUT, EffectMeter, output_scales, variants_of
+from trtint8.sensitivity.gradients.rule import NoGradientError
 from trtint8.sensitivity.local import LocalMeter
 from trtint8.sensitivity.propagation import estimate_seconds, propagate, run_float
-from trtint8.sensitivity.segments import Network
+from trtint8.sensitivity.quick_probe import QuickNetwork
+from trtint8.sensitivity.segments import Quantizer, Tensors, cut
 
-#: The variant with every layer in INT8; the other variants are a word and a layer's name.
-ALL: Variant = ("all", "")
-ONLY, WITHOUT = "only", "without"
+logger = logging.getLogger(__name__)
 
 #: Samples with which layers are measured by themselves: their errors hardly differ from sample to sample.
 _LOCAL_SAMPLES = 32
@@ -47,24 +50,45 @@ class BatchEffects:
 
 
 class Probe:
-    """A cut network that is ready to be fed.
+    """A network that is ready to be fed.
+
+    Effects of single layers are predicted by gradients where these are known for all operators of the
+    network. Elsewhere every layer is run alone and left out alone.
 
     Args:
-        network: The network.
+        graph_model: From :func:`trtint8.models.model.prepare`; not changed.
+        quantizer: How the model's tensors are quantized.
         inputs: The network's inputs.
         skip: How many of the first samples are checked and not run.
-        effects: A meter whose scales hold; None takes the scales of the first batch, see :meth:`begin`.
+        effects: A meter whose scales hold, and which says whether effects are predicted; None decides by the
+            first batch, see :meth:`begin`.
+        threads: Threads per operator; ONNX Runtime's choice where None.
 
     Attributes:
         effects: A meter without data, whose scales hold; None before they are known.
+        layers: The network's layers, in the order in which they run.
     """
 
     def __init__(
-        self, network: Network, inputs: Sequence[InputSpec], skip: int, effects: EffectMeter | None
+        self,
+        graph_model: ir.Model,
+        quantizer: Quantizer,
+        inputs: Sequence[InputSpec],
+        skip: int,
+        effects: EffectMeter | None,
+        *,
+        threads: int | None = None,
     ) -> None:
         self.effects = effects
-        self._network, self._inputs, self._skip = network, tuple(inputs), skip
-        self._names = tuple(layer.name for layer in network.layers)
+        self._network = cut(graph_model, quantizer, threads=threads)
+        self._inputs, self._skip = tuple(inputs), skip
+        self.layers = self._network.layers
+        self._quick: QuickNetwork | None = None
+        if effects is None or effects.predicted:
+            try:
+                self._quick = QuickNetwork(graph_model, quantizer, self._network, threads=threads)
+            except NoGradientError as error:
+                logger.info("every layer is run by itself: %s", error)
 
     def begin(self, feed: FeedDict, first: int, *, labelled: bool) -> float:
         """Takes the scales of the outputs from a batch, where they are not known yet, and estimates the time.
@@ -78,12 +102,23 @@ class Probe:
             Seconds per sample.
         """
         check_feed(feed, self._inputs, first)
+        reference, seconds = self._begin(feed)
         if self.effects is None:
-            self.effects = self._new_effects(feed, labelled=labelled)
-        return estimate_seconds(self._network, feed) / (batch_rows(feed) or 1)
+            self.effects = self._new_effects(reference, labelled=labelled)
+        return seconds / (batch_rows(feed) or 1)
+
+    def _begin(self, feed: FeedDict) -> tuple[Tensors, float]:
+        if self._quick is not None:
+            try:
+                return self._quick.begin(feed)
+            except (CalibrationDataError, NoGradientError) as error:
+                # Where it is the batch that does not fit, the network itself fails as well.
+                logger.info("every layer is run by itself: %s", error)
+                self._quick = None
+        return run_float(self._network, feed), estimate_seconds(self._network, feed)
 
     def run(self, feed: FeedDict, labels: NDArray[Any] | None, first: int) -> BatchEffects:
-        """Runs all variants on a batch.
+        """Measures all layers with a batch.
 
         Args:
             feed: The batch.
@@ -99,21 +134,23 @@ class Probe:
         if first < self._skip:
             return BatchEffects(fingerprint)
         assert self.effects is not None
-        samples = fingerprint.samples
-        own_labels = first_labels(labels, samples, first)
-        effects, local = self.effects.fresh(), LocalMeter(self._names)
-        found = propagate(self._network, feed, local.watch(samples, alone=first < _LOCAL_SAMPLES))
+        own_labels = first_labels(labels, fingerprint.samples, first)
+        effects = self.effects.fresh()
+        if self._quick is not None:
+            return BatchEffects(fingerprint, effects, self._quick.measure(feed, own_labels, first, effects))
+        local = LocalMeter(tuple(layer.name for layer in self.layers))
+        watch = local.watch(fingerprint.samples, alone=first < _LOCAL_SAMPLES)
+        found = propagate(self._network, feed, watch)
         effects.add(ALL, found.quantized, found.reference, own_labels)
         for word, variants in ((ONLY, found.only), (WITHOUT, found.without)):
             for name, outputs in variants.items():
                 effects.add((word, name), outputs, found.reference, own_labels)
         return BatchEffects(fingerprint, effects, local)
 
-    def _new_effects(self, feed: FeedDict, *, labelled: bool) -> EffectMeter:
-        tensors = run_float(self._network, feed)
-        # In the order of the outputs: an input that is an output too is there before the others.
-        reference = {name: tensors[name] for name in self._network.outputs}
+    def _new_effects(self, reference: Tensors, *, labelled: bool) -> EffectMeter:
         output = reference[self._network.outputs[0]]
-        variants = (ALL, *((word, name) for word in (ONLY, WITHOUT) for name in self._names))
+        predicted = self._quick is not None
+        variants = variants_of((layer.name for layer in self.layers), predicted=predicted)
         classes = output.ndim == 2 and output.shape[1] > 1
-        return EffectMeter(variants, output_scales(reference), classes=classes, labelled=labelled)
+        scales = output_scales(reference)
+        return EffectMeter(variants, scales, classes=classes, labelled=labelled, predicted=predicted)

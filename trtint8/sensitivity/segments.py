@@ -186,7 +186,8 @@ def cut(model: ir.Model, quantizer: Quantizer, *, threads: int | None = None) ->
     Raises:
         ModelError: The type of a tensor could not be inferred.
     """
-    graph, layers = model.graph, _layers(model.graph, quantizer.placement)
+    graph = model.graph
+    layers = {layer.name: layer for layer in find_layers(graph, quantizer.placement)}
     groups: list[list[ir.Node]] = []
     for node in graph:
         if node.name in layers or not groups:
@@ -310,13 +311,18 @@ class _Block:
 _ZERO = np.zeros((), np.int8)
 
 
-def _layers(graph: ir.Graph, placement: Placement) -> dict[str, Layer]:
-    """Node name to layer, in graph order."""
+def find_layers(graph: ir.Graph, placement: Placement) -> list[Layer]:
+    """The nodes of a graph that a placement quantizes, in graph order.
+
+    Args:
+        graph: The graph that the placement was made for, or a copy of it.
+        placement: Which edges are quantized.
+    """
     edges: dict[str, tuple[list[Edge], list[Edge]]] = {}
     for index, quantized in enumerate((placement.activations, placement.weights)):
         for edge in quantized:
             edges.setdefault(edge.node, ([], []))[index].append(edge)
-    return {node.name: Layer(node, *map(tuple, edges[node.name])) for node in graph if node.name in edges}
+    return [Layer(node, *map(tuple, edges[node.name])) for node in graph if node.name in edges]
 
 
 def _reads(node: ir.Node, graph: ir.Graph) -> Iterator[ir.Value]:

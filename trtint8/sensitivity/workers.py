@@ -13,7 +13,7 @@ from trtint8.models.model import load_model
 from trtint8.quantization.placement import place
 from trtint8.sensitivity.effects import EffectMeter
 from trtint8.sensitivity.probe import BatchEffects, Probe
-from trtint8.sensitivity.segments import Quantizer, cut
+from trtint8.sensitivity.segments import Quantizer
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class SensitivityWork:
     threads: int
 
     def open(self) -> BatchFunction[BatchEffects]:
-        """Cuts the model; its parts are opened when they are first used."""
+        """Opens the model."""
         check_sees(self.model)
         graph_model = load_model(self.model).graph_model
         quantizer = Quantizer.of(place(graph_model, self.keep_float), self.amax)
-        network = cut(graph_model, quantizer, threads=self.threads)
-        return Probe(network, self.inputs, self.skip, self.effects).run
+        probe = Probe(graph_model, quantizer, self.inputs, self.skip, self.effects, threads=self.threads)
+        return probe.run

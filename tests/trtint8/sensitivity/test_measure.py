@@ -58,9 +58,11 @@ def test_an_outlier_is_found_and_named(table):
 @pytest.mark.slow
 def test_it_stops_when_certain(table):
     same = np.repeat(SPLIT.heldout_images[:1], 500, axis=0)
-    found = measured(table, same, labels=None, batch_size=32)
+    found = measured(table, same, labels=None, batch_size=32, tolerance_db=3.0)
     assert (found.samples, found.converged) == (64, True)
-    assert all(layer.only.interval_db[1] - layer.only.sqnr_db < 1e-6 for layer in found.layers)
+    half = [layer.only.interval_db[1] - layer.only.sqnr_db for layer in found.layers]
+    # All samples are the same: what is left is what gradients, and random directions, are uncertain about.
+    assert min(half) > 0.7 and max(half) < 3.0
     few = measured(table, limit=64, tolerance_db=0.001)
     assert (few.samples, few.converged) == (64, False)
 

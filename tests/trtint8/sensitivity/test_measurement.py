@@ -13,7 +13,7 @@ from trtint8.models.model import load_model, prepare
 from trtint8.quantization.placement import place
 from trtint8.sensitivity.measurement import Measurement
 from trtint8.sensitivity.probe import Probe
-from trtint8.sensitivity.segments import Quantizer, cut
+from trtint8.sensitivity.segments import Quantizer, find_layers
 
 INPUTS = (InputSpec("x", np.dtype(np.float32), ("N", 4)),)
 X = np.random.default_rng(2).standard_normal((96, 4)).astype(np.float32)
@@ -28,13 +28,14 @@ def opened():
     prepared = prepare(load_model(g.model({"x": ["N", 4]}, output)))
     placement = place(prepared.graph_model)
     table = CalibrationTable(dict.fromkeys(placement.tensors, 4.0))
-    network = cut(prepared.graph_model, Quantizer.of(placement, table.amax))
-    return SimpleNamespace(prepared=prepared, network=network, table=table)
+    quantizer = Quantizer.of(placement, table.amax)
+    layers = find_layers(prepared.graph_model.graph, placement)
+    return SimpleNamespace(prepared=prepared, quantizer=quantizer, layers=layers, table=table)
 
 
 def results(opened, read):
     """What batches of 16 samples show; counts the samples that were read."""
-    probe = Probe(opened.network, INPUTS, 0, None)
+    probe = Probe(opened.prepared.graph_model, opened.quantizer, INPUTS, 0, None)
     probe.begin({"x": X[:16]}, 0, labelled=False)
     for start in range(0, len(X), 16):
         read.append(16)
@@ -43,7 +44,7 @@ def results(opened, read):
 
 @pytest.mark.parametrize(("tolerance", "samples", "converged"), [(100.0, 64, True), (0.0, 96, False)])
 def test_it_stops_when_certain_and_not_before_there_are_enough_samples(opened, tolerance, samples, converged):
-    measurement, read = Measurement(opened.prepared, opened.network.layers, tolerance, None), []
+    measurement, read = Measurement(opened.prepared, opened.layers, tolerance, None), []
     measurement.run(results(opened, read))
     found = measurement.result(opened.table)
     assert sum(read) == found.samples == samples
@@ -59,4 +60,4 @@ def test_it_stops_when_certain_and_not_before_there_are_enough_samples(opened, t
 
 def test_no_samples(opened):
     with pytest.raises(CalibrationDataError, match="the data holds no samples"):
-        Measurement(opened.prepared, opened.network.layers, 1.0, None).run(iter(()))
+        Measurement(opened.prepared, opened.layers, 1.0, None).run(iter(()))

@@ -1,5 +1,7 @@
 """What one batch shows of every layer."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -9,15 +11,20 @@ from calibrators.errors import CalibrationDataError
 from tests.trtint8.onnx_models import Shaped
 from trtint8.models.model import load_model, prepare
 from trtint8.quantization.placement import place
-from trtint8.sensitivity.probe import ALL, ONLY, WITHOUT, Probe
+from trtint8.sensitivity.effects import ALL, ONLY, WITHOUT, EffectMeter
+from trtint8.sensitivity.probe import Probe
 from trtint8.sensitivity.segments import Form, Quantizer, cut
 
 INPUTS = (InputSpec("x", np.dtype(np.float32), ("N", 4)),)
 X = np.random.default_rng(1).standard_normal((5, 4)).astype(np.float32)
 
 
+NAMES = ("first", "second")
+
+
 @pytest.fixture(scope="module")
-def network():
+def opened():
+    """A prepared model of two products, its quantizer, and the model cut at its layers."""
     g = Shaped(quantized=False)
     first = g.op("MatMul", ["x", g.constant(g.random.standard_normal((4, 4)).astype(np.float32))], "first")
     weights = g.constant(g.random.standard_normal((4, 3)).astype(np.float32))
@@ -25,14 +32,25 @@ def network():
         load_model(g.model({"x": ["N", 4]}, g.op("MatMul", [first, weights], "second")))
     ).graph_model
     placement = place(prepared)
-    return cut(prepared, Quantizer.of(placement, dict.fromkeys(placement.tensors, 4.0)))
+    quantizer = Quantizer.of(placement, dict.fromkeys(placement.tensors, 4.0))
+    return SimpleNamespace(model=prepared, quantizer=quantizer, network=cut(prepared, quantizer))
 
 
 @pytest.fixture
-def probe(network):
-    made = Probe(network, INPUTS, 0, None)
+def probe(opened):
+    made = Probe(opened.model, opened.quantizer, INPUTS, 0, None)
     assert made.begin({"x": X}, 0, labelled=True) > 0
+    assert made.effects.predicted
+    assert tuple(layer.name for layer in made.layers) == NAMES
     return made
+
+
+@pytest.fixture
+def exact(opened, probe):
+    """The same, with every layer run by itself."""
+    variants = [ALL, *((word, name) for word in (ONLY, WITHOUT) for name in NAMES)]
+    meter = EffectMeter(variants, probe.effects.scales, classes=True, labelled=True)
+    return Probe(opened.model, opened.quantizer, INPUTS, 0, meter)
 
 
 def outputs(network, forms):
@@ -42,8 +60,9 @@ def outputs(network, forms):
     return tensors["second_out"]
 
 
-def test_every_variant_is_measured(network, probe):
-    found = probe.run({"x": X}, np.zeros(9, np.int64), 0)
+def test_every_variant_is_measured(opened, exact):
+    network = opened.network
+    found = exact.run({"x": X}, np.zeros(9, np.int64), 0)
     assert found.samples == 5
     exact = outputs(network, (Form.FLOAT, Form.FLOAT))
     variants = {
@@ -60,8 +79,42 @@ def test_every_variant_is_measured(network, probe):
     assert found.local.levels("first")[0] > 20
 
 
-def test_samples_that_were_measured_before_are_only_looked_at(network, probe):
-    skipping = Probe(network, INPUTS, 5, probe.effects)
+def test_gradients_predict_what_a_run_of_every_layer_shows(probe, exact):
+    """With samples enough to be certain, one of eight for its class and the others for the noise."""
+    rows = np.random.default_rng(7).standard_normal((2000, 4)).astype(np.float32) / 4
+    predicted, wanted = (one.run({"x": rows}, np.zeros(2000, np.int64), 0).effects for one in (probe, exact))
+    assert predicted.effect(ALL) == wanted.effect(ALL)
+    for name in NAMES:
+        alone, real = predicted.effect((ONLY, name)), wanted.effect((ONLY, name))
+        assert alone.sqnr_db == pytest.approx(real.sqnr_db, abs=0.5)
+        assert alone.interval_db[0] < real.sqnr_db < alone.interval_db[1]
+        assert alone.cosine == pytest.approx(real.cosine, abs=2e-3)
+        assert alone.agreement.total == alone.top1.total < real.agreement.total == 2000
+        assert alone.agreement.value == pytest.approx(real.agreement.value, abs=0.02)
+        remaining = predicted.remaining_effect(name, NAMES)
+        real = wanted.effect((WITHOUT, name))
+        assert remaining.interval_db[0] < real.sqnr_db < remaining.interval_db[1]
+        assert remaining.sqnr_db == pytest.approx(real.sqnr_db, abs=1.0)
+        assert remaining.cosine == pytest.approx(real.cosine, abs=2e-3)
+
+
+def test_a_network_whose_gradients_are_unknown_is_run_layer_by_layer(caplog):
+    g = Shaped(quantized=False)
+    first = g.op("MatMul", ["x", g.constant(g.random.standard_normal((4, 4)).astype(np.float32))], "first")
+    model = prepare(load_model(g.model({"x": ["N", 4]}, g.op("Softsign", [first], "sign")))).graph_model
+    placement = place(model)
+    caplog.set_level("INFO", logger="trtint8.sensitivity.probe")
+    probe = Probe(model, Quantizer.of(placement, {"x": 4.0}), INPUTS, 0, None)
+    assert "Softsign 'sign': the gradient of this operator is not known" in caplog.text
+    assert probe.begin({"x": X}, 0, labelled=False) > 0
+    found = probe.run({"x": X}, None, 0).effects
+    assert not found.predicted
+    assert found.effect((WITHOUT, "first")).sqnr_db == np.inf
+    assert found.effect((ONLY, "first")) == found.effect(ALL)
+
+
+def test_samples_that_were_measured_before_are_only_looked_at(opened, probe):
+    skipping = Probe(opened.model, opened.quantizer, INPUTS, 5, probe.effects)
     found = skipping.run({"x": X}, None, 0)
     assert (found.samples, found.effects, found.local) == (5, None, None)
     assert (

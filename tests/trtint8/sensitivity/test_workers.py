@@ -44,9 +44,9 @@ def table():
 
 @pytest.fixture(scope="module")
 def expected(table):
-    """Which stops after 120 of 200 samples."""
-    found = _measured(table, tolerance_db=1.2)
-    assert (found.samples, found.converged) == (120, True)
+    """Which stops after 110 of 200 samples."""
+    found = _measured(table, tolerance_db=2.4)
+    assert (found.samples, found.converged) == (110, True)
     return found
 
 
@@ -57,7 +57,7 @@ def _bytes(found, folder):
 @pytest.mark.parametrize(("workers", "shard_batches"), [(1, 3), (2, 50), (3, 1)])
 def test_the_result_is_that_of_one_process(workers, shard_batches, cluster, table, expected, tmp_path):
     how = RayExecutor(workers=workers, shard_batches=shard_batches)
-    found = _measured(table, tolerance_db=1.2, executor=how)
+    found = _measured(table, tolerance_db=2.4, executor=how)
     assert found == expected
     assert _bytes(found, tmp_path) == _bytes(expected, tmp_path)
 
@@ -98,11 +98,14 @@ def test_what_lies_beyond_the_end_is_nobodys_business(cluster, table):
             yield {"images": same[start : start + 10]}
         raise ConnectionError("the disk is gone")
 
-    alone = _measured(table, same, labels=None)
+    alone = _measured(table, same, labels=None, tolerance_db=4.0)
     assert (alone.samples, alone.converged) == (70, True)
     for data, batch_size in ((same, 10), (feeds, None)):
         how = RayExecutor(workers=2, shard_batches=1)
-        assert _measured(table, data, labels=None, batch_size=batch_size, executor=how) == alone
+        assert (
+            _measured(table, data, labels=None, batch_size=batch_size, tolerance_db=4.0, executor=how)
+            == alone
+        )
     with pytest.raises(ConnectionError, match="the disk is gone"):
         _measured(table, feeds, labels=None, batch_size=None, tolerance_db=0, limit=None, executor="ray")
 
@@ -115,7 +118,7 @@ def test_a_worker_that_is_killed_leaves_no_trace(cluster, table, expected, tmp_p
     monkeypatch.setattr("trtint8.api.open_data", open_dying)
     (tmp_path / "one").touch()
     how = RayExecutor(workers=2, shard_batches=4)
-    assert _measured(table, tolerance_db=1.2, executor=how) == expected
+    assert _measured(table, tolerance_db=2.4, executor=how) == expected
     assert list(tmp_path.iterdir()) == []  # it did die
 
 
@@ -125,7 +128,7 @@ def test_a_ray_dataset_with_labels(ray_data, table, expected):
 
     rows = [{"images": IMAGES[i : i + 33], "labels": LABELS[i : i + 33]} for i in range(0, 200, 33)]
     dataset = ray_data.from_blocks([BlockAccessor.batch_to_block(one) for one in rows])
-    assert _measured(table, dataset, labels=None, tolerance_db=1.2, executor="ray") == expected
+    assert _measured(table, dataset, labels=None, tolerance_db=2.4, executor="ray") == expected
 
 
 def test_the_plan_is_told_before_the_work(cluster, table):
@@ -217,14 +220,14 @@ def test_a_large_model_must_be_seen_by_the_workers(cluster, table, expected, tmp
     with pytest.raises(ModelError, match=r"does not see '.*model.onnx', .*; set TMPDIR"):
         _measured(table, executor="ray")
     (tmp_path / "shared").touch()
-    assert _measured(table, tolerance_db=1.2, executor="ray") == expected
+    assert _measured(table, tolerance_db=2.4, executor="ray") == expected
 
 
 def test_the_verb(cluster, table, tmp_path, capsys):
     np.savez(tmp_path / "d.npz", images=IMAGES, labels=LABELS)
     table.save(tmp_path / "t.json")
     arguments = ["sensitivity", str(DEMO_MODEL), str(tmp_path / "t.json"), str(tmp_path / "d.npz"), "-o"]
-    options = ["--batch-size", "10", "--tolerance", "1.2", "--threads", "1"]
+    options = ["--batch-size", "10", "--tolerance", "2.4", "--threads", "1"]
     assert main([*arguments, str(tmp_path / "alone.json"), *options]) == 0
     assert main([*arguments, str(tmp_path / "shared.json"), *options, "--ray"]) == 0
     assert "12 layers, at most 200 samples: about" in capsys.readouterr().err

@@ -1,0 +1,74 @@
+"""Gradients of operators that compute every element by itself."""
+
+import numpy as np
+import pytest
+
+from tests.trtint8.sensitivity.gradients.differences import assert_gradients
+from trtint8.sensitivity.gradients.elementwise import ELEMENTWISE
+
+RANDOM = np.random.default_rng(1)
+
+#: Values at a distance from the places where the functions have a kink.
+AWAY = (RANDOM.integers(-4, 4, (2, 3, 5)) + np.float32(0.5)).astype(np.float32) * np.float32(0.9)
+POSITIVE = np.abs(AWAY) + np.float32(0.3)
+
+
+def of_one(kind, *constants, **attributes):
+    names = [f"c{index}" for index in range(len(constants))]
+    return [(kind, ["x", *names], "y", attributes)], dict(zip(names, map(np.float32, constants), strict=True))
+
+
+CASES = {
+    "Relu": of_one("Relu"),
+    "LeakyRelu": of_one("LeakyRelu", alpha=0.3),
+    "PRelu": of_one("PRelu", [[0.1], [0.2], [0.3]]),
+    "Clip": of_one("Clip", -1.0, 2.0),
+    "Sigmoid": of_one("Sigmoid"),
+    "Tanh": of_one("Tanh"),
+    "Erf": of_one("Erf"),
+    "Exp": of_one("Exp"),
+    "Neg": of_one("Neg"),
+    "HardSigmoid": of_one("HardSigmoid", alpha=0.3),
+    "HardSwish": of_one("HardSwish"),
+    "Pow": of_one("Pow", 2.0),
+    "Softmax": of_one("Softmax", axis=1),
+    "LayerNormalization": of_one("LayerNormalization", [1, 2, 3, 4, 5], [0, 1, 0, 1, 0], axis=-1),
+    "BatchNormalization": of_one("BatchNormalization", [1, 2, 3], [0, 1, 2], [0.5, 0, 1], [1, 2, 3]),
+    "Identity": of_one("Identity"),
+    "Dropout": of_one("Dropout"),
+}
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_of_one_tensor(kind):
+    nodes, constants = CASES[kind]
+    assert_gradients(nodes, {"x": ["N", 3, 5]}, constants, feed={"x": AWAY}, step=1e-3)
+
+
+def test_square_root():
+    assert_gradients([("Sqrt", ["x"], "y", {})], {"x": ["N", 3, 5]}, feed={"x": POSITIVE}, step=1e-3)
+
+
+def test_a_clip_without_bounds_passes_everything_on():
+    assert_gradients([("Clip", ["x"], "y", {})], {"x": ["N", 3, 5]}, feed={"x": AWAY})
+
+
+@pytest.mark.parametrize("kind", ["Add", "Sub", "Mul", "Div"])
+@pytest.mark.parametrize("second", [["N", 3, 5], [3, 1], [5]])
+def test_of_two_tensors_one_of_which_may_be_broadcast(kind, second):
+    feed = {"x": AWAY, "z": np.resize(POSITIVE, [2 if size == "N" else size for size in second])}
+    shapes = {"x": ["N", 3, 5], "z": second}
+    assert_gradients([(kind, ["x", "z"], "y", {})], shapes, feed=feed, step=1e-3)
+    constant = {"c": feed["z"][:1] if second[0] == "N" else feed["z"]}
+    assert_gradients([(kind, ["x", "c"], "y", {})], {"x": ["N", 3, 5]}, constant, feed={"x": AWAY})
+
+
+def test_where():
+    nodes = [("Greater", ["z", "zero"], "chosen", {}), ("Where", ["chosen", "x", "w"], "y", {})]
+    shapes = {"x": ["N", 3, 5], "w": ["N", 3, 5]}
+    constants = {"zero": np.float32(0), "z": AWAY[:1]}
+    assert_gradients(nodes, shapes, constants, feed={"x": AWAY, "w": POSITIVE})
+
+
+def test_every_rule_is_tested():
+    assert {*CASES, "Sqrt", "Add", "Sub", "Mul", "Div", "Where"} == set(ELEMENTWISE)

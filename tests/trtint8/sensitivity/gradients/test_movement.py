@@ -1,0 +1,51 @@
+"""Gradients of operators that move, join, repeat or average elements."""
+
+import numpy as np
+import pytest
+
+from tests.trtint8.sensitivity.gradients.differences import assert_gradients
+from trtint8.sensitivity.gradients.movement import MOVEMENT
+from trtint8.sensitivity.gradients.rule import NoGradientError
+
+X = {"x": ["N", 4, 6]}
+
+
+def integers(**values):
+    return {name: np.array(value, np.int64) for name, value in values.items()}
+
+
+CASES = {
+    "Reshape": ([("Reshape", ["x", "to"], "y", {})], integers(to=[0, 3, 8])),
+    "Flatten": ([("Flatten", ["x"], "y", {})], {}),
+    "Unsqueeze": ([("Unsqueeze", ["x", "axes"], "y", {})], integers(axes=[1])),
+    "Squeeze": (
+        [("ReduceMean", ["x"], "m", {"axes": [1]}), ("Squeeze", ["m", "axes"], "y", {})],
+        integers(axes=[1]),
+    ),
+    "Transpose": ([("Transpose", ["x"], "y", {"perm": [2, 0, 1]})], {}),
+    "Concat": ([("Relu", ["x"], "r", {}), ("Concat", ["x", "r", "x"], "y", {"axis": 2})], {}),
+    "Pad": ([("Pad", ["x", "pads"], "y", {})], integers(pads=[0, 1, 0, 0, 2, 3])),
+    "Slice": (
+        [("Slice", ["x", "from", "to", "axes", "steps"], "y", {})],
+        integers(**{"from": [1, 5], "to": [4, -7], "axes": [1, 2], "steps": [2, -2]}),
+    ),
+    "Gather": ([("Gather", ["x", "places"], "y", {"axis": 1})], integers(places=[[0, 3], [3, -1]])),
+    "ReduceMean": ([("ReduceMean", ["x"], "y", {"axes": [1, -1], "keepdims": 0})], {}),
+    "ReduceSum": ([("ReduceSum", ["x", "axes"], "y", {})], integers(axes=[2])),
+}
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_gradient(kind):
+    nodes, constants = CASES[kind]
+    assert_gradients(nodes, X, constants)
+
+
+def test_every_rule_is_tested():
+    assert set(CASES) == set(MOVEMENT)
+
+
+def test_a_pad_that_repeats_elements_has_no_gradient():
+    nodes = [("Pad", ["x", "pads"], "y", {"mode": "reflect"})]
+    with pytest.raises(NoGradientError, match="Pad 'y': it pads with elements of its input"):
+        assert_gradients(nodes, X, integers(pads=[0, 1, 0, 0, 1, 0]))

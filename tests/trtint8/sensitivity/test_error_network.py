@@ -1,0 +1,73 @@
+"""What the error of every layer does to the outputs, in one run."""
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+from tests.trtint8.onnx_models import Shaped
+from tests.trtint8.sensitivity.two_products import WEIGHTS, X, opened_products
+from trtint8.models.model import load_model, prepare
+from trtint8.quantization.placement import place
+from trtint8.sensitivity.error_network import ErrorNetwork
+from trtint8.sensitivity.gradients.rule import NoGradientError
+from trtint8.sensitivity.segments import Form, Quantizer
+
+
+def test_products_are_those_of_the_direction_with_what_an_error_becomes():
+    opened = opened_products()
+    network = ErrorNetwork(opened.model, opened.quantizer, threads=1)
+    assert network.directions == ("second_out",)
+    assert network.splits and network.by_sample and network.has_margins
+    assert network.samples_per_run > 1000
+    direction = np.array([[1, -1], [1, 1]], np.float32)
+    found = network.run({"x": X}, {"second_out": direction})
+    tensors, wanted = {"x": X}, []
+    for segment, rest in zip(opened.network.segments, (WEIGHTS, np.eye(2)), strict=True):
+        error = segment.run_layer(Form.INT8, tensors) - segment.run_layer(Form.FLOAT, tensors)
+        wanted.append((direction * (error @ rest)).sum(axis=1))
+        tensors |= segment.run(Form.FLOAT, tensors)
+    np.testing.assert_allclose(found.products, wanted, rtol=1e-4, atol=1e-7)
+    np.testing.assert_allclose(found.reference["second_out"], tensors["second_out"], rtol=1e-6)
+
+
+def test_the_margin_is_the_largest_score_less_the_second():
+    opened = opened_products()
+    network = ErrorNetwork(opened.model, opened.quantizer, threads=1)
+    scores = X @ WEIGHTS @ WEIGHTS
+    largest = scores == scores.max(axis=1, keepdims=True)
+    by_hand = network.run({"x": X}, {"second_out": np.where(largest, 1, -1).astype(np.float32)})
+    zeros = np.zeros_like(scores)
+    asked = network.run({"x": X}, {"second_out": zeros}, np.array([True, False]))
+    np.testing.assert_array_equal(asked.products[:, 0], by_hand.products[:, 0])
+    np.testing.assert_array_equal(asked.products[:, 1], 0)
+
+
+def other_model(shape, order):
+    """A product whose output has its axes turned around."""
+    g = Shaped(quantized=False)
+    product = g.op("MatMul", ["x", g.constant(WEIGHTS)], "first")
+    model = g.model({"x": shape}, g.op("Transpose", [product], "turned", perm=order))
+    prepared = prepare(load_model(model)).graph_model
+    return prepared, Quantizer.of(place(prepared), {"x": 1.0})
+
+
+@pytest.mark.parametrize(("shape", "order"), [(["N", 3, 2], [1, 0, 2]), ([2, 3, 2], [0, 1, 2])])
+def test_samples_that_cannot_be_told_apart_are_taken_together(shape, order):
+    network = ErrorNetwork(*other_model(shape, order), threads=1)
+    assert not (network.splits or network.by_sample or network.has_margins)
+    x = np.linspace(-1, 1, 12, dtype=np.float32).reshape(2, 3, 2)
+    output = np.transpose(x @ WEIGHTS, order)
+    found = network.run({"x": x}, {"turned_out": np.ones_like(output)})
+    assert found.products.shape == (1, 1)
+    half = network.run({"x": x}, {"turned_out": np.full_like(output, 0.5)})
+    np.testing.assert_allclose(half.products, found.products / 2)
+
+
+def test_outputs_of_integers_alone_have_no_direction():
+    g = Shaped(quantized=False)
+    product = g.op("MatMul", ["x", g.constant(WEIGHTS)], "first")
+    made = g.model({"x": ["N", 2]}, g.op("ArgMax", [product], "best", axis=1))
+    made.graph.output[0].CopyFrom(helper.make_tensor_value_info("best_out", TensorProto.INT64, ["N", 1]))
+    model = prepare(load_model(made)).graph_model
+    with pytest.raises(NoGradientError, match="no output is of a floating-point type"):
+        ErrorNetwork(model, Quantizer.of(place(model), {"x": 1.0}))

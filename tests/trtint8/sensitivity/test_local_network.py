@@ -1,0 +1,37 @@
+"""The errors at every layer in one session, beside those of the layers run by themselves."""
+
+import numpy as np
+import pytest
+
+from tests.trtint8.sensitivity.two_products import WEIGHTS, X, opened_products
+from trtint8.sensitivity.local import LocalMeter
+from trtint8.sensitivity.local_network import LocalNetwork
+from trtint8.sensitivity.propagation import propagate
+
+
+def test_errors_are_those_of_layers_run_by_themselves():
+    opened = opened_products()
+    names = ("first", "second")
+    wanted, found = LocalMeter(names), LocalMeter(names)
+    propagate(opened.network, {"x": X}, wanted.watch(len(X), alone=True))
+    network = LocalNetwork(opened.model, opened.quantizer, opened.network, threads=1)
+    reference, measured = network.measure({"x": X})
+    np.testing.assert_allclose(reference["second_out"], X @ WEIGHTS @ WEIGHTS, rtol=1e-6)
+    found.add(len(X), measured)
+    for name in names:
+        assert found.levels(name) == pytest.approx(wanted.levels(name), abs=1e-3)
+        np.testing.assert_array_equal(found.channels(name), wanted.channels(name))
+    assert found.samples == 2
+    np.testing.assert_array_equal(measured["first"].channels, np.float32([1.0, 0.7]).astype(np.float64))
+
+
+def test_several_runs_add_up():
+    opened = opened_products()
+    network = LocalNetwork(opened.model, opened.quantizer, opened.network, threads=1)
+    whole, parts = LocalMeter(("first", "second")), LocalMeter(("first", "second"))
+    whole.add(2, network.measure({"x": X})[1])
+    for row in (X[:1], X[1:]):
+        parts.add(1, network.measure({"x": row})[1])
+    assert parts.samples == 2
+    assert parts.levels("second") == pytest.approx(whole.levels("second"), abs=1e-4)
+    np.testing.assert_array_equal(parts.channels("second"), whole.channels("second"))

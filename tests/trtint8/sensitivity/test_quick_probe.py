@@ -1,0 +1,62 @@
+"""Which samples of a batch show what."""
+
+import numpy as np
+
+from tests.trtint8.sensitivity.two_products import WEIGHTS, opened_products
+from trtint8.sensitivity.effects import ALL, ONLY, EffectMeter
+from trtint8.sensitivity.quick_probe import QuickNetwork
+
+NAMES = ("first", "second")
+ROWS = np.random.default_rng(4).standard_normal((64, 2)).astype(np.float32)
+
+
+def measured(feeds, *, labels=None):
+    """The meter of effects and of local errors after some batches."""
+    opened = opened_products()
+    network = QuickNetwork(opened.model, opened.quantizer, opened.network, threads=1)
+    variants = [ALL, *((ONLY, name) for name in NAMES)]
+    effects = EffectMeter(
+        variants, {"second_out": 0.5}, classes=True, labelled=labels is not None, predicted=True
+    )
+    first, local = 0, []
+    for rows in feeds:
+        own_labels = None if labels is None else labels[first : first + len(rows)]
+        local.append(network.measure({"x": rows}, own_labels, first, effects))
+        first += len(rows)
+    return effects, local
+
+
+def test_samples_are_shared_out():
+    """Every eighth shows its class, the others the noise."""
+    effects, local = measured([ROWS], labels=np.zeros(64, np.int64))
+    assert effects.effect(ALL).agreement.total == effects.reference_top1().total == 64
+    alone = effects.effect((ONLY, "first"))
+    assert alone.agreement.total == alone.top1.total == 8
+    assert effects.sums[:, 0].tolist() == [64, 56, 56]
+    assert local[0].samples == 2
+
+
+def test_what_a_batch_shows_does_not_depend_on_how_it_is_cut(monkeypatch):
+    whole, _ = measured([ROWS])
+    monkeypatch.setattr("trtint8.sensitivity.error_network._BUDGET", 16 * 9)
+    parts, _ = measured([ROWS])
+    np.testing.assert_allclose(parts.sums, whole.sums, rtol=1e-5)
+
+
+def test_local_errors_are_measured_with_the_first_samples_only():
+    _, local = measured([ROWS[:1], ROWS[1:6], ROWS[6:]])
+    assert [meter.samples for meter in local] == [1, 1, 0]
+
+
+def test_the_first_samples_give_scales_and_a_time():
+    opened = opened_products()
+    network = QuickNetwork(opened.model, opened.quantizer, opened.network, threads=1)
+    reference, seconds = network.begin({"x": ROWS})
+    np.testing.assert_allclose(reference["second_out"], ROWS[:2] @ WEIGHTS @ WEIGHTS, rtol=1e-5)
+    assert seconds > 0
+    effects = EffectMeter(
+        [ALL, *((ONLY, name) for name in NAMES)], {"second_out": 0.5}, classes=True, labelled=False
+    )
+    begun = network.measure({"x": ROWS}, None, 0, effects)
+    _, (anew,) = measured([ROWS])
+    assert begun.state() == anew.state()

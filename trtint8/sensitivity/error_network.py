@@ -1,0 +1,195 @@
+"""A network that says what the error of every layer does to its outputs, for all layers in one run.
+
+To first order, the outputs with one layer in INT8 differ from the float network's by J d, where d is the
+error at the layer's output and J the derivative of the outputs with respect to it. For a direction v in the
+space of outputs, v J d is the product of d with the gradient of v at the layer's output, and one pass
+backwards gives these gradients for all layers. With v of random signs, the mean of its square is the sum of
+the squares of J d: the noise of the layer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from calibrators.data.feeds import FeedDict
+from trtint8.models.garbage_collection import pause_garbage_collection
+from trtint8.models.session import ModelSession, open_graph_model
+from trtint8.sensitivity.gradients.backward import append_gradients
+from trtint8.sensitivity.gradients.rule import NoGradientError
+from trtint8.sensitivity.gradients.shapes import BATCH, infer_shapes
+from trtint8.sensitivity.gradients.writer import GraphWriter, static_shape
+from trtint8.sensitivity.quantized_layers import QuantizedLayers
+from trtint8.sensitivity.segments import Quantizer, Tensors, find_layers
+
+#: Prefix of the inputs that hold the directions.
+_DIRECTION = "trtint8_direction_"
+
+#: The input that says for which samples the margin is asked for.
+_MARGINS = "trtint8_margins"
+
+#: Bytes of layers' outputs per run. Errors and gradients of the same size come on top.
+_BUDGET = 32 << 20
+
+#: The oldest version of the operators in which elements can be added up at given places.
+_OLDEST_OPSET = 16
+
+
+@dataclass(frozen=True)
+class Responses:
+    """What one run of an :class:`ErrorNetwork` shows.
+
+    Attributes:
+        reference: The float network's outputs by name.
+        products: For every layer v J d, float64 of shape (layers, samples); of shape (layers, 1), and summed
+            over the samples of the batch, where samples cannot be told apart.
+    """
+
+    reference: Tensors
+    products: NDArray[np.float64]
+
+
+class ErrorNetwork:
+    """The float network, the error of each layer, and gradients of the outputs: one ONNX Runtime session.
+
+    Args:
+        graph_model: From :func:`trtint8.models.model.prepare`; not changed.
+        quantizer: How the model's tensors are quantized.
+        threads: Threads per operator; ONNX Runtime's choice where None.
+
+    Attributes:
+        directions: Names of the outputs that have a direction: the floating-point ones.
+        splits: Whether samples lie along the first axis of all inputs and outputs, and any number may be run.
+        by_sample: Whether products are known for each sample.
+        has_margins: Whether the first output is one row of classes per sample, and products are known for
+            each sample.
+        samples_per_run: How many samples may be run at once, to keep memory small.
+
+    Raises:
+        NoGradientError: The gradient of one of the network's operators is not known.
+    """
+
+    @pause_garbage_collection()
+    def __init__(self, graph_model: ir.Model, quantizer: Quantizer, *, threads: int | None = None) -> None:
+        model = graph_model.clone()
+        graph = model.graph
+        infer_shapes(model)
+        nodes, outputs = list(graph), list(graph.outputs)
+        layers = find_layers(graph, quantizer.placement)
+        # Nothing that has a gradient changed its meaning between the oldest opset that is prepared and this.
+        graph.opset_imports[""] = max(graph.opset_imports.get("", 0), _OLDEST_OPSET)
+        writer = GraphWriter(graph, graph.opset_imports[""])
+        quantized = QuantizedLayers(writer, quantizer)
+        errors = {layer.name: quantized.error(layer) for layer in layers}
+        made = [layer.node.outputs[0] for layer in layers]
+        starts = {output: _direction(output) for output in outputs if output.dtype == ir.DataType.FLOAT}
+        if not starts:
+            raise NoGradientError("no output is of a floating-point type")
+        graph.inputs.extend(starts.values())
+        self.splits = all(_is_batched(value) for value in outputs)
+        self.by_sample = self.splits and all(map(_is_batched, made))
+        self.has_margins = self.by_sample and _is_class_scores(outputs[0])
+        if self.has_margins:
+            starts[outputs[0]] = _with_margins(writer, outputs[0], starts[outputs[0]])
+        gradients = append_gradients(writer, nodes, starts, made)
+        self.directions = tuple(output.name or "" for output in starts)
+        self.samples_per_run = max(1, _BUDGET // max(1, sum(map(_bytes_per_sample, made))))
+        self._outputs = [output.name or "" for output in outputs]
+        for layer, value in zip(layers, made, strict=True):
+            graph.outputs.append(self._product(writer, gradients.get(value), errors[layer.name]))
+        self._model: ir.Model | None = model
+        self._threads = threads
+
+    @cached_property
+    def _session(self) -> ModelSession:
+        """Opened by the first run, so that nothing else needs to be open beside it."""
+        assert self._model is not None
+        model, self._model = self._model, None
+        return open_graph_model(model, threads=self._threads)
+
+    def _product(self, writer: GraphWriter, gradient: ir.Value | None, error: ir.Value) -> ir.Value:
+        """The product with the error, for each sample or for all: shape (samples,) or (1,)."""
+        if gradient is None:  # no output depends on the layer
+            product = writer.op("Identity", writer.constant(np.zeros(1, np.float32)))
+        elif self.by_sample:
+            flat = writer.op("Flatten", writer.op("Mul", gradient, error), axis=1)
+            product = writer.reduced("ReduceSum", flat, [1], keep=False)
+        else:
+            flat = writer.op("Reshape", writer.op("Mul", gradient, error), writer.integers([-1]))
+            product = writer.reduced("ReduceSum", flat, [0])
+        product.dtype = ir.DataType.FLOAT
+        return product
+
+    def run(
+        self,
+        feed: FeedDict,
+        directions: Mapping[str, NDArray[np.float32]],
+        margins: NDArray[np.bool_] | None = None,
+    ) -> Responses:
+        """Runs the network on a batch.
+
+        Args:
+            feed: Input name to array.
+            directions: For each of ``directions`` an array of the output's shape.
+            margins: For which samples the margin between the two likeliest classes is added to the direction,
+                bool of shape (samples,); for none where None. Only where there are margins.
+
+        Raises:
+            CalibrationDataError: ONNX Runtime fails on the batch.
+            ModelError: ONNX Runtime refuses the network.
+        """
+        inputs = {f"{_DIRECTION}{name}": array for name, array in directions.items()}
+        if self.has_margins:
+            rows = len(next(iter(directions.values())))
+            chosen = np.zeros(rows, bool) if margins is None else margins
+            inputs[_MARGINS] = chosen.astype(np.float32)[:, None]
+        found = self._session.run({**feed, **inputs})
+        products = found[len(self._outputs) :]
+        length = max(len(product) for product in products)
+        stacked = np.stack([np.broadcast_to(product, (length,)) for product in products])
+        return Responses(dict(zip(self._outputs, found, strict=False)), stacked.astype(np.float64))
+
+
+def _is_batched(value: ir.Value) -> bool:
+    return (static_shape(value) or [])[:1] == [BATCH]
+
+
+def _is_class_scores(output: ir.Value) -> bool:
+    shape = static_shape(output)
+    if shape is None or len(shape) != 2 or output.dtype != ir.DataType.FLOAT:
+        return False
+    return isinstance(shape[1], int) and shape[1] > 1
+
+
+def _with_margins(writer: GraphWriter, output: ir.Value, direction: ir.Value) -> ir.Value:
+    """A direction, and for some samples the largest score less the second largest on top of it."""
+    chosen = ir.Value(name=_MARGINS, shape=ir.Shape([BATCH, 1]), type=ir.TensorType(ir.DataType.FLOAT))
+    writer.graph.inputs.append(chosen)
+    classes = (static_shape(output) or [])[1]
+    best = writer.op("TopK", output, writer.integers([2]), outputs=2, axis=1)
+    both = writer.op(
+        "OneHot",
+        best,
+        writer.integers([int(classes or 0)]),
+        writer.constant(np.array([0, 1], np.float32)),
+        axis=-1,
+    )
+    signed = writer.op("Mul", both, writer.constant(np.array([[1], [-1]], np.float32)))
+    margin = writer.reduced("ReduceSum", signed, [1], keep=False)
+    return writer.op("Add", direction, writer.op("Mul", margin, chosen), like=output)
+
+
+def _direction(output: ir.Value) -> ir.Value:
+    """The input that holds the direction of an output."""
+    return ir.Value(name=f"{_DIRECTION}{output.name}", shape=output.shape, type=output.type)
+
+
+def _bytes_per_sample(value: ir.Value) -> int:
+    sizes: Sequence[int] = [size for size in (static_shape(value) or [0])[1:] if isinstance(size, int)]
+    return 4 * math.prod(sizes)

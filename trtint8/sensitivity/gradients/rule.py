@@ -1,0 +1,130 @@
+"""What a rule for the gradient of an operator gets and returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from trtint8.models.graph_constants import read_constant
+from trtint8.sensitivity.gradients.writer import GraphWriter, attributes_of, static_shape
+
+
+class NoGradientError(Exception):
+    """The gradient of a node is not known; the text says of which, and why."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A node whose gradient is computed.
+
+    Attributes:
+        writer: Where nodes are appended.
+        node: The node.
+        gradient: The gradient of its first output.
+        wanted: Indices of the inputs whose gradient is needed.
+    """
+
+    writer: GraphWriter
+    node: ir.Node
+    gradient: ir.Value
+    wanted: Sequence[int]
+
+    @property
+    def output(self) -> ir.Value:
+        """The node's first output."""
+        return self.node.outputs[0]
+
+    def input(self, index: int) -> ir.Value:
+        """An input of the node.
+
+        Raises:
+            NoGradientError: The node has no such input.
+        """
+        value = self.node.inputs[index] if index < len(self.node.inputs) else None
+        if value is None:
+            raise self.refused(f"it has no input {index}")
+        return value
+
+    def constant(self, index: int) -> NDArray[Any]:
+        """The value of an input that has to be constant.
+
+        Raises:
+            NoGradientError: It is missing, or is computed.
+        """
+        value = read_constant(self.input(index))
+        if value is None:
+            raise self.refused(f"its input {index} is computed")
+        return value
+
+    @property
+    def attributes(self) -> Mapping[str, Any]:
+        """The node's attributes."""
+        return attributes_of(self.node)
+
+    def shape(self, value: ir.Value) -> list[int | str | None]:
+        """The shape of a value.
+
+        Raises:
+            NoGradientError: Not even its rank is known.
+        """
+        shape = static_shape(value)
+        if shape is None:
+            raise self.refused(f"the shape of '{value.name}' is unknown")
+        return shape
+
+    def sizes(self, value: ir.Value, axes: Sequence[int]) -> list[int]:
+        """The size of a value along axes.
+
+        Raises:
+            NoGradientError: A size is not known before the network runs.
+        """
+        shape = self.shape(value)
+        sizes = [shape[axis] for axis in axes]
+        if not all(isinstance(size, int) for size in sizes):
+            raise self.refused(f"the shape of '{value.name}' depends on the data")
+        return [int(size) for size in sizes if isinstance(size, int)]
+
+    def like(self, index: int, gradient: ir.Value) -> ir.Value:
+        """A gradient of the output's shape in the shape of an input: summed where the input was broadcast.
+
+        Raises:
+            NoGradientError: Whether the input is broadcast is not known.
+        """
+        value, writer = self.input(index), self.writer
+        own, whole = static_shape(value), static_shape(self.output)
+        others = [static_shape(other) for other in self.node.inputs if other is not value]
+        if own is not None and all(_never_wider(other, own) for other in others):
+            return gradient
+        if own is None or whole is None:
+            raise self.refused(f"the shape of '{value.name}' is unknown")
+        lead = len(whole) - len(own)
+        axes = [*range(lead), *(axis for axis, size in enumerate(own, lead) if size == 1 != whole[axis])]
+        summed = writer.reduced("ReduceSum", gradient, axes) if axes else gradient
+        # This fails, where an axis whose size is only known when the network runs is broadcast after all.
+        return writer.op("Reshape", summed, writer.op("Shape", value), like=value)
+
+    def refused(self, reason: str) -> NoGradientError:
+        """The error for a node whose gradient is not known."""
+        return NoGradientError(f"{self.node.op_type} '{self.node.name}': {reason}")
+
+
+#: Appends nodes, and returns index of an input to its gradient, for the indices that are wanted.
+Rule = Callable[[Step], Mapping[int, ir.Value]]
+
+
+def _never_wider(other: Sequence[int | str | None] | None, own: Sequence[int | str | None]) -> bool:
+    """Whether a tensor of one shape broadcasts to another shape without making that one larger."""
+    if other is None or len(other) > len(own):
+        return False
+    aligned = own[len(own) - len(other) :]
+    return all(a == 1 or (a is not None and a == b) for a, b in zip(other, aligned, strict=True))
+
+
+def normalized(axes: Sequence[int], rank: int) -> list[int]:
+    """Axes counted from the first one."""
+    return [int(axis) % rank for axis in np.atleast_1d(np.asarray(axes, np.int64))]

@@ -1,0 +1,154 @@
+"""The float and the quantized network in one session, with the errors at every layer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from calibrators.data.feeds import FeedDict
+from trtint8.models.garbage_collection import pause_garbage_collection
+from trtint8.models.session import open_graph_model
+from trtint8.sensitivity.gradients.rule import NoGradientError
+from trtint8.sensitivity.gradients.writer import GraphWriter, reached_from, static_shape, values_read
+from trtint8.sensitivity.quantized_layers import QuantizedLayers
+from trtint8.sensitivity.segments import Layer, Network, Quantizer, Tensors, find_layers
+
+
+@dataclass(frozen=True)
+class LayerErrors:
+    """Sums of squares at a layer, over one batch.
+
+    Attributes:
+        signal: Of the layer's output in float.
+        weights: Of its error with the layer's weights quantized; None without weights.
+        activations: Of its error with the layer's activations quantized; None where none is.
+        passing: Of what leaves the layer and the operators up to the next layer, in the float network.
+        noise: Of its error in the network with every layer in INT8.
+        channels: The largest magnitude of each channel of the layer's first activation, float64 of shape
+            (channels,); None where it has no channels.
+    """
+
+    signal: float
+    weights: float | None
+    activations: float | None
+    passing: float
+    noise: float
+    channels: NDArray[np.float64] | None
+
+
+class LocalNetwork:
+    """Measures the errors at every layer.
+
+    Args:
+        graph_model: From :func:`trtint8.models.model.prepare`; not changed.
+        quantizer: How the model's tensors are quantized.
+        network: The same model cut at its layers: says which tensors leave each of them.
+        threads: Threads per operator; ONNX Runtime's choice where None.
+
+    Raises:
+        NoGradientError: A layer's output is read by a graph inside a node.
+        ModelError: ONNX Runtime refuses the network.
+    """
+
+    @pause_garbage_collection()
+    def __init__(
+        self, graph_model: ir.Model, quantizer: Quantizer, network: Network, *, threads: int | None = None
+    ) -> None:
+        model = graph_model.clone()
+        graph = model.graph
+        self._layers = find_layers(graph, quantizer.placement)
+        self._writer = GraphWriter(graph, graph.opset_imports.get("", 0))
+        quantized = QuantizedLayers(self._writer, quantizer)
+        values = {output.name: output for node in graph for output in node.outputs}
+        in_int8 = self._append_int8(list(graph), quantized)
+        self._names = [output.name or "" for output in graph.outputs]
+        self._parts: list[tuple[str, str]] = []
+        leaving = {
+            segment.layer.name: segment.dependents[segment.layer.output]
+            for segment in network.segments
+            if segment.layer is not None
+        }
+        for layer in self._layers:
+            self._give(layer, "signal", self._power(layer.node.outputs[0]))
+            if layer.weights:
+                self._give(layer, "weights", self._power(quantized.error(layer, activations=False)))
+            if layer.activations:
+                self._give(layer, "activations", self._power(quantized.error(layer, weights=False)))
+                self._append_channels(layer)
+            for name in sorted(name for name in leaving[layer.name] if values[name] in in_int8):
+                self._give(layer, "passing", self._power(values[name]))
+                error = self._writer.op("Sub", values[name], in_int8[values[name]])
+                self._give(layer, "noise", self._power(error))
+        self._session = open_graph_model(model, threads=threads)
+
+    def measure(self, feed: FeedDict) -> tuple[Tensors, Mapping[str, LayerErrors]]:
+        """Runs the network on a batch.
+
+        Args:
+            feed: The batch.
+
+        Returns:
+            The float network's outputs by name, and name of the layer to its errors.
+
+        Raises:
+            CalibrationDataError: ONNX Runtime fails on the batch.
+        """
+        outputs = self._session.run(feed)
+        reference = dict(zip(self._names, outputs, strict=False))
+        found = outputs[len(reference) :]
+        sums: dict[str, dict[str, float]] = {layer.name: {} for layer in self._layers}
+        channels: dict[str, NDArray[np.float64]] = {}
+        for (name, part), array in zip(self._parts, found, strict=True):
+            if part == "channels":
+                channels[name] = array.astype(np.float64)
+            else:
+                sums[name][part] = sums[name].get(part, 0.0) + float(array)
+        return reference, {
+            name: LayerErrors(
+                parts["signal"],
+                parts.get("weights"),
+                parts.get("activations"),
+                parts.get("passing", 0.0),
+                parts.get("noise", 0.0),
+                channels.get(name),
+            )
+            for name, parts in sums.items()
+        }
+
+    def _append_int8(self, nodes: list[ir.Node], quantized: QuantizedLayers) -> dict[ir.Value, ir.Value]:
+        """Appends the quantized network; returns the float network's tensors to its own."""
+        layers = {layer.node: layer for layer in self._layers}
+        reached = reached_from(nodes, (layer.node.outputs[0] for layer in self._layers))
+        tensors: dict[ir.Value, ir.Value] = {}
+        for node in nodes:
+            if node in layers:
+                tensors[node.outputs[0]] = quantized.append(layers[node], tensors)
+            elif any(value in reached for value in values_read(node)):
+                if any(value in reached for value in set(values_read(node)) - set(node.inputs)):
+                    raise NoGradientError(f"a graph inside '{node.name}' reads what is quantized")
+                inputs = [None if value is None else tensors.get(value, value) for value in node.inputs]
+                tensors |= zip(node.outputs, self._writer.copies(node, inputs), strict=True)
+        return tensors
+
+    def _append_channels(self, layer: Layer) -> None:
+        value = layer.node.inputs[layer.activations[0].index]
+        shape = static_shape(value)
+        if value is None or shape is None or len(shape) < 2:
+            return
+        # Images have their channels on axis 1, sequences of vectors on the last axis.
+        axis = 1 if len(shape) == 4 else len(shape) - 1
+        others = [index for index in range(len(shape)) if index != axis]
+        magnitude = self._writer.op("Abs", value)
+        self._give(layer, "channels", self._writer.reduced("ReduceMax", magnitude, others, keep=False))
+
+    def _power(self, value: ir.Value) -> ir.Value:
+        return self._writer.op("ReduceSumSquare", value, keepdims=0)
+
+    def _give(self, layer: Layer, part: str, value: ir.Value) -> None:
+        value.dtype = ir.DataType.FLOAT
+        self._writer.graph.outputs.append(value)
+        self._parts.append((layer.name, part))

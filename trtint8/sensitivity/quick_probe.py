@@ -1,0 +1,196 @@
+"""What one batch shows of every layer, from one pass backwards through the network."""
+
+from __future__ import annotations
+
+import time
+from functools import cached_property
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from calibrators.data.feeds import FeedDict, batch_rows
+from calibrators.tables.table import QMAX
+from trtint8.models.session import ModelSession, open_graph_model
+from trtint8.quantization.qdq import insert_qdq
+from trtint8.sensitivity.effects import ALL, ONLY, EffectMeter
+from trtint8.sensitivity.error_network import ErrorNetwork, Responses
+from trtint8.sensitivity.local import LocalMeter
+from trtint8.sensitivity.local_network import LocalNetwork
+from trtint8.sensitivity.segments import Network, Quantizer, Tensors
+
+#: Samples with which layers are measured by themselves, because their errors hardly differ from sample to
+#: sample, and from which the scales of the outputs are taken.
+_LOCAL_SAMPLES = 2
+
+#: Samples with which the time is estimated.
+_TIMED_SAMPLES = 4
+
+#: Of so many samples one shows its class with each layer alone in INT8, and the others the noise.
+_PER_CLASS = 8
+
+
+class QuickNetwork:
+    """A model that is ready to be measured in a few runs per batch, whatever the number of its layers.
+
+    Args:
+        graph_model: From :func:`trtint8.models.model.prepare`; not changed.
+        quantizer: How the model's tensors are quantized.
+        network: The same model cut at its layers.
+        threads: Threads per operator; ONNX Runtime's choice where None.
+
+    Raises:
+        NoGradientError: The gradient of one of the network's operators is not known.
+    """
+
+    def __init__(
+        self, graph_model: ir.Model, quantizer: Quantizer, network: Network, *, threads: int | None = None
+    ) -> None:
+        self._graph_model, self._quantizer, self._network = graph_model, quantizer, network
+        self._threads = threads
+        self._names = tuple(layer.name for layer in network.layers)
+        self._errors = ErrorNetwork(graph_model, quantizer, threads=threads)
+        self._local: tuple[Tensors, LocalMeter] | None = None
+
+    @cached_property
+    def _int8(self) -> ModelSession:
+        quantized = self._graph_model.clone()
+        ranges = {tensor: QMAX * float(scale) for tensor, scale in self._quantizer.scales.items()}
+        insert_qdq(quantized, self._quantizer.placement, ranges)
+        return open_graph_model(quantized, threads=self._threads)
+
+    def begin(self, feed: FeedDict) -> tuple[Tensors, float]:
+        """Runs the first samples of a batch.
+
+        Args:
+            feed: The batch.
+
+        Returns:
+            The float network's outputs for these samples, and an estimate of the seconds for the whole batch.
+        """
+        reference, _ = self._local = self._measure_local(feed, _LOCAL_SAMPLES)
+        rows = batch_rows(feed) or 1
+        part = self._parts(np.arange(min(rows, _TIMED_SAMPLES)))[0]
+        first = _taken(feed, part)
+        zeros = {name: np.zeros_like(array) for name, array in _outputs(self._int8, first).items()}
+        directions = {name: zeros[name] for name in self._errors.directions}
+        self._errors.run(first, directions)  # opens the session, so it is not timed
+        start = time.perf_counter()
+        self._errors.run(first, directions)
+        _outputs(self._int8, first)
+        seconds = time.perf_counter() - start
+        return reference, seconds * rows / len(np.arange(rows)[part])
+
+    def measure(
+        self, feed: FeedDict, labels: NDArray[np.int64] | None, first: int, effects: EffectMeter
+    ) -> LocalMeter:
+        """Measures one batch.
+
+        Args:
+            feed: The batch.
+            labels: Class indices of the batch's samples, or None.
+            first: How many samples come before the batch.
+            effects: Where the effects are added.
+
+        Returns:
+            The errors at every layer, measured with the first samples of the data.
+
+        Raises:
+            CalibrationDataError: ONNX Runtime fails on the batch.
+        """
+        local = self._first_errors(feed, first)
+        int8 = _outputs(self._int8, feed)
+        rows = batch_rows(feed) or 1
+        indices = np.arange(first, first + rows)
+        judged = indices % _PER_CLASS == 0
+        if not (self._errors.has_margins and effects.classes):
+            judged[:] = False
+        signs = self._signs(int8, first, effects)
+        if self._errors.by_sample:
+            for array in signs.values():
+                array[judged] = 0
+        reference = {name: np.empty_like(array) for name, array in int8.items()}
+        for part in self._parts(np.arange(rows)):
+            found = self._errors.run(_taken(feed, part), _taken(signs, part), judged[part])
+            self._add(effects, found, judged[part], None if labels is None else labels[part])
+            _put(reference, found.reference, part)
+        effects.add(ALL, int8, reference, labels)
+        return local
+
+    def _add(
+        self,
+        effects: EffectMeter,
+        found: Responses,
+        judged: NDArray[np.bool_],
+        labels: NDArray[np.int64] | None,
+    ) -> None:
+        variants = [(ONLY, name) for name in self._names]
+        if not self._errors.by_sample:
+            effects.add_noise(variants, np.square(found.products), found.reference)
+            return
+        if not judged.all():
+            others = {name: array[~judged] for name, array in found.reference.items()}
+            effects.add_noise(variants, np.square(found.products[:, ~judged]), others)
+        if judged.any():
+            scores = next(iter(found.reference.values()))[judged]
+            own_labels = None if labels is None else labels[judged]
+            effects.add_classes(variants, scores, found.products[:, judged], own_labels)
+
+    def _first_errors(self, feed: FeedDict, first: int) -> LocalMeter:
+        """The errors at every layer where the batch has some of the first samples of the data; else none."""
+        if first >= _LOCAL_SAMPLES:
+            return LocalMeter(self._names)
+        if first or self._local is None:
+            return self._measure_local(feed, _LOCAL_SAMPLES - first)[1]
+        (_, meter), self._local = self._local, None
+        return meter
+
+    def _measure_local(self, feed: FeedDict, most: int) -> tuple[Tensors, LocalMeter]:
+        """The errors at every layer for the first samples of a batch, and the float network's outputs.
+
+        The session, which holds all weights twice, is closed at once.
+        """
+        network = LocalNetwork(self._graph_model, self._quantizer, self._network, threads=self._threads)
+        meter = LocalMeter(self._names)
+        references = []
+        for part in self._parts(np.arange(min(batch_rows(feed) or 1, most))):
+            taken = _taken(feed, part)
+            reference, errors = network.measure(taken)
+            meter.add(batch_rows(taken) or 1, errors)
+            references.append(reference)
+        joined = {name: np.concatenate([one[name] for one in references]) for name in references[0]}
+        return joined if len(references) > 1 else references[0], meter
+
+    def _signs(self, outputs: Tensors, first: int, effects: EffectMeter) -> Tensors:
+        """Random signs divided by the outputs' scales, the same wherever the batch is run."""
+        random = np.random.default_rng((0, first))
+        signs = {}
+        for name in self._errors.directions:
+            drawn = 2 * random.integers(0, 2, outputs[name].shape, np.int8) - 1
+            signs[name] = drawn.astype(np.float32) / np.float32(effects.scales[name])
+        return signs
+
+    def _parts(self, rows: NDArray[np.intp]) -> list[NDArray[np.intp] | slice]:
+        """Some rows of a batch in parts whose activations are small; the whole batch where it is not cut."""
+        if not self._errors.splits:
+            return [slice(None)]
+        size = self._errors.samples_per_run
+        return [rows[start : start + size] for start in range(0, len(rows), size)]
+
+
+def _outputs(session: ModelSession, feed: FeedDict) -> Tensors:
+    return dict(zip(session.output_names, session.run(feed), strict=True))
+
+
+def _taken(arrays: FeedDict, part: NDArray[np.intp] | slice) -> Tensors:
+    """Some rows of arrays."""
+    return {name: array[part] for name, array in arrays.items()}
+
+
+def _put(whole: Tensors, rows: Tensors, part: NDArray[np.intp] | slice) -> None:
+    """Writes some rows of arrays; arrays whose shape depends on the values are taken as they are."""
+    for name, array in rows.items():
+        if isinstance(part, slice):
+            whole[name] = array
+        else:
+            whole[name][part] = array
