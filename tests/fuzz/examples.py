@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -19,8 +20,11 @@ from calibrators.host.counted import Counted, CountedFormat
 from calibrators.tables.choice import RangeChoice
 from calibrators.tables.formats.registry import FORMATS
 from tests.trtint8.integer_models import Integers
-from tests.trtint8.onnx_models import Shaped, conv_relu_conv
+from tests.trtint8.onnx_models import Shaped, conv_relu_conv, save_external
 from tests.trtint8.report import samples
+from trtint8.tuning.journal import JournalFile
+from trtint8.tuning.scores import Score
+from trtint8.tuning.trial import Trial
 
 _GOLDEN = Path(__file__).parents[1] / "golden" / "0.1"
 
@@ -77,6 +81,22 @@ def measured() -> list[bytes]:
         "local": local,
     }
     return [json.dumps({"identity": {"model": "abc", "batch_size": None}, "state": state}).encode()]
+
+
+def journals() -> list[bytes]:
+    """A checkpoint of a search."""
+    trials = (
+        Trial("as calibrated", Score(None, math.inf, math.inf), True, 0, 0.0, 0.5, 3.0),
+        Trial("bias correction", Score(0.25, 20.0, 79.75), False, 0, 0.0, 0.5),
+    )
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name) / "c"
+        journal = JournalFile(path).open({"model": "abc", "seed": 0})
+        for trial in trials:
+            journal.add(trial)
+        journal.add_shares({"fc": 0.75, "conv": 0.25})
+        content, _, checksum = path.read_bytes().rpartition(b"\nsha256:")
+        return [content, content + b"\nsha256:" + checksum]
 
 
 def _saved(save: Callable[..., None], *arrays: Any, **named: Any) -> bytes:
@@ -137,7 +157,31 @@ def models() -> list[bytes]:
     x = g.op("Reshape", [x, g.constant(np.array([0, -1], np.int64))], "flat")
     x = g.op("Gemm", [x, g.weights(8, 5), g.weights(5)], "gemm")
     mixed = g.model({"x": ["N", 3, 4, 4]}, g.op("Softmax", [x], "softmax", axis=1))
-    return [_inferred(conv_relu_conv(False, channels=4)), mixed.SerializeToString()]
+    small = _inferred(conv_relu_conv(False, channels=4))
+    return [small, mixed.SerializeToString(), _model_of_sizes().SerializeToString()]
+
+
+def _model_of_sizes() -> onnx.ModelProto:
+    """A model with operators that make large constants of small ones."""
+    g = Shaped(False)
+    sizes, one = g.constant(np.array([2, 3])), g.constant(np.ones((1, 1), np.float32))
+    x = g.op("Gemm", ["x", g.weights(3, 3)], "gemm")
+    for operator in ("Expand", "Tile"):
+        x = g.op("Add", [x, g.op(operator, [one, sizes], operator.lower())], f"add_{operator.lower()}")
+    x = g.op("Add", [x, g.op("ConstantOfShape", [sizes], "zeros")], "add_zeros")
+    numbers = [g.constant(np.float32(number)) for number in (0, 3, 1)]
+    x = g.op("Add", [x, g.op("Range", numbers, "steps")], "add_steps")
+    pads = g.constant(np.array([0, 1, 1, 1]))
+    x = g.op("Add", [x, g.op("Pad", [g.constant(np.ones((1, 1), np.float32)), pads], "pad")], "add_pad")
+    return g.model({"x": [2, 3]}, x)
+
+
+@cache
+def external_model() -> Mapping[str, bytes]:
+    """A model whose weights are in another file, by the names of both files."""
+    with tempfile.TemporaryDirectory() as name:
+        save_external(onnx.ModelProto.FromString(models()[0]), Path(name))
+        return {path.name: path.read_bytes() for path in Path(name).iterdir()}
 
 
 def quantized_models() -> list[bytes]:

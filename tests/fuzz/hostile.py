@@ -113,6 +113,13 @@ def _changed_once(chance: random.Random, data: bytes, others: list[bytes]) -> by
     return data[:start] + token + data[start if kind == 7 else min(len(data), start + len(token)) :]
 
 
+#: Texts in models: names that others have, names that cannot be printed, and numbers.
+_TEXTS = (
+    "", "images", "first_out", "x", "\x1b[2J", "a\nb", "Conv", "Gemm", "../x", "N", "0", "4", "-1",
+    "com.microsoft", "1e3", "99999999999999999999", "weights.bin", "m.onnx", "/dev/zero", "offset",
+)  # fmt: skip
+
+
 def change_message(chance: random.Random, message: Any) -> None:
     """Exchanges a field of a protobuf message, at any depth, by what its type allows."""
     places = list(_fields(message))
@@ -145,6 +152,10 @@ def _change_field(chance: random.Random, holder: Any, field: Any, others: list[A
             present[chance.randrange(len(present))] = _scalar(chance, field)
         else:
             present.append(_scalar(chance, field))
+    elif isinstance(present, bytes) and len(present) >= 8 and chance.randrange(4):
+        start = 4 * chance.randrange(len(present) // 4)
+        word = chance.choice(_WORDS).to_bytes(8, "little")[: len(present) - start]
+        setattr(holder, field.name, present[:start] + word + present[start + len(word) :])
     elif chance.randrange(3) == 0 or field.message_type is not None:
         holder.ClearField(field.name)
     else:
@@ -154,21 +165,7 @@ def _change_field(chance: random.Random, holder: Any, field: Any, others: list[A
 def _scalar(chance: random.Random, field: Any) -> Any:
     kind = field.cpp_type
     if kind == field.CPPTYPE_STRING:
-        texts = (
-            "",
-            "images",
-            "first_out",
-            "x",
-            "conv",
-            "\x1b[2J",
-            "a\nb",
-            "Conv",
-            "Gemm",
-            "../x",
-            "N",
-            "com.microsoft",
-        )
-        return chance.choice(texts).encode() if field.type == field.TYPE_BYTES else chance.choice(texts)
+        return chance.choice(_TEXTS).encode() if field.type == field.TYPE_BYTES else chance.choice(_TEXTS)
     if kind in (field.CPPTYPE_FLOAT, field.CPPTYPE_DOUBLE):
         return chance.choice((0.0, -1.0, 1e-38, 1e38, math.nan, math.inf))
     if kind == field.CPPTYPE_ENUM:

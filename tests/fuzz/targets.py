@@ -60,8 +60,18 @@ def _cache_sidecar() -> list[bytes]:
     return [old, json.dumps({**json.loads(old), "sha256": digest}).encode()]
 
 
+def _arrays_beside() -> Mapping[str, bytes]:
+    return {"b.npz": examples.archives()[0]}
+
+
 def _plan() -> bytes:
     return b"vtrt" + bytes(12) + (96).to_bytes(8, "little") + bytes(72)
+
+
+def _plans() -> list[bytes]:
+    """A plan by itself, and with the metadata that Ultralytics writes before it."""
+    metadata = json.dumps({"stride": 32, "names": {"0": "person"}}).encode()
+    return [_plan(), len(metadata).to_bytes(4, "little") + metadata + _plan()]
 
 
 def _engine_sidecars() -> list[bytes]:
@@ -112,7 +122,7 @@ TARGETS = (
         lambda: {"e.engine": _plan()},
         "json",
     ),
-    Target("plan", "e.engine", lambda: [_plan()], uses.plan),
+    Target("plan", "e.engine", _plans, uses.plan),
     Target("inspection", "i.json", _inspections, uses.inspection, kind="json"),
     Target(
         "sensitivity",
@@ -137,8 +147,10 @@ TARGETS = (
         partial(uses.checkpoint, MeasuredFormat(), {"model": "abc", "batch_size": None}),
         kind="json",
     ),
+    Target("checkpoint of a search", "c", examples.journals, uses.journal, kind="json"),
     Target("array", "a.npy", examples.arrays, uses.data),
     Target("arrays", "a.npz", examples.archives, uses.data),
+    Target("folder of arrays", "a.npz", examples.archives, uses.folder_of_arrays, _arrays_beside),
     Target("labels", "l.npy", examples.labels, uses.labels),
     Target("image", "i.png", examples.pictures, uses.folder_of_images),
     Target("preprocessing, TOML", "p.toml", lambda: [_TOML], uses.preprocessing),
@@ -151,5 +163,14 @@ TARGETS = (
     ),
     Target("text", "x", lambda: [b"64", b"images=1x3x4x5,2x3x4x5,8x3x4x5"], uses.text),
     Target("model", "m.onnx", examples.models, uses.model, kind="onnx", cost=8),
+    Target(
+        "model with external data",
+        "m.onnx",
+        lambda: [examples.external_model()["model.onnx"]],
+        uses.model,
+        lambda: {"weights.bin": examples.external_model()["weights.bin"]},
+        kind="onnx",
+        cost=8,
+    ),
     Target("quantized model", "m.onnx", examples.quantized_models, uses.quantized_model, kind="onnx", cost=8),
 )

@@ -30,7 +30,13 @@ from trtint8.cli.main import main
 from trtint8.cli.output import engine_rows, shown
 from trtint8.engine.file import read_engine_info
 from trtint8.engine.inspection import parse_inspection
-from trtint8.engine.plan import check_capability, check_version, plan_flavor
+from trtint8.engine.plan import (
+    check_capability,
+    check_plan_version,
+    check_version,
+    plan_flavor,
+    without_metadata,
+)
 from trtint8.engine.profiles import check_profile, parse_profile
 from trtint8.interop.extract import extract_table
 from trtint8.interop.lint import lint, mend
@@ -39,6 +45,7 @@ from trtint8.quantization.placement import place
 from trtint8.quantization.quantize import quantize_graph
 from trtint8.report.writing import write_report
 from trtint8.sensitivity.results import Sensitivity
+from trtint8.tuning.journal import JournalFile
 
 #: An input that images, arrays and random numbers can feed.
 _IMAGES = (InputSpec("images", np.dtype(np.float32), ("N", 3, 4, 5)),)
@@ -149,7 +156,10 @@ def engine_sidecar(path: Path) -> None:
 
 def plan(path: Path) -> None:
     """Finds out what kind of plan a file holds."""
-    plan_flavor(path.read_bytes(), "e")
+    content = without_metadata(path.read_bytes())
+    plan_flavor(content, "e")
+    with _refused:
+        check_plan_version(content, _FLAVOR, "e")
 
 
 def inspection(path: Path) -> None:
@@ -175,10 +185,24 @@ def checkpoint(form: Any, identity: Mapping[str, object], path: Path) -> None:
     assert Checkpoint(path, identity, form, resume=True).load() is not None
 
 
+def journal(path: Path) -> None:
+    """Continues a search."""
+    opened = JournalFile(path, resume=True).open({"model": "abc", "seed": 0})
+    while (trial := opened.next) is not None:
+        opened.add(trial)
+    assert all(isinstance(share, float) for share in opened.shares.values())
+
+
 def data(path: Path) -> None:
     """Feeds a model."""
-    for feed in open_batches(str(path), _IMAGES, batch_size=2, limit=4):
-        check_feed(feed, _IMAGES)
+    for options in ({"limit": 1}, {"shuffle": True}):
+        for feed in open_batches(str(path), _IMAGES, batch_size=2, **options):
+            check_feed(feed, _IMAGES)
+
+
+def folder_of_arrays(path: Path) -> None:
+    """Feeds a model with the arrays of a folder."""
+    data(path.parent)
 
 
 def folder_of_images(path: Path) -> None:
@@ -225,7 +249,9 @@ def text(path: Path) -> None:
 
 def model(path: Path) -> None:
     """Quantizes a model with a range for every tensor."""
-    prepared = prepare(load_model(path))
+    loaded = load_model(path)
+    assert all(spec.name for spec in loaded.inputs)
+    prepared = prepare(loaded)
     placement = place(prepared.graph_model)
     quantize_graph(prepared, CalibrationTable(dict.fromkeys(placement.tensors, 1.0)))
 

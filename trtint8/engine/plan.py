@@ -56,7 +56,7 @@ def without_metadata(data: bytes) -> bytes:
         return data
     try:
         metadata = json.loads(data[_LENGTH_BYTES:start])
-    except ValueError:
+    except (ValueError, RecursionError):
         return data
     return data[start:] if isinstance(metadata, dict) else data
 

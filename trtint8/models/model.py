@@ -57,9 +57,14 @@ class Model:
 
     @property
     def inputs(self) -> tuple[InputSpec, ...]:
-        """The inputs that a feed must have; initializers that are listed as inputs are left out."""
+        """The inputs that a feed must have; initializers that are listed as inputs are left out.
+
+        Raises:
+            ModelError: An input has no element type, or one that NumPy lacks.
+        """
         graph = self.graph_model.graph
-        return tuple(_input_spec(value) for value in graph.inputs if value.name not in graph.initializers)
+        values = [value for value in graph.inputs if value.name not in graph.initializers]
+        return tuple(_input_spec(value, self.name) for value in values)
 
     @property
     def is_quantized(self) -> bool:
@@ -262,6 +267,7 @@ def _checked(light: LightModel, name: str, path: Path | None) -> Model:
             f"'{name}' holds no nodes, so it is not a usable ONNX model; export or download it again"
         )
     check_names(light.message, name)
+    _leave_devices_out(light.message)
     external = check_stored_tensors(light, name, path)
     try:
         # By its path where weights are in other files, because the checker looks for them beside it.
@@ -276,6 +282,14 @@ def _checked(light: LightModel, name: str, path: Path | None) -> Model:
     if path:
         ir.external_data.set_base_dir(graph_model.graph, path.parent)
     return Model(graph_model, name, fingerprint(graph_model))
+
+
+def _leave_devices_out(message: onnx.ModelProto) -> None:
+    """Removes on which devices nodes should run: TensorRT decides that itself. ONNX before 1.18 has none."""
+    if "configuration" in message.DESCRIPTOR.fields_by_name:
+        message.ClearField("configuration")
+        for node in message.graph.node:
+            node.ClearField("device_configurations")
 
 
 def _innermost_reason(error: BaseException) -> str:
@@ -299,11 +313,17 @@ def _with_recent_opset(model: Model) -> ir.Model:
     return with_opset(model.graph_model, _CONVERTED_OPSET, model.name)
 
 
-def _input_spec(value: ir.Value) -> InputSpec:
+def _input_spec(value: ir.Value, model: str) -> InputSpec:
     shape = None
     if value.shape is not None:
         shape = tuple(dim if isinstance(dim, int) else dim.value for dim in value.shape)
-    dtype = value.dtype.numpy() if value.dtype is not None else np.dtype(np.float32)
+    try:
+        dtype = value.dtype.numpy() if value.dtype is not None else np.dtype(np.float32)
+    except TypeError as error:
+        raise ModelError(
+            f"the input '{value.name}' of '{model}' has the element type {value.dtype}, which no array has; "
+            "export the model again"
+        ) from error
     return InputSpec(value.name or "", dtype, shape)
 
 

@@ -14,7 +14,7 @@ def check_names(model: onnx.ModelProto, name: str) -> None:
     """Refuses a model with a name that is no text.
 
     Args:
-        model: The model. Of its constant tensors only the names are looked at.
+        model: The model. Of its constant tensors the values are not looked at.
         name: What to call the model in messages.
 
     Raises:
@@ -25,6 +25,8 @@ def check_names(model: onnx.ModelProto, name: str) -> None:
         message = waiting.pop()
         if isinstance(message, onnx.TensorProto):
             _check(message.name, name)
+            _check(message.doc_string, name)
+            waiting.extend(message.external_data)
             continue
         for field, value in message.ListFields():
             if field.message_type is not None:

@@ -14,7 +14,7 @@ from typing import Any, Literal, overload
 from calibrators.cuda import Device, compute_capability, open_device, require_gpu
 from calibrators.cuda.dlpack import Dlpack
 from calibrators.errors import EngineError, UnsupportedError
-from calibrators.files import finish_writing
+from calibrators.files import finish_writing, is_file
 from calibrators.tensorrt import flavor as flavors
 from calibrators.tensorrt.flavor import Flavor
 from calibrators.tensorrt.messages import collected, shared_logger
@@ -111,7 +111,7 @@ class Engine:
         if not isinstance(source, bytes):
             name = f"'{os.fspath(source)}'"
             finish_writing(source)
-            info = read_engine_info(source) if sidecar_path(source).is_file() else None
+            info = read_engine_info(source) if is_file(sidecar_path(source)) else None
         plan = without_metadata(source if isinstance(source, bytes) else _read(Path(source)))
         flavor = flavors.load(plan_flavor(plan, name))
         if info is None:

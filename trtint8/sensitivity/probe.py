@@ -110,7 +110,9 @@ class Probe:
         return BatchEffects(fingerprint, effects, local)
 
     def _new_effects(self, feed: FeedDict, *, labelled: bool) -> EffectMeter:
-        reference = run_float(self._network, feed)
+        tensors = run_float(self._network, feed)
+        # In the order of the outputs: an input that is an output too is there before the others.
+        reference = {name: tensors[name] for name in self._network.outputs}
         output = reference[self._network.outputs[0]]
         variants = (ALL, *((word, name) for word in (ONLY, WITHOUT) for name in self._names))
         classes = output.ndim == 2 and output.shape[1] > 1

@@ -122,6 +122,7 @@ def test_metadata_before_the_plan_is_passed_over(metadata):
         with_metadata([1, 2], versioned(8, 6, 1, 6)),
         b"\x04\x00\x00\x00{...ftrt" + bytes(100),
         b"\xff\xff\xff\xff" + bytes(100),
+        (100_000).to_bytes(4, "little") + b"[" * 100_000 + versioned(8, 6, 1, 6),
     ],
 )
 def test_everything_else_stays_as_it_is(data):

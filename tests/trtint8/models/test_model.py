@@ -130,3 +130,25 @@ def test_an_unknown_type_of_a_value_is_refused():
         ModelError, match="'model' cannot be read: 99 is not a valid DataType; export it again"
     ):
         load_model(model)
+
+
+def test_on_which_devices_nodes_should_run_is_left_out():
+    model = onnx.load(DEMO_MODEL)
+    plain = load_model(model).fingerprint
+    node = model.graph.node[0]
+    if not hasattr(node, "device_configurations"):
+        pytest.skip("this ONNX has no configurations of devices")
+    node.device_configurations.add()
+    model.configuration.add(name="two", num_devices=2)
+    loaded = load_model(model)
+    assert loaded.fingerprint == plain
+    assert not to_proto(loaded.graph_model).graph.node[0].device_configurations
+    assert len(node.device_configurations) == 1
+
+
+def test_an_input_without_an_element_type_is_refused():
+    model = onnx.load(DEMO_MODEL)
+    model.graph.input[0].type.tensor_type.elem_type = TensorProto.UNDEFINED
+    problem = "the input 'images' of 'model' has the element type UNDEFINED, which no array has; export"
+    with pytest.raises(ModelError, match=problem):
+        assert load_model(model).inputs

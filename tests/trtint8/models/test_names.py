@@ -2,7 +2,7 @@ import onnx
 import pytest
 
 from calibrators.errors import ModelError
-from tests.trtint8.onnx_models import conv_relu_conv
+from tests.trtint8.onnx_models import conv_relu_conv, save_external
 from trtint8.models.model import load_model
 from trtint8.models.names import check_names
 
@@ -37,3 +37,10 @@ def test_a_name_that_is_no_text_is_refused(name):
 def test_text_passes():
     model = conv_relu_conv(names=("étage", "второй"))
     check_names(model, "m.onnx")
+
+
+def test_a_place_of_weights_that_is_no_text_is_refused(tmp_path):
+    path = save_external(conv_relu_conv(False), tmp_path)
+    path.write_bytes(path.read_bytes().replace(b"weights.bin", b"weights.b\xffn", 1))
+    with pytest.raises(ModelError, match=r"'m.*' holds the name b'weights.b\\xffn', which is not UTF-8"):
+        load_model(path)

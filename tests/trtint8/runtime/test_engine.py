@@ -57,6 +57,8 @@ def test_without_a_gpu_the_process_lives(path, as_bytes):
 def test_a_missing_file(tmp_path):
     with pytest.raises(EngineError, match="cannot be read"):
         Engine.load(tmp_path / "missing.engine")
+    with pytest.raises(EngineError, match="cannot be read"):
+        Engine.load("a" * 300 + ".engine")
 
 
 def test_a_truncated_engine(path):

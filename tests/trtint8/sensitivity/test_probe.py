@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import trtint8
 from calibrators.data.inputs import InputSpec
 from calibrators.errors import CalibrationDataError
 from tests.trtint8.onnx_models import Shaped
@@ -73,3 +74,14 @@ def test_batches_that_do_not_fit(probe):
         probe.run({"x": X[:, :3]}, None, 0)
     with pytest.raises(CalibrationDataError, match="labels"):
         probe.run({"x": X}, np.zeros(3, np.int64), 0)
+
+
+def test_an_input_that_is_an_output_too():
+    graph = Shaped(False)
+    scores = graph.op("Gemm", [graph.op("Flatten", ["x"], "flat"), graph.weights(48, 5)], "gemm")
+    model = graph.model({"x": ["N", 3, 4, 4]}, scores)
+    model.graph.output.append(model.graph.input[0])
+    data = np.random.default_rng(0).random((16, 3, 4, 4), np.float32)
+    table = trtint8.calibrate(model, data, method="minmax", progress=False)
+    result = trtint8.measure_sensitivity(model, table, data, progress=False)
+    assert result.quantized.agreement.total == 16

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import logging
+import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
+import onnx
 import onnx_ir as ir
+from numpy.typing import NDArray
+from onnx import defs, helper, numpy_helper, shape_inference
+
+from calibrators.errors import ModelError
 
 logger = logging.getLogger(__name__)
 
@@ -24,6 +32,13 @@ _KEPT = {
 #: How many bytes a constant may be larger than the inputs of its node: a Tile or ConstantOfShape of a scalar
 #: can be gigabytes.
 _LARGEST_GROWTH = 1 << 20
+
+
+#: Values of a constant on which the shape of a result may depend: sizes, repeats, axes.
+_FEW = 64
+
+#: The most bytes of a Range of constants, all values of which ONNX's shape inference computes.
+_LARGEST_RANGE = 1 << 28
 
 
 class FoldConstantsPass(ir.passes.InPlacePass):
@@ -65,6 +80,15 @@ def _fold(model: ir.Model, node: ir.Node) -> bool:
         for value, tensor in zip(inputs, tensors, strict=True)
         if tensor is not None
     }
+    most = sum(array.nbytes for array in arrays.values()) + _LARGEST_GROWTH
+    predicted = _predicted_bytes(model, node, arrays)
+    if predicted is not None and predicted > most:
+        if node.op_type == "Range" and predicted > _LARGEST_RANGE:
+            raise ModelError(
+                f"the node '{node.name}' makes a constant of {predicted:,} bytes, and shape inference would "
+                "compute it; remove it from the model"
+            )
+        return False
     try:
         # Imported late: few models have anything to fold, and the import takes a twentieth of a second.
         from onnx.reference import ReferenceEvaluator
@@ -75,7 +99,7 @@ def _fold(model: ir.Model, node: ir.Node) -> bool:
     except Exception:
         logger.debug("could not fold %s '%s'", node.op_type, node.name, exc_info=True)
         return False
-    if tensor.nbytes > sum(array.nbytes for array in arrays.values()) + _LARGEST_GROWTH:
+    if tensor.nbytes > most:
         return False
 
     output, graph = node.outputs[0], model.graph
@@ -86,3 +110,35 @@ def _fold(model: ir.Model, node: ir.Node) -> bool:
     graph.remove(node, safe=True)
     graph.register_initializer(value)
     return True
+
+
+def _predicted_bytes(model: ir.Model, node: ir.Node, arrays: Mapping[str, NDArray[Any]]) -> int | None:
+    """How large the result of a node with constant inputs will be; None where that is not known before."""
+    if node.op_type == "Range":  # whose shape inference computes the values themselves
+        numbers = [arrays[value.name or ""] for value in node.inputs if value is not None]
+        if len(numbers) != 3 or any(array.size != 1 for array in numbers):
+            return None
+        start, limit, delta = (float(array.reshape(-1)[0]) for array in numbers)
+        steps = (limit - start) / delta if delta else 0.0
+        # Also false for NaN, which is no number of steps.
+        return int(min(steps, float(1 << 62))) * numbers[0].itemsize if steps > 0 else 0
+    try:
+        (inferred,) = shape_inference.infer_node_outputs(
+            defs.get_schema(node.op_type, model.opset_imports[""], ""),
+            ir.to_proto(node),
+            {name: _type(array) for name, array in arrays.items()},
+            {name: numpy_helper.from_array(array) for name, array in arrays.items() if array.size <= _FEW},
+            opset_imports=[helper.make_opsetid("", model.opset_imports[""])],
+        ).values()
+    except Exception:
+        logger.debug("no shape of %s '%s' is known", node.op_type, node.name, exc_info=True)
+        return None
+    tensor = inferred.tensor_type
+    if not tensor.HasField("shape") or not all(dim.HasField("dim_value") for dim in tensor.shape.dim):
+        return None
+    values = math.prod(dim.dim_value for dim in tensor.shape.dim)
+    return int(values * helper.tensor_dtype_to_np_dtype(tensor.elem_type).itemsize)
+
+
+def _type(array: NDArray[Any]) -> onnx.TypeProto:
+    return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)

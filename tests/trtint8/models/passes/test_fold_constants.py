@@ -1,9 +1,15 @@
 """Constants computed once: what changes, what stays."""
 
-import numpy as np
+import math
+import tracemalloc
 
+import numpy as np
+import pytest
+
+from calibrators.errors import ModelError
 from tests.trtint8.models.passes.applying import applied, operators, run
 from tests.trtint8.onnx_models import Graph
+from trtint8.models.model import load_model, prepare
 from trtint8.models.passes.fold_constants import FoldConstantsPass
 
 
@@ -25,3 +31,38 @@ def test_a_constant_that_would_inflate_the_model_is_not_folded():
         FoldConstantsPass(), g.model({"x": [1024, 1024]}, g.op("Add", ["x", huge], "a"))
     )
     assert not modified and operators(folded) == ["ConstantOfShape", "Add"]
+
+
+@pytest.mark.parametrize("operator", ["ConstantOfShape", "Expand", "Tile", "MatMul", "Add"])
+def test_what_would_be_gigabytes_is_not_even_computed(operator):
+    g = Graph()
+    sizes, one = g.constant(np.array([100_000, 50_000])), g.constant(np.ones((1, 1), np.float32))
+    row, column = (g.constant(np.ones(shape, np.float32)) for shape in ((1, 50_000), (100_000, 1)))
+    inputs = {"ConstantOfShape": [sizes], "MatMul": [column, row], "Add": [column, row]}
+    huge = g.op(operator, inputs.get(operator, [one, sizes]), "huge")
+    model = g.model({"x": [100_000, 50_000]}, g.op("Add", ["x", huge], "a"))
+    tracemalloc.start()
+    folded, modified = applied(FoldConstantsPass(), model)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert not modified and operators(folded) == [operator, "Add"]
+    assert peak < 50_000_000
+
+
+@pytest.mark.parametrize("limit", [2e9, 1e30, math.inf])
+def test_a_range_of_gigabytes_is_refused_before_its_shape_is_inferred(limit):
+    g = Graph()
+    numbers = [g.constant(np.float32(number)) for number in (0, limit, 1)]
+    model = g.model({"x": ["N"]}, g.op("Add", ["x", g.op("Range", numbers, "steps")], "a"))
+    model.graph.output[0].type.tensor_type.shape.dim.add()
+    with pytest.raises(ModelError, match=r"the node 'steps' makes a constant of [0-9,]+ bytes"):
+        prepare(load_model(model))
+
+
+@pytest.mark.parametrize("numbers", [(0, 5, 1), (5, 0, -2), (0, 5, -1), (0, math.nan, 1)])
+def test_small_ranges_are_folded(numbers):
+    g = Graph()
+    steps = g.op("Range", [g.constant(np.float32(number)) for number in numbers], "steps")
+    folded, modified = applied(FoldConstantsPass(), g.model({"x": [1]}, g.op("Add", ["x", steps], "a")))
+    assert operators(folded) == (["Add"] if modified else ["Range", "Add"])
+    assert modified == (not math.isnan(numbers[1]))
