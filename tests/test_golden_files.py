@@ -121,7 +121,14 @@ def test_accuracy(tmp_path, capsys):
 def without_newer(value):
     """A document without the fields that later versions write as well, which are empty for old files."""
     if isinstance(value, dict):
-        newer = {"title": "", "unit": "", "perfect": None, "chosen": None, "cpu_ms": None}
+        newer = {
+            "title": "",
+            "unit": "",
+            "perfect": None,
+            "chosen": None,
+            "cpu_ms": None,
+            "overlapped": False,
+        }
         return {
             key: without_newer(entry)
             for key, entry in value.items()

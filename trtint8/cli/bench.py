@@ -82,7 +82,7 @@ def rows(reports: Sequence[BenchReport]) -> list[tuple[str, ...]]:
         ("inferences/s", *(f"{report.throughput:.1f}" for report in reports)),
         ("samples/s", *(f"{report.samples_per_second:.1f}" for report in reports)),
     ]
-    table.append(("copies", *("not overlapped" if report.transfers else "none" for report in reports)))
+    table.append(("copies", *map(_copies, reports)))
     if len(reports) > 1:
         speedups = (f"{report.samples_per_second / slowest:.2f}x" for report in reports)
         table.append(("against the slowest", *speedups))
@@ -95,6 +95,12 @@ def rows(reports: Sequence[BenchReport]) -> list[tuple[str, ...]]:
                 for statistic in _STATISTICS
             ]
     return table
+
+
+def _copies(report: BenchReport) -> str:
+    if not report.transfers:
+        return "none"
+    return "overlapped" if report.overlapped else "not overlapped"
 
 
 def _as_dict(report: BenchReport) -> dict[str, Any]:

@@ -1,11 +1,12 @@
 """Latency and throughput of an engine, measured and reported as trtexec does.
 
-One thing differs: the copies and the computation of all inferences follow one another on one stream. trtexec
-overlaps them on three, so its throughput with copies is higher, and that without copies is the same.
+As there, the copies of some inferences overlap with the computation of others: contexts on streams of their
+own take turns, uploads are one inference ahead, and computations follow one another.
 """
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.cuda import Device, Event, Stream
+from calibrators.errors import EngineError, GpuMemoryError
 from calibrators.records import NonNegative, Positive, PositiveCount
 
 #: Phases that every measurement has.
@@ -65,6 +67,7 @@ class BenchReport:
             ``enqueue`` and ``compute``.
         cpu_ms: CPU time that this process spent per inference in all its threads, in milliseconds; a driver
             may wait busily. None where it was not measured.
+        overlapped: Whether copies overlapped with the computation of other inferences.
     """
 
     name: str
@@ -75,6 +78,7 @@ class BenchReport:
     seconds: Positive
     phases: Mapping[str, Summary]
     cpu_ms: NonNegative | None = None
+    overlapped: bool = False
 
     def __post_init__(self) -> None:
         missing = [phase for phase in _PHASES if phase not in self.phases]
@@ -142,6 +146,7 @@ def bench(
     context: Benchable,
     feeds: Mapping[str, NDArray[Any]],
     *,
+    beside: Sequence[Benchable] = (),
     name: str,
     batch_size: int,
     seconds: float = 3.0,
@@ -156,6 +161,8 @@ def bench(
     Args:
         context: A context of the engine, which nothing else uses at the same time.
         feeds: Input name to array.
+        beside: More contexts of the engine, which take turns with the first one, so that copies overlap with
+            computation. They are left out without transfers, and where there is no room for them.
         name: The engine's name in the report.
         batch_size: Number of samples in ``feeds``.
         seconds: How long to measure, in seconds.
@@ -175,14 +182,35 @@ def bench(
     with context.device.active():
         context.bind(feeds)
         context.upload()
-        _run(context, warm_up, transfers, clock)
+        contexts = [context, *(_bound(beside, feeds) if transfers else ())]
+        _run(contexts, warm_up, transfers, clock)
         started, cpu_started = clock(), cpu_clock()
-        times = _run(context, seconds, transfers, clock)
+        times = _run(contexts, seconds, transfers, clock)
         took, cpu_took = clock() - started, cpu_clock() - cpu_started
     phases = {phase: summarize(values) for phase, values in times.items()}
     inferences = len(times["enqueue"])
-    cpu_ms = 1e3 * cpu_took / inferences
-    return BenchReport(name, batch_size, transfers, cuda_graph, inferences, took, phases, cpu_ms)
+    return BenchReport(
+        name,
+        batch_size,
+        transfers,
+        cuda_graph,
+        inferences,
+        took,
+        phases,
+        1e3 * cpu_took / inferences,
+        len(contexts) > 1,
+    )
+
+
+def _bound(contexts: Sequence[Benchable], feeds: Mapping[str, NDArray[Any]]) -> Sequence[Benchable]:
+    """Contexts that are bound to a feed; none where one of them cannot be."""
+    try:
+        for context in contexts:
+            context.bind(feeds)
+    except (EngineError, GpuMemoryError):
+        # The GPU is full, or the engine was built without profile sharing.
+        return ()
+    return contexts
 
 
 def summarize(milliseconds: Sequence[float] | NDArray[np.float64]) -> Summary:
@@ -213,25 +241,41 @@ class _Marks:
 
     begin: Event
     uploaded: Event
+    started: Event
     computed: Event
     end: Event
 
 
 def _run(
-    context: Benchable, seconds: float, transfers: bool, clock: Callable[[], float]
+    contexts: Sequence[Benchable], seconds: float, transfers: bool, clock: Callable[[], float]
 ) -> dict[str, list[float]]:
     """Runs at least one inference; returns phase to the milliseconds of every inference."""
     names = (*_PHASES, *(("h2d", "d2h") if transfers else ()))
     times: dict[str, list[float]] = {name: [] for name in names}
-    new_event = context.device.new_event
-    free = deque(_Marks(new_event(), new_event(), new_event(), new_event()) for _ in range(_QUEUED + 1))
+    new_event = contexts[0].device.new_event
+    free = deque(_Marks(*(new_event() for _ in range(5))) for _ in range(_QUEUED + 1))
+    turns = itertools.cycle(contexts)
+    computing: tuple[Benchable, _Marks] | None = None
     queued: deque[_Marks] = deque()
     started = clock()
     while True:
-        marks = free.popleft()
-        times["enqueue"].append(_queue(context, marks, transfers, clock))
-        queued.append(marks)
+        context, marks = next(turns), free.popleft()
+        marks.begin.record(context.stream)
+        if transfers:
+            context.upload()
+        marks.uploaded.record(context.stream)
+        if computing is not None:
+            # Behind the computation before it, but not behind the download of that: so this is queued first.
+            context.device.wait_for_stream(context.stream.handle, computing[0].stream.handle)
+            queued.append(_download(*computing, transfers))
+        times["enqueue"].append(_enqueue(context, marks, clock))
+        if len(contexts) > 1:
+            computing = context, marks
+        else:
+            queued.append(_download(context, marks, transfers))
         stop = clock() - started >= seconds
+        if stop and computing is not None:
+            queued.append(_download(*computing, transfers))
         while queued and (stop or not free):
             done = queued.popleft()
             _collect(done, times, transfers)
@@ -240,26 +284,26 @@ def _run(
             return times
 
 
-def _queue(context: Benchable, marks: _Marks, transfers: bool, clock: Callable[[], float]) -> float:
+def _enqueue(context: Benchable, marks: _Marks, clock: Callable[[], float]) -> float:
     """Queues one inference; returns the milliseconds that enqueuing took on the host."""
-    stream = context.stream
-    marks.begin.record(stream)
-    if transfers:
-        context.upload()
-    marks.uploaded.record(stream)
+    marks.started.record(context.stream)
     before = clock()
     context.enqueue()
     after = clock()
-    marks.computed.record(stream)
+    marks.computed.record(context.stream)
+    return 1e3 * (after - before)
+
+
+def _download(context: Benchable, marks: _Marks, transfers: bool) -> _Marks:
     if transfers:
         context.queue_download()
-    marks.end.record(stream)
-    return 1e3 * (after - before)
+    marks.end.record(context.stream)
+    return marks
 
 
 def _collect(marks: _Marks, times: dict[str, list[float]], transfers: bool) -> None:
     marks.end.synchronize()
-    compute = marks.computed.milliseconds_since(marks.uploaded)
+    compute = marks.computed.milliseconds_since(marks.started)
     times["compute"].append(compute)
     if not transfers:
         times["latency"].append(compute)

@@ -14,7 +14,7 @@ from calibrators.cuda import gpu_names, require_gpu
 from calibrators.data.batches import DataSource, open_data
 from calibrators.data.feeds import FeedDict, batch_rows, is_float
 from calibrators.data.options import DataOptions
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import CalibrationDataError, EngineError, GpuMemoryError
 from trtint8.builder.build import build_engine
 from trtint8.builder.options import BuildOptions
 from trtint8.engine.file import TensorSpec
@@ -24,6 +24,10 @@ from trtint8.models.model import ModelSource, load_model, prepare, runnable
 from trtint8.quantization.float16.convert import to_float16
 from trtint8.runtime.bench import BenchReport, bench
 from trtint8.runtime.engine import Engine
+from trtint8.runtime.execution import ExecutionContext
+
+#: One context uploads, one computes, one downloads.
+_OVERLAPPING = 3
 
 
 @dataclass(frozen=True)
@@ -138,16 +142,29 @@ def _measure(
     name: str, engine: Engine, data: DataSource | None, data_options: DataOptions, options: BenchOptions
 ) -> BenchReport:
     feed = _feed(engine, data, data_options)
-    context = engine.new_context(cuda_graph=options.cuda_graph)
+    first, *beside = _contexts(engine, options)
     return bench(
-        context,
+        first,
         feed,
+        beside=beside,
         name=name,
         batch_size=_batch_size(engine, feed),
         seconds=options.seconds,
         transfers=options.transfers,
         cuda_graph=options.cuda_graph,
     )
+
+
+def _contexts(engine: Engine, options: BenchOptions) -> list[ExecutionContext]:
+    """The contexts that take turns: several where copies are to overlap with computation."""
+    contexts = [engine.new_context(cuda_graph=options.cuda_graph)]
+    try:
+        while options.transfers and len(contexts) < _OVERLAPPING:
+            contexts.append(engine.new_context(cuda_graph=options.cuda_graph))
+    except (EngineError, GpuMemoryError):
+        # There is no room for as many.
+        return contexts[:1]
+    return contexts
 
 
 def _batch_size(engine: Engine, feed: FeedDict) -> int:

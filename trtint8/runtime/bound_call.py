@@ -101,6 +101,8 @@ class BoundCall(Generic[OutputT]):
             CalibrationDataError: An input is missing, or an array has another shape or dtype.
             EngineError: TensorRT or the GPU fails, or the call is closed.
         """
+        if self._context.closed:
+            raise EngineError("the bound call is closed; bind another one")
         with self._active:
             if self._running:
                 self._synchronize()
@@ -126,8 +128,8 @@ class BoundCall(Generic[OutputT]):
     def close(self) -> None:
         """Frees the memory and the context; a second call does nothing."""
         self._context.close()
-        self._copies, self._downloads, self.inputs, self.outputs, self._feeds = (), (), {}, {}, {}
-        self._enqueue = self._refuse
+        self._staged, self._copies, self._downloads, self._feeds = (), (), (), {}
+        self.inputs, self.outputs = {}, {}
 
     def __enter__(self) -> BoundCall[OutputT]:
         return self
@@ -171,9 +173,6 @@ class BoundCall(Generic[OutputT]):
         raise CalibrationDataError(
             f"the engine has no input '{unknown}'; it takes {', '.join(map(repr, self.inputs))}"
         )
-
-    def _refuse(self) -> None:
-        raise EngineError("the bound call is closed; bind another one")
 
 
 def _described(value: object) -> str:

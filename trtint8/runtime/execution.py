@@ -35,6 +35,7 @@ class ExecutionContext:
     Attributes:
         device: The GPU.
         stream: The stream on which everything is queued.
+        closed: Whether memory and context are freed.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class ExecutionContext:
         self._bound: OrderedDict[object, BoundContext] = OrderedDict()
         self._pending: InferenceFuture | None = None
         self._fed: Arrays = {}
-        self._unfinished = self._closed = False
+        self._unfinished = self.closed = False
         with device.active():
             self.stream: Stream = device.new_stream()
             # Made here, so that a lack of memory is found here.
@@ -186,7 +187,7 @@ class ExecutionContext:
             self._finish()
         if self._current.takes(feeds):
             return
-        if self._closed:
+        if self.closed:
             raise EngineError("the execution context is closed; make a new one")
         arrays = as_inputs(feeds, self._bindings.inputs, self._bindings.host_inputs, self.stream.handle)
         if self._cuda_graph:
@@ -236,11 +237,11 @@ class ExecutionContext:
 
     def close(self) -> None:
         """Frees the memory and the context; a second call does nothing."""
-        if self._closed:
+        if self.closed:
             return
         with self.device.active():
             self._finish()
-            self._closed = True
+            self.closed = True
             for bound in self._bound.values():
                 bound.free()
             self.stream.free()

@@ -20,6 +20,8 @@ def test_engines_side_by_side():
     assert table["against the slowest"] == ("4.00x", "1.00x")
     assert table["upload, p99"] == ("0.500", "0.500")
     assert table["copies"] == ("not overlapped",) * 2
+    for report, copies in ((replace(REPORT, overlapped=True), "overlapped"), (without_transfers(), "none")):
+        assert ("copies", copies) in rows([report])
     assert "CPU time per inference" not in table
     measured = {row[0]: row[1:] for row in rows([replace(REPORT, cpu_ms=0.25)])}
     assert measured["CPU time per inference"] == ("0.250",)
@@ -56,10 +58,10 @@ class TimedEngine:
     inputs, profiles, flavor = (IMAGES, FIXED), (PROFILE,), None
 
     def __init__(self, inputs=inputs):
-        self.inputs = inputs
+        self.inputs, self.timeline = inputs, Timeline()
 
     def new_context(self, *, cuda_graph):
-        return Timeline()
+        return self.timeline
 
     def __enter__(self):
         return self

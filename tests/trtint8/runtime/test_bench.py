@@ -1,3 +1,4 @@
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -5,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.trtint8.runtime.timed import REPORT, Timeline, flat
+from tests.trtint8.runtime.timed import REPORT, EngineContext, Engines, Timeline, flat
 from trtint8.runtime.bench import Summary, bench, summarize
 
 
@@ -77,3 +78,42 @@ def test_the_loop(transfers):
         assert (report.phases["h2d"].max, report.phases["d2h"].max) == pytest.approx((2.0, 1.0))
     assert timeline.most_waiting == 3
     assert timeline.waiting == 0
+
+
+def overlapping(count, **options):
+    engines = Engines()
+    first, *beside = (EngineContext(engines) for _ in range(count))
+    options = {"name": "x", "batch_size": 4, "seconds": 1.0, "warm_up": 0.1, **options}
+    return engines, beside, lambda: bench(first, {}, beside=beside, clock=engines.clock, **options)
+
+
+def test_copies_overlap_with_the_computation_of_other_inferences():
+    engines, _, run = overlapping(3)
+    report = run()
+    assert report.overlapped
+    # 10 ms of computation hide 2 ms of upload and 1 ms of download.
+    assert report.throughput == pytest.approx(100, rel=0.05)
+    assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(engines.computed))
+    assert report.phases["compute"].max == pytest.approx(10.0)
+    assert (report.phases["h2d"].median, report.phases["d2h"].max) == pytest.approx((2.0, 1.0))
+    assert report.phases["latency"].median == pytest.approx(13.0)
+
+
+def test_one_context_does_one_thing_after_another():
+    _, _, run = overlapping(1)
+    report = run()
+    assert not report.overlapped
+    assert report.throughput == pytest.approx(1e3 / 13, rel=0.05)
+
+
+def test_without_transfers_there_is_nothing_to_overlap():
+    _, _, run = overlapping(3, transfers=False)
+    assert not run().overlapped
+
+
+def test_where_there_is_no_room_for_more_contexts():
+    _, beside, run = overlapping(3)
+    beside[1].works = False
+    report = run()
+    assert not report.overlapped
+    assert report.throughput == pytest.approx(1e3 / 13, rel=0.05)

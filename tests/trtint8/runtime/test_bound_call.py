@@ -122,11 +122,21 @@ def test_values_in_flight_are_not_overwritten(make, device):
     np.testing.assert_array_equal(targets[0].read(), 2 * batch(2, 2))
 
 
+def test_a_call_of_an_engine_that_is_closed(make):
+    (raw,), context = make()
+    call = BoundCall(context, {"x": batch(2)})
+    context.close()  # as the engine does
+    with pytest.raises(EngineError, match="the bound call is closed; bind another one"):
+        call({"x": batch(2)})
+    assert "run" not in raw.calls
+
+
 def test_closing_gives_the_memory_back(make, device):
     _, context = make()
     with BoundCall(context, {"x": batch(2)}) as call:
         assert device.live
     assert not device.live
-    with pytest.raises(EngineError, match="the bound call is closed; bind another one"):
-        call()
+    for feeds in (None, {"x": batch(2)}):
+        with pytest.raises(EngineError, match="the bound call is closed; bind another one"):
+            call(feeds)
     call.close()

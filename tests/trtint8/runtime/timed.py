@@ -3,6 +3,7 @@
 import contextlib
 from types import MappingProxyType
 
+from calibrators.errors import EngineError
 from trtint8.runtime.bench import BenchReport, Summary
 
 
@@ -34,12 +35,17 @@ class Timeline:
         self.gpu = 0.0
         self.waiting = self.most_waiting = 0
 
+    handle = 0
+
     def clock(self):
         return self.host
 
     @contextlib.contextmanager
     def active(self):
         yield
+
+    def wait_for_stream(self, _waiting, _producing):
+        """Contexts of several timelines do not know of one another."""
 
     def new_event(self):
         timeline = self
@@ -75,3 +81,77 @@ class Timeline:
     def _do(self, what):
         self.calls.append(what)
         self.gpu = max(self.gpu, self.host * 1e3) + self.COSTS[what]
+
+
+class Engines:
+    """A GPU that copies and computes at once, and the clock of its host, which waits only for events.
+
+    Attributes:
+        computed: Beginning and end of every computation, in milliseconds.
+    """
+
+    COSTS = Timeline.COSTS
+
+    def __init__(self):
+        self.host, self.free, self.streams, self.computed = 0.0, dict.fromkeys(self.COSTS, 0.0), {}, []
+
+    @contextlib.contextmanager
+    def active(self):
+        yield
+
+    def clock(self):
+        return self.host
+
+    def new_event(self):
+        return EngineEvent(self)
+
+    def wait_for_stream(self, waiting, producing):
+        self.streams[waiting].at = max(self.streams[waiting].at, self.streams[producing].at)
+
+    def run(self, stream, what):
+        begin = max(stream.at, self.free[what], self.host * 1e3)
+        stream.at = self.free[what] = begin + self.COSTS[what]
+        if what == "enqueue":
+            self.computed.append((begin, stream.at))
+
+
+class EngineEvent:
+    def __init__(self, engines):
+        self.engines = engines
+
+    def record(self, stream):
+        self.at = max(stream.at, self.engines.host * 1e3)
+
+    def synchronize(self):
+        self.engines.host = max(self.engines.host, self.at / 1e3)
+
+    def milliseconds_since(self, earlier):
+        return self.at - earlier.at
+
+
+class EngineContext:
+    """One context on a stream of its own.
+
+    Attributes:
+        works: False where it cannot be bound.
+    """
+
+    works = True
+
+    def __init__(self, engines):
+        self.device, self.stream, self.at, self.handle = engines, self, 0.0, len(engines.streams)
+        engines.streams[self.handle] = self
+
+    def bind(self, _feeds):
+        if not self.works:
+            raise EngineError("TensorRT refuses the optimization profile 0")
+
+    def upload(self):
+        self.device.run(self, "upload")
+
+    def enqueue(self):
+        self.device.run(self, "enqueue")
+        self.device.host += 0.001
+
+    def queue_download(self):
+        self.device.run(self, "download")
