@@ -23,11 +23,11 @@ from infer_bench.recording import RecordingContext, RecordingDevice
 from calibrators.tensorrt import flavor as flavors
 from trtint8.engine.file import TensorSpec
 from trtint8.engine.profiles import ShapeRange
+from trtint8.runtime.bindings import Bindings
 from trtint8.runtime.bound_call import BoundCall
 from trtint8.runtime.execution import ExecutionContext
-from trtint8.runtime.tensorrt_context import Bindings
 
-_CALLS, _BATCH, _WIDTH = 1000, 8, 16
+_BATCH, _WIDTH = 8, 16
 #: Numbers of inputs and outputs.
 _CASES = ((1, 1), (2, 1), (3, 4))
 
@@ -52,16 +52,16 @@ def new_context(flavor: flavors.Flavor, inputs: int, outputs: int) -> ExecutionC
     )
 
 
-def microseconds(work: Callable[[], Any], rounds: int) -> float:
+def microseconds(work: Callable[[], Any], rounds: int, calls: int) -> float:
     """The median over rounds of the mean time of a call, after a warm-up."""
-    for _ in range(100):
+    for _ in range(min(100, calls)):
         work()
     times = []
     for _ in range(rounds):
         started = time.perf_counter()
-        for _ in range(_CALLS):
+        for _ in range(calls):
             work()
-        times.append(1e6 * (time.perf_counter() - started) / _CALLS)
+        times.append(1e6 * (time.perf_counter() - started) / calls)
     return statistics.median(times)
 
 
@@ -92,13 +92,15 @@ def ways(flavor: flavors.Flavor, inputs: int, outputs: int) -> dict[str, Callabl
 def main() -> None:
     """Prints a table: a row for each number of inputs and outputs and each way."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=15, help="rounds of 1000 calls; their median counts")
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--rounds", type=int, default=15, help="how many rounds; their median counts")
+    parser.add_argument("--calls", type=int, default=1000, help="inferences per round")
+    options = parser.parse_args()
     flavor = flavors.load("rtx")
     print("| inputs | outputs | way | us of Python per inference |\n|---|---|---|---|")
     for inputs, outputs in _CASES:
         for name, work in ways(flavor, inputs, outputs).items():
-            print(f"| {inputs} | {outputs} | {name} | {microseconds(work, rounds):.1f} |", flush=True)
+            cost = microseconds(work, options.rounds, options.calls)
+            print(f"| {inputs} | {outputs} | {name} | {cost:.1f} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,17 +1,21 @@
 """How the suite runs: which tests are slow, which share a worker, and examples that are always the same."""
 
 import pytest
-from hypothesis import HealthCheck, settings
 
-# No verdict may depend on how busy the machine is, nor on what an earlier run left in a database.
-settings.register_profile(
-    "suite",
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
-settings.load_profile("suite")
+try:
+    from hypothesis import HealthCheck, settings
+except ModuleNotFoundError:
+    pass  # The tests of a GPU alone run on a machine that has little else.
+else:
+    # No verdict may depend on how busy the machine is, nor on what an earlier run left in a database.
+    settings.register_profile(
+        "suite",
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    settings.load_profile("suite")
 
 #: Fixtures that start a Ray cluster; the first two share one for all tests of a process.
 RAY_FIXTURES = ("cluster", "ray_data", "head", "machines")

@@ -20,7 +20,13 @@ VARIABLES = {
         "network": "INetworkDefinition",
         "parser": "OnnxParser",
     },
-    "trtint8/builder/build.py:_profile": {"profile": "IOptimizationProfile"},
+    "trtint8/builder/optimization_profiles.py": {"builder": "Builder", "config": "IBuilderConfig"},
+    "trtint8/builder/optimization_profiles.py:new_profile": {"profile": "IOptimizationProfile"},
+    "trtint8/builder/optimization_profiles.py:check_shape_values": {
+        "network": "INetworkDefinition",
+        "inputs[name]": "ITensor",
+        "tensor": "ITensor",
+    },
     "trtint8/builder/build.py:_raise_parser_error": {"error": "ParserError"},
     "trtint8/builder/config.py": {
         "builder": "Builder",
@@ -50,11 +56,15 @@ VARIABLES = {
         "flags": "BuilderFlag",
     },
     "trtint8/runtime/refit.py": {"refitter": "Refitter", "engine.raw": "ICudaEngine"},
-    "trtint8/runtime/engine.py:_bindings": {"engine": "ICudaEngine"},
+    "trtint8/runtime/bindings.py": {"engine": "ICudaEngine"},
     "trtint8/runtime/engine.py:load": {
         "runtime": "Runtime",
         "runtime.get_plugin_registry()": "IPluginRegistry",
     },
+    "trtint8/runtime/engine.py:_use_dla": {"runtime": "Runtime"},
+    "trtint8/runtime/runtime_cache.py": {"raw": "ICudaEngine", "config": "IRuntimeConfig"},
+    "trtint8/runtime/runtime_cache.py:load": {"self._cache": "IRuntimeCache"},
+    "trtint8/runtime/runtime_cache.py:save": {"self._cache": "IRuntimeCache"},
     "trtint8/runtime/engine.py:_new_raw_context": {"self.raw": "ICudaEngine"},
     "trtint8/builder/timing_cache.py": {"config": "IBuilderConfig", "timing_cache": "ITimingCache"},
 }
@@ -75,6 +85,9 @@ GATED = {
     "IBuilderConfig.set_compute_capability": "has_compute_capabilities",
     "IBuilderConfig.set_quantization_flag": "implicit_int8",
     "IInt8Calibrator": "implicit_int8",
+    "ICudaEngine.create_runtime_config": "runtime_cache",
+    "IRuntimeCache": "runtime_cache",
+    "IRuntimeConfig": "runtime_cache",
     "ILayer.precision": "implicit_int8",
     "ILayer.set_output_type": "implicit_int8",
     "IProgressMonitor": "has_progress_monitor",
@@ -86,7 +99,7 @@ GATED = {
     "QuantizationFlag": "implicit_int8",
 }
 #: Still there for a while after the property stopped saying so.
-LINGERING = {"explicit_batch_flag", "shares_profiles_on_request"}
+LINGERING = {"explicit_batch_flag", "shares_profiles_on_request", "runtime_cache"}
 
 
 @dataclass(frozen=True)

@@ -18,13 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.data.datasets import BlockReader, block_batches, is_dataset
-from calibrators.data.feeds import Binding, FeedDict, batch_rows, listed
+from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows, listed
 from calibrators.data.folders import from_folder
 from calibrators.data.inputs import InputSpec
 from calibrators.data.options import Array, DataOptions, LabelSource
 from calibrators.data.order import check_fixed, fixed_batches, runs, sample_order
 from calibrators.data.preprocessing import Preprocessing
-from calibrators.data.shards import FeedReader, LabelledFeed, Reader, Shard
+from calibrators.data.shards import FeedReader, LabelledFeed, LabelledReader, Reader, Shard
 from calibrators.data.sources import Source, from_array_file, from_arrays, load_labels, random_normal
 from calibrators.data.streams import Stream, restartable
 from calibrators.errors import CalibrationDataError
@@ -183,8 +183,8 @@ DataSource: TypeAlias = (
     | os.PathLike[str]
     | Array
     | Mapping[str, Array]
-    | Iterable[Mapping[str, Array]]
-    | Callable[[], Iterable[Mapping[str, Array]]]
+    | Iterable[object]
+    | Callable[[], Iterable[object]]
     | Batches
     | RayDataset
 )
@@ -210,7 +210,9 @@ def open_batches(
               a block of samples with the batch axis; or a folder of images, flat or with one sub-folder per
               class;
             - an array for the model's only input, or a dict of arrays, with samples along axis 0;
-            - an iterable of feed dicts, or a callable without arguments that returns one;
+            - an iterable, or a callable without arguments that returns one, of feed dicts, of arrays for the
+              model's only input, or of tuples with an array for each input in the model's order and perhaps
+              labels after them: a ``DataLoader`` of PyTorch, for example, whose tensors may be on a GPU;
             - a Ray Dataset, whose columns are inputs and, if called ``labels``, labels;
             - the text ``random:COUNT``: standard normal values, for timing only;
             - :class:`Batches`, which are returned as they are.
@@ -319,7 +321,8 @@ def _open_stream(data: Any, binding: Binding, options: DataOptions) -> Batches:
     labels = None if options.labels is None else load_labels(options.labels, None)[: options.limit]
     fixed_batch = next(iter(fixed)) if len(fixed) == 1 else None
     stream = Stream(start, binding, options.batch_size, options.limit, fixed_batch, labels)
-    return Batches(stream, batch_size=options.batch_size, labels=labels)
+    reader = LabelledReader() if LABELS not in {spec.name for spec in binding.inputs} else FeedReader()
+    return Batches(stream, batch_size=options.batch_size, labels=labels, reader=reader)
 
 
 def _open_dataset(data: Any, binding: Binding, options: DataOptions) -> Batches:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from calibrators.data.feeds import Binding, FeedDict, batch_rows
+from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows
 
 
 class Reader(Protocol):
@@ -44,6 +44,20 @@ class FeedReader:
     def read(self, batch: FeedDict) -> tuple[FeedDict, None]:
         """What the model is fed."""
         return (batch if self.binding is None else self.binding.prepare(batch)), None
+
+
+class LabelledReader:
+    """Takes batches that are prepared feed dicts, perhaps with labels beside what the model is fed."""
+
+    def samples(self, batch: FeedDict) -> int:
+        """How many samples a feed dict has; 1 where its arrays do not share axis 0."""
+        rows = batch_rows(batch)
+        return 1 if rows is None else rows
+
+    def read(self, batch: FeedDict) -> tuple[FeedDict, NDArray[Any] | None]:
+        """What the model is fed, and the labels where there are any."""
+        fed = {name: array for name, array in batch.items() if name != LABELS}
+        return fed, batch.get(LABELS)
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.data.feeds import Binding, FeedDict, batch_rows
+from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows
+from calibrators.data.items import named_arrays
+from calibrators.data.sources import as_labels
 from calibrators.errors import CalibrationDataError
 
 
@@ -18,13 +20,16 @@ from calibrators.errors import CalibrationDataError
 class Stream:
     """Feed dicts from an iterable, brought to the batches that were asked for.
 
+    Where the items come with labels, these stand in the feed dicts under the key ``labels``.
+
     Attributes:
         start: Begins a pass over the data.
         binding: Says what feeds the model.
         batch_size: Samples are regrouped to this many; None passes the feeds on as they come.
         limit: Stops after this many samples; None takes all.
         fixed_batch: The batch that the model insists on; a smaller rest at the end is left out.
-        labels: One label per sample (of the first ``limit``), only to compare their number.
+        labels: One label per sample (of the first ``limit``), only to compare their number; they replace
+            those that come with the items.
     """
 
     start: Callable[[], Iterator[Any]]
@@ -48,15 +53,12 @@ class Stream:
 
     def _bound(self) -> Iterator[FeedDict]:
         for index, item in enumerate(self.start()):
-            if not isinstance(item, Mapping):
-                raise CalibrationDataError(
-                    f"item {index} of the data is a {type(item).__name__}; "
-                    "yield dicts of input name to NumPy array"
-                )
             try:
-                feed, _ = self.binding.split(item)
+                feed, labels = self.binding.split(named_arrays(item, self.binding))
                 self.binding.check(feed)
                 prepared = self.binding.prepare(feed)
+                if self.labels is None and _are_numbers(labels):
+                    prepared[LABELS] = as_labels(labels, batch_rows(prepared), "labels")
             except CalibrationDataError as error:
                 raise CalibrationDataError(f"item {index} of the data: {error}") from error
             yield prepared
@@ -108,7 +110,7 @@ def restartable(data: Any) -> Callable[[], Iterator[Any]]:
         return lambda: _iterate_result(data)
     raise CalibrationDataError(
         f"cannot take data from a {type(data).__name__}; pass a path, an array, a dict of arrays, "
-        "an iterable of feed dicts or a callable that returns one"
+        "an iterable of feed dicts, such as a data loader, or a callable that returns one"
     )
 
 
@@ -135,6 +137,14 @@ class _OneShot:
             )
         data, self._data = self._data, None
         return data
+
+
+def _are_numbers(labels: Any) -> bool:
+    """Whether labels can be compared with outputs; a detector's boxes, for example, are lists of dicts."""
+    try:
+        return labels is not None and np.asarray(labels).dtype.kind in "biuf"
+    except ValueError:  # lists of unequal length
+        return False
 
 
 def _iterate_result(function: Callable[[], Any]) -> Iterator[Any]:
@@ -173,6 +183,10 @@ def _regrouped(feeds: Iterator[FeedDict], size: int) -> Iterator[FeedDict]:
 
 
 def _joined(pieces: list[FeedDict]) -> FeedDict:
+    if any(piece.keys() != pieces[0].keys() for piece in pieces):
+        raise CalibrationDataError(
+            "some items of the data come with labels and others without; give all or none"
+        )
     try:
         return {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
     except ValueError as error:

@@ -81,6 +81,11 @@ _FEATURES = {
         "version compatibility", "BuilderFlag.VERSION_COMPATIBLE", "TensorRT 8.6 or newer"
     ),
     "strip_plan": _Feature("plans without weights", "BuilderFlag.STRIP_PLAN", "TensorRT 10.0 or newer"),
+    "runtime_cache": _Feature(
+        "runtime cache, since it compiles no kernels when it loads an engine",
+        "IRuntimeCache",
+        "TensorRT for RTX",
+    ),
     "serialized_plugins": _Feature(
         "plugin libraries in the plan", "IBuilderConfig.plugins_to_serialize", "TensorRT 8.6 or newer"
     ),

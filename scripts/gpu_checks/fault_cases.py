@@ -35,6 +35,7 @@ from calibrators.errors import (
 )
 from calibrators.tensorrt import flavor
 from calibrators.tensorrt.calibrators import calibrator_class
+from gpu_checks import limits
 from gpu_checks.checking import Check, Settings, one_line
 from gpu_checks.records import Finding
 from trtint8 import BuildOptions, Engine, ShapeRange, build_int8_engine, model_inputs
@@ -46,7 +47,7 @@ TABLE = "What happens"
 
 _IMAGES = np.random.default_rng(0).standard_normal((64, 1, 8, 8), np.float32)
 _PROFILES = [{"images": ShapeRange((1, 1, 8, 8), (8, 1, 8, 8), (64, 1, 8, 8))}]
-_OPTIONS = BuildOptions(tactic_sources=(), optimization_level=1)
+_OPTIONS = BuildOptions(tactic_sources=limits.TACTIC_SOURCES, optimization_level=1)
 #: What a library may keep for itself once it was used.
 _POOLED = 64 << 20
 _REFUSALS = (EngineError, UnsupportedError)

@@ -33,14 +33,16 @@ class Stage:
 
 #: In the order in which they run: what matters most comes first, what may crash the driver comes last.
 STAGES = (
-    Stage("host", "gpu_checks.stages.host", "Calibration and FP32 on the CPU", 40, needs_gpu=False),
-    Stage("implicit", "gpu_checks.stages.implicit", "Implicit INT8: the four calibrators and ranges", 135),
-    Stage("explicit", "gpu_checks.stages.explicit", "Explicit INT8 beside implicit", 45),
-    Stage("runtime", "gpu_checks.stages.runtime", "Throughput, latency and overhead", 115),
+    Stage("smoke", "gpu_checks.stages.smoke", "Whether anything works at all", 50),
+    Stage("speed", "gpu_checks.stages.speed", "INT8 beside FP16 at batch 64 and 1", 80),
+    Stage("host", "gpu_checks.stages.host", "Calibration and FP32 on the CPU", 30, needs_gpu=False),
+    Stage("implicit", "gpu_checks.stages.implicit", "Implicit INT8: the four calibrators and ranges", 105),
+    Stage("explicit", "gpu_checks.stages.explicit", "Explicit INT8 beside implicit", 40),
+    Stage("runtime", "gpu_checks.stages.runtime", "Throughput, latency and overhead", 70),
     Stage("threads", "gpu_checks.stages.threads", "Threads and soak", 45),
-    Stage("faults", "gpu_checks.stages.faults", "Faults", 65),
-    Stage("calibration", "gpu_checks.stages.calibration", "Calibration on the GPU in ONNX Runtime", 9),
-    Stage("rtx", "gpu_checks.stages.rtx", "An engine that TensorRT for RTX built on the CPU", 25),
+    Stage("faults", "gpu_checks.stages.faults", "Faults", 38),
+    Stage("calibration", "gpu_checks.stages.calibration", "Calibration on the GPU in ONNX Runtime", 5),
+    Stage("rtx", "gpu_checks.stages.rtx", "An engine that TensorRT for RTX built on the CPU", 12),
 )
 
 #: Samples a calibration batch, and images at once in judging.
@@ -51,11 +53,16 @@ JUDGING_BATCH = 100
 SMALL_LEVEL = 1
 RESNET50_LEVEL = 2
 
+#: The packed TensorRT 8.6 has stubs in the place of cuBLAS and cuDNN; kernels from everywhere else stay.
+TACTIC_SOURCES = ("EDGE_MASK_CONVOLUTIONS", "JIT_CONVOLUTIONS")
+
 #: The batches that small networks are timed with.
 SMALL_BATCHES = (1, 64)
 
-#: ResNet-50's batches, the one it is tuned for, seconds per measurement and of warming up before it.
-BATCHES = (1, 8, 64, 256)
+#: The batches of ResNet-50, those that are timed first, the one that it is tuned for, seconds per measurement
+#: and of warming up before it.
+BATCHES = (64, 1, 8, 256)
+FIRST_BATCHES = (64, 1)
 TUNED_BATCH = 64
 MEASURE_SECONDS, WARM_UP_SECONDS = 0.3, 0.1
 ROUNDS = 5
@@ -92,7 +99,8 @@ def described(minutes: float, soak: float) -> Mapping[str, str]:
     return {
         "whole run": f"{minutes:g} minutes, and what the soak takes beyond {SOAK_SECONDS:g} s",
         "builds": f"builder optimization level {SMALL_LEVEL} for the small networks, {RESNET50_LEVEL} for "
-        "the ResNet-50-size one (TensorRT's usual is 3); one timing cache for all; no cuBLAS, no cuDNN",
+        f"the ResNet-50-size one (TensorRT's usual is 3); one timing cache for all; of the tactic sources "
+        f"{' and '.join(TACTIC_SOURCES)}",
         "calibration": f"batches of {CALIBRATION_BATCH}",
         "times": f"{MEASURE_SECONDS:g} s per measurement; comparisons in {ROUNDS} rounds that alternate",
         "ResNet-50-size": f"random weights, batches {', '.join(map(str, BATCHES))}, tuned for {TUNED_BATCH}",

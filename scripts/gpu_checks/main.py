@@ -17,6 +17,7 @@ from gpu_checks import limits, machine
 from gpu_checks.checking import Settings
 from gpu_checks.limits import Stage
 from gpu_checks.markdown import render
+from gpu_checks.packing import pack
 from gpu_checks.process import Outcome, environment, run_limited
 from gpu_checks.records import read
 from gpu_checks.report import Report, StageReport, read_stages
@@ -58,6 +59,8 @@ def main(arguments: Sequence[str], stages: Sequence[Stage] = limits.STAGES) -> i
             report = dataclasses.replace(report, stages=read_stages(out, stages))
             (out / "gpu_check.json").write_text(json.dumps(report.to_dict(), indent=1, allow_nan=False))
             (out / "gpu_check.md").write_text(render(report))
+            if options.pack is not None:
+                pack(out, options.pack)
     print(f"written: {out / 'gpu_check.json'} and {out / 'gpu_check.md'}")
     good = all(stage.good for stage in report.stages if stage.name in options.stage)
     return 0 if good else 1
@@ -88,6 +91,12 @@ def _parser(stages: Sequence[Stage]) -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--out", type=Path, required=True, metavar="DIR", help="what is kept; runs add up there"
+    )
+    parser.add_argument(
+        "--pack",
+        type=Path,
+        metavar="FOLDER",
+        help="also write the report, and all else as an archive in a few parts of 15 MiB, there",
     )
     parser.add_argument(
         "--stage",

@@ -119,7 +119,7 @@ def load_subject(name: str, data: Path | None) -> Subject:
 def small_options(check: Check, **more: Any) -> BuildOptions:
     """How the small networks are built."""
     settings: dict[str, Any] = {
-        "tactic_sources": (),
+        "tactic_sources": limits.TACTIC_SOURCES,
         "timing_cache": check.settings.out / "timing.cache",
         "optimization_level": limits.SMALL_LEVEL,
     }

@@ -90,6 +90,12 @@ class RecordingDevice:
 
     download = copy = upload
 
+    def wait_for_stream(self, _waiting: int, _producing: int) -> None:
+        """See :class:`calibrators.cuda.Device`."""
+
+    def pointer_problem(self, _pointer: int) -> None:
+        """See :class:`calibrators.cuda.Device`."""
+
 
 class RecordingContext:
     """The part of ``IExecutionContext`` that the runtime uses, for outputs of the inputs' batch size.

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import threading
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from calibrators.data.inputs import InputSpec
 from calibrators.errors import CalibrationDataError, GpuMemoryError, GpuUnavailableError, TableError
 from calibrators.tensorrt.calibrators import calibrator_class
 from calibrators.tensorrt.flavor import Flavor
+from calibrators.tensorrt.messages import collected, shared_logger
 from tests.bindings.calibrator_driver import CalibratorDriver
 from tests.host_device import HostDevice, read
 
@@ -304,6 +306,45 @@ def test_without_a_gpu(make):
     assert not driver.batch("images")[0]
     with pytest.raises(GpuUnavailableError, match="needs an NVIDIA GPU"):
         calibrator.raise_failure()
+
+
+def test_a_source_may_use_tensorrt_itself(make, trt):
+    """While a build collects what TensorRT says, it loads an engine, before the first batch and later."""
+    logs = []
+
+    def feeds():
+        for start in (0, 5):
+            with collected(trt) as log:
+                shared_logger(trt).log(trt.ILogger.Severity.WARNING, f"loading {start}")
+            logs.append(log.warnings)
+            yield {"images": DATA[start : start + 5]}
+
+    with collected(trt) as build:
+        calibrator, driver = make(data=feeds)
+        calibrator.prepare()
+        assert driver.batch_size() == 5
+        assert len(driver.calibrate(["images"], images)) == 2
+        shared_logger(trt).log(trt.ILogger.Severity.WARNING, "building")
+    calibrator.raise_failure()
+    assert logs == [["loading 0"], ["loading 5"]]
+    assert build.warnings == ["building"]
+
+
+def test_ctrl_c_ends_the_wait_for_a_source_that_hangs(make, device):
+    hanging = threading.Event()
+
+    def feeds():
+        yield {"images": DATA[:5]}
+        hanging.wait(60)
+
+    calibrator, driver = make(data=feeds)
+    assert driver.batch("images")[0]
+    calibrator.cancelled = iter([False, False, True]).__next__
+    assert driver.batch("images") == (False, [None])
+    assert not device.live
+    with pytest.raises(KeyboardInterrupt):
+        calibrator.raise_failure()
+    hanging.set()
 
 
 # The cache.

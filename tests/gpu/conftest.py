@@ -4,21 +4,23 @@ CIFAR-10 tests want the environment variable TRTINT8_CIFAR10 to name a folder wi
 ``input``, N x 3 x 32 x 32), ``calibration.npz`` and ``heldout.npz`` (``images`` as uint8, ``labels``).
 """
 
+from __future__ import annotations
+
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 from calibrators.cuda import gpu_problem, open_device
-from calibrators.data.batches import open_batches
-from calibrators.data.inputs import InputSpec
 from calibrators.data.preprocessing import Preprocessing
 from calibrators.errors import TrtInt8Error
 from calibrators.tensorrt import flavor as flavors
-from trtint8.models.model import load_model
-from trtint8.validation.accuracy import onnx_runner
+
+if TYPE_CHECKING:
+    from calibrators.data.inputs import InputSpec
 
 NORMALIZED = Preprocessing(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 
@@ -74,6 +76,11 @@ def cifar(device):
     folder = Path(os.environ.get("TRTINT8_CIFAR10", "missing"))
     if not (folder / "resnet20.onnx").is_file():
         pytest.skip("the environment variable TRTINT8_CIFAR10 names no folder with resnet20.onnx")
+    # Here, so that the tests of the device alone need no ONNX.
+    from calibrators.data.batches import open_batches
+    from trtint8.models.model import load_model
+    from trtint8.validation.accuracy import onnx_runner
+
     model = folder / "resnet20.onnx"
     inputs = load_model(model).inputs
     batches = open_batches(folder / "heldout.npz", inputs, batch_size=500, preprocessing=NORMALIZED)

@@ -11,7 +11,8 @@ from trtint8.engine.profiles import ShapeRange
 
 PROFILES = [{"input": ShapeRange((1, 3, 32, 32), (50, 3, 32, 32), (100, 3, 32, 32))}]
 # The packed libraries of TensorRT 8.6 have no cuBLAS and cuDNN beside them.
-OPTIONS = BuildOptions(tactic_sources=())
+TACTIC_SOURCES = ("EDGE_MASK_CONVOLUTIONS", "JIT_CONVOLUTIONS")
+OPTIONS = BuildOptions(tactic_sources=TACTIC_SOURCES)
 ALLOWED_DROP = {
     "EntropyCalibrator2": 0.5,
     "EntropyCalibrator": 0.5,
@@ -90,7 +91,9 @@ def test_manual_ranges_win_over_calibrated_ones(cifar, implicit_flavor, tmp_path
 
 def test_a_manual_range_of_an_input_that_is_int8(cifar, implicit_flavor, tmp_path):
     table = calibrate(cifar.model, cifar.calibration, preprocessing=NORMALIZED, progress=False)
-    options = BuildOptions(tactic_sources=(), io_types={"input": "int8"}, io_formats={"input": ("LINEAR",)})
+    options = BuildOptions(
+        tactic_sources=TACTIC_SOURCES, io_types={"input": "int8"}, io_formats={"input": ("LINEAR",)}
+    )
     result = build(cifar, None, tmp_path / "model.engine", dynamic_ranges=dict(table.amax), options=options)
     with Engine.load(result.engine) as engine:
         assert engine.inputs[0].dtype == "int8"

@@ -13,6 +13,8 @@ from trtint8.runtime import bound_context
 from trtint8.runtime.bench import bench
 from trtint8.validation.accuracy import onnx_runner
 
+# The packed TensorRT 8.6 has stubs in the place of cuBLAS and cuDNN.
+TACTIC_SOURCES = ("EDGE_MASK_CONVOLUTIONS", "JIT_CONVOLUTIONS")
 IMAGES = np.random.default_rng(0).random((64, 1, 8, 8), np.float32)
 PROFILES = [
     {"images": ShapeRange((1, 1, 8, 8), (1, 1, 8, 8), (4, 1, 8, 8))},
@@ -22,7 +24,7 @@ PROFILES = [
 
 @pytest.fixture(scope="module")
 def path(flavor, tmp_path_factory):
-    options = BuildOptions(tactic_sources=()) if flavor.name == "tensorrt" else None
+    options = BuildOptions(tactic_sources=TACTIC_SOURCES) if flavor.name == "tensorrt" else None
     result = build_int8_engine(
         DEMO_MODEL,
         IMAGES,
@@ -133,6 +135,25 @@ def test_a_side_stream_of_pytorch_is_ordered(engine, device, cuda_graph):
     context.close()
 
 
+@pytest.mark.parametrize("cuda_graph", [False, True])
+def test_a_bound_call_on_tensors_of_pytorch(engine, cuda_graph):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    if not torch.cuda.is_available():
+        pytest.skip("this PyTorch has no CUDA")
+    side = torch.cuda.Stream()
+    fed = torch.zeros((8, 1, 8, 8), device="cuda")
+    made = torch.zeros((8, 10), device="cuda")
+    with engine.bind({"images": fed}, outputs={"logits": made}, stream=side, cuda_graph=cuda_graph) as call:
+        for start in (0, 8, 16, 24):
+            part = IMAGES[start : start + 8]
+            with torch.cuda.stream(side):
+                fed.copy_(torch.from_numpy(part), non_blocking=True)
+                call()
+                copied = made.clone()
+            side.synchronize()
+            assert np.array_equal(copied.cpu().numpy(), engine.infer({"images": part})["logits"])
+
+
 def test_arrays_of_cupy_tell_their_stream(engine):
     cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
     wanted = engine.infer({"images": IMAGES[:8]})["logits"]
@@ -230,3 +251,16 @@ def test_a_closed_engine(path):
     engine.close()
     with pytest.raises(EngineError, match="closed"):
         engine.infer({"images": IMAGES[:1]})
+
+
+def test_kernels_are_kept_between_runs(path, flavor, tmp_path):
+    if flavor.name != "rtx":
+        pytest.skip(f"{flavor} compiles nothing when it loads an engine")
+    cache = tmp_path / "kernels.cache"
+    with Engine.load(path, runtime_cache=cache) as engine:
+        wanted = engine.infer({"images": IMAGES[:4]})["logits"]
+    assert cache.stat().st_size
+    kept = cache.read_bytes()
+    with Engine.load(path, runtime_cache=cache) as engine:
+        assert np.array_equal(engine.infer({"images": IMAGES[:4]})["logits"], wanted)
+    assert cache.read_bytes() == kept

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,9 @@ def run(*arguments, **more):
 
 
 @no_gpu
-@pytest.mark.parametrize("stages", [(), ("--stage", "implicit,threads"), ("--stage", "host,rtx")])
+@pytest.mark.parametrize(
+    "stages", [(), ("--stage", "smoke"), ("--stage", "implicit,threads"), ("--stage", "host,rtx")]
+)
 def test_without_a_gpu_it_says_so_in_a_sentence(tmp_path, stages):
     done = run("--out", tmp_path / "out", *stages)
     assert (done.returncode, done.stdout) == (2, "")
@@ -54,8 +57,11 @@ def test_without_a_gpu_it_says_so_in_a_sentence(tmp_path, stages):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--stage", "implicit,thread"), "there is no stage 'thread'; choose among host, implicit, "),
-        (("--stage", ""), "there is no stage ''; choose among host, "),
+        (
+            ("--stage", "implicit,thread"),
+            "there is no stage 'thread'; choose among smoke, speed, host, implicit, ",
+        ),
+        (("--stage", ""), "there is no stage ''; choose among smoke, speed, host, "),
         (("--data", "/nowhere"), "there is no folder '/nowhere'; give --data a folder with resnet20.onnx"),
         (("--minutes", "0"), "--minutes is 0; give a positive number"),
         (("--soak", "nan"), "--soak is nan; give a positive number"),
@@ -84,6 +90,8 @@ def test_the_folder_for_results_has_to_be_given(capsys):
 
 def test_the_stages_by_name():
     assert [stage.name for stage in STAGES] == [
+        "smoke",
+        "speed",
         "host",
         "implicit",
         "explicit",
@@ -172,6 +180,19 @@ def test_stages_that_ran_one_by_one_make_one_report(tmp_path, stages):
     assert [len(stage["records"]) for stage in report_of(out)] == [1, 1]
     # The command can be repeated elsewhere.
     assert "- command: `scripts/gpu_check --out DIR --stage good`" in (out / "gpu_check.md").read_text()
+
+
+def test_results_are_packed_after_every_stage(tmp_path, stages):
+    packed = tmp_path / "packed"
+    out, both = tmp_path / "out", stages("crash", "good")
+    assert command.main(["--out", str(out), "--pack", str(packed)], both) == 1
+    assert sorted(path.name for path in packed.iterdir()) == [
+        "gpu_check.json",
+        "gpu_check.md",
+        "results.tar.xz.00",
+    ]
+    with tarfile.open(packed / "results.tar.xz.00") as archive:
+        assert {"gpu_check.md", "stages/crash.log", "stages/good.jsonl"} <= set(archive.getnames())
 
 
 def test_time_that_is_left_goes_to_the_next_stage(tmp_path, stages, capsys):
@@ -313,6 +334,8 @@ def test_every_module_can_be_imported_with_tensorrt_8_6():
         "    'LayerInformationFormat': 'JSON',\n"
         "}.items():\n"
         "    for name in names.split(): assert getattr(getattr(trt, owner), name, None) is not None, name\n"
+        "from gpu_checks.limits import TACTIC_SOURCES\n"
+        "assert set(TACTIC_SOURCES) <= set(trt.TacticSource.__members__)\n"
         "print('all there')\n"
     )
     paths = os.pathsep.join(

@@ -1,10 +1,12 @@
 """What gpu_check is made of: processes, records, comparison of ranges, rates, the network and the page."""
 
 import csv
+import io
 import json
 import math
 import signal
 import sys
+import tarfile
 import time
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from gpu_checks import amax, limits
+from gpu_checks import amax, limits, packing
 from gpu_checks.checking import Check, Settings
 from gpu_checks.markdown import render
 from gpu_checks.process import Outcome, environment, run_limited
@@ -20,7 +22,7 @@ from gpu_checks.rates import Contender, take_turns
 from gpu_checks.records import Finding, Record, append, finite, read
 from gpu_checks.report import Report, StageReport
 from gpu_checks.resnet50 import random_images, resnet50
-from gpu_checks.stages.runtime import judged, parse_trtexec
+from gpu_checks.stages.runtime import FIRST_KINDS, Resnet50, judged, parse_trtexec
 from gpu_checks.subjects import lost_at_most, scores
 from hypothesis import given
 from hypothesis import strategies as st
@@ -358,3 +360,72 @@ def test_the_page_tells_of_two_devices():
     other = StageReport("faults", "Faults", Outcome("done", 1.0), {**MACHINE, "device": "NVIDIA Y"}, ())
     page = render(Report(MACHINE, "x", {}, (STAGES[0], other)))
     assert "**the stages ran on different devices**: NVIDIA X (compute capability 9.0); NVIDIA Y" in page
+
+
+# Packing.
+
+
+@pytest.fixture
+def results(tmp_path):
+    folder = tmp_path / "results"
+    for name, size in {"gpu_check.md": 10, "stages/a.log": 1000, "engines/x.engine": 9000}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(np.random.default_rng(size).bytes(size))
+    return folder
+
+
+def unpacked(parts):
+    data = b"".join(part.read_bytes() for part in parts if part.name.startswith("results"))
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        return {name: archive.extractfile(name).read() for name in archive.getnames()}
+
+
+def test_everything_but_engines_is_packed_into_parts(results, tmp_path, monkeypatch):
+    monkeypatch.setattr(packing, "PART_BYTES", 300)
+    files = packing.pack(results, tmp_path / "to")
+    first, *parts = (path.name for path in files)
+    assert first == "gpu_check.md"
+    assert parts == [f"results.tar.xz.{number:02}" for number in range(len(parts))]
+    assert 3 <= len(parts) <= packing.MOST_PARTS
+    assert unpacked(files) == {
+        name: (results / name).read_bytes() for name in ("gpu_check.md", "stages/a.log")
+    }
+    # A smaller archive leaves no part of the larger one.
+    (results / "stages/a.log").write_text("short")
+    again = packing.pack(results, tmp_path / "to")
+    assert sorted(path.name for path in (tmp_path / "to").iterdir()) == sorted(path.name for path in again)
+
+
+def test_what_is_too_much_is_left_out_and_named(results, tmp_path, monkeypatch):
+    monkeypatch.setattr(packing, "PART_BYTES", 100)
+    files = packing.pack(results, tmp_path / "to")
+    assert (tmp_path / "to" / "left_out.txt").read_text() == "stages/a.log\n"
+    assert list(unpacked(files)) == ["gpu_check.md"]
+
+
+# Engines that are built once.
+
+
+def test_an_engine_is_built_once_for_all_stages(tmp_path, monkeypatch):
+    built = []
+
+    def build(_self, kind, path):
+        built.append(kind)
+        path.write_bytes(b"plan")
+        return Finding({})
+
+    monkeypatch.setattr(Resnet50, "_int8", build)
+    monkeypatch.setattr(Resnet50, "_floating", build)
+    monkeypatch.setattr(Resnet50, "_key", lambda _self, kind: f"{kind} of today")
+    check = check_with(tmp_path, 100.0, time.monotonic)
+    for _ in range(2):
+        found = [Resnet50(check).engine(kind).name for kind in FIRST_KINDS]
+        assert found == ["implicit.engine", "fp16.engine"]
+    assert built == list(FIRST_KINDS)
+    again = [record.figures for record in read(tmp_path / "r.jsonl")][2:]
+    assert again == [{"build s": "from an earlier stage or run"}] * 2
+    # Of another TensorRT or GPU it is another engine; a build that failed leaves nothing to be used.
+    monkeypatch.setattr(Resnet50, "_key", lambda _self, kind: f"{kind} of tomorrow")
+    monkeypatch.setattr(Resnet50, "_int8", lambda *_arguments: 1 / 0)
+    for _ in range(2):
+        assert Resnet50(check).engine(FIRST_KINDS[0]) is None

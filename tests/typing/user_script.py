@@ -55,6 +55,7 @@ def run(data: trtint8.Batches) -> None:
             reveal_type(engine.infer(feed, outputs={"logits": np.empty((8, 1000), np.float32)}, stream=1))
             reveal_type(engine.infer_async(feed).result())
             reveal_type(engine.bind(feed)(feed))
+            reveal_type(engine.bind(feed, on_device=True, stream=1)())
         reveal_type(trtint8.refit(engine, {"fc.weight": np.zeros((10, 2), np.float32)}))
     measured: trtint8.Benchmarks = trtint8.bench(["resnet50.engine"], baseline="resnet50.onnx")
     reports: tuple[trtint8.BenchReport, ...] = measured.reports

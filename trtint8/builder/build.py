@@ -39,6 +39,7 @@ from trtint8.builder.implicit import (
     finish_calibration,
 )
 from trtint8.builder.monitor import deferred_interrupt, new_monitor
+from trtint8.builder.optimization_profiles import add_profile, check_shape_values, format_shapes, new_profile
 from trtint8.builder.options import BuildOptions
 from trtint8.builder.precisions import set_io, set_precisions
 from trtint8.builder.timing_cache import attach_timing_cache, save_timing_cache
@@ -235,8 +236,9 @@ class _Build:
         _parse(parser, network, model, flavor, self.log)
         configure(trt, flavor, builder, config, options, int8=self.int8)
         set_capabilities(trt, config, self.capabilities)
-        for shapes in self.profiles:
-            _add_profile(builder, config, shapes)
+        check_shape_values(network, options.shape_values)
+        for shapes in self.profiles or ([{}] if options.shape_values else []):
+            add_profile(builder, config, shapes, options.shape_values)
         # Before inputs and outputs get other types: an INT8 input is a float of the model all the same.
         floats = read_layers(trt, network), input_names(trt, network)
         set_io(trt, network, options)
@@ -257,6 +259,11 @@ class _Build:
             save_timing_cache(config, options.timing_cache)
         return bytes(memory), missing
 
+    def _optimal_values(self) -> dict[str, ShapeRange]:
+        """The values of inputs that decide shapes, for a calibration, which has one shape per input."""
+        values = self.options.shape_values.items()
+        return {name: ShapeRange(sizes.opt, sizes.opt, sizes.opt) for name, sizes in values}
+
     def _attach_calibrator(self, builder: Any, config: Any, network: Any) -> None:
         calibrator = self.implicit.calibrator if self.implicit else None
         if calibrator is None:
@@ -265,9 +272,11 @@ class _Build:
             calibrator.network_dtypes = network_dtypes(self.flavor.module, network)
         config.int8_calibrator = calibrator
         shapes = self.calibration_shapes
-        if shapes and not config.set_calibration_profile(_profile(builder, shapes)):
+        if shapes and not config.set_calibration_profile(
+            new_profile(builder, shapes, self._optimal_values())
+        ):
             raise BuildError(
-                f"TensorRT refuses to calibrate with {_format_shapes(shapes)}; give batches of another size"
+                f"TensorRT refuses to calibrate with {format_shapes(shapes)}; give batches of another size"
             )
 
 
@@ -304,24 +313,6 @@ def _network_flags(trt: Any, flavor: Flavor) -> int:
     if flavor.explicit_batch_flag:
         return 1 << int(trt.NetworkDefinitionCreationFlag.EXPLICIT_BATCH)
     return 0
-
-
-def _add_profile(builder: Any, config: Any, shapes: Profile) -> None:
-    if config.add_optimization_profile(_profile(builder, shapes)) < 0:
-        raise BuildError(
-            f"TensorRT refuses the optimization profile {_format_shapes(shapes)}; give other shapes"
-        )
-
-
-def _profile(builder: Any, shapes: Profile) -> Any:
-    profile = builder.create_optimization_profile()
-    for name, sizes in shapes.items():
-        profile.set_shape(name, sizes.min, sizes.opt, sizes.max)
-    return profile
-
-
-def _format_shapes(shapes: Profile) -> str:
-    return ", ".join(f"{name}={sizes}" for name, sizes in shapes.items())
 
 
 def _parse(

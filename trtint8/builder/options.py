@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from trtint8.engine.profiles import ShapeRange
+
 #: Whether TensorRT prefers the precisions that were asked for, or must obey them.
 PrecisionConstraints = Literal["prefer", "obey"]
 
@@ -28,6 +30,8 @@ class BuildOptions:
         io_types: Input or output name to its type in the engine: "fp32", "fp16", "bf16" or "int8".
         io_formats: Input or output name to the formats that it may have, like ("LINEAR", "CHW32").
         calibrate_before_fusion: Whether Entropy and Legacy calibration run before layer fusion.
+        shape_values: Name of an input that decides shapes, like the size of a Resize, to its smallest,
+            optimal and largest values, one per element; for all optimization profiles.
         memory_pools: Pool name like "workspace" to its limit in bytes.
         timing_cache: File with the timings of kernels; it is read, extended and written under a lock.
         optimization_level: 0 (fast build) to 5 (fast engine).
@@ -57,6 +61,7 @@ class BuildOptions:
     io_types: Mapping[str, str] = field(default_factory=dict)
     io_formats: Mapping[str, Sequence[str]] = field(default_factory=dict)
     calibrate_before_fusion: bool = False
+    shape_values: Mapping[str, ShapeRange] = field(default_factory=dict)
     memory_pools: Mapping[str, int] = field(default_factory=dict)
     timing_cache: str | os.PathLike[str] | None = None
     optimization_level: int | None = None

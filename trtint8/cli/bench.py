@@ -82,9 +82,12 @@ def rows(reports: Sequence[BenchReport]) -> list[tuple[str, ...]]:
         ("inferences/s", *(f"{report.throughput:.1f}" for report in reports)),
         ("samples/s", *(f"{report.samples_per_second:.1f}" for report in reports)),
     ]
+    table.append(("copies", *("not overlapped" if report.transfers else "none" for report in reports)))
     if len(reports) > 1:
         speedups = (f"{report.samples_per_second / slowest:.2f}x" for report in reports)
         table.append(("against the slowest", *speedups))
+    if all(report.cpu_ms is not None for report in reports):
+        table.append(("CPU time per inference", *(f"{report.cpu_ms:.3f}" for report in reports)))
     for phase, title in _PHASES.items():
         if phase in reports[0].phases:
             table += [

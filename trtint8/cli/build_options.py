@@ -55,6 +55,13 @@ def add_build_options(parser: argparse.ArgumentParser) -> None:
     )
     group = parser.add_argument_group("building")
     group.add_argument(
+        "--shape-values",
+        action="append",
+        default=[],
+        metavar="NAME=MIN,OPT,MAX",
+        help="values of an input that decides shapes, like size=64x64,128x128,256x256; repeatable",
+    )
+    group.add_argument(
         "--memory-pool",
         action="append",
         default=[],
@@ -123,6 +130,7 @@ def build_options_from(options: argparse.Namespace) -> BuildOptions:
         output_types=_pairs("output-type", options.output_type),
         io_types=_pairs("io-type", options.io_type),
         io_formats={name: text.split(",") for name, text in _pairs("io-format", options.io_format).items()},
+        shape_values=dict(map(parse_profile, options.shape_values)),
         memory_pools={name: _size(text) for name, text in _pairs("memory-pool", options.memory_pool).items()},
         gpu_fallback=not options.no_gpu_fallback,
         tactic_sources=options.tactic_source,

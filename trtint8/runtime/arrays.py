@@ -14,8 +14,8 @@ from calibrators.cuda.dlpack import Dlpack, on_gpu, take
 from calibrators.errors import CalibrationDataError
 from trtint8.engine.file import TensorSpec
 
-# The alignment of GPU addresses that TensorRT needs, in bytes.
-_ALIGNMENT = 256
+#: The alignment of GPU addresses that TensorRT needs, in bytes.
+ALIGNMENT = 256
 
 # Number of the legacy default stream in the array interface, and its handle in the driver.
 _LEGACY_DEFAULT_STREAM = 1
@@ -69,7 +69,7 @@ class DeviceInput:
     @property
     def aligned(self) -> bool:
         """Whether TensorRT can read the array in place: it is not empty, and its address is aligned."""
-        return self.pointer != 0 and self.pointer % _ALIGNMENT == 0
+        return self.pointer != 0 and self.pointer % ALIGNMENT == 0
 
 
 def as_inputs(
@@ -127,12 +127,8 @@ def as_input(value: Any, spec: TensorSpec, stream: int) -> NDArray[Any] | Device
     array: NDArray[Any] | DeviceInput
     if isinstance(value, np.ndarray):
         array = np.require(value, requirements="C")
-    elif on_gpu(value):
-        array = _taken(value, spec.name, stream)
-    elif (interface := getattr(value, "__cuda_array_interface__", None)) is not None:
-        array = _device_input(value, interface, spec.name)
     else:
-        array = np.require(value, requirements="C")
+        array = _of_other_library(value, spec.name, stream)
     if array.dtype != np.dtype(spec.dtype):
         raise CalibrationDataError(
             f"input '{spec.name}' takes {spec.dtype} but was given {array.dtype}; convert it with "
@@ -146,6 +142,22 @@ def as_input(value: Any, spec: TensorSpec, stream: int) -> NDArray[Any] | Device
         raise CalibrationDataError(
             f"input '{spec.name}' takes shape {wanted} but was given {given}; reshape it"
         )
+    return array
+
+
+def _of_other_library(value: Any, name: str, stream: int) -> NDArray[Any] | DeviceInput:
+    try:
+        interface = getattr(value, "__cuda_array_interface__", None)
+    except Exception:  # noqa: BLE001 - of any library, for types that the interface cannot name
+        interface = None
+    if interface is not None and interface.get("stream") is not None:
+        # The array tells its stream, on which the caller expects the results as well. DLPack does not.
+        return _device_input(value, interface, name)
+    if on_gpu(value):
+        return _taken(value, name, stream)
+    if interface is not None:
+        return _device_input(value, interface, name)
+    array: NDArray[Any] = np.require(value, requirements="C")
     return array
 
 

@@ -205,6 +205,8 @@ def random_feed(
             raise CalibrationDataError(f"no profile says a shape for input '{spec.name}'; give --data")
         dtype = np.dtype(spec.dtype)
         # Integers are mostly indices, and 0 is a valid index into every table.
-        values = random.standard_normal(shape, np.float32) if is_float(dtype) else np.zeros(shape)
+        # NumPy knows BF16 and FP8 as types of kind V.
+        floating = is_float(dtype) or dtype.kind == "V"
+        values = random.standard_normal(shape, np.float32) if floating else np.zeros(shape)
         feed[spec.name] = values.astype(dtype)
     return feed

@@ -5,30 +5,44 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any
+from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 
 from calibrators.errors import CalibrationDataError, EngineError, UnsupportedError
-from trtint8.runtime.arrays import Feeds, HostArray
+from trtint8.runtime.arrays import ALIGNMENT, Feeds, HostArray
 from trtint8.runtime.execution import ExecutionContext
+from trtint8.runtime.outputs import Outputs
+from trtint8.runtime.streams import StreamLike
+
+#: The arrays of a bound call's outputs: on the host, or on the GPU.
+OutputT = TypeVar("OutputT")
 
 
-class BoundCall:
-    """An inference on host arrays of fixed shapes and dtypes. Made by ``Engine.bind``; for one thread.
+class BoundCall(Generic[OutputT]):
+    """An inference on fixed shapes and addresses. Made by ``Engine.bind``; for one thread.
 
-    ``call(feeds)`` runs the engine on a feed of these shapes. Values that were written into ``inputs`` need
-    no feed: ``call()`` takes what stands there. The arrays of ``outputs`` are the same for every call, so
-    copy what has to outlast the next one.
+    ``call(feeds)`` runs the engine on host arrays of these shapes. Values that were written into ``inputs``
+    need no feed: ``call()`` takes what stands there. Inputs that were on the GPU are read again where they
+    were, whatever stands there by then. The arrays of ``outputs`` are the same for every call, so copy what
+    has to outlast the next one.
 
     Attributes:
         inputs: Input name to a page-locked array that is uploaded with every call.
-        outputs: Output name to a page-locked array that every call writes to.
+        outputs: Output name to the array that every call writes to: page-locked, or on the GPU.
     """
 
-    def __init__(self, context: ExecutionContext, feeds: Feeds) -> None:
-        self._context = context
-        self._active = context.device.active()
+    def __init__(
+        self,
+        context: ExecutionContext,
+        feeds: Feeds,
+        *,
+        outputs: Outputs | None = None,
+        stream: StreamLike | None = None,
+        on_device: bool = False,
+    ) -> None:
+        device, own = context.device, context.stream
+        self._context, self._feeds, self._active = context, feeds, device.active()
         with self._active:
             context.bind(feeds)
             bound = context.bound
@@ -37,51 +51,85 @@ class BoundCall:
                     "the size of an output is known only after the inference, so nothing can be bound "
                     "beforehand; call infer"
                 )
-            if len(bound.staged) != len(feeds):
+            targets = context.take_targets(outputs or {})
+            if targets.host:
                 raise CalibrationDataError(
-                    "a bound call takes arrays on the host, and an input is on the GPU; call infer"
+                    f"output '{next(iter(targets.host))}' of a bound call has a host array of its own; give "
+                    "arrays on the GPU, or call infer with outputs"
                 )
-            bound.place_outputs({})
+            self._stream = context.order(stream, targets.device.values())
+            made = context.new_arrays(outputs or {}, self._stream) if on_device else {}
+            pointers = {name: array.buffer.pointer for name, array in made.items()}
+            pointers |= {name: target.pointer for name, target in targets.device.items()}
+            placed = {name: pointer for name, pointer in pointers.items() if pointer % ALIGNMENT == 0}
+            in_place = bound.place_outputs(placed)
+            self._copies = tuple(
+                (pointer, source, context.nbytes(name, shape), own.handle)
+                for name, pointer in pointers.items()
+                for shape, source in (bound.output(name),)
+                if not in_place or name not in placed
+            )
         self.inputs: dict[str, HostArray] = dict(bound.staged)
-        self.outputs: Mapping[str, HostArray] = dict(bound.outputs)
-        self._staged, self._uploads, self._downloads = bound.staged, bound.uploads, bound.downloads
-        self._enqueue = bound.enqueue
-        self._upload, self._download = context.device.upload, context.device.download
-        self._synchronize = context.stream.synchronize
+        self.outputs: Mapping[str, OutputT] = {
+            name: cast("OutputT", made.get(name, (outputs or {}).get(name, array)))
+            for name, array in bound.outputs.items()
+        }
+        self._staged, self._upload_inputs, self._enqueue = bound.staged, bound.upload, bound.enqueue
+        self._downloads = tuple(
+            arguments
+            for name, arguments in zip(bound.outputs, bound.downloads, strict=True)
+            if name not in pointers
+        )
+        self._download, self._copy, self._wait = device.download, device.copy, device.wait_for_stream
+        self._own, self._synchronize = own.handle, own.synchronize
+        # Without a stream of the caller, or with outputs on the host, every call is complete when it returns.
+        self._waits = self._stream is None or bool(self._downloads)
+        self._running = False
 
-    def __call__(self, feeds: Feeds | None = None) -> Mapping[str, HostArray]:
+    def __call__(self, feeds: Mapping[str, HostArray] | None = None) -> Mapping[str, OutputT]:
         """Runs the engine once.
 
         Args:
-            feeds: Input name to a NumPy array of the bound shape and dtype; None takes what stands in
-                ``inputs``.
+            feeds: Name of every input on the host to a NumPy array of the bound shape and dtype; None takes
+                what stands in ``inputs``.
 
         Returns:
-            ``outputs``, which hold the result until the next call.
+            ``outputs``, which hold the result until the next call. Where all of them are on the GPU and the
+            caller has a stream, they are complete for what is queued there from now on.
 
         Raises:
             CalibrationDataError: An input is missing, or an array has another shape or dtype.
             EngineError: TensorRT or the GPU fails, or the call is closed.
         """
-        if feeds is not None:
-            self._stage(feeds)
-        upload, download = self._upload, self._download
         with self._active:
-            for arguments in self._uploads:
-                upload(*arguments)
+            if self._running:
+                self._synchronize()
+                self._running = False
+            if feeds is not None:
+                self._stage(feeds)
+            if self._stream is not None:
+                self._wait(self._own, self._stream)
+            self._upload_inputs()
             self._enqueue()
+            for arguments in self._copies:
+                self._copy(*arguments)
             for arguments in self._downloads:
-                download(*arguments)
-            self._synchronize()
+                self._download(*arguments)
+            if self._stream is not None:
+                self._wait(self._stream, self._own)
+            if self._waits:
+                self._synchronize()
+            else:
+                self._running = bool(self._staged)
         return self.outputs
 
     def close(self) -> None:
         """Frees the memory and the context; a second call does nothing."""
         self._context.close()
-        self._uploads, self._downloads, self.inputs, self.outputs = (), (), {}, {}
+        self._copies, self._downloads, self.inputs, self.outputs, self._feeds = (), (), {}, {}, {}
         self._enqueue = self._refuse
 
-    def __enter__(self) -> BoundCall:
+    def __enter__(self) -> BoundCall[OutputT]:
         return self
 
     def __exit__(

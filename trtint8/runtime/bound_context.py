@@ -7,7 +7,7 @@ when shapes change.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from calibrators.cuda import Device, Graph, Stream, capture
 from calibrators.errors import CalibrationDataError, EngineError
 from trtint8.runtime.arrays import DeviceInput, HostArray
+from trtint8.runtime.bindings import Bindings
 from trtint8.runtime.memory import TensorMemory
-from trtint8.runtime.tensorrt_context import Bindings, TensorrtContext
+from trtint8.runtime.tensorrt_context import TensorrtContext
 
 #: Input name to an array on the host or on the GPU.
 Arrays = Mapping[str, NDArray[Any] | DeviceInput]
@@ -151,8 +152,11 @@ class BoundContext:
             self._graph = capture(self._stream, lambda: self.context.execute(self._stream.handle))
         self._graph.launch(self._stream)
 
-    def queue_download(self) -> dict[str, HostArray]:
+    def queue_download(self, names: Collection[str] | None = None) -> dict[str, HostArray]:
         """Queues the copies of the outputs to the host.
+
+        Args:
+            names: The outputs that are copied; None copies all.
 
         Returns:
             Output name to an array in page-locked memory, which holds the output once the stream has
@@ -160,8 +164,9 @@ class BoundContext:
         """
         if self.context.data_dependent:
             self._find_outputs()
-        for arguments in self.downloads:
-            self._device.download(*arguments)
+        for name, arguments in zip(self.outputs, self.downloads, strict=True):
+            if names is None or name in names:
+                self._device.download(*arguments)
         return self.outputs
 
     def output(self, name: str) -> tuple[tuple[int, ...], int]:

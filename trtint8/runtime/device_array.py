@@ -34,7 +34,13 @@ class DeviceArray:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """Version 3 of Numba's CUDA array interface."""
+        """Version 3 of Numba's CUDA array interface.
+
+        Raises:
+            AttributeError: The element type is BF16 or FP8, which that interface cannot name; DLPack can.
+        """
+        if self.dtype.kind == "V":
+            raise AttributeError(f"the CUDA array interface has no type for {self.dtype}; use DLPack")
         return {
             "shape": self.shape,
             "typestr": self.dtype.str,

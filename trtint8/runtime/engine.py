@@ -12,13 +12,13 @@ from types import TracebackType
 from typing import Any, Literal, overload
 
 from calibrators.cuda import Device, compute_capability, open_device, require_gpu
+from calibrators.cuda.dlpack import Dlpack
 from calibrators.errors import EngineError, UnsupportedError
 from calibrators.files import finish_writing, is_file
 from calibrators.tensorrt import flavor as flavors
-from calibrators.tensorrt.data_types import numpy_dtype
 from calibrators.tensorrt.flavor import Flavor
 from calibrators.tensorrt.messages import collected, shared_logger
-from trtint8.engine.file import EngineInfo, TensorSpec, read_engine_info, sidecar_path
+from trtint8.engine.file import EngineInfo, read_engine_info, sidecar_path
 from trtint8.engine.plan import (
     check_capability,
     check_plan_version,
@@ -26,15 +26,16 @@ from trtint8.engine.plan import (
     plan_flavor,
     without_metadata,
 )
-from trtint8.engine.profiles import ShapeRange
-from trtint8.runtime.arrays import Feeds, HostArray
+from trtint8.runtime.arrays import CudaArray, Feeds, HostArray
+from trtint8.runtime.bindings import read_bindings
 from trtint8.runtime.bound_call import BoundCall
 from trtint8.runtime.device_array import DeviceArray
 from trtint8.runtime.execution import ExecutionContext
 from trtint8.runtime.inference_future import InferenceFuture
 from trtint8.runtime.outputs import Outputs
+from trtint8.runtime.runtime_cache import RuntimeCache
 from trtint8.runtime.streams import StreamLike
-from trtint8.runtime.tensorrt_context import FIRST_RUNS, Bindings
+from trtint8.runtime.tensorrt_context import FIRST_RUNS
 
 
 class Engine:
@@ -51,13 +52,19 @@ class Engine:
     """
 
     def __init__(
-        self, flavor: Flavor, runtime: Any, engine: Any, device: Device, info: EngineInfo | None
+        self,
+        flavor: Flavor,
+        runtime: Any,
+        engine: Any,
+        device: Device,
+        info: EngineInfo | None,
+        cache: RuntimeCache | None = None,
     ) -> None:
         # Assigned in this order, so that the engine is deleted before its runtime even where nobody closes
         # it.
         self._engine, self._runtime = engine, runtime
-        self.flavor, self.device, self.info = flavor, device, info
-        self._bindings = _bindings(flavor.module, engine)
+        self.flavor, self.device, self.info, self._cache = flavor, device, info, cache
+        self._bindings = read_bindings(flavor.module, engine)
         self.inputs, self.outputs = self._bindings.inputs, self._bindings.outputs
         self.profiles = self._bindings.profiles
         self._lock = threading.Lock()
@@ -72,6 +79,8 @@ class Engine:
         *,
         device: int = 0,
         plugins: Sequence[str | os.PathLike[str]] = (),
+        dla_core: int | None = None,
+        runtime_cache: str | os.PathLike[str] | None = None,
         allow_host_code: bool = False,
     ) -> Engine:
         """Loads an engine onto a GPU.
@@ -81,6 +90,9 @@ class Engine:
                 itself. Metadata before the plan, as Ultralytics writes it, is passed over.
             device: Index of the GPU.
             plugins: Paths of shared libraries with the plugins that the engine uses.
+            dla_core: The DLA core that runs an engine that was built for the DLA; None lets TensorRT choose.
+            runtime_cache: File of the kernels that TensorRT for RTX compiles for an engine: read now, and
+                written when the engine is closed.
             allow_host_code: Whether code that the engine contains may run on this machine. A
                 version-compatible engine contains the runtime that it needs; allow it for engines that you
                 trust.
@@ -91,7 +103,8 @@ class Engine:
         Raises:
             EngineError: The file is missing, truncated, changed or no engine, the engine was built by another
                 version or for another GPU, or it contains code and ``allow_host_code`` is false.
-            UnsupportedError: The TensorRT that the engine needs is not installed.
+            UnsupportedError: The TensorRT that the engine needs is not installed or has no runtime cache, or
+                the machine has no such DLA core.
             GpuUnavailableError: There is no GPU, or none of that index.
         """
         info, name = None, "the plan"
@@ -102,7 +115,9 @@ class Engine:
         plan = without_metadata(source if isinstance(source, bytes) else _read(Path(source)))
         flavor = flavors.load(plan_flavor(plan, name))
         if info is None:
-            check_plan_version(plan, flavor, name)
+            # A version-compatible plan says nothing of that where it has no sidecar.
+            if not allow_host_code:
+                check_plan_version(plan, flavor, name)
         else:
             check_version(info, flavor, name)
             if info.version_compatible and not allow_host_code:
@@ -119,13 +134,16 @@ class Engine:
             if allow_host_code:
                 # Only the caller can know whether to trust an engine: a sidecar comes with it.
                 runtime.engine_host_code_allowed = True
+            if dla_core is not None:
+                _use_dla(runtime, dla_core)
             for library in plugins:
                 if runtime.get_plugin_registry().load_library(os.fspath(library)) is None:
                     raise EngineError(f"TensorRT cannot load the plugin library '{os.fspath(library)}'")
             engine = runtime.deserialize_cuda_engine(plan)
             if engine is None:
                 raise EngineError(f"{flavor} cannot load {name}: {log.reason()}")
-        return cls(flavor, runtime, engine, gpu, info)
+            cache = RuntimeCache.attach(engine, runtime_cache, flavor) if runtime_cache is not None else None
+        return cls(flavor, runtime, engine, gpu, info, cache)
 
     @property
     def raw(self) -> Any:
@@ -158,23 +176,68 @@ class Engine:
             self._contexts.add(created)
         return created
 
-    def bind(self, feeds: Feeds, *, cuda_graph: bool = False) -> BoundCall:
-        """Prepares inferences on host arrays of fixed shapes, which then cost the least.
+    @overload
+    def bind(
+        self,
+        feeds: Feeds,
+        *,
+        outputs: None = None,
+        stream: StreamLike | None = None,
+        on_device: Literal[False] = False,
+        cuda_graph: bool = False,
+    ) -> BoundCall[HostArray]: ...
+
+    @overload
+    def bind(
+        self,
+        feeds: Feeds,
+        *,
+        outputs: None = None,
+        stream: StreamLike | None = None,
+        on_device: Literal[True],
+        cuda_graph: bool = False,
+    ) -> BoundCall[DeviceArray]: ...
+
+    @overload
+    def bind(
+        self,
+        feeds: Feeds,
+        *,
+        outputs: Outputs,
+        stream: StreamLike | None = None,
+        on_device: bool = False,
+        cuda_graph: bool = False,
+    ) -> BoundCall[HostArray | DeviceArray | CudaArray | Dlpack]: ...
+
+    def bind(
+        self,
+        feeds: Feeds,
+        *,
+        outputs: Outputs | None = None,
+        stream: StreamLike | None = None,
+        on_device: bool = False,
+        cuda_graph: bool = False,
+    ) -> BoundCall[Any]:
+        """Prepares inferences on fixed shapes and addresses, which then cost the least.
 
         Args:
-            feeds: Input name to an array like those of all calls.
+            feeds: Input name to an array: on the host one like those of all calls, on the GPU the one that
+                all calls read.
+            outputs: Output name to the array on the GPU that every call writes to.
+            stream: The caller's stream, see :meth:`ExecutionContext.infer`.
+            on_device: Whether the other outputs stay on the GPU.
             cuda_graph: Whether to launch a CUDA graph.
 
         Returns:
-            The call, which takes feeds like ``feeds``. It has a context of its own, which is closed with the
-            engine.
+            The call. It has a context of its own, which is closed with the engine.
 
         Raises:
-            CalibrationDataError: The feed does not fit, or an array is on the GPU.
+            CalibrationDataError: The feed or an output does not fit.
             UnsupportedError: The size of an output is known only after the inference.
             EngineError: TensorRT cannot create a context, mostly for lack of memory.
         """
-        return BoundCall(self.new_context(cuda_graph=cuda_graph), feeds)
+        context = self.new_context(cuda_graph=cuda_graph)
+        return BoundCall(context, feeds, outputs=outputs, stream=stream, on_device=on_device)
 
     @overload
     def infer(
@@ -255,7 +318,10 @@ class Engine:
             EngineError: The engine is closed, or TensorRT cannot.
         """
         with self.device.active(), collected(self.flavor.module) as log, FIRST_RUNS:
-            context = self.raw.create_execution_context()
+            if self._cache is None:
+                context = self.raw.create_execution_context()
+            else:
+                context = self._cache.new_context(self.raw)
         if context is None:
             raise EngineError(f"TensorRT cannot make an execution context: {log.reason()}")
         return context
@@ -272,6 +338,9 @@ class Engine:
             for context in list(self._contexts):
                 context.close()
             with self.device.active():
+                cache, self._cache = self._cache, None
+                if cache is not None:
+                    cache.save()
                 self._engine = self._runtime = None
 
     def __enter__(self) -> Engine:
@@ -290,39 +359,13 @@ class Engine:
 _IN_FLIGHT = 2
 
 
-def _bindings(trt: Any, engine: Any) -> Bindings:
-    inputs: list[TensorSpec] = []
-    outputs: list[TensorSpec] = []
-    on_host: set[str] = set()
-    for index in range(engine.num_io_tensors):
-        name = engine.get_tensor_name(index)
-        if engine.get_tensor_format(name) != trt.TensorFormat.LINEAR:
-            raise UnsupportedError(
-                f"tensor '{name}' of the engine has the format {engine.get_tensor_format_desc(name)}, and "
-                "only linear ones can be fed; build the engine without io_formats"
-            )
-        dtype = numpy_dtype(trt, engine.get_tensor_dtype(name))
-        if dtype is None:
-            raise UnsupportedError(
-                f"tensor '{name}' is {engine.get_tensor_dtype(name).name} in the engine, which NumPy has no "
-                "type for; build the engine with FP32 or FP16 inputs and outputs"
-            )
-        shape = tuple(dim if dim >= 0 else None for dim in engine.get_tensor_shape(name))
-        is_input = engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT
-        (inputs if is_input else outputs).append(TensorSpec(name, dtype.name, shape))
-        if engine.get_tensor_location(name) == trt.TensorLocation.HOST:
-            if not is_input:
-                raise UnsupportedError(
-                    f"output '{name}' of the engine is written on the host, which is not supported; leave it "
-                    "out of the model's outputs"
-                )
-            on_host.add(name)
-    dynamic = [spec.name for spec in inputs if None in spec.shape and spec.name not in on_host]
-    profiles = tuple(
-        {name: ShapeRange(*map(tuple, engine.get_tensor_profile_shape(name, index))) for name in dynamic}
-        for index in range(engine.num_optimization_profiles)
-    )
-    return Bindings(tuple(inputs), tuple(outputs), frozenset(on_host), profiles if dynamic else ())
+def _use_dla(runtime: Any, core: int) -> None:
+    cores = runtime.num_DLA_cores
+    if not 0 <= core < cores:
+        raise UnsupportedError(
+            f"there is no DLA core {core}; this machine has {cores}, numbered from 0; leave dla_core out"
+        )
+    runtime.DLA_core = core
 
 
 def _read(path: Path) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, overload
@@ -12,12 +13,13 @@ import numpy as np
 from calibrators.cuda import Device, Stream
 from calibrators.errors import CalibrationDataError, EngineError
 from trtint8.runtime.arrays import DeviceInput, Feeds, HostArray, as_inputs
+from trtint8.runtime.bindings import Bindings
 from trtint8.runtime.bound_context import Arrays, BoundContext
 from trtint8.runtime.device_array import DeviceArray
 from trtint8.runtime.inference_future import InferenceFuture
 from trtint8.runtime.outputs import Outputs, Targets, as_targets
 from trtint8.runtime.streams import StreamLike, stream_handle
-from trtint8.runtime.tensorrt_context import Bindings, TensorrtContext
+from trtint8.runtime.tensorrt_context import TensorrtContext
 
 #: How many CUDA graphs are kept, each with one of TensorRT's contexts and its memory.
 _GRAPHS = 4
@@ -147,7 +149,7 @@ class ExecutionContext:
         """
         with self.device.active():
             self.bind(feeds)
-            caller = self._wait_for(stream)
+            caller = self.order(stream)
             self._run()
             if caller is not None:
                 # What the caller queues next may write to the inputs.
@@ -267,6 +269,7 @@ class ExecutionContext:
             self._bound[key] = self._bound.pop(None)
         if key not in self._bound:
             if len(self._bound) == _GRAPHS:
+                self.stream.synchronize()  # it may still be running
                 self._bound.popitem(last=False)[1].free()
             self._new_bound(key)
         self._bound.move_to_end(key)
@@ -283,9 +286,57 @@ class ExecutionContext:
     ) -> dict[str, HostArray] | dict[str, DeviceArray]:
         """Runs the engine on a feed that is bound, with outputs or streams of the caller."""
         current = self._current
+        targets = self.take_targets(outputs)
+        caller = self.order(stream, targets.device.values())
+        made: dict[str, DeviceArray] = {}
+        if on_device and not self.data_dependent:
+            made = self.new_arrays(outputs, caller)
+        current.upload()
+        placed = {**{name: array.buffer.pointer for name, array in made.items()}, **targets.aligned}
+        in_place = current.place_outputs(placed)
+        current.enqueue()
+        if on_device and self.data_dependent:
+            self.stream.synchronize()
+            made = self.new_arrays(outputs, caller)
+        on_gpu = {
+            **{name: array.buffer.pointer for name, array in made.items()},
+            **{name: target.pointer for name, target in targets.device.items()},
+        }
+        for name, pointer in on_gpu.items():
+            if not in_place or name not in placed:
+                shape, source = current.output(name)
+                targets.check(name, shape)
+                self.device.copy(pointer, source, self.nbytes(name, shape), self.stream.handle)
+        to_host = [spec.name for spec in self._bindings.outputs if spec.name not in on_gpu]
+        found: dict[str, HostArray] = {}
+        if to_host:
+            staged = current.queue_download(to_host)
+            self.stream.synchronize()
+            for name, target in targets.host.items():
+                targets.check(name, staged[name].shape)
+                target[...] = staged[name]
+            found = {name: staged[name].copy() for name in to_host if name not in targets.host}
+        elif caller is None:
+            self.stream.synchronize()
+        else:
+            self.device.wait_for_stream(caller, self.stream.handle)
+            self._unfinished = True
+            return made if on_device else found
+        self._fed = {}  # the owners of arrays on the GPU may free them from now on
+        return made if on_device else found
+
+    def take_targets(self, outputs: Outputs) -> Targets:
+        """Checks arrays that outputs of the bound feed are to be written to.
+
+        Args:
+            outputs: Output name to array.
+
+        Raises:
+            CalibrationDataError: An array does not fit its output, or is not of this GPU.
+        """
         targets = as_targets(outputs, self._bindings.outputs, self.stream.handle)
         if not self.data_dependent:
-            for name, shape in current.context.output_shapes.items():
+            for name, shape in self._current.context.output_shapes.items():
                 targets.check(name, shape)
         for name, target in targets.device.items():
             problem = self.device.pointer_problem(target.pointer)
@@ -293,62 +344,38 @@ class ExecutionContext:
                 raise CalibrationDataError(
                     f"the GPU array for output '{name}' is {problem}; give an array of the engine's GPU"
                 )
-        caller = self._wait_for(stream, targets.device.values())
-        made: dict[str, DeviceArray] = {}
-        if on_device and not self.data_dependent:
-            made = self._new_arrays(outputs, caller)
-        current.upload()
-        placed = {**{name: array.buffer.pointer for name, array in made.items()}, **targets.aligned}
-        in_place = current.place_outputs(placed)
-        current.enqueue()
-        if on_device and self.data_dependent:
-            self.stream.synchronize()
-            made = self._new_arrays(outputs, caller)
-        for name, pointer in {
-            **{name: array.buffer.pointer for name, array in made.items()},
-            **{name: target.pointer for name, target in targets.device.items()},
-        }.items():
-            if not in_place or name not in placed:
-                shape, source = current.output(name)
-                targets.check(name, shape)
-                nbytes = int(np.prod(shape, dtype=np.int64)) * self._itemsize(name)
-                self.device.copy(pointer, source, nbytes, self.stream.handle)
-        if on_device and not targets.host:
-            if caller is None:
-                self.stream.synchronize()
-                self._fed = {}
-            else:
-                self.device.wait_for_stream(caller, self.stream.handle)
-                self._unfinished = True
-            return made
-        return self._downloaded(targets)
+        return targets
 
-    def _downloaded(self, targets: Targets) -> dict[str, HostArray]:
-        staged = self._current.queue_download()
-        self.stream.synchronize()
-        for name, target in targets.host.items():
-            targets.check(name, staged[name].shape)
-            target[...] = staged[name]
-        self._fed = {}  # the owners of arrays on the GPU may free them from now on
-        return {
-            name: array.copy()
-            for name, array in staged.items()
-            if name not in targets.host and name not in targets.device
-        }
+    def new_arrays(self, outputs: Outputs, stream: int | None) -> dict[str, DeviceArray]:
+        """Allocates arrays for the outputs of the bound feed.
 
-    def _new_arrays(self, outputs: Outputs, stream: int | None) -> dict[str, DeviceArray]:
+        Args:
+            outputs: The outputs that have arrays already.
+            stream: Handle of the stream on which the values are going to be complete.
+
+        Raises:
+            GpuMemoryError: The GPU has too little free memory.
+        """
         arrays = {}
         for spec in self._bindings.outputs:
             if spec.name in outputs:
                 continue
             shape, _ = self._current.output(spec.name)
             dtype = np.dtype(spec.dtype)
-            buffer = self.device.allocate(int(np.prod(shape, dtype=np.int64)) * dtype.itemsize)
+            buffer = self.device.allocate(self.nbytes(spec.name, shape))
             arrays[spec.name] = DeviceArray(shape, dtype, buffer, self.device, stream)
         return arrays
 
-    def _wait_for(self, stream: StreamLike | None, targets: Iterable[DeviceInput] = ()) -> int | None:
-        """Orders our stream after those of the caller; returns the one that results are expected on."""
+    def order(self, stream: StreamLike | None, targets: Iterable[DeviceInput] = ()) -> int | None:
+        """Orders the context's stream after those of the caller.
+
+        Args:
+            stream: The stream that the caller names.
+            targets: Arrays that outputs are written to.
+
+        Returns:
+            Handle of the stream that results are expected on; None where nothing tells one.
+        """
         caller = stream_handle(stream) if stream is not None else None
         given = [array for array in (*self._fed.values(), *targets) if isinstance(array, DeviceInput)]
         if caller is None:
@@ -371,5 +398,7 @@ class ExecutionContext:
         # The next run uses the page-locked memory again.
         return {name: array.copy() for name, array in self._current.outputs.items()}
 
-    def _itemsize(self, name: str) -> int:
-        return next(np.dtype(spec.dtype).itemsize for spec in self._bindings.outputs if spec.name == name)
+    def nbytes(self, name: str, shape: tuple[int, ...]) -> int:
+        """The size of an output in bytes."""
+        dtype = next(spec.dtype for spec in self._bindings.outputs if spec.name == name)
+        return math.prod(shape) * np.dtype(dtype).itemsize

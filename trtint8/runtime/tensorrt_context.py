@@ -4,38 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from calibrators.cuda import Device, Stream
 from calibrators.errors import EngineError
 from calibrators.tensorrt.messages import shared_logger
-from trtint8.engine.file import TensorSpec
-from trtint8.engine.profiles import Profile
 from trtint8.runtime.binding_shapes import choose_profile
+from trtint8.runtime.bindings import Bindings
 from trtint8.runtime.output_allocator import new_output_allocator
 
 #: TensorRT 8.6 makes a context while it holds Python's lock. The first run of another context loads kernels
 #: under a lock of TensorRT's own and may log, which needs Python's: so neither happens during the other.
 FIRST_RUNS = threading.Lock()
-
-
-@dataclass(frozen=True)
-class Bindings:
-    """The inputs and outputs of an engine.
-
-    Attributes:
-        inputs: The inputs; dynamic dimensions are None.
-        outputs: The outputs; dynamic dimensions are None.
-        host_inputs: Names of the inputs that TensorRT reads on the host, most of which are shapes.
-        profiles: Input name to accepted shapes, for every optimization profile; empty where all inputs are
-            static.
-    """
-
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
-    host_inputs: frozenset[str]
-    profiles: tuple[Profile, ...]
 
 
 class TensorrtContext:

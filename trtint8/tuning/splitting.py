@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
-from calibrators.data.batches import Batches, FeedDict
+from calibrators.data.batches import Batches
 from calibrators.data.feeds import first_feeds
 from calibrators.data.options import DataOptions
 from calibrators.errors import CalibrationDataError
@@ -60,16 +62,16 @@ def smaller_batch_size(batches: Batches, options: DataOptions) -> int | None:
 def _every_other(batches: Batches, first: int) -> Batches:
     """Every second batch with its labels, from the batch with index ``first`` on."""
 
-    def start() -> Iterator[FeedDict]:
-        return itertools.islice(batches, first, None, 2)
+    def start() -> Iterator[Any]:
+        return itertools.islice(batches.start(), first, None, 2)
 
     size = batches.batch_size
     count = len(batches.labels) if batches.labels is not None else batches.num_samples
     if size is None or count is None:
-        return Batches(start, size)
+        return replace(batches, start=start, num_samples=None, labels=None)
     chosen = np.arange(count)[np.arange(count) // size % 2 == first]
     labels = None if batches.labels is None else batches.labels[chosen]
-    return Batches(start, size, len(chosen), labels, batches.class_names)
+    return replace(batches, start=start, num_samples=len(chosen), labels=labels)
 
 
 def head(batches: Batches, samples: int) -> Batches:

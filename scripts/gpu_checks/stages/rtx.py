@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from calibrators.cuda import compute_capability
 from calibrators.errors import TrtInt8Error
 from calibrators.tensorrt import flavor
 from gpu_checks.checking import Check, one_line
@@ -25,6 +26,10 @@ def run(check: Check) -> None:
         found = flavor.load("rtx")
     except TrtInt8Error as error:
         check.skip(_TABLE, "all", str(error))
+        return
+    here = compute_capability(0)
+    if f"SM{here.replace('.', '')}" not in found.module.ComputeCapability.__members__:
+        check.skip(_TABLE, "all", f"{found} has no kernels for this GPU's compute capability {here}")
         return
     for subject in subjects(check, _TABLE, ("demo", "resnet20")):
         _one(check, subject, str(found))

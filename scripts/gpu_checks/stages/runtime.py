@@ -7,7 +7,7 @@ import functools
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrators.cuda import gpu_names
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt import flavor
 from gpu_checks import limits
@@ -25,7 +26,7 @@ from gpu_checks.records import Figure, Finding
 from gpu_checks.resnet50 import INPUT, SHAPE, random_images, resnet50
 from gpu_checks.stages.implicit import int8_share
 from gpu_checks.subjects import small_options
-from trtint8 import BuildOptions, Engine, ShapeRange, build_int8_engine, calibrate
+from trtint8 import BuildOptions, Engine, ShapeRange, __version__, build_int8_engine, calibrate
 from trtint8.builder.build import build_engine
 from trtint8.engine.profiles import Profile
 from trtint8.models.model import load_model, prepare, runnable
@@ -40,51 +41,67 @@ _GOALS = "Goals"
 ENQUEUE_GOAL, RUNNER_GOAL, INT8_GOAL = 0.98, 1.5, 1.2
 _ENQUEUE_FROM_BATCH = 8
 _CALIBRATION_IMAGES = 4
-#: In this order: the goals need the first two.
+#: The goals need the first two.
 _IMPLICIT, _FP16, _FP32, _EXPLICIT = "INT8, implicit", "FP16", "FP32", "INT8, Q/DQ"
 _GRAPH = "no copies, CUDA graph"
+#: What is timed first.
+FIRST_KINDS = (_IMPLICIT, _FP16)
+_FILES = {_IMPLICIT: "implicit", _FP16: "fp16", _FP32: "fp32", _EXPLICIT: "explicit"}
 
 
 def run(check: Check) -> None:
     """Runs the stage."""
-    measured = _Runtime(check, resnet50())
-    builds: dict[str, Callable[[list[Path]], Finding]] = {
-        _IMPLICIT: measured.implicit,
-        _FP16: functools.partial(measured.floating, fp16=True),
-        _FP32: functools.partial(measured.floating, fp16=False),
-        _EXPLICIT: measured.explicit,
-    }
-    for kind, build in builds.items():
-        engines: list[Path] = []
-        check.attempt(_BUILDS, kind, functools.partial(build, engines))
-        if not engines:
+    measured = Resnet50(check)
+    for kind in (*FIRST_KINDS, _FP32, _EXPLICIT):
+        path = measured.engine(kind)
+        if path is None:
             continue
         if kind == _IMPLICIT:
-            measured.overhead(engines[0])
-        measured.throughput(kind, engines[0])
+            measured.overhead(path)
+        measured.throughput(kind, path, limits.BATCHES)
         if kind == _FP16:
-            measured.int8_against_fp16()
-        engines[0].unlink()
+            measured.int8_against_fp16(limits.BATCHES)
 
 
 @dataclass
-class _Runtime:
+class Resnet50:
+    """Engines of the ResNet-50-size network, and their measurements.
+
+    Attributes:
+        check: The stage.
+    """
+
     check: Check
-    model: bytes
     _table: CalibrationTable | None = None
     _rates: dict[tuple[str, int], float] = field(default_factory=dict)
 
-    # Builds; each appends the path of its engine, so that a failure leaves none.
+    @functools.cached_property
+    def model(self) -> bytes:
+        """The network, serialized."""
+        return resnet50()
 
-    def implicit(self, engines: list[Path]) -> Finding:
-        """INT8 with the host's ranges set on tensors."""
-        return self._int8("implicit", engines)
+    # Builds.
 
-    def explicit(self, engines: list[Path]) -> Finding:
-        """INT8 with Q/DQ pairs of the same ranges."""
-        return self._int8("explicit", engines)
+    def engine(self, kind: str) -> Path | None:
+        """An engine, built once for all stages and runs on this machine; None where it cannot be."""
+        path = self.check.folder("engines") / f"{_FILES[kind]}.engine"
+        key, record = self._key(kind), path.with_suffix(".key")
+        if path.is_file() and record.is_file() and record.read_text() == key:
+            self.check.attempt(_BUILDS, kind, lambda: Finding({"build s": "from an earlier stage or run"}))
+            return path
+        record.unlink(missing_ok=True)
+        build = {_IMPLICIT: self._int8, _EXPLICIT: self._int8}.get(kind, self._floating)
+        if self.check.attempt(_BUILDS, kind, lambda: build(kind, path)) is None:
+            return None
+        record.write_text(key)
+        return path
 
-    def floating(self, engines: list[Path], *, fp16: bool) -> Finding:
+    def _key(self, kind: str) -> str:
+        """What an engine was made from, in words."""
+        parts = (kind, limits.RESNET50_LEVEL, limits.BATCHES, limits.TUNED_BATCH, *gpu_names())
+        return " ".join(map(str, (*parts, flavor.load("tensorrt"), __version__)))
+
+    def _floating(self, kind: str, path: Path) -> Finding:
         """FP16, or FP32 (which may use TF32, as TensorRT's default is)."""
         prepared = prepare(load_model(self.model))
         with runnable(prepared.graph_model) as serialized:
@@ -93,29 +110,27 @@ class _Runtime:
                 prepared.inputs,
                 flavor=flavor.load("tensorrt"),
                 profiles=_profiles(),
-                options=self._options(fp16=fp16),
+                options=self._options(fp16=kind == _FP16),
                 progress=False,
             )
-        path = self.check.settings.scratch / "float.engine"
         path.write_bytes(built.plan)
-        engines.append(path)
         return Finding({"build s": built.seconds, "plan MB": len(built.plan) / 1e6})
 
-    def _int8(self, route: Any, engines: list[Path]) -> Finding:
+    def _int8(self, kind: str, path: Path) -> Finding:
+        """INT8 with the host's ranges, set on tensors or as Q/DQ pairs."""
         if self._table is None:
             images = random_images(_CALIBRATION_IMAGES)
             self._table = calibrate(self.model, images, batch_size=len(images), progress=False)
         result = build_int8_engine(
             self.model,
             self._table,
-            self.check.settings.scratch / f"{route}.engine",
+            path,
             target="tensorrt",
-            route=route,
+            route="implicit" if kind == _IMPLICIT else "explicit",
             profiles=_profiles(),
             options=self._options(fp16=True),
             progress=False,
         )
-        engines.append(result.engine)
         size = result.engine.stat().st_size / 1e6
         return Finding({"build s": result.seconds, "plan MB": size, **int8_share(result)})
 
@@ -124,9 +139,9 @@ class _Runtime:
 
     # Measurements.
 
-    def throughput(self, kind: str, path: Path) -> None:
-        """Every batch, with and without copies and CUDA graph."""
-        for batch in limits.BATCHES:
+    def throughput(self, kind: str, path: Path, batches: Sequence[int]) -> None:
+        """Batches with and without copies and CUDA graph."""
+        for batch in batches:
             self.check.attempt(
                 _THROUGHPUT, f"{kind}, batch {batch}", functools.partial(self._throughput, kind, path, batch)
             )
@@ -157,9 +172,9 @@ class _Runtime:
         self._rates[kind, batch] = figures[_GRAPH]
         return Finding(figures)
 
-    def int8_against_fp16(self) -> None:
-        """The goal of the whole project, at every batch; judged at the one that the engines are tuned for."""
-        for batch in limits.BATCHES:
+    def int8_against_fp16(self, batches: Sequence[int]) -> None:
+        """The goal of the whole project; judged at the batch that the engines are tuned for."""
+        for batch in batches:
             pair = self._rates.get((_IMPLICIT, batch)), self._rates.get((_FP16, batch))
             case = f"INT8 over FP16, samples/s, batch {batch}"
             if None in pair:
@@ -226,6 +241,8 @@ def _overhead(path: Path, batch: int) -> Finding:
             "bare call with copies": Contender(bare.with_copies),
             "Engine.infer": Contender(lambda: engine.infer(feed)),
             "infer, CUDA graph": Contender(lambda: graph.infer(feed)),
+            "bound call": Contender(functools.partial(stack.enter_context(engine.bind(feed)), feed)),
+            "bound call in place": Contender(stack.enter_context(engine.bind(feed))),
         }
         try:
             contenders["TrtRunner"] = Contender(stack.enter_context(_trt_runner(engine, feed)))

@@ -109,7 +109,7 @@ class TestIterables:
     @pytest.mark.parametrize(
         ("data", "match"),
         [
-            ([vectors(2)], "item 0 of the data is a ndarray; yield dicts"),
+            (["ab"], "item 0 of the data: it is a str; yield arrays, tuples of arrays, or dicts"),
             ([{"x": vectors(2)}, {"y": vectors(2)}], "item 1 of the data: .*unknown 'y' and missing 'x'"),
             ([{"x": vectors(2).astype(np.float64)}], "item 0 of the data: .*data is float64; convert"),
             ([{"x": [1.0]}], "item 0 of the data: .* is a list"),

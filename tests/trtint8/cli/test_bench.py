@@ -19,6 +19,10 @@ def test_engines_side_by_side():
     assert table["inferences/s"] == ("200.0", "50.0")
     assert table["against the slowest"] == ("4.00x", "1.00x")
     assert table["upload, p99"] == ("0.500", "0.500")
+    assert table["copies"] == ("not overlapped",) * 2
+    assert "CPU time per inference" not in table
+    measured = {row[0]: row[1:] for row in rows([replace(REPORT, cpu_ms=0.25)])}
+    assert measured["CPU time per inference"] == ("0.250",)
     assert "upload, p99" not in {row[0] for row in rows([without_transfers()])}
 
 

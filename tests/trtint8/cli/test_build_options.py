@@ -56,6 +56,7 @@ def test_every_option():
             "--dla-core",
             "1",
         ),
+        *("--device", "2", "--shape-values", "size=4x4,8x8,16x16"),
         *("--no-gpu-fallback", "--hardware-compatibility", "ampere_plus", "--version-compatible"),
         *(
             "--profiling-verbosity",
@@ -82,6 +83,8 @@ def test_every_option():
         timing_cache="t.cache",
         optimization_level=3,
         max_aux_streams=2,
+        shape_values={"size": ShapeRange((4, 4), (8, 8), (16, 16))},
+        device=2,
         dla_core=1,
         gpu_fallback=False,
         hardware_compatibility="ampere_plus",

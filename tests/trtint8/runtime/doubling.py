@@ -13,8 +13,9 @@ import pytest
 from tests.host_device import HostDevice, read
 from trtint8.engine.file import TensorSpec
 from trtint8.engine.profiles import ShapeRange
+from trtint8.runtime.bindings import Bindings
 from trtint8.runtime.execution import ExecutionContext
-from trtint8.runtime.tensorrt_context import Bindings, TensorrtContext
+from trtint8.runtime.tensorrt_context import TensorrtContext
 
 SPEC_X, SPEC_Y = (TensorSpec(name, "float32", (None, 3)) for name in "xy")
 PROFILES = tuple(

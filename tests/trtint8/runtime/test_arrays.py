@@ -1,3 +1,4 @@
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -79,7 +80,7 @@ class OfTorch:
 
     @property
     def __cuda_array_interface__(self):
-        raise AssertionError("DLPack tells the stream, this does not")
+        raise TypeError("no interface for this type")
 
 
 def test_dlpack_is_asked_for_our_stream():
@@ -88,6 +89,32 @@ def test_dlpack_is_asked_for_our_stream():
     taken = as_input(tensor, SPEC, STREAM)
     assert (taken.pointer, taken.shape, taken.dtype) == (array.ctypes.data, (2, 3), np.float32)
     assert (tensor.streams, taken.producer, taken.told) == ([STREAM], None, False)
+
+
+class OfCupy(OfTorch):
+    """An array as CuPy presents it: both protocols, and the second one tells the current stream."""
+
+    requires_grad = False
+    stream = None
+
+    @property
+    def __cuda_array_interface__(self):
+        address = self.array.ctypes.data
+        return {
+            "shape": (2, 3),
+            "typestr": "<f4",
+            "data": (address, False),
+            "stream": self.stream,
+            "version": 3,
+        }
+
+
+def test_what_tells_a_stream_goes_before_what_asks_for_one():
+    array = OfCupy(np.zeros((2, 3), np.float32))
+    assert not as_input(array, SPEC, STREAM).told and array.streams == [STREAM]
+    array.stream = 0x7F00
+    taken = as_input(array, SPEC, STREAM)
+    assert (taken.producer, taken.told, array.streams) == (0x7F00, True, [STREAM])
 
 
 @pytest.mark.parametrize(
@@ -165,3 +192,12 @@ def test_feeds_that_do_not_fit(feeds, message):
 
 def test_scalars():
     assert as_input(np.float32(1), TensorSpec("s", "float32", ()), STREAM).shape == ()
+
+
+def test_arrays_of_sixteen_and_eight_bits_that_numpy_lacks():
+    for dtype in (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn):
+        spec = TensorSpec("x", np.dtype(dtype).name, (None, 3))
+        array = np.ones((2, 3), dtype)
+        assert as_input(array, spec, STREAM) is array
+        with pytest.raises(CalibrationDataError, match=f"takes {spec.dtype} but was given float32"):
+            as_input(np.ones((2, 3), np.float32), spec, STREAM)

@@ -61,6 +61,7 @@ def test_the_loop(transfers):
         warm_up=0.1,
         transfers=transfers,
         clock=timeline.clock,
+        cpu_clock=lambda: timeline.calls.count("enqueue") * 0.002,
     )
     step = ["upload", "enqueue", "download"] if transfers else ["enqueue"]
     assert timeline.calls[:2] == ["bind", "upload"]
@@ -68,6 +69,7 @@ def test_the_loop(transfers):
     # The GPU is the bottleneck: 13 ms an inference with transfers, 10 without.
     busy = 13.0 if transfers else 10.0
     assert report.throughput == pytest.approx(1e3 / busy, rel=0.05)
+    assert report.cpu_ms == pytest.approx(2.0)
     assert report.phases["compute"] == flat(10.0)
     assert report.phases["enqueue"].mean == pytest.approx(1.0)
     assert report.phases["latency"].max == pytest.approx(busy)

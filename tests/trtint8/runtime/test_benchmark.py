@@ -1,5 +1,6 @@
 """Random values to take the time with."""
 
+import numpy as np
 import pytest
 
 from calibrators.errors import CalibrationDataError
@@ -31,6 +32,12 @@ def test_random_values_have_the_shapes_of_the_profile():
     }
     assert feed["images"].std() == pytest.approx(1, abs=0.1)
     assert not feed["ids"].any()
+
+
+def test_random_values_of_types_that_numpy_lacks():
+    values = random_feed((TensorSpec("x", "bfloat16", (64, 64)),), (), None)["x"]
+    assert values.dtype.name == "bfloat16"
+    assert values.astype(np.float32).std() == pytest.approx(1, abs=0.1)
 
 
 def test_a_batch_size_replaces_dynamic_first_dimensions_only():

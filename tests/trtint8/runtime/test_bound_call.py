@@ -57,13 +57,69 @@ def test_feeds_of_another_kind(make, feeds, message):
     np.testing.assert_array_equal(call({"x": batch(2, 1)})["y"], 2 * batch(2, 1))
 
 
-def test_what_cannot_be_bound(make, device):
+def test_what_cannot_be_bound(make):
     _, context = make(data_dependent=True)
     with pytest.raises(UnsupportedError, match="the size of an output is known only after the inference"):
         BoundCall(context, {"x": batch(2)})
     _, context = make()
-    with pytest.raises(CalibrationDataError, match="takes arrays on the host, and an input is on the GPU"):
-        BoundCall(context, {"x": OnGpu(device, batch(2))})
+    with pytest.raises(CalibrationDataError, match="output 'y' of a bound call has a host array of its own"):
+        BoundCall(context, {"x": batch(2)}, outputs={"y": np.zeros((2, 3), np.float32)})
+
+
+OTHER = 0x7F00  # a stream of another library
+
+
+@pytest.mark.parametrize("cuda_graph", [False, True])
+def test_arrays_on_the_gpu_are_read_and_written_where_they_are(make, device, graphs, cuda_graph):
+    (raw,), context = make(cuda_graph=cuda_graph)
+    source, target = (OnGpu(device, batch(2, start)) for start in (0, 50))
+    call = BoundCall(context, {"x": source}, outputs={"y": target})
+    assert call.inputs == {} and call.outputs == {"y": target}
+    assert cuda_graph or (raw.addresses["x"], raw.addresses["y"]) == (source.pointer, target.pointer)
+    uploads, asked, live = device.uploads, len(raw.calls), len(device.live)
+    for start in (3, 4, 5):
+        source.write(batch(2, start))
+        call()
+        np.testing.assert_array_equal(target.read(), 2 * batch(2, start))
+    assert (device.uploads, len(device.live)) == (uploads, live)
+    assert [call for call in raw.calls[asked:] if call != "run"] == []
+
+
+def test_outputs_on_the_device_are_the_same_array(make, device):
+    _, context = make()
+    call = BoundCall(context, {"x": batch(2)}, on_device=True)
+    array, live = call.outputs["y"], len(device.live)
+    for start in range(3):
+        assert call({"x": batch(2, start)})["y"] is array
+        np.testing.assert_array_equal(array.numpy(), 2 * batch(2, start))
+    assert len(device.live) == live
+
+
+def test_in_the_order_of_the_callers_stream_nothing_waits_on_the_host(make, device):
+    _, context = make()
+    own = context.stream.handle
+    source, target = (OnGpu(device, batch(2, start)) for start in (0, 50))
+    call = BoundCall(context, {"x": source}, outputs={"y": target}, stream=OTHER)
+    device.waits.clear()
+    call()
+    assert device.waits == [(own, OTHER), (OTHER, own)]
+    assert context.stream.queue
+    with device.active():
+        context.synchronize()
+    np.testing.assert_array_equal(target.read(), 2 * batch(2))
+
+
+def test_values_in_flight_are_not_overwritten(make, device):
+    _, context = make()
+    targets = [OnGpu(device, batch(2, 50))]
+    call = BoundCall(context, {"x": batch(2)}, outputs={"y": targets[0]}, stream=OTHER)
+    call({"x": batch(2, 1)})
+    assert context.stream.queue
+    call({"x": batch(2, 2)})  # uses the page-locked memory again, so the first call is done
+    assert len(context.stream.queue) == 2
+    with device.active():
+        context.synchronize()
+    np.testing.assert_array_equal(targets[0].read(), 2 * batch(2, 2))
 
 
 def test_closing_gives_the_memory_back(make, device):

@@ -2,6 +2,7 @@
 
 import gc
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -71,3 +72,15 @@ def test_a_copy_on_the_host(make, device, stream):
     assert [producing for _, producing in device.waits] == ([OWN] if stream else [])
     array.free()
     assert not device.live
+
+
+def test_types_that_the_array_interface_cannot_name(device):
+    data = np.ones((2, 3), ml_dtypes.bfloat16)
+    with device.active():
+        buffer = device.allocate(data.nbytes)
+    buffer.array[:] = data.view(np.uint8).ravel()
+    array = DeviceArray((2, 3), data.dtype, buffer, device)
+    assert not hasattr(array, "__cuda_array_interface__")
+    taken = take(array, OTHER)
+    assert (taken.pointer, taken.dtype) == (buffer.pointer, data.dtype)
+    np.testing.assert_array_equal(array.numpy(), data)

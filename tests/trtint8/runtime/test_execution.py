@@ -124,6 +124,26 @@ def test_outputs_go_where_the_caller_says(make, device, data_dependent, on_gpu):
         context.infer({"x": batch(4)}, outputs={"y": target})
 
 
+def test_what_goes_to_the_gpu_is_not_copied_to_the_host(make, device, monkeypatch):
+    _, context = make()
+    downloads = []
+    monkeypatch.setattr(device, "download", lambda *arguments: downloads.append(arguments))
+    target = OnGpu(device, np.zeros((2, 3), np.float32))
+    assert context.infer({"x": batch(2)}, outputs={"y": target}, stream=OTHER) == {}
+    assert downloads == []
+    # Nor did the host wait: the target is ordered in the caller's stream.
+    assert context.stream.queue and device.waits[-1] == (OTHER, context.stream.handle)
+    context.infer({"x": batch(2)}, outputs={"y": target})
+    np.testing.assert_array_equal(target.read(), 2 * batch(2))
+
+
+def test_a_host_array_among_outputs_on_the_device(make, device):
+    _, context = make()
+    target = np.zeros((2, 3), np.float32)
+    assert context.infer({"x": batch(2)}, outputs={"y": target}, on_device=True) == {}
+    np.testing.assert_array_equal(target, 2 * batch(2))
+
+
 # Streams.
 
 
