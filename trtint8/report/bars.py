@@ -69,7 +69,10 @@ def weights_part(weights_db: float | None, activations_db: float | None) -> floa
     Returns:
         The part, in [0, 1]; None where there are neither weights nor activations, or there is no noise.
     """
-    weights, activations = (0.0 if db is None else 10 ** (-db / 10) for db in (weights_db, activations_db))
+    # Beyond the exponent of 308 no float holds the power.
+    weights, activations = (
+        0.0 if db is None else 10 ** min(-db / 10, 308.0) for db in (weights_db, activations_db)
+    )
     total = weights + activations
     return weights / total if 0 < total < math.inf else None
 
