@@ -85,7 +85,7 @@ def refuse_overwriting(outputs: Iterable[Path], inputs: Iterable[object]) -> Non
     read = [Path(source) for source in inputs if isinstance(source, (str, os.PathLike))]
     for output in outputs:
         for source in read:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, ValueError):  # there is none of a name that no file can have
                 if output.samefile(source):
                     raise OutputError(f"cannot write '{output}': it is read as well; give another name")
 
@@ -173,7 +173,8 @@ def finish_writing(main: str | os.PathLike[str]) -> None:
     """
     main = Path(main)
     if main.name:  # "." has none
-        with contextlib.suppress(OSError):  # in a folder that cannot be written there is nothing to finish
+        # In a folder that cannot be written, and for a name that no file can have, there is nothing to do.
+        with contextlib.suppress(OSError, ValueError):
             _move_out(main)
 
 
@@ -205,6 +206,8 @@ def _sentence(path: Path) -> Iterator[None]:
         raise OutputError(
             f"cannot write '{path}': {error.strerror or error}; choose another place"
         ) from error
+    except UnicodeEncodeError as error:
+        raise OutputError(f"cannot write '{path}': no file can have that name; choose another") from error
 
 
 def _destination(path: Path) -> Path:
@@ -213,8 +216,8 @@ def _destination(path: Path) -> Path:
     Raises:
         OutputError: There is something that is no file.
     """
-    target = Path(os.path.realpath(path))
     with _sentence(path):
+        target = Path(os.path.realpath(path))
         try:
             mode = target.stat().st_mode
         except (FileNotFoundError, NotADirectoryError):

@@ -231,3 +231,11 @@ def test_names_that_nothing_can_have(tmp_path):
         path = tmp_path / name
         assert (is_file(path), is_folder(path), exists(path)) == (False, False, False)
     assert (is_file(tmp_path / "f"), is_folder(tmp_path), exists(tmp_path / "f")) == (True, True, True)
+
+
+def test_an_output_of_a_name_that_no_file_can_have():
+    for write in (check_writable, lambda path: write_atomically(path, b"a")):
+        with pytest.raises(OutputError, match="no file can have that name; choose another"):
+            write("a\ud800")
+    finish_writing("a\ud800")
+    refuse_overwriting([Path("a")], ["a\ud800"])

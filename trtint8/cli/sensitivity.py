@@ -96,7 +96,7 @@ def _announce(plan: Plan) -> None:
 
 
 def _print(sensitivity: Sensitivity) -> None:
-    largest = max(layer.noise_share for layer in sensitivity.layers) or 1.0
+    largest = max((layer.noise_share for layer in sensitivity.layers), default=0.0) or 1.0
     rows = [_row(layer, largest) for layer in sensitivity.worst_first]
     styles = ["red" if layer.noise_share > _COLOURED_SHARE else None for layer in sensitivity.worst_first]
     columns = ("layer", "noise", "alone", "without", "weights", "activations", "here", "same class")

@@ -40,6 +40,10 @@ def with_opset(graph_model: ir.Model, opset: int, name: str) -> ir.Model:
         for value in copy.graph.initializers.values()
         if value.const_value is not None and value.const_value.nbytes > _LARGEST_CONVERTED
     }
+    for value in copy.graph.initializers.values():
+        # A message does not say in which folder the files with weights are.
+        if isinstance(value.const_value, ir.ExternalTensor) and value.name not in weights:
+            (value.const_value,) = ir.external_data.convert_tensors_from_external([value.const_value])
     listed = {value.name for value in copy.graph.inputs}
     for weight in weights:
         value = copy.graph.initializers.pop(weight)

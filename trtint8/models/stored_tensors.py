@@ -76,7 +76,9 @@ def _bytes_needed(tensor: onnx.TensorProto, place: str) -> int | None:
             "onnx, or export the model again"
         ) from error
     if any(dim < 0 for dim in tensor.dims):
-        return None
+        raise ModelError(
+            f"{place} has the shape {list(tensor.dims)}, which no tensor has; export the model again"
+        )
     return -(-math.prod(map(int, tensor.dims)) * bits // 8)
 
 

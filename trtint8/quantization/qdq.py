@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from calibrators.errors import ModelError
 from calibrators.tables.table import QMAX
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.graph_constants import add_initializer, read_constant, unused_name, value_names
@@ -45,6 +46,9 @@ def insert_qdq(
         weight_scales: Scales that weights keep, so that they are quantized to the same integers as before;
             the scales of other weights are computed from their values.
 
+    Raises:
+        ModelError: Weights are not finite.
+
     Warns:
         UserWarning: A tensor was zero in all calibration samples.
     """
@@ -55,7 +59,13 @@ def insert_qdq(
     for edge in placement.weights:
         weights = writer.read_weights(edge)
         kept = _kept_scale(edge, weights.shape, weight_scales or {})
-        writer.quantize(edge, weight_scale(weights, edge.axis) if kept is None else kept)
+        scale = weight_scale(weights, edge.axis) if kept is None else kept
+        if not np.isfinite(scale).all():
+            raise ModelError(
+                f"the weights '{edge.tensor}' of node '{edge.node}' hold NaN or infinity; correct them, or "
+                "keep the node in float"
+            )
+        writer.quantize(edge, scale)
 
 
 def activation_scales(placement: Placement, amax: Mapping[str, float]) -> dict[str, np.float32]:
@@ -100,7 +110,8 @@ def weight_scale(weights: NDArray[np.floating], axis: int | None) -> NDArray[np.
         Scales of shape (channels,), or () without an axis, float32. A channel of zeros gets the scale 1.
     """
     others = None if axis is None else tuple(i for i in range(weights.ndim) if i != axis)
-    largest = np.abs(weights).max(axis=others).astype(np.float64)
+    with np.errstate(invalid="ignore"):  # some kinds of NaN
+        largest = np.abs(weights).max(axis=others).astype(np.float64)
     scale = np.where(largest == 0, 1.0, np.maximum(largest / QMAX, _SMALLEST_SCALE))
     return np.asarray(scale, np.float32)
 

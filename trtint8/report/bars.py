@@ -69,9 +69,14 @@ def weights_part(weights_db: float | None, activations_db: float | None) -> floa
     Returns:
         The part, in [0, 1]; None where there are neither weights nor activations, or there is no noise.
     """
-    weights, activations = (0.0 if db is None else 10 ** (-db / 10) for db in (weights_db, activations_db))
+    weights, activations = (0.0 if db is None else _noise(db) for db in (weights_db, activations_db))
     total = weights + activations
     return weights / total if 0 < total < math.inf else None
+
+
+def _noise(db: float) -> float:
+    """The power of the noise in units of the signal's; infinite where no float holds it."""
+    return 10 ** (-db / 10) if db > -3000 else math.inf
 
 
 def _bar(layer: LayerSensitivity, largest_share: float, quantized_db: float) -> Bar:

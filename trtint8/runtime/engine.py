@@ -14,7 +14,7 @@ from typing import Any, Literal, overload
 from calibrators.cuda import Device, compute_capability, open_device, require_gpu
 from calibrators.cuda.dlpack import Dlpack
 from calibrators.errors import EngineError, UnsupportedError
-from calibrators.files import finish_writing, is_file
+from calibrators.files import exists, finish_writing, is_file
 from calibrators.tensorrt import flavor as flavors
 from calibrators.tensorrt.flavor import Flavor
 from calibrators.tensorrt.messages import collected, shared_logger
@@ -369,9 +369,14 @@ def _use_dla(runtime: Any, core: int) -> None:
 
 
 def _read(path: Path) -> bytes:
+    if exists(path) and not is_file(path):
+        raise EngineError(
+            f"the engine '{path}' cannot be read (it is no file); give the path of an engine file"
+        )
     try:
         return path.read_bytes()
-    except OSError as error:
+    except (OSError, ValueError) as error:  # a ValueError of a name that no file can have
+        reason = error.strerror if isinstance(error, OSError) else error
         raise EngineError(
-            f"the engine '{path}' cannot be read ({error.strerror or error}); give the path of an engine file"
+            f"the engine '{path}' cannot be read ({reason}); give the path of an engine file"
         ) from error

@@ -28,3 +28,10 @@ def test_the_verb(table, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["samples"] == 64
     assert main(["sensitivity", "missing.onnx", *arguments[2:]]) == 2
     assert "there is no model 'missing.onnx'" in capsys.readouterr().err
+
+
+def test_a_network_without_a_layer_to_quantize(table, tmp_path, capsys):
+    np.savez(tmp_path / "d.npz", **HELD_OUT)
+    arguments = ["sensitivity", str(DEMO_MODEL), table, str(tmp_path / "d.npz"), "--keep-float", "*"]
+    assert main([*arguments, "--limit", "8"]) == 0
+    assert "8 samples: all layers in INT8 exact" in capsys.readouterr().out

@@ -6,6 +6,7 @@ import pytest
 
 from calibrators.errors import ModelError
 from tests.trtint8.models.float_models import images, small
+from tests.trtint8.onnx_models import save_external
 from tests.trtint8.quantization.float16.half_models import network, run, weights
 from trtint8.models.model import load_model, prepare, to_proto
 from trtint8.models.opset import with_opset
@@ -19,6 +20,20 @@ def test_an_old_opset_is_converted():
     np.testing.assert_allclose(
         run(to_proto(prepared.graph_model), {"images": images()}),
         run(model, {"images": images()}),
+        rtol=1e-5,
+        atol=1e-5,
+    )
+
+
+def test_an_old_opset_with_weights_in_another_file_is_converted(tmp_path, monkeypatch):
+    model = small()
+    model.opset_import[0].version = 11
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    prepared = prepare(load_model(save_external(model, tmp_path)))
+    np.testing.assert_allclose(
+        run(to_proto(prepared.graph_model), {"images": images()}),
+        run(small(), {"images": images()}),
         rtol=1e-5,
         atol=1e-5,
     )

@@ -166,3 +166,15 @@ def test_external_data_beyond_the_end(tmp_path):
 def test_external_data_nowhere(location, tmp_path):
     with pytest.raises(ModelError, match="there is no such file"):
         load_model(external(tmp_path, location=location))
+
+
+@pytest.mark.parametrize("dims", [[-4, 3, 3, 3], [4, 3, 3, 3, -2]])
+def test_external_data_of_a_shape_that_no_tensor_has(dims, tmp_path):
+    path = save_external(small(), tmp_path)
+    model = onnx.load(path, load_external_data=False)
+    model.graph.initializer[0].dims[:] = dims
+    onnx.save(model, path)
+    with pytest.raises(
+        ModelError, match=r"the tensor 'constant0' of 'model.onnx' has the shape \[.*\], which"
+    ):
+        load_model(path)

@@ -8,6 +8,7 @@ import onnxruntime as ort
 import pytest
 from onnx import numpy_helper
 
+from calibrators.errors import ModelError
 from tests.trtint8.onnx_models import Shaped
 from trtint8.models.model import load_model, prepare, to_proto
 from trtint8.quantization.config import TensorQuantConfig
@@ -134,3 +135,16 @@ def test_a_range_of_zero_warns_and_counts_as_one():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         activation_scales(placement("a"), {"a": 1e-30})
+
+
+@pytest.mark.parametrize("bits", [0x7FC00000, 0x7FA00000, 0x7F800000, 0xFF800000])
+def test_weights_that_are_not_finite_are_refused(bits):
+    model = gemm()
+    weights = numpy_helper.to_array(model.graph.initializer[0]).copy()
+    weights.reshape(-1).view(np.uint32)[3] = bits
+    model.graph.initializer[0].CopyFrom(numpy_helper.from_array(weights, "constant0"))
+    prepared = prepare(load_model(model)).graph_model
+    with pytest.raises(
+        ModelError, match="the weights 'constant0' of node 'gemm' hold NaN or infinity; correct"
+    ):
+        insert_qdq(prepared, place(prepared), {"x": 1.0})

@@ -38,3 +38,8 @@ class TestBars:
     @given(st.floats(-50, 100), st.floats(-50, 100))
     def test_the_parts_add_up(self, weights, activations):
         assert weights_part(weights, activations) + weights_part(activations, weights) == pytest.approx(1)
+
+
+def test_noise_that_no_float_holds_has_no_parts():
+    assert weights_part(-4000.0, -4000.0) is None
+    assert weights_part(-4000.0, 20.0) is None

@@ -1,6 +1,7 @@
 """Loading engines, as far as that goes without a GPU: everything is checked before TensorRT sees a plan."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -59,6 +60,11 @@ def test_a_missing_file(tmp_path):
         Engine.load(tmp_path / "missing.engine")
     with pytest.raises(EngineError, match="cannot be read"):
         Engine.load("a" * 300 + ".engine")
+    with pytest.raises(EngineError, match="cannot be read"):
+        Engine.load("a\ud800.engine")
+    os.mkfifo(tmp_path / "pipe.engine")
+    with pytest.raises(EngineError, match=r"cannot be read \(it is no file\)"):
+        Engine.load(tmp_path / "pipe.engine")
 
 
 def test_a_truncated_engine(path):
