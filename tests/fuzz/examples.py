@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from PIL import Image
+import pytest
 
 from calibrators.host.counted import Counted, CountedFormat
 from calibrators.tables.choice import RangeChoice
@@ -25,6 +25,8 @@ from tests.trtint8.report import samples
 from trtint8.tuning.journal import JournalFile
 from trtint8.tuning.scores import Score
 from trtint8.tuning.trial import Trial
+
+Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
 
 _GOLDEN = Path(__file__).parents[1] / "golden" / "0.1"
 

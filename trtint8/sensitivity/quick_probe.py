@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -70,8 +71,7 @@ class QuickNetwork:
         """
         reference, _ = self._local = self._measure_local(feed, _LOCAL_SAMPLES)
         rows = batch_rows(feed) or 1
-        part = self._parts(np.arange(min(rows, _TIMED_SAMPLES)))[0]
-        first = _taken(feed, part)
+        first = _taken(feed, self._parts(min(rows, _TIMED_SAMPLES))[0])
         zeros = {name: np.zeros_like(array) for name, array in _outputs(self._int8, first).items()}
         directions = {name: zeros[name] for name in self._errors.directions}
         self._errors.run(first, directions)  # opens the session, so it is not timed
@@ -79,7 +79,7 @@ class QuickNetwork:
         self._errors.run(first, directions)
         _outputs(self._int8, first)
         seconds = time.perf_counter() - start
-        return reference, seconds * rows / len(np.arange(rows)[part])
+        return reference, seconds * rows / (batch_rows(first) or 1)
 
     def measure(
         self, feed: FeedDict, labels: NDArray[np.int64] | None, first: int, effects: EffectMeter
@@ -109,11 +109,12 @@ class QuickNetwork:
         if self._errors.by_sample:
             for array in signs.values():
                 array[judged] = 0
-        reference = {name: np.empty_like(array) for name, array in int8.items()}
-        for part in self._parts(np.arange(rows)):
+        references = []
+        for part in self._parts(rows):
             found = self._errors.run(_taken(feed, part), _taken(signs, part), judged[part])
             self._add(effects, found, judged[part], None if labels is None else labels[part])
-            _put(reference, found.reference, part)
+            references.append(found.reference)
+        reference = _joined(references)
         effects.add(ALL, int8, reference, labels)
         return local
 
@@ -153,13 +154,12 @@ class QuickNetwork:
         network = LocalNetwork(self._graph_model, self._quantizer, self._network, threads=self._threads)
         meter = LocalMeter(self._names)
         references = []
-        for part in self._parts(np.arange(min(batch_rows(feed) or 1, most))):
+        for part in self._parts(min(batch_rows(feed) or 1, most)):
             taken = _taken(feed, part)
             reference, errors = network.measure(taken)
             meter.add(batch_rows(taken) or 1, errors)
             references.append(reference)
-        joined = {name: np.concatenate([one[name] for one in references]) for name in references[0]}
-        return joined if len(references) > 1 else references[0], meter
+        return _joined(references), meter
 
     def _signs(self, outputs: Tensors, first: int, effects: EffectMeter) -> Tensors:
         """Random signs divided by the outputs' scales, the same wherever the batch is run."""
@@ -170,27 +170,25 @@ class QuickNetwork:
             signs[name] = drawn.astype(np.float32) / np.float32(effects.scales[name])
         return signs
 
-    def _parts(self, rows: NDArray[np.intp]) -> list[NDArray[np.intp] | slice]:
-        """Some rows of a batch in parts whose activations are small; the whole batch where it is not cut."""
+    def _parts(self, rows: int) -> list[slice]:
+        """The first rows of a batch in parts whose activations are small; all of it where it is not cut."""
         if not self._errors.splits:
             return [slice(None)]
         size = self._errors.samples_per_run
-        return [rows[start : start + size] for start in range(0, len(rows), size)]
+        return [slice(start, min(start + size, rows)) for start in range(0, rows, size)]
 
 
 def _outputs(session: ModelSession, feed: FeedDict) -> Tensors:
     return dict(zip(session.output_names, session.run(feed), strict=True))
 
 
-def _taken(arrays: FeedDict, part: NDArray[np.intp] | slice) -> Tensors:
+def _taken(arrays: FeedDict, part: slice) -> Tensors:
     """Some rows of arrays."""
-    return {name: array[part] for name, array in arrays.items()}
+    return arrays if part == slice(None) else {name: array[part] for name, array in arrays.items()}
 
 
-def _put(whole: Tensors, rows: Tensors, part: NDArray[np.intp] | slice) -> None:
-    """Writes some rows of arrays; arrays whose shape depends on the values are taken as they are."""
-    for name, array in rows.items():
-        if isinstance(part, slice):
-            whole[name] = array
-        else:
-            whole[name][part] = array
+def _joined(parts: Sequence[Tensors]) -> Tensors:
+    """Outputs of consecutive parts of a batch as those of the batch."""
+    if len(parts) == 1:
+        return parts[0]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

@@ -25,8 +25,11 @@ class LayerSensitivity:
     Attributes:
         node: Name of the layer's node.
         operator: The node's operator.
-        only: The network with this layer alone in INT8, beside the float network.
-        without: The network with every layer in INT8 but this one.
+        only: The network with this layer alone in INT8, beside the float network. Predicted by gradients
+            where these are known for the network's operators; classes are then judged with one of eight
+            samples.
+        without: The network with every layer in INT8 but this one. Where gradients predict, it is what
+            remains of the whole network's noise, and no classes are known.
         weights_db: SQNR of the layer's own output with its weights alone quantized; None without weights.
         activations_db: SQNR of the layer's own output with its activations alone quantized; None where none
             is.
