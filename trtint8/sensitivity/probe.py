@@ -84,7 +84,7 @@ class Probe:
         self._inputs, self._skip = tuple(inputs), skip
         self.layers = self._network.layers
         self._quick: QuickNetwork | None = None
-        if effects is None or effects.predicted:
+        if self.layers and (effects is None or effects.predicted):
             try:
                 self._quick = QuickNetwork(graph_model, quantizer, self._network, threads=threads)
             except NoGradientError as error:
