@@ -16,11 +16,12 @@ from calibrators.data.batches import Batches
 from calibrators.data.feeds import FeedDict
 from calibrators.errors import CalibrationDataError
 from calibrators.tables.table import CalibrationTable
-from trtint8.models.model import Model, runnable
+from trtint8.models.model import Model
+from trtint8.models.session import open_graph_model
 from trtint8.quantization.placement import Placement, place
 from trtint8.quantization.qdq import insert_qdq
 from trtint8.tuning.scores import Score, score_of
-from trtint8.validation.accuracy import VALIDATED, Accuracy, Runner, ValidatedModel, onnx_runner
+from trtint8.validation.accuracy import VALIDATED, Accuracy, Runner, ValidatedModel
 from trtint8.validation.comparison import compare
 from trtint8.validation.metrics import Metric, metric_name
 from trtint8.validation.output_shapes import declared_shapes
@@ -120,9 +121,7 @@ class Scorer:
             reference = stack.enter_context(self._reference())
             models = []
             for name, model in {VALIDATED: graph_model, **(others or {})}.items():
-                file = stack.enter_context(runnable(model))
-                run, _ = onnx_runner(file, optimize=False)
-                models.append(ValidatedModel(name, run, _DESCRIPTION))
+                models.append(ValidatedModel(name, open_graph_model(model).run, _DESCRIPTION))
             return compare(
                 models,
                 reference,
@@ -142,12 +141,12 @@ class Scorer:
             yield lambda _feed: next(replay)
             return
         kept: list[list[NDArray[Any]]] = []
-        with runnable(self.model.graph_model) as file:
-            run, self._names = onnx_runner(file, optimize=True)
+        reference = open_graph_model(self.model.graph_model)
+        self._names = reference.output_names
 
-            def run_and_keep(feed: FeedDict) -> list[NDArray[Any]]:
-                kept.append(run(feed))
-                return kept[-1]
+        def run_and_keep(feed: FeedDict) -> list[NDArray[Any]]:
+            kept.append(reference.run(feed))
+            return kept[-1]
 
-            yield run_and_keep
+        yield run_and_keep
         self._outputs = kept

@@ -8,6 +8,7 @@ import pytest
 from calibrators.data.batches import open_batches
 from trtint8.data import DEMO_MODEL
 from trtint8.models.model import load_model, prepare
+from trtint8.models.session import ModelSession, open_graph_model
 from trtint8.tuning import candidates
 from trtint8.tuning.candidates import Candidate, Scorer
 
@@ -52,18 +53,24 @@ def test_agreement_is_a_share_of_other_classes(candidate, batches):
 
 def test_the_float_model_runs_once(candidate, batches, monkeypatch):
     runs = []
-    runner = candidates.onnx_runner
 
-    def counted(file, *, optimize):
-        run, names = runner(file, optimize=optimize)
-        return (lambda feed: runs.append(optimize) or run(feed)), names
+    class Counted(ModelSession):
+        def run(self, feed):
+            runs.append(self.is_quantized)
+            return super().run(feed)
 
-    monkeypatch.setattr(candidates, "onnx_runner", counted)
+    def opened(graph_model):
+        session = Counted(open_graph_model(graph_model).session)
+        is_quantized = any(node.op_type == "QuantizeLinear" for node in graph_model.graph)
+        object.__setattr__(session, "is_quantized", is_quantized)
+        return session
+
+    monkeypatch.setattr(candidates, "open_graph_model", opened)
     scorer = Scorer(candidate.model, batches, "top1")
     first, second = scorer.score(candidate), scorer.score(candidate)
     assert first == second
-    # Only the float model is optimized: three batches, once.
-    assert runs.count(True) == 3 and runs.count(False) == 6
+    # Three batches, once for the float model.
+    assert runs.count(False) == 3 and runs.count(True) == 6
 
 
 def test_a_metric_of_ones_own_is_in_its_own_unit(candidate, batches):
