@@ -11,10 +11,13 @@ from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict
 from calibrators.errors import CalibrationDataError
+from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.graph_constants import constant_input, set_constant_input
+from trtint8.models.session import open_graph_model
 from trtint8.quantization.placement import Placement
-from trtint8.sensitivity.segments import Form, Quantizer, Segment, Tensors, cut
-from trtint8.tuning.layer_runs import float_layers
+from trtint8.sensitivity.gradients.writer import GraphWriter
+from trtint8.sensitivity.quantized_layers import QuantizedLayers
+from trtint8.sensitivity.segments import Quantizer, find_layers
 
 #: Operators with a bias; their output channels lie along axis 1.
 _BIASED = ("Conv", "ConvTranspose", "Gemm")
@@ -56,14 +59,13 @@ def correct_biases(
     Raises:
         CalibrationDataError: There is no data, or the model fails on it.
     """
-    network = cut(model, Quantizer.of(placement, amax))
+    network = _ErrorNetwork(model, Quantizer.of(placement, amax))
     means: dict[str, _Mean] = {}
     empty = True
     for feed in feeds:
         empty = False
-        for segment, layer, tensors in float_layers(network, feed):
-            if _takes_bias(layer.node):
-                means.setdefault(layer.name, _Mean()).add(_error(segment, tensors))
+        for name, (sums, count) in network.errors(feed).items():
+            means.setdefault(name, _Mean()).add(-sums, count)
     if empty:
         raise CalibrationDataError("the data holds no samples to correct biases with; give some")
     copy = model.clone()
@@ -81,20 +83,61 @@ class _Mean:
         self._sums: NDArray[np.float64] | float = 0.0
         self._count = 0
 
-    def add(self, errors: NDArray[np.float64]) -> None:
-        """Adds errors, float64 of shape (N, channels, positions...)."""
-        self._sums = self._sums + errors.sum(axis=tuple(axis for axis in range(errors.ndim) if axis != 1))
-        self._count += errors.size // errors.shape[1]
+    def add(self, sums: NDArray[np.float64], count: int) -> None:
+        """Adds the sums of so many errors, float64 of shape (channels,)."""
+        self._sums = self._sums + sums
+        self._count += count
 
     @property
     def value(self) -> NDArray[np.float64]:
         return np.asarray(self._sums / self._count, np.float64)
 
 
-def _error(segment: Segment, tensors: Tensors) -> NDArray[np.float64]:
-    exact, quantized = (segment.run_layer(form, tensors) for form in (Form.FLOAT, Form.INT8))
-    difference: NDArray[np.float64] = np.subtract(exact, quantized, dtype=np.float64)
-    return difference
+class _ErrorNetwork:
+    """The float network, with every layer that has a bias a second time, in INT8, on the same inputs.
+
+    Args:
+        model: The model; not changed.
+        quantizer: How its tensors are quantized.
+    """
+
+    @pause_garbage_collection()
+    def __init__(self, model: ir.Model, quantizer: Quantizer) -> None:
+        copy = model.clone()
+        graph = copy.graph
+        layers = [layer for layer in find_layers(graph, quantizer.placement) if _takes_bias(layer.node)]
+        self._names = [layer.name for layer in layers]
+        writer = GraphWriter(graph, graph.opset_imports.get("", 0))
+        quantized = QuantizedLayers(writer, quantizer)
+        outputs = []
+        for layer in layers:
+            error = quantized.error(layer)
+            axes = [axis for axis in range(_rank(layer.node)) if axis != 1]
+            sums = writer.reduced("ReduceSum", error, axes, keep=False)
+            sums.dtype = ir.DataType.FLOAT
+            size = writer.op("Size", error)
+            size.dtype = ir.DataType.INT64
+            outputs += [sums, size]
+        # Nothing else is wanted of the float network.
+        graph.outputs[:] = outputs
+        self._session = open_graph_model(copy) if outputs else None
+
+    def errors(self, feed: FeedDict) -> dict[str, tuple[NDArray[np.float64], int]]:
+        """Name of the layer to the sums of its errors, float64 of shape (channels,), and their number."""
+        if self._session is None:
+            return {}
+        found = iter(self._session.run(feed))
+        return {
+            name: (sums.astype(np.float64), int(size) // len(sums))
+            for name, sums, size in zip(self._names, found, found, strict=True)
+        }
+
+
+def _rank(node: ir.Node) -> int:
+    """The rank of a layer's output, which is that of its weights."""
+    shape = node.inputs[1].shape if node.inputs[1] is not None else None
+    assert shape is not None, "a placement quantizes layers whose weights have a shape"
+    return len(shape)
 
 
 def _takes_bias(node: ir.Node) -> bool:
