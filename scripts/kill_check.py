@@ -87,7 +87,7 @@ VERBS = {
     ),
     "tune": Verb(
         (MODEL, "calib.npz", "held.npz", "-o", "u.onnx", "--batch-size", "20", "--limit", "80"),
-        ("u.onnx", "u.table.json", "u.tuning.json"),
+        ("u.onnx", "u.table.json", "u.float.onnx", "u.tuning.json"),
         _tuned,
     ),
     "sensitivity": Verb(
