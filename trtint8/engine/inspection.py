@@ -32,12 +32,15 @@ def inspect_plan(trt: Any, logger: Any, plan: bytes) -> LayerReport | None:
     Args:
         trt: The TensorRT module.
         logger: The ``ILogger`` of the process.
-        plan: A plan that was built with detailed profiling verbosity.
+        plan: A plan that was built with detailed profiling verbosity, in this process: what it contains may
+            run, as a version-compatible one needs.
 
     Returns:
         The layers; None where the inspector does not describe them.
     """
     runtime = trt.Runtime(logger)
+    if hasattr(runtime, "engine_host_code_allowed"):  # TensorRT 8.5 has no version-compatible plans
+        runtime.engine_host_code_allowed = True
     engine = runtime.deserialize_cuda_engine(plan)
     if engine is None:
         return None
