@@ -65,7 +65,8 @@ def write_report(
     if data is None and class_names:
         raise CalibrationDataError("--classes has no effect without --data")
     report = gather(files, model=Path(model) if model else None, worst=worst)
-    return write_atomically(output, render(report).encode())
+    # Names in files may hold halves of characters, which no page can.
+    return write_atomically(output, render(report).encode(errors="replace"))
 
 
 def _worst(

@@ -29,10 +29,17 @@ class Share:
     Attributes:
         count: Number of samples that have the property.
         total: Number of all samples.
+
+    Raises:
+        ValueError: There are more of the former.
     """
 
     count: Count
     total: PositiveCount
+
+    def __post_init__(self) -> None:
+        if self.count > self.total:
+            raise ValueError(f"{self.count} of {self.total} samples is no share")
 
     @property
     def value(self) -> float:

@@ -1,5 +1,7 @@
 """A report from files and data to one HTML file; cli/test_report.py has it on the demo model."""
 
+import json
+
 import pytest
 
 import tests.trtint8.report.extra  # noqa: F401
@@ -28,3 +30,15 @@ def test_what_is_missing_is_said_before_anything_is_written(found, tmp_path):
     with pytest.raises(OutputError, match="does not exist"):
         write(found, tmp_path / "no" / "report.html")
     assert not output.exists()
+
+
+def test_half_a_character_in_a_name_is_replaced(found, tmp_path):
+    path = found.paths["sensitivity"]
+    whole = path.read_text()
+    (name,) = [layer["node"] for layer in json.loads(whole)["layers"]][:1]
+    try:
+        path.write_text(whole.replace(json.dumps(name), json.dumps(f"{name}\ud800")))
+        page = write(found, tmp_path / "report.html").read_text()
+    finally:
+        path.write_text(whole)
+    assert f"{name}?" in page

@@ -141,3 +141,9 @@ def test_totals_without_a_comparison():
     assert compare_totals(one, one, ratio, "B", "samples") is None
     empty = np.array([[1.0, 0.0], [1.0, 0.0]])
     assert compare_totals(empty, empty, ratio, "B", "samples") is None
+
+
+def test_more_than_all_is_no_share():
+    with pytest.raises(ValueError, match="3 of 2 samples is no share"):
+        Share(3, 2)
+    assert Share(2, 2).value == 1
