@@ -24,7 +24,7 @@ from calibrators.data.inputs import InputSpec
 from calibrators.data.options import Array, DataOptions, LabelSource
 from calibrators.data.order import check_fixed, fixed_batches, runs, sample_order
 from calibrators.data.preprocessing import Preprocessing
-from calibrators.data.shards import FeedReader, LabelledFeed, LabelledReader, Reader, Shard
+from calibrators.data.shards import FeedReader, LabelledFeed, Reader, Shard
 from calibrators.data.sources import Source, from_array_file, from_arrays, load_labels, random_normal
 from calibrators.data.streams import Stream, restartable
 from calibrators.errors import CalibrationDataError
@@ -321,7 +321,7 @@ def _open_stream(data: Any, binding: Binding, options: DataOptions) -> Batches:
     labels = None if options.labels is None else load_labels(options.labels, None)[: options.limit]
     fixed_batch = next(iter(fixed)) if len(fixed) == 1 else None
     stream = Stream(start, binding, options.batch_size, options.limit, fixed_batch, labels)
-    reader = LabelledReader() if LABELS not in {spec.name for spec in binding.inputs} else FeedReader()
+    reader = FeedReader(labelled=LABELS not in {spec.name for spec in binding.inputs})
     return Batches(stream, batch_size=options.batch_size, labels=labels, reader=reader)
 
 

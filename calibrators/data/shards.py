@@ -32,22 +32,11 @@ class FeedReader:
 
     Attributes:
         binding: Prepares them; None where that was done before.
+        labelled: Whether labels may stand beside what the model is fed.
     """
 
     binding: Binding | None = None
-
-    def samples(self, batch: FeedDict) -> int:
-        """How many samples a feed dict has; 1 where its arrays do not share axis 0."""
-        rows = batch_rows(batch)
-        return 1 if rows is None else rows
-
-    def read(self, batch: FeedDict) -> tuple[FeedDict, None]:
-        """What the model is fed."""
-        return (batch if self.binding is None else self.binding.prepare(batch)), None
-
-
-class LabelledReader:
-    """Takes batches that are prepared feed dicts, perhaps with labels beside what the model is fed."""
+    labelled: bool = False
 
     def samples(self, batch: FeedDict) -> int:
         """How many samples a feed dict has; 1 where its arrays do not share axis 0."""
@@ -56,8 +45,10 @@ class LabelledReader:
 
     def read(self, batch: FeedDict) -> tuple[FeedDict, NDArray[Any] | None]:
         """What the model is fed, and the labels where there are any."""
-        fed = {name: array for name, array in batch.items() if name != LABELS}
-        return fed, batch.get(LABELS)
+        labels = batch.get(LABELS) if self.labelled else None
+        if labels is not None:
+            batch = {name: array for name, array in batch.items() if name != LABELS}
+        return (batch if self.binding is None else self.binding.prepare(batch)), labels
 
 
 @dataclass(frozen=True)

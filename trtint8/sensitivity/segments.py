@@ -20,6 +20,7 @@ from onnx import helper, numpy_helper
 
 from calibrators.errors import CalibrationDataError, ModelError
 from calibrators.host.onnx_session import first_line, open_session
+from trtint8.models.inner_graphs import values_read
 from trtint8.quantization.placement import Edge, Placement
 from trtint8.quantization.qdq import activation_scales, rounded_weights
 
@@ -327,16 +328,7 @@ def find_layers(graph: ir.Graph, placement: Placement) -> list[Layer]:
 
 def _reads(node: ir.Node, graph: ir.Graph) -> Iterator[ir.Value]:
     """The values that a node reads from the graph, also those that only its subgraphs read."""
-    yield from (value for value in node.inputs if value is not None)
-    for attribute in node.attributes.values():
-        if attribute.type == ir.AttributeType.GRAPH:
-            inner_graphs: Sequence[ir.Graph] = [attribute.as_graph()]
-        elif attribute.type == ir.AttributeType.GRAPHS:
-            inner_graphs = attribute.as_graphs()
-        else:
-            continue
-        for inner in ir.traversal.RecursiveGraphIterator(*inner_graphs) if inner_graphs else ():
-            yield from (value for value in inner.inputs if value is not None and value.graph is graph)
+    return (value for value in values_read(node) if value in node.inputs or value.graph is graph)
 
 
 def _inputs(nodes: Sequence[ir.Node], graph: ir.Graph) -> tuple[str, ...]:

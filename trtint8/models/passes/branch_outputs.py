@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from trtint8.models.inner_graphs import inner_graphs
+
 
 class ComputeBranchOutputsPass(ir.passes.InPlacePass):
     """Puts an Identity before every output of a branch or loop body that is a tensor from outside of it.
@@ -16,11 +18,7 @@ class ComputeBranchOutputsPass(ir.passes.InPlacePass):
         """Looks at the graphs of all nodes, however deep."""
         added = 0
         for node in ir.traversal.RecursiveGraphIterator(model.graph):
-            for attribute in node.attributes.values():
-                if attribute.type == ir.AttributeType.GRAPH:
-                    added += _compute_outputs(attribute.as_graph())
-                elif attribute.type == ir.AttributeType.GRAPHS:
-                    added += sum(map(_compute_outputs, attribute.as_graphs()))
+            added += sum(map(_compute_outputs, inner_graphs(node)))
         return ir.passes.PassResult(model, added > 0)
 
 

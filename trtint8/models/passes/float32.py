@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from trtint8.models.graph_constants import unused_name, value_names
+from trtint8.models.inner_graphs import inner_graphs
 
 _HALF, _FLOAT = ir.DataType.FLOAT16, ir.DataType.FLOAT
 
@@ -89,9 +90,5 @@ def _graphs(graph: ir.Graph) -> Iterator[ir.Graph]:
     """A graph and all graphs in it."""
     yield graph
     for node in graph:
-        for attribute in node.attributes.values():
-            if attribute.type == ir.AttributeType.GRAPH:
-                yield from _graphs(attribute.as_graph())
-            elif attribute.type == ir.AttributeType.GRAPHS:
-                for inner in attribute.as_graphs():
-                    yield from _graphs(inner)
+        for inner in inner_graphs(node):
+            yield from _graphs(inner)

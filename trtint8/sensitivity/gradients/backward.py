@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping
 
 import onnx_ir as ir
 
+from trtint8.models.inner_graphs import values_read
 from trtint8.sensitivity.gradients.elementwise import ELEMENTWISE
 from trtint8.sensitivity.gradients.movement import MOVEMENT
 from trtint8.sensitivity.gradients.rule import NoGradientError, Step
 from trtint8.sensitivity.gradients.weighted import WEIGHTED_RULES
-from trtint8.sensitivity.gradients.writer import GraphWriter, reached_from, values_read
+from trtint8.sensitivity.gradients.writer import GraphWriter, reached_from
 
 _RULES = {**ELEMENTWISE, **MOVEMENT, **WEIGHTED_RULES}
 

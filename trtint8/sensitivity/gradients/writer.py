@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from trtint8.models.graph_constants import add_initializer, unused_name, value_names
+from trtint8.models.inner_graphs import values_read
 
 
 class GraphWriter:
@@ -135,20 +136,6 @@ def reached_from(nodes: Iterable[ir.Node], tensors: Iterable[ir.Value]) -> set[i
         if any(value in reached for value in values_read(node)):
             reached.update(output for output in node.outputs if output.dtype in (None, ir.DataType.FLOAT))
     return reached
-
-
-def values_read(node: ir.Node) -> Iterator[ir.Value]:
-    """The values that a node reads, also those that only graphs inside it read."""
-    yield from (value for value in node.inputs if value is not None)
-    for attribute in node.attributes.values():
-        if attribute.type == ir.AttributeType.GRAPH:
-            inner_graphs: Sequence[ir.Graph] = [attribute.as_graph()]
-        elif attribute.type == ir.AttributeType.GRAPHS:
-            inner_graphs = attribute.as_graphs()
-        else:
-            continue
-        for inner in ir.traversal.RecursiveGraphIterator(*inner_graphs) if inner_graphs else ():
-            yield from (value for value in inner.inputs if value is not None)
 
 
 def static_shape(value: ir.Value | None) -> list[int | str | None] | None:

@@ -1,0 +1,24 @@
+"""The graphs inside nodes: branches and loop bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx_ir as ir
+
+
+def inner_graphs(node: ir.Node) -> Iterator[ir.Graph]:
+    """The graphs that a node holds as attributes, not those inside them."""
+    for attribute in node.attributes.values():
+        if attribute.type == ir.AttributeType.GRAPH:
+            yield attribute.as_graph()
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            yield from attribute.as_graphs()
+
+
+def values_read(node: ir.Node) -> Iterator[ir.Value]:
+    """The values that a node reads, also those that only graphs inside it read."""
+    yield from (value for value in node.inputs if value is not None)
+    for graph in inner_graphs(node):
+        for inner in ir.traversal.RecursiveGraphIterator(graph):
+            yield from (value for value in inner.inputs if value is not None)
