@@ -15,10 +15,6 @@ from calibrators.errors import UnsupportedError
 from trtint8.quantization.config import TensorQuantConfig
 from trtint8.quantization.integer.rounding import round_values
 
-#: Up to here float32 has every integer.
-_MOST_EXACT = 1 << 24
-
-
 def quantize(values: NDArray[np.floating], config: TensorQuantConfig) -> NDArray[np.int32]:
     """The integers that represent values: clip(round(x / scale) + offset).
 
@@ -28,8 +24,6 @@ def quantize(values: NDArray[np.floating], config: TensorQuantConfig) -> NDArray
     scale, offset = _broadcast_parameters(values.shape, config)
     integers = round_values(values.astype(np.float32, copy=False) / scale, config.rounding) + offset
     lowest, highest = config.quant_min, config.quant_max
-    if max(abs(lowest), abs(highest)) > _MOST_EXACT:
-        integers = integers.astype(np.float64)
     # Clipped as floats, because infinity cannot be converted to an integer.
     np.clip(integers, lowest, highest, out=integers)
     np.copyto(integers, min(max(0, lowest), highest), where=np.isnan(integers))
