@@ -15,6 +15,7 @@ from calibrators.errors import UnsupportedError
 from trtint8.quantization.config import TensorQuantConfig
 from trtint8.quantization.integer.rounding import round_values
 
+
 def quantize(values: NDArray[np.floating], config: TensorQuantConfig) -> NDArray[np.int32]:
     """The integers that represent values: clip(round(x / scale) + offset).
 
