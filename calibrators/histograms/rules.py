@@ -1,12 +1,10 @@
 """Ranges of many widths for one tensor, from which a choice is made by what they cost the network.
 
-Each rule is a function of the stored histogram alone: the four calibration methods, the geometric mean of the
-two that clip, and the wide end of the interval in which the squared error is close to the least.
+Each rule is a function of the stored histogram alone: the four calibration methods, and the widest range
+whose squared error is close to the least.
 """
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 
@@ -17,7 +15,7 @@ from calibrators.histograms.thresholds import METHODS, occupied, quantization_er
 NEAR_LEAST_DB = 0.5
 
 #: The names of all rules.
-RULES = (*METHODS, "entropy-percentile", "wide")
+RULES = (*METHODS, "wide")
 
 
 def ranges(histogram: Histogram) -> dict[str, float]:
@@ -31,7 +29,6 @@ def ranges(histogram: Histogram) -> dict[str, float]:
     """
     found = {rule: METHODS[rule](histogram) for rule in ("entropy", "percentile", "minmax")}
     found["mse"], found["wide"] = near_least_error(histogram)
-    found["entropy-percentile"] = math.sqrt(found["entropy"] * found["percentile"])
     return found
 
 
@@ -42,8 +39,6 @@ def range_of(histogram: Histogram, rule: str) -> float:
         histogram: The histogram of a tensor's magnitudes.
         rule: One of :data:`RULES`.
     """
-    if rule == "entropy-percentile":
-        return math.sqrt(METHODS["entropy"](histogram) * METHODS["percentile"](histogram))
     if rule in METHODS:
         return METHODS[rule](histogram)
     return near_least_error(histogram)[1]

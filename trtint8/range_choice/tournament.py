@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 _ROUNDS = ((1.0, 0.125), (0.5, 0.25), (0.25, 0.5), (0.15, 1.0))
 
 #: The same where samples are few: one sample that is unlike the others would decide a round of its own.
-_ROUNDS_OF_FEW = ((1.0, 0.5), (0.5, 1.0))
+_ROUNDS_OF_FEW = ((1.0, 0.5), (0.34, 1.0))
 
 #: So many samples are few.
 _FEW = 16
@@ -27,10 +27,11 @@ def play(
 ) -> dict[str, list[float]]:
     """Measures candidates on samples, and those that do badly on fewer of them.
 
-    Successive halving: after one eighth of the samples (half of them, where there are 16 or fewer) the better
-    half goes on to a quarter of them, and so on (Jamieson and Talwalkar, "Non-stochastic Best Arm
-    Identification and Hyperparameter Optimization", AISTATS 2016). All candidates of a round have seen the
-    same samples, so differences between samples do not disturb the comparison.
+    Successive halving: after one eighth of the samples the better half goes on to a quarter of them, and so
+    on (Jamieson and Talwalkar, "Non-stochastic Best Arm Identification and Hyperparameter Optimization",
+    AISTATS 2016). Of 16 samples or fewer, the better third of the candidates after half of them goes on to
+    all. All candidates of a round have seen the same samples, so differences between samples do not disturb
+    the comparison.
 
     Args:
         handicaps: Candidate to what is added to the mean of its measurements before they are compared.

@@ -1,7 +1,5 @@
 """Ranges of many widths for one tensor."""
 
-import math
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,7 +10,7 @@ from calibrators.histograms.histogram import BINS, Histogram
 from calibrators.histograms.rules import RULES, near_least_error, range_of, ranges
 from tests.calibrators.histograms.distributions import DISTRIBUTIONS, histogram_of
 
-NAMES = ("entropy", "percentile", "mse", "minmax", "entropy-percentile", "wide")
+NAMES = ("entropy", "percentile", "mse", "minmax", "wide")
 
 
 def test_names():
@@ -26,7 +24,6 @@ def test_every_rule_has_a_range(name):
     assert set(found) == set(NAMES)
     for method, threshold in thresholds.METHODS.items():
         assert found[method] == threshold(histogram)
-    assert found["entropy-percentile"] == pytest.approx(math.sqrt(found["entropy"] * found["percentile"]))
     assert (found["mse"], found["wide"]) == near_least_error(histogram)
     assert {rule: range_of(histogram, rule) for rule in RULES} == found
 

@@ -32,9 +32,9 @@ def test_the_sequence_of_measurements():
 
 
 def test_few_samples_are_measured_in_two_rounds():
-    found, calls = played({"a": 3, "b": 2, "c": 1, "d": 0}, 16)
-    assert calls == [*((name, 0, 8) for name in "abcd"), *((name, 8, 16) for name in "dc")]
-    assert list(found) == list("dcba")
+    found, calls = played({"a": 4, "b": 3, "c": 2, "d": 1, "e": 0}, 16)
+    assert calls == [*((name, 0, 8) for name in "abcde"), *((name, 8, 16) for name in "ed")]
+    assert list(found) == list("edcba")
 
 
 def test_measurements_decide_together_with_the_handicap():
