@@ -12,9 +12,10 @@ from calibrators.data.batches import DataSource, open_data
 from calibrators.data.options import DataOptions
 from calibrators.errors import CalibrationDataError, ModelError, UnsupportedError
 from calibrators.files import check_writable, write_atomically
-from trtint8.models.model import load_model, runnable
+from trtint8.models.model import load_model
+from trtint8.models.session import open_graph_model
 from trtint8.report.files import ReportFiles, find_report_files
-from trtint8.validation.accuracy import VALIDATED, onnx_runner
+from trtint8.validation.accuracy import VALIDATED
 from trtint8.validation.opening import open_validated
 
 if TYPE_CHECKING:
@@ -90,13 +91,13 @@ def _worst(
     original = load_model(model)
     batches = open_data(data, original.inputs, options)
     with contextlib.ExitStack() as stack:
-        file = stack.enter_context(runnable(original.graph_model))
-        reference, names = onnx_runner(file, optimize=True)
+        reference = open_graph_model(original.graph_model)
+        names = reference.output_names
         opened = open_validated(VALIDATED, validated, original.inputs, names, allow_host_code=allow_host_code)
         int8 = stack.enter_context(opened)
         return find_worst(
             int8,
-            reference,
+            reference.run,
             names,
             original.inputs,
             batches,
