@@ -33,7 +33,7 @@ from trtint8.builder.options import BuildOptions
 from trtint8.builder.routes import Route, choose_route, is_calibrator, quantization_target
 from trtint8.calibration import CalibrationOptions, Observed, calibrate_prepared, float_tensors
 from trtint8.engine.file import EngineInfo, TensorSpec, save_engine, sidecar_path
-from trtint8.engine.profiles import Profile
+from trtint8.engine.profiles import Profile, largest_shapes
 from trtint8.interop.unquantize import quantized_nodes
 from trtint8.models.model import Model, ModelSource, load_model, prepare, runnable, save_model
 from trtint8.quantization.float16.convert import to_float16
@@ -210,10 +210,13 @@ class _Build:
         prepared = prepare(self.loaded)
         # A pattern without a match fails here, and not after minutes of calibration.
         target = quantization_target(self.flavor, self.options)
-        place(prepared.graph_model, self.wanted.keep_float, target)
+        largest = largest_shapes(self.wanted.profiles, prepared.inputs)
+        place(prepared.graph_model, self.wanted.keep_float, target, largest)
         self._check_manual(float_tensors(prepared))
         table = self.sources.table(prepared, "placed")
-        graph_model, placement = quantize_graph(prepared, table, self.wanted.keep_float, target=target)
+        graph_model, placement = quantize_graph(
+            prepared, table, self.wanted.keep_float, target=target, largest=largest
+        )
         unused = [name for name in self.sources.manual if name not in placement.tensors]
         if unused:
             warnings.warn(

@@ -1,8 +1,9 @@
-"""Shapes of a model for one sample per batch, where exporters compute them at run time."""
+"""Shapes of a model for one shape of its inputs, where exporters compute them at run time."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -30,15 +31,16 @@ class StaticShapes:
     """The shapes of a model's tensors.
 
     PyTorch writes the sizes of a Reshape as computations on the sizes of its input, and ONNX's shape
-    inference does not follow all of them. With one sample per batch most of them are constant, and then they
-    are computed.
+    inference does not follow all of them. With fixed inputs they are constant, and then they are computed.
 
     Args:
         model: A prepared model. Its shapes must not change afterwards.
+        inputs: Input name to shape. Other inputs have one sample per batch, and open sizes stay open.
     """
 
-    def __init__(self, model: ir.Model) -> None:
+    def __init__(self, model: ir.Model, inputs: Mapping[str, Sequence[int]] | None = None) -> None:
         self._model = model
+        self._inputs = {name: tuple(shape) for name, shape in (inputs or {}).items()}
 
     def of(self, value: ir.Value | None) -> _Sizes | None:
         """The shape of a tensor.
@@ -59,23 +61,25 @@ class StaticShapes:
 
     @cached_property
     def _computed(self) -> dict[str, _Sizes]:
-        kept: dict[str, _Sizes] = self._model.meta.get(_KEPT) or _Computation(self._model).run()
-        self._model.meta[_KEPT] = kept
-        return kept
+        kept: dict[Any, dict[str, _Sizes]] = self._model.meta.setdefault(_KEPT, {})
+        key = tuple(sorted(self._inputs.items()))
+        if key not in kept:
+            kept[key] = _Computation(self._model, self._inputs).run()
+        return kept[key]
 
 
 class _Computation:
     """Follows the shapes of a graph, and the values of few elements that shapes may depend on."""
 
-    def __init__(self, model: ir.Model) -> None:
-        self._graph, self._opset = model.graph, model.opset_imports.get("", 1)
+    def __init__(self, model: ir.Model, inputs: Mapping[str, _Sizes]) -> None:
+        self._graph, self._opset, self._inputs = model.graph, model.opset_imports.get("", 1), inputs
         self._shapes: dict[str, _Sizes] = {}
         self._values: dict[str, NDArray[Any]] = {}
 
     def run(self) -> dict[str, _Sizes]:
         """The sizes of all tensors of known rank, by name."""
         for value in self._graph.inputs:
-            sizes = _sizes(value)
+            sizes = self._inputs.get(value.name or "", _sizes(value))
             if sizes is not None:
                 batched = len(sizes) > 1 and sizes[0] is None
                 self._shapes[value.name or ""] = (1, *sizes[1:]) if batched else sizes

@@ -7,7 +7,7 @@ kernels that store the matrix of all queries and keys, so it is quantized whole 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -82,7 +82,7 @@ class Attention:
         return None
 
 
-def find_attentions(model: ir.Model) -> list[Attention]:
+def find_attentions(model: ir.Model, largest: Mapping[str, Sequence[int]] | None = None) -> list[Attention]:
     """Finds the attentions that TensorRT runs as one kernel in floating point.
 
     Recognized are all that are made of MatMul, Softmax along the last axis and MatMul, with scales before or
@@ -92,11 +92,12 @@ def find_attentions(model: ir.Model) -> list[Attention]:
 
     Args:
         model: A prepared model with inferred shapes.
+        largest: Input name to its largest shape, where that is known.
 
     Returns:
         The attentions, in graph order.
     """
-    shapes = StaticShapes(model)
+    shapes = StaticShapes(model, largest)
     found = (_around(node, shapes) for node in model.graph if _is_softmax(node))
     return [attention for attention in found if attention is not None]
 

@@ -8,8 +8,8 @@ and its activation function (NVIDIA, "Working with Quantized Types", TensorRT do
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
 
@@ -100,7 +100,12 @@ class Placement:
         return tuple(d.node for d in self.decisions if d.quantized and d.operator in WEIGHTED)
 
 
-def place(model: ir.Model, keep_float: Sequence[str] = (), target: Target = TARGETS["tensorrt"]) -> Placement:
+def place(
+    model: ir.Model,
+    keep_float: Sequence[str] = (),
+    target: Target = TARGETS["tensorrt"],
+    largest: Mapping[str, Sequence[int]] | None = None,
+) -> Placement:
     """Decides which edges of a prepared model get Q/DQ pairs.
 
     Args:
@@ -109,6 +114,8 @@ def place(model: ir.Model, keep_float: Sequence[str] = (), target: Target = TARG
         keep_float: Names of nodes, or patterns with ``*`` and ``?``, that stay in float.
         target: What the model is built for, which decides which nodes have INT8 kernels and how tensors are
             quantized.
+        largest: Input name to its largest shape, where that is known. An attention whose number of keys
+            is not known stays in float.
 
     Returns:
         The placement.
@@ -116,7 +123,7 @@ def place(model: ir.Model, keep_float: Sequence[str] = (), target: Target = TARG
     Raises:
         ModelError: A pattern matches no node that could be quantized, or the model has no weighted node.
     """
-    attentions = find_attentions(model)
+    attentions = find_attentions(model, largest)
     return _Placer(model, _kept_nodes(model, keep_float, attentions), target, attentions).place()
 
 
@@ -130,7 +137,13 @@ def placed_tensors(model: ir.Model) -> tuple[str, ...]:
         ModelError: The model has no weighted node.
     """
     attentions = find_attentions(model)
-    placements = (_Placer(model, {}, target, attentions).place() for target in TARGETS.values())
+    # What is open here may be known when the model is built.
+    fitting = [replace(one, keys=one.keys or 1, queries=one.queries or 1) for one in attentions]
+    placements = (
+        _Placer(model, {}, target, found).place()
+        for target in TARGETS.values()
+        for found in ([attentions] if fitting == attentions else [attentions, fitting])
+    )
     return tuple(dict.fromkeys(name for placement in placements for name in placement.tensors))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -21,6 +21,7 @@ def quantize_graph(
     keep_float: Sequence[str] = (),
     weight_scales: WeightScales | None = None,
     target: Target = TARGETS["tensorrt"],
+    largest: Mapping[str, Sequence[int]] | None = None,
 ) -> tuple[ir.Model, Placement]:
     """Puts Q/DQ pairs into a prepared model of any size, where TensorRT fuses them.
 
@@ -30,6 +31,7 @@ def quantize_graph(
         keep_float: Names of nodes, or patterns with ``*`` and ``?``, that stay in float.
         weight_scales: Scales of weights that were quantized before.
         target: What the model is built for.
+        largest: Input name to its largest shape, where that is known.
 
     Returns:
         The model with Q/DQ pairs, and the placement of the pairs.
@@ -39,7 +41,7 @@ def quantize_graph(
         TableError: The table lacks a range that the placement needs, or was made for another model.
     """
     graph_model = prepared.graph_model.clone()
-    placement = place(graph_model, keep_float, target)
+    placement = place(graph_model, keep_float, target, largest)
     table.check_model(prepared.fingerprint, placement.tensors, tensor_names(graph_model))
     insert_qdq(graph_model, placement, table.amax, weight_scales)
     return graph_model, placement

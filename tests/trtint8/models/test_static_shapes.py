@@ -64,3 +64,13 @@ def test_a_tensor_of_unknown_rank():
     model.graph.input.append(onnx.helper.make_tensor_value_info("sizes", onnx.TensorProto.INT64, ["rank"]))
     graph_model = prepare(load_model(onnx.shape_inference.infer_shapes(model))).graph_model
     assert StaticShapes(graph_model).of(graph_model.graph.node(0).outputs[0]) is None
+
+
+def test_inputs_of_given_shape():
+    g = Shaped()
+    y = g.op("MatMul", ["x", g.weights(8, 4)], "product")
+    graph_model = prepare(load_model(g.model({"x": ["N", "length", 8]}, y))).graph_model
+    output = graph_model.graph.outputs[0]
+    assert StaticShapes(graph_model, {"x": (3, 7, 8)}).of(output) == (3, 7, 4)
+    assert StaticShapes(graph_model, {"x": (3, 9, 8)}).of(output) == (3, 9, 4)
+    assert StaticShapes(graph_model).of(output) == (1, None, 4)
