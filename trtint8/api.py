@@ -53,6 +53,7 @@ from trtint8.interop.migrate import migrate as migrate_prepared
 from trtint8.models.model import ModelSource, load_float_model, load_model, prepare, to_proto
 from trtint8.quantization.float16.convert import to_float16
 from trtint8.quantization.quantize import quantize_graph
+from trtint8.quantization.targets import TargetName, target_named
 from trtint8.report import writing
 from trtint8.runtime.bench import BenchReport
 from trtint8.runtime.benchmark import Benchmarks, BenchOptions, benchmark
@@ -223,6 +224,8 @@ def quantize(
     table: TableSource,
     *,
     keep_float: Sequence[str] = (),
+    target: TargetName = "tensorrt",
+    compute_capability: str | None = None,
     float16: bool = False,
     float32_io: bool = False,
     equalize: DataSource | None = None,
@@ -237,6 +240,10 @@ def quantize(
         model: A path, the serialized model or a ``ModelProto``.
         table: The ranges, or the file that holds them.
         keep_float: Names of nodes, or patterns with ``*`` and ``?``, that stay in float.
+        target: What the model is built for: ``rtx``, ``tensorrt-8.6``, ``tensorrt-10``, ``tensorrt-11`` or
+            ``dla``. What it does not run in INT8 stays in float. ``tensorrt`` quantizes what at least one of
+            them runs in INT8.
+        compute_capability: The GPU's, like "8.6"; None where it is not known.
         float16: Whether what is outside INT8 becomes FP16, except nodes that would lose accuracy.
         float32_io: With ``float16``, whether the model's inputs and outputs stay float32.
         equalize: Calibration samples, which are read twice. Channels of the float model get similar ranges
@@ -256,13 +263,15 @@ def quantize(
         TableError: The table is of another model, stale, or lacks a range; or nothing can be calibrated with
             its method.
         CalibrationDataError: The samples of ``equalize`` do not fit the model.
+        UnsupportedError: There is no such target, or it has no INT8 on that GPU.
     """
+    chosen = target_named(target, compute_capability)
     prepared, ranges = prepare(load_float_model(model)), as_table(table)
     if equalize is not None:
         data_options = DataOptions(batch_size, limit, preprocessing=preprocessing)
         remade = equalize_and_calibrate(prepared, ranges, equalize, data_options, progress=progress)
         prepared, ranges = remade.model, remade.table
-    graph_model, _ = quantize_graph(prepared, ranges, keep_float)
+    graph_model, _ = quantize_graph(prepared, ranges, keep_float, target=chosen)
     if float16:
         graph_model, _ = to_float16(
             graph_model, float32_io=float32_io, peaks=ranges.peaks, name=prepared.name

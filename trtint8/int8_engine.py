@@ -30,10 +30,10 @@ from trtint8.builder.build import BuiltEngine, build_engine
 from trtint8.builder.dynamic_ranges import MissingRange
 from trtint8.builder.implicit import ImplicitInt8
 from trtint8.builder.options import BuildOptions
-from trtint8.builder.routes import Route, choose_route, is_calibrator
+from trtint8.builder.routes import Route, choose_route, is_calibrator, quantization_target
 from trtint8.calibration import CalibrationOptions, Observed, calibrate_prepared, float_tensors
 from trtint8.engine.file import EngineInfo, TensorSpec, save_engine, sidecar_path
-from trtint8.engine.profiles import Profile
+from trtint8.engine.profiles import Profile, largest_shapes
 from trtint8.interop.unquantize import quantized_nodes
 from trtint8.models.model import Model, ModelSource, load_model, prepare, runnable, save_model
 from trtint8.quantization.float16.convert import to_float16
@@ -209,10 +209,14 @@ class _Build:
             return _Product(self._run(graph_model, int8=True), graph_model, wanted, None, self.options)
         prepared = prepare(self.loaded)
         # A pattern without a match fails here, and not after minutes of calibration.
-        place(prepared.graph_model, self.wanted.keep_float)
+        target = quantization_target(self.flavor, self.options)
+        largest = largest_shapes(self.wanted.profiles, prepared.inputs)
+        place(prepared.graph_model, self.wanted.keep_float, target, largest)
         self._check_manual(float_tensors(prepared))
         table = self.sources.table(prepared, "placed")
-        graph_model, placement = quantize_graph(prepared, table, self.wanted.keep_float)
+        graph_model, placement = quantize_graph(
+            prepared, table, self.wanted.keep_float, target=target, largest=largest
+        )
         unused = [name for name in self.sources.manual if name not in placement.tensors]
         if unused:
             warnings.warn(
