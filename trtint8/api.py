@@ -51,6 +51,7 @@ from trtint8.interop.lint_rules import Finding
 from trtint8.interop.migrate import Migrated
 from trtint8.interop.migrate import migrate as migrate_prepared
 from trtint8.models.model import ModelSource, load_float_model, load_model, prepare, to_proto
+from trtint8.models.torch_export import AnyModel, open_module, open_modules
 from trtint8.quantization.float16.convert import to_float16
 from trtint8.quantization.quantize import quantize_graph
 from trtint8.quantization.targets import TargetName, target_named
@@ -125,23 +126,28 @@ __all__ = [
 SENSITIVITY_SAMPLES = 256
 
 
-def model_inputs(model: ModelSource) -> tuple[InputSpec, ...]:
+def model_inputs(model: AnyModel, *, example_inputs: object = None) -> tuple[InputSpec, ...]:
     """The inputs of a model, as calibrators and data sources take them.
 
     Args:
-        model: A path, the serialized model or a ``ModelProto``.
+        model: A path, the serialized model or a ``ModelProto``; or a ``torch.nn.Module``, which is exported
+            with a dynamic batch, in evaluation mode, under the names of the parameters of its forward and of
+            the keys that it returns (``output`` where it returns none). The exported model is kept in memory
+            with a copy of the weights as long as it is needed.
+        example_inputs: For a ``torch.nn.Module``, what its forward takes: a tensor, a tuple of tensors, or a
+            dict of them by name.
 
     Returns:
         Name, dtype and shape of every input.
 
     Raises:
-        ModelError: The model is unusable.
+        ModelError: The model is unusable, or the module cannot be exported.
     """
-    return load_model(model).inputs
+    return load_model(open_module(model, example_inputs)).inputs
 
 
 def calibrate(
-    model: ModelSource,
+    model: AnyModel,
     data: DataSource,
     *,
     method: Method = "auto",
@@ -158,6 +164,7 @@ def calibrate(
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     executor: Executor = "local",
     device: str = "cpu",
+    example_inputs: object = None,
 ) -> CalibrationTable:
     """Finds the range of every activation by running the FP32 model in ONNX Runtime.
 
@@ -167,7 +174,7 @@ def calibrate(
     differently, and so may another GPU or another kind of processor.
 
     Args:
-        model: A path, the serialized model or a ``ModelProto``.
+        model: A path, the serialized model or a ``ModelProto``, or a ``torch.nn.Module``.
         data: What :func:`calibrators.data.batches.open_batches` takes: an array, a dict of arrays, an
             ``.npz``, a folder, an iterable of feed dicts; over Ray also a Ray Dataset.
         method: ``auto`` tries several ways to turn histograms into ranges, runs the quantized network on a
@@ -194,6 +201,7 @@ def calibrate(
         device: Where the model runs and its activations are counted: ``cpu``; ``cuda``, which takes
             onnxruntime-gpu, and CuPy or PyTorch with CUDA; or ``cuda:1`` for the second GPU. Over Ray
             that takes an executor with ``num_gpus``.
+        example_inputs: What the forward of a ``torch.nn.Module`` takes; see :func:`model_inputs`.
 
     Returns:
         The table, with the histograms that it was computed from.
@@ -210,7 +218,7 @@ def calibrate(
         WorkerError: Workers of Ray died again and again.
     """
     return calibrate_model(
-        model,
+        open_module(model, example_inputs),
         data,
         CalibrationOptions(method, tensors),
         DataOptions(batch_size, limit, shuffle, seed, preprocessing),
@@ -220,7 +228,7 @@ def calibrate(
 
 
 def quantize(
-    model: ModelSource,
+    model: AnyModel,
     table: TableSource,
     *,
     keep_float: Sequence[str] = (),
@@ -233,11 +241,12 @@ def quantize(
     limit: int | None = None,
     preprocessing: Preprocessing | None = None,
     progress: bool = True,
+    example_inputs: object = None,
 ) -> onnx.ModelProto:
     """Puts Q/DQ pairs into a float model, where TensorRT fuses them.
 
     Args:
-        model: A path, the serialized model or a ``ModelProto``.
+        model: A path, the serialized model or a ``ModelProto``, or a ``torch.nn.Module``.
         table: The ranges, or the file that holds them.
         keep_float: Names of nodes, or patterns with ``*`` and ``?``, that stay in float.
         target: What the model is built for: ``rtx``, ``tensorrt-8.6``, ``tensorrt-10``, ``tensorrt-11`` or
@@ -253,6 +262,7 @@ def quantize(
         limit: Use only this many samples of ``equalize``.
         preprocessing: How raw images of ``equalize`` become what the model is fed.
         progress: Show a progress bar on a terminal while calibrating.
+        example_inputs: What the forward of a ``torch.nn.Module`` takes; see :func:`model_inputs`.
 
     Returns:
         The model with Q/DQ pairs; inputs, outputs and tensor names stay.
@@ -266,7 +276,8 @@ def quantize(
         UnsupportedError: There is no such target, or it has no INT8 on that GPU.
     """
     chosen = target_named(target, compute_capability)
-    prepared, ranges = prepare(load_float_model(model)), as_table(table)
+    prepared = prepare(load_float_model(open_module(model, example_inputs)))
+    ranges = as_table(table)
     if equalize is not None:
         data_options = DataOptions(batch_size, limit, preprocessing=preprocessing)
         remade = equalize_and_calibrate(prepared, ranges, equalize, data_options, progress=progress)
@@ -280,7 +291,7 @@ def quantize(
 
 
 def build_int8_engine(
-    model: ModelSource,
+    model: AnyModel,
     calibration: CalibrationSource | None,
     output: str | os.PathLike[str],
     *,
@@ -297,15 +308,18 @@ def build_int8_engine(
     limit: int | None = None,
     preprocessing: Preprocessing | None = None,
     progress: bool = True,
+    example_inputs: object = None,
 ) -> BuildResult:
     """Makes an INT8 engine from a float ONNX model and sample inputs.
 
     Writes the engine and its sidecar ``<output>.json``, and beside them the calibration table
-    (``<stem>.table.json``) and, on the explicit route, the Q/DQ model (``<stem>.qdq.onnx``). On the implicit
+    (``<stem>.table.json``), on the explicit route the Q/DQ model (``<stem>.qdq.onnx``), and of a
+    ``torch.nn.Module`` the float model (``<stem>.float.onnx``). On the implicit
     route TensorRT's own calibration cache (``<stem>.cache``) is kept and used again while it is not stale.
 
     Args:
-        model: A path, the serialized model or a ``ModelProto``. One with Q/DQ pairs is built as it is.
+        model: A path, the serialized model or a ``ModelProto``, or a ``torch.nn.Module``. A model with Q/DQ
+            pairs is built as it is.
         calibration: Sample inputs (see :func:`trtint8.calibrate`), a :class:`CalibrationTable`, the path of
             a table or of a TensorRT calibration cache, a calibrator of :mod:`calibrators.tensorrt`; None
             where ``dynamic_ranges`` cover what is needed.
@@ -329,6 +343,7 @@ def build_int8_engine(
         limit: Use only this many samples.
         preprocessing: How raw images become what the model is fed.
         progress: Show progress on a terminal.
+        example_inputs: What the forward of a ``torch.nn.Module`` takes; see :func:`model_inputs`.
 
     Returns:
         What was written, and what it is.
@@ -340,7 +355,7 @@ def build_int8_engine(
     manual = read_ranges(dynamic_ranges) if dynamic_ranges is not None else {}
     data_options = DataOptions(batch_size, limit, preprocessing=preprocessing)
     return build_from_sources(
-        model,
+        open_module(model, example_inputs),
         RangeSources(calibration, manual, method, data_options, progress),
         output,
         Int8Options(route, target, profiles, compute_capabilities, keep_float),
@@ -349,11 +364,11 @@ def build_int8_engine(
 
 
 def validate(
-    model: ModelSource,
+    model: AnyModel,
     data: DataSource,
     *,
-    reference: ModelSource,
-    also: Mapping[str, ModelSource] | None = None,
+    reference: AnyModel,
+    also: Mapping[str, AnyModel] | None = None,
     labels: LabelSource | None = None,
     metrics: Sequence[Metric] | None = None,
     batch_size: int | None = None,
@@ -363,6 +378,7 @@ def validate(
     threads: int | None = None,
     allow_host_code: bool = False,
     progress: bool = True,
+    example_inputs: object = None,
 ) -> Accuracy:
     """Compares an INT8 model or engine with the FP32 model on data that it was not calibrated on.
 
@@ -379,7 +395,7 @@ def validate(
         model: A Q/DQ model, or the path of an engine file; called INT8 in the result.
         data: What :func:`calibrate` takes. Its labels, where it has some, are class indices, or arrays that
             an output is compared with, such as images or maps of classes.
-        reference: The FP32 model.
+        reference: The FP32 model, which may be a ``torch.nn.Module``.
         also: Other models or engines to judge on the same samples, by name, such as ``{"FP16": path}``.
         labels: Labels that do not come with the data: an array, or the path of an ``.npy`` or ``.npz``.
         metrics: What to measure. Names: for class scores ``top1``, ``top5`` or any ``topK``, and
@@ -402,6 +418,7 @@ def validate(
             the number per worker; 1 where None.
         allow_host_code: Whether code that an engine contains may run; see :meth:`Engine.load`.
         progress: Show a progress bar on a terminal.
+        example_inputs: What the forward of a ``torch.nn.Module`` takes; see :func:`model_inputs`.
 
     Returns:
         The comparison, with a test of each difference that says whether it is more than chance.
@@ -409,11 +426,13 @@ def validate(
     Raises:
         TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
     """
+    also = also or {}
+    judged, float_model, *others = open_modules((model, reference, *also.values()), example_inputs)
     return validate_models(
-        model,
+        judged,
         data,
-        reference=reference,
-        also=also or {},
+        reference=float_model,
+        also=dict(zip(also, others, strict=True)),
         metrics=metrics,
         data_options=DataOptions(batch_size, limit, preprocessing=preprocessing, labels=labels),
         run=RunOptions(threads, executor, progress=progress),
@@ -422,7 +441,7 @@ def validate(
 
 
 def measure_sensitivity(
-    model: ModelSource,
+    model: AnyModel,
     table: TableSource,
     data: DataSource,
     *,
@@ -437,11 +456,12 @@ def measure_sensitivity(
     executor: Executor = "local",
     on_plan: Callable[[Plan], None] = lambda _plan: None,
     progress: bool = True,
+    example_inputs: object = None,
 ) -> Sensitivity:
     """Finds which layers cost accuracy, and why, on the CPU.
 
     Args:
-        model: A path, the serialized model or a ``ModelProto``; a float model.
+        model: A float model: a path, the serialized model or a ``ModelProto``, or a ``torch.nn.Module``.
         table: The ranges, or the file that holds them.
         data: What :func:`calibrate` takes; its labels, where it has some, are class indices.
         labels: Labels that do not come with the data: an array, or the path of an ``.npy`` or ``.npz``.
@@ -458,6 +478,7 @@ def measure_sensitivity(
         on_plan: Called with the expected cost before the measurement starts; over Ray, the time is that of
             one worker.
         progress: Show a progress bar on a terminal.
+        example_inputs: What the forward of a ``torch.nn.Module`` takes; see :func:`model_inputs`.
 
     Returns:
         What each layer costs (see :func:`trtint8.sensitivity.measure.measure`).
@@ -465,7 +486,8 @@ def measure_sensitivity(
     Raises:
         TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
     """
-    prepared, ranges = prepare(load_float_model(model)), as_table(table)
+    prepared = prepare(load_float_model(open_module(model, example_inputs)))
+    ranges = as_table(table)
     run = RunOptions(threads, executor, progress=progress)
     data_options = DataOptions(batch_size, limit, preprocessing=preprocessing, labels=labels)
     return measure(
@@ -483,7 +505,7 @@ def measure_sensitivity(
 
 
 def tune(
-    model: ModelSource,
+    model: AnyModel,
     calibration: DataSource | CalibrationTable,
     data: DataSource,
     *,
@@ -505,6 +527,7 @@ def tune(
     on_goal: Callable[[Goal], None] = lambda _goal: None,
     on_trial: Callable[[Trial], None] = lambda _trial: None,
     progress: bool = True,
+    example_inputs: object = None,
 ) -> Tuned:
     """Finds the cheapest mix of remedies that keeps accuracy within a budget, on the CPU.
 
@@ -514,7 +537,7 @@ def tune(
     the search did not use.
 
     Args:
-        model: A path, the serialized model or a ``ModelProto``; a float model.
+        model: A float model: a path, the serialized model or a ``ModelProto``, or a ``torch.nn.Module``.
         calibration: Calibration samples, or a table, or the file that holds one. Ranges are only chosen with
             histograms, and weights are only equalized with samples.
         data: Samples to tune on, as :func:`calibrate` takes them; they are read several times.
@@ -547,6 +570,7 @@ def tune(
         on_trial: Called with everything that the search tries, also with what an interrupted search that is
             continued has tried.
         progress: Show a progress bar on a terminal while calibrating.
+        example_inputs: What the forward of a ``torch.nn.Module`` takes; see :func:`model_inputs`.
 
     Returns:
         What was found; :func:`trtint8.tuning.tune.save_tuned` writes it.
@@ -555,7 +579,7 @@ def tune(
         TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
     """
     return tune_from_sources(
-        prepare(load_float_model(model)),
+        prepare(load_float_model(open_module(model, example_inputs))),
         calibration,
         data,
         judge,
@@ -576,7 +600,7 @@ def bench(
     engines: Sequence[str | os.PathLike[str]],
     *,
     data: DataSource | None = None,
-    baseline: ModelSource | None = None,
+    baseline: AnyModel | None = None,
     seconds: float = 3.0,
     transfers: bool = True,
     cuda_graph: bool = False,
@@ -585,6 +609,7 @@ def bench(
     batch_size: int | None = None,
     limit: int | None = None,
     preprocessing: Preprocessing | None = None,
+    example_inputs: object = None,
 ) -> Benchmarks:
     """Measures latency and throughput of engines, one after another on one GPU.
 
@@ -601,6 +626,8 @@ def bench(
             profile is optimized for.
         limit: Use only this many samples of ``data``.
         preprocessing: How raw images become what the engine is fed.
+        example_inputs: What the forward of ``baseline`` takes where it is a ``torch.nn.Module``; see
+            :func:`model_inputs`.
 
     Returns:
         One report per engine: times of each phase in milliseconds, inferences and samples per second.
@@ -613,7 +640,7 @@ def bench(
     return benchmark(
         engines,
         data=data,
-        baseline=baseline,
+        baseline=None if baseline is None else open_module(baseline, example_inputs),
         data_options=DataOptions(batch_size, limit, preprocessing=preprocessing),
         options=BenchOptions(seconds, transfers, cuda_graph, device, allow_host_code),
     )
@@ -652,7 +679,12 @@ def mend(model: ModelSource) -> Mended:
 
 
 def migrate(
-    model: ModelSource, cache: TableSource, *, fill: bool = False, keep_float: Sequence[str] = ()
+    model: AnyModel,
+    cache: TableSource,
+    *,
+    fill: bool = False,
+    keep_float: Sequence[str] = (),
+    example_inputs: object = None,
 ) -> Migrated:
     """Turns the calibration cache of an implicit engine into a Q/DQ model.
 
@@ -661,6 +693,7 @@ def migrate(
         cache: TensorRT's calibration cache, or any other table.
         fill: Whether tensors that the cache lacks get the ranges that follow from others.
         keep_float: Names of nodes, or patterns, that stay in float.
+        example_inputs: What the forward of a ``torch.nn.Module`` takes; see :func:`model_inputs`.
 
     Returns:
         The model with Q/DQ pairs, and which ranges were missing or unused; its ``save`` writes it, and
@@ -670,7 +703,8 @@ def migrate(
         ModelError: The model is unusable, or a pattern matches no node.
         TableError: The cache is unusable or lacks ranges.
     """
-    return migrate_prepared(prepare(load_model(model)), as_table(cache), fill=fill, keep_float=keep_float)
+    prepared = prepare(load_model(open_module(model, example_inputs)))
+    return migrate_prepared(prepared, as_table(cache), fill=fill, keep_float=keep_float)
 
 
 def write_report(

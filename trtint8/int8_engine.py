@@ -79,6 +79,7 @@ class BuildResult:
         table: The calibration table; None where nothing was calibrated.
         warnings: What TensorRT warned of.
         seconds: How long TensorRT built, in seconds.
+        float_model: The float model, where it was given as a ``torch.nn.Module``; else None.
     """
 
     engine: Path
@@ -88,6 +89,7 @@ class BuildResult:
     table: CalibrationTable | None
     warnings: tuple[str, ...]
     seconds: float
+    float_model: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,8 @@ def build_from_sources(
     """Builds an engine and writes it with the files that belong beside it.
 
     Args:
-        model: A float model, or one with Q/DQ pairs, which is built as it is.
+        model: A float model, or one with Q/DQ pairs, which is built as it is. One in memory is written beside
+            the engine.
         sources: Where ranges come from.
         output: The engine file.
         wanted: What to build.
@@ -142,7 +145,7 @@ def build_from_sources(
         require_gpu(f"building with {flavor}")
     build = _Build(flavor, loaded, sources, output, wanted, options)
     product = build.implicit() if chosen == "implicit" else build.explicit()
-    return product.save(output, loaded, sources.calibration)
+    return product.save(output, loaded, sources.calibration, keep_model=isinstance(model, Model))
 
 
 @dataclass(frozen=True)
@@ -327,11 +330,14 @@ class _Product:
     shared_scales: tuple[tuple[str, ...], ...] = ()
     implicit: bool = False
 
-    def save(self, output: Path, loaded: Model, calibration: CalibrationSource | None) -> BuildResult:
+    def save(
+        self, output: Path, loaded: Model, calibration: CalibrationSource | None, *, keep_model: bool
+    ) -> BuildResult:
         """Writes all files, or none; the table only where it was not read from its place."""
         built, table, graph = self.built, self.table, self.graph_model.graph
         qdq_file = None if self.implicit else _qdq_file(output)
         table_file = _table_file(output) if table else None
+        float_file = _float_file(output) if keep_model else None
         info = EngineInfo(
             flavor=built.flavor,
             tensorrt_version=built.version,
@@ -353,12 +359,16 @@ class _Product:
             qdq_model=qdq_file.name if qdq_file else None,
         )
         with written_together(output) as staged:
+            if float_file:
+                save_model(loaded.graph_model, staged(float_file))
             if qdq_file:
                 save_model(self.graph_model, staged(qdq_file))
             if table and table_file and not _is_file(calibration, table_file):
                 table.save(staged(table_file))
             info = save_engine(staged(output), built.plan, info)
-        return BuildResult(output, qdq_file, table_file, info, table, built.warnings, built.seconds)
+        return BuildResult(
+            output, qdq_file, table_file, info, table, built.warnings, built.seconds, float_file
+        )
 
 
 def _is_file(source: object, file: Path) -> bool:
@@ -368,6 +378,10 @@ def _is_file(source: object, file: Path) -> bool:
 
 def _qdq_file(output: Path) -> Path:
     return output.with_name(f"{output.stem}.qdq.onnx")
+
+
+def _float_file(output: Path) -> Path:
+    return output.with_name(f"{output.stem}.float.onnx")
 
 
 def _table_file(output: Path) -> Path:

@@ -36,6 +36,23 @@ def from_model_to_engine(folder: Path) -> trtint8.BuildResult:
     return result
 
 
+class Module:
+    """Has what a module of PyTorch has."""
+
+    def eval(self) -> "Module":
+        return self
+
+    def named_parameters(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, object]]:
+        yield prefix, recurse
+
+
+def from_pytorch(module: Module, loader: list[tuple[object, object]], example: object) -> None:
+    table = trtint8.calibrate(module, loader, example_inputs=example)
+    reveal_type(trtint8.quantize(module, table, example_inputs={"x": example}))
+    reveal_type(trtint8.build_int8_engine(module, loader, "x.engine", example_inputs=example).float_model)
+    trtint8.validate("x.engine", loader, reference=module, example_inputs=(example,))
+
+
 def from_calibrators() -> None:
     inputs = trtint8.model_inputs("resnet50.onnx")
     calibrator = EntropyCalibrator2("calibration.npz", inputs, batch_size=32, cache="resnet50.cache")

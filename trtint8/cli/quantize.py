@@ -12,6 +12,7 @@ from calibrators.files import check_writable, refuse_overwriting, written_togeth
 from calibrators.tables.table import CalibrationTable
 from trtint8.cli.data_options import add_data_options, data_options_from
 from trtint8.cli.output import print_json, print_line, print_table
+from trtint8.cli.own_data import data_from
 from trtint8.models.model import load_float_model, prepare, save_model
 from trtint8.quantization.float16.convert import to_float16
 from trtint8.quantization.placement import Placement
@@ -89,7 +90,7 @@ def run(options: argparse.Namespace) -> None:
         # Imported late: only this option needs what runs models.
         from trtint8.equalization.recalibration import equalize_and_calibrate
 
-        remade = equalize_and_calibrate(prepared, table, options.equalize, data_options)
+        remade = equalize_and_calibrate(prepared, table, data_from(options.equalize), data_options)
         prepared, table = remade.model, remade.table
     graph_model, placement = quantize_graph(prepared, table, options.keep_float, target=target)
     float32: dict[str, str] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from trtint8.cli.data_options import add_data_options, add_host_code_option, data_options_from
+from trtint8.cli.own_data import data_from
 from trtint8.report.writing import write_report
 
 EXAMPLE = (
@@ -38,7 +39,7 @@ def run(options: argparse.Namespace) -> None:
         options.paths,
         options.output,
         model=options.model,
-        data=options.data,
+        data=data_from(options.data),
         data_options=data_options_from(options),
         class_names=options.classes,
         allow_host_code=options.allow_host_code,
