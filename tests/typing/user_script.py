@@ -96,7 +96,7 @@ def what_int8_would_buy() -> str:
     part: trtint8.AuditedPart = engine.part("requantization")
     reveal_type(kernel.traffic)
     reveal_type(part.seconds)
-    own = trtint8.Gpu("RTX 9000", "8.9", 800, 70, 280, 560, "measured")
+    own = trtint8.Gpu("RTX 9000", "8.9", 800, 70, 280, 560, 48, "measured")
     return trtint8.audit("resnet50.onnx", "resnet50.table.json", own, keep_float=["/fc/*"]).verdict
 
 

@@ -30,6 +30,7 @@ class Gpu:
             operations.
         fp16_tflops: Throughput of FP16 products on tensor cores, in 10^12 operations per second.
         int8_tops: Throughput of INT8 products on tensor cores, in 10^12 operations per second.
+        cache_mb: Size of its L2 cache, in 2^20 bytes.
         source: Where NVIDIA publishes these figures.
     """
 
@@ -39,6 +40,7 @@ class Gpu:
     fp32_tflops: Positive
     fp16_tflops: Positive
     int8_tops: Positive
+    cache_mb: Positive
     source: str
 
     def operations_per_second(self, precision: str | None) -> float:
@@ -54,17 +56,26 @@ class Gpu:
 #: The GPUs that an audit can be made for. Where a source names a number of multiprocessors and a clock, the
 #: whitepaper gives the rate of one multiprocessor, and the specifications of the card give the two.
 GPUS = (
-    Gpu("T4", "7.5", 320, 8.1, 65, 130, "NVIDIA T4 data sheet, 2019"),
-    Gpu("A100", "8.0", 2039, 156, 312, 624, "NVIDIA A100 data sheet, 2021: 80GB SXM"),
-    Gpu("A10", "8.6", 600, 62.5, 125, 250, "NVIDIA A10 data sheet, 2021"),
-    Gpu("RTX 3060", "8.6", 360, 12.7, 51, 102, f"{_GA102}: 28 multiprocessors at 1.777 GHz, 12 GB"),
-    Gpu("RTX 3090", "8.6", 936, 35.6, 142, 284, _GA102),
-    Gpu("Jetson AGX Orin", "8.7", 204.8, 10.6, 42.5, 85, "NVIDIA Jetson AGX Orin Technical Brief: 64GB, GPU"),
-    Gpu("L4", "8.9", 300, 60, 121, 242.5, "NVIDIA L4 data sheet, 2023"),
-    Gpu("RTX 4070", "8.9", 504, 29.1, 116.6, 233.2, f"{_ADA}: 46 multiprocessors at 2.475 GHz"),
-    Gpu("RTX 4090", "8.9", 1008, 82.6, 330.3, 660.6, _ADA),
-    Gpu("H100", "9.0", 3350, 494.5, 989.5, 1979, "NVIDIA H100 data sheet, 2023: SXM"),
-    Gpu("RTX 5090", "12.0", 1792, 104.8, 419, 838, _BLACKWELL),
+    Gpu("T4", "7.5", 320, 8.1, 65, 130, 4, "NVIDIA T4 data sheet, 2019"),
+    Gpu("A100", "8.0", 2039, 156, 312, 624, 40, "NVIDIA A100 data sheet, 2021: 80GB SXM"),
+    Gpu("A10", "8.6", 600, 62.5, 125, 250, 6, "NVIDIA A10 data sheet, 2021"),
+    Gpu("RTX 3060", "8.6", 360, 12.7, 51, 102, 3, f"{_GA102}: 28 multiprocessors at 1.777 GHz, 12 GB"),
+    Gpu("RTX 3090", "8.6", 936, 35.6, 142, 284, 6, _GA102),
+    Gpu(
+        "Jetson AGX Orin",
+        "8.7",
+        204.8,
+        10.6,
+        42.5,
+        85,
+        4,
+        "NVIDIA Jetson AGX Orin Technical Brief: 64GB, GPU",
+    ),
+    Gpu("L4", "8.9", 300, 60, 121, 242.5, 48, "NVIDIA L4 data sheet, 2023"),
+    Gpu("RTX 4070", "8.9", 504, 29.1, 116.6, 233.2, 36, f"{_ADA}: 46 multiprocessors at 2.475 GHz"),
+    Gpu("RTX 4090", "8.9", 1008, 82.6, 330.3, 660.6, 72, _ADA),
+    Gpu("H100", "9.0", 3350, 494.5, 989.5, 1979, 50, "NVIDIA H100 data sheet, 2023: SXM"),
+    Gpu("RTX 5090", "12.0", 1792, 104.8, 419, 838, 96, _BLACKWELL),
 )
 
 #: Words that may be left out of a name.

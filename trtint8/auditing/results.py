@@ -68,6 +68,8 @@ class AuditedEngine:
         kernels: Its kernels, in the order in which they run.
         parts: Its kernels by part.
         traffic: What it reads and writes per inference; None where that of a kernel is not known.
+        cacheable: Bytes of ``traffic`` in activations that fit into half of the GPU's L2 cache, where they
+            may stay from one kernel to the next.
         multiply_adds: Type to the number of multiply-adds that are computed in it, per inference.
         seconds: The sum of the estimated times of its kernels, in seconds; None where one is not known.
         weights_bytes: Size of its weights in bytes; None where the builder did not report it.
@@ -78,6 +80,7 @@ class AuditedEngine:
     kernels: tuple[AuditedKernel, ...]
     parts: tuple[AuditedPart, ...]
     traffic: Traffic | None
+    cacheable: Count
     multiply_adds: Mapping[str, Count]
     seconds: NonNegative | None
     weights_bytes: Count | None

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from trtint8.auditing.gpus import Gpu
 from trtint8.auditing.results import AuditedEngine, AuditedKernel, AuditedPart, Bound
 from trtint8.engine.layers import Layer, LayerReport
 from trtint8.engine.parts import PARTS, parts_of
-from trtint8.engine.traffic import Traffic, total_traffic, traffic_of
+from trtint8.engine.traffic import Traffic, activation_sizes, total_traffic, traffic_of
 
 #: Operations of a multiply-add.
 _OPERATIONS = 2
@@ -50,6 +50,7 @@ def estimate_engine(
         kernels,
         _parts(kernels),
         total_traffic(kernel.traffic for kernel in kernels),
+        _cacheable((layer for layer, _ in layers), gpu),
         dict(by_type),
         _sum([kernel.seconds for kernel in kernels]),
         weights_bytes,
@@ -103,6 +104,13 @@ def _estimate(layer: Layer, part: str, multiply_adds: int, gpu: Gpu) -> AuditedK
     return AuditedKernel(
         layer.name, part, layer.precision, layer.onnx_nodes, traffic, multiply_adds, seconds, bound
     )
+
+
+def _cacheable(layers: Iterable[Layer], gpu: Gpu) -> int:
+    """Bytes that are read and written of activations that fit into half of the GPU's L2 cache."""
+    # The other half holds weights, and what the kernel writes.
+    room = gpu.cache_mb * (1 << 20) / 2
+    return sum(size for layer in layers for size in activation_sizes(layer) if size <= room)
 
 
 def _parts(kernels: Sequence[AuditedKernel]) -> tuple[AuditedPart, ...]:

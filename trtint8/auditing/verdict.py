@@ -17,6 +17,9 @@ _NAMED = 3
 #: The least share of the bytes in requantization that the sentence names.
 _WORTH_SAYING = 0.1
 
+#: The least share of the bytes in the cache that the sentence names.
+_MOSTLY = 0.5
+
 _FLOAT, _INT8 = "FP16", ("INT8", "INT8+FP16")
 
 
@@ -57,7 +60,8 @@ def judge(engines: Sequence[AuditedEngine], gpu: str, work: Mapping[str, int]) -
     bytes_ratio = int8.traffic.total / half.traffic.total
     moved = f"{int8.precision} moves {bytes_ratio:.2g}x the bytes of {_FLOAT} here{_requantized(int8)}"
     sentence = f"{moved}; on {_with_article(gpu)} "
-    times = f"(estimated {_milliseconds(int8.seconds)} beside {_milliseconds(half.seconds)} ms)"
+    both = f"{_milliseconds(int8.seconds)} beside {_milliseconds(half.seconds)} ms"
+    times = f"(estimated {both}{_cached(int8.cacheable / int8.traffic.total)})"
     if speed >= _FASTER:
         return Verdict(f"{sentence}expect up to {speed:.2g}x the speed of {_FLOAT} {times}", ())
     losses = _losses(half, int8, work)
@@ -89,6 +93,13 @@ def _requantized(int8: AuditedEngine) -> str:
     requantization, total = int8.part("requantization").traffic, int8.traffic
     share = requantization.total / total.total if requantization and total and total.total else 0.0
     return f", {100 * share:.0f} % of them in requantization" if share >= _WORTH_SAYING else ""
+
+
+def _cached(share: float) -> str:
+    """Says which share of the bytes may never reach the memory; empty where it is small."""
+    if share < _MOSTLY:
+        return ""
+    return f" without the L2 cache, which may hold {100 * share:.0f} % of these bytes"
 
 
 def _attention(half: AuditedEngine, int8: AuditedEngine) -> str:

@@ -106,6 +106,7 @@ def _rows(audit: Audit) -> Iterator[tuple[str, ...]]:
         moved = [engine.part(name).traffic for engine in engines]
         if any(traffic is None or traffic.total for traffic in moved):
             yield (f"  by {name}", *(_moved(traffic) for traffic in moved))
+    yield ("  that may stay in the cache", *(megabytes(engine.cacheable) for engine in engines))
     for precision in dict.fromkeys(name for engine in engines for name in engine.multiply_adds):
         counts = [engine.multiply_adds.get(precision, 0) for engine in engines]
         yield (

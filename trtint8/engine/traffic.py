@@ -91,6 +91,19 @@ def traffic_of(layer: Layer) -> Traffic | None:
     return Traffic(read, _bytes(outputs))
 
 
+def activation_sizes(layer: Layer) -> tuple[int, ...]:
+    """The bytes of each tensor that a kernel reads or writes, without constants.
+
+    Args:
+        layer: The kernel.
+
+    Returns:
+        One number per tensor; empty where the shape or the type of one is not known.
+    """
+    sizes = _sizes((*layer.inputs, *layer.outputs), (*layer.input_shapes, *layer.output_shapes))
+    return tuple(elements * width for elements, width in sizes or ())
+
+
 def part_totals(report: LayerReport) -> tuple[PartTotal, ...]:
     """The kernels of an engine by part, with what they read and write.
 

@@ -1,10 +1,16 @@
 """Layers of engines as a builder would list them, for tests of what is estimated from them."""
 
+import dataclasses
+
 from trtint8.auditing.gpus import Gpu
 from trtint8.engine.layers import Layer, LayerReport
 
-#: A GPU with round figures: 1 GB/s, and 1, 2 and 4 operations per nanosecond.
-GPU = Gpu("Round", "8.6", 1.0, 0.001, 0.002, 0.004, "invented")
+#: A GPU with round figures: 1 GB/s, 1, 2 and 4 operations per nanosecond, and a cache of one byte.
+GPU = Gpu("Round", "8.6", 1.0, 0.001, 0.002, 0.004, 2**-20, "invented")
+
+
+#: The same GPU with a cache of 16 KiB.
+CACHING_GPU = dataclasses.replace(GPU, cache_mb=2**-6)
 
 
 def product(node, datatype, output, elements, weights=0):

@@ -1,6 +1,6 @@
 import pytest
 
-from tests.trtint8.auditing.kernels import GPU, attention, product, report, requantization
+from tests.trtint8.auditing.kernels import CACHING_GPU, GPU, attention, product, report, requantization
 from trtint8.auditing.results import AuditedPart
 from trtint8.auditing.roofline import estimate_engine, seconds_per_node
 from trtint8.engine.layers import Layer
@@ -62,6 +62,14 @@ def test_what_is_not_known():
 def test_entries_without_a_kernel_are_left_out():
     engine = estimate_engine("FP16", report(Layer("s", "shape_call", (), (), (), ())), {}, GPU)
     assert (engine.kernels, engine.seconds) == ((), 0)
+
+
+def test_what_may_stay_in_the_cache():
+    # Half of the cache is 8 KiB: the activations of the first kernel, and the smaller ones of the second.
+    layers = report(product("a", "Half", "Half", 4096, 9000), product("b", "Int8", "Float", 4096))
+    engine = estimate_engine("INT8", layers, {}, CACHING_GPU)
+    assert engine.cacheable == 2 * 8192 + 4096
+    assert engine.traffic.total == 2 * 8192 + 2 * 9000 + 5 * 4096
 
 
 def test_time_per_node():

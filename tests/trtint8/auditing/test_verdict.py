@@ -1,14 +1,14 @@
 import pytest
 
-from tests.trtint8.auditing.kernels import GPU, attention, product, report, requantization
+from tests.trtint8.auditing.kernels import CACHING_GPU, GPU, attention, product, report, requantization
 from trtint8.auditing.roofline import estimate_engine
 from trtint8.auditing.verdict import judge
 
 NODES = ("a", "b", "c", "d", "e")
 
 
-def engine(precision, *layers):
-    return estimate_engine(precision, report(*layers), dict.fromkeys(NODES, 1), GPU)
+def engine(precision, *layers, gpu=GPU):
+    return estimate_engine(precision, report(*layers), dict.fromkeys(NODES, 1), gpu)
 
 
 def sentence(*engines, gpu="RTX 4090"):
@@ -68,6 +68,16 @@ def test_lost_attention():
     before = engine("FP16", attention(100), attention(100))
     after = engine("INT8", attention(100, "Int8"), product("a", "Int8", "Float", 5000))
     assert "; 1 of 2 fused attentions are lost; a is the reason" in sentence(before, after).sentence
+
+
+def test_a_cache_that_holds_most_of_the_bytes():
+    # Half of the cache is 8 KiB.
+    kept = sentence(half(1000), engine("INT8", product("a", "Int8", "Int8", 4000, 1000), gpu=CACHING_GPU))
+    assert "(estimated 0.009 beside 0.004 ms without the L2 cache, which may hold 89 % of these bytes)" in (
+        kept.sentence
+    )
+    large = sentence(half(1000), engine("INT8", product("a", "Int8", "Int8", 9000), gpu=CACHING_GPU))
+    assert "(estimated 0.018 beside 0.004 ms)" in large.sentence
 
 
 @pytest.mark.parametrize("missing", ["FP16", "INT8"])

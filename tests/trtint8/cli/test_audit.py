@@ -84,6 +84,7 @@ def test_what_is_not_known_is_said(shown):
     figures = {row[0].strip(): [cell.strip() for cell in row[1:]] for row in rows if len(row) == 3}
     assert figures["estimated time"] == ["0.004 ms", "not known"]
     assert figures["read"] == ["0.002 MB", "not known"]
+    assert figures["that may stay in the cache"] == ["0.000 MB", "0.000 MB"]
     assert figures["by float compute"] == ["0.004 MB", ""]
     assert figures["by INT8 compute"] == ["", "not known"]
     assert figures["multiply-adds in FP16"] == ["0.000 G", ""]

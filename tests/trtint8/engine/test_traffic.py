@@ -1,5 +1,12 @@
 from trtint8.engine.layers import Layer, LayerReport
-from trtint8.engine.traffic import PartTotal, Traffic, part_totals, total_traffic, traffic_of
+from trtint8.engine.traffic import (
+    PartTotal,
+    Traffic,
+    activation_sizes,
+    part_totals,
+    total_traffic,
+    traffic_of,
+)
 
 CONV = Layer(
     "conv_myl0_1",
@@ -54,6 +61,11 @@ def test_what_is_not_known():
     assert traffic_of(Layer("s", "shape_call", (), (), (), ())) == Traffic(0, 0)
     assert total_traffic([Traffic(1, 2), None]) is None
     assert total_traffic([Traffic(1, 2), Traffic(3, 4)]) == Traffic(4, 6)
+
+
+def test_sizes_of_activations():
+    assert activation_sizes(CONV) == (8192, 262144)
+    assert activation_sizes(moving("__myl_Mul_myl0_0", [(-1, 8)], [(1, 8)])) == ()
 
 
 def test_totals_by_part():
