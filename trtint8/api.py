@@ -37,6 +37,9 @@ from calibrators.tables.ranges import DynamicRanges, read_ranges
 from calibrators.tables.source import TableSource, as_table
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt.flavor import Target
+from trtint8.auditing.audit import AuditOptions, audit_model
+from trtint8.auditing.gpus import Gpu, find_gpu
+from trtint8.auditing.results import Audit, AuditedEngine, AuditedKernel, AuditedPart
 from trtint8.builder.options import BuildOptions
 from trtint8.builder.proof import count_int8_layers
 from trtint8.builder.routes import Route
@@ -75,6 +78,10 @@ from trtint8.validation.validate import validate_models
 #: Every public name. ``import trtint8`` loads this module when one of them is first used.
 __all__ = [
     "Accuracy",
+    "Audit",
+    "AuditedEngine",
+    "AuditedKernel",
+    "AuditedPart",
     "Batches",
     "BenchReport",
     "Benchmarks",
@@ -88,6 +95,7 @@ __all__ = [
     "EngineError",
     "EngineInfo",
     "Finding",
+    "Gpu",
     "GpuMemoryError",
     "GpuUnavailableError",
     "InputSpec",
@@ -105,6 +113,7 @@ __all__ = [
     "Tuned",
     "UnsupportedError",
     "WorkerError",
+    "audit",
     "bench",
     "build_int8_engine",
     "calibrate",
@@ -361,6 +370,49 @@ def build_int8_engine(
         Int8Options(route, target, profiles, compute_capabilities, keep_float),
         options if fp16 is None else replace(options, fp16=fp16),
     )
+
+
+def audit(
+    model: ModelSource,
+    table: TableSource,
+    gpu: str | Gpu,
+    *,
+    profile: Profile | None = None,
+    target: Target = "auto",
+    keep_float: Sequence[str] = (),
+    options: BuildOptions | None = None,
+    progress: bool = True,
+) -> Audit:
+    """Says what INT8 would buy on a GPU, without one: builds FP32, FP16 and INT8 engines and compares them.
+
+    TensorRT for RTX builds on any machine. The result is an estimate from the compiled graphs, and no timing:
+    every kernel takes as long as moving its bytes through the GPU's memory, or computing its products on the
+    tensor cores.
+
+    Args:
+        model: A path, the serialized model or a ``ModelProto``; a float model.
+        table: Its calibration table, or the file that holds it.
+        gpu: Name of a GPU such as "RTX 4090" (see :data:`trtint8.auditing.gpus.GPUS`), or the figures of one.
+        profile: Shapes of dynamic inputs, of which the optimal ones are taken; a batch of 8 where None.
+        target: Which TensorRT builds; ``auto`` takes the full TensorRT where it and a GPU are present, else
+            TensorRT for RTX.
+        keep_float: Names of nodes, or patterns, that stay in float.
+        options: Everything else about the builds; ``fp16`` has no effect.
+        progress: Show a progress bar on a terminal for every build.
+
+    Returns:
+        The engines side by side, with their kernels, bytes, multiply-adds, estimated times, and a verdict.
+
+    Raises:
+        ModelError: The model is unusable or quantized already, or a pattern matches nothing.
+        TableError: The table is of another model, or lacks a range.
+        BuildError: TensorRT refuses the model, or the profile does not fit.
+        UnsupportedError: The GPU is not in the table, or this TensorRT does not list the layers of an engine.
+        GpuUnavailableError: This TensorRT needs a GPU to build.
+    """
+    wanted = AuditOptions(target, profile, keep_float, options or BuildOptions(), progress)
+    figures = find_gpu(gpu) if isinstance(gpu, str) else gpu
+    return audit_model(load_float_model(model), as_table(table), figures, wanted)
 
 
 def validate(

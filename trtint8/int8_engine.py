@@ -34,6 +34,7 @@ from trtint8.builder.routes import Route, choose_route, is_calibrator, quantizat
 from trtint8.calibration import CalibrationOptions, Observed, calibrate_prepared, float_tensors
 from trtint8.engine.file import EngineInfo, TensorSpec, save_engine, sidecar_path
 from trtint8.engine.profiles import Profile, largest_shapes
+from trtint8.engine.traffic import part_totals
 from trtint8.interop.unquantize import quantized_nodes
 from trtint8.models.model import Model, ModelSource, load_model, prepare, runnable, save_model
 from trtint8.quantization.float16.convert import to_float16
@@ -357,6 +358,7 @@ class _Product:
             table_fingerprint=table.fingerprint if table else None,
             method=table.method if table else None,
             qdq_model=qdq_file.name if qdq_file else None,
+            kernels=part_totals(built.report) if built.report else (),
         )
         with written_together(output) as staged:
             if float_file:

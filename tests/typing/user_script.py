@@ -106,6 +106,17 @@ def judge() -> trtint8.Accuracy:
     return accuracy
 
 
+def what_int8_would_buy() -> str:
+    audit: trtint8.Audit = trtint8.audit("resnet50.onnx", "resnet50.table.json", "RTX 4090")
+    engine: trtint8.AuditedEngine = audit.engine("INT8+FP16")
+    kernel: trtint8.AuditedKernel = engine.kernels[0]
+    part: trtint8.AuditedPart = engine.part("requantization")
+    reveal_type(kernel.traffic)
+    reveal_type(part.seconds)
+    own = trtint8.Gpu("RTX 9000", "8.9", 800, 70, 280, 560, 48, "measured")
+    return trtint8.audit("resnet50.onnx", "resnet50.table.json", own, keep_float=["/fc/*"]).verdict
+
+
 def models_made_elsewhere() -> int | None:
     findings: list[trtint8.Finding] = trtint8.lint("qat.onnx")
     reveal_type(findings[0].message)
