@@ -6,7 +6,9 @@ that follow a command are what it prints, on standard output and on standard err
 anything. A block of ``text`` with the title "Output" is what the Python block before it prints.
 
 A comment before a block says why it is not run: ``<!-- not run: needs a GPU -->``. One at the top of a page
-says what the page needs: ``<!-- tested: slow, torch -->`` marks its test as slow and skips it without torch.
+says what the page needs: ``<!-- tested: slow, torch -->`` marks its test as slow and skips it without torch;
+``<!-- files: digits, examples/03_detector -->`` puts the files of the tutorial, and those of a folder of the
+repository, into the folder in which it runs.
 """
 
 from __future__ import annotations
@@ -15,15 +17,21 @@ import contextlib
 import io
 import re
 import shlex
+import shutil
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from trtint8.cli.main import main
+from trtint8.data import DEMO_MODEL, load_digits_split
 
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)(?P<options>[^\n]*)$")
 _NOT_RUN = re.compile(r"<!-- not run: (?P<reason>.+) -->$")
-_TESTED = re.compile(r"^<!-- tested: (?P<needs>.+) -->$", re.MULTILINE)
+_REMARK = re.compile(r"^<!-- (?P<kind>tested|files): (?P<entries>.+) -->$", re.MULTILINE)
+
+ROOT = Path(__file__).parents[2]
 
 #: Languages of blocks that are run.
 RUN = ("python", "console")
@@ -68,8 +76,24 @@ def blocks_of(text: str) -> list[Block]:
 
 def needs_of(text: str) -> list[str]:
     """What a page says that its test needs."""
-    found = _TESTED.search(text)
-    return [need.strip() for need in found["needs"].split(",")] if found else []
+    return _remarks(text, "tested")
+
+
+def _remarks(text: str, kind: str) -> list[str]:
+    found = [match["entries"] for match in _REMARK.finditer(text) if match["kind"] == kind]
+    return [entry.strip() for entries in found for entry in entries.split(",")]
+
+
+def bring_files(text: str) -> None:
+    """Puts the files that a page says it needs into the current folder."""
+    for entry in _remarks(text, "files"):
+        if entry != "digits":
+            shutil.copytree(ROOT / entry, ".", dirs_exist_ok=True)
+            continue
+        digits = load_digits_split()
+        shutil.copy(DEMO_MODEL, "digits.onnx")
+        np.savez("calibration.npz", images=digits.calibration_images)
+        np.savez("heldout.npz", images=digits.heldout_images, labels=digits.heldout_labels)
 
 
 def commands_of(code: str) -> list[tuple[str, str]]:
@@ -86,13 +110,14 @@ def commands_of(code: str) -> list[tuple[str, str]]:
 
 
 def run_page(path: Path) -> int:
-    """Runs a page's blocks in the current folder.
+    """Runs a page's blocks in the current folder, which gets its files first.
 
     Returns:
         How many blocks were run.
     """
     namespace: dict[str, object] = {"__name__": "__main__"}
     printed, ran = "", 0
+    bring_files(path.read_text())
     for block in blocks_of(path.read_text()):
         where = f"{path.name}:{block.line}"
         if block.output:
