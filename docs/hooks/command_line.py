@@ -45,7 +45,7 @@ def section(parser: argparse.ArgumentParser, summary: str, level: int) -> Iterat
     for group in groups:
         for action in group._group_actions:
             if not isinstance(action, argparse._HelpAction):
-                yield f"| {invocation(action)} | {escaped(described(action))} |"
+                yield f"| {invocation(action)} | {escaped(described(parser, action))} |"
     yield ""
 
 
@@ -64,15 +64,15 @@ def _value(action: argparse.Action) -> str:
     if action.metavar is not None:
         name = action.metavar if isinstance(action.metavar, str) else " ".join(action.metavar)
     elif action.choices is not None:
-        name = "{" + ",".join(map(str, action.choices)) + "}"
+        name = "{" + ", ".join(map(str, action.choices)) + "}"  # lines break at spaces
     else:
         name = action.dest.upper() if action.option_strings else action.dest
     return {"?": f"[{name}]", "*": f"[{name} ...]", "+": f"{name} [{name} ...]"}.get(str(action.nargs), name)
 
 
-def described(action: argparse.Action) -> str:
-    """The help of an argument, and whether it must be given."""
-    text = (action.help or "").strip()
+def described(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
+    """The help of an argument with its default, and whether it must be given."""
+    text = parser._get_formatter()._expand_help(action) if action.help else ""
     if action.option_strings and action.required:
         text = f"{text}; required" if text else "required"
     return text
@@ -80,4 +80,4 @@ def described(action: argparse.Action) -> str:
 
 def escaped(text: str) -> str:
     """A text for a cell of a table."""
-    return re.sub(r"([|*_])", r"\\\1", text.replace("%%", "%").replace("<", "&lt;"))
+    return re.sub(r"([|*_])", r"\\\1", text.replace("<", "&lt;"))

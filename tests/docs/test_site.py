@@ -43,6 +43,7 @@ def test_every_public_name_is_in_the_reference(site):
 
 def test_every_verb_and_option_is_in_the_reference(site):
     text = (site / "reference/command-line/index.html").read_text()
+    assert "%(default)" not in text
     assert set(VERBS) <= anchors(site, "reference/command-line")
     for verb in VERBS:
         parser = argparse.ArgumentParser()
