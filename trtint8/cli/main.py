@@ -19,7 +19,7 @@ from trtint8.cli.output import say
 from trtint8.version import __version__
 
 #: Verb to its one-line help; its module is ``trtint8.cli.<verb>``.
-_VERBS = {
+VERBS = {
     "demo": "all steps on real data: calibrate, quantize, build, validate",
     "doctor": "what is installed here, and which routes work",
     "calibrate": "find the range of every tensor on sample inputs",
@@ -82,7 +82,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     parser = argparse.ArgumentParser("trtint8", description="INT8 TensorRT engines from ONNX models.")
     parser.add_argument("--version", action="version", version=f"trtint8 {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    for verb, text in _VERBS.items():
+    for verb, text in VERBS.items():
         sub = verbs.add_parser(verb, help=text, formatter_class=argparse.RawDescriptionHelpFormatter)
         # Only the verb that was asked for is imported: help and table need no ONNX Runtime.
         if verb in argv[:1]:

@@ -1,0 +1,18 @@
+# trtint8 with TensorRT on an NVIDIA GPU:
+#
+#     docker build -t trtint8 .
+#     docker run --rm --gpus all -v "$PWD:/work" trtint8 build model.onnx calibration.npz -o model.engine
+#
+# The driver comes from the host, by the NVIDIA Container Toolkit. This file was not built by the tests.
+FROM python:3.12-slim
+
+COPY . /source
+# cuda-python needs no CUDA toolkit; PyCUDA would need its headers.
+RUN pip install --no-cache-dir "/source[tensorrt,cuda-python,images,report]" && rm -rf /source
+
+# What the container toolkit mounts: computing, and nvidia-smi.
+ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
+
+WORKDIR /work
+ENTRYPOINT ["trtint8"]
+CMD ["doctor"]

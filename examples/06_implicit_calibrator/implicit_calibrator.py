@@ -1,0 +1,64 @@
+"""TensorRT's own calibrator in a builder of one's own, for TensorRT 8.5 to 10.x."""
+
+import sys
+from pathlib import Path
+
+import trtint8
+from calibrators.tensorrt import EntropyCalibrator2
+from calibrators.tensorrt.network_inputs import network_dtypes
+from trtint8.data import DEMO_MODEL, load_digits_split
+
+OUTPUT = Path("example_output")
+BATCH = 50
+
+
+def make_calibrator(images, cache, **options):
+    """The calibrator: data, the model's inputs, and where TensorRT's cache is kept."""
+    return EntropyCalibrator2(
+        {"images": images}, trtint8.model_inputs(DEMO_MODEL), batch_size=BATCH, cache=cache, **options
+    )
+
+
+def build(calibrator) -> bytes:
+    """Builds with TensorRT's API as one does without trtint8; four lines feed the calibrator."""
+    import tensorrt as trt
+
+    logger = trt.Logger(trt.Logger.WARNING)
+    builder = trt.Builder(logger)
+    network = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.EXPLICIT_BATCH))
+    parser = trt.OnnxParser(network, logger)
+    if not parser.parse(DEMO_MODEL.read_bytes()):
+        raise SystemExit(str(parser.get_error(0)))
+    config = builder.create_builder_config()
+    config.set_flag(trt.BuilderFlag.INT8)
+    profile = builder.create_optimization_profile()
+    profile.set_shape("images", (1, 1, 8, 8), (BATCH, 1, 8, 8), (BATCH, 1, 8, 8))
+    config.add_optimization_profile(profile)
+    config.set_calibration_profile(profile)
+
+    calibrator.network_dtypes = network_dtypes(trt, network)  # TensorRT before 10 reads INT64 as INT32
+    calibrator.prepare()  # checks data and cache before TensorRT is busy
+    config.int8_calibrator = calibrator
+    plan = builder.build_serialized_network(network, config)
+    calibrator.raise_failure()  # what TensorRT has discarded
+    if plan is None:
+        raise SystemExit("TensorRT built nothing; its log says why")
+    return bytes(plan)
+
+
+def main() -> int:
+    """Calibrates and builds; without a GPU or TensorRT it says so and ends with 2."""
+    OUTPUT.mkdir(exist_ok=True)
+    try:
+        calibrator = make_calibrator(load_digits_split().calibration_images, OUTPUT / "digits.cache")
+        calibrator.prepare()
+    except trtint8.TrtInt8Error as error:
+        print(error, file=sys.stderr)
+        return 2
+    (OUTPUT / "digits.plan").write_bytes(build(calibrator))
+    print(f"{calibrator.batches} batches, {len(calibrator.table.amax)} ranges in {OUTPUT / 'digits.cache'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

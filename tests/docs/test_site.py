@@ -1,0 +1,64 @@
+"""The site of the documentation is complete, and MkDocs builds it without a warning."""
+
+import argparse
+import importlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import trtint8
+from trtint8.cli.main import VERBS
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The built site."""
+    for module in ("mkdocs", "material", "mkdocstrings_handlers.python"):
+        try:
+            importlib.import_module(module)
+        except ModuleNotFoundError:
+            pytest.skip("MkDocs is not installed (pip install 'trtint8[docs]')")
+    folder = tmp_path_factory.mktemp("site")
+    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def anchors(site, page):
+    return set(re.findall(r'id="([^"]+)"', (site / page / "index.html").read_text()))
+
+
+def test_every_public_name_is_in_the_reference(site):
+    found = anchors(site, "reference/python") | anchors(site, "reference/types")
+    assert {f"trtint8.{name}" for name in trtint8.__all__} <= found
+
+
+def test_every_verb_and_option_is_in_the_reference(site):
+    text = (site / "reference/command-line/index.html").read_text()
+    assert "%(default)" not in text
+    assert set(VERBS) <= anchors(site, "reference/command-line")
+    for verb in VERBS:
+        parser = argparse.ArgumentParser()
+        importlib.import_module(f"trtint8.cli.{verb}").configure(parser)
+        for option in parser._option_string_actions:
+            assert option in ("-h", "--help") or re.search(rf"<code>{option}[ <]", text), f"{verb} {option}"
+
+
+def test_docstrings_show_no_roles(site):
+    for page in ("python", "types", "calibrators"):
+        text = (site / "reference" / page / "index.html").read_text()
+        assert not re.findall(r":(?:func|class|meth|mod|data):", text)
+
+
+def test_nothing_is_loaded_from_elsewhere(site):
+    for page in site.rglob("*.html"):
+        loaded = re.findall(r'(?:src|<link[^>]* href)="(https?:[^"]*)"', page.read_text())
+        assert not loaded, page.name

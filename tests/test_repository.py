@@ -1,0 +1,50 @@
+"""Files for GitHub and others are well-formed, and say what pyproject says."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+yaml = pytest.importorskip("yaml", reason="PyYAML is not installed (pip install 'trtint8[docs]')")
+
+ROOT = Path(__file__).parents[1]
+
+
+def load(path):
+    return yaml.safe_load((ROOT / path).read_text())
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / ".github").rglob("*.yml")), ids=lambda path: path.name)
+def test_files_for_github_are_read_as_yaml(path):
+    assert isinstance(load(path), dict)
+
+
+def test_the_suite_runs_on_every_version_from_the_least_on():
+    versions = load(".github/workflows/test.yml")["jobs"]["test"]["strategy"]["matrix"]["python"]
+    least = re.search(r'requires-python = ">=3\.(\d+)"', (ROOT / "pyproject.toml").read_text())
+    assert versions == [f"3.{minor}" for minor in range(int(least[1]), int(least[1]) + 5)]
+
+
+@pytest.mark.parametrize("name", ["test", "docs", "publish"])
+def test_jobs_of_workflows_end_and_have_no_more_rights_than_they_need(name):
+    workflow = load(f".github/workflows/{name}.yml")
+    assert workflow["permissions"] == {"contents": "read"}
+    assert all("timeout-minutes" in job for job in workflow["jobs"].values())
+
+
+def test_a_release_is_published_without_a_token():
+    publish = load(".github/workflows/publish.yml")["jobs"]["publish"]
+    assert publish["permissions"] == {"id-token": "write"}
+    assert "secrets." not in (ROOT / ".github/workflows/publish.yml").read_text()
+
+
+def test_the_citation_has_the_projects_licence():
+    citation = load("CITATION.cff")
+    assert citation["cff-version"] == "1.2.0"
+    assert f'license = "{citation["license"]}"' in (ROOT / "pyproject.toml").read_text()
+
+
+def test_the_image_installs_extras_that_exist():
+    extras = re.search(r"/source\[([\w,-]+)\]", (ROOT / "Dockerfile").read_text())[1].split(",")
+    section = (ROOT / "pyproject.toml").read_text().split("[project.optional-dependencies]")[1]
+    assert all(re.search(rf"^{extra} = ", section, re.MULTILINE) for extra in extras)
