@@ -36,10 +36,9 @@ from trtint8.engine.file import EngineInfo, TensorSpec, save_engine, sidecar_pat
 from trtint8.engine.profiles import Profile, largest_shapes
 from trtint8.interop.unquantize import quantized_nodes
 from trtint8.models.model import Model, ModelSource, load_model, prepare, runnable, save_model
-from trtint8.quantization.float16.convert import to_float16
 from trtint8.quantization.placement import place
 from trtint8.quantization.qdq import scale_name
-from trtint8.quantization.quantize import quantize_graph, tensor_names
+from trtint8.quantization.quantize import quantize_graph, tensor_names, with_float16
 
 #: Methods to TensorRT's calibrators; the others are calibrated on the CPU. TensorRT has no choice by what
 #: ranges cost the network, so there ``auto`` is the calibrator that NVIDIA recommends for convolutions.
@@ -261,7 +260,8 @@ class _Build:
         """The model with the types that the engine is to have, where TensorRT takes them from the graph."""
         if not (self.flavor.strongly_typed_only and self.options.fp16):
             return graph_model
-        return to_float16(graph_model, float32_io=True, peaks=peaks, name=self.loaded.name)[0]
+        target = quantization_target(self.flavor, self.options)
+        return with_float16(graph_model, target, float32_io=True, peaks=peaks, name=self.loaded.name)[0]
 
     def _check_manual(self, tensors: Sequence[str]) -> None:
         unknown = [name for name in self.sources.manual if name not in tensors]

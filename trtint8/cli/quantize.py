@@ -13,9 +13,8 @@ from calibrators.tables.table import CalibrationTable
 from trtint8.cli.data_options import add_data_options, data_options_from
 from trtint8.cli.output import print_json, print_line, print_table
 from trtint8.models.model import load_float_model, prepare, save_model
-from trtint8.quantization.float16.convert import to_float16
 from trtint8.quantization.placement import Placement
-from trtint8.quantization.quantize import quantize_graph
+from trtint8.quantization.quantize import quantize_graph, with_float16
 from trtint8.quantization.targets import Target, target_named
 
 if TYPE_CHECKING:
@@ -94,8 +93,8 @@ def run(options: argparse.Namespace) -> None:
     graph_model, placement = quantize_graph(prepared, table, options.keep_float, target=target)
     float32: dict[str, str] = {}
     if options.float16:
-        graph_model, float32 = to_float16(
-            graph_model, float32_io=options.float32_io, peaks=table.peaks, name=prepared.name
+        graph_model, float32 = with_float16(
+            graph_model, target, float32_io=options.float32_io, peaks=table.peaks, name=prepared.name
         )
     with written_together(output) as staged:
         if remade is not None:
