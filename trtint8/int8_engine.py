@@ -227,7 +227,15 @@ class _Build:
         graph_model = self._typed(graph_model, table.peaks)
         built = self._run(graph_model, int8=True)
         scales = _scales(placement.shared)
-        return _Product(built, graph_model, placement.quantized_nodes, table, self.options, scales)
+        return _Product(
+            built,
+            graph_model,
+            placement.quantized_nodes,
+            table,
+            self.options,
+            scales,
+            float_nodes=placement.float_nodes,
+        )
 
     def implicit(self) -> _Product:
         """Builds with calibrators and dynamic ranges."""
@@ -325,6 +333,7 @@ class _Product:
     table: CalibrationTable | None
     options: BuildOptions
     shared_scales: tuple[tuple[str, ...], ...] = ()
+    float_nodes: tuple[tuple[str, str], ...] = ()
     implicit: bool = False
 
     def save(self, output: Path, loaded: Model, calibration: CalibrationSource | None) -> BuildResult:
@@ -341,6 +350,7 @@ class _Product:
             profiles=built.profiles,
             layers=built.report,
             quantized_nodes=self.wanted,
+            float_nodes=self.float_nodes,
             weights_bytes=built.weights_bytes,
             model_fingerprint=loaded.fingerprint,
             route="implicit" if self.implicit else "explicit",
