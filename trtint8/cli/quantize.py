@@ -42,7 +42,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--target",
-        default="tensorrt",
         metavar="NAME",
         help="what the model is built for: rtx, tensorrt-8.6, tensorrt-10, tensorrt-11 or dla; what it does "
         "not run in INT8 stays in float. Without it, what one of them runs in INT8 is quantized",
@@ -77,7 +76,9 @@ def run(options: argparse.Namespace) -> None:
     is_given = data_options.batch_size or data_options.limit or data_options.preprocessing
     if options.equalize is None and is_given:
         raise ModelError("options of data say how the samples of --equalize are read; add --equalize DATA")
-    target = target_named(options.target, options.compute_capability)
+    if options.compute_capability is not None and options.target is None:
+        raise ModelError("--compute-capability is that of a target's GPU; add --target")
+    target = target_named(options.target or "tensorrt", options.compute_capability)
     output = check_writable(options.output)
     refuse_overwriting([output], [options.model, options.table, options.equalize])
     files = {} if options.equalize is None else _files_beside(output, [options.model, options.table])
