@@ -55,8 +55,7 @@ from trtint8.interop.migrate import Migrated
 from trtint8.interop.migrate import migrate as migrate_prepared
 from trtint8.models.model import ModelSource, load_float_model, load_model, prepare, to_proto
 from trtint8.models.torch_export import AnyModel, open_module, open_modules
-from trtint8.quantization.float16.convert import to_float16
-from trtint8.quantization.quantize import quantize_graph
+from trtint8.quantization.quantize import quantize_graph, with_float16
 from trtint8.quantization.targets import TargetName, target_named
 from trtint8.report import writing
 from trtint8.runtime.bench import BenchReport
@@ -293,8 +292,8 @@ def quantize(
         prepared, ranges = remade.model, remade.table
     graph_model, _ = quantize_graph(prepared, ranges, keep_float, target=chosen)
     if float16:
-        graph_model, _ = to_float16(
-            graph_model, float32_io=float32_io, peaks=ranges.peaks, name=prepared.name
+        graph_model, _ = with_float16(
+            graph_model, chosen, float32_io=float32_io, peaks=ranges.peaks, name=prepared.name
         )
     return to_proto(graph_model)
 
