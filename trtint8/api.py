@@ -37,7 +37,8 @@ from calibrators.tables.ranges import DynamicRanges, read_ranges
 from calibrators.tables.source import TableSource, as_table
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt.flavor import Target
-from trtint8.auditing.audit import AuditOptions, audit_model
+from trtint8.auditing.audit import audit_model
+from trtint8.auditing.estimator import EstimatorOptions
 from trtint8.auditing.gpus import Gpu, find_gpu
 from trtint8.auditing.results import Audit, AuditedEngine, AuditedKernel, AuditedPart
 from trtint8.builder.options import BuildOptions
@@ -409,9 +410,9 @@ def audit(
         UnsupportedError: The GPU is not in the table, or this TensorRT does not list the layers of an engine.
         GpuUnavailableError: This TensorRT needs a GPU to build.
     """
-    wanted = AuditOptions(target, profile, keep_float, options or BuildOptions(), progress)
+    wanted = EstimatorOptions(target, profile, options or BuildOptions(), progress)
     figures = find_gpu(gpu) if isinstance(gpu, str) else gpu
-    return audit_model(load_float_model(model), as_table(table), figures, wanted)
+    return audit_model(load_float_model(model), as_table(table), figures, wanted, keep_float)
 
 
 def validate(
