@@ -53,6 +53,10 @@ def from_pytorch(module: Module, loader: list[tuple[object, object]], example: o
     trtint8.validate("x.engine", loader, reference=module, example_inputs=(example,))
 
 
+def elsewhere(raw: trtint8.Preprocessing) -> None:
+    reveal_type(trtint8.deploy("resnet50.engine", "triton", "models", preprocessing=raw))
+
+
 def from_calibrators() -> None:
     inputs = trtint8.model_inputs("resnet50.onnx")
     calibrator = EntropyCalibrator2("calibration.npz", inputs, batch_size=32, cache="resnet50.cache")
