@@ -12,6 +12,7 @@ from pathlib import Path
 
 import onnx
 
+from calibrators.data.axes import BatchAxes
 from calibrators.data.batches import Batches, DataSource, open_data
 from calibrators.data.inputs import InputSpec
 from calibrators.data.options import DataOptions, LabelSource
@@ -76,6 +77,7 @@ from trtint8.validation.validate import validate_models
 #: Every public name. ``import trtint8`` loads this module when one of them is first used.
 __all__ = [
     "Accuracy",
+    "BatchAxes",
     "Batches",
     "BenchReport",
     "Benchmarks",

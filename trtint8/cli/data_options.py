@@ -22,6 +22,13 @@ def add_data_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("data")
     group.add_argument("--batch-size", type=int, metavar="N", help="samples per batch")
     group.add_argument("--limit", type=int, metavar="N", help="use only the first N samples")
+    group.add_argument(
+        "--batch-axis",
+        action="append",
+        default=[],
+        metavar="NAME=K",
+        help="of an .npz: the samples of this input lie along axis K, and each is fed by itself; repeatable",
+    )
     add_image_options(parser, "images (.npz with uint8 images, or folders)")
 
 
