@@ -141,10 +141,12 @@ def _image(source: DeploySource) -> TensorSpec:
     spec = inputs[0]
     layout = source.preprocessing.layout if source.preprocessing else "NCHW"
     channels = spec.shape[layout.index("C")] if len(spec.shape) == 4 else None
-    if channels not in (1, 3) or not all(isinstance(dim, int) for dim in spec.shape[1:]):
+    is_fixed = all(isinstance(dim, int) for dim in spec.shape[1:])
+    if spec.dtype != "float32" or channels not in (1, 3) or not is_fixed:
         raise UnsupportedError(
-            f"DeepStream's nvinfer feeds images of one size with 1 or 3 channels in {layout}, and the input "
-            f"'{spec.name}' is {shape_text(spec.shape)}; deploy it to triton, or give the right --layout"
+            f"DeepStream's nvinfer feeds float32 images of one size with 1 or 3 channels in {layout}, and "
+            f"the input '{spec.name}' is {spec.dtype}, {shape_text(spec.shape)}; deploy it to triton, or "
+            "give the right --layout"
         )
     return spec
 

@@ -86,7 +86,7 @@ def test_every_readme_says_what_was_not_tried():
     kinds = ("triton.md.in", "deepstream.md.in", "ort_trt.md.in", "cpp.md.in", "docker.md.in")
     assert set(kinds) <= set(TEMPLATES)
     for name in kinds:
-        assert re.search(r"nothing here was run on a\s+GPU", template(name), re.IGNORECASE), name
+        assert re.search(r"nothing here was run on a GPU", " ".join(template(name).split()), re.I), name
 
 
 @pytest.mark.parametrize(

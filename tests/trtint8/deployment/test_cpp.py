@@ -3,11 +3,14 @@
 import shutil
 import subprocess
 
+import numpy as np
 import pytest
 
 from calibrators.data.preprocessing import Preprocessing
 from calibrators.errors import UnsupportedError
+from tests.trtint8.deployment.conftest import shapes
 from trtint8.deployment.cpp import cpp_files, model_header
+from trtint8.deployment.writing import deploy
 from trtint8.engine.file import TensorSpec
 
 PRINT = """
@@ -27,14 +30,128 @@ int main() {
 """
 
 
+#: CUDA with memory of the host in place of the GPU's.
+CUDA = """
+#pragma once
+#include <cstdlib>
+#include <cstring>
+enum cudaError_t { cudaSuccess = 0, cudaErrorMemoryAllocation = 2 };
+enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2 };
+typedef struct CUstream_st* cudaStream_t;
+inline const char* cudaGetErrorString(cudaError_t) { return "out of memory"; }
+inline cudaError_t cudaMalloc(void** address, std::size_t count) {
+    *address = std::malloc(count);
+    return cudaSuccess;
+}
+inline cudaError_t cudaFree(void* address) { std::free(address); return cudaSuccess; }
+inline cudaError_t cudaMemcpyAsync(
+    void* to, const void* from, std::size_t count, cudaMemcpyKind, cudaStream_t) {
+    std::memcpy(to, from, count);
+    return cudaSuccess;
+}
+inline cudaError_t cudaStreamCreate(cudaStream_t* stream) { *stream = nullptr; return cudaSuccess; }
+inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+inline cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
+"""
+
+#: What the program uses of TensorRT's interface, and an engine that returns each image's first ten values.
+TENSORRT = """
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <string>
+#include "cuda_runtime_api.h"
+namespace nvinfer1 {
+struct Dims { static constexpr int32_t MAX_DIMS{8}; int32_t nbDims; int64_t d[MAX_DIMS]; };
+using AsciiChar = char;
+class ILogger {
+   public:
+    enum class Severity : int32_t { kINTERNAL_ERROR, kERROR, kWARNING, kINFO, kVERBOSE };
+    virtual void log(Severity severity, AsciiChar const* message) noexcept = 0;
+    virtual ~ILogger() = default;
+};
+class IExecutionContext {
+   public:
+    bool setInputShape(char const* name, Dims const& dims) noexcept {
+        shapes_[name] = dims;
+        return dims.d[0] <= 4;
+    }
+    Dims getTensorShape(char const*) const noexcept { return Dims{2, {shapes_.at("images").d[0], 10}}; }
+    bool setTensorAddress(char const* name, void* data) noexcept { data_[name] = data; return true; }
+    bool enqueueV3(cudaStream_t) noexcept {
+        const Dims& dims = shapes_["images"];
+        const int64_t count = dims.d[1] * dims.d[2] * dims.d[3];
+        for (int64_t n = 0; n < dims.d[0]; ++n)
+            std::memcpy((float*)data_["logits"] + n * 10, (float*)data_["images"] + n * count, 40);
+        return true;
+    }
+   private:
+    std::map<std::string, Dims> shapes_;
+    std::map<std::string, void*> data_;
+};
+class ICudaEngine {
+   public:
+    IExecutionContext* createExecutionContext() noexcept { return new IExecutionContext; }
+};
+class IRuntime {
+   public:
+    ICudaEngine* deserializeCudaEngine(void const* blob, std::size_t size) noexcept {
+        return std::string((char const*)blob, size) == "a plan" ? new ICudaEngine : nullptr;
+    }
+};
+inline IRuntime* createInferRuntime(ILogger&) noexcept { return new IRuntime; }
+}
+"""
+
+
+@pytest.mark.slow
+def test_the_program_runs_an_engine(make_engine, tmp_path):
+    wanted = Preprocessing(scale=0.5, mean=(1, 2, 3), std=(4.0,), channels="BGR")
+    folder = tmp_path / "program"
+    deploy(make_engine(profiles=({"images": shapes(1, 2, 4)},)), "cpp", folder, wanted)
+    (folder / "NvInfer.h").write_text(TENSORRT)
+    (folder / "cuda_runtime_api.h").write_text(CUDA)
+    command = [compiler(), "-std=c++17", "-Wall", "-Wextra", "-Werror", "-I.", "main.cpp", "-o", "run"]
+    subprocess.run(command, cwd=folder, check=True)
+    images = np.random.default_rng(0).integers(0, 256, (2, 8, 6, 3), np.uint8)
+    prepared = wanted(images)
+    for name in ("in", "raw", "out"):
+        (folder / name).mkdir()
+    prepared.tofile(folder / "in" / "images.bin")
+    images.tofile(folder / "raw" / "images.rgb")
+
+    def run(engine, inputs):
+        command = [folder / "run", engine, inputs, "out"]
+        return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+    for inputs in ("in", "raw"):
+        assert run("model.engine", inputs).returncode == 0
+        found = np.fromfile(folder / "out" / "logits.bin", np.float32).reshape(2, 10)
+        np.testing.assert_allclose(found, prepared.reshape(2, -1)[:, :10], rtol=1e-6)
+    (folder / "in" / "images.bin").write_bytes(b"1234")
+    for engine, message in (
+        ("model.engine", "error: 'images' has another size"),
+        ("README.md", "error: cannot load README.md; see README.md for the TensorRT and GPU that it needs"),
+        ("missing", "error: cannot read missing"),
+    ):
+        done = run(engine, "in")
+        assert (done.returncode, done.stderr) == (1, f"{message}\n")
+
+
+def compiler():
+    found = shutil.which("g++") or shutil.which("clang++")
+    if found is None:
+        pytest.skip("there is no compiler of C++")
+    return found
+
+
 def printed(source, folder):
     """What a compiler makes of the header."""
-    compiler = shutil.which("g++") or shutil.which("clang++")
-    if compiler is None:
-        pytest.skip("there is no compiler of C++")
     (folder / "model.hpp").write_text(model_header(source))
     (folder / "print.cpp").write_text(PRINT)
-    command = [compiler, "-std=c++17", "-Wall", "-Werror", "print.cpp", "-o", "print"]
+    command = [compiler(), "-std=c++17", "-Wall", "-Werror", "print.cpp", "-o", "print"]
     subprocess.run(command, cwd=folder, check=True)
     return subprocess.run([folder / "print"], capture_output=True, check=True).stdout.decode().splitlines()
 

@@ -115,9 +115,10 @@ def test_the_files(make_source):
         ((IMAGES, IMAGES), "feeds one input, and the engine has 2: 'images', 'images'; deploy it to triton"),
         (
             (TensorSpec("ids", "int64", ("batch", 8)),),
-            "and the input 'ids' is batch x 8; deploy it to triton",
+            "and the input 'ids' is int64, batch x 8; deploy it",
         ),
-        ((TensorSpec("x", "float32", ("n", 3, "h", "w")),), "and the input 'x' is n x 3 x h x w"),
+        ((TensorSpec("x", "float32", ("n", 3, "h", "w")),), "and the input 'x' is float32, n x 3 x h x w"),
+        ((TensorSpec("x", "float16", ("n", 3, 8, 6)),), "the input 'x' is float16, n x 3 x 8 x 6"),
         ((TensorSpec("x", "float32", ("n", 8, 6, 3)),), "with 1 or 3 channels in NCHW, and the input 'x'"),
     ],
 )
