@@ -90,7 +90,7 @@ def run(options: argparse.Namespace) -> None:
         # Imported late: only this option needs what runs models.
         from trtint8.equalization.recalibration import equalize_and_calibrate
 
-        remade = equalize_and_calibrate(prepared, table, data_from(options.equalize), data_options)
+        remade = equalize_and_calibrate(prepared, table, data_from(options.equalize, options), data_options)
         prepared, table = remade.model, remade.table
     graph_model, placement = quantize_graph(prepared, table, options.keep_float, target=target)
     float32: dict[str, str] = {}
