@@ -4,7 +4,7 @@ import sys
 
 EXTRAS = (
     *("PIL", "faster_coco_eval", "html5lib", "jinja2", "matplotlib", "pandas", "polygraphy", "pyarrow"),
-    *("ray", "sklearn", "tensorrt_rtx"),
+    *("mkdocs", "ray", "sklearn", "tensorrt_rtx", "yaml"),
 )
 
 

@@ -13,7 +13,7 @@ from trtint8.cli.output import print_json, print_line, print_table, say
 from trtint8.tuning.budget import Goal
 from trtint8.tuning.trial import Trial
 from trtint8.tuning.tune import BEFORE, Tuned, Written, save_tuned
-from trtint8.validation.accuracy import REFERENCE
+from trtint8.validation.measure import REFERENCE
 from trtint8.validation.wording import accuracy_rows, verdicts
 
 EXAMPLE = """examples:

@@ -14,7 +14,8 @@ from calibrators.errors import CalibrationDataError, ModelError, UnsupportedErro
 from calibrators.files import check_writable, write_atomically
 from trtint8.models.model import load_model, runnable
 from trtint8.report.files import ReportFiles, find_report_files
-from trtint8.validation.accuracy import VALIDATED, onnx_runner
+from trtint8.validation.accuracy import onnx_runner
+from trtint8.validation.measure import VALIDATED
 from trtint8.validation.opening import open_validated
 
 if TYPE_CHECKING:
