@@ -3,7 +3,17 @@
 import sys
 
 EXTRAS = (
-    *("PIL", "faster_coco_eval", "html5lib", "jinja2", "matplotlib", "pandas", "polygraphy", "pyarrow"),
+    *(
+        "PIL",
+        "argcomplete",
+        "faster_coco_eval",
+        "html5lib",
+        "jinja2",
+        "matplotlib",
+        "pandas",
+        "polygraphy",
+        "pyarrow",
+    ),
     *("mkdocs", "ray", "sklearn", "tensorrt_rtx", "yaml"),
 )
 
