@@ -295,6 +295,9 @@ OUTPUTS: dict[str, Any] = {
     "table diff": tuple[RangeDifference, ...],
 }
 
+#: Types of verbs that are fields of other types as well.
+_USED_WITHIN = {"Accuracy"}
+
 _PLAIN = {str: "string", bool: "boolean", int: "integer", type(None): "null"}
 
 
@@ -374,7 +377,8 @@ def descriptions(kind: type) -> dict[str, str]:
 
 def _plain_text(description: str) -> str:
     """A description on one line, without the roles of Sphinx."""
-    return re.sub(r":\w+:`~?([^`]*)`", r"``\1``", " ".join(description.split()))
+    text = re.sub(r":\w+:`~?([^`]*)`", r"``\1``", " ".join(description.split()))
+    return re.sub(r"\bNone\b", "null", text)
 
 
 def tables() -> Iterator[str]:
@@ -389,6 +393,7 @@ def tables() -> Iterator[str]:
         else:
             yield f"{_type_in_words(found)}."
     own = {f"verb {verb}" for verb in OUTPUTS}
+    own |= {getattr(kind, "__name__", "") for kind in OUTPUTS.values()} - _USED_WITHIN
     yield from ["", "## Types { #types }"]
     for name in sorted(definitions.keys() - own):
         yield from ["", f"### {name} {{ #{name.lower()} }}", ""]
