@@ -4,15 +4,19 @@ python scripts/bench_sensitivity.py                                     # the pa
 python scripts/bench_sensitivity.py --folder FOLDER resnet20 vit
 python scripts/bench_sensitivity.py --random resnet50 mobilenet_v2 encoder --samples 32
 python scripts/bench_sensitivity.py --folder FOLDER resnet56 --exact    # and every layer run by itself
+python scripts/bench_sensitivity.py --folder FOLDER resnet20 --ppq PYTHON   # and PPQ's analysis of layers
 
-FOLDER holds NAME.onnx, calibration.npz and heldout.npz. Each round runs all three on the same samples, one
-after another; ratios are within a round.
+PYTHON is one that PPQ is installed in. FOLDER holds NAME.onnx, calibration.npz and heldout.npz. Each round
+runs all three on the same samples, one after another; ratios are within a round.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
+import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,6 +27,7 @@ import numpy as np
 import onnxruntime as ort
 
 import trtint8
+from calibrators.host.threads import available_threads
 from calibrators.tables.table import CalibrationTable
 from trtint8.data import DEMO_MODEL, load_digits_split
 from trtint8.models.model import load_model, prepare
@@ -136,6 +141,26 @@ def compare_with_exact(
     )
 
 
+def compare_with_ppq(
+    case: Case, found: trtint8.Sensitivity, measuring: float, python: Path, threads: int | None
+) -> None:
+    """Prints how long PPQ analyses the same samples, layer by layer, and which layers it finds worst."""
+    with tempfile.TemporaryDirectory() as name:
+        model, data = Path(name) / "model.onnx", Path(name) / "data.npz"
+        model.write_bytes(case.model)
+        np.savez(data, calibration=case.calibration, held_out=case.held_out)
+        script = Path(__file__).parent / "calibration_bench" / "ppq_sensitivity.py"
+        command = [python, script, model, data, str(case.batch_size), str(threads or available_threads())]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+    theirs = json.loads(done.stdout.splitlines()[-1])
+    layers = sorted(found.layers, key=lambda layer: layer.only.sqnr_db)
+    worst = {layer.node for layer in layers[:5]} & set(theirs["layers"][:5])
+    print(
+        f"{case.name}: PPQ takes {theirs['seconds']:.1f} s for {len(theirs['layers'])} layers, "
+        f"{theirs['seconds'] / measuring:.1f}x; {len(worst)} of the worst five the same"
+    )
+
+
 def main() -> None:
     """Prints one line per round, and one per model with the medians."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
@@ -146,6 +171,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--exact", action="store_true", help="run every layer by itself as well")
+    parser.add_argument("--ppq", type=Path, metavar="PYTHON", help="compare with PPQ, installed there")
     options = parser.parse_args()
     for case in cases(options):
         measure(case, options)
@@ -184,6 +210,8 @@ def measure(case: Case, options: argparse.Namespace) -> None:
     )
     if options.exact:
         compare_with_exact(case, table, found, options.threads)
+    if options.ppq:
+        compare_with_ppq(case, found, measuring, options.ppq, options.threads)
 
 
 if __name__ == "__main__":

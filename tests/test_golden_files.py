@@ -80,7 +80,9 @@ def test_engine_sidecar(tmp_path):
     again = tmp_path / "model.engine"
     save_engine(again, (GOLDEN / "model.engine").read_bytes(), info)
     assert read_engine_info(again) == info
-    assert document(tmp_path / "model.engine.json") == document(GOLDEN / "model.engine.json")
+    # What is written today says more: the kernels by part.
+    before = document(GOLDEN / "model.engine.json")
+    assert document(tmp_path / "model.engine.json") == {**before, "kernels": []}
 
 
 def test_cache_sidecar(tmp_path):

@@ -25,6 +25,7 @@ FLOORS = (
     "trtint8.range_choice",
     "trtint8.validation",
     "trtint8.runtime",
+    "trtint8.auditing",
     "trtint8.builder",
     "trtint8.engine",
     "trtint8.interop",

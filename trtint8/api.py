@@ -37,6 +37,9 @@ from calibrators.tables.ranges import DynamicRanges, read_ranges
 from calibrators.tables.source import TableSource, as_table
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt.flavor import Target
+from trtint8.auditing.audit import AuditOptions, audit_model
+from trtint8.auditing.gpus import Gpu, find_gpu
+from trtint8.auditing.results import Audit, AuditedEngine, AuditedKernel, AuditedPart
 from trtint8.builder.options import BuildOptions
 from trtint8.builder.proof import count_int8_layers
 from trtint8.builder.routes import Route
@@ -51,8 +54,10 @@ from trtint8.interop.lint_rules import Finding
 from trtint8.interop.migrate import Migrated
 from trtint8.interop.migrate import migrate as migrate_prepared
 from trtint8.models.model import ModelSource, load_float_model, load_model, prepare, to_proto
+from trtint8.models.torch_export import AnyModel, open_module, open_modules
 from trtint8.quantization.float16.convert import to_float16
 from trtint8.quantization.quantize import quantize_graph
+from trtint8.quantization.targets import TargetName, target_named
 from trtint8.report import writing
 from trtint8.runtime.bench import BenchReport
 from trtint8.runtime.benchmark import Benchmarks, BenchOptions, benchmark
@@ -73,6 +78,10 @@ from trtint8.validation.validate import validate_models
 #: Every public name. ``import trtint8`` loads this module when one of them is first used.
 __all__ = [
     "Accuracy",
+    "Audit",
+    "AuditedEngine",
+    "AuditedKernel",
+    "AuditedPart",
     "Batches",
     "BenchReport",
     "Benchmarks",
@@ -86,6 +95,7 @@ __all__ = [
     "EngineError",
     "EngineInfo",
     "Finding",
+    "Gpu",
     "GpuMemoryError",
     "GpuUnavailableError",
     "InputSpec",
@@ -103,6 +113,7 @@ __all__ = [
     "Tuned",
     "UnsupportedError",
     "WorkerError",
+    "audit",
     "bench",
     "build_int8_engine",
     "calibrate",
@@ -124,23 +135,28 @@ __all__ = [
 SENSITIVITY_SAMPLES = 256
 
 
-def model_inputs(model: ModelSource) -> tuple[InputSpec, ...]:
+def model_inputs(model: AnyModel, *, example_inputs: object = None) -> tuple[InputSpec, ...]:
     """The inputs of a model, as calibrators and data sources take them.
 
     Args:
-        model: A path, the serialized model or a ``ModelProto``.
+        model: A path, the serialized model or a ``ModelProto``; or a ``torch.nn.Module``, which is exported
+            with a dynamic batch, in evaluation mode, under the names of the parameters of its forward and of
+            the keys that it returns (``output`` where it returns none). The exported model is kept in memory
+            with a copy of the weights as long as it is needed.
+        example_inputs: For a ``torch.nn.Module``, what its forward takes: a tensor, a tuple of tensors, or a
+            dict of them by name.
 
     Returns:
         Name, dtype and shape of every input.
 
     Raises:
-        ModelError: The model is unusable.
+        ModelError: The model is unusable, or the module cannot be exported.
     """
-    return load_model(model).inputs
+    return load_model(open_module(model, example_inputs)).inputs
 
 
 def calibrate(
-    model: ModelSource,
+    model: AnyModel,
     data: DataSource,
     *,
     method: Method = "auto",
@@ -157,6 +173,7 @@ def calibrate(
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     executor: Executor = "local",
     device: str = "cpu",
+    example_inputs: object = None,
 ) -> CalibrationTable:
     """Finds the range of every activation by running the FP32 model in ONNX Runtime.
 
@@ -166,7 +183,7 @@ def calibrate(
     differently, and so may another GPU or another kind of processor.
 
     Args:
-        model: A path, the serialized model or a ``ModelProto``.
+        model: A path, the serialized model or a ``ModelProto``, or a ``torch.nn.Module``.
         data: What :func:`calibrators.data.batches.open_batches` takes: an array, a dict of arrays, an
             ``.npz``, a folder, an iterable of feed dicts; over Ray also a Ray Dataset.
         method: ``auto`` tries several ways to turn histograms into ranges, runs the quantized network on a
@@ -193,6 +210,7 @@ def calibrate(
         device: Where the model runs and its activations are counted: ``cpu``; ``cuda``, which takes
             onnxruntime-gpu, and CuPy or PyTorch with CUDA; or ``cuda:1`` for the second GPU. Over Ray
             that takes an executor with ``num_gpus``.
+        example_inputs: What the forward of a ``torch.nn.Module`` takes; see :func:`model_inputs`.
 
     Returns:
         The table, with the histograms that it was computed from.
@@ -209,7 +227,7 @@ def calibrate(
         WorkerError: Workers of Ray died again and again.
     """
     return calibrate_model(
-        model,
+        open_module(model, example_inputs),
         data,
         CalibrationOptions(method, tensors),
         DataOptions(batch_size, limit, shuffle, seed, preprocessing),
@@ -219,10 +237,12 @@ def calibrate(
 
 
 def quantize(
-    model: ModelSource,
+    model: AnyModel,
     table: TableSource,
     *,
     keep_float: Sequence[str] = (),
+    target: TargetName = "tensorrt",
+    compute_capability: str | None = None,
     float16: bool = False,
     float32_io: bool = False,
     equalize: DataSource | None = None,
@@ -230,13 +250,18 @@ def quantize(
     limit: int | None = None,
     preprocessing: Preprocessing | None = None,
     progress: bool = True,
+    example_inputs: object = None,
 ) -> onnx.ModelProto:
     """Puts Q/DQ pairs into a float model, where TensorRT fuses them.
 
     Args:
-        model: A path, the serialized model or a ``ModelProto``.
+        model: A path, the serialized model or a ``ModelProto``, or a ``torch.nn.Module``.
         table: The ranges, or the file that holds them.
         keep_float: Names of nodes, or patterns with ``*`` and ``?``, that stay in float.
+        target: What the model is built for: ``rtx``, ``tensorrt-8.6``, ``tensorrt-10``, ``tensorrt-11`` or
+            ``dla``. What it does not run in INT8 stays in float. ``tensorrt`` quantizes what at least one of
+            them runs in INT8.
+        compute_capability: The GPU's, like "8.6"; None where it is not known.
         float16: Whether what is outside INT8 becomes FP16, except nodes that would lose accuracy.
         float32_io: With ``float16``, whether the model's inputs and outputs stay float32.
         equalize: Calibration samples, which are read twice. Channels of the float model get similar ranges
@@ -246,6 +271,7 @@ def quantize(
         limit: Use only this many samples of ``equalize``.
         preprocessing: How raw images of ``equalize`` become what the model is fed.
         progress: Show a progress bar on a terminal while calibrating.
+        example_inputs: What the forward of a ``torch.nn.Module`` takes; see :func:`model_inputs`.
 
     Returns:
         The model with Q/DQ pairs; inputs, outputs and tensor names stay.
@@ -256,13 +282,16 @@ def quantize(
         TableError: The table is of another model, stale, or lacks a range; or nothing can be calibrated with
             its method.
         CalibrationDataError: The samples of ``equalize`` do not fit the model.
+        UnsupportedError: There is no such target, or it has no INT8 on that GPU.
     """
-    prepared, ranges = prepare(load_float_model(model)), as_table(table)
+    chosen = target_named(target, compute_capability)
+    prepared = prepare(load_float_model(open_module(model, example_inputs)))
+    ranges = as_table(table)
     if equalize is not None:
         data_options = DataOptions(batch_size, limit, preprocessing=preprocessing)
         remade = equalize_and_calibrate(prepared, ranges, equalize, data_options, progress=progress)
         prepared, ranges = remade.model, remade.table
-    graph_model, _ = quantize_graph(prepared, ranges, keep_float)
+    graph_model, _ = quantize_graph(prepared, ranges, keep_float, target=chosen)
     if float16:
         graph_model, _ = to_float16(
             graph_model, float32_io=float32_io, peaks=ranges.peaks, name=prepared.name
@@ -271,7 +300,7 @@ def quantize(
 
 
 def build_int8_engine(
-    model: ModelSource,
+    model: AnyModel,
     calibration: CalibrationSource | None,
     output: str | os.PathLike[str],
     *,
@@ -288,15 +317,18 @@ def build_int8_engine(
     limit: int | None = None,
     preprocessing: Preprocessing | None = None,
     progress: bool = True,
+    example_inputs: object = None,
 ) -> BuildResult:
     """Makes an INT8 engine from a float ONNX model and sample inputs.
 
     Writes the engine and its sidecar ``<output>.json``, and beside them the calibration table
-    (``<stem>.table.json``) and, on the explicit route, the Q/DQ model (``<stem>.qdq.onnx``). On the implicit
+    (``<stem>.table.json``), on the explicit route the Q/DQ model (``<stem>.qdq.onnx``), and of a
+    ``torch.nn.Module`` the float model (``<stem>.float.onnx``). On the implicit
     route TensorRT's own calibration cache (``<stem>.cache``) is kept and used again while it is not stale.
 
     Args:
-        model: A path, the serialized model or a ``ModelProto``. One with Q/DQ pairs is built as it is.
+        model: A path, the serialized model or a ``ModelProto``, or a ``torch.nn.Module``. A model with Q/DQ
+            pairs is built as it is.
         calibration: Sample inputs (see :func:`trtint8.calibrate`), a :class:`CalibrationTable`, the path of
             a table or of a TensorRT calibration cache, a calibrator of :mod:`calibrators.tensorrt`; None
             where ``dynamic_ranges`` cover what is needed.
@@ -320,6 +352,7 @@ def build_int8_engine(
         limit: Use only this many samples.
         preprocessing: How raw images become what the model is fed.
         progress: Show progress on a terminal.
+        example_inputs: What the forward of a ``torch.nn.Module`` takes; see :func:`model_inputs`.
 
     Returns:
         What was written, and what it is.
@@ -331,7 +364,7 @@ def build_int8_engine(
     manual = read_ranges(dynamic_ranges) if dynamic_ranges is not None else {}
     data_options = DataOptions(batch_size, limit, preprocessing=preprocessing)
     return build_from_sources(
-        model,
+        open_module(model, example_inputs),
         RangeSources(calibration, manual, method, data_options, progress),
         output,
         Int8Options(route, target, profiles, compute_capabilities, keep_float),
@@ -339,12 +372,55 @@ def build_int8_engine(
     )
 
 
-def validate(
+def audit(
     model: ModelSource,
+    table: TableSource,
+    gpu: str | Gpu,
+    *,
+    profile: Profile | None = None,
+    target: Target = "auto",
+    keep_float: Sequence[str] = (),
+    options: BuildOptions | None = None,
+    progress: bool = True,
+) -> Audit:
+    """Says what INT8 would buy on a GPU, without one: builds FP32, FP16 and INT8 engines and compares them.
+
+    TensorRT for RTX builds on any machine. The result is an estimate from the compiled graphs, and no timing:
+    every kernel takes as long as moving its bytes through the GPU's memory, or computing its products on the
+    tensor cores.
+
+    Args:
+        model: A path, the serialized model or a ``ModelProto``; a float model.
+        table: Its calibration table, or the file that holds it.
+        gpu: Name of a GPU such as "RTX 4090" (see :data:`trtint8.auditing.gpus.GPUS`), or the figures of one.
+        profile: Shapes of dynamic inputs, of which the optimal ones are taken; a batch of 8 where None.
+        target: Which TensorRT builds; ``auto`` takes the full TensorRT where it and a GPU are present, else
+            TensorRT for RTX.
+        keep_float: Names of nodes, or patterns, that stay in float.
+        options: Everything else about the builds; ``fp16`` has no effect.
+        progress: Show a progress bar on a terminal for every build.
+
+    Returns:
+        The engines side by side, with their kernels, bytes, multiply-adds, estimated times, and a verdict.
+
+    Raises:
+        ModelError: The model is unusable or quantized already, or a pattern matches nothing.
+        TableError: The table is of another model, or lacks a range.
+        BuildError: TensorRT refuses the model, or the profile does not fit.
+        UnsupportedError: The GPU is not in the table, or this TensorRT does not list the layers of an engine.
+        GpuUnavailableError: This TensorRT needs a GPU to build.
+    """
+    wanted = AuditOptions(target, profile, keep_float, options or BuildOptions(), progress)
+    figures = find_gpu(gpu) if isinstance(gpu, str) else gpu
+    return audit_model(load_float_model(model), as_table(table), figures, wanted)
+
+
+def validate(
+    model: AnyModel,
     data: DataSource,
     *,
-    reference: ModelSource,
-    also: Mapping[str, ModelSource] | None = None,
+    reference: AnyModel,
+    also: Mapping[str, AnyModel] | None = None,
     labels: LabelSource | None = None,
     metrics: Sequence[Metric] | None = None,
     batch_size: int | None = None,
@@ -354,6 +430,7 @@ def validate(
     threads: int | None = None,
     allow_host_code: bool = False,
     progress: bool = True,
+    example_inputs: object = None,
 ) -> Accuracy:
     """Compares an INT8 model or engine with the FP32 model on data that it was not calibrated on.
 
@@ -370,7 +447,7 @@ def validate(
         model: A Q/DQ model, or the path of an engine file; called INT8 in the result.
         data: What :func:`calibrate` takes. Its labels, where it has some, are class indices, or arrays that
             an output is compared with, such as images or maps of classes.
-        reference: The FP32 model.
+        reference: The FP32 model, which may be a ``torch.nn.Module``.
         also: Other models or engines to judge on the same samples, by name, such as ``{"FP16": path}``.
         labels: Labels that do not come with the data: an array, or the path of an ``.npy`` or ``.npz``.
         metrics: What to measure. Names: for class scores ``top1``, ``top5`` or any ``topK``, and
@@ -393,6 +470,7 @@ def validate(
             the number per worker; 1 where None.
         allow_host_code: Whether code that an engine contains may run; see :meth:`Engine.load`.
         progress: Show a progress bar on a terminal.
+        example_inputs: What the forward of a ``torch.nn.Module`` takes; see :func:`model_inputs`.
 
     Returns:
         The comparison, with a test of each difference that says whether it is more than chance.
@@ -400,11 +478,13 @@ def validate(
     Raises:
         TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
     """
+    also = also or {}
+    judged, float_model, *others = open_modules((model, reference, *also.values()), example_inputs)
     return validate_models(
-        model,
+        judged,
         data,
-        reference=reference,
-        also=also or {},
+        reference=float_model,
+        also=dict(zip(also, others, strict=True)),
         metrics=metrics,
         data_options=DataOptions(batch_size, limit, preprocessing=preprocessing, labels=labels),
         run=RunOptions(threads, executor, progress=progress),
@@ -413,7 +493,7 @@ def validate(
 
 
 def measure_sensitivity(
-    model: ModelSource,
+    model: AnyModel,
     table: TableSource,
     data: DataSource,
     *,
@@ -428,11 +508,12 @@ def measure_sensitivity(
     executor: Executor = "local",
     on_plan: Callable[[Plan], None] = lambda _plan: None,
     progress: bool = True,
+    example_inputs: object = None,
 ) -> Sensitivity:
     """Finds which layers cost accuracy, and why, on the CPU.
 
     Args:
-        model: A path, the serialized model or a ``ModelProto``; a float model.
+        model: A float model: a path, the serialized model or a ``ModelProto``, or a ``torch.nn.Module``.
         table: The ranges, or the file that holds them.
         data: What :func:`calibrate` takes; its labels, where it has some, are class indices.
         labels: Labels that do not come with the data: an array, or the path of an ``.npy`` or ``.npz``.
@@ -449,6 +530,7 @@ def measure_sensitivity(
         on_plan: Called with the expected cost before the measurement starts; over Ray, the time is that of
             one worker.
         progress: Show a progress bar on a terminal.
+        example_inputs: What the forward of a ``torch.nn.Module`` takes; see :func:`model_inputs`.
 
     Returns:
         What each layer costs (see :func:`trtint8.sensitivity.measure.measure`).
@@ -456,7 +538,8 @@ def measure_sensitivity(
     Raises:
         TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
     """
-    prepared, ranges = prepare(load_float_model(model)), as_table(table)
+    prepared = prepare(load_float_model(open_module(model, example_inputs)))
+    ranges = as_table(table)
     run = RunOptions(threads, executor, progress=progress)
     data_options = DataOptions(batch_size, limit, preprocessing=preprocessing, labels=labels)
     return measure(
@@ -474,7 +557,7 @@ def measure_sensitivity(
 
 
 def tune(
-    model: ModelSource,
+    model: AnyModel,
     calibration: DataSource | CalibrationTable,
     data: DataSource,
     *,
@@ -496,6 +579,7 @@ def tune(
     on_goal: Callable[[Goal], None] = lambda _goal: None,
     on_trial: Callable[[Trial], None] = lambda _trial: None,
     progress: bool = True,
+    example_inputs: object = None,
 ) -> Tuned:
     """Finds the cheapest mix of remedies that keeps accuracy within a budget, on the CPU.
 
@@ -505,7 +589,7 @@ def tune(
     the search did not use.
 
     Args:
-        model: A path, the serialized model or a ``ModelProto``; a float model.
+        model: A float model: a path, the serialized model or a ``ModelProto``, or a ``torch.nn.Module``.
         calibration: Calibration samples, or a table, or the file that holds one. Ranges are only chosen with
             histograms, and weights are only equalized with samples.
         data: Samples to tune on, as :func:`calibrate` takes them; they are read several times.
@@ -538,6 +622,7 @@ def tune(
         on_trial: Called with everything that the search tries, also with what an interrupted search that is
             continued has tried.
         progress: Show a progress bar on a terminal while calibrating.
+        example_inputs: What the forward of a ``torch.nn.Module`` takes; see :func:`model_inputs`.
 
     Returns:
         What was found; :func:`trtint8.tuning.tune.save_tuned` writes it.
@@ -546,7 +631,7 @@ def tune(
         TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
     """
     return tune_from_sources(
-        prepare(load_float_model(model)),
+        prepare(load_float_model(open_module(model, example_inputs))),
         calibration,
         data,
         judge,
@@ -567,7 +652,7 @@ def bench(
     engines: Sequence[str | os.PathLike[str]],
     *,
     data: DataSource | None = None,
-    baseline: ModelSource | None = None,
+    baseline: AnyModel | None = None,
     seconds: float = 3.0,
     transfers: bool = True,
     cuda_graph: bool = False,
@@ -576,6 +661,7 @@ def bench(
     batch_size: int | None = None,
     limit: int | None = None,
     preprocessing: Preprocessing | None = None,
+    example_inputs: object = None,
 ) -> Benchmarks:
     """Measures latency and throughput of engines, one after another on one GPU.
 
@@ -592,6 +678,8 @@ def bench(
             profile is optimized for.
         limit: Use only this many samples of ``data``.
         preprocessing: How raw images become what the engine is fed.
+        example_inputs: What the forward of ``baseline`` takes where it is a ``torch.nn.Module``; see
+            :func:`model_inputs`.
 
     Returns:
         One report per engine: times of each phase in milliseconds, inferences and samples per second.
@@ -604,7 +692,7 @@ def bench(
     return benchmark(
         engines,
         data=data,
-        baseline=baseline,
+        baseline=None if baseline is None else open_module(baseline, example_inputs),
         data_options=DataOptions(batch_size, limit, preprocessing=preprocessing),
         options=BenchOptions(seconds, transfers, cuda_graph, device, allow_host_code),
     )
@@ -643,7 +731,12 @@ def mend(model: ModelSource) -> Mended:
 
 
 def migrate(
-    model: ModelSource, cache: TableSource, *, fill: bool = False, keep_float: Sequence[str] = ()
+    model: AnyModel,
+    cache: TableSource,
+    *,
+    fill: bool = False,
+    keep_float: Sequence[str] = (),
+    example_inputs: object = None,
 ) -> Migrated:
     """Turns the calibration cache of an implicit engine into a Q/DQ model.
 
@@ -652,6 +745,7 @@ def migrate(
         cache: TensorRT's calibration cache, or any other table.
         fill: Whether tensors that the cache lacks get the ranges that follow from others.
         keep_float: Names of nodes, or patterns, that stay in float.
+        example_inputs: What the forward of a ``torch.nn.Module`` takes; see :func:`model_inputs`.
 
     Returns:
         The model with Q/DQ pairs, and which ranges were missing or unused; its ``save`` writes it, and
@@ -661,7 +755,8 @@ def migrate(
         ModelError: The model is unusable, or a pattern matches no node.
         TableError: The cache is unusable or lacks ranges.
     """
-    return migrate_prepared(prepare(load_model(model)), as_table(cache), fill=fill, keep_float=keep_float)
+    prepared = prepare(load_model(open_module(model, example_inputs)))
+    return migrate_prepared(prepared, as_table(cache), fill=fill, keep_float=keep_float)
 
 
 def write_report(

@@ -28,7 +28,7 @@ from calibrators.tables.loss_warning import loss_warning
 from calibrators.tables.table import CalibrationTable, Provenance
 from trtint8.models.activation_memory import calibration_batch_size
 from trtint8.models.model import Model, ModelSource, fits_message, load_model, prepare, runnable, to_light
-from trtint8.quantization.placement import place
+from trtint8.quantization.placement import placed_tensors
 from trtint8.range_choice.auto import AutoRanges
 from trtint8.range_choice.choose import MOST_SAMPLES
 
@@ -196,7 +196,8 @@ def open_calibration(
 ) -> Calibration:
     """Opens model and data: see :func:`calibrate_model`."""
     device_kind(run.device)  # refuses an unknown one before the data is opened
-    names = place(prepared.graph_model).tensors if options.tensors == "placed" else float_tensors(prepared)
+    placed = options.tensors == "placed"
+    names = placed_tensors(prepared.graph_model) if placed else float_tensors(prepared)
     batch_size = calibration_batch_size(prepared.graph_model, names)
     data_options = replace(data_options, default_batch_size=batch_size)
     auto = AutoRanges(prepared, run.threads, run.device) if options.method == "auto" else None

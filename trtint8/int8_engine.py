@@ -31,10 +31,11 @@ from trtint8.builder.build import BuiltEngine, build_engine
 from trtint8.builder.dynamic_ranges import MissingRange
 from trtint8.builder.implicit import ImplicitInt8
 from trtint8.builder.options import BuildOptions
-from trtint8.builder.routes import Route, choose_route, is_calibrator
+from trtint8.builder.routes import Route, choose_route, is_calibrator, quantization_target
 from trtint8.calibration import CalibrationOptions, Observed, calibrate_prepared, float_tensors
 from trtint8.engine.file import EngineInfo, TensorSpec, info_rows, info_summary, save_engine, sidecar_path
-from trtint8.engine.profiles import Profile
+from trtint8.engine.profiles import Profile, largest_shapes
+from trtint8.engine.traffic import part_totals
 from trtint8.interop.unquantize import quantized_nodes
 from trtint8.models.model import Model, ModelSource, load_model, prepare, runnable, save_model
 from trtint8.quantization.float16.convert import to_float16
@@ -80,6 +81,7 @@ class BuildResult:
         table: The calibration table; None where nothing was calibrated.
         warnings: What TensorRT warned of.
         seconds: How long TensorRT built, in seconds.
+        float_model: The float model, where it was given as a ``torch.nn.Module``; else None.
     """
 
     engine: Path
@@ -89,12 +91,18 @@ class BuildResult:
     table: CalibrationTable | None
     warnings: tuple[str, ...]
     seconds: float
+    float_model: Path | None = None
 
     def __repr__(self) -> str:
         return f"<BuildResult: '{self.engine}', {info_summary(self.info)}>"
 
     def _repr_html_(self) -> str:
-        written = {"engine": self.engine, "Q/DQ model": self.qdq_model, "table": self.table_file}
+        written = {
+            "engine": self.engine,
+            "float model": self.float_model,
+            "Q/DQ model": self.qdq_model,
+            "table": self.table_file,
+        }
         rows = [(name, str(path)) for name, path in written.items() if path is not None]
         rows += [*info_rows(self.info), ("build", f"{self.seconds:.1f} s")]
         return html_table(info_summary(self.info), ("", ""), rows, self.warnings)
@@ -129,7 +137,8 @@ def build_from_sources(
     """Builds an engine and writes it with the files that belong beside it.
 
     Args:
-        model: A float model, or one with Q/DQ pairs, which is built as it is.
+        model: A float model, or one with Q/DQ pairs, which is built as it is. One in memory is written beside
+            the engine.
         sources: Where ranges come from.
         output: The engine file.
         wanted: What to build.
@@ -152,7 +161,7 @@ def build_from_sources(
         require_gpu(f"building with {flavor}")
     build = _Build(flavor, loaded, sources, output, wanted, options)
     product = build.implicit() if chosen == "implicit" else build.explicit()
-    return product.save(output, loaded, sources.calibration)
+    return product.save(output, loaded, sources.calibration, keep_model=isinstance(model, Model))
 
 
 @dataclass(frozen=True)
@@ -219,10 +228,14 @@ class _Build:
             return _Product(self._run(graph_model, int8=True), graph_model, wanted, None, self.options)
         prepared = prepare(self.loaded)
         # A pattern without a match fails here, and not after minutes of calibration.
-        place(prepared.graph_model, self.wanted.keep_float)
+        target = quantization_target(self.flavor, self.options)
+        largest = largest_shapes(self.wanted.profiles, prepared.inputs)
+        place(prepared.graph_model, self.wanted.keep_float, target, largest)
         self._check_manual(float_tensors(prepared))
         table = self.sources.table(prepared, "placed")
-        graph_model, placement = quantize_graph(prepared, table, self.wanted.keep_float)
+        graph_model, placement = quantize_graph(
+            prepared, table, self.wanted.keep_float, target=target, largest=largest
+        )
         unused = [name for name in self.sources.manual if name not in placement.tensors]
         if unused:
             warnings.warn(
@@ -333,11 +346,14 @@ class _Product:
     shared_scales: tuple[tuple[str, ...], ...] = ()
     implicit: bool = False
 
-    def save(self, output: Path, loaded: Model, calibration: CalibrationSource | None) -> BuildResult:
+    def save(
+        self, output: Path, loaded: Model, calibration: CalibrationSource | None, *, keep_model: bool
+    ) -> BuildResult:
         """Writes all files, or none; the table only where it was not read from its place."""
         built, table, graph = self.built, self.table, self.graph_model.graph
         qdq_file = None if self.implicit else _qdq_file(output)
         table_file = _table_file(output) if table else None
+        float_file = _float_file(output) if keep_model else None
         info = EngineInfo(
             flavor=built.flavor,
             tensorrt_version=built.version,
@@ -357,14 +373,19 @@ class _Product:
             table_fingerprint=table.fingerprint if table else None,
             method=table.method if table else None,
             qdq_model=qdq_file.name if qdq_file else None,
+            kernels=part_totals(built.report) if built.report else (),
         )
         with written_together(output) as staged:
+            if float_file:
+                save_model(loaded.graph_model, staged(float_file))
             if qdq_file:
                 save_model(self.graph_model, staged(qdq_file))
             if table and table_file and not _is_file(calibration, table_file):
                 table.save(staged(table_file))
             info = save_engine(staged(output), built.plan, info)
-        return BuildResult(output, qdq_file, table_file, info, table, built.warnings, built.seconds)
+        return BuildResult(
+            output, qdq_file, table_file, info, table, built.warnings, built.seconds, float_file
+        )
 
 
 def _is_file(source: object, file: Path) -> bool:
@@ -374,6 +395,10 @@ def _is_file(source: object, file: Path) -> bool:
 
 def _qdq_file(output: Path) -> Path:
     return output.with_name(f"{output.stem}.qdq.onnx")
+
+
+def _float_file(output: Path) -> Path:
+    return output.with_name(f"{output.stem}.float.onnx")
 
 
 def _table_file(output: Path) -> Path:

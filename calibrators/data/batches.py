@@ -20,7 +20,9 @@ from numpy.typing import NDArray
 from calibrators.data.datasets import BlockReader, block_batches, is_dataset
 from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows, listed
 from calibrators.data.folders import from_folder
+from calibrators.data.indexed import SampleReader, has_columns, is_indexed, row_batches
 from calibrators.data.inputs import InputSpec
+from calibrators.data.items import as_array, is_tensor
 from calibrators.data.options import Array, DataOptions, LabelSource
 from calibrators.data.order import check_fixed, fixed_batches, runs, sample_order
 from calibrators.data.preprocessing import Preprocessing
@@ -209,10 +211,14 @@ def open_batches(
             - a path: a .npz (keys are input names) or .npy file; a folder of such files, each one sample, or
               a block of samples with the batch axis; or a folder of images, flat or with one sub-folder per
               class;
-            - an array for the model's only input, or a dict of arrays, with samples along axis 0;
+            - an array or tensor for the model's only input, or a dict of these, with samples along axis 0;
             - an iterable, or a callable without arguments that returns one, of feed dicts, of arrays for the
               model's only input, or of tuples with an array for each input in the model's order and perhaps
               labels after them: a ``DataLoader`` of PyTorch, for example, whose tensors may be on a GPU;
+            - a dataset of PyTorch, which gives one sample per index. It is read in this process; where that
+              is slow, a ``DataLoader`` with workers is faster;
+            - a dataset of Hugging Face, whose columns are inputs and, if called ``label`` or ``labels``,
+              labels; a model's only input takes the only other column;
             - a Ray Dataset, whose columns are inputs and, if called ``labels``, labels;
             - the text ``random:COUNT``: standard normal values, for timing only;
             - :class:`Batches`, which are returned as they are.
@@ -251,10 +257,19 @@ def open_data(data: DataSource, inputs: Sequence[InputSpec], options: DataOption
         _check_untouched(options)
         return data
     binding = Binding(tuple(inputs), options.preprocessing)
+    if is_tensor(data):
+        data = as_array(data)
+    if isinstance(data, Mapping):
+        data = {name: as_array(array) for name, array in data.items()}
     if isinstance(data, str | os.PathLike | np.ndarray | Mapping):
         return _open_samples(data, binding, options)
+    if is_indexed(data):
+        return _open_indexed(data, binding, options)
     if options.shuffle:
         raise CalibrationDataError("cannot shuffle an iterable of feed dicts; shuffle it where it is made")
+    if has_columns(data):
+        size = options.batch_size or options.default_batch_size
+        data, options = partial(row_batches, data, binding), replace(options, batch_size=size)
     return _open_dataset(data, binding, options) if is_dataset(data) else _open_stream(data, binding, options)
 
 
@@ -282,16 +297,7 @@ def _open_samples(data: Any, binding: Binding, options: DataOptions) -> Batches:
     """Data whose samples can be read in any order."""
     first = None if options.shuffle else options.limit
     source = open_source(data, binding, options.seed, first)
-    fixed = fixed_batches(binding.inputs)
-    if len(fixed) > 1:
-        raise CalibrationDataError(
-            f"the model's inputs have different fixed first dimensions: {listed(binding.inputs)}; "
-            "pass an iterable of feed dicts"
-        )
-    check_fixed(options.batch_size, fixed)
-    fixed_batch = next(iter(fixed), None)
-    order = sample_order(source.count, options, fixed_batch)
-    size = options.batch_size or fixed_batch or options.default_batch_size
+    order, size = _order(source.count, binding, options)
     labels = source.labels if options.labels is None else load_labels(options.labels, source.count)
     start: Callable[[], Iterator[Any]] = partial(runs, order, size)
     reader: Reader
@@ -309,6 +315,35 @@ def _open_samples(data: Any, binding: Binding, options: DataOptions) -> Batches:
         class_names=source.class_names if options.labels is None else None,
         reader=reader,
     )
+
+
+def _open_indexed(data: Any, binding: Binding, options: DataOptions) -> Batches:
+    """A dataset that gives one sample per index, and perhaps its label with it."""
+    if not len(data):
+        raise CalibrationDataError(f"the data is an empty {type(data).__name__}; pass at least one sample")
+    order, size = _order(len(data), binding, options)
+    labels = None if options.labels is None else load_labels(options.labels, len(data))
+    return Batches(
+        partial(runs, order, size),
+        batch_size=size,
+        num_samples=len(order),
+        labels=None if labels is None else labels[order],
+        reader=SampleReader.of(data, binding, labelled=labels is None),
+    )
+
+
+def _order(count: int, binding: Binding, options: DataOptions) -> tuple[NDArray[np.intp], int]:
+    """Which samples are taken, in which order, and how many make a batch."""
+    fixed = fixed_batches(binding.inputs)
+    if len(fixed) > 1:
+        raise CalibrationDataError(
+            f"the model's inputs have different fixed first dimensions: {listed(binding.inputs)}; "
+            "pass an iterable of feed dicts"
+        )
+    check_fixed(options.batch_size, fixed)
+    fixed_batch = next(iter(fixed), None)
+    size = options.batch_size or fixed_batch or options.default_batch_size
+    return sample_order(count, options, fixed_batch), size
 
 
 def _open_stream(data: Any, binding: Binding, options: DataOptions) -> Batches:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -63,9 +63,28 @@ def _from_image_files(
     binding.check({spec.name: np.empty((1, 1, 1, 3), np.uint8)})
 
     def read_one(index: int) -> FeedDict:
-        return binding.prepare({spec.name: read_image(paths[index], grey=grey)[None]})
+        path = paths[index]
+        check_size = partial(_check_size, path, spec, binding)
+        return binding.prepare({spec.name: read_image(path, grey=grey, check_size=check_size)[None]})
 
     return Source(len(paths), _reader(read_one, paths), labels, class_names)
+
+
+def _check_size(path: Path, spec: InputSpec, binding: Binding, height: int, width: int) -> None:
+    """Refuses an image of a size that the input does not take, before it is decoded and takes memory."""
+    channels = _channels(spec, binding)
+    if spec.shape is None or len(spec.shape) != 4 or (isinstance(channels, int) and channels not in (1, 3)):
+        return  # the rank or the layout is not the input's: the check of the whole batch says so
+    layout, prepared = "NHWC", (height, width)
+    if binding.preprocessing is not None:
+        layout, prepared = binding.preprocessing.layout, binding.preprocessing.prepared_size(height, width)
+    for axis, size in zip("HW", prepared, strict=True):
+        wanted = spec.shape[layout.index(axis)]
+        if isinstance(wanted, int) and size != wanted:
+            raise CalibrationDataError(
+                f"the image '{path}' comes out as {prepared[0]}x{prepared[1]} (height x width), which "
+                f"input {spec} does not take; set resize or crop of the preprocessing"
+            )
 
 
 def _from_array_files(paths: Sequence[Path], binding: Binding) -> Source:

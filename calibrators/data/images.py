@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Callable
 from types import ModuleType
 
 import numpy as np
@@ -22,7 +23,9 @@ _FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "PPM", "TIFF")
 MOST_PIXELS = 50_000_000
 
 
-def read_image(path: str | os.PathLike[str], *, grey: bool) -> NDArray[np.uint8]:
+def read_image(
+    path: str | os.PathLike[str], *, grey: bool, check_size: Callable[[int, int], None] | None = None
+) -> NDArray[np.uint8]:
     """Decodes one image file.
 
     The pixels are taken as stored: an orientation tag is not applied, as in torchvision.
@@ -30,6 +33,8 @@ def read_image(path: str | os.PathLike[str], *, grey: bool) -> NDArray[np.uint8]
     Args:
         path: The file.
         grey: True for one channel, False for three (RGB). Transparency is dropped.
+        check_size: Called with height and width before the pixels are decoded; raises a
+            CalibrationDataError where an image of that size is of no use.
 
     Returns:
         uint8, shape (H, W, 1) or (H, W, 3).
@@ -50,6 +55,8 @@ def read_image(path: str | os.PathLike[str], *, grey: bool) -> NDArray[np.uint8]
             # Phones write MPO, a JPEG with further pictures behind the photo.
             frames = 1 if image.format == "MPO" else getattr(image, "n_frames", 1)
             _check_size(path, image.width, image.height, frames)
+            if check_size is not None:
+                check_size(image.height, image.width)
             pixels = np.asarray(image.convert("L" if grey else "RGB"), np.uint8)
     except CalibrationDataError:
         raise

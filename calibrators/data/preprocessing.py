@@ -106,6 +106,26 @@ class Preprocessing:
             values32 /= np.array(self.std, np.float32)
         return np.ascontiguousarray(values32.transpose(0, 3, 1, 2) if self.layout == "NCHW" else values32)
 
+    def prepared_size(self, height: int, width: int) -> tuple[int, int]:
+        """The size that images of one size come out with.
+
+        Args:
+            height: Rows of an image, at least 1.
+            width: Columns of an image, at least 1.
+
+        Returns:
+            Rows and columns after ``resize`` and ``crop``.
+
+        Raises:
+            CalibrationDataError: The image is smaller than the crop.
+        """
+        if self.resize is not None:
+            height, width = self._resized(height, width)
+        if self.crop is None:
+            return height, width
+        _check_crop(height, width, self.crop)
+        return self.crop
+
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Preprocessing:
         """Reads a .toml or .json file whose keys are this class's attributes; absent ones keep their default.
@@ -146,14 +166,19 @@ class Preprocessing:
 
 def _centre_crop(images: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
     (height, width), (rows, columns) = images.shape[1:3], size
+    _check_crop(height, width, size)
+    # Half to even, as torchvision's CenterCrop does.
+    top, left = round((height - rows) / 2), round((width - columns) / 2)
+    return images[:, top : top + rows, left : left + columns]
+
+
+def _check_crop(height: int, width: int, size: tuple[int, int]) -> None:
+    rows, columns = size
     if height < rows or width < columns:
         raise CalibrationDataError(
             f"preprocessing cannot crop {rows}x{columns} from images of {height}x{width} (height x width); "
             "set resize or a smaller crop"
         )
-    # Half to even, as torchvision's CenterCrop does.
-    top, left = round((height - rows) / 2), round((width - columns) / 2)
-    return images[:, top : top + rows, left : left + columns]
 
 
 def _read_table(path: Path) -> dict[str, Any]:

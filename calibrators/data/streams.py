@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows
-from calibrators.data.items import named_arrays
+from calibrators.data.items import are_numbers, named_arrays
 from calibrators.data.sources import as_labels
 from calibrators.errors import CalibrationDataError
 
@@ -57,7 +57,7 @@ class Stream:
                 feed, labels = self.binding.split(named_arrays(item, self.binding))
                 self.binding.check(feed)
                 prepared = self.binding.prepare(feed)
-                if self.labels is None and _are_numbers(labels):
+                if self.labels is None and are_numbers(labels):
                     prepared[LABELS] = as_labels(labels, batch_rows(prepared), "labels")
             except CalibrationDataError as error:
                 raise CalibrationDataError(f"item {index} of the data: {error}") from error
@@ -137,14 +137,6 @@ class _OneShot:
             )
         data, self._data = self._data, None
         return data
-
-
-def _are_numbers(labels: Any) -> bool:
-    """Whether labels can be compared with outputs; a detector's boxes, for example, are lists of dicts."""
-    try:
-        return labels is not None and np.asarray(labels).dtype.kind in "biuf"
-    except ValueError:  # lists of unequal length
-        return False
 
 
 def _iterate_result(function: Callable[[], Any]) -> Iterator[Any]:

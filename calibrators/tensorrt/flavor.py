@@ -147,6 +147,15 @@ class Flavor:
         return self.name == "rtx" or self._version >= (11,)
 
     @property
+    def quantization_target(self) -> str:
+        """The name under which trtint8 knows which INT8 kernels this TensorRT has."""
+        if self.name == "rtx":
+            return "rtx"
+        if self._version < (10,):
+            return "tensorrt-8.6"
+        return "tensorrt-10" if self._version < (11,) else "tensorrt-11"
+
+    @property
     def implicit_int8(self) -> bool:
         """True where calibrators and dynamic ranges exist."""
         return not self.strongly_typed_only

@@ -22,6 +22,7 @@ import griffe
 from calibrators.histograms.losses import RangeLoss
 from calibrators.tables.choice import RangeChoice
 from calibrators.tables.table import Provenance
+from trtint8.auditing.results import Audit
 from trtint8.engine.file import EngineInfo
 from trtint8.equalization.equalize import EqualizedForm
 from trtint8.interop.lint_rules import Finding
@@ -98,6 +99,9 @@ class Quantized:
 
     Attributes:
         model: The file that was written.
+        target: What it was quantized for.
+        nodes_in_int8: Number of nodes with products that run in INT8.
+        nodes_that_multiply: Number of all nodes with products.
         decisions: One entry per node that could run in INT8.
         shared_scales: Groups of tensors with one scale.
         tensors: How every tensor is quantized, by name.
@@ -106,6 +110,9 @@ class Quantized:
     """
 
     model: str
+    target: str
+    nodes_in_int8: int
+    nodes_that_multiply: int
     decisions: tuple[Decision, ...]
     shared_scales: tuple[tuple[str, ...], ...]
     tensors: Mapping[str, TensorState]
@@ -291,6 +298,7 @@ OUTPUTS: dict[str, Any] = {
     "tune": TunedModel,
     "run": Run,
     "bench": Measurements,
+    "audit": Audit,
     "table show": ShownTable,
     "table diff": tuple[RangeDifference, ...],
 }

@@ -99,6 +99,13 @@ def test_build_prints_what_the_schema_says(documented, capsys, folder, monkeypat
     assert len(printed["quantized_nodes"]) == 9
 
 
+def test_an_audit_prints_what_the_schema_says(documented, capsys, folder, monkeypatch):
+    pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")
+    arguments = "digits.onnx digits.table.json --gpu A10 --target rtx"
+    printed = run(documented, capsys, folder, monkeypatch, "audit", arguments)
+    assert [engine["precision"] for engine in printed["engines"]] == ["FP32", "FP16", "INT8", "INT8+FP16"]
+
+
 def test_measurements_are_as_the_schema_says(documented, capsys):
     print_json({"gpu": "a GPU", "inputs": "random", "reports": [_as_dict(bench_report("INT8", 100, 1.0))]})
     assert check(documented, "bench", capsys.readouterr().out)["reports"][0]["warnings"] is not None

@@ -79,12 +79,13 @@ def cifar(device):
     # Here, so that the tests of the device alone need no ONNX.
     from calibrators.data.batches import open_batches
     from trtint8.models.model import load_model
-    from trtint8.validation.accuracy import onnx_runner
+    from trtint8.models.session import open_graph_model
 
     model = folder / "resnet20.onnx"
-    inputs = load_model(model).inputs
+    loaded = load_model(model)
+    inputs = loaded.inputs
     batches = open_batches(folder / "heldout.npz", inputs, batch_size=500, preprocessing=NORMALIZED)
     images = np.concatenate([feed["input"] for feed in batches])
-    run, _ = onnx_runner(model, optimize=True)
+    run = open_graph_model(loaded.graph_model).run
     logits = np.concatenate([run({"input": part})[0] for part in np.split(images, 4)])
     return Cifar(model, folder / "calibration.npz", inputs, images, batches.labels, logits)

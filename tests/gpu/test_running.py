@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from calibrators.errors import CalibrationDataError, EngineError
+from calibrators.host.onnx_session import open_session
 from trtint8 import BuildOptions, Engine, build_int8_engine
 from trtint8.data import DEMO_MODEL
 from trtint8.engine.profiles import ShapeRange
+from trtint8.models.session import ModelSession
 from trtint8.runtime import bound_context
 from trtint8.runtime.bench import bench
-from trtint8.validation.accuracy import onnx_runner
 
 # The packed TensorRT 8.6 has stubs in the place of cuBLAS and cuDNN.
 TACTIC_SOURCES = ("EDGE_MASK_CONVOLUTIONS", "JIT_CONVOLUTIONS")
@@ -46,8 +47,8 @@ def engine(path):
 
 @pytest.fixture(scope="module")
 def expected(path):
-    run, _ = onnx_runner(path.with_name("digits.qdq.onnx"), optimize=False)
-    return run({"images": IMAGES})[0]
+    session = open_session(path.with_name("digits.qdq.onnx"), optimize=False)
+    return ModelSession(session).run({"images": IMAGES})[0]
 
 
 def test_what_it_says_of_itself(engine):

@@ -8,6 +8,8 @@ import pytest
 
 import trtint8
 from calibrators.errors import CalibrationDataError, ModelError, OutputError, TableError, UnsupportedError
+from tests.trtint8.onnx_models import Shaped
+from tests.trtint8.quantization.attention_models import plain
 from trtint8.data import DEMO_MODEL
 
 pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")
@@ -170,3 +172,37 @@ def test_a_sidecar_that_cannot_be_written_takes_the_other_files_back(split, tmp_
             DEMO_MODEL, split.calibration_images[:32], tmp_path / "d.engine", target="rtx", progress=False
         )
     assert [path.name for path in tmp_path.iterdir()] == ["d.engine.json"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("longest", "attention"), [(512, ["scores", "context"]), (1024, [])])
+def test_the_longest_sequence_decides_whether_attention_is_quantized(longest, attention, tmp_path):
+    onnx.save(plain(length="length"), tmp_path / "m.onnx")
+    result = trtint8.build_int8_engine(
+        tmp_path / "m.onnx",
+        {"x": np.random.default_rng(0).standard_normal((4, 8, 32), np.float32)},
+        tmp_path / "m.engine",
+        target="rtx",
+        profiles=[{"x": trtint8.ShapeRange((1, 8, 32), (1, 64, 32), (1, longest, 32))}],
+        compute_capabilities=["8.6"],
+        fp16=True,
+        method="minmax",
+        progress=False,
+    )
+    wanted = ["q_linear", "k_linear", "v_linear", "out_linear", *attention]
+    assert sorted(result.info.quantized_nodes) == sorted(wanted)
+    assert sum("_gemm_mha" in layer.name for layer in result.info.layers.layers) == 1
+
+
+@pytest.mark.slow
+def test_pairs_are_placed_for_the_tensorrt_that_builds(tmp_path):
+    g = Shaped()
+    y = g.op(
+        "ConvTranspose", [g.op("Conv", ["x", g.weights(8, 8, 3, 3)], "conv"), g.weights(8, 8, 2, 2)], "up"
+    )
+    onnx.save(g.model({"x": [1, 8, 8, 8]}, y), tmp_path / "m.onnx")
+    table = trtint8.CalibrationTable({"x": 3.0, "conv_out": 3.0})
+    result = trtint8.build_int8_engine(
+        tmp_path / "m.onnx", table, tmp_path / "m.engine", target="rtx", progress=False
+    )
+    assert result.info.quantized_nodes == ("conv",)

@@ -22,7 +22,7 @@ def from_model_to_engine(folder: Path) -> trtint8.BuildResult:
     )
     reveal_type(trtint8.calibrate("resnet50.onnx", batches, executor=trtint8.RayExecutor(workers=4)))
     reveal_type(table.override({"images": 2.64}).save("resnet50.table.json"))
-    reveal_type(trtint8.quantize("resnet50.onnx", table, keep_float=["/fc/*"]))
+    reveal_type(trtint8.quantize("resnet50.onnx", table, keep_float=["/fc/*"], target="rtx"))
     reveal_type(trtint8.quantize("resnet50.onnx", table, equalize=folder / "images", preprocessing=raw))
     shapes = trtint8.ShapeRange((1, 3, 224, 224), (8, 3, 224, 224), (32, 3, 224, 224))
     result = trtint8.build_int8_engine(
@@ -34,6 +34,23 @@ def from_model_to_engine(folder: Path) -> trtint8.BuildResult:
     )
     reveal_type(result.info)
     return result
+
+
+class Module:
+    """Has what a module of PyTorch has."""
+
+    def eval(self) -> "Module":
+        return self
+
+    def named_parameters(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, object]]:
+        yield prefix, recurse
+
+
+def from_pytorch(module: Module, loader: list[tuple[object, object]], example: object) -> None:
+    table = trtint8.calibrate(module, loader, example_inputs=example)
+    reveal_type(trtint8.quantize(module, table, example_inputs={"x": example}))
+    reveal_type(trtint8.build_int8_engine(module, loader, "x.engine", example_inputs=example).float_model)
+    trtint8.validate("x.engine", loader, reference=module, example_inputs=(example,))
 
 
 def from_calibrators() -> None:
@@ -87,6 +104,17 @@ def judge() -> trtint8.Accuracy:
     reveal_type(trtint8.tune("fp32.onnx", "c.npz", "d.npz", metric=largest_error, minimum=-0.5).fits)
     reveal_type(trtint8.write_report(["out/"], "report.html", model="fp32.onnx", data="heldout.npz"))
     return accuracy
+
+
+def what_int8_would_buy() -> str:
+    audit: trtint8.Audit = trtint8.audit("resnet50.onnx", "resnet50.table.json", "RTX 4090")
+    engine: trtint8.AuditedEngine = audit.engine("INT8+FP16")
+    kernel: trtint8.AuditedKernel = engine.kernels[0]
+    part: trtint8.AuditedPart = engine.part("requantization")
+    reveal_type(kernel.traffic)
+    reveal_type(part.seconds)
+    own = trtint8.Gpu("RTX 9000", "8.9", 800, 70, 280, 560, 48, "measured")
+    return trtint8.audit("resnet50.onnx", "resnet50.table.json", own, keep_float=["/fc/*"]).verdict
 
 
 def models_made_elsewhere() -> int | None:

@@ -44,6 +44,24 @@ def resolve_capabilities(flavor: Flavor, wanted: Sequence[str]) -> tuple[str, ..
     return _available(flavor) if gpu_problem() else (_CURRENT,)
 
 
+def nearest_capability(flavor: Flavor, wanted: str) -> str | None:
+    """The compute capability to build for where a graph is compiled to be looked at, not to be run.
+
+    Args:
+        flavor: The TensorRT that builds.
+        wanted: The GPU's compute capability, like "9.0".
+
+    Returns:
+        ``wanted`` where the flavor can build for it; else the highest below it, else the lowest of all. None
+        where TensorRT can build only for the GPU on which it runs.
+    """
+    if not flavor.has_compute_capabilities:
+        return None
+    available = sorted(_available(flavor), key=_version)
+    below = [name for name in available if _version(name) <= _version(wanted)]
+    return below[-1] if below else available[0]
+
+
 def set_capabilities(trt: Any, config: Any, names: Sequence[str]) -> None:
     """Sets the compute capabilities in the builder's configuration.
 
@@ -83,6 +101,10 @@ def _resolve(flavor: Flavor, name: str) -> str:
             f"{', '.join(_available(flavor))}, or current"
         )
     return capability
+
+
+def _version(capability: str) -> tuple[int, ...]:
+    return tuple(map(int, capability.split(".")))
 
 
 def _available(flavor: Flavor) -> tuple[str, ...]:

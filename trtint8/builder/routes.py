@@ -7,7 +7,9 @@ from typing import Any, Literal
 from calibrators.errors import UnsupportedError
 from calibrators.tensorrt.calibrator import Calibrator
 from calibrators.tensorrt.flavor import Flavor
+from trtint8.builder.options import BuildOptions
 from trtint8.models.model import Model
+from trtint8.quantization.targets import Target, target_named
 
 Route = Literal["auto", "explicit", "implicit"]
 
@@ -50,6 +52,16 @@ def choose_route(
         return route
     implicit = calibrator or not (flavor.explicit_by_default or model.is_quantized)
     return "implicit" if implicit else "explicit"
+
+
+def quantization_target(flavor: Flavor, options: BuildOptions) -> Target:
+    """What Q/DQ pairs are placed for.
+
+    Args:
+        flavor: The TensorRT that builds.
+        options: The options of the build, which may name a DLA core.
+    """
+    return target_named("dla" if options.dla_core is not None else flavor.quantization_target)
 
 
 def is_calibrator(calibration: Any, flavor: Flavor) -> bool:

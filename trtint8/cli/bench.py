@@ -10,6 +10,7 @@ from typing import Any
 
 from trtint8.cli.data_options import add_data_options, add_host_code_option, data_options_from
 from trtint8.cli.output import print_json, print_table, say
+from trtint8.cli.own_data import data_from
 from trtint8.runtime.bench import BenchReport
 from trtint8.runtime.benchmark import BenchOptions, benchmark
 
@@ -50,7 +51,7 @@ def run(options: argparse.Namespace) -> None:
     """Measures and prints."""
     result = benchmark(
         options.engines,
-        data=options.data,
+        data=data_from(options.data),
         baseline=options.baseline,
         data_options=data_options_from(options),
         options=BenchOptions(

@@ -9,6 +9,7 @@ from trtint8.cli.arguments import data_keywords, keywords
 from trtint8.cli.build_options import add_build_options, build_options_from, profiles_from
 from trtint8.cli.data_options import add_data_options, add_method_option
 from trtint8.cli.output import engine_rows, print_json, print_table, say
+from trtint8.cli.own_data import data_from
 
 EXAMPLE = (
     "example:\n  trtint8 build resnet50.onnx calibration_images/ -o resnet50.engine "
@@ -24,7 +25,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "calibration",
         metavar="DATA_OR_TABLE",
         nargs="?",
-        help="sample inputs, a table or a calibration cache; not for a model with Q/DQ pairs",
+        help="sample inputs (also MODULE:FUNCTION, which returns a data loader), a table or a calibration "
+        "cache; not for a model with Q/DQ pairs",
     )
     parser.add_argument("-o", "--output", required=True, metavar="OUT.engine")
     add_method_option(parser)
@@ -66,7 +68,7 @@ def run(options: argparse.Namespace) -> None:
     """Builds and writes the engine."""
     result = api.build_int8_engine(
         options.model,
-        options.calibration,
+        data_from(options.calibration),
         options.output,
         **keywords(options, "method", "route", "target", "dynamic_ranges", "keep_float"),
         profiles=profiles_from(options.profile),

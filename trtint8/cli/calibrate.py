@@ -10,6 +10,7 @@ from calibrators.ray.run_options import RunOptions
 from calibrators.tables.file_names import check_table_name
 from trtint8.calibration import CalibrationOptions, CheckpointOptions, open_calibration, open_checkpoint
 from trtint8.cli.data_options import (
+    DATA_HELP,
     add_data_options,
     add_method_option,
     add_worker_options,
@@ -17,6 +18,7 @@ from trtint8.cli.data_options import (
     executor_from,
 )
 from trtint8.cli.output import print_json, print_table, say
+from trtint8.cli.own_data import data_from
 from trtint8.models.model import load_model, prepare
 
 EXAMPLE = "example:\n  trtint8 calibrate resnet50.onnx calibration.npz -o resnet50.table.json --method mse"
@@ -25,7 +27,7 @@ EXAMPLE = "example:\n  trtint8 calibrate resnet50.onnx calibration.npz -o resnet
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the verb's arguments."""
     parser.add_argument("model", metavar="MODEL", help="a float ONNX model")
-    parser.add_argument("data", metavar="DATA", help="an .npz, a folder of images or arrays, or random:COUNT")
+    parser.add_argument("data", metavar="DATA", help=DATA_HELP)
     parser.add_argument(
         "-o",
         "--output",
@@ -76,7 +78,7 @@ def run(options: argparse.Namespace) -> None:
         say(f"'{path}' is left from an interrupted run: beginning anew, without --resume")
     calibration = open_calibration(
         prepared,
-        options.data,
+        data_from(options.data),
         CalibrationOptions(options.method, options.tensors),
         data_options_from(options),
         run_options,

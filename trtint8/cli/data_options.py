@@ -11,6 +11,11 @@ from calibrators.errors import CalibrationDataError
 from calibrators.histograms.thresholds import Method
 from calibrators.ray.executor import RayExecutor
 
+#: What data may be, for the help of a verb.
+DATA_HELP = (
+    "an .npz, a folder of images or arrays, random:COUNT, or MODULE:FUNCTION, which returns a data loader"
+)
+
 
 def add_data_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options to a verb's parser."""

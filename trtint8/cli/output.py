@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 #: How many tensors without a range are named; the sidecar names all of them.
 _MOST_MISSING = 20
 
+#: Numbers of bytes from which one digit after the point is enough, in megabytes.
+_WHOLE_MEGABYTES = 10_000_000
+
 #: The longest message on standard error, in characters.
 _LONGEST_MESSAGE = 499
 
@@ -109,11 +112,7 @@ def engine_rows(info: EngineInfo) -> list[tuple[str, str]]:
         ):
             if precision != "INT8" and nodes:
                 rows.append((f"in {precision}", ", ".join(nodes)))
-        if info.layers:
-            counts = info.layers.counts().items()
-            rows.append(("layers", ", ".join(f"{count} in {precision}" for precision, count in counts)))
-        if info.layers and info.layers.reformats:
-            rows.append(("reformatting layers", str(info.layers.reformats)))
+        rows += _kernel_rows(info)
     else:
         rows.append(("weighted layers in INT8", "this TensorRT does not list its layers"))
     if info.missing_ranges:
@@ -124,6 +123,32 @@ def engine_rows(info: EngineInfo) -> list[tuple[str, str]]:
     if info.weights_bytes is not None:
         rows.append(("weight memory", f"{info.weights_bytes / 1e3:,.1f} kB"))
     return rows
+
+
+def _kernel_rows(info: EngineInfo) -> list[tuple[str, str]]:
+    """What the kernels of an engine are for, and what they read and write."""
+    from trtint8.engine.traffic import total_traffic
+
+    parts = info.parts
+    if not parts:
+        return []
+    traffic = total_traffic(part.traffic for part in parts)
+    if traffic is not None:
+        moved = f"{megabytes(traffic.read)} read, {megabytes(traffic.written)} written"
+    elif info.profiles:
+        moved = "not known for dynamic shapes; 'trtint8 audit' gives them at the optimal ones"
+    else:
+        moved = "not known, because the builder does not list all shapes and types"
+    number = sum(part.kernels for part in parts)
+    return [
+        ("kernels", f"{number}: {', '.join(f'{part.kernels} {part.part}' for part in parts)}"),
+        ("bytes per inference", moved),
+    ]
+
+
+def megabytes(count: int) -> str:
+    """A number of bytes in units of 10^6."""
+    return f"{count / 1e6:,.{1 if count >= _WHOLE_MEGABYTES else 3}f} MB"
 
 
 def _write(stream: TextIO | None, text: str) -> None:

@@ -12,10 +12,12 @@ from calibrators.files import check_writable, refuse_overwriting, written_togeth
 from calibrators.tables.table import CalibrationTable
 from trtint8.cli.data_options import add_data_options, data_options_from
 from trtint8.cli.output import print_json, print_line, print_table
+from trtint8.cli.own_data import data_from
 from trtint8.models.model import load_float_model, prepare, save_model
 from trtint8.quantization.float16.convert import to_float16
 from trtint8.quantization.placement import Placement
 from trtint8.quantization.quantize import quantize_graph
+from trtint8.quantization.targets import Target, target_named
 
 if TYPE_CHECKING:
     from trtint8.equalization.equalize import Equalized
@@ -39,6 +41,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="PATTERN",
         help="nodes that stay in float; repeatable",
+    )
+    parser.add_argument(
+        "--target",
+        default="tensorrt",
+        metavar="NAME",
+        help="what the model is built for: rtx, tensorrt-8.6, tensorrt-10, tensorrt-11 or dla; what it does "
+        "not run in INT8 stays in float. Without it, what one of them runs in INT8 is quantized",
+    )
+    parser.add_argument(
+        "--compute-capability",
+        metavar="X.Y",
+        help="with --target: the GPU's, like 8.6; refused where the target has no INT8 on it",
     )
     parser.add_argument(
         "--float16", action="store_true", help="convert what is outside INT8 to FP16, where that is safe"
@@ -65,6 +79,7 @@ def run(options: argparse.Namespace) -> None:
     is_given = data_options.batch_size or data_options.limit or data_options.preprocessing
     if options.equalize is None and is_given:
         raise ModelError("options of data say how the samples of --equalize are read; add --equalize DATA")
+    target = target_named(options.target, options.compute_capability)
     output = check_writable(options.output)
     refuse_overwriting([output], [options.model, options.table, options.equalize])
     files = {} if options.equalize is None else _files_beside(output, [options.model, options.table])
@@ -75,9 +90,9 @@ def run(options: argparse.Namespace) -> None:
         # Imported late: only this option needs what runs models.
         from trtint8.equalization.recalibration import equalize_and_calibrate
 
-        remade = equalize_and_calibrate(prepared, table, options.equalize, data_options)
+        remade = equalize_and_calibrate(prepared, table, data_from(options.equalize), data_options)
         prepared, table = remade.model, remade.table
-    graph_model, placement = quantize_graph(prepared, table, options.keep_float)
+    graph_model, placement = quantize_graph(prepared, table, options.keep_float, target=target)
     float32: dict[str, str] = {}
     if options.float16:
         graph_model, float32 = to_float16(
@@ -90,7 +105,7 @@ def run(options: argparse.Namespace) -> None:
         save_model(graph_model, staged(output))
     equalized = None if remade is None else remade.equalized
     if options.json:
-        _print_json(options, placement, float32, equalized, files)
+        _print_json(options, target, placement, float32, equalized, files)
         return
     if options.explain:
         _explain(placement, float32)
@@ -98,7 +113,8 @@ def run(options: argparse.Namespace) -> None:
             _explain_equalization(equalized)
     rows = [
         ("model", options.output),
-        ("nodes in INT8", str(len(placement.quantized_nodes))),
+        ("target", target.name),
+        ("nodes in INT8", f"{len(placement.quantized_nodes)} of {placement.multiplying}"),
         ("kept in float", str(sum(not d.quantized for d in placement.decisions))),
         ("activations with a scale", str(len(placement.tensors))),
     ]
@@ -123,6 +139,7 @@ def _files_beside(output: Path, inputs: Sequence[str]) -> dict[str, Path]:
 
 def _print_json(
     options: argparse.Namespace,
+    target: Target,
     placement: Placement,
     float32: Mapping[str, str],
     equalized: Equalized | None,
@@ -135,6 +152,9 @@ def _print_json(
     print_json(
         {
             "model": options.output,
+            "target": target.name,
+            "nodes_in_int8": len(placement.quantized_nodes),
+            "nodes_that_multiply": placement.multiplying,
             "decisions": placement.decisions,
             "shared_scales": placement.shared,
             "tensors": tensors,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from trtint8.cli.data_options import add_data_options, add_host_code_option, data_options_from
+from trtint8.cli.own_data import data_from
 from trtint8.report.writing import write_report
 
 EXAMPLE = (
@@ -21,7 +22,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         nargs="+",
         help="the folder that `trtint8 build` wrote to; an engine, with the files beside it; or files: a "
-        "sidecar's engine, a Q/DQ model, a table, and the JSON of sensitivity, validate and bench",
+        "sidecar's engine, a Q/DQ model, a table, and the JSON of sensitivity, validate, audit and bench",
     )
     parser.add_argument("-o", "--output", required=True, metavar="OUT.html")
     parser.add_argument("--model", metavar="FP32.onnx", help="the float model: for the worst samples")
@@ -38,7 +39,7 @@ def run(options: argparse.Namespace) -> None:
         options.paths,
         options.output,
         model=options.model,
-        data=options.data,
+        data=data_from(options.data),
         data_options=data_options_from(options),
         class_names=options.classes,
         allow_host_code=options.allow_host_code,

@@ -17,8 +17,9 @@ from calibrators.data.preflight import Preflight
 from calibrators.errors import CalibrationDataError
 from calibrators.files import check_writable, refuse_overwriting, write_atomically
 from calibrators.progress import progress_bar
-from trtint8.cli.data_options import add_data_options, add_host_code_option, data_options_from
+from trtint8.cli.data_options import DATA_HELP, add_data_options, add_host_code_option, data_options_from
 from trtint8.cli.output import print_json, print_table
+from trtint8.cli.own_data import data_from
 from trtint8.engine.inputs import input_specs
 from trtint8.runtime.engine import Engine
 
@@ -28,7 +29,7 @@ EXAMPLE = "example:\n  trtint8 run resnet50.engine images.npz -o outputs.npz --b
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the verb's arguments."""
     parser.add_argument("engine", metavar="ENGINE")
-    parser.add_argument("data", metavar="DATA", help="an .npz, a folder of images or arrays, or random:COUNT")
+    parser.add_argument("data", metavar="DATA", help=DATA_HELP)
     parser.add_argument("-o", "--output", required=True, metavar="OUT.npz", help="keys are output names")
     parser.add_argument("--device", type=int, default=0, metavar="N", help="the GPU's index; default 0")
     add_host_code_option(parser)
@@ -43,7 +44,7 @@ def run(options: argparse.Namespace) -> None:
     allowed = options.allow_host_code
     with Engine.load(options.engine, device=options.device, allow_host_code=allowed) as engine:
         inputs = input_specs(engine.inputs)
-        batches = open_data(options.data, inputs, data_options_from(options))
+        batches = open_data(data_from(options.data), inputs, data_options_from(options))
         outputs = _run(engine, inputs, batches)
     write_atomically(output, _archive(outputs))
     if options.json:

@@ -15,6 +15,7 @@ from trtint8.cli.data_options import (
     executor_from,
 )
 from trtint8.cli.output import print_json, print_line, print_table, say
+from trtint8.cli.own_data import data_from
 from trtint8.sensitivity.measure import Plan
 from trtint8.sensitivity.results import LayerSensitivity, Sensitivity
 from trtint8.validation.wording import percent
@@ -71,7 +72,7 @@ def run(options: argparse.Namespace) -> None:
     sensitivity = api.measure_sensitivity(
         options.model,
         options.table,
-        options.data,
+        data_from(options.data),
         labels=options.labels,
         keep_float=options.keep_float,
         tolerance_db=options.tolerance,

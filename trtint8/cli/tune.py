@@ -10,6 +10,7 @@ from trtint8 import api
 from trtint8.cli.arguments import data_keywords, keywords
 from trtint8.cli.data_options import add_data_options, add_method_option
 from trtint8.cli.output import print_json, print_line, print_table, say
+from trtint8.cli.own_data import data_from
 from trtint8.tuning.budget import Goal
 from trtint8.tuning.trial import Trial
 from trtint8.tuning.tune import BEFORE, Tuned, Written, save_tuned
@@ -93,15 +94,14 @@ def run(options: argparse.Namespace) -> None:
     progress = _Progress()
     tuned = api.tune(
         options.model,
-        options.calibration,
-        options.data,
+        data_from(options.calibration),
+        data_from(options.data),
         **keywords(
             options,
             "max_drop",
             "minimum",
             "metric",
             "labels",
-            "judge",
             "method",
             "round_weights",
             "float16",
@@ -110,6 +110,7 @@ def run(options: argparse.Namespace) -> None:
             "resume",
         ),
         **data_keywords(options),
+        judge=data_from(options.judge),
         checkpoint=checkpoint,
         on_goal=progress.say_goal,
         on_trial=progress.say_trial,

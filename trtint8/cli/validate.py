@@ -14,6 +14,7 @@ from trtint8.cli.data_options import (
     executor_from,
 )
 from trtint8.cli.output import print_json, print_line, print_table
+from trtint8.cli.own_data import data_from
 from trtint8.validation.measure import REFERENCE, VALIDATED
 from trtint8.validation.wording import accuracy_rows, verdicts
 
@@ -61,7 +62,7 @@ def run(options: argparse.Namespace) -> None:
     """Compares and prints."""
     accuracy = api.validate(
         options.model,
-        options.data,
+        data_from(options.data),
         reference=options.reference,
         also=_named(options.also),
         labels=options.labels,

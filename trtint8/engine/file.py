@@ -18,6 +18,7 @@ from calibrators.files import finish_writing, write_atomically, written_together
 from calibrators.records import Count, PositiveCount, Sha256
 from trtint8.engine.layers import LayerReport
 from trtint8.engine.profiles import ShapeRange
+from trtint8.engine.traffic import PartTotal, part_totals
 from trtint8.version import __version__
 
 FORMAT_VERSION = 1
@@ -67,6 +68,8 @@ class EngineInfo:
         table_fingerprint: Identifies the calibration table; None where none was used.
         method: How the ranges were found, like "entropy"; None where nothing was calibrated.
         qdq_model: File name of the Q/DQ model that was kept beside it; None where none was.
+        kernels: The engine's kernels by part, with the bytes that they read and write per inference; empty
+            where the builder did not list them, and in files written by trtint8 0.1.
         plan_sha256: SHA-256 of the plan; :func:`save_engine` fills it in.
         created_by: The trtint8 that wrote it.
         format_version: Version of the sidecar's format.
@@ -90,6 +93,7 @@ class EngineInfo:
     table_fingerprint: str | None = None
     method: str | None = None
     qdq_model: str | None = None
+    kernels: tuple[PartTotal, ...] = ()
     plan_sha256: Sha256 = ""
     created_by: str = f"trtint8 {__version__}"
     format_version: PositiveCount = FORMAT_VERSION
@@ -99,6 +103,11 @@ class EngineInfo:
 
     def _repr_html_(self) -> str:
         return html_table(info_summary(self), ("", ""), info_rows(self))
+
+    @property
+    def parts(self) -> tuple[PartTotal, ...]:
+        """The engine's kernels by part; empty where the builder did not list them."""
+        return self.kernels or (part_totals(self.layers) if self.layers else ())
 
     @property
     def int8_layers(self) -> tuple[int, int] | None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from trtint8.engine.layers import Layer, LayerReport
+from trtint8.engine.layers import Dimensions, Layer, LayerReport
 
 # "Row major linear FP32", "Thirty-two wide channel vectorized row major Int8 format", or just "Half".
 _DATATYPE = re.compile(
@@ -69,6 +69,7 @@ def parse_inspection(text: str) -> LayerReport | None:
 def _layer(layer: Mapping[str, Any]) -> Layer:
     weights = layer.get("Weights")
     constants = _datatypes([weights["Type"]]) if isinstance(weights, dict) and "Type" in weights else ()
+    count = weights.get("Count") if isinstance(weights, dict) else None
     kind = str(layer.get("ParameterType") or layer.get("LayerType", ""))
     name = str(layer.get("Name", ""))
     metadata = _ONNX_NODE.findall(str(layer.get("Metadata", "")))
@@ -85,7 +86,23 @@ def _layer(layer: Mapping[str, Any]) -> Layer:
         outputs=outputs,
         # Older versions have no metadata: a layer's name joins the names of the layers that were fused.
         onnx_nodes=tuple(metadata or name.split(" + ")),
+        input_shapes=_shapes(layer, "Inputs"),
+        constant_shapes=((count,),) if constants and isinstance(count, int) else (),
+        output_shapes=_shapes(layer, "Outputs"),
     )
+
+
+def _shapes(layer: Mapping[str, Any], key: str) -> tuple[Dimensions, ...]:
+    """The dimensions of all tensors of a layer; empty where those of one are not listed."""
+    tensors = layer.get(key)
+    listed = tensors if isinstance(tensors, list) else ()
+    shapes = [tensor.get("Dimensions") for tensor in listed if isinstance(tensor, dict)]
+    known = [tuple(shape) for shape in shapes if isinstance(shape, list) and _are_integers(shape)]
+    return tuple(known) if len(known) == len(listed) else ()
+
+
+def _are_integers(values: Iterable[object]) -> bool:
+    return all(isinstance(value, int) for value in values)
 
 
 def _tensor_datatypes(layer: Mapping[str, Any], key: str) -> tuple[str, ...]:

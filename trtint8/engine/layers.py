@@ -19,8 +19,11 @@ _LINE = re.compile(
 )
 # Tensor names come from the model and may hold anything, so a datatype is found by the fields before and
 # after it.
-_DATATYPE = re.compile(r"StrideOrder: \[[\d,]*\], Datatype: (\w+), Format: \(")
-_ONNX_NODE = re.compile(r"\[ONNX Layer: (.*)\]")
+_TENSOR = re.compile(
+    r"Dimensions: \[([-\d,]*)\], Strides: \[[-\d,]*\], StrideOrder: \[[\d,]*\], Datatype: (\w+), Format: \("
+)
+# A rewriting of the builder may follow the last node, as in "[ONNX Layer: conv]__gemm_from_conv1x1".
+_ONNX_NODE = re.compile(r"\[ONNX Layer: (.*)\]\w*")
 # These control characters separate the nodes in a layer's metadata; node names may hold brackets, but not
 # these.
 _SEPARATORS = re.compile("[\x1e\x1f]")
@@ -28,6 +31,12 @@ _WEIGHTS = re.compile(r"Total Weights Memory: (\d+) bytes")
 
 _PRECISIONS = {"Int8": "INT8", "FP8": "FP8", "Half": "FP16", "BFloat16": "BF16", "Float": "FP32"}
 _WIDEST_FIRST = ("FP32", "BF16", "FP16", "FP8", "INT8")
+
+#: The number of operands of fused attention: queries, keys and values.
+_ATTENTION_OPERANDS = 3
+
+#: The dimensions of one tensor; -1 where a dimension is dynamic.
+Dimensions = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -44,6 +53,9 @@ class Layer:
             first.
         outputs: Datatypes of the tensors that the layer writes.
         onnx_nodes: Names of the ONNX nodes that the layer computes or that were folded into it.
+        input_shapes: Dimensions of ``inputs``, one entry per tensor; empty where they are not known.
+        constant_shapes: Dimensions of ``constants``, one entry per tensor; empty where they are not known.
+        output_shapes: Dimensions of ``outputs``, one entry per tensor; empty where they are not known.
     """
 
     name: str
@@ -52,6 +64,9 @@ class Layer:
     constants: tuple[str, ...]
     outputs: tuple[str, ...]
     onnx_nodes: tuple[str, ...]
+    input_shapes: tuple[Dimensions, ...] = ()
+    constant_shapes: tuple[Dimensions, ...] = ()
+    output_shapes: tuple[Dimensions, ...] = ()
 
     @property
     def pointwise(self) -> bool:
@@ -60,14 +75,24 @@ class Layer:
         return self.kind == "kgen" and self.name.startswith("__myl_")
 
     @property
+    def attention(self) -> bool:
+        """Whether the layer is fused attention: both matrix products and the softmax between them."""
+        return self.kind == "kgen" and "_mha" in self.name
+
+    @property
     def precision(self) -> str | None:
         """The type in which the layer computes: "INT8", "FP16", "FP32"...; None where it has no such tensors.
 
         A matrix product or convolution has the type of its operands where both have the same, whatever type
         its scales and its output have. Any other layer has the widest type that it reads or writes: a fused
         kernel that dequantizes its operands and then multiplies (``runtime_fusion``) reads Int8, but computes
-        in float.
+        in float. Fused attention has the type that its queries, keys and values share, whatever type its mask
+        has.
         """
+        if self.attention:
+            counts = Counter(datatype for datatype in self.inputs if datatype in _PRECISIONS)
+            shared = [datatype for datatype, count in counts.items() if count >= _ATTENTION_OPERANDS]
+            return _widest(shared or self.inputs)
         fused = self.kind == "runtime_fusion"
         if (
             fused
@@ -168,14 +193,27 @@ def total_weights_memory(messages: Iterable[str]) -> int | None:
 
 def _layer(match: re.Match[str]) -> Layer:
     nodes = map(_ONNX_NODE.fullmatch, _SEPARATORS.split(match["metadata"]))
+    inputs, input_shapes = _tensors(match["inputs"])
+    constants, constant_shapes = _tensors(match["constants"])
+    outputs, output_shapes = _tensors(match["outputs"])
     return Layer(
         match["name"],
         match["kind"],
-        tuple(_DATATYPE.findall(match["inputs"])),
-        tuple(_DATATYPE.findall(match["constants"])),
-        tuple(_DATATYPE.findall(match["outputs"])),
+        inputs,
+        constants,
+        outputs,
         tuple(node[1] for node in nodes if node),
+        input_shapes,
+        constant_shapes,
+        output_shapes,
     )
+
+
+def _tensors(text: str) -> tuple[tuple[str, ...], tuple[Dimensions, ...]]:
+    """The datatypes and the dimensions of the tensors that a field lists."""
+    found = _TENSOR.findall(text)
+    shapes = (tuple(map(int, dimensions.split(","))) if dimensions else () for dimensions, _ in found)
+    return tuple(datatype for _, datatype in found), tuple(shapes)
 
 
 def _widest(datatypes: Iterable[str]) -> str | None:

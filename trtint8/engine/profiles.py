@@ -110,6 +110,24 @@ def complete_profile(profile: Profile, inputs: Sequence[InputSpec]) -> dict[str,
     return {**profile, **{spec.name: _default_range(spec, _DEFAULT_BATCH_SIZES, known) for spec in missing}}
 
 
+def largest_shapes(profiles: Sequence[Profile], inputs: Sequence[InputSpec]) -> dict[str, tuple[int, ...]]:
+    """The largest shape of every dynamic input in any profile.
+
+    Args:
+        profiles: The user's profiles; empty for one of defaults.
+        inputs: The model's inputs.
+
+    Raises:
+        BuildError: A profile contradicts the model, or has to give sizes that have no default.
+        ModelError: An input's rank is unknown.
+    """
+    largest: dict[str, tuple[int, ...]] = {}
+    for profile in profiles or [{}]:
+        for name, sizes in complete_profile(profile, inputs).items():
+            largest[name] = tuple(map(max, sizes.max, largest.get(name, sizes.max)))
+    return largest
+
+
 def check_profile(profile: Profile, inputs: Sequence[InputSpec]) -> None:
     """Compares a user's profile with the model.
 

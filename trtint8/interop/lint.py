@@ -18,6 +18,7 @@ from trtint8.interop.lint_rules import Finding, pair_findings
 from trtint8.interop.migration import plan_migration
 from trtint8.interop.unquantize import Unquantized, quantized_nodes, unquantize
 from trtint8.models.model import Model, prepare, save_model
+from trtint8.quantization.attention import find_attentions
 from trtint8.quantization.operators import WEIGHTED
 from trtint8.quantization.placement import place
 from trtint8.quantization.quantize import quantize_graph
@@ -73,7 +74,8 @@ def mend(model: Model) -> Mended:
 
     Returns:
         The new model. Weights stay the same integers where their scales lie along the axis that TensorRT
-        wants, and weighted nodes that were float stay float. Weighted nodes whose input had a scale computed
+        wants, and weighted nodes that were float stay float, and with them the other half of an attention
+        of which only a part was quantized. Weighted nodes whose input had a scale computed
         at run time become float, with the values that their weights represented.
 
     Raises:
@@ -90,6 +92,11 @@ def mend(model: Model) -> Mended:
     if len(kept) == len(weighted):
         return Mended(prepared.graph_model, (), unquantized, {})
     plan = plan_migration(place(prepared.graph_model, kept), unquantized.ranges)
+    products = {one.context.outputs[0].name: one.context for one in find_attentions(prepared.graph_model)}
+    # An attention whose output has no range is quantized in part only; whole in float it is one kernel.
+    while bare := [products[tensor].name or "" for tensor in plan.unsolved if tensor in products]:
+        kept += bare
+        plan = plan_migration(place(prepared.graph_model, kept), unquantized.ranges)
     if plan.unsolved:
         raise ModelError(
             f"tensor '{plan.unsolved[0]}' of '{model.name}' has no Q/DQ pair and needs one; quantize the "

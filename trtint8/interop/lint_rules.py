@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from trtint8.interop.pairs import input_at
+from trtint8.interop.pairs import dequantizer_behind, input_at
 from trtint8.models.graph_constants import read_constant
 from trtint8.quantization.operators import WEIGHTED, weight_axis
 
@@ -79,19 +79,36 @@ def _quantizer(node: ir.Node, name: str) -> Iterator[Finding]:
 
 
 def _weighted(node: ir.Node, name: str) -> Iterator[Finding]:
-    producers = [value.producer() if value is not None else None for value in node.inputs[:2]]
-    quantized = [p is not None and p.op_type == "DequantizeLinear" for p in producers]
-    if any(quantized) and not all(quantized):
+    sources = [dequantizer_behind(value) for value in node.inputs[:2]]
+    if any(sources) and not all(sources):
         yield Finding("one-sided", name, "only one of its operands is quantized: it runs in float")
-    weights, value = producers[1], node.inputs[1]
-    if not quantized[1] or weights is None or value is None or weights.inputs[0] is None:
+    if len(sources) > 1 and sources[1] is not None:
+        yield from _weight_axis(node, name, *sources[1])
+
+
+def _weight_axis(
+    node: ir.Node, name: str, weights: ir.Node, axes: tuple[int, ...] | None
+) -> Iterator[Finding]:
+    scale, rank = read_constant(input_at(weights, 1)), _rank(weights)
+    if scale is None or scale.size < 2 or rank is None or not _is_weight(weights.inputs[0]):
         return
-    scale = read_constant(input_at(weights, 1))
-    wanted = weight_axis(node, value)
-    axis = weights.attributes.get_int("axis", 1)
-    if _is_weight(weights.inputs[0]) and scale is not None and scale.size > 1 and axis != wanted:
+    stored = weights.attributes.get_int("axis", 1)
+    stored += rank if stored < 0 else 0
+    axis = axes.index(stored) if axes is not None and stored in axes else stored
+    # The rank of what the node reads may be unknown, but that of the stored weights never is.
+    wanted = rank - 1 if node.op_type == "MatMul" else weight_axis(node, node.inputs[1] or weights.outputs[0])
+    if axis != wanted:
         message = f"its weights have scales along axis {axis} instead of {wanted}: it runs in float"
         yield Finding("weight-axis", name, message)
+
+
+def _rank(weights: ir.Node) -> int | None:
+    """The number of dimensions of the weights that a node dequantizes; None where it is not known."""
+    value = weights.inputs[0]
+    before = value.producer() if value is not None else None
+    stored = before.inputs[0] if before is not None and before.op_type == "QuantizeLinear" else value
+    tensor = ir.convenience.get_const_tensor(stored) if stored is not None else None
+    return len(tensor.shape) or None if tensor is not None else None
 
 
 def _concat(node: ir.Node, name: str) -> Iterator[Finding]:

@@ -41,6 +41,31 @@ def read_parameters(node: ir.Node) -> Parameters | None:
     return Parameters(scale, input_at(node, 2))
 
 
+def dequantizer_behind(value: ir.Value | None) -> tuple[ir.Node, tuple[int, ...] | None] | None:
+    """The DequantizeLinear that computes a value, where only Transposes, which move integers, are between.
+
+    Args:
+        value: A value that a node reads.
+
+    Returns:
+        The node, and the axis of its output that each axis of the value is; None in its place where no
+        Transpose is between. None where the value is not dequantized.
+    """
+    axes: tuple[int, ...] | None = None
+    node = value.producer() if value is not None else None
+    while node is not None and node.domain == "" and node.op_type == "Transpose":
+        perm = tuple(node.attributes.get_ints("perm", ()))
+        # Without perm it turns the axes round, and how many there are may not be known.
+        if not perm or sorted(perm) != list(range(len(perm))) or len(axes or perm) != len(perm):
+            return None
+        axes = perm if axes is None else tuple(perm[axis] for axis in axes)
+        source = node.inputs[0]
+        node = source.producer() if source is not None else None
+    if node is None or node.op_type != "DequantizeLinear":
+        return None
+    return node, axes
+
+
 def agree(first: Parameters, second: Parameters) -> bool:
     """Whether two sets of parameters are the same values, or constants of the same contents."""
     return _same(first.scale, second.scale, 1.0) and _same(first.zero_point, second.zero_point, 0)

@@ -11,6 +11,7 @@ from onnx_ir.passes import common
 
 from calibrators.errors import ModelError
 from trtint8.interop.float_movement import moved_data
+from trtint8.interop.pairs import dequantizer_behind
 from trtint8.models.graph_constants import add_initializer, is_constant, read_constant
 from trtint8.quantization.operators import WEIGHTED
 
@@ -200,8 +201,7 @@ def quantizer_range(node: ir.Node) -> tuple[float, float]:
 
 
 def _is_dequantized(value: ir.Value | None) -> bool:
-    producer = value.producer() if value is not None else None
-    return producer is not None and producer.op_type == "DequantizeLinear"
+    return dequantizer_behind(value) is not None
 
 
 def _is_never_negative(value: ir.Value) -> bool:

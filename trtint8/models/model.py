@@ -32,9 +32,6 @@ from trtint8.models.passes.lower_case_einsum import LowerCaseEinsumPass
 from trtint8.models.passes.name_nodes import NameNodesPass
 from trtint8.models.stored_tensors import check_stored_tensors
 
-#: The forms in which a model may be given: a path, the serialized model, or the message.
-ModelSource = str | os.PathLike[str] | bytes | onnx.ModelProto
-
 #: The first opset whose QuantizeLinear and DequantizeLinear take one scale per channel.
 _OLDEST_OPSET = 13
 
@@ -76,8 +73,12 @@ class Model:
         return any(node.op_type == "QuantizeLinear" for node in self.graph_model.graph)
 
 
+#: The forms in which a model may be given: a path, the serialized model, the message, or what was checked.
+ModelSource = str | os.PathLike[str] | bytes | onnx.ModelProto | Model
+
+
 @pause_garbage_collection()
-def load_model(source: ModelSource | Model) -> Model:
+def load_model(source: ModelSource) -> Model:
     """Reads and checks a model.
 
     Args:
@@ -96,11 +97,30 @@ def load_model(source: ModelSource | Model) -> Model:
         return _checked(_parsed("model", lambda: LightModel.parse(source.SerializeToString())), "model", None)
     if isinstance(source, bytes):
         return _checked(_parsed("model", lambda: LightModel.parse(source)), "model", None)
+    if not isinstance(source, (str, os.PathLike)):
+        raise ModelError(
+            f"cannot take a model from a {type(source).__name__}; give the path of an ONNX file, the "
+            "serialized model or a ModelProto"
+        )
     path = Path(source)
     finish_writing(path)
     if not is_file(path):
         raise ModelError(f"there is no model '{path}'" + ("; it is a folder" if is_folder(path) else ""))
     return _checked(_parsed(str(path), lambda: LightModel.read(path)), path.name, path)
+
+
+@pause_garbage_collection()
+def check_light(light: LightModel, name: str) -> Model:
+    """Checks a model that was made in memory.
+
+    Args:
+        light: The model; its weights must not change.
+        name: The model's name in messages.
+
+    Raises:
+        ModelError: The model is invalid or without nodes.
+    """
+    return _checked(light, name, None)
 
 
 def load_float_model(source: ModelSource) -> Model:

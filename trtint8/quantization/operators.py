@@ -7,6 +7,19 @@ import onnx_ir as ir
 #: Operators with weights: those that quantization speeds up.
 WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
+#: Operators that multiply matrices and get no Q/DQ pairs, and the reason in words for the user.
+UNPAIRED = {
+    "Attention": "its softmax is inside the operator, where no Q/DQ pair can stand; exported with an opset "
+    "older than 23, it could be quantized",
+    "Einsum": "no Q/DQ pairs are placed before an Einsum; written as a MatMul, it could be quantized",
+    "GRU": "TensorRT has no INT8 kernel for recurrent operators",
+    "LSTM": "TensorRT has no INT8 kernel for recurrent operators",
+    "RNN": "TensorRT has no INT8 kernel for recurrent operators",
+}
+
+#: Operators that multiply matrices: of these INT8 is counted.
+MULTIPLYING = (*WEIGHTED, *UNPAIRED)
+
 #: Operators that TensorRT fuses into the weighted operator before them, so that the tensor between the two is
 #: never stored.
 FUSED_INTO_WEIGHTED = frozenset(

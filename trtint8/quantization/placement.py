@@ -8,19 +8,23 @@ and its activation function (NVIDIA, "Working with Quantized Types", TensorRT do
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
 
 from calibrators.errors import ModelError
 from trtint8.models.graph_constants import is_constant
+from trtint8.models.inner_graphs import inner_graphs
+from trtint8.quantization.attention import Attention, find_attentions, output_readers
 from trtint8.quantization.joint import JointConfigs
-from trtint8.quantization.operators import WEIGHTED, commutes_with_quantization, weight_axis
-from trtint8.quantization.targets import Target, target_named
+from trtint8.quantization.obstacles import obstacle
+from trtint8.quantization.operators import MULTIPLYING, WEIGHTED, commutes_with_quantization, weight_axis
+from trtint8.quantization.targets import TARGETS, Target
 from trtint8.quantization.tensor_configs import join_configs
 
-_EXPLICIT = target_named("tensorrt-gpu")
+#: Operators that read the size of a tensor and none of its values.
+_SIZES = frozenset({"Shape", "Size"})
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,8 @@ class Placement:
         activations: Edges that read activations through a pair with one scale, in graph order.
         weights: Edges that read constant weights through a pair.
         configs: How every tensor is quantized, and which tensors share one scale.
-        decisions: One decision per node that could have been quantized, in graph order.
+        decisions: One decision per node that multiplies matrices, and per node that reads a pair or could
+            have read one, in graph order. A node inside another one stands where the outer one does.
     """
 
     activations: tuple[Edge, ...]
@@ -85,19 +90,32 @@ class Placement:
         return self.configs.groups(self.tensors)
 
     @property
+    def multiplying(self) -> int:
+        """The number of nodes that multiply matrices, in INT8 or in float."""
+        return sum(decision.operator in MULTIPLYING for decision in self.decisions)
+
+    @property
     def quantized_nodes(self) -> tuple[str, ...]:
         """Names of the weighted nodes that run in INT8."""
         return tuple(d.node for d in self.decisions if d.quantized and d.operator in WEIGHTED)
 
 
-def place(model: ir.Model, keep_float: Sequence[str] = (), target: Target = _EXPLICIT) -> Placement:
+def place(
+    model: ir.Model,
+    keep_float: Sequence[str] = (),
+    target: Target = TARGETS["tensorrt"],
+    largest: Mapping[str, Sequence[int]] | None = None,
+) -> Placement:
     """Decides which edges of a prepared model get Q/DQ pairs.
 
     Args:
         model: A float model with named nodes, folded constants and inferred types
             (:func:`trtint8.models.model.prepare`).
         keep_float: Names of nodes, or patterns with ``*`` and ``?``, that stay in float.
-        target: The backend, which decides how tensors are quantized.
+        target: What the model is built for, which decides which nodes have INT8 kernels and how tensors are
+            quantized.
+        largest: Input name to its largest shape, where that is known. An attention whose number of keys
+            is not known stays in float.
 
     Returns:
         The placement.
@@ -105,7 +123,28 @@ def place(model: ir.Model, keep_float: Sequence[str] = (), target: Target = _EXP
     Raises:
         ModelError: A pattern matches no node that could be quantized, or the model has no weighted node.
     """
-    return _Placer(model, _kept_nodes(model, keep_float), target).place()
+    attentions = find_attentions(model, largest)
+    return _Placer(model, _kept_nodes(model, keep_float, attentions), target, attentions).place()
+
+
+def placed_tensors(model: ir.Model) -> tuple[str, ...]:
+    """The activations that need a range on one of the targets at least, each once.
+
+    Args:
+        model: A float model as :func:`place` takes it.
+
+    Raises:
+        ModelError: The model has no weighted node.
+    """
+    attentions = find_attentions(model)
+    # What is open here may be known when the model is built.
+    fitting = [replace(one, keys=one.keys or 1, queries=one.queries or 1) for one in attentions]
+    placements = (
+        _Placer(model, {}, target, found).place()
+        for target in TARGETS.values()
+        for found in ([attentions] if fitting == attentions else [attentions, fitting])
+    )
+    return tuple(dict.fromkeys(name for placement in placements for name in placement.tensors))
 
 
 @dataclass
@@ -113,17 +152,30 @@ class _Placer:
     model: ir.Model
     kept: dict[str, str]
     target: Target
+    attentions: Sequence[Attention]
     activations: list[Edge] = field(default_factory=list)
     weights: list[Edge] = field(default_factory=list)
     decisions: dict[str, Decision] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.order = {node.name or "": position for position, node in enumerate(self.model.graph)}
+        self.whole: list[Attention] = []
+        self.float_products: dict[ir.Node, str] = {}
+        for attention in self.attentions:
+            reason = self._attention_obstacle(attention)
+            if reason is None:
+                self.whole.append(attention)
+            else:
+                words = f"its attention stays whole in float: {reason}"
+                self.float_products |= dict.fromkeys(attention.nodes, words)
+        self.int8_products = {node for attention in self.whole for node in attention.nodes}
 
     def place(self) -> Placement:
-        for node in _candidates(self.model):
-            if node.op_type in WEIGHTED:
+        for node in self.model.graph:
+            if node.domain == "" and node.op_type in MULTIPLYING:
                 self._place_weighted(node)
+        for attention in self.whole:
+            self._place_output(attention)
         for node in _candidates(self.model):
             if node.op_type == "Add":
                 self._place_residual(node)
@@ -131,13 +183,23 @@ class _Placer:
         for node in reversed(list(_candidates(self.model))):
             if node.op_type == "Concat":
                 self._place_concat(node)
-        self.activations.sort(key=lambda edge: (self.order[edge.node], edge.index))
-        decisions = sorted(self.decisions.values(), key=lambda decision: self.order[decision.node])
-        if not any(decision.operator in WEIGHTED for decision in decisions):
+        unique = dict.fromkeys(self.activations)
+        self.activations = sorted(unique, key=lambda edge: (self.order[edge.node], edge.index))
+        if not any(decision.operator in WEIGHTED for decision in self.decisions.values()):
             raise ModelError(
                 f"the model has no {', '.join(WEIGHTED)} node, so there is nothing to run in INT8"
             )
-        return Placement(tuple(self.activations), tuple(self.weights), self._configs(), tuple(decisions))
+        decisions = tuple(self._ordered_decisions())
+        return Placement(tuple(self.activations), tuple(self.weights), self._configs(), decisions)
+
+    def _ordered_decisions(self) -> Iterator[Decision]:
+        for node in self.model.graph:
+            if node.name in self.decisions:
+                yield self.decisions[node.name]
+            for inner in _nodes_inside(node):
+                if inner.domain == "" and inner.op_type in MULTIPLYING:
+                    reason = f"it is inside the {node.op_type} '{node.name}', where no Q/DQ pairs are placed"
+                    yield Decision(inner.name or inner.op_type, inner.op_type, False, reason)
 
     def _place_weighted(self, node: ir.Node) -> None:
         reason = self._obstacle(node)
@@ -149,7 +211,10 @@ class _Placer:
         self.activations += [edge for edge in edges if edge not in weights]
         self.weights += weights
         weight = weights[0] if weights else None
-        if weight is None:
+        if node in self.int8_products:
+            reason = "its attention is quantized whole: queries, keys, values, softmax and output"
+            self._decide(node, True, reason)
+        elif weight is None:
             self._decide(node, True, "both inputs are activations, one scale each")
         elif weight.axis is None:
             self._decide(node, True, "input with one scale, constant operand with one scale")
@@ -158,22 +223,36 @@ class _Placer:
             self._decide(node, True, reason)
 
     def _obstacle(self, node: ir.Node) -> str | None:
-        """The reason why a weighted node cannot be quantized, or None."""
+        """The reason why a node that multiplies matrices cannot be quantized, or None."""
         if node.name in self.kept:
             return f"kept in float by '{self.kept[node.name or '']}'"
-        first, second = node.inputs[:2]
-        if first is None or second is None:
-            return "an input is missing"
-        for value in (first, second):
-            if value.dtype is not None and value.dtype != ir.DataType.FLOAT:
-                return f"'{value.name}' is {value.dtype.name.lower()}, and Q/DQ is placed in float32 models"
-        if is_constant(first) and is_constant(second):
-            return "both inputs are constant"
-        if node.op_type in ("Conv", "ConvTranspose") and not is_constant(second):
-            return "its weights are computed at run time, and TensorRT's INT8 convolutions need constant ones"
-        if any(value.shape is not None and len(value.shape) < 2 for value in (first, second)):
-            return "an operand is a vector"
-        return None
+        return self.float_products.get(node) or obstacle(node, self.target)
+
+    def _attention_obstacle(self, attention: Attention) -> str | None:
+        """The reason why an attention cannot be quantized whole, or None."""
+        readers = output_readers(attention)
+        others = (node for node, _ in readers if node.op_type not in WEIGHTED)
+        for node in (*attention.nodes, *others):
+            if node.name in self.kept:
+                return f"'{node.name}' is kept in float by '{self.kept[node.name or '']}'"
+        for node in attention.nodes:
+            if reason := obstacle(node, self.target):
+                return f"'{node.name}': {reason}"
+        output = attention.context.outputs[0]
+        if output.is_graph_output() or any(node.graph is not self.model.graph for node, _ in readers):
+            return "its output is read outside the graph, where no pair can stand"
+        return attention.obstacle(self.target.attention)
+
+    def _place_output(self, attention: Attention) -> None:
+        """Quantizes the output of an attention where no pair behind it does."""
+        output = attention.context.outputs[0]
+        if _only_read_by(output, {(edge.node, edge.index) for edge in self.activations}):
+            return
+        for node, index in output_readers(attention):
+            self.activations.append(_edge(node, index))
+            if node.name not in self.decisions:
+                reason = f"reads the output of the attention of '{attention.scores.name}' in INT8"
+                self._decide(node, True, reason)
 
     def _place_residual(self, node: ir.Node) -> None:
         """Quantizes one branch of an Add, so that TensorRT fuses it into the other branch's convolution."""
@@ -256,9 +335,15 @@ def _candidates(model: ir.Model) -> Iterator[ir.Node]:
     )
 
 
-def _kept_nodes(model: ir.Model, patterns: Sequence[str]) -> dict[str, str]:
+def _nodes_inside(node: ir.Node) -> Iterator[ir.Node]:
+    for graph in inner_graphs(node):
+        yield from ir.traversal.RecursiveGraphIterator(graph)
+
+
+def _kept_nodes(model: ir.Model, patterns: Sequence[str], attentions: Sequence[Attention]) -> dict[str, str]:
     """Names of the nodes that stay in float, to the pattern that keeps them there."""
-    names = [node.name or "" for node in _candidates(model)]
+    readers = (node for attention in attentions for node, _ in output_readers(attention))
+    names = list(dict.fromkeys(node.name or "" for node in (*_candidates(model), *readers)))
     kept: dict[str, str] = {}
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
         matched = [name for name in names if name == pattern] or fnmatch.filter(names, pattern)
@@ -276,7 +361,7 @@ def _only_read_by(value: ir.Value, edges: set[tuple[str, int]]) -> bool:
     if value.is_graph_output() or not value.uses():
         return False
     for node, index in value.uses():
-        if (node.name or "", index) in edges:
+        if (node.name or "", index) in edges or node.op_type in _SIZES:
             continue
         if index != 0 or not commutes_with_quantization(node):
             return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -11,6 +11,7 @@ from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.model import Model
 from trtint8.quantization.placement import Placement, place
 from trtint8.quantization.qdq import WeightScales, insert_qdq
+from trtint8.quantization.targets import TARGETS, Target
 
 
 @pause_garbage_collection()
@@ -19,6 +20,8 @@ def quantize_graph(
     table: CalibrationTable,
     keep_float: Sequence[str] = (),
     weight_scales: WeightScales | None = None,
+    target: Target = TARGETS["tensorrt"],
+    largest: Mapping[str, Sequence[int]] | None = None,
 ) -> tuple[ir.Model, Placement]:
     """Puts Q/DQ pairs into a prepared model of any size, where TensorRT fuses them.
 
@@ -27,6 +30,8 @@ def quantize_graph(
         table: The calibration table.
         keep_float: Names of nodes, or patterns with ``*`` and ``?``, that stay in float.
         weight_scales: Scales of weights that were quantized before.
+        target: What the model is built for.
+        largest: Input name to its largest shape, where that is known.
 
     Returns:
         The model with Q/DQ pairs, and the placement of the pairs.
@@ -36,7 +41,7 @@ def quantize_graph(
         TableError: The table lacks a range that the placement needs, or was made for another model.
     """
     graph_model = prepared.graph_model.clone()
-    placement = place(graph_model, keep_float)
+    placement = place(graph_model, keep_float, target, largest)
     table.check_model(prepared.fingerprint, placement.tensors, tensor_names(graph_model))
     insert_qdq(graph_model, placement, table.amax, weight_scales)
     return graph_model, placement

@@ -1,70 +1,176 @@
-"""How each backend quantizes activations and weights, as data."""
+"""What each TensorRT runs in INT8, as data: operators, sizes, attention and compute capabilities.
+
+Where a fact comes from stands beside it. "Layer dump" is what TensorRT for RTX 1.7.1 lists of the engines
+that it builds; "Model Optimizer" is ``modelopt/onnx/quantization/graph_utils.py`` of NVIDIA's nvidia-modelopt
+0.47.
+"""
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
 
 from calibrators.errors import UnsupportedError
-from trtint8.quantization.config import Policy, TensorQuantConfig
-from trtint8.quantization.integer.rounding import Rounding
+from trtint8.quantization.arithmetics import DLA, EXPLICIT, Arithmetic
+
+#: The names of the targets.
+TargetName = Literal["tensorrt", "tensorrt-8.6", "tensorrt-10", "tensorrt-11", "rtx", "dla"]
+
+
+@dataclass(frozen=True)
+class AttentionLimits:
+    """The attentions that run as one INT8 kernel; others lose the fusion that they have in floating point.
+
+    Attributes:
+        head_sizes: The numbers of channels per head.
+        longest_keys: The largest number of keys.
+        longest_queries: The largest number of queries; None for any.
+        several_heads: Whether an attention with a dimension of heads needs two or more of them.
+    """
+
+    head_sizes: tuple[int, ...] = (16, 32, 64)
+    longest_keys: int = 512
+    longest_queries: int | None = 512
+    several_heads: bool = False
+
+
+@dataclass(frozen=True)
+class SmallSizes:
+    """The sizes below which INT8 gains nothing over FP16, or loses.
+
+    Attributes:
+        channels: A convolution with fewer input or output channels (per group) stays in float, except one
+            whose other number of channels is at least this one or that reads an input of the model, where
+            one of the numbers is a multiple of ``multiple`` and its kernel is as large in all dimensions; and
+            except a grouped one whose output channels are such a multiple and whose kernel is 3 or larger.
+        multiple: See ``channels``.
+        inner: A matrix product that adds fewer products per element, or has fewer columns, stays in float.
+        vectors: Whether a product of a matrix and a vector stays in float.
+    """
+
+    channels: int = 16
+    multiple: int = 8
+    inner: int = 16
+    vectors: bool = True
+
+
+@dataclass(frozen=True)
+class KernelLimits:
+    """The largest convolutions of an accelerator.
+
+    Attributes:
+        spatial: The number of spatial dimensions.
+        kernel: The largest kernel in one dimension.
+        stride: The largest stride of a Conv.
+    """
+
+    spatial: int
+    kernel: int
+    stride: int
 
 
 @dataclass(frozen=True)
 class Target:
-    """How a backend quantizes activations and weights.
+    """What quantized models are built for.
 
     Attributes:
-        name: The name of the backend.
-        activations: The config of an activation, with one scale per tensor.
-        weights: The config of weights; :meth:`weights_along` adds the axis of the channels.
-        per_channel: Whether weights have one scale per channel.
+        name: The name by which users choose the target.
+        arithmetic: How activations and weights become integers.
+        refused: Operators that have no INT8 kernel, and the reason in words for the user; also
+            "grouped ConvTranspose".
+        attention: The attentions that run as one INT8 kernel; None where none does.
+        small: The sizes below which layers stay in float; None where nothing is known of them.
+        kernels: The largest convolutions; None where any size runs in INT8.
+        capability: The oldest compute capability with INT8, like (7, 5); None where it does not matter.
     """
 
     name: str
-    activations: TensorQuantConfig
-    weights: TensorQuantConfig
-    per_channel: bool = True
-
-    def weights_along(self, axis: int | None) -> TensorQuantConfig:
-        """The config of weights.
-
-        Args:
-            axis: The axis of the weights' channels; None for one scale.
-
-        Returns:
-            The config, with one scale per channel where an axis is given and the backend takes such scales.
-        """
-        policy = dataclasses.replace(self.weights.policy, axis=axis if self.per_channel else None)
-        return dataclasses.replace(self.weights, policy=policy)
+    arithmetic: Arithmetic = EXPLICIT
+    refused: Mapping[str, str] = field(default_factory=dict)
+    attention: AttentionLimits | None = AttentionLimits()
+    small: SmallSizes | None = None
+    kernels: KernelLimits | None = None
+    capability: tuple[int, int] | None = None
 
 
-def _int8(rounding: Rounding, quant_min: int = -128) -> TensorQuantConfig:
-    return TensorQuantConfig(rounding=rounding, quant_min=quant_min)
+#: Model Optimizer's ``find_nodes_from_convs_to_exclude`` and ``find_nodes_from_matmul_to_exclude``, which
+#: name slower engines as the reason.
+_SMALL = SmallSizes()
 
+#: NVIDIA's "MHA Fusion" (TensorRT Developer Guide, quoted in github.com/NVIDIA/TensorRT/issues/2981): compute
+#: capability 7.5 or newer, heads of 16, 32 or 64 channels, at most 512 queries and keys, and pairs before the
+#: first product, after the softmax and after the second product.
+_ATTENTION = AttentionLimits()
 
-_UINT8 = TensorQuantConfig(policy=Policy(symmetric=False), quant_min=0, quant_max=255)
+#: The same from the layer dump, for the compute capabilities 8.0, 8.6, 8.9 and 12.0 alike: any number of
+#: queries is fused, and with one head the fusion is lost.
+_RTX_ATTENTION = AttentionLimits(longest_queries=None, several_heads=True)
 
-#: Name to target. ``tensorrt-gpu`` is explicit quantization, ``tensorrt-gpu-implicit`` quantization by
-#: calibrators or dynamic ranges.
+_DLA_PRODUCT = "the DLA has no matrix product, so it runs on the GPU"
+
+#: Name to target. ``tensorrt`` is for models whose TensorRT is not known yet: it quantizes what at least one
+#: of the others runs in INT8.
 TARGETS = {
     target.name: target
     for target in (
-        Target("tensorrt-gpu", _int8(Rounding.HALF_EVEN), _int8(Rounding.HALF_EVEN)),
-        Target("tensorrt-gpu-implicit", _int8(Rounding.HALF_EVEN), _int8(Rounding.HALF_UP, -127)),
-        Target("dla", _int8(Rounding.HALF_AWAY_FROM_ZERO), _int8(Rounding.HALF_AWAY_FROM_ZERO, -127)),
-        Target("ncnn", _int8(Rounding.HALF_AWAY_FROM_ZERO, -127), _int8(Rounding.HALF_AWAY_FROM_ZERO, -127)),
-        Target("qnnpack", _UINT8, _UINT8, per_channel=False),
+        Target("tensorrt", attention=AttentionLimits(longest_queries=None)),
+        Target(
+            "tensorrt-8.6",
+            # github.com/NVIDIA/TensorRT/issues/1934: refused in 8.4, and fixed by 10.9.
+            refused={"grouped ConvTranspose": "TensorRT 8.6 refuses grouped ones in INT8"},
+            attention=_ATTENTION,
+            small=_SMALL,
+            capability=(6, 1),
+        ),
+        # TensorRT 10 supports Turing and newer (support matrix of 10.5 and newer), and so does 11.
+        Target("tensorrt-10", attention=_ATTENTION, small=_SMALL, capability=(7, 5)),
+        Target("tensorrt-11", attention=_ATTENTION, small=_SMALL, capability=(7, 5)),
+        Target(
+            "rtx",
+            # Layer dump: 12 forms were tried (one scale or one per channel, with and without a pair behind).
+            refused={"ConvTranspose": "TensorRT for RTX has no INT8 kernel for it"},
+            attention=_RTX_ATTENTION,
+            # For 7.5 the layer dump shows kernels that dequantize and multiply in float.
+            capability=(8, 0),
+        ),
+        Target(
+            "dla",
+            DLA,
+            # "DLA Supported Layers and Restrictions" in NVIDIA's TensorRT documentation.
+            refused={
+                "Gemm": _DLA_PRODUCT,
+                "MatMul": _DLA_PRODUCT,
+                "grouped ConvTranspose": "the DLA has no grouped ones",
+            },
+            attention=None,
+            kernels=KernelLimits(spatial=2, kernel=32, stride=8),
+        ),
     )
 }
 
 
-def target_named(name: str) -> Target:
+def target_named(name: str, compute_capability: str | None = None) -> Target:
     """Finds a target by its name.
 
+    Args:
+        name: A key of :data:`TARGETS`.
+        compute_capability: The GPU's, like "8.6"; None where it is not known.
+
     Raises:
-        UnsupportedError: There is no target of that name.
+        UnsupportedError: There is no target of that name, or it has no INT8 on that GPU.
     """
     if name not in TARGETS:
         raise UnsupportedError(f"there is no target '{name}'; use one of {', '.join(TARGETS)}")
-    return TARGETS[name]
+    target = TARGETS[name]
+    if compute_capability is not None and target.capability is not None:
+        major, _, minor = compute_capability.partition(".")
+        if not (major.isdigit() and minor.isdigit()):
+            raise UnsupportedError(f"'{compute_capability}' is no compute capability; write it like 8.6")
+        if (int(major), int(minor)) < target.capability:
+            oldest = ".".join(map(str, target.capability))
+            raise UnsupportedError(
+                f"target '{name}' has no INT8 for compute capability {compute_capability}; it needs {oldest} "
+                "or newer"
+            )
+    return target

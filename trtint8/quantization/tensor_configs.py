@@ -48,13 +48,13 @@ def join_configs(
         if value.dtype is not None and value.dtype != ir.DataType.FLOAT:
             configs.add(name, TensorQuantConfig(state=State.SHAPE_OR_INDEX))
         elif configs.dominator(name) in dominators:
-            configs.add(name, target.activations)
+            configs.add(name, target.arithmetic.activations)
         elif name in read_by_kept:
-            configs.add(name, dataclasses.replace(target.activations, state=State.DEQUANTIZED))
+            configs.add(name, dataclasses.replace(target.arithmetic.activations, state=State.DEQUANTIZED))
         else:
             configs.add(name, TensorQuantConfig(state=State.FLOAT))
     for tensor, axis in weights.items():
-        configs.add(tensor, target.weights_along(axis))
+        configs.add(tensor, target.arithmetic.weights_along(axis))
     return configs
 
 

@@ -33,6 +33,10 @@ MOST_SAMPLES = 64
 #: Of so many samples or fewer, all are used.
 _FEWEST = 16
 
+#: Two rules between which it is close are run on up to so many samples, or on an eighth of all where that is
+#: more.
+_MOST_OF_TWO = 8
+
 #: A sample whose outputs have fewer elements than this tells little by itself.
 _FEW_ELEMENTS = 256
 
@@ -74,13 +78,15 @@ def choose_ranges(
     outputs is compared with the float network's, in decibels (see :func:`mean_level` for their mean over
     samples). A rule whose ranges are wider is preferred as long as they cost less than 1 dB for ranges twice
     as wide. The range of least squared error is kept where no other is clearly better
-    (:func:`is_clearly_better`), because samples that are few or outputs that are small tell little.
+    (:func:`is_clearly_better`), because samples that are few or outputs that are small tell little; where
+    another is better but not clearly so, these two are run on more samples.
 
     Args:
         network: The network.
         histograms: Tensor name to the histogram of its magnitudes, for at least all quantized tensors.
         quantized: Names of the tensors that the network quantizes.
-        samples: Samples to try the rules on, at least one; one feed per sample. See :func:`samples_to_try`.
+        samples: Samples to try the rules on, at least one; one feed per sample. :func:`samples_to_try` says
+            how many of them are used at first.
         calibrated: How many samples the histograms are of.
         rows: The most samples that are run at once.
         progress: Whether to show a progress bar on a terminal.
@@ -102,6 +108,7 @@ def choose_ranges(
         rule: -DECIBELS_PER_DOUBLING * _mean_log2(by_rule[rule][name] for name in quantized) for rule in RULES
     }
     scales = {rule: network.scales(found) for rule, found in by_rule.items()}
+    most = min(len(samples), max(_MOST_OF_TWO, calibrated // 8))
     with progress_bar("Choosing ranges", None, enabled=progress) as advance:
 
         def noise(rule: str, start: int, stop: int) -> list[float]:
@@ -109,10 +116,15 @@ def choose_ranges(
             return trial.noise_db(scales[rule], start, stop)
 
         played = play(handicaps, count, noise, mean_level, always=USUAL)
-    best = next(iter(played))
-    advantage = handicaps[USUAL] - handicaps[best]
-    if best != USUAL and not is_clearly_better(played[best], played[USUAL], advantage):
-        best = USUAL
+        best = next(iter(played))
+        advantage = handicaps[USUAL] - handicaps[best]
+        while best != USUAL and not is_clearly_better(played[best], played[USUAL], advantage):
+            start, count = count, min(2 * count, most)
+            if start >= count or mean_level(played[best]) - advantage >= mean_level(played[USUAL]):
+                best = USUAL
+                break
+            for rule in (best, USUAL):
+                played[rule] += noise(rule, start, count)
     levels = {rule: -mean_level(found) for rule, found in played.items()}
     tried = {rule: len(found) for rule, found in played.items()}
     taken = by_rule[best]

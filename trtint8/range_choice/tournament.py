@@ -8,6 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 #: The share of the candidates that each round begins with, and of the samples that it ends with.
 _ROUNDS = ((1.0, 0.125), (0.5, 0.25), (0.25, 0.5), (0.15, 1.0))
 
+#: The same where samples are few: one sample that is unlike the others would decide a round of its own.
+_ROUNDS_OF_FEW = ((1.0, 0.5), (0.34, 1.0))
+
+#: So many samples are few.
+_FEW = 16
+
 #: The last round compares at least so many.
 _FINALISTS = 2
 
@@ -23,8 +29,9 @@ def play(
 
     Successive halving: after one eighth of the samples the better half goes on to a quarter of them, and so
     on (Jamieson and Talwalkar, "Non-stochastic Best Arm Identification and Hyperparameter Optimization",
-    AISTATS 2016). All candidates of a round have seen the same samples, so differences between samples do
-    not disturb the comparison.
+    AISTATS 2016). Of 16 samples or fewer, the better third of the candidates after half of them goes on to
+    all. All candidates of a round have seen the same samples, so differences between samples do not disturb
+    the comparison.
 
     Args:
         handicaps: Candidate to what is added to the mean of its measurements before they are compared.
@@ -40,7 +47,7 @@ def play(
     measured: dict[str, list[float]] = {name: [] for name in handicaps}
     order: Sequence[str] = list(handicaps)
     start = 0
-    for share, end in _ROUNDS:
+    for share, end in _ROUNDS_OF_FEW if samples <= _FEW else _ROUNDS:
         stop = math.ceil(end * samples)
         if stop == start:
             continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -47,12 +48,15 @@ class TrialNetwork:
         return_memory: bool = False,
     ) -> None:
         self._placement = placement
-        self._exact = _open(graph_model, threads, device, return_memory)
         quantized = graph_model.clone()
-        _round_weights(quantized, placement)
-        insert_qdq(quantized, replace(placement, weights=()), dict.fromkeys(placement.tensors, 1.0))
-        self._scale_inputs = _scales_as_inputs(quantized)
-        self._quantized = _open(quantized, threads, device, return_memory)
+        # Opening a session takes as long as rounding the weights, and one thread each.
+        with ThreadPoolExecutor(1) as pool:
+            exact = pool.submit(_open, graph_model, threads, device, return_memory)
+            _round_weights(quantized, placement)
+            insert_qdq(quantized, replace(placement, weights=()), dict.fromkeys(placement.tensors, 1.0))
+            self._scale_inputs = _scales_as_inputs(quantized)
+            self._quantized = _open(quantized, threads, device, return_memory)
+            self._exact = exact.result()
 
     def reference(self, feed: FeedDict) -> list[NDArray[Any]]:
         """The outputs of the float network.

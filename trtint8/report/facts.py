@@ -10,6 +10,7 @@ from trtint8.models.model import load_model
 from trtint8.report.bars import Bar, make_bars
 from trtint8.report.files import ReportFiles
 from trtint8.report.headline import Headline, make_headline
+from trtint8.report.kernels import AuditSummary, KernelTable, make_audit_summary, make_kernel_table
 from trtint8.report.network import Cell, make_cells
 from trtint8.report.provenance import (
     Command,
@@ -32,6 +33,8 @@ class Report:
         headline: The most important figures.
         cells: The weighted layers, in the order of the graph.
         proved: Whether the precisions of the cells come from the engine's own list of layers.
+        kernels: The kernels of the engine by part; None where they are not listed.
+        audit: What an audit says of FP32, FP16 and INT8 engines; None without an audit.
         sensitivity: The sensitivity of all layers.
         bars: The layers, in descending order of their shares of the noise.
         method: The calibration method of the table.
@@ -48,6 +51,8 @@ class Report:
     headline: Headline
     cells: tuple[Cell, ...]
     proved: bool
+    kernels: KernelTable | None
+    audit: AuditSummary | None
     sensitivity: Sensitivity | None
     bars: tuple[Bar, ...]
     method: str | None
@@ -80,6 +85,8 @@ def gather(files: ReportFiles, *, model: Path | None = None, worst: Worst | None
         make_headline(files, model.stat().st_size if model else None),
         make_cells(qdq, files.engine, files.sensitivity),
         bool(files.engine and files.engine.layers),
+        make_kernel_table(files.engine),
+        make_audit_summary(files.audit),
         files.sensitivity,
         make_bars(files.sensitivity) if files.sensitivity else (),
         files.table.method if files.table else None,

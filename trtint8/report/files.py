@@ -12,6 +12,7 @@ from calibrators.errors import TableError
 from calibrators.files import exists, is_folder
 from calibrators.tables.formats.json import FORMAT as TABLE_FORMAT
 from calibrators.tables.table import CalibrationTable
+from trtint8.auditing.results import Audit, parse_audit
 from trtint8.engine.file import EngineInfo, read_engine_info
 from trtint8.report.json_files import parse_accuracy, parse_benchmark
 from trtint8.runtime.benchmark import Benchmarks
@@ -22,7 +23,7 @@ from trtint8.validation.accuracy import Accuracy
 _ENGINE, _QDQ = ".engine", ".qdq.onnx"
 
 #: What follows a model's name in the names of its files.
-_ENDINGS = (_ENGINE, _QDQ, ".table.json", ".sensitivity.json", ".accuracy.json", ".bench.json")
+_ENDINGS = (_ENGINE, _QDQ, ".table.json", ".sensitivity.json", ".accuracy.json", ".audit.json", ".bench.json")
 
 
 @dataclass(frozen=True)
@@ -30,11 +31,13 @@ class ReportFiles:
     """The files that a report is made of, with their contents; None where a file is missing.
 
     Attributes:
-        paths: Kind (``engine``, ``qdq``, ``table``, ``sensitivity``, ``accuracy``, ``bench``) to its file.
+        paths: Kind (``engine``, ``qdq``, ``table``, ``sensitivity``, ``accuracy``, ``audit``, ``bench``) to
+            its file.
         engine: What the engine's sidecar says.
         table: The calibration table.
         sensitivity: What the quantization of every layer costs.
         accuracy: INT8 beside FP32.
+        audit: FP32, FP16 and INT8 engines side by side, with estimated times.
         bench: The measured latencies and throughputs.
     """
 
@@ -44,6 +47,7 @@ class ReportFiles:
     sensitivity: Sensitivity | None = None
     accuracy: Accuracy | None = None
     bench: Benchmarks | None = None
+    audit: Audit | None = None
 
     @property
     def stem(self) -> str:
@@ -91,10 +95,11 @@ def find_report_files(sources: Sequence[str | os.PathLike[str]]) -> ReportFiles:
         Sensitivity.load(paths["sensitivity"]) if get("sensitivity") else None,
         parse_accuracy(_read(paths["accuracy"]), str(paths["accuracy"])) if get("accuracy") else None,
         parse_benchmark(_read(paths["bench"]), str(paths["bench"])) if get("bench") else None,
+        parse_audit(_read(paths["audit"]), str(paths["audit"])) if get("audit") else None,
     )
 
 
-_ORDER = ("engine", "qdq", "table", "sensitivity", "accuracy", "bench")
+_ORDER = ("engine", "qdq", "table", "sensitivity", "accuracy", "audit", "bench")
 
 
 def _files(sources: Sequence[str | os.PathLike[str]]) -> Iterator[Path]:
@@ -111,7 +116,7 @@ def _files(sources: Sequence[str | os.PathLike[str]]) -> Iterator[Path]:
         elif _kind(path) is None:
             raise TableError(
                 f"'{path}' is no file that a report knows; give an engine, a .qdq.onnx, a table, or the JSON "
-                "of 'trtint8 sensitivity', 'validate' or 'bench'"
+                "of 'trtint8 sensitivity', 'validate', 'audit' or 'bench'"
             )
         else:
             files = [path]
@@ -142,6 +147,8 @@ def _kind(path: Path) -> str | None:
             return kind
     if {"judged", "measures"} <= document.keys():
         return "accuracy"
+    if {"gpu", "engines", "verdict"} <= document.keys():
+        return "audit"
     return "bench" if {"gpu", "reports"} <= document.keys() else None
 
 

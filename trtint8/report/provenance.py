@@ -9,7 +9,7 @@ from trtint8.engine.file import EngineInfo
 from trtint8.report.files import ReportFiles
 
 #: Placeholders in commands for files whose names are not known.
-_MODEL, _DATA, _HELDOUT = "MODEL.onnx", "CALIBRATION_DATA", "HELDOUT_DATA"
+_MODEL, _DATA, _HELDOUT, _GPU = "MODEL.onnx", "CALIBRATION_DATA", "HELDOUT_DATA", "GPU"
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,9 @@ def commands_for_missing(files: ReportFiles, *, model: str | None, with_worst: b
             f"{shlex.quote(f'{stem}.sensitivity.json')}"
         )
         commands.append(Command("Sensitivity: what each layer costs, and why.", line))
+    if files.audit is None:
+        line = f"trtint8 audit {model_word} {table} --gpu {_GPU} --json > {shlex.quote(f'{stem}.audit.json')}"
+        commands.append(Command("What INT8 buys beside FP16 on a GPU, estimated without one.", line))
     if files.bench is None:
         line = f"trtint8 bench {engine} --baseline {model_word} --json > {shlex.quote(f'{stem}.bench.json')}"
         commands.append(Command("Latency, measured on a GPU.", line))
@@ -116,6 +119,12 @@ def list_provenance(files: ReportFiles) -> tuple[tuple[str, str], ...]:
     if files.accuracy:
         measured = f"{files.accuracy.judged}, {files.accuracy.samples:,} samples"
         rows.append(("Accuracy measured with", measured))
+    if files.audit:
+        flavor = "TensorRT for RTX" if files.audit.flavor == "rtx" else "TensorRT"
+        built = (
+            f"{flavor} {files.audit.tensorrt_version}, compute capability {files.audit.compute_capability}"
+        )
+        rows.append(("Audited with", built))
     if sensitivity:
         certain = "" if sensitivity.converged else ", less certain than asked for"
         rows.append(("Sensitivity measured with", f"{sensitivity.samples:,} samples{certain}"))
@@ -146,12 +155,14 @@ def find_mismatches(files: ReportFiles, *, model_fingerprint: str | None = None)
         "the engine": engine.model_fingerprint if engine else None,
         "the calibration table": table.provenance.model if table else None,
         "the sensitivity": sensitivity.model_fingerprint if sensitivity else None,
+        "the audit": files.audit.model_fingerprint if files.audit else None,
         "the FP32 model given": model_fingerprint,
     }
     tables = {
         "the calibration table": table.fingerprint if table else None,
         "the engine": engine.table_fingerprint if engine else None,
         "the sensitivity": sensitivity.table_fingerprint if sensitivity else None,
+        "the audit": files.audit.table_fingerprint if files.audit else None,
     }
     return (*_differing(models, "model"), *_differing(tables, "calibration table"))
 

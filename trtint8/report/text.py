@@ -66,6 +66,11 @@ def size(count: int | None) -> str:
     return f"{count}{_SPACE}bytes"
 
 
+def duration(seconds: float | None) -> str:
+    """A time in milliseconds; a dash where it is not known."""
+    return "–" if seconds is None else f"{1e3 * seconds:.3f}{_SPACE}ms"
+
+
 def times(ratio: float) -> str:
     """A ratio, such as ``1.50×``."""
     return f"{ratio:.2f}×"

@@ -12,9 +12,9 @@ from calibrators.data.batches import DataSource, open_data
 from calibrators.data.options import DataOptions
 from calibrators.errors import CalibrationDataError, ModelError, UnsupportedError
 from calibrators.files import check_writable, write_atomically
-from trtint8.models.model import load_model, runnable
+from trtint8.models.model import load_model
+from trtint8.models.session import open_graph_model
 from trtint8.report.files import ReportFiles, find_report_files
-from trtint8.validation.accuracy import onnx_runner
 from trtint8.validation.measure import VALIDATED
 from trtint8.validation.opening import open_validated
 
@@ -37,8 +37,8 @@ def write_report(
 
     Args:
         sources: The folder that ``trtint8 build`` wrote to; or an engine, with which the files beside it are
-            read; or files: a Q/DQ model, a calibration table, and the JSON of sensitivity, accuracy and
-            bench.
+            read; or files: a Q/DQ model, a calibration table, and the JSON of sensitivity, accuracy,
+            audit and bench.
         output: The HTML file.
         model: The float model.
         data: Held-out data, in which the samples with the largest differences are found; needs ``model``.
@@ -91,13 +91,13 @@ def _worst(
     original = load_model(model)
     batches = open_data(data, original.inputs, options)
     with contextlib.ExitStack() as stack:
-        file = stack.enter_context(runnable(original.graph_model))
-        reference, names = onnx_runner(file, optimize=True)
+        reference = open_graph_model(original.graph_model)
+        names = reference.output_names
         opened = open_validated(VALIDATED, validated, original.inputs, names, allow_host_code=allow_host_code)
         int8 = stack.enter_context(opened)
         return find_worst(
             int8,
-            reference,
+            reference.run,
             names,
             original.inputs,
             batches,

@@ -10,9 +10,9 @@ from calibrators.data.feeds import batch_rows
 from calibrators.data.preflight import check_feed
 from calibrators.data.sources import first_labels
 from calibrators.errors import CalibrationDataError
-from trtint8.models.model import Model, runnable
+from trtint8.models.model import Model
+from trtint8.models.session import open_graph_model
 from trtint8.tuning.scores import EQUAL_OUTPUTS, LARGEST_ERROR, Score
-from trtint8.validation.accuracy import onnx_runner
 from trtint8.validation.batch import BatchForm
 from trtint8.validation.fidelity import OUTPUT_METRICS
 from trtint8.validation.measurand import DECIBELS, PERCENT
@@ -173,9 +173,8 @@ def first_form(model: Model, batches: Batches) -> BatchForm:
     """
     for batch in batches.labelled():
         check_feed(batch.feed, model.inputs)
-        with runnable(model.graph_model) as file:
-            run, names = onnx_runner(file, optimize=True)
-            outputs = dict(zip(names, run(batch.feed), strict=True))
+        session = open_graph_model(model.graph_model)
+        outputs = dict(zip(session.output_names, session.run(batch.feed), strict=True))
         first = next(iter(outputs.values()))
         rows = batch_rows(batch.feed) or (len(first) if first.ndim else 1)
         without_samples = outputs_without_samples(declared_shapes(model.graph_model), model.inputs)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
 from calibrators.data.batches import FeedDict
-from calibrators.host.onnx_session import open_session
-from trtint8.models.session import ModelSession
 from trtint8.validation.display import accuracy_frame, accuracy_html, accuracy_summary
 from trtint8.validation.fidelity import Fidelity
 from trtint8.validation.measure import Measure
@@ -86,22 +83,3 @@ class Accuracy:
             UnsupportedError: pandas is not installed.
         """
         return accuracy_frame(self)
-
-
-def onnx_runner(
-    model: bytes | Path, *, optimize: bool, threads: int | None = None
-) -> tuple[Runner, list[str]]:
-    """Opens a model in ONNX Runtime on the CPU.
-
-    Args:
-        model: The serialized model, or the path of its file.
-        optimize: Whether ONNX Runtime may optimize the graph. False runs a Q/DQ model as true fake
-            quantization.
-        threads: Threads per operator; ONNX Runtime's choice where None.
-
-    Returns:
-        A function that runs the model, and the names of the model's outputs. The function raises
-        CalibrationDataError where the model fails on a batch.
-    """
-    opened = ModelSession(open_session(model, optimize=optimize, threads=threads))
-    return opened.run, opened.output_names

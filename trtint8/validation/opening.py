@@ -19,7 +19,7 @@ from calibrators.data.inputs import InputSpec
 from calibrators.errors import GpuUnavailableError, ModelError
 from trtint8.engine.file import read_engine_info
 from trtint8.interop.integer_models import expand_static, integer_operators
-from trtint8.models.model import Model, ModelSource, load_model
+from trtint8.models.model import ModelSource, load_model
 from trtint8.models.session import ModelSession, open_graph_model
 from trtint8.runtime.engine import Engine
 from trtint8.validation.accuracy import Runner, ValidatedModel
@@ -77,7 +77,7 @@ def open_models(
 @contextlib.contextmanager
 def open_validated(
     name: str,
-    model: ModelSource | Model,
+    model: ModelSource,
     inputs: Sequence[InputSpec],
     output_names: Sequence[str],
     threads: int | None = None,
@@ -149,7 +149,7 @@ def _describe_integer_model(model: str, integers: Sequence[str], left: Sequence[
     return f"{model} with {' and '.join(parts)}, in ONNX Runtime"
 
 
-def engine_path(model: ModelSource | Model) -> Path | None:
+def engine_path(model: ModelSource) -> Path | None:
     """The path of an engine; None for a model."""
     path = Path(model) if isinstance(model, (str, os.PathLike)) else None
     return path if path and path.suffix.lower() != ".onnx" else None

@@ -19,7 +19,7 @@ from gpu_checks.records import Finding
 from gpu_checks.subjects import Subject, scores, subjects
 from trtint8 import calibrate
 from trtint8.models.model import load_model, prepare, runnable
-from trtint8.validation.accuracy import onnx_runner
+from trtint8.models.session import open_graph_model
 
 _TABLE = "FP32 and calibration on the CPU"
 
@@ -91,9 +91,9 @@ def _make(subject: Subject) -> HostSide:
     with runnable(prepared.graph_model) as model:
         serialized = model if isinstance(model, bytes) else model.read_bytes()
     even = even_histograms(serialized, batches, table.peaks)
-    runner, _ = onnx_runner(subject.model, optimize=True)
+    reference = open_graph_model(load_model(subject.model).graph_model)
     parts = np.array_split(subject.images, max(1, len(subject.images) // limits.JUDGING_BATCH))
-    return HostSide(table, even, np.concatenate([runner({subject.input: part})[0] for part in parts]))
+    return HostSide(table, even, np.concatenate([reference.run({subject.input: part})[0] for part in parts]))
 
 
 def _save_arrays(path: Path, side: HostSide) -> None:

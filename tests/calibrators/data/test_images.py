@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from calibrators.data.batches import open_batches
 from calibrators.data.images import read_image, resize_images
 from calibrators.data.inputs import InputSpec
+from calibrators.data.preflight import check_feed
 from calibrators.data.preprocessing import Preprocessing
 from calibrators.errors import CalibrationDataError, UnsupportedError
 from tests.calibrators.data.sample_data import (
@@ -219,3 +220,29 @@ def test_a_photo_with_further_pictures_behind_it_is_read(tmp_path):
     photo, preview = Image.new("RGB", (8, 8), "white"), Image.new("RGB", (4, 4), "black")
     photo.save(tmp_path / "a.jpg", "MPO", save_all=True, append_images=[preview])
     assert np.array_equal(read_image(tmp_path / "a.jpg", grey=False), np.full((8, 8, 3), 255, np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("preprocessing", "message"),
+    [
+        (RAW, r"'.*a.png' comes out as 6x8 \(height x width\), which input 'x' .*4x4\) does not take"),
+        (Preprocessing(resize=5), r"comes out as 5x6"),
+        (Preprocessing(crop=(7, 7)), "cannot crop 7x7 from images of 6x8"),
+        (None, r"comes out as 6x8"),
+    ],
+)
+def test_a_size_that_the_input_does_not_take_is_refused_before_decoding(
+    preprocessing, message, tmp_path, monkeypatch
+):
+    save_images(tmp_path, ["a.png"], (6, 8))
+    monkeypatch.setattr("PIL.Image.Image.convert", lambda *_: pytest.fail("decoded"))
+    dtype, shape = (FLOAT, ("N", 3, 4, 4)) if preprocessing else (np.dtype(np.uint8), ("N", 4, 4, 3))
+    refused(tmp_path, message, [InputSpec("x", dtype, shape)], preprocessing=preprocessing)
+
+
+def test_a_wrong_layout_is_named_as_such(tmp_path):
+    save_images(tmp_path, ["a.png"])
+    inputs = [InputSpec("x", FLOAT, ("N", 4, 4, 3))]
+    (feed,) = open_batches(tmp_path, inputs, preprocessing=RAW)
+    with pytest.raises(CalibrationDataError, match="the other layout"):
+        check_feed(feed, inputs)

@@ -6,7 +6,7 @@ import pytest
 from calibrators.data.batches import open_batches
 from calibrators.data.feeds import Binding
 from calibrators.data.inputs import InputSpec
-from calibrators.data.items import as_array, named_arrays
+from calibrators.data.items import are_numbers, as_array, named_arrays
 from calibrators.errors import CalibrationDataError
 
 ONE = Binding((InputSpec("x", np.dtype(np.float32), ("n", 3)),))
@@ -82,6 +82,56 @@ def test_an_input_called_labels_is_fed():
 def test_what_does_not_fit_is_refused(item, binding, message):
     with pytest.raises(CalibrationDataError, match=message):
         named_arrays(item, binding)
+
+
+def test_names_that_are_no_inputs_are_left_out_where_all_inputs_are_there():
+    ids, mask = np.zeros((4, 4), np.int64), np.ones((4, 4), np.int64)
+    tokens = {"ids": ids, "mask": mask, "special_tokens_mask": mask, "label": LABELS}
+    same(named_arrays(tokens, TWO), {"ids": ids, "mask": mask, "labels": LABELS})
+    # Where one is missing, the others may be it by another name, and the message that follows has them.
+    assert named_arrays({"ids": ids, "attention_mask": mask}, TWO).keys() == {"ids", "attention_mask"}
+
+
+@pytest.mark.parametrize("inputs", [{"ids": X, "mask": X}, (X, X), [X, X]])
+def test_inputs_that_stand_together_before_the_labels(inputs):
+    same(named_arrays((inputs, LABELS), TWO), {"ids": X, "mask": X, "labels": LABELS})
+
+
+def test_images_become_arrays():
+    image = pytest.importorskip("PIL.Image").new("RGB", (3, 2), (1, 2, 3))
+    assert as_array(image).tolist() == [[[1, 2, 3]] * 3] * 2
+
+
+def test_which_labels_are_numbers():
+    assert [are_numbers(labels) for labels in (LABELS, 3, [1.5], None, "a", [{}], [[1], [1, 2]])] == [
+        *[True] * 3,
+        *[False] * 4,
+    ]
+
+
+class TestPyTorch:
+    """With tensors of PyTorch itself."""
+
+    @pytest.fixture(autouse=True)
+    def torch(self):
+        self.torch = pytest.importorskip("torch")
+
+    def test_tensors_become_arrays(self):
+        x = self.torch.from_numpy(X.copy())
+        for tensor in (x, x.T.contiguous().T, x.clone().requires_grad_(), self.torch._neg_view(-x)):
+            np.testing.assert_array_equal(as_array(tensor), X)
+
+    @pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
+    def test_types_that_numpy_has_from_ml_dtypes(self, name):
+        array = as_array(self.torch.tensor([[1.5, -2.0], [0.25, 0.0]]).to(getattr(self.torch, name)).T)
+        assert array.dtype.name == name
+        assert array.astype(np.float32).tolist() == [[1.5, 0.25], [-2.0, 0.0]]
+
+    def test_tensors_without_values_are_refused(self):
+        x = self.torch.from_numpy(X)
+        for tensor, reason in ((x.to("meta"), "no data; yield dense"), (x.to_sparse(), "to_dense")):
+            with pytest.raises(CalibrationDataError, match=f"a tensor does not become .*{reason}"):
+                as_array(tensor)
 
 
 def test_other_values_stay_as_they_are():

@@ -28,6 +28,20 @@ def test_capabilities(name, version, true):
     assert {capability for capability in OLD | NEW | RTX if getattr(one, capability)} == true
 
 
+@pytest.mark.parametrize(
+    ("name", "version", "target"),
+    [
+        ("tensorrt", "8.6.1", "tensorrt-8.6"),
+        ("tensorrt", "9.3.0", "tensorrt-8.6"),
+        ("tensorrt", "10.16.1.11", "tensorrt-10"),
+        ("tensorrt", "11.4.0", "tensorrt-11"),
+        ("rtx", "1.7.1.116", "rtx"),
+    ],
+)
+def test_target_of_quantization(name, version, target):
+    assert Flavor(name, version).quantization_target == target
+
+
 def test_str():
     assert str(Flavor("rtx", "1.7.1")) == "TensorRT for RTX 1.7.1"
     assert str(Flavor("tensorrt", "10.1")) == "TensorRT 10.1"

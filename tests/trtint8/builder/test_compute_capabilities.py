@@ -6,7 +6,7 @@ from calibrators.errors import UnsupportedError
 from calibrators.tensorrt import flavor
 from tests.trtint8.builder.building import build
 from tests.trtint8.onnx_models import conv_relu_conv
-from trtint8.builder.compute_capabilities import resolve_capabilities
+from trtint8.builder.compute_capabilities import nearest_capability, resolve_capabilities
 
 AMPERE_ON = ("8.0", "8.6", "8.9", "12.0", "12.1")
 
@@ -56,3 +56,12 @@ def test_tensorrt_has_no_choice_of_capabilities():
         UnsupportedError, match=r"^TensorRT 10\.1 builds for the GPU it runs on, .*\(8\.6\) cannot be"
     ):
         resolve_capabilities(tensorrt, ["8.6"])
+    assert nearest_capability(tensorrt, "8.6") is None
+
+
+@pytest.mark.parametrize(
+    ("wanted", "nearest"),
+    [("7.5", "8.0"), ("8.0", "8.0"), ("8.7", "8.6"), ("8.9", "8.9"), ("9.0", "8.9"), ("12.0", "12.0")],
+)
+def test_the_nearest_capability(rtx, wanted, nearest):
+    assert nearest_capability(rtx, wanted) == nearest

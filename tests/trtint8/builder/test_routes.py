@@ -10,7 +10,8 @@ from tests.host_device import HostDevice
 from tests.trtint8.onnx_models import Shaped
 from trtint8.api import model_inputs
 from trtint8.builder import routes
-from trtint8.builder.routes import choose_route
+from trtint8.builder.options import BuildOptions
+from trtint8.builder.routes import choose_route, quantization_target
 from trtint8.data import DEMO_MODEL
 from trtint8.models.model import load_model
 
@@ -71,3 +72,11 @@ def test_pairs_in_the_model_are_explicit(calibrator, quantized):
     for route, calibration in (("implicit", None), ("auto", calibrator)):
         with pytest.raises(UnsupportedError, match="holds Q/DQ pairs, so its INT8 is explicit; leave route"):
             choose_route(route, calibration, OLD, quantized)
+
+
+@pytest.mark.parametrize(
+    ("flavor", "target"), [(OLD, "tensorrt-8.6"), (LATER, "tensorrt-10"), (NEW, "tensorrt-11"), (RTX, "rtx")]
+)
+def test_pairs_are_placed_for_the_tensorrt_that_builds(flavor, target):
+    assert quantization_target(flavor, BuildOptions()).name == target
+    assert quantization_target(flavor, BuildOptions(dla_core=0)).name == "dla"

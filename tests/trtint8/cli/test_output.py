@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tests.trtint8.report.samples import engine_info, table
 from trtint8.cli.output import engine_rows, print_json, print_line, print_table, say
+from trtint8.engine.layers import Layer, LayerReport
 from trtint8.validation.significance import Share
 
 INFO = engine_info(table())
@@ -59,7 +60,32 @@ def test_an_engine_for_a_person():
     assert rows["weight memory"] == "5.2 kB"
     unlisted = dict(engine_rows(dataclasses.replace(INFO, layers=None)))
     assert unlisted["weighted layers in INT8"] == "this TensorRT does not list its layers"
-    assert "layers" not in unlisted
+    assert "kernels" not in unlisted
+
+
+def kernels(*shape):
+    conv = Layer("c", "correlation", ("Int8",), ("Int8",), ("Float",), ("conv",), (shape,), ((1,),), (shape,))
+    name = "__myl_MulMinMaxRounCast_myl0_0"
+    return LayerReport((Layer(name, "kgen", ("Float",), (), ("Int8",), (), (shape,), (), (shape,)), conv))
+
+
+def test_kernels_by_part_and_their_bytes():
+    rows = dict(engine_rows(dataclasses.replace(INFO, layers=kernels(1, 1000), profiles=())))
+    assert rows["kernels"] == "2: 1 INT8 compute, 1 requantization"
+    assert rows["bytes per inference"] == "0.005 MB read, 0.005 MB written"
+    large = dict(engine_rows(dataclasses.replace(INFO, layers=kernels(8, 1_000_000), profiles=())))
+    assert large["bytes per inference"] == "40.0 MB read, 40.0 MB written"
+
+
+def test_bytes_that_are_not_known():
+    dynamic = dataclasses.replace(INFO, layers=kernels(-1, 1000))
+    assert dict(engine_rows(dynamic))["bytes per inference"] == (
+        "not known for dynamic shapes; 'trtint8 audit' gives them at the optimal ones"
+    )
+    static = dict(engine_rows(dataclasses.replace(dynamic, profiles=())))
+    assert (
+        static["bytes per inference"] == "not known, because the builder does not list all shapes and types"
+    )
 
 
 def test_tensors_without_a_range_are_named_up_to_a_number():

@@ -11,6 +11,7 @@ from trtint8.engine import file as engine
 from trtint8.engine.file import EngineInfo, TensorSpec, read_engine_info, save_engine, sidecar_path
 from trtint8.engine.layers import Layer, LayerReport
 from trtint8.engine.profiles import ShapeRange
+from trtint8.engine.traffic import PartTotal, Traffic
 
 PLAN = bytes(range(256)) * 100
 INFO = EngineInfo(
@@ -56,6 +57,15 @@ def test_what_may_be_unknown(path):
         profiles=(),
     )
     assert save_engine(path, PLAN, info) == read_engine_info(path)
+
+
+def test_kernels_by_part_are_kept(path):
+    totals = (PartTotal("INT8 compute", 2, Traffic(100, 50)), PartTotal("other", 1, None))
+    saved = save_engine(path, PLAN, replace(INFO, kernels=totals))
+    assert read_engine_info(path).kernels == saved.parts == totals
+    # A file that was written without them has the layers that they are made of.
+    assert INFO.parts == (PartTotal("INT8 compute", 1, None),)
+    assert replace(INFO, layers=None).parts == ()
 
 
 def test_sidecar_is_readable_by_people(path):

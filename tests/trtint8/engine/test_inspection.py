@@ -113,3 +113,22 @@ def test_an_inspector_that_tells_nothing(text):
 def test_tensors_that_are_not_described_have_no_type(tensors):
     found = parse_inspection(json.dumps({"Layers": [{"Name": "conv1", "Inputs": tensors}]}))
     assert found.layers[0].inputs == ()
+
+
+def test_shapes():
+    weights = {"Type": "Int8", "Count": 432}
+    found = report(layer("conv1", [INT8], [INT8, INT8], Weights=weights)).layers[0]
+    assert (found.input_shapes, found.constant_shapes, found.output_shapes) == (
+        ((1,),),
+        ((432,),),
+        ((1,), (1,)),
+    )
+
+
+def test_shapes_that_are_not_listed():
+    unknown = {"Name": "t", "Format/Datatype": INT8}
+    found = report(
+        {"Name": "a", "LayerType": "Scale", "Inputs": [unknown], "Outputs": [tensor(INT8), unknown]}
+    )
+    assert (found.layers[0].input_shapes, found.layers[0].output_shapes) == ((), ())
+    assert found.layers[0].inputs == ("Int8",)

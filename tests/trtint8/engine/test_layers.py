@@ -64,6 +64,9 @@ def test_parse_a_real_message():
                 ("Int8", "Float"),
                 ("Float",),
                 ("we]ird, Name: [ONNX Layer: x], LayerType: y", "q, [x]: a::b_dq", "dequantizelinear3"),
+                ((-1, 4, 16, 16),),
+                ((16, 4, 3, 3), (1, 16, 1, 1)),
+                ((-1, 16, 16, 16),),
             ),
         )
     )
@@ -98,6 +101,11 @@ def test_total_weights_memory():
         ("runtime_fusion", "__myl_CastMulFc", ["Int8", "Float"], [], ["Float"], "FP32"),
         ("kgen", "_gemm_mha_v2_myl0_6", ["Int8"] * 3, [], ["Float"], "INT8"),
         ("kgen", "_gemm_mha_v2_myl0_6", ["Half"] * 3, [], ["Half"], "FP16"),
+        # The masks of attention stand anywhere among its operands.
+        ("kgen", "_gemm_mha_v2_myl0_6", ["Bool", "Bool", "Int8", "Int8", "Int8"], [], ["Int8"], "INT8"),
+        ("kgen", "_gemm_mha_v2_myl0_6", ["Half", "Half", "Bool", "Half"], [], ["Half"], "FP16"),
+        ("kgen", "_gemm_mha_v2_myl0_6", ["Int8", "Int8", "Half", "Int8"], [], ["Int8"], "INT8"),
+        ("kgen", "_gemm_mha_v2_myl0_6", ["Int8", "Int8", "Half"], [], ["Half"], "FP16"),
         ("kgen", "__myl_MulMinMaxRounCast", ["Float"], ["Float"], ["Int8"], "FP32"),
         ("kgen", "__myl_Tran", ["Int8"], [], ["Int8"], "INT8"),
         ("maxpool", "p", ["Int8"], ["Float", "Float"], ["Int8"], "INT8"),
@@ -132,6 +140,13 @@ def test_precision_of_a_node():
     # A product so small that it became point-wise.
     assert report.precision_of("dot") == "FP16"
     assert report.precision_of("gone") is None
+
+
+def test_a_rewriting_of_the_builder_may_follow_the_last_node():
+    # As in a 1x1 convolution that became a matrix product.
+    product = line("__myl_FcAdd", "runtime_fusion", ["Half"], ["Half", "Half"], ["Half"], ["conv", "relu"])
+    report = parse_layers([message(f"{product}__gemm_from_conv1x1")])
+    assert report.layers[0].onnx_nodes == ("conv", "relu")
 
 
 def test_summary_and_counts():

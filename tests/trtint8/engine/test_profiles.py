@@ -8,6 +8,7 @@ from trtint8.engine.profiles import (
     check_profile,
     complete_profile,
     default_profile,
+    largest_shapes,
     parse_profile,
 )
 
@@ -114,3 +115,14 @@ def test_check_profile_refuses(text, message):
 
 def test_check_profile_takes_a_static_input_as_it_is():
     check_profile({"x": ShapeRange((2, 3), (2, 3), (2, 3))}, [spec("x", 2, 3)])
+
+
+def test_largest_shapes_of_all_profiles():
+    inputs = [IMAGES, spec("ids", "L")]
+    images = ShapeRange((1, 3, 224, 224), (8, 3, 224, 224), (64, 3, 224, 224))
+    profiles = [
+        {"ids": ShapeRange((1,), (8,), (16,)), "images": images},
+        {"ids": ShapeRange((1,), (64,), (128,))},
+    ]
+    assert largest_shapes(profiles, inputs) == {"ids": (128,), "images": (64, 3, 224, 224)}
+    assert largest_shapes((), [IMAGES]) == {"images": (32, 3, 224, 224)}

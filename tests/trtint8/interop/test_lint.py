@@ -171,3 +171,36 @@ def test_qlinear_operators_become_pairs(source):
     ours, theirs = (np.clip(run_ort(one, x), -limit, limit) for one in (proto, source))
     difference = np.abs(ours - theirs)
     assert difference.max() <= step * 0.5001
+
+
+def attention_at_the_end(output_pair):
+    """A quantized attention with a pair behind it, or without one, that nothing quantized reads."""
+    g = Pairs()
+
+    def heads(name, perm):
+        weights = g.stored(np.ones((32, 32), np.int8), 0.01, f"{name}_w")
+        linear = g.op("MatMul", [g.quantize("x", name=f"{name}_in"), weights], f"{name}_linear")
+        cut = g.op("Reshape", [linear, g.constant(np.array([0, 0, 2, 16]))], f"{name}_cut")
+        return g.quantize(g.op("Transpose", [cut], f"{name}_heads", perm=perm), name=name)
+
+    scores = g.op("MatMul", [heads("q", [0, 2, 1, 3]), heads("k", [0, 2, 3, 1])], "scores")
+    softmax = g.quantize(g.op("Softmax", [scores], "softmax", axis=-1), 1 / 127, name="p")
+    context = g.op("MatMul", [softmax, heads("v", [0, 2, 1, 3])], "context")
+    context = g.quantize(context, name="o") if output_pair else context
+    return load_model(g.model({"x": ["N", 8, 32]}, g.op("Relu", [context], "relu")))
+
+
+def test_an_attention_without_a_pair_behind_it_becomes_float_whole():
+    linear = {"q_linear", "k_linear", "v_linear"}
+    assert set(mend(attention_at_the_end(output_pair=True)).quantized_nodes) == {*linear, "scores", "context"}
+    assert set(mend(attention_at_the_end(output_pair=False)).quantized_nodes) == linear
+
+
+def test_weights_that_are_transposed_behind_their_pair_stay_quantized():
+    g = Pairs()
+    weights = g.stored(np.arange(20, dtype=np.int8).reshape(5, 4) + 108, [0.1] * 5, axis=0)
+    turned = g.op("Transpose", [weights], "turn", perm=[1, 0])
+    model = load_model(g.model({"x": ["N", 4]}, g.op("MatMul", [g.quantize("x"), turned], "product")))
+    mended = mend(model)
+    assert mended.quantized_nodes == ("product",)
+    assert mended.unquantized.kept_float == []

@@ -1,8 +1,11 @@
 """What TensorRT asks of Q/DQ pairs: a tiny graph per rule."""
 
+import numpy as np
 import pytest
 
 from tests.trtint8.interop.pairs_by_hand import Pairs, build_rule, concat_of, model_of, rules
+from trtint8.interop.lint import lint
+from trtint8.models.model import load_model
 
 
 def test_a_model_as_tensorrt_wants_it():
@@ -33,3 +36,47 @@ def test_an_add_may_have_two_scales():
     second = g.quantize(g.conv(x, name="b"), 0.3, name="b_part")
     out = g.conv(g.quantize(g.op("Add", [first, second], "add"), 0.3, name="sum"), name="last")
     assert rules(model_of(g, out)) == []
+
+
+def product(weights, *, turned=None, activations=("N", 3, 4), shaped=True):
+    """A MatMul of an activation and quantized weights, which may be transposed behind their pair."""
+    g = Pairs()
+    x, y = g.quantize("x"), weights(g)
+    if turned is not None:
+        y = g.op("Transpose", [y], "turn", perm=turned)
+    model = g.model({"x": list(activations)}, g.op("MatMul", [x, y], "product"))
+    if not shaped:
+        del model.graph.value_info[:]
+    return load_model(model)
+
+
+def stored(*shape, axis=None):
+    scales = 0.1 if axis is None else [0.1] * shape[axis]
+    attributes = {} if axis is None else {"axis": axis}
+    return lambda g: g.stored(np.ones(shape, np.int8), scales, **attributes)
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((4, 5), 1), ((4, 5), -1), ((4, 5), None), ((1, 4, 5), 2), ((3, 4, 5), -1)]
+)
+@pytest.mark.parametrize("shaped", [True, False])
+def test_weights_of_products_have_scales_along_their_last_axis(shape, axis, shaped):
+    activations = ("N", 3, 4) if shape[0] != 3 else (3, 2, 4)
+    assert rules(product(stored(*shape, axis=axis), activations=activations, shaped=shaped)) == []
+
+
+def test_weights_of_products_with_scales_along_another_axis():
+    (finding,) = lint(product(stored(4, 5, axis=0), shaped=False))
+    assert finding.rule == "weight-axis"
+    assert finding.message == "its weights have scales along axis 0 instead of 1: it runs in float"
+
+
+def test_weights_that_are_transposed_behind_their_pair():
+    assert rules(product(stored(5, 4, axis=0), turned=[1, 0])) == []
+    (finding,) = lint(product(stored(5, 4, axis=1), turned=[1, 0]))
+    assert finding.message == "its weights have scales along axis 0 instead of 1: it runs in float"
+
+
+def test_weights_in_float_before_their_pair():
+    scales = [0.1] * 5
+    assert rules(product(lambda g: g.quantize(g.weights(4, 5), scales, name="w", axis=1))) == []

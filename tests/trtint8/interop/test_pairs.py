@@ -4,14 +4,17 @@ import numpy as np
 import onnx_ir as ir
 
 from tests.trtint8.integer_models import Integers, operators
+from tests.trtint8.interop.pairs_by_hand import Pairs
 from trtint8.interop.pairs import (
     Parameters,
     agree,
+    dequantizer_behind,
     input_at,
     insert_dequantize,
     read_parameters,
     replace_by_float,
 )
+from trtint8.models.model import load_model
 
 
 def value(array):
@@ -78,3 +81,23 @@ def test_a_node_on_integers_becomes_a_float_node_between_pairs():
     # What read the old output reads the new one by the same name.
     assert by_name["old_out_quantize"].output[0] == "old_out"
     assert proto.graph.node[-1].input[0] == "old_out"
+
+
+def test_the_dequantizer_behind_transposes():
+    g = Pairs()
+    weights = g.stored(np.ones((2, 3, 4), np.int8))
+    once = g.op("Transpose", [weights], "once", perm=[1, 2, 0])
+    twice = g.op("Transpose", [once], "twice", perm=[0, 2, 1])
+    back = g.op("Transpose", [weights], "back")
+    flat = g.constant(np.array([-1]))
+    parts = [g.op("Reshape", [name, flat], f"flat_{name}") for name in (weights, twice, back)]
+    y = g.op("Concat", parts, "y", axis=0)
+    graph = load_model(g.model({"x": [1]}, y)).graph_model.graph
+    values = {value.name: value for node in graph for value in node.outputs}
+    node, axes = dequantizer_behind(values["w_out"])
+    assert (node.name, axes) == ("w", None)
+    node, axes = dequantizer_behind(values["twice_out"])
+    assert (node.name, axes) == ("w", (1, 0, 2))
+    assert dequantizer_behind(values["back_out"]) is None
+    assert dequantizer_behind(graph.inputs[0]) is None
+    assert dequantizer_behind(None) is None

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from calibrators.errors import UnsupportedError
+from trtint8.quantization.arithmetics import EXPLICIT
 from trtint8.quantization.config import Policy, State, TensorQuantConfig
-from trtint8.quantization.targets import TARGETS
 
 PER_TENSOR = TensorQuantConfig()
 
@@ -109,5 +109,5 @@ def test_scales_from_ranges():
     assert power_of_two.scale_of(127.0) == 1
     assert power_of_two.scale_of(128.0) == 2
     assert power_of_two.scale_of(0.3) == 2.0**-8
-    per_channel = TARGETS["tensorrt-gpu"].weights_along(0)
+    per_channel = EXPLICIT.weights_along(0)
     assert per_channel.scale_of(np.array([127.0, 254.0])).tolist() == [1, 2]

@@ -6,8 +6,10 @@ import pytest
 
 from calibrators.errors import ModelError
 from tests.trtint8.onnx_models import Shaped
+from tests.trtint8.quantization.attention_models import FORMS, plain
 from trtint8.models.model import load_model, prepare
-from trtint8.quantization.placement import Edge, place
+from trtint8.quantization.placement import Edge, place, placed_tensors
+from trtint8.quantization.targets import TARGETS
 
 IMAGES = {"x": ["N", 4, 8, 8]}
 
@@ -179,3 +181,42 @@ def test_model_without_weighted_nodes():
 
 def test_batch_size_does_not_change_the_placement():
     assert placed(three_convs("N")) == placed(three_convs(1)) == placed(three_convs(16))
+
+
+def test_attention_of_open_length_is_quantized_where_the_largest_is_known():
+    graph_model = prepare(load_model(plain(length="length"))).graph_model
+    quantized = {
+        length: place(graph_model, largest={"x": (8, length, 32)}).quantized_nodes for length in (512, 513)
+    }
+    assert set(quantized[512]) - set(quantized[513]) == {"scores", "context"}
+    assert place(graph_model).quantized_nodes == quantized[513]
+
+
+@pytest.mark.parametrize("form", [plain, lambda: plain(length="length"), FORMS["at_the_end"]])
+def test_placed_tensors_are_those_of_all_targets(form):
+    graph_model = prepare(load_model(form())).graph_model
+    tensors = set(placed_tensors(graph_model))
+    largest = {"x": (1, 16, 32)}
+    needed = {name for target in TARGETS.values() for name in place(graph_model, (), target, largest).tensors}
+    assert needed <= tensors
+    assert {"softmax_out", "q_heads_out"} <= tensors
+
+
+def test_the_output_of_an_attention_shares_its_scale_with_what_moves_it():
+    placement = placed(FORMS["plain"](), keep_float=["out_linear"])
+    assert edges_of(placement, "turn") == [Edge("turn", 0, "context_out")]
+    assert edges_of(placed(FORMS["plain"]()), "turn") == []
+
+
+def test_the_reader_of_an_attention_may_be_kept_in_float():
+    placement = placed(FORMS["at_the_end"](), keep_float=["turn"])
+    assert {"scores", "context"}.isdisjoint(placement.quantized_nodes)
+
+
+def test_a_concat_whose_size_is_read_copies_int8():
+    g = Shaped()
+    joined = g.op("Concat", [conv(g, "x", "a"), conv(g, "x", "b")], "concat", axis=1)
+    sizes = g.op("Cast", [g.op("Shape", [joined], "shape")], "sizes", to=1)
+    total = g.op("ReduceSum", [sizes], "total", keepdims=0)
+    placement = placed(g.model(IMAGES, g.op("Mul", [conv(g, joined, "c", channels=8), total], "mul")))
+    assert len(edges_of(placement, "concat")) == 2

@@ -1,36 +1,43 @@
-"""What each target does with ties, channels and ranges."""
+"""The targets: what each of them runs in INT8, and which GPUs have it."""
 
-import numpy as np
 import pytest
 
 from calibrators.errors import UnsupportedError
-from trtint8.quantization.integer.arithmetic import quantize
-from trtint8.quantization.targets import target_named
+from trtint8.quantization.targets import TARGETS, AttentionLimits, target_named
 
 
-def test_ties_by_target():
-    values = np.array([23.5, 24.5, -23.5], np.float32)
-    wanted = {
-        "tensorrt-gpu": [24, 24, -24],
-        "tensorrt-gpu-implicit": [24, 24, -24],
-        "dla": [24, 25, -24],
-        "ncnn": [24, 25, -24],
-    }
-    for name, result in wanted.items():
-        assert quantize(values, target_named(name).activations.with_scale(1.0)).tolist() == result
-
-
-def test_implicit_weights_round_half_up_and_are_symmetric():
-    config = target_named("tensorrt-gpu-implicit").weights_along(0).with_scale(np.ones(2, np.float32))
-    weights = np.array([[23.5, -23.5], [24.5, -130]], np.float32)
-    assert quantize(weights, config).tolist() == [[24, -23], [25, -127]]
-
-
-def test_one_scale_where_the_target_has_no_channels():
-    assert target_named("qnnpack").weights_along(0).policy.axis is None
-    assert target_named("dla").weights_along(1).policy.axis == 1
+def test_names():
+    assert list(TARGETS) == ["tensorrt", "tensorrt-8.6", "tensorrt-10", "tensorrt-11", "rtx", "dla"]
+    assert all(target_named(name).name == name for name in TARGETS)
 
 
 def test_no_such_target():
-    with pytest.raises(UnsupportedError, match="there is no target 'tpu'; use one of tensorrt-gpu, "):
+    with pytest.raises(
+        UnsupportedError, match=r"there is no target 'tpu'; use one of tensorrt, tensorrt-8.6, "
+    ):
         target_named("tpu")
+
+
+@pytest.mark.parametrize(
+    ("name", "oldest", "older"),
+    [("rtx", "8.0", "7.5"), ("tensorrt-10", "7.5", "7.0"), ("tensorrt-8.6", "6.1", "5.3")],
+)
+def test_gpus_without_int8_are_refused(name, oldest, older):
+    assert target_named(name, oldest) is TARGETS[name]
+    assert target_named(name, "12.0") is TARGETS[name]
+    with pytest.raises(
+        UnsupportedError, match=f"has no INT8 for compute capability {older}; it needs {oldest}"
+    ):
+        target_named(name, older)
+
+
+@pytest.mark.parametrize("text", ["sm86", "86", "8.", ""])
+def test_a_compute_capability_has_two_numbers(text):
+    with pytest.raises(UnsupportedError, match=f"'{text}' is no compute capability; write it like 8.6"):
+        target_named("rtx", text)
+
+
+def test_limits_of_attention():
+    assert TARGETS["tensorrt-10"].attention == AttentionLimits((16, 32, 64), 512, 512)
+    assert TARGETS["rtx"].attention == AttentionLimits((16, 32, 64), 512, None, several_heads=True)
+    assert TARGETS["dla"].attention is None

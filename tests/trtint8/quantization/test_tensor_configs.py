@@ -4,6 +4,7 @@ import numpy as np
 
 from tests.trtint8.onnx_models import Shaped
 from trtint8.models.model import load_model, prepare
+from trtint8.quantization.arithmetics import DLA
 from trtint8.quantization.config import State
 from trtint8.quantization.placement import place
 from trtint8.quantization.targets import target_named
@@ -70,7 +71,7 @@ def test_the_target_decides_the_configs():
     g = Shaped()
     model = g.model({"x": ["N", 4, 8, 8]}, conv(g, "x", "only"))
     configs = configs_of(model, target=target_named("dla"))
-    assert configs["x"] == target_named("dla").activations
+    assert configs["x"] == DLA.activations
     np.testing.assert_equal(
         {configs[name].quant_min for name in configs if configs[name].policy.axis == 0}, {-127}
     )

@@ -54,13 +54,13 @@ def test_without_outputs_to_compare_the_squared_error_decides(build):
 def test_a_fixed_batch():
     table = calibrated(networks.convolutions({"x": [4, 4, 8, 8]}), networks.normal(24))
     assert table.provenance.samples == 24
-    assert max(table.choice.samples.values()) == 4  # of six batches
+    assert table.choice.samples["mse"] in (4, 6)  # of six batches, all of them where two rules are close
 
 
 def test_two_inputs_and_outputs():
     data = {"x": networks.normal(20), "z": networks.normal(20, seed=1)}
     table = calibrated(networks.two_inputs_and_outputs(), data)
-    assert max(table.choice.samples.values()) == 4
+    assert table.choice.samples["mse"] in (4, 8)  # more where two rules are close
     assert 25 < table.choice.sqnr_db[table.choice.rule] < 60
 
 

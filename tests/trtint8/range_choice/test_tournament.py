@@ -20,15 +20,21 @@ def played(costs, samples, handicaps=None):
 
 
 def test_the_sequence_of_measurements():
-    found, calls = played({"a": 7, "b": 6, "c": 5, "d": 4, "e": 3, "f": 2, "g": 1, "h": 0}, 16)
+    found, calls = played({"a": 7, "b": 6, "c": 5, "d": 4, "e": 3, "f": 2, "g": 1, "h": 0}, 32)
     assert calls == [
-        *((name, 0, 2) for name in "abcdefgh"),
-        *((name, 2, 4) for name in "hgfe"),
-        *((name, 4, 8) for name in "hg"),
+        *((name, 0, 4) for name in "abcdefgh"),
+        *((name, 4, 8) for name in "hgfe"),
         *((name, 8, 16) for name in "hg"),
+        *((name, 16, 32) for name in "hg"),
     ]
     assert list(found) == list("hgfedcba")
-    assert found["h"] == [0.0] * 16 and found["e"] == [3.0] * 4 and found["a"] == [7.0] * 2
+    assert found["h"] == [0.0] * 32 and found["e"] == [3.0] * 8 and found["a"] == [7.0] * 4
+
+
+def test_few_samples_are_measured_in_two_rounds():
+    found, calls = played({"a": 4, "b": 3, "c": 2, "d": 1, "e": 0}, 16)
+    assert calls == [*((name, 0, 8) for name in "abcde"), *((name, 8, 16) for name in "ed")]
+    assert list(found) == list("edcba")
 
 
 def test_measurements_decide_together_with_the_handicap():
@@ -44,7 +50,7 @@ def test_a_late_sample_changes_who_is_best():
     costs = {"a": [0, 0, 0, 0, 9, 9, 9, 9], "b": [1] * 8, "c": [20] * 8}
     found = play(dict.fromkeys(costs, 0.0), 8, lambda name, start, stop: costs[name][start:stop], fmean)
     assert list(found) == ["b", "a", "c"]
-    assert found == {"b": costs["b"], "a": costs["a"], "c": [20]}
+    assert found == {"b": costs["b"], "a": costs["a"], "c": [20] * 4}
 
 
 def test_one_sample_is_measured_by_all():
@@ -86,6 +92,6 @@ def test_one_may_always_play():
         calls.append((name, start, stop))
         return [float(ord(name))] * (stop - start)
 
-    found = play(dict.fromkeys("abcdefgz", 0.0), 8, measure, fmean, always="z")
-    assert [part for name, *part in calls if name == "z"] == [[0, 1], [1, 2], [2, 4], [4, 8]]
-    assert len(found["z"]) == len(found["a"]) == 8 and len(found["g"]) == 1
+    found = play(dict.fromkeys("abcdefgz", 0.0), 32, measure, fmean, always="z")
+    assert [part for name, *part in calls if name == "z"] == [[0, 4], [4, 8], [8, 16], [16, 32]]
+    assert len(found["z"]) == len(found["a"]) == 32 and len(found["g"]) == 4

@@ -9,7 +9,12 @@ import onnx
 
 from calibrators.histograms.histogram import Histogram
 from calibrators.tables.table import CalibrationTable, Provenance
+from tests.trtint8.auditing import kernels
 from tests.trtint8.onnx_models import conv_relu_conv
+from trtint8.auditing.gpus import find_gpu
+from trtint8.auditing.results import Audit
+from trtint8.auditing.roofline import estimate_engine
+from trtint8.auditing.verdict import judge
 from trtint8.cli.output import print_json
 from trtint8.engine.file import EngineInfo, TensorSpec, save_engine
 from trtint8.engine.layers import Layer, LayerReport
@@ -25,6 +30,8 @@ from trtint8.validation.significance import Comparison, Share
 
 #: A name of a node that is markup where it is not escaped.
 HOSTILE = '</script><b>&"conv"\'' + "long" * 20
+
+GPU = find_gpu("RTX 4090")
 
 PROFILE = {"images": ShapeRange((1, 3, 16, 16), (8, 3, 16, 16), (32, 3, 16, 16))}
 
@@ -120,6 +127,37 @@ def engine_info(ranges):
     )
 
 
+def audit(ranges):
+    """Two products, in INT8 with the kernels that requantize their sums."""
+    work = {HOSTILE: 40_000_000, "second": 10_000_000}
+    sizes = {HOSTILE: 4_000_000, "second": 1_000_000}
+    half = kernels.report(*(kernels.product(node, "Half", "Half", size) for node, size in sizes.items()))
+    int8 = kernels.report(
+        *(kernels.product(node, "Int8", "Float", size) for node, size in sizes.items()),
+        *(kernels.requantization(node, size) for node, size in sizes.items()),
+    )
+    engines = (
+        estimate_engine("FP16", half, work, GPU, 100_000),
+        estimate_engine("INT8+FP16", int8, work, GPU, 50_000),
+    )
+    verdict = judge(engines, GPU.name, work)
+    shapes = {"images": (8, 3, 16, 16)}
+    return Audit(
+        "net.onnx",
+        GPU,
+        "rtx",
+        "1.7.1.116",
+        "8.9",
+        shapes,
+        engines,
+        verdict.sentence,
+        verdict.reasons,
+        (),
+        "model1",
+        ranges.fingerprint,
+    )
+
+
 def write_all(folder):
     """Every file of a model called ``net``."""
     ranges = table()
@@ -131,6 +169,7 @@ def write_all(folder):
         folder / "net.sensitivity.json"
     )
     write_json(folder / "net.accuracy.json", ACCURACY)
+    write_json(folder / "net.audit.json", audit(ranges))
     reports = [bench_report("net.engine", 4000, 0.5), bench_report("FP32", 1000, 2.0)]
     printed = [{**dataclasses.asdict(one), "throughput": one.throughput, "warnings": []} for one in reports]
     write_json(folder / "net.bench.json", {"gpu": "GPU 1", "inputs": "random", "reports": printed})

@@ -8,7 +8,7 @@ from calibrators.errors import TableError
 from tests.trtint8.report.samples import ACCURACY, write_all
 from trtint8.report.files import ReportFiles, find_report_files
 
-KINDS = ["engine", "qdq", "table", "sensitivity", "accuracy", "bench"]
+KINDS = ["engine", "qdq", "table", "sensitivity", "accuracy", "audit", "bench"]
 
 
 @pytest.fixture

@@ -76,6 +76,25 @@ def test_the_figures_of_the_facts_stand_in_the_page(document):
     ]
 
 
+def test_the_kernels(document):
+    (section,) = [
+        one for one in document.iter("section") if any("kernels do" in texts(h) for h in one.iter("h2"))
+    ]
+    words = texts(section).replace("\xa0", " ")
+    assert "INT8+FP16 moves 2.5x the bytes of FP16 here, 50 % of them in requantization" in words
+    assert "Beside FP32 and FP16, on RTX 4090" in words and "not measured" in words
+    tables = [[texts(row).replace("\xa0", " ") for row in one.iter("tr")] for one in section.iter("table")]
+    assert tables[0] == ["kernels read written", "INT8 compute 1 – –", "float compute 1 – –", "all 2 – –"]
+    assert tables[1][-1] == "all 2 4"
+    assert tables[2][1:] == [
+        "INT8 compute 25.00 MB",
+        "float compute 20.00 MB",
+        "requantization 25.00 MB",
+        "all 20.00 MB 50.00 MB",
+    ]
+    assert tables[3][-1] == "all 0.020 ms 0.050 ms"
+
+
 def test_the_strip(document):
     first, second = [cell for cell in by_class(document, "cell") if cell.tag == "a"]
     assert first.get("aria-label").replace("\xa0", " ") == (

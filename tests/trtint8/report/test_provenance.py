@@ -17,6 +17,7 @@ class TestProvenance:
             "trtint8 build MODEL.onnx net.table.json -o net.engine",
             "trtint8 validate net.qdq.onnx HELDOUT_DATA --reference MODEL.onnx --json > net.accuracy.json",
             "trtint8 sensitivity MODEL.onnx net.table.json HELDOUT_DATA -o net.sensitivity.json",
+            "trtint8 audit MODEL.onnx net.table.json --gpu GPU --json > net.audit.json",
             "trtint8 bench net.engine --baseline MODEL.onnx --json > net.bench.json",
             "trtint8 report net.table.json -o net.html --model MODEL.onnx --data HELDOUT_DATA",
         ]

@@ -12,9 +12,9 @@ from tests.trtint8.onnx_models import conv_relu_conv
 from trtint8.cli.main import main
 from trtint8.engine.file import TensorSpec
 from trtint8.models.model import load_model
+from trtint8.models.session import open_graph_model
 from trtint8.runtime import benchmark
 from trtint8.validation import opening, workers
-from trtint8.validation.accuracy import onnx_runner
 from trtint8.validation.output_shapes import declared_shapes
 
 DATA = np.random.default_rng(0).random((4, 3, 16, 16), np.float32)
@@ -30,7 +30,8 @@ def model(tmp_path):
 def asked(model, monkeypatch):
     """What each call of ``Engine.load`` was asked for; the engines run the float model."""
     asked = []
-    run, names = onnx_runner(model, optimize=True)
+    session = open_graph_model(load_model(model).graph_model)
+    run, names = session.run, session.output_names
 
     class Engine:
         inputs = (TensorSpec("images", "float32", ("N", 3, 16, 16)),)

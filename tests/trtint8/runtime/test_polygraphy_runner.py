@@ -9,8 +9,9 @@ from polygraphy.comparator import Comparator, CompareFunc
 from calibrators.errors import EngineError
 from trtint8.data import DEMO_MODEL
 from trtint8.engine.file import TensorSpec
+from trtint8.models.model import load_model
+from trtint8.models.session import open_graph_model
 from trtint8.runtime.polygraphy_runner import TrtInt8Runner
-from trtint8.validation.accuracy import onnx_runner
 
 
 class OnnxEngine:
@@ -20,10 +21,10 @@ class OnnxEngine:
 
     def __init__(self):
         self.closed = False
-        self._run, self._names = onnx_runner(DEMO_MODEL, optimize=True)
+        self._session = open_graph_model(load_model(DEMO_MODEL).graph_model)
 
     def infer(self, feeds):
-        return dict(zip(self._names, self._run(dict(feeds)), strict=True))
+        return dict(zip(self._session.output_names, self._session.run(dict(feeds)), strict=True))
 
     def close(self):
         self.closed = True

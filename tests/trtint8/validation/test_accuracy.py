@@ -1,22 +1,26 @@
-"""Models run in ONNX Runtime, as comparisons call them."""
+"""How a comparison shows itself."""
 
-import numpy as np
+import dataclasses
+
 import pytest
 
-from calibrators.errors import CalibrationDataError
-from tests.trtint8.validation.small_models import scaled
-from trtint8.validation.accuracy import onnx_runner
+from tests.trtint8.report.samples import ACCURACY
+from trtint8.validation.accuracy import Accuracy
 
 
-@pytest.mark.parametrize("optimize", [False, True])
-def test_outputs_and_their_names(optimize):
-    run, names = onnx_runner(scaled(3.0).SerializeToString(), optimize=optimize, threads=1)
-    assert names == ["y"]
-    (output,) = run({"x": np.eye(2, 4, dtype=np.float32)})
-    np.testing.assert_array_equal(output, 3 * np.eye(2, 4))
+def test_the_text_is_one_line():
+    assert repr(ACCURACY) == (
+        "<Accuracy: 400 samples, top-1 79.00 % (FP32 80.00 %), SQNR of 'scores' 26.25 dB>"
+    )
+    assert repr(Accuracy("a test", 4, None, None, None, None, None, ())) == "<Accuracy: 4 samples>"
 
 
-def test_a_batch_that_the_model_does_not_take():
-    run, _ = onnx_runner(scaled(3.0).SerializeToString(), optimize=False)
-    with pytest.raises(CalibrationDataError, match="the model fails on a batch: "):
-        run({"x": np.eye(2, 3, dtype=np.float32)})
+def test_a_notebook_shows_how_it_was_judged_and_why():
+    page = dataclasses.replace(ACCURACY, chosen="chosen by <shape>")._repr_html_()
+    assert "400 samples; INT8 is the Q/DQ model as fake quantization" in page
+    assert "chosen by &lt;shape&gt;" in page
+
+
+def test_the_data_frame_has_the_metrics():
+    pytest.importorskip("pandas", reason="pandas is not installed (pip install 'trtint8[notebook]')")
+    assert ACCURACY.to_pandas()["FP32"].isna().tolist() == [False, True, False, True, True, True]

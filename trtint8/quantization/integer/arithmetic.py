@@ -23,10 +23,12 @@ def quantize(values: NDArray[np.floating], config: TensorQuantConfig) -> NDArray
     NaN becomes 0, or the limit nearest to 0.
     """
     scale, offset = _broadcast_parameters(values.shape, config)
-    rounded = round_values(values.astype(np.float32) / scale, config.rounding) + offset
+    integers = round_values(values.astype(np.float32, copy=False) / scale, config.rounding) + offset
+    lowest, highest = config.quant_min, config.quant_max
     # Clipped as floats, because infinity cannot be converted to an integer.
-    clipped = np.clip(np.nan_to_num(rounded.astype(np.float64)), config.quant_min, config.quant_max)
-    return clipped.astype(np.int32)
+    np.clip(integers, lowest, highest, out=integers)
+    np.copyto(integers, min(max(0, lowest), highest), where=np.isnan(integers))
+    return integers.astype(np.int32)
 
 
 def dequantize(integers: NDArray[np.integer], config: TensorQuantConfig) -> NDArray[np.float32]:

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from calibrators.errors import UnsupportedError
+from trtint8.quantization.arithmetics import QNNPACK
 from trtint8.quantization.config import Policy, TensorQuantConfig
 from trtint8.quantization.integer.arithmetic import dequantize, fake_quantize, quantize
 from trtint8.quantization.integer.rounding import Rounding
-from trtint8.quantization.targets import target_named
 
 PER_TENSOR = TensorQuantConfig()
 
@@ -34,7 +34,7 @@ def test_per_channel_by_hand():
 
 
 def test_an_offset_by_hand():
-    config = target_named("qnnpack").activations.with_scale(0.5, np.asarray(10, np.float32))
+    config = QNNPACK.activations.with_scale(0.5, np.asarray(10, np.float32))
     values = np.array([-5.0, 0.0, 1.0, 1000.0, -6.0], np.float32)
     assert quantize(values, config).tolist() == [0, 10, 12, 255, 0]
     assert dequantize(np.array([0, 10, 12]), config).tolist() == [-5.0, 0.0, 1.0]
@@ -43,6 +43,8 @@ def test_an_offset_by_hand():
 def test_what_is_not_finite():
     values = np.array([math.inf, -math.inf, math.nan], np.float32)
     assert quantize(values, PER_TENSOR.with_scale(1.0)).tolist() == [127, -128, 0]
+    positive = TensorQuantConfig(quant_min=3, quant_max=9).with_scale(1.0)
+    assert quantize(values, positive).tolist() == [9, 3, 3]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,128 @@
+"""One network through every verb, in a process of its own; prints a row as JSON.
+
+python run_one.py NAME EXPORTER FOLDER
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import sys
+import time
+import warnings
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import trtint8
+from trtint8.models.model import load_model, prepare
+from trtint8.quantization.operators import WEIGHTED
+from trtint8.quantization.placement import place
+from zoo_bench.architectures import ARCHITECTURES, Architecture
+
+#: Samples for calibration, and for judging.
+_CALIBRATION, _JUDGED = 16, 8
+
+_CAPABILITY = "8.6"
+
+
+def export(architecture: Architecture, exporter: str, path: Path) -> None:
+    """Writes the network as ONNX, with a dynamic number of samples."""
+    torch.manual_seed(0)
+    model = architecture.make().eval()
+    inputs = architecture.inputs(2)
+    dynamic = torch.export.Dim.DYNAMIC
+    keywords = (
+        {"dynamo": True, "dynamic_shapes": _shapes(model, architecture, {0: dynamic})}
+        if exporter == "dynamo"
+        else {"dynamo": False, "dynamic_axes": {name: {0: "N"} for name in architecture.names}}
+    )
+    with torch.no_grad(), contextlib.redirect_stdout(sys.stderr):
+        torch.onnx.export(
+            model, inputs, path, input_names=list(architecture.names), external_data=False, **keywords
+        )
+
+
+def _shapes(model: torch.nn.Module, architecture: Architecture, dims: dict[int, object]) -> object:
+    """Dynamic dimensions of every input, in the form that ``forward`` has its arguments."""
+    import inspect
+
+    kinds = [p.kind for p in inspect.signature(model.forward).parameters.values()]
+    each = tuple(dims for _ in architecture.names)
+    return (each,) if kinds and kinds[0] is inspect.Parameter.VAR_POSITIONAL else each
+
+
+def data(architecture: Architecture, samples: int, seed: int) -> dict[str, np.ndarray]:
+    """Random inputs by name."""
+    torch.manual_seed(seed)
+    found = architecture.inputs(samples)
+    return {name: value.numpy() for name, value in zip(architecture.names, found, strict=True)}
+
+
+def reasons(path: Path) -> tuple[int, int, dict[str, int]]:
+    """How many weighted nodes are quantized, of how many, and why the others are not."""
+    decisions = [d for d in place(prepare(load_model(path)).graph_model).decisions if d.operator in WEIGHTED]
+    why = Counter(f"{d.operator}: {d.reason}" for d in decisions if not d.quantized)
+    return sum(d.quantized for d in decisions), len(decisions), dict(why)
+
+
+def main() -> None:
+    """Exports, calibrates, quantizes, validates and builds one network."""
+    name, exporter, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
+    architecture = ARCHITECTURES[name]
+    row: dict[str, object] = {"name": name, "exporter": exporter}
+    path = folder / "model.onnx"
+    stage = "export"
+    try:
+        export(architecture, exporter, path)
+        begun = time.perf_counter()
+        warnings.simplefilter("ignore")
+        stage = "calibrate"
+        table = trtint8.calibrate(path, data(architecture, _CALIBRATION, 1), progress=False)
+        stage = "quantize"
+        quantized = trtint8.quantize(path, table)
+        row["int8"], row["weighted"], row["why"] = reasons(path)
+        stage = "validate"
+        judged = trtint8.validate(
+            quantized, data(architecture, _JUDGED, 2), reference=path, metrics=["sqnr"], progress=False
+        )
+        row["sqnr_db"] = min(output.sqnr_db for output in judged.outputs)
+        stage = "audit"
+        row |= audit(path, table, architecture)
+        row["seconds"] = time.perf_counter() - begun
+    except Exception as error:  # noqa: BLE001  # whatever it is, the row says it
+        row["failed"] = f"{stage}: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    row["mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    sys.stdout.write(json.dumps(row) + "\n")
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def audit(path: Path, table: trtint8.CalibrationTable, architecture: Architecture) -> dict[str, object]:
+    """What the compiled INT8 engine consists of."""
+    profile = {
+        name: trtint8.ShapeRange(*((n, *array.shape[1:]) for n in (1, 8, 8)))
+        for name, array in data(architecture, 1, 3).items()
+    }
+    built = trtint8.build_int8_engine(
+        path,
+        table,
+        path.with_suffix(".engine"),
+        target="rtx",
+        profiles=[profile],
+        compute_capabilities=[_CAPABILITY],
+        fp16=True,
+        progress=False,
+    )
+    layers = built.info.layers
+    if layers is None:
+        return {}
+    return {"attention": sum("mha" in layer.name for layer in layers.layers)}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""Engines of the demo's network, built on this machine."""
+
+import pytest
+
+import trtint8
+from calibrators.errors import BuildError, ModelError, UnsupportedError
+from tests.trtint8.onnx_models import conv_relu_conv
+from trtint8.auditing.audit import AuditOptions, audit_model
+from trtint8.auditing.gpus import find_gpu
+from trtint8.data import DEMO_MODEL
+from trtint8.engine.profiles import ShapeRange
+from trtint8.models.model import load_model
+
+
+@pytest.fixture(scope="module")
+def audited(rtx, table):
+    return trtint8.audit(DEMO_MODEL, table, "RTX 4090", target="rtx", progress=False)
+
+
+def test_engines_side_by_side(audited):
+    assert [engine.precision for engine in audited.engines] == ["FP32", "FP16", "INT8", "INT8+FP16"]
+    assert (audited.flavor, audited.compute_capability, audited.stands_in) == ("rtx", "8.9", False)
+    assert audited.shapes == {"images": (8, 1, 8, 8)}
+    assert audited.model_fingerprint == load_model(DEMO_MODEL).fingerprint
+    assert not audited.uncounted
+    for engine in audited.engines:
+        assert not engine.unplaced
+        assert engine.traffic.total == sum(kernel.traffic.total for kernel in engine.kernels)
+        assert engine.seconds == pytest.approx(sum(part.seconds for part in engine.parts))
+
+
+def test_every_multiply_add_is_in_one_type(audited):
+    fp32, fp16, int8, mixed = (engine.multiply_adds for engine in audited.engines)
+    number = fp32["FP32"]
+    assert fp32 == {"FP32": number}
+    assert fp16 == {"FP16": number}
+    assert int8 == mixed == {"INT8": number}
+
+
+def test_int8_requantizes(audited):
+    assert audited.engine("FP16").part("requantization").kernels == 0
+    assert audited.engine("INT8").part("requantization").kernels > 0
+    assert audited.verdict.startswith("INT8") and "the bytes of FP16 here" in audited.verdict
+
+
+def test_the_shapes_of_a_profile(rtx, table):
+    profile = {"images": ShapeRange((1, 1, 8, 8), (2, 1, 8, 8), (4, 1, 8, 8))}
+    options = AuditOptions(target="rtx", profile=profile, progress=False)
+    found = audit_model(load_model(DEMO_MODEL), table, find_gpu("H100"), options)
+    assert found.shapes == {"images": (2, 1, 8, 8)}
+    assert (found.compute_capability, found.stands_in) == ("8.9", True)
+
+
+def test_what_is_kept_in_float(rtx, table):
+    found = trtint8.audit(DEMO_MODEL, table, "A10", target="rtx", keep_float=["*"], progress=False)
+    assert found.engine("INT8").multiply_adds == found.engine("FP32").multiply_adds
+
+
+def test_bad_input(rtx, table):
+    with pytest.raises(UnsupportedError, match="there are no figures for a GPU 'x'"):
+        trtint8.audit(DEMO_MODEL, table, "x")
+    with pytest.raises(BuildError, match="the profile names an input 'y'"):
+        one = ShapeRange((1,), (1,), (1,))
+        trtint8.audit(DEMO_MODEL, table, "A10", target="rtx", profile={"y": one}, progress=False)
+    with pytest.raises(ModelError, match="holds Q/DQ pairs already"):
+        trtint8.audit(conv_relu_conv().SerializeToString(), table, "A10")

@@ -1,0 +1,42 @@
+import pytest
+
+from calibrators.errors import UnsupportedError
+from trtint8.auditing.gpus import GPUS, find_gpu
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("RTX 4090", "RTX 4090"),
+        ("rtx4090", "RTX 4090"),
+        ("NVIDIA GeForce RTX 4090", "RTX 4090"),
+        ("4090", "RTX 4090"),
+        ("Tesla T4", "T4"),
+        ("nvidia-a100", "A100"),
+        ("Orin", "Jetson AGX Orin"),
+    ],
+)
+def test_names(name, found):
+    assert find_gpu(name).name == found
+
+
+def test_a_gpu_that_is_not_in_the_table():
+    with pytest.raises(
+        UnsupportedError, match=r"^there are no figures for a GPU 'MI300'; choose among T4, A100,"
+    ):
+        find_gpu("MI300")
+
+
+def test_names_are_unambiguous():
+    assert len({find_gpu(gpu.name) for gpu in GPUS}) == len(GPUS) == 11
+
+
+@pytest.mark.parametrize("gpu", GPUS, ids=lambda gpu: gpu.name)
+def test_figures_that_belong_together(gpu):
+    # On tensor cores of these generations a type of half the width is twice as fast.
+    assert gpu.int8_tops == pytest.approx(2 * gpu.fp16_tflops, rel=0.01)
+    assert gpu.fp32_tflops < gpu.fp16_tflops
+    assert gpu.operations_per_second("INT8") == 1e12 * gpu.int8_tops
+    assert gpu.operations_per_second("BF16") == gpu.operations_per_second("FP16") == 1e12 * gpu.fp16_tflops
+    assert gpu.operations_per_second(None) == gpu.operations_per_second("FP32") == 1e12 * gpu.fp32_tflops
+    assert gpu.source

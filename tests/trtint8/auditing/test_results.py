@@ -1,0 +1,36 @@
+import json
+
+import pytest
+
+from calibrators.errors import TableError
+from tests.trtint8.auditing.kernels import GPU, product, report, requantization
+from trtint8.auditing.results import Audit, parse_audit
+from trtint8.auditing.roofline import estimate_engine
+from trtint8.cli.output import print_json
+
+WORK = {"a": 1000}
+HALF = estimate_engine("FP16", report(product("a", "Half", "Half", 1000)), WORK, GPU, 10)
+LAYERS = report(product("a", "Int8", "Float", 1000), requantization("a", -1))
+INT8 = estimate_engine("INT8", LAYERS, WORK, GPU)
+AUDIT = Audit(
+    "m.onnx", GPU, "rtx", "1.7", "8.6", {"x": (1, 2)}, (HALF, INT8), "a verdict", ("a",), (), "abc", "def"
+)
+
+
+def test_what_is_printed_is_read_back(capsys):
+    print_json(AUDIT)
+    assert parse_audit(json.loads(capsys.readouterr().out), "a.json") == AUDIT
+
+
+def test_engines_by_precision():
+    assert AUDIT.engine("INT8") is INT8
+    with pytest.raises(KeyError):
+        AUDIT.engine("FP8")
+    assert not AUDIT.stands_in
+
+
+def test_a_file_that_is_something_else():
+    with pytest.raises(
+        TableError, match=r"^'a.json' is no output of 'trtint8 audit --json' \(Object missing req"
+    ):
+        parse_audit({"gpu": {}, "engines": []}, "a.json")

@@ -1,0 +1,78 @@
+import numpy as np
+import pytest
+
+from tests.trtint8.onnx_models import Graph, Shaped
+from trtint8.auditing.work import Work, at_shapes, count_work
+from trtint8.models.model import load_model, prepare
+
+
+def work(model, **shapes):
+    return count_work(at_shapes(prepare(load_model(model.SerializeToString())), shapes).graph_model)
+
+
+def counted(make, inputs, **shapes):
+    g = Shaped(quantized=False)
+    return work(g.model(inputs, make(g)), **shapes).multiply_adds
+
+
+def conv(g):
+    return g.op("Conv", ["x", g.weights(32, 4, 3, 3)], "node", group=2, pads=[1] * 4, strides=[2, 2])
+
+
+def conv_transpose(g):
+    return g.op("ConvTranspose", ["x", g.weights(8, 32, 2, 2)], "node", strides=[2, 2])
+
+
+def gemm(g):
+    return g.op("Gemm", ["x", g.weights(32, 64)], "node", transB=1)
+
+
+def matmul(g):
+    return g.op("MatMul", ["x", g.weights(64, 32)], "node")
+
+
+def einsum(g):
+    return g.op("Einsum", ["x", g.weights(64, 32)], "node", equation="bti, ij -> btj")
+
+
+@pytest.mark.parametrize(
+    ("make", "shape", "expected"),
+    [
+        pytest.param(conv, (2, 8, 16, 16), 2 * 32 * 8 * 8 * 4 * 9, id="grouped convolution"),
+        pytest.param(conv_transpose, (2, 8, 16, 16), 2 * 8 * 16 * 16 * 32 * 4, id="transposed convolution"),
+        pytest.param(gemm, (5, 64), 5 * 64 * 32, id="gemm"),
+        pytest.param(matmul, (2, 10, 64), 2 * 10 * 64 * 32, id="matmul"),
+        pytest.param(einsum, (2, 10, 64), 2 * 10 * 64 * 32, id="einsum"),
+    ],
+)
+def test_multiply_adds(make, shape, expected):
+    assert counted(make, {"x": ["N", *shape[1:]]}, x=shape) == {"node": expected}
+
+
+def test_shapes_that_the_graph_computes():
+    """Heads of attention, split by a Reshape to a shape that Shape, Div and Concat compute."""
+    g = Graph(quantized=False)
+    batch = g.op("Shape", ["x"], "batch", start=0, end=1)
+    width = g.op("Shape", ["x"], "width", start=2, end=3)
+    head = g.op("Div", [width, g.constant(np.array([4], np.int64))], "head")
+    middle = g.constant(np.array([10, 4], np.int64))
+    heads = g.op("Reshape", ["x", g.op("Concat", [batch, middle, head], "shape", axis=0)], "heads")
+    left = g.op("Transpose", [heads], "left", perm=[0, 2, 1, 3])
+    right = g.op("Transpose", [heads], "right", perm=[0, 2, 3, 1])
+    model = g.model({"x": ["N", 10, 64]}, g.op("MatMul", [left, right], "scores"))
+    assert work(model, x=(3, 10, 64)) == Work({"scores": 3 * 4 * 10 * 10 * 16}, ())
+
+
+def test_a_shape_that_is_not_known():
+    assert counted(matmul, {"x": ["N", 10, 64]}) == {}
+    g = Shaped(quantized=False)
+    assert work(g.model({"x": ["N", 10, 64]}, matmul(g))).uncounted == ("node",)
+
+
+def test_the_model_keeps_its_fingerprint_and_is_not_changed():
+    g = Shaped(quantized=False)
+    prepared = prepare(load_model(g.model({"x": ["N", 64]}, matmul(g)).SerializeToString()))
+    fixed = at_shapes(prepared, {"x": (5, 64)})
+    assert fixed.fingerprint == prepared.fingerprint
+    assert [spec.shape for spec in fixed.inputs] == [(5, 64)]
+    assert [spec.shape for spec in prepared.inputs] == [("N", 64)]

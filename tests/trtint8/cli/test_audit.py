@@ -1,0 +1,98 @@
+"""`trtint8 audit`, on the demo's network."""
+
+import dataclasses
+import json
+
+import pytest
+
+from tests.trtint8.auditing.kernels import GPU, product, report
+from tests.trtint8.cli.conftest import MODEL
+from trtint8.auditing.results import Audit, parse_audit
+from trtint8.auditing.roofline import estimate_engine
+from trtint8.cli import audit as verb
+from trtint8.cli.main import main
+
+HALF = estimate_engine("FP16", report(product("a", "Half", "Half", 1000)), {"a": 1000, "b": 1}, GPU)
+DYNAMIC = estimate_engine("INT8", report(product("a", "Int8", "Float", -1)), {"a": 1000}, GPU)
+AUDIT = Audit(
+    "m.onnx",
+    dataclasses.replace(GPU, compute_capability="9.0"),
+    "rtx",
+    "1.7",
+    "8.9",
+    {"x": (1, 2)},
+    (HALF, DYNAMIC),
+    "a verdict",
+    ("a",),
+    ("c", "d", "e"),
+    "abc",
+    "def",
+)
+
+
+def test_engines_side_by_side(rtx, table, capsys):
+    assert main(["audit", MODEL, table, "--gpu", "RTX 4090", "--target", "rtx", "--explain"]) == 0
+    printed, said = capsys.readouterr()
+    assert said == ""
+    lines = printed.splitlines()
+    assert "the bytes of FP16 here" in lines[-1] and lines[-1].endswith(".")
+    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if line.startswith("│")]
+    rows = {row[0]: row[1:] for row in cells if len(row) == 5}
+    assert rows["float compute"][:2] == ["9", "9"] and rows["INT8 compute"] == ["", "", "9", "9"]
+    assert all(cell.endswith(" ms") for cell in rows["estimated time"])
+    assert sum(line.strip().endswith(": kernels") for line in lines) == 4
+    assert "estimated from the compiled graphs, not timed" in " ".join(printed.split())
+
+
+def test_json(rtx, table, capsys):
+    assert main(["audit", MODEL, table, "--gpu", "h100", "--target", "rtx", "--json"]) == 0
+    printed, said = capsys.readouterr()
+    found = parse_audit(json.loads(printed), "stdout")
+    assert found.gpu.name == "H100"
+    assert said == (
+        "TensorRT cannot build for compute capability 9.0 of H100 here; graphs compiled for 8.9 stand in for "
+        "its own\n"
+    )
+
+
+def test_an_unknown_gpu(table, capsys):
+    assert main(["audit", MODEL, table, "--gpu", "GTX 1080"]) == 2
+    assert capsys.readouterr().err.startswith(
+        "trtint8 audit: there are no figures for a GPU 'GTX 1080'; choose among T4, A100,"
+    )
+
+
+@pytest.fixture
+def shown(monkeypatch, capsys):
+    def show(audit):
+        monkeypatch.setattr(verb.api, "audit", lambda *_arguments, **_options: audit)
+        assert main(["audit", "m.onnx", "t.json", "--gpu", "Round", "--explain"]) == 0
+        return capsys.readouterr()
+
+    return show
+
+
+def test_what_is_not_known_is_said(shown):
+    printed, said = shown(AUDIT)
+    assert said.splitlines() == [
+        "TensorRT cannot build for compute capability 9.0 of Round here; graphs compiled for 8.9 stand in "
+        "for its own",
+        "the multiply-adds of 'c' and 2 other nodes are not known, because a shape is not",
+        "no kernel of the FP16 engine names 'b'",
+    ]
+    rows = [line.split("│")[1:-1] for line in printed.splitlines() if line.startswith("│")]
+    figures = {row[0].strip(): [cell.strip() for cell in row[1:]] for row in rows if len(row) == 3}
+    assert figures["estimated time"] == ["0.004 ms", "not known"]
+    assert figures["read"] == ["0.002 MB", "not known"]
+    assert figures["that may stay in the cache"] == ["0.000 MB", "0.000 MB"]
+    assert figures["by float compute"] == ["0.004 MB", ""]
+    assert figures["by INT8 compute"] == ["", "not known"]
+    assert figures["multiply-adds in FP16"] == ["0.000 G", ""]
+    assert figures["weights"] == ["not known", "not known"]
+
+
+def test_engines_for_the_gpu_of_this_machine(shown):
+    _, said = shown(
+        dataclasses.replace(AUDIT, compute_capability="current", uncounted=(), engines=(DYNAMIC,))
+    )
+    assert said == "the engines were built for the GPU of this machine, not for Round\n"

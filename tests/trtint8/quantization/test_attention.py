@@ -1,0 +1,98 @@
+"""The forms of attention that are recognized, and which of them have an INT8 kernel."""
+
+import dataclasses
+
+import pytest
+
+from tests.trtint8.quantization.attention_models import FORMS, AttentionGraph, plain
+from trtint8.models.model import load_model, prepare
+from trtint8.quantization.attention import find_attentions, output_readers
+from trtint8.quantization.targets import AttentionLimits
+
+LIMITS = AttentionLimits()
+
+
+def found(model):
+    return find_attentions(prepare(load_model(model)).graph_model)
+
+
+@pytest.mark.parametrize("name", sorted(FORMS.keys() - {"returned_softmax"}))
+def test_forms(name):
+    (attention,) = found(FORMS[name]())
+    assert [node.name for node in attention.nodes] == ["scores", "context"]
+    assert (attention.queries, attention.keys, attention.head, attention.heads) == (8, 8, 16, 2)
+    assert attention.guarded == (name == "guarded")
+    assert (attention.obstacle(LIMITS) is None) == (name != "guarded")
+
+
+def test_a_softmax_that_others_read_is_not_fused():
+    assert found(FORMS["returned_softmax"]()) == []
+
+
+def test_keys_and_values_of_different_width_are_not_fused():
+    g = AttentionGraph()
+    values = g.values()
+    values = g.op("Concat", [values, values], "wide", axis=3)
+    model = g.model(g.inputs, g.op("Relu", [g.context(g.softmax(g.scores()), values)], "relu"))
+    assert found(model) == []
+
+
+@pytest.mark.parametrize(("head", "count"), [(8, 0), (12, 1), (256, 1), (264, 0)])
+def test_heads_that_no_kernel_has_are_no_attention(head, count):
+    assert len(found(plain(head=head))) == count
+
+
+def test_a_classifier_is_no_attention():
+    g = AttentionGraph()
+    scores = g.op("MatMul", ["x", g.weights(g.width, 8)], "linear")
+    assert found(g.model(g.inputs, g.op("MatMul", [g.softmax(scores), g.weights(8, 4)], "next"))) == []
+
+
+def test_a_softmax_along_another_axis_is_no_attention():
+    g = AttentionGraph()
+    softmax = g.op("Softmax", [g.scores()], "softmax", axis=1)
+    assert found(g.finish(g.context(softmax))) == []
+
+
+def test_queries_and_keys_of_different_numbers():
+    (attention,) = found(plain(length=8, keys=24))
+    assert (attention.queries, attention.keys) == (8, 24)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "reason"),
+    [
+        ({"head": 64, "keys": 512, "queries": 512}, None),
+        ({"head": 48}, "it has 48 channels per head, and INT8 takes 16, 32 or 64"),
+        ({"head": None}, "its number of channels per head is not known"),
+        ({"keys": 513}, "it has 513 keys, and INT8 takes at most 512"),
+        ({"queries": 513}, "it has 513 queries, and INT8 takes at most 512"),
+        ({"keys": None}, "its number of keys is not fixed, and INT8 takes at most 512"),
+        ({"guarded": True}, "a Where replaces NaN behind its softmax"),
+        ({"heads": 1}, None),
+    ],
+)
+def test_limits(sizes, reason):
+    (attention,) = found(plain())
+    assert dataclasses.replace(attention, **sizes).obstacle(LIMITS) == reason
+
+
+def test_limits_of_some_targets():
+    (attention,) = found(plain())
+    assert attention.obstacle(None) == "this target has no fused attention in INT8"
+    single = dataclasses.replace(attention, heads=1, queries=4096)
+    any_queries = AttentionLimits(longest_queries=None)
+    assert single.obstacle(any_queries) is None
+    several = AttentionLimits(longest_queries=None, several_heads=True)
+    assert single.obstacle(several) == "it has one head, and INT8 takes two or more"
+
+
+def test_readers_of_the_output_leave_out_its_shape():
+    g = AttentionGraph()
+    context = g.context(g.softmax(g.scores()))
+    g.op("Shape", [context], "shape")
+    size = g.op("Cast", ["shape_out"], "size", to=1)
+    total = g.op("ReduceSum", [size], "total", keepdims=0)
+    model = g.model(g.inputs, g.op("Mul", [g.out(context), total], "times"))
+    (attention,) = found(model)
+    assert [(node.name, index) for node, index in output_readers(attention)] == [("turn", 0)]

@@ -1,0 +1,104 @@
+"""Memory bandwidth and tensor throughput of GPUs, as NVIDIA publishes them.
+
+Throughputs are dense ones, without structured sparsity: where a data sheet gives only the sparse figure, it
+is halved. FP16 is that with FP16 accumulation, which on GeForce is twice as fast as with FP32 accumulation.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from calibrators.errors import UnsupportedError
+from calibrators.records import Positive
+
+_GA102 = "NVIDIA Ampere GA102 GPU Architecture whitepaper, V2.1"
+_ADA = "NVIDIA Ada GPU Architecture whitepaper, V2.02"
+_BLACKWELL = "NVIDIA RTX Blackwell GPU Architecture whitepaper, V1.1"
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU, at the boost clock that NVIDIA publishes.
+
+    Attributes:
+        name: What it is called.
+        compute_capability: Its compute capability, like "8.9".
+        bandwidth_gbs: Bandwidth of its memory, in 10^9 bytes per second.
+        fp32_tflops: Throughput of FP32 products in 10^12 operations per second: of TF32 tensor cores, which
+            TensorRT uses for FP32 where there are some, else of the CUDA cores. A multiply-add is two
+            operations.
+        fp16_tflops: Throughput of FP16 products on tensor cores, in 10^12 operations per second.
+        int8_tops: Throughput of INT8 products on tensor cores, in 10^12 operations per second.
+        cache_mb: Size of its L2 cache, in 2^20 bytes.
+        source: Where NVIDIA publishes these figures.
+    """
+
+    name: str
+    compute_capability: str
+    bandwidth_gbs: Positive
+    fp32_tflops: Positive
+    fp16_tflops: Positive
+    int8_tops: Positive
+    cache_mb: Positive
+    source: str
+
+    def operations_per_second(self, precision: str | None) -> float:
+        """The throughput of products, in operations per second; a multiply-add is two operations.
+
+        Args:
+            precision: "INT8", "FP16", "BF16", "FP32"...; an unknown type is taken for FP32.
+        """
+        rates = {"INT8": self.int8_tops, "FP16": self.fp16_tflops, "BF16": self.fp16_tflops}
+        return 1e12 * rates.get(precision or "", self.fp32_tflops)
+
+
+#: The GPUs that an audit can be made for. Where a source names a number of multiprocessors and a clock, the
+#: whitepaper gives the rate of one multiprocessor, and the specifications of the card give the two.
+GPUS = (
+    Gpu("T4", "7.5", 320, 8.1, 65, 130, 4, "NVIDIA T4 data sheet, 2019"),
+    Gpu("A100", "8.0", 2039, 156, 312, 624, 40, "NVIDIA A100 data sheet, 2021: 80GB SXM"),
+    Gpu("A10", "8.6", 600, 62.5, 125, 250, 6, "NVIDIA A10 data sheet, 2021"),
+    Gpu("RTX 3060", "8.6", 360, 12.7, 51, 102, 3, f"{_GA102}: 28 multiprocessors at 1.777 GHz, 12 GB"),
+    Gpu("RTX 3090", "8.6", 936, 35.6, 142, 284, 6, _GA102),
+    Gpu(
+        "Jetson AGX Orin",
+        "8.7",
+        204.8,
+        10.6,
+        42.5,
+        85,
+        4,
+        "NVIDIA Jetson AGX Orin Technical Brief: 64GB, GPU",
+    ),
+    Gpu("L4", "8.9", 300, 60, 121, 242.5, 48, "NVIDIA L4 data sheet, 2023"),
+    Gpu("RTX 4070", "8.9", 504, 29.1, 116.6, 233.2, 36, f"{_ADA}: 46 multiprocessors at 2.475 GHz"),
+    Gpu("RTX 4090", "8.9", 1008, 82.6, 330.3, 660.6, 72, _ADA),
+    Gpu("H100", "9.0", 3350, 494.5, 989.5, 1979, 50, "NVIDIA H100 data sheet, 2023: SXM"),
+    Gpu("RTX 5090", "12.0", 1792, 104.8, 419, 838, 96, _BLACKWELL),
+)
+
+#: Words that may be left out of a name.
+_OPTIONAL = re.compile(r"nvidia|geforce|rtx|jetson|agx|tesla|[^a-z0-9]")
+
+
+def find_gpu(name: str) -> Gpu:
+    """Finds a GPU of the table.
+
+    Args:
+        name: Its name, like "RTX 4090"; "NVIDIA", "GeForce", "RTX", "Jetson", upper case and spaces do not
+            matter.
+
+    Raises:
+        UnsupportedError: The table does not have it.
+    """
+    for gpu in GPUS:
+        if _plain(name) == _plain(gpu.name):
+            return gpu
+    raise UnsupportedError(
+        f"there are no figures for a GPU '{name}'; choose among {', '.join(gpu.name for gpu in GPUS)}"
+    )
+
+
+def _plain(name: str) -> str:
+    return _OPTIONAL.sub("", name.lower())

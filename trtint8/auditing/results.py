@@ -1,0 +1,157 @@
+"""What an audit finds: kernels, bytes, multiply-adds and estimated times of several engines of one model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from calibrators import records
+from calibrators.errors import TableError
+from calibrators.records import Count, NonNegative
+from trtint8.auditing.gpus import Gpu
+from trtint8.engine.traffic import Traffic
+
+#: What limits a kernel in the estimate.
+Bound = Literal["memory", "compute"]
+
+
+@dataclass(frozen=True)
+class AuditedKernel:
+    """One kernel of an engine, with its estimated time.
+
+    Attributes:
+        name: The builder's name for the kernel.
+        part: What it is for; see :data:`trtint8.engine.parts.Part`.
+        precision: The type in which it computes; None where it has no tensors of such types.
+        onnx_nodes: Names of the ONNX nodes that it computes.
+        traffic: What it reads and writes per inference; None where a shape is not known.
+        multiply_adds: Multiply-adds of the ONNX nodes that it computes, per inference.
+        seconds: The estimated time in seconds: the longer one of moving the bytes and computing the products;
+            None where the bytes are not known.
+        bound: Which of the two it is.
+    """
+
+    name: str
+    part: str
+    precision: str | None
+    onnx_nodes: tuple[str, ...]
+    traffic: Traffic | None
+    multiply_adds: Count
+    seconds: NonNegative | None
+    bound: Bound | None
+
+
+@dataclass(frozen=True)
+class AuditedPart:
+    """All kernels of one part of an engine.
+
+    Attributes:
+        part: What the kernels are for; see :data:`trtint8.engine.parts.Part`.
+        kernels: The number of kernels.
+        traffic: What they read and write per inference; None where that of one is not known.
+        seconds: Their estimated time in seconds; None where that of one is not known.
+    """
+
+    part: str
+    kernels: Count
+    traffic: Traffic | None
+    seconds: NonNegative | None
+
+
+@dataclass(frozen=True)
+class AuditedEngine:
+    """One engine of the model.
+
+    Attributes:
+        precision: What it was built in: "FP32", "FP16", "INT8" or "INT8+FP16".
+        kernels: Its kernels, in the order in which they run.
+        parts: Its kernels by part.
+        traffic: What it reads and writes per inference; None where that of a kernel is not known.
+        cacheable: Bytes of ``traffic`` in activations that fit into half of the GPU's L2 cache, where they
+            may stay from one kernel to the next.
+        multiply_adds: Type to the number of multiply-adds that are computed in it, per inference.
+        seconds: The sum of the estimated times of its kernels, in seconds; None where one is not known.
+        weights_bytes: Size of its weights in bytes; None where the builder did not report it.
+        unplaced: Names of ONNX nodes with products that no kernel names, so that these count nowhere.
+    """
+
+    precision: str
+    kernels: tuple[AuditedKernel, ...]
+    parts: tuple[AuditedPart, ...]
+    traffic: Traffic | None
+    cacheable: Count
+    multiply_adds: Mapping[str, Count]
+    seconds: NonNegative | None
+    weights_bytes: Count | None
+    unplaced: tuple[str, ...]
+
+    def part(self, name: str) -> AuditedPart:
+        """The kernels of one part; with none where the engine has no such kernels."""
+        empty = AuditedPart(name, 0, Traffic(0, 0), 0.0)
+        return next((part for part in self.parts if part.part == name), empty)
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Engines of one model in several precisions, side by side: an estimate from compiled graphs, no timing.
+
+    Attributes:
+        model: The model's name.
+        gpu: The GPU that times are estimated for.
+        flavor: "tensorrt" or "rtx".
+        tensorrt_version: The version that built the engines.
+        compute_capability: What the engines were built for, like "8.9"; "current" where TensorRT builds only
+            for the GPU on which it runs.
+        shapes: Name of each input to its dimensions.
+        engines: The engines, in the order FP32, FP16, INT8, INT8+FP16.
+        verdict: What INT8 changes beside FP16, in one sentence.
+        reasons: Names of the ONNX nodes that lose most in INT8, the worst first; empty where INT8 gains.
+        uncounted: Names of ONNX nodes whose multiply-adds are not known, because a shape is not.
+        model_fingerprint: Identifies the model.
+        table_fingerprint: Identifies the calibration table.
+    """
+
+    model: str
+    gpu: Gpu
+    flavor: str
+    tensorrt_version: str
+    compute_capability: str
+    shapes: Mapping[str, tuple[int, ...]]
+    engines: tuple[AuditedEngine, ...]
+    verdict: str
+    reasons: tuple[str, ...]
+    uncounted: tuple[str, ...]
+    model_fingerprint: str
+    table_fingerprint: str
+
+    @property
+    def stands_in(self) -> bool:
+        """Whether the engines were built for another compute capability than the GPU has."""
+        return self.compute_capability != self.gpu.compute_capability
+
+    def engine(self, precision: str) -> AuditedEngine:
+        """The engine of a precision.
+
+        Raises:
+            KeyError: There is none.
+        """
+        return {engine.precision: engine for engine in self.engines}[precision]
+
+
+def parse_audit(document: object, source: str) -> Audit:
+    """Reads the output of `trtint8 audit --json`.
+
+    Args:
+        document: The parsed JSON.
+        source: What to call it in messages.
+
+    Raises:
+        TableError: A field is missing, has the wrong type or exceeds its limits.
+    """
+    try:
+        return records.to_record(document, Audit)
+    except records.RecordError as error:
+        raise TableError(
+            f"'{source}' is no output of 'trtint8 audit --json' ({error}); audit again"
+        ) from error

@@ -1,0 +1,148 @@
+"""How many multiply-adds the nodes of an ONNX model compute, at given shapes of its inputs."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+from onnx_ir.passes import common
+
+from trtint8.models.model import Model
+from trtint8.models.passes.fold_constants import FoldConstantsPass
+
+_EINSUM_OPERANDS = 2
+
+
+@dataclass(frozen=True)
+class Work:
+    """The multiply-adds of a model's main graph.
+
+    Attributes:
+        multiply_adds: Name of each node that computes products to their number per inference.
+        uncounted: Names of such nodes whose shapes are not known.
+    """
+
+    multiply_adds: Mapping[str, int]
+    uncounted: tuple[str, ...]
+
+
+def at_shapes(model: Model, shapes: Mapping[str, Sequence[int]]) -> Model:
+    """A prepared model whose inputs have fixed shapes, with the shapes of all tensors that follow from them.
+
+    Args:
+        model: A prepared model; not changed.
+        shapes: Name of each input with a dynamic dimension to its dimensions.
+
+    Returns:
+        A new model with the same fingerprint.
+    """
+    graph_model = model.graph_model.clone()
+    graph = graph_model.graph
+    for node in graph:
+        for value in node.outputs:
+            if _dimensions(value) is None:
+                value.shape = None
+    for value in graph.inputs:
+        if (name := value.name or "") in shapes:
+            value.shape = ir.Shape(shapes[name])
+    return Model(_infer_shapes(graph_model), model.name, model.fingerprint)
+
+
+def count_work(graph_model: ir.Model) -> Work:
+    """Counts the multiply-adds of convolutions and matrix products.
+
+    Args:
+        graph_model: A model whose inputs have fixed shapes (see :func:`at_shapes`); not changed.
+
+    Returns:
+        The multiply-adds per node of the main graph.
+    """
+    graph_model = _fold_shapes(graph_model.clone())
+    counted: dict[str, int] = {}
+    uncounted = []
+    for node in graph_model.graph:
+        if node.op_type in ("Conv", "ConvTranspose", "Gemm", "MatMul", "Einsum"):
+            number = _multiply_adds(node)
+            if number is None:
+                uncounted.append(node.name or "")
+            else:
+                counted[node.name or ""] = number
+    return Work(counted, tuple(uncounted))
+
+
+def _fold_shapes(graph_model: ir.Model) -> ir.Model:
+    """Computes the shapes that the graph itself computes from those of its inputs; changes the model.
+
+    ONNX's inference follows such computations through few operators; exporters use many.
+    """
+    graph = graph_model.graph
+    while True:
+        graph_model = _infer_shapes(graph_model)
+        replaced = False
+        for node in list(graph):
+            shape = _dimensions(node.inputs[0]) if node.op_type == "Shape" else None
+            if shape is None:
+                continue
+            start, end = node.attributes.get_int("start", 0), node.attributes.get_int("end", len(shape))
+            values = np.asarray(shape[start:end], np.int64)
+            constant = ir.Value(
+                name=f"{node.outputs[0].name}_audited",
+                const_value=ir.Tensor(values),
+                shape=ir.Shape(values.shape),
+                type=ir.TensorType(ir.DataType.INT64),
+            )
+            graph.register_initializer(constant)
+            node.outputs[0].replace_all_uses_with(constant, replace_graph_outputs=True)
+            graph.remove(node, safe=True)
+            replaced = True
+        if not replaced:
+            return graph_model
+        FoldConstantsPass()(graph_model)
+
+
+def _infer_shapes(graph_model: ir.Model) -> ir.Model:
+    inference = common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)
+    return inference(graph_model).model
+
+
+def _multiply_adds(node: ir.Node) -> int | None:
+    operands = [_dimensions(value) for value in node.inputs[:2]]
+    output = _dimensions(node.outputs[0])
+    if len(operands) != 2 or operands[0] is None or operands[1] is None or output is None:
+        return None
+    first, second = operands[0], operands[1]
+    if node.op_type == "Conv":
+        return math.prod(output) * math.prod(second[1:])
+    if node.op_type == "ConvTranspose":
+        return math.prod(first) * math.prod(second[1:])
+    if node.op_type == "Gemm":
+        return math.prod(output) * first[0 if node.attributes.get_int("transA", 0) else 1]
+    if node.op_type == "MatMul":
+        return math.prod(output) * first[-1]
+    return (
+        _einsum(node.attributes.get_string("equation", ""), first, second) if len(node.inputs) == 2 else None
+    )
+
+
+def _einsum(equation: str, first: Sequence[int], second: Sequence[int]) -> int | None:
+    """The product of the sizes of all letters; None for an equation with an ellipsis."""
+    terms = equation.replace(" ", "").partition("->")[0].split(",")
+    if len(terms) != _EINSUM_OPERANDS or "." in equation:
+        return None
+    sizes: Counter[str] = Counter()
+    for term, shape in zip(terms, (first, second), strict=True):
+        for letter, size in zip(term, shape, strict=False):
+            sizes[letter] = max(sizes[letter], size)
+    return math.prod(sizes.values())
+
+
+def _dimensions(value: ir.Value | None) -> tuple[int, ...] | None:
+    """The dimensions of a tensor; None where one of them is not known."""
+    if value is None or value.shape is None:
+        return None
+    dimensions = tuple(size for size in value.shape if isinstance(size, int))
+    return dimensions if len(dimensions) == len(value.shape) else None

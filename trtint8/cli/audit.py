@@ -1,0 +1,155 @@
+"""`trtint8 audit`: FP32, FP16 and INT8 engines of one model side by side, without running them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+
+from trtint8 import api
+from trtint8.auditing.gpus import GPUS
+from trtint8.auditing.results import Audit, AuditedEngine, AuditedKernel
+from trtint8.cli.arguments import keywords
+from trtint8.cli.output import megabytes, print_json, print_line, print_table, say
+from trtint8.engine.parts import PARTS
+from trtint8.engine.profiles import parse_profile
+from trtint8.engine.traffic import Traffic
+
+EXAMPLE = (
+    "examples:\n  trtint8 audit resnet50.onnx resnet50.table.json --gpu 'RTX 4090'\n"
+    "  trtint8 audit resnet50.onnx resnet50.table.json --gpu A10 --json > resnet50.audit.json\n\n"
+    "Every kernel is estimated to take as long as moving its bytes through the GPU's memory, or computing\n"
+    "its products on the tensor cores. That is no timing: 'trtint8 bench' measures, on a GPU.\n\n"
+    f"GPUs: {', '.join(gpu.name for gpu in GPUS)}."
+)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Adds the verb's arguments."""
+    parser.add_argument("model", metavar="MODEL", help="the float ONNX model")
+    parser.add_argument("table", metavar="TABLE", help="its calibration table")
+    parser.add_argument("--gpu", required=True, metavar="NAME", help="the GPU that times are estimated for")
+    parser.add_argument("--target", choices=("auto", "rtx", "tensorrt"), default="auto")
+    parser.add_argument(
+        "--profile",
+        action="append",
+        default=[],
+        metavar="NAME=MIN,OPT,MAX",
+        help="shapes of a dynamic input, of which the optimal one is taken; repeatable",
+    )
+    parser.add_argument(
+        "--keep-float",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="nodes that stay in float; repeatable",
+    )
+    parser.add_argument("--explain", action="store_true", help="list every kernel of every engine")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Builds the engines, and prints them side by side."""
+    audit = api.audit(
+        options.model,
+        options.table,
+        options.gpu,
+        profile=dict(map(parse_profile, options.profile)),
+        **keywords(options, "target", "keep_float"),
+    )
+    for message in _reservations(audit):
+        say(message)
+    if options.json:
+        print_json(audit)
+        return
+    if options.explain:
+        for engine in audit.engines:
+            _explain(engine)
+    shapes = ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in audit.shapes.items())
+    title = f"{audit.model} on {audit.gpu.name}, {shapes}: estimated from the compiled graphs, not timed"
+    print_table(title, ("", *(engine.precision for engine in audit.engines)), _rows(audit))
+    print_line(f"{audit.verdict}.")
+
+
+def _reservations(audit: Audit) -> Iterator[str]:
+    """What makes the estimate less certain."""
+    gpu = audit.gpu
+    if audit.compute_capability == "current":
+        yield f"the engines were built for the GPU of this machine, not for {gpu.name}"
+    elif audit.stands_in:
+        yield (
+            f"TensorRT cannot build for compute capability {gpu.compute_capability} of {gpu.name} here; "
+            f"graphs compiled for {audit.compute_capability} stand in for its own"
+        )
+    if audit.uncounted:
+        yield f"the multiply-adds of {_listed(audit.uncounted)} are not known, because a shape is not"
+    for engine in audit.engines:
+        if engine.unplaced:
+            yield f"no kernel of the {engine.precision} engine names {_listed(engine.unplaced)}"
+
+
+def _listed(nodes: tuple[str, ...]) -> str:
+    others = f" and {len(nodes) - 1} other nodes" if len(nodes) > 1 else ""
+    return f"'{nodes[0]}'{others}"
+
+
+def _rows(audit: Audit) -> Iterator[tuple[str, ...]]:
+    """One row per figure, with one column per engine."""
+    engines = audit.engines
+    yield ("kernels", *(str(len(engine.kernels)) for engine in engines))
+    for name in PARTS:
+        parts = [engine.part(name) for engine in engines]
+        if any(part.kernels for part in parts):
+            yield (f"  {name}", *(str(part.kernels or "") for part in parts))
+    yield ("read", *(megabytes(e.traffic.read) if e.traffic else _UNKNOWN for e in engines))
+    yield ("written", *(megabytes(e.traffic.written) if e.traffic else _UNKNOWN for e in engines))
+    for name in PARTS:
+        moved = [engine.part(name).traffic for engine in engines]
+        if any(traffic is None or traffic.total for traffic in moved):
+            yield (f"  by {name}", *(_moved(traffic) for traffic in moved))
+    yield ("  that may stay in the cache", *(megabytes(engine.cacheable) for engine in engines))
+    for precision in dict.fromkeys(name for engine in engines for name in engine.multiply_adds):
+        counts = [engine.multiply_adds.get(precision, 0) for engine in engines]
+        yield (
+            f"multiply-adds in {precision}",
+            *(f"{count / 1e9:.3f} G" if count else "" for count in counts),
+        )
+    yield ("weights", *(_megabytes_or_unknown(engine.weights_bytes) for engine in engines))
+    yield ("estimated time", *(_milliseconds(engine.seconds) for engine in engines))
+
+
+#: What is shown where the builder does not list a shape or a type.
+_UNKNOWN = "not known"
+
+
+def _moved(traffic: Traffic | None) -> str:
+    """What the kernels of one part read and write together; empty where there are none."""
+    if traffic is None:
+        return _UNKNOWN
+    return megabytes(traffic.total) if traffic.total else ""
+
+
+def _megabytes_or_unknown(count: int | None) -> str:
+    return _UNKNOWN if count is None else megabytes(count)
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return _UNKNOWN if seconds is None else f"{1e3 * seconds:.3f} ms"
+
+
+def _explain(engine: AuditedEngine) -> None:
+    columns = ("kernel", "part", "type", "read", "written", "multiply-adds", "time", "limited by")
+    print_table(f"{engine.precision}: kernels", columns, map(_kernel_row, engine.kernels))
+
+
+def _kernel_row(kernel: AuditedKernel) -> tuple[str, ...]:
+    traffic = kernel.traffic
+    return (
+        kernel.name,
+        kernel.part,
+        kernel.precision or "",
+        megabytes(traffic.read) if traffic else _UNKNOWN,
+        megabytes(traffic.written) if traffic else _UNKNOWN,
+        f"{kernel.multiply_adds / 1e6:,.1f} M" if kernel.multiply_adds else "",
+        _UNKNOWN if kernel.seconds is None else f"{1e6 * kernel.seconds:.2f} us",
+        kernel.bound or "",
+    )

@@ -1,0 +1,127 @@
+"""Data that a function of the user's returns, named on the command line as MODULE:FUNCTION."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from calibrators.data.datasets import is_dataset
+from calibrators.data.indexed import has_columns, is_indexed
+from calibrators.errors import CalibrationDataError, TrtInt8Error
+from calibrators.files import exists
+
+_OWN = re.compile(r"(?!random:)([^\W\d]\w*(?:\.[^\W\d]\w*)*):([^\W\d]\w*)")
+
+
+def data_from(text: str | None) -> Any:
+    """What an argument for data says: MODULE:FUNCTION is imported and called; other text stays as it is.
+
+    Args:
+        text: The argument; None where it was not given. An existing file of that name is taken as a file.
+
+    Returns:
+        What the function returns, or the object of that name where it is not callable; or ``text``.
+
+    Raises:
+        CalibrationDataError: The module cannot be imported, has no such name, or the function fails.
+    """
+    found = _OWN.fullmatch(text) if text is not None else None
+    if text is None or found is None or exists(text):
+        return text
+    value = getattr(_imported(found[1], text), found[2], None)
+    if value is None:
+        raise CalibrationDataError(
+            f"the data '{text}': the module '{found[1]}' has no '{found[2]}'; name a function of it that "
+            "returns a data loader"
+        )
+    if not _is_function(value):
+        return _guarded(value, lambda: value, text)
+    return _guarded(_called(value, text), lambda: _called(value, text), text)
+
+
+def _imported(name: str, text: str) -> Any:
+    """The module, looked for in the current folder first, as ``python -m`` does."""
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    importlib.invalidate_caches()
+    try:
+        return importlib.import_module(name)
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
+            raise CalibrationDataError(
+                f"the data '{text}' is neither a file nor a function: there is no module '{error.name}' in "
+                "the current folder or among what is installed; check the path"
+            ) from error
+        raise CalibrationDataError(
+            f"the data '{text}': the module '{name}' cannot be imported: {_described(error)}; correct it"
+        ) from error
+
+
+def _is_function(value: Any) -> bool:
+    """Whether something is to be called: an iterable that can be called as well is data itself."""
+    return callable(value) and not (hasattr(value, "__iter__") or hasattr(value, "__getitem__"))
+
+
+def _called(function: Callable[[], Any], text: str) -> Any:
+    try:
+        return function()
+    except TrtInt8Error:
+        raise
+    except Exception as error:
+        raise CalibrationDataError(
+            f"the data '{text}': the function failed: {_described(error)}; it is called without arguments "
+            "and has to return a data loader"
+        ) from error
+
+
+def _guarded(value: Any, again: Callable[[], Any], text: str) -> Any:
+    """The data; where it is an iterable, one whose failures are reported in one sentence.
+
+    Args:
+        value: The data.
+        again: Returns the data for another pass.
+        text: How messages call it.
+    """
+    if value is None:
+        raise CalibrationDataError(f"the data '{text}': the function returned None; return a data loader")
+    if (
+        not hasattr(value, "__iter__")
+        or isinstance(value, (str, Path, Mapping))
+        or hasattr(value, "__array__")
+    ):
+        return value
+    if is_dataset(value) or is_indexed(value) or has_columns(value):
+        return value
+    first = [value]  # what was returned already begins the first pass
+
+    def start() -> Iterator[Any]:
+        source = first.pop() if first else (again() if isinstance(value, Iterator) else value)
+        return _items_of(source, text)
+
+    return start
+
+
+def _items_of(source: Any, text: str) -> Iterator[Any]:
+    index = 0
+    try:
+        for item in source:
+            yield item
+            index += 1
+    except TrtInt8Error:
+        raise
+    except Exception as error:
+        raise CalibrationDataError(
+            f"the data '{text}' failed at item {index}: {_described(error)}; correct the function"
+        ) from error
+
+
+def _described(error: BaseException) -> str:
+    """An error as one line of at most 300 characters."""
+    reason = " ".join(str(error).split())[:300].rstrip(".")
+    return f"{type(error).__name__}: {reason}" if reason else type(error).__name__

@@ -1,0 +1,126 @@
+"""What each kernel of an engine is for: INT8 or float products, requantization, reformatting, attention.
+
+How many layers are in which type says little: around an INT8 product, TensorRT for RTX runs kernels that
+read its float sums, add the bias, and round to INT8 again. They are counted in FP32, and belong to INT8.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Set
+from typing import Literal, get_args
+
+from trtint8.engine.layers import Layer, LayerReport
+
+#: What a kernel is for. "requantization" also adds biases and computes activation functions, on the sums of
+#: an INT8 product; "pointwise" is every other generated kernel.
+Part = Literal[
+    "INT8 compute",
+    "float compute",
+    "attention",
+    "requantization",
+    "reformat",
+    "pooling",
+    "pointwise",
+    "other",
+]
+
+#: All parts, in the order in which they are shown.
+PARTS: tuple[Part, ...] = get_args(Part)
+
+#: Kinds of entries that order work between streams or compute shapes on the host.
+_NO_KERNEL = frozenset({"signal", "wait", "shape_call", "noop"})
+
+_PRODUCTS = frozenset({"correlation", "gemm", "deconv"})
+
+#: How a fused kernel with a product names it: "__myl_FcAdd", "__myl_CorrSilu".
+_FUSED_PRODUCTS = frozenset({"Fc", "Corr", "Deco", "Gemm", "Conv", "Bmm"})
+
+#: Kinds of kernels whose names list their operations: "__myl_MulAddReluMulMinMaxRounCast_myl0_3".
+_GENERATED = frozenset({"kgen", "runtime_fusion", "runtime_function"})
+_OPERATIONS = re.compile(r"^__myl_(?P<operations>[A-Za-z]+)")
+_OPERATION = re.compile(r"[A-Z][a-z]*")
+
+#: Operations that copy, convert or select values, in the names of generated kernels.
+_MOVING = frozenset({"Cast", "Conc", "Copy", "Gath", "Move", "Pad", "Repl", "Resh", "Slic", "Tran"})
+
+#: Operations of reductions and normalizations, in the names of generated kernels: these run without INT8 too.
+_REDUCING = frozenset({"Argm", "Maxr", "Mean", "Minr", "Prod", "Sqrt", "Sum"})
+
+_ROUNDING = "Roun"
+
+#: Kinds of layers of other TensorRT versions, in lower case, that are point-wise.
+_POINTWISE = frozenset({"pointwise", "pointwisev2", "elementwise", "activation", "scale", "unary"})
+_QUANTIZING = frozenset({"quantize", "dequantize"})
+_MOVING_KINDS = frozenset(
+    {"reformat", "shuffle", "slice", "concat", "concatenation", "cast", "copy", "padding"}
+)
+
+
+def parts_of(report: LayerReport) -> tuple[Part | None, ...]:
+    """What each layer of an engine is for.
+
+    Args:
+        report: The engine's layers.
+
+    Returns:
+        One part per layer, in the order of the report; None for an entry that runs no kernel.
+    """
+    products = [layer for layer in report.layers if _computes_product(layer) and layer.precision == "INT8"]
+    int8_nodes = frozenset(node for layer in products for node in layer.onnx_nodes)
+    return tuple(_part(layer, int8_nodes) for layer in report.layers)
+
+
+def operations(layer: Layer) -> tuple[str, ...]:
+    """The operations in the name of a generated kernel, like ``Mul``, ``Add``, ``Roun``; else empty."""
+    match = _OPERATIONS.match(layer.name) if layer.kind in _GENERATED else None
+    return tuple(_OPERATION.findall(match["operations"])) if match else ()
+
+
+def moves_only(layer: Layer) -> bool:
+    """Whether a layer only copies, converts or selects values."""
+    done = operations(layer)
+    return layer.kind.lower() in _MOVING_KINDS or (bool(done) and _MOVING.issuperset(done))
+
+
+def _part(layer: Layer, int8_nodes: Set[str]) -> Part | None:
+    kind, done = layer.kind.lower(), frozenset(operations(layer))
+    part: Part = "other"
+    if kind in _NO_KERNEL:
+        return None
+    if layer.attention:
+        part = "attention"
+    elif _computes_product(layer):
+        part = "INT8 compute" if layer.precision == "INT8" else "float compute"
+    elif _requantizes(layer, done, int8_nodes):
+        part = "requantization"
+    elif moves_only(layer):
+        part = "reformat"
+    elif "pool" in kind:
+        part = "pooling"
+    elif layer.kind in _GENERATED or kind in _POINTWISE:
+        part = "pointwise"
+    return part
+
+
+def _computes_product(layer: Layer) -> bool:
+    """Whether a kernel computes a convolution or a matrix product."""
+    return layer.kind in _PRODUCTS or (
+        layer.kind == "runtime_fusion" and not _FUSED_PRODUCTS.isdisjoint(operations(layer))
+    )
+
+
+def _requantizes(layer: Layer, done: Set[str], int8_nodes: Set[str]) -> bool:
+    """Whether a kernel takes values from the type of INT8 products to INT8 operands, or from one to float.
+
+    A kernel with a reduction or a normalization is not counted: without INT8 there would be one, too.
+    """
+    kind = layer.kind.lower()
+    if kind in _QUANTIZING or (kind in _POINTWISE and "Int8" in layer.outputs):
+        return True
+    if layer.kind not in _GENERATED or not done.isdisjoint(_REDUCING):
+        return False
+    if _ROUNDING in done and "Int8" in layer.outputs:
+        return True
+    # The sums of an INT8 product are scaled, and its bias is added, by a kernel of their own.
+    return "Mul" in done and not int8_nodes.isdisjoint(layer.onnx_nodes)

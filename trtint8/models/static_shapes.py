@@ -1,0 +1,169 @@
+"""Shapes of a model for one shape of its inputs, where exporters compute them at run time."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from numpy.typing import NDArray
+from onnx import defs, helper, numpy_helper, shape_inference
+
+from trtint8.models.graph_constants import is_constant, read_constant
+from trtint8.models.inner_graphs import inner_graphs
+
+logger = logging.getLogger(__name__)
+
+_Sizes = tuple[int | None, ...]
+
+#: Under which name a model keeps its shapes, so that they are computed once.
+_KEPT = "trtint8.static_shapes"
+
+#: The most elements of a tensor that is computed because others' shapes may depend on it.
+_FEW = 64
+
+
+class StaticShapes:
+    """The shapes of a model's tensors.
+
+    PyTorch writes the sizes of a Reshape as computations on the sizes of its input, and ONNX's shape
+    inference does not follow all of them. With fixed inputs they are constant, and then they are computed.
+
+    Args:
+        model: A prepared model. Its shapes must not change afterwards.
+        inputs: Input name to shape. Other inputs have one sample per batch, and open sizes stay open.
+    """
+
+    def __init__(self, model: ir.Model, inputs: Mapping[str, Sequence[int]] | None = None) -> None:
+        self._model = model
+        self._inputs = {name: tuple(shape) for name, shape in (inputs or {}).items()}
+
+    def of(self, value: ir.Value | None) -> _Sizes | None:
+        """The shape of a tensor.
+
+        Args:
+            value: A value of the model. Where all its dimensions but the first are known, nothing is
+                computed.
+
+        Returns:
+            The sizes; None in place of one that is not fixed. None where not even the rank is known.
+        """
+        if value is None:
+            return None
+        known = _sizes(value)
+        if known is not None and None not in known[1:]:
+            return known
+        return self._computed.get(value.name or "", known)
+
+    @cached_property
+    def _computed(self) -> dict[str, _Sizes]:
+        kept: dict[Any, dict[str, _Sizes]] = self._model.meta.setdefault(_KEPT, {})
+        key = tuple(sorted(self._inputs.items()))
+        if key not in kept:
+            kept[key] = _Computation(self._model, self._inputs).run()
+        return kept[key]
+
+
+class _Computation:
+    """Follows the shapes of a graph, and the values of few elements that shapes may depend on."""
+
+    def __init__(self, model: ir.Model, inputs: Mapping[str, _Sizes]) -> None:
+        self._graph, self._opset, self._inputs = model.graph, model.opset_imports.get("", 1), inputs
+        self._shapes: dict[str, _Sizes] = {}
+        self._values: dict[str, NDArray[Any]] = {}
+
+    def run(self) -> dict[str, _Sizes]:
+        """The sizes of all tensors of known rank, by name."""
+        for value in self._graph.inputs:
+            sizes = self._inputs.get(value.name or "", _sizes(value))
+            if sizes is not None:
+                batched = len(sizes) > 1 and sizes[0] is None
+                self._shapes[value.name or ""] = (1, *sizes[1:]) if batched else sizes
+        for node in self._graph:
+            self._follow(node)
+        return self._shapes
+
+    def _follow(self, node: ir.Node) -> None:
+        found = self._evaluate(node)
+        if found is not None:
+            name = node.outputs[0].name or ""
+            self._values[name], self._shapes[name] = found, found.shape
+            return
+        inferred = self._infer(node)
+        for value in node.outputs:
+            sizes = inferred.get(value.name or "") or _sizes(value)
+            if value.name and sizes is not None:
+                self._shapes[value.name] = sizes
+
+    def _evaluate(self, node: ir.Node) -> NDArray[Any] | None:
+        """The values of a node's output, where they are few and follow from known ones."""
+        if node.domain != "" or len(node.outputs) != 1 or any(True for _ in inner_graphs(node)):
+            return None
+        if node.op_type == "Shape":
+            sizes = self._shape(node.inputs[0])
+            if sizes is None or None in sizes:
+                return None
+            start = node.attributes.get_int("start", 0)
+            return np.asarray(sizes[start : node.attributes.get_int("end", len(sizes))], np.int64)
+        arrays = {value.name or "": self._value(value) for value in node.inputs if value is not None}
+        if not arrays or any(array is None for array in arrays.values()):
+            return None
+        predicted = self._infer(node).get(node.outputs[0].name or "")
+        if predicted is None or None in predicted or np.prod([size or 0 for size in predicted]) > _FEW:
+            return None
+        try:
+            # Imported late: few models need it, and the import takes a twentieth of a second.
+            from onnx.reference import ReferenceEvaluator
+
+            evaluator = ReferenceEvaluator(ir.to_proto(node), opsets={"": self._opset})
+            return np.asarray(next(iter(evaluator.run(None, arrays))))
+        except Exception:
+            logger.debug("could not compute %s '%s'", node.op_type, node.name, exc_info=True)
+            return None
+
+    def _infer(self, node: ir.Node) -> dict[str, _Sizes]:
+        """What ONNX infers of a node's outputs from its inputs alone."""
+        inputs = [value for value in node.inputs if value is not None and value.name]
+        types = {value.name or "": self._type(value) for value in inputs}
+        values = {value.name or "": self._value(value) for value in inputs}
+        try:
+            inferred = shape_inference.infer_node_outputs(
+                defs.get_schema(node.op_type, self._opset, node.domain),
+                ir.to_proto(node),
+                types,
+                {name: numpy_helper.from_array(array) for name, array in values.items() if array is not None},
+                opset_imports=[helper.make_opsetid("", self._opset)],
+            )
+        except Exception:
+            logger.debug("no shape of %s '%s' is known", node.op_type, node.name, exc_info=True)
+            return {}
+        return {
+            name: _sizes_of(kind) for name, kind in inferred.items() if kind.tensor_type.HasField("shape")
+        }
+
+    def _type(self, value: ir.Value) -> onnx.TypeProto:
+        element = int(value.dtype or ir.DataType.FLOAT)
+        return helper.make_tensor_type_proto(element, self._shape(value))
+
+    def _shape(self, value: ir.Value | None) -> _Sizes | None:
+        return self._shapes.get(value.name or "", _sizes(value)) if value is not None else None
+
+    def _value(self, value: ir.Value) -> NDArray[Any] | None:
+        tensor = ir.convenience.get_const_tensor(value) if is_constant(value) else None
+        if tensor is not None:
+            return read_constant(value) if tensor.size <= _FEW else None
+        return self._values.get(value.name or "")
+
+
+def _sizes(value: ir.Value) -> _Sizes | None:
+    if value.shape is None:
+        return None
+    return tuple(dim if isinstance(dim, int) else None for dim in value.shape)
+
+
+def _sizes_of(kind: onnx.TypeProto) -> _Sizes:
+    return tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in kind.tensor_type.shape.dim)

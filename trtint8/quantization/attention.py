@@ -1,0 +1,192 @@
+"""Attention written as two matrix products around a softmax, which TensorRT fuses into one kernel.
+
+The fused kernel exists in floating point and, within limits, in INT8; then the queries, the keys, the values,
+the softmax and the output are all quantized. An attention of which only a part is quantized runs as several
+kernels that store the matrix of all queries and keys, so it is quantized whole or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from trtint8.models.graph_constants import is_constant
+from trtint8.models.static_shapes import StaticShapes
+from trtint8.quantization.targets import AttentionLimits
+
+#: Operators between the first product and the softmax that TensorRT takes into the fused kernel.
+_SCALES = frozenset({"Cast", "Div", "Dropout", "Identity", "Mul", "Reshape"})
+
+#: Operators between the softmax and the second product that change nothing of the values.
+_PASSES = frozenset({"Cast", "Dropout", "Identity", "Reshape"})
+
+#: Heads that TensorRT fuses in floating point. Layer dump of TensorRT for RTX: 12 to 256 are fused, padded
+#: where need be, and 8 and 264 are not.
+_SMALLEST_HEAD, _LARGEST_HEAD = 9, 256
+
+
+@dataclass(frozen=True)
+class Attention:
+    """One attention.
+
+    Attributes:
+        scores: The product of queries and keys.
+        context: The product of the softmax and the values.
+        guarded: Whether a Where between the two replaces what is no number.
+        queries: The number of queries; None where it is not fixed.
+        keys: The number of keys; None where it is not fixed.
+        head: The number of channels per head; None where it is not known.
+        heads: The number of heads; None where there is no such dimension, or where it is not known.
+    """
+
+    scores: ir.Node
+    context: ir.Node
+    guarded: bool
+    queries: int | None
+    keys: int | None
+    head: int | None
+    heads: int | None
+
+    @property
+    def nodes(self) -> tuple[ir.Node, ir.Node]:
+        """The two products, in graph order."""
+        return self.scores, self.context
+
+    def obstacle(self, limits: AttentionLimits | None) -> str | None:
+        """The reason why the attention has no INT8 kernel, in words for the user; None where it has one.
+
+        Args:
+            limits: Those of the target; None where it has no such kernel.
+        """
+        if limits is None:
+            return "this target has no fused attention in INT8"
+        if self.guarded:
+            return "a Where replaces NaN behind its softmax"
+        if self.head is None:
+            return "its number of channels per head is not known"
+        if self.head not in limits.head_sizes:
+            *most, last = map(str, limits.head_sizes)
+            return f"it has {self.head} channels per head, and INT8 takes {', '.join(most)} or {last}"
+        if limits.several_heads and self.heads == 1:
+            return "it has one head, and INT8 takes two or more"
+        for size, longest, words in (
+            (self.keys, limits.longest_keys, "keys"),
+            (self.queries, limits.longest_queries, "queries"),
+        ):
+            if longest is not None and size is None:
+                return f"its number of {words} is not fixed, and INT8 takes at most {longest}"
+            if longest is not None and size is not None and size > longest:
+                return f"it has {size} {words}, and INT8 takes at most {longest}"
+        return None
+
+
+def find_attentions(model: ir.Model, largest: Mapping[str, Sequence[int]] | None = None) -> list[Attention]:
+    """Finds the attentions that TensorRT runs as one kernel in floating point.
+
+    Recognized are all that are made of MatMul, Softmax along the last axis and MatMul, with scales before or
+    after the first product and any mask that an Add, a Sub or a Where applies to it. An attention whose keys
+    and values have different numbers of channels, or whose softmax is read by other nodes, is not fused, so
+    its products are quantized like any others.
+
+    Args:
+        model: A prepared model with inferred shapes.
+        largest: Input name to its largest shape, where that is known.
+
+    Returns:
+        The attentions, in graph order.
+    """
+    shapes = StaticShapes(model, largest)
+    found = (_around(node, shapes) for node in model.graph if _is_softmax(node))
+    return [attention for attention in found if attention is not None]
+
+
+def output_readers(attention: Attention) -> tuple[tuple[ir.Node, int], ...]:
+    """The inputs that read the values of an attention's output: nodes and indices."""
+    uses = attention.context.outputs[0].uses()
+    return tuple((node, index) for node, index in uses if node.op_type not in ("Shape", "Size"))
+
+
+def _is_softmax(node: ir.Node) -> bool:
+    if node.domain != "" or node.op_type != "Softmax":
+        return False
+    axis = node.attributes.get_int("axis", -1)
+    shape = node.outputs[0].shape
+    return axis == -1 or (shape is not None and axis == len(shape) - 1)
+
+
+def _around(softmax: ir.Node, shapes: StaticShapes) -> Attention | None:
+    source = softmax.inputs[0]
+    scores = _product_before(source) if source is not None else None
+    behind = _product_behind(softmax.outputs[0])
+    if scores is None or behind is None:
+        return None
+    context, guarded = behind
+    queries, keys, values = scores.inputs[0], scores.inputs[1], context.inputs[1]
+    query_shape, key_shape, value_shape = (shapes.of(value) for value in (queries, keys, values))
+    head, value_head = _last(query_shape) or _last(key_shape, 2), _last(value_shape)
+    if None not in (head, value_head) and head != value_head:
+        return None
+    head = head or value_head
+    if head is not None and not _SMALLEST_HEAD <= head <= _LARGEST_HEAD:
+        return None
+    return Attention(
+        scores,
+        context,
+        guarded,
+        queries=_last(query_shape, 2),
+        keys=_last(key_shape) or _last(value_shape, 2),
+        head=head,
+        heads=_last(query_shape, 3) if query_shape is not None and len(query_shape) > 3 else None,
+    )
+
+
+def _product_before(value: ir.Value) -> ir.Node | None:
+    """The product of queries and keys whose scaled and masked result a value is."""
+    node = value.producer()
+    if node is None or node.domain != "" or len(value.uses()) != 1 or value.is_graph_output():
+        return None
+    if node.op_type == "MatMul":
+        return node if not is_constant(node.inputs[1]) else None
+    candidates = list(_scored_operands(node))
+    found = [product for product in map(_product_before, candidates) if product is not None]
+    return found[0] if len(found) == 1 else None
+
+
+def _scored_operands(node: ir.Node) -> Iterator[ir.Value]:
+    """The inputs of a node in a fused kernel that may hold the scores of queries and keys."""
+    if node.op_type in _SCALES:
+        operands = node.inputs if node.op_type == "Mul" else node.inputs[:1]
+    elif node.op_type in ("Add", "Sub"):
+        operands = node.inputs
+    elif node.op_type == "Where":
+        operands = node.inputs[1:]
+    else:
+        operands = ()
+    yield from (value for value in operands if value is not None and not is_constant(value))
+
+
+def _product_behind(value: ir.Value) -> tuple[ir.Node, bool] | None:
+    """The product of a softmax and the values, and whether a Where stands between the two."""
+    guarded = False
+    while not value.is_graph_output():
+        uses = list(value.uses())
+        if not guarded and {node.op_type for node, _ in uses} == {"IsNaN", "Where"} and len(uses) == 2:
+            guarded = True
+            value = next(node for node, _ in uses if node.op_type == "Where").outputs[0]
+            continue
+        if len(uses) != 1:
+            return None
+        ((node, index),) = uses
+        if node.op_type == "MatMul" and index == 0 and node.domain == "":
+            return (node, guarded) if not is_constant(node.inputs[1]) else None
+        if node.op_type not in _PASSES or index != 0:
+            return None
+        value = node.outputs[0]
+    return None
+
+
+def _last(shape: tuple[int | None, ...] | None, place: int = 1) -> int | None:
+    """The size of the last dimension, or of the one that many places before the end; None where unknown."""
+    return shape[-place] if shape is not None and len(shape) >= place else None
