@@ -27,8 +27,8 @@ from trtint8.sensitivity.suspects import Suspect
 from trtint8.tuning.scores import Score
 from trtint8.tuning.trial import Trial
 from trtint8.tuning.tune import TuningLog
-from trtint8.validation.accuracy import Measure
 from trtint8.validation.fidelity import Fidelity
+from trtint8.validation.measure import Measure
 from trtint8.validation.significance import Comparison, Share
 
 GOLDEN = Path(__file__).parent / "golden" / "0.1"

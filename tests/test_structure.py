@@ -39,6 +39,7 @@ FLOORS = (
     "calibrators.host",
     "calibrators.tables",
     "calibrators.data",
+    "calibrators.display",
     "calibrators.histograms",
     "calibrators.cuda",
     "calibrators.progress",

@@ -3,8 +3,18 @@
 import sys
 
 EXTRAS = (
-    *("PIL", "faster_coco_eval", "html5lib", "jinja2", "matplotlib", "pandas", "polygraphy", "pyarrow"),
-    *("ray", "sklearn", "tensorrt_rtx"),
+    *(
+        "PIL",
+        "argcomplete",
+        "faster_coco_eval",
+        "html5lib",
+        "jinja2",
+        "matplotlib",
+        "pandas",
+        "polygraphy",
+        "pyarrow",
+    ),
+    *("mkdocs", "ray", "sklearn", "tensorrt_rtx", "yaml"),
 )
 
 

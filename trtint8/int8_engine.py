@@ -15,6 +15,7 @@ import onnx_ir as ir
 from calibrators.cuda import require_gpu
 from calibrators.data.batches import DataSource
 from calibrators.data.options import DataOptions
+from calibrators.display.html import html_table
 from calibrators.errors import CalibrationDataError, TableError, UnsupportedError
 from calibrators.files import check_writable, refuse_overwriting, written_together
 from calibrators.histograms.thresholds import Method
@@ -32,7 +33,7 @@ from trtint8.builder.implicit import ImplicitInt8
 from trtint8.builder.options import BuildOptions
 from trtint8.builder.routes import Route, choose_route, is_calibrator, quantization_target
 from trtint8.calibration import CalibrationOptions, Observed, calibrate_prepared, float_tensors
-from trtint8.engine.file import EngineInfo, TensorSpec, save_engine, sidecar_path
+from trtint8.engine.file import EngineInfo, TensorSpec, info_rows, info_summary, save_engine, sidecar_path
 from trtint8.engine.profiles import Profile, largest_shapes
 from trtint8.engine.traffic import part_totals
 from trtint8.interop.unquantize import quantized_nodes
@@ -67,7 +68,7 @@ class TensorRtCalibrator(Protocol):
 CalibrationSource: TypeAlias = DataSource | CalibrationTable | Calibrator | TensorRtCalibrator
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BuildResult:
     """What :func:`build_int8_engine` made.
 
@@ -90,6 +91,20 @@ class BuildResult:
     warnings: tuple[str, ...]
     seconds: float
     float_model: Path | None = None
+
+    def __repr__(self) -> str:
+        return f"<BuildResult: '{self.engine}', {info_summary(self.info)}>"
+
+    def _repr_html_(self) -> str:
+        written = {
+            "engine": self.engine,
+            "float model": self.float_model,
+            "Q/DQ model": self.qdq_model,
+            "table": self.table_file,
+        }
+        rows = [(name, str(path)) for name, path in written.items() if path is not None]
+        rows += [*info_rows(self.info), ("build", f"{self.seconds:.1f} s")]
+        return html_table(info_summary(self.info), ("", ""), rows, self.warnings)
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,14 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from calibrators import records
+from calibrators.display.cards import card_of
+from calibrators.display.picture import Picture
+from calibrators.display.plotting import plot_histogram
 from calibrators.errors import TableError
 from calibrators.files import finish_writing, write_atomically
 from calibrators.histograms.histogram import Histogram
@@ -26,6 +30,7 @@ from calibrators.tables.file_names import check_table_name
 from calibrators.tables.formats import json as json_format
 from calibrators.tables.formats import onnxruntime, registry, tensorrt_cache
 from calibrators.tables.formats.registry import FORMATS, SUFFIXES
+from calibrators.tables.table_display import ShownRange, ranges_frame, ranges_html
 
 #: The largest magnitude of symmetric INT8.
 QMAX = 127
@@ -80,7 +85,7 @@ class Difference:
         return high / low if low else math.inf
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CalibrationTable:
     """Tensor name to range, which both the implicit and the explicit route accept.
 
@@ -101,8 +106,14 @@ class CalibrationTable:
     method: str = "manual"
     provenance: Provenance = field(default_factory=Provenance)
     overridden: frozenset[str] = frozenset()
-    histograms: Mapping[str, Histogram] = field(default_factory=dict, repr=False)
+    histograms: Mapping[str, Histogram] = field(default_factory=dict)
     choice: RangeChoice | None = None
+
+    def __repr__(self) -> str:
+        return f"<CalibrationTable: {self._summary}>"
+
+    def _repr_html_(self) -> str:
+        return ranges_html(self._summary, self._shown)
 
     def __post_init__(self) -> None:
         bad = [f"'{name}' ({value})" for name, value in self.amax.items() if not 0 <= value <= _LARGEST_AMAX]
@@ -319,6 +330,54 @@ class CalibrationTable:
         if name in self.overridden:
             return "by hand"
         return self.choice.rule if self.choice else self.method
+
+    def plot(self, name: str) -> Picture:
+        """Draws the histogram of one tensor, with its range and those of the other methods.
+
+        Args:
+            name: The tensor's name.
+
+        Returns:
+            A picture that a notebook shows, and whose ``save`` writes an SVG file.
+
+        Raises:
+            TableError: The table has no such tensor, or no histogram of it.
+            UnsupportedError: Matplotlib is not installed.
+        """
+        if name not in self.amax:
+            shown = ", ".join(f"'{known}'" for known in list(self.amax)[:3])
+            raise TableError(f"the table has no tensor '{name}'; its names are like {shown}")
+        histogram = self.histograms.get(name)
+        if histogram is None or not histogram.amax:
+            raise TableError(f"the table has no histogram of '{name}' with values other than zero to draw")
+        index = list(self.amax).index(name)
+        return plot_histogram(card_of(index, name, histogram, self.amax[name], self.method_of(name)))
+
+    def to_pandas(self) -> Any:
+        """The ranges as a data frame.
+
+        Returns:
+            A ``pandas.DataFrame`` with one row per tensor and the columns ``tensor``, ``amax``, ``scale`` and
+            ``method``, and ``largest``, ``zeros`` and ``clipped`` (the last two in [0, 1]), which are empty
+            where the table has no histogram of the tensor.
+
+        Raises:
+            UnsupportedError: pandas is not installed.
+        """
+        return ranges_frame(self._shown)
+
+    @property
+    def _summary(self) -> str:
+        rule = f" ({self.choice.rule})" if self.choice else ""
+        samples = "" if self.provenance.samples is None else f", {self.provenance.samples} samples"
+        return f"{len(self.amax)} tensors, {self.method}{rule}{samples}"
+
+    @property
+    def _shown(self) -> list[ShownRange]:
+        return [
+            ShownRange(name, amax, self.method_of(name), self.histograms.get(name))
+            for name, amax in self.amax.items()
+        ]
 
     @property
     def excessive_losses(self) -> dict[str, RangeLoss]:

@@ -57,6 +57,10 @@ def test_a_model_with_qdq_is_built_as_it_is(split, table, tmp_path):
         tmp_path / "q.onnx", None, tmp_path / "q.engine", target="rtx", progress=False
     )
     assert result.table is None and result.table_file is None
+    assert repr(result).startswith(f"<BuildResult: '{tmp_path / 'q.engine'}', TensorRT for RTX ")
+    assert repr(result).endswith(", 9 of 9 weighted layers in INT8>")
+    page = result._repr_html_()
+    assert f">{tmp_path / 'q.engine'}</td>" in page and ">table</td>" not in page
     with pytest.raises(ModelError, match="Q/DQ pairs already"):
         trtint8.quantize(tmp_path / "q.onnx", table)
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from types import FrameType
 
 from calibrators.errors import TrtInt8Error
+from trtint8.cli.completion import asked_to_complete, complete
 from trtint8.cli.interruption import STATUS, interrupted
 from trtint8.cli.lazy_imports import import_lazily
 from trtint8.cli.output import say
@@ -80,18 +81,9 @@ def _run(arguments: Sequence[str] | None) -> int:
     logging.basicConfig(level=logging.WARNING, handlers=[_Messages()])
     import_lazily()
     argv = list(sys.argv[1:] if arguments is None else arguments)
-    parser = argparse.ArgumentParser("trtint8", description="INT8 TensorRT engines from ONNX models.")
-    parser.add_argument("--version", action="version", version=f"trtint8 {__version__}")
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    for verb, text in VERBS.items():
-        sub = verbs.add_parser(verb, help=text, formatter_class=argparse.RawDescriptionHelpFormatter)
-        # Only the verb that was asked for is imported: help and table need no ONNX Runtime.
-        if verb in argv[:1]:
-            module = importlib.import_module(f"trtint8.cli.{verb}")
-            sub.description, sub.epilog = text[0].upper() + text[1:] + ".", module.EXAMPLE
-            module.configure(sub)
-            sub.set_defaults(run=module.run)
-    options = parser.parse_args(argv)
+    if asked_to_complete():
+        complete(_parser)
+    options = _parser(argv).parse_args(argv)
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
         warnings.showwarning = lambda message, *_args, **_kwargs: say(f"warning: {message}")
@@ -103,6 +95,22 @@ def _run(arguments: Sequence[str] | None) -> int:
             say(f"trtint8 {options.verb}: {error}")
             return 2
     return 0
+
+
+def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
+    """The parser of a command line, which knows the options of the verb that stands first."""
+    parser = argparse.ArgumentParser("trtint8", description="INT8 TensorRT engines from ONNX models.")
+    parser.add_argument("--version", action="version", version=f"trtint8 {__version__}")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    for verb, text in VERBS.items():
+        sub = verbs.add_parser(verb, help=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+        # Only the verb that was asked for is imported: help and table need no ONNX Runtime.
+        if verb in argv[:1]:
+            module = importlib.import_module(f"trtint8.cli.{verb}")
+            sub.description, sub.epilog = text[0].upper() + text[1:] + ".", module.EXAMPLE
+            module.configure(sub)
+            sub.set_defaults(run=module.run)
+    return parser
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from trtint8.cli.own_data import data_from
 from trtint8.tuning.budget import Goal
 from trtint8.tuning.trial import Trial
 from trtint8.tuning.tune import BEFORE, Tuned, Written, save_tuned
-from trtint8.validation.accuracy import REFERENCE
+from trtint8.validation.measure import REFERENCE
 from trtint8.validation.wording import accuracy_rows, verdicts
 
 EXAMPLE = """examples:

@@ -15,7 +15,7 @@ from trtint8.cli.data_options import (
 )
 from trtint8.cli.output import print_json, print_line, print_table
 from trtint8.cli.own_data import data_from
-from trtint8.validation.accuracy import REFERENCE, VALIDATED
+from trtint8.validation.measure import REFERENCE, VALIDATED
 from trtint8.validation.wording import accuracy_rows, verdicts
 
 EXAMPLE = """examples:

@@ -12,6 +12,7 @@ from typing import Annotated
 import msgspec
 
 from calibrators import records
+from calibrators.display.html import html_table
 from calibrators.errors import EngineError
 from calibrators.files import finish_writing, write_atomically, written_together
 from calibrators.records import Count, PositiveCount, Sha256
@@ -41,7 +42,7 @@ class TensorSpec:
     shape: tuple[int | str | None, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class EngineInfo:
     """What is known of an engine and does not stand in its plan.
 
@@ -100,6 +101,12 @@ class EngineInfo:
     created_by: str = f"trtint8 {__version__}"
     format_version: PositiveCount = FORMAT_VERSION
 
+    def __repr__(self) -> str:
+        return f"<EngineInfo: {info_summary(self)}>"
+
+    def _repr_html_(self) -> str:
+        return html_table(info_summary(self), ("", ""), info_rows(self))
+
     @property
     def parts(self) -> tuple[PartTotal, ...]:
         """The engine's kernels by part; empty where the builder did not list them."""
@@ -112,6 +119,35 @@ class EngineInfo:
             return None
         wanted = self.quantized_nodes
         return len(self.layers.weighted_summary(wanted).get("INT8", [])), len(wanted)
+
+
+def info_summary(info: EngineInfo) -> str:
+    """The TensorRT, the GPUs and the layers in INT8 of an engine, on one line."""
+    counted = info.int8_layers
+    layers = f", {counted[0]} of {counted[1]} weighted layers in INT8" if counted else ""
+    name = "TensorRT for RTX" if info.flavor == "rtx" else "TensorRT"
+    return f"{name} {info.tensorrt_version} for {', '.join(info.compute_capabilities)}{layers}"
+
+
+def info_rows(info: EngineInfo) -> list[tuple[str, str]]:
+    """What is known of an engine, as rows of a small table."""
+    sides = [("input", spec) for spec in info.inputs] + [("output", spec) for spec in info.outputs]
+    rows = [
+        (
+            f"{side} '{spec.name}'",
+            f"{spec.dtype} {'x'.join('?' if n is None else str(n) for n in spec.shape)}",
+        )
+        for side, spec in sides
+    ]
+    for number, profile in enumerate(info.profiles):
+        rows += [(f"profile {number}, '{name}'", str(shapes)) for name, shapes in profile.items()]
+    if info.layers:
+        counts = info.layers.counts().items()
+        rows.append(("layers", ", ".join(f"{count} in {precision}" for precision, count in counts)))
+    if info.weights_bytes is not None:
+        rows.append(("weights", f"{info.weights_bytes / 1e6:,.2f} MB"))
+    rows += [("route", info.route), ("method", info.method or "none")]
+    return rows
 
 
 def sidecar_path(path: str | os.PathLike[str]) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from calibrators.display.cards import Card
 from trtint8.models.model import load_model
 from trtint8.report.bars import Bar, make_bars
 from trtint8.report.files import ReportFiles
@@ -18,7 +19,7 @@ from trtint8.report.provenance import (
     find_mismatches,
     list_provenance,
 )
-from trtint8.report.tensors import Card, make_cards
+from trtint8.report.tensors import make_cards
 from trtint8.report.worst import Worst
 from trtint8.sensitivity.results import Sensitivity
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from trtint8.report.files import ReportFiles
 from trtint8.runtime.benchmark import Benchmarks
-from trtint8.validation.accuracy import REFERENCE, VALIDATED, Accuracy
+from trtint8.validation.accuracy import Accuracy
+from trtint8.validation.measure import REFERENCE, VALIDATED
 from trtint8.validation.significance import Share
 from trtint8.validation.wording import accuracy_rows, verdicts
 

@@ -11,8 +11,9 @@ from calibrators import records
 from calibrators.errors import TableError
 from calibrators.records import PositiveCount
 from trtint8.runtime.benchmark import Benchmarks
-from trtint8.validation.accuracy import Accuracy, Measure
+from trtint8.validation.accuracy import Accuracy
 from trtint8.validation.fidelity import Fidelity
+from trtint8.validation.measure import Measure
 from trtint8.validation.significance import Comparison, Share
 
 

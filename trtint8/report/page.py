@@ -10,8 +10,8 @@ from importlib.resources import files
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from calibrators.display.charts import DASHES, histogram_chart, level_chart
 from trtint8.report import text
-from trtint8.report.charts import DASHES, histogram_chart, level_chart
 from trtint8.report.facts import Report
 from trtint8.report.network import LEVELS
 from trtint8.report.pictures import data_uri

@@ -15,7 +15,7 @@ from calibrators.files import check_writable, write_atomically
 from trtint8.models.model import load_model
 from trtint8.models.session import open_graph_model
 from trtint8.report.files import ReportFiles, find_report_files
-from trtint8.validation.accuracy import VALIDATED
+from trtint8.validation.measure import VALIDATED
 from trtint8.validation.opening import open_validated
 
 if TYPE_CHECKING:

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from calibrators import records
+from calibrators.display.frames import data_frame
+from calibrators.display.html import Cell, bar, html_table
+from calibrators.display.picture import Picture
+from calibrators.display.plotting import plot_levels
 from calibrators.errors import TableError
 from calibrators.files import write_atomically
 from calibrators.records import PositiveCount
 from trtint8.sensitivity.effects import Effect
 from trtint8.sensitivity.suspects import Suspect
 from trtint8.validation.significance import Share
+
+#: How many remarks on layers are shown below a table.
+_MOST_NOTES = 10
 
 #: Value of the field ``format``, by which the file is recognized.
 FORMAT = "trtint8-sensitivity"
@@ -50,7 +59,7 @@ class LayerSensitivity:
     suspects: tuple[Suspect, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Sensitivity:
     """What the quantization of every layer costs.
 
@@ -75,6 +84,55 @@ class Sensitivity:
     model_fingerprint: str
     table_fingerprint: str
     data_fingerprint: str
+
+    def __repr__(self) -> str:
+        worst = f", worst '{self.worst_first[0].node}'" if self.layers else ""
+        return f"<Sensitivity: {self._summary}{worst}>"
+
+    def _repr_html_(self) -> str:
+        columns = ("layer", "operator", "share of the noise", "", "alone", "without", "here")
+        notes = [
+            f"{layer.node}: {suspect.message}" for layer in self.worst_first for suspect in layer.suspects
+        ]
+        largest = max((layer.noise_share for layer in self.layers), default=0.0) or 1.0
+        return html_table(
+            self._summary, columns, (_row(layer, largest) for layer in self.worst_first), notes[:_MOST_NOTES]
+        )
+
+    def plot(self) -> Picture:
+        """Draws the SQNR behind each layer with every layer in INT8, in the order in which they run.
+
+        Returns:
+            A picture that a notebook shows, and whose ``save`` writes an SVG file.
+
+        Raises:
+            UnsupportedError: Matplotlib is not installed.
+        """
+        known = (layer.cumulative_db for layer in self.layers)
+        levels = [math.nan if level is None else level for level in known]
+        return plot_levels(levels, f"SQNR from layer to layer, {len(levels)} layers")
+
+    def to_pandas(self) -> Any:
+        """The layers as a data frame.
+
+        Returns:
+            A ``pandas.DataFrame`` with one row per layer, in the order in which they run, and the columns
+            ``node``, ``operator``, ``noise_share`` (in [0, 1]), and in decibels ``alone_db``, ``without_db``,
+            ``weights_db``, ``activations_db`` and ``cumulative_db``; see :class:`LayerSensitivity`.
+
+        Raises:
+            UnsupportedError: pandas is not installed.
+        """
+        names = ("node", "operator", "noise_share", "weights_db", "activations_db", "cumulative_db")
+        columns = {name: [getattr(layer, name) for layer in self.layers] for name in names}
+        columns["alone_db"] = [layer.only.sqnr_db for layer in self.layers]
+        columns["without_db"] = [layer.without.sqnr_db for layer in self.layers]
+        return data_frame(columns)
+
+    @property
+    def _summary(self) -> str:
+        level = _level(self.quantized.sqnr_db)
+        return f"{len(self.layers)} layers, {self.samples} samples, all layers in INT8 {level}"
 
     @property
     def worst_first(self) -> tuple[LayerSensitivity, ...]:
@@ -107,3 +165,19 @@ class Sensitivity:
             raise TableError(
                 f"'{path}' is no result of 'trtint8 sensitivity' ({error}); measure again, or give its output"
             ) from error
+
+
+def _row(layer: LayerSensitivity, largest_share: float) -> list[Cell]:
+    return [
+        layer.node,
+        layer.operator,
+        f"{100 * layer.noise_share:.1f} %",
+        bar(layer.noise_share / largest_share),
+        *map(_level, (layer.only.sqnr_db, layer.without.sqnr_db, layer.cumulative_db)),
+    ]
+
+
+def _level(decibels: float | None) -> str:
+    if decibels is None:
+        return ""
+    return f"{decibels:.1f} dB" if math.isfinite(decibels) else "exact"

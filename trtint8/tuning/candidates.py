@@ -21,8 +21,9 @@ from trtint8.models.session import open_graph_model
 from trtint8.quantization.placement import Placement, place
 from trtint8.quantization.qdq import insert_qdq
 from trtint8.tuning.scores import Score, score_of
-from trtint8.validation.accuracy import VALIDATED, Accuracy, Runner, ValidatedModel
+from trtint8.validation.accuracy import Accuracy, Runner, ValidatedModel
 from trtint8.validation.comparison import compare
+from trtint8.validation.measure import VALIDATED
 from trtint8.validation.metrics import Metric, metric_name
 from trtint8.validation.output_shapes import declared_shapes
 

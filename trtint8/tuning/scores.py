@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from trtint8.validation.accuracy import Accuracy, Measure
+from trtint8.validation.accuracy import Accuracy
 from trtint8.validation.fidelity import OUTPUT_METRICS, Fidelity
 from trtint8.validation.measurand import PERCENT
+from trtint8.validation.measure import Measure
 from trtint8.validation.metrics import Metric
 from trtint8.validation.significance import Share
 

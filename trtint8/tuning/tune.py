@@ -7,11 +7,13 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import onnx_ir as ir
 
 from calibrators import records
 from calibrators.data.batches import Batches
+from calibrators.display.picture import Picture
 from calibrators.files import refuse_overwriting, write_atomically, written_together
 from calibrators.records import NonNegative
 from calibrators.tables.table import CalibrationTable
@@ -20,19 +22,21 @@ from trtint8.quantization.float16.convert import to_float16
 from trtint8.tuning.budget import Goal
 from trtint8.tuning.candidates import Candidate, Scorer
 from trtint8.tuning.costs import float_cost
+from trtint8.tuning.display import plot_trials, trials_frame, trials_html
 from trtint8.tuning.journal import Journal, JournalFile
 from trtint8.tuning.scores import Score
 from trtint8.tuning.search import Recalibrate, Search
 from trtint8.tuning.time_limit import TimeLimit
 from trtint8.tuning.trial import Trial
 from trtint8.validation.accuracy import Accuracy
+from trtint8.validation.display import accuracy_html, accuracy_summary
 from trtint8.validation.metrics import Metric
 
 #: The name in results of the network that tuning started with.
 BEFORE = "before"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Tuned:
     """The result of tuning.
 
@@ -56,6 +60,48 @@ class Tuned:
     float_cost: float
     goal: Goal
     complete: bool = True
+
+    def __repr__(self) -> str:
+        kept = len(self.candidate.keep_float)
+        fits = "within" if self.fits else "not within"
+        judged = accuracy_summary(self.accuracy)
+        return f"<Tuned: {judged}, {kept} layers in float, {fits} the budget ({self.goal})>"
+
+    def _repr_html_(self) -> str:
+        remedies = ", ".join(self.candidate.remedies) or "none"
+        kept = ", ".join(self.candidate.keep_float) or "none"
+        notes = (
+            f"changed weights: {remedies}",
+            f"layers in float: {kept} ({100 * self.float_cost:.1f} % of the arithmetic)",
+        )
+        title = f"{self.accuracy.samples} samples that nothing was decided on"
+        return accuracy_html(title, self.accuracy, notes, "tuned") + trials_html(self.trials, self.goal)
+
+    def plot(self) -> Picture:
+        """Draws the metric of every candidate over the share of the arithmetic that it leaves in float.
+
+        Points are filled where the search continued from the candidate.
+
+        Returns:
+            A picture that a notebook shows, and whose ``save`` writes an SVG file.
+
+        Raises:
+            UnsupportedError: Matplotlib is not installed.
+        """
+        return plot_trials(self.trials, self.goal)
+
+    def to_pandas(self) -> Any:
+        """What the search tried, as a data frame.
+
+        Returns:
+            A ``pandas.DataFrame`` with one row per candidate and the columns ``what``, ``taken``, ``value``,
+            ``drop``, ``sqnr_db``, ``keep_float`` (a number of layers), ``float_cost`` and ``seconds``; see
+            :class:`trtint8.tuning.trial.Trial`.
+
+        Raises:
+            UnsupportedError: pandas is not installed.
+        """
+        return trials_frame(self.trials)
 
     @property
     def fits(self) -> bool:

@@ -9,17 +9,13 @@ from typing import Any
 from numpy.typing import NDArray
 
 from calibrators.data.batches import FeedDict
+from trtint8.validation.display import accuracy_frame, accuracy_html, accuracy_summary
 from trtint8.validation.fidelity import Fidelity
-from trtint8.validation.significance import Comparison, Share
+from trtint8.validation.measure import Measure
+from trtint8.validation.significance import Share
 
 #: Runs a model: a feed to the list of its outputs, in the order of the output names.
 Runner = Callable[[FeedDict], list[NDArray[Any]]]
-
-#: The name of the reference in results.
-REFERENCE = "FP32"
-
-#: The name in results of the model that a comparison describes.
-VALIDATED = "INT8"
 
 
 @dataclass(frozen=True)
@@ -37,34 +33,7 @@ class ValidatedModel:
     description: str
 
 
-@dataclass(frozen=True)
-class Measure:
-    """One metric of one model.
-
-    Attributes:
-        name: The name of the metric.
-        value: The model's value: a share for ``topK`` and ``agreement``, else a number.
-        reference: The value of FP32; None for metrics that compare with FP32, such as ``agreement``.
-        comparisons: The model's value minus that of FP32; for a metric that compares with FP32 the first
-            model's value minus that of each other model. Empty where samples cannot be paired.
-        title: What tables call the metric, with the output and what it is compared with; empty where the name
-            says it.
-        unit: ``%`` for a share or another value in [0, 1] that is shown in per cent, ``dB``, or empty where
-            the unit is the metric's own.
-        perfect: For a metric that compares with FP32, the value of a model whose outputs are FP32's; None for
-            other metrics.
-    """
-
-    name: str
-    value: Share | float
-    reference: Share | float | None = None
-    comparisons: tuple[Comparison, ...] = ()
-    title: str = ""
-    unit: str = ""
-    perfect: float | None = None
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Accuracy:
     """How a model, usually in INT8, compares with FP32.
 
@@ -95,3 +64,22 @@ class Accuracy:
     measures: tuple[Measure, ...] = ()
     also: Mapping[str, Accuracy] = field(default_factory=dict)
     chosen: str | None = None
+
+    def __repr__(self) -> str:
+        return f"<Accuracy: {', '.join(filter(None, (f'{self.samples} samples', accuracy_summary(self))))}>"
+
+    def _repr_html_(self) -> str:
+        title = f"{self.samples} samples; INT8 is {self.judged}"
+        return accuracy_html(title, self, (self.chosen,) if self.chosen else ())
+
+    def to_pandas(self) -> Any:
+        """The metrics as a data frame.
+
+        Returns:
+            A ``pandas.DataFrame`` with one row per metric, the column ``metric``, and one column per model.
+            Shares are in [0, 1]; the metrics of single outputs have the output's name behind a colon.
+
+        Raises:
+            UnsupportedError: pandas is not installed.
+        """
+        return accuracy_frame(self)

@@ -20,10 +20,11 @@ from calibrators.data.preflight import check_feed
 from calibrators.data.sources import first_labels
 from calibrators.errors import CalibrationDataError, ModelError
 from calibrators.ray.in_order import results_here
-from trtint8.validation.accuracy import REFERENCE, Accuracy, Measure, Runner, ValidatedModel
+from trtint8.validation.accuracy import Accuracy, Runner, ValidatedModel
 from trtint8.validation.batch import Batch, BatchForm
 from trtint8.validation.fidelity import OUTPUT_METRICS, FidelityMeter
 from trtint8.validation.measurand import Measurand
+from trtint8.validation.measure import REFERENCE, Measure
 from trtint8.validation.metrics import Choice, Metric, check_metrics, measurands, usual_metrics
 from trtint8.validation.output_shapes import (
     DeclaredShape,

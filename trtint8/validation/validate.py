@@ -14,8 +14,9 @@ from calibrators.ray.run_options import RunOptions
 from trtint8.engine.file import read_engine_info, sidecar_path
 from trtint8.models.model import Model, ModelSource, load_model
 from trtint8.models.session import open_graph_model
-from trtint8.validation.accuracy import REFERENCE, VALIDATED, Accuracy
+from trtint8.validation.accuracy import Accuracy
 from trtint8.validation.comparison import compare_models
+from trtint8.validation.measure import REFERENCE, VALIDATED
 from trtint8.validation.metrics import Metric
 from trtint8.validation.opening import engine_path, open_models
 from trtint8.validation.output_shapes import declared_shapes

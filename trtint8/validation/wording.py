@@ -4,10 +4,29 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
+from typing import Protocol
 
-from trtint8.validation.accuracy import REFERENCE, Accuracy, Measure
+from trtint8.validation.fidelity import Fidelity
 from trtint8.validation.measurand import DECIBELS, PERCENT
+from trtint8.validation.measure import REFERENCE, Measure
 from trtint8.validation.significance import Comparison, Share
+
+
+class Compared(Protocol):
+    """What is shown of a comparison; see :class:`trtint8.validation.accuracy.Accuracy`."""
+
+    @property
+    def measures(self) -> tuple[Measure, ...]:
+        """All metrics except those of single outputs."""
+
+    @property
+    def outputs(self) -> tuple[Fidelity, ...]:
+        """How close each output is to FP32's."""
+
+    @property
+    def also(self) -> Mapping[str, Compared]:
+        """The results of the other models, by name."""
 
 
 def percent(share: Share | None) -> str:
@@ -18,7 +37,7 @@ def percent(share: Share | None) -> str:
     return f"{100 * share.value:.2f} % ({100 * low:.1f}-{100 * high:.1f})"
 
 
-def accuracy_rows(accuracy: Accuracy) -> list[tuple[str, ...]]:
+def accuracy_rows(accuracy: Compared) -> list[tuple[str, ...]]:
     """The rows of a table: the metric, then its value for FP32, for the model and for each other model."""
     sides = (accuracy, *accuracy.also.values())
     rows = []
@@ -44,7 +63,7 @@ def _figure(value: float, digits: str, unit: str = "") -> str:
     return "not comparable" if math.isnan(value) else f"{value:{digits}}{unit}"
 
 
-def verdicts(accuracy: Accuracy, name: str) -> list[str]:
+def verdicts(accuracy: Compared, name: str) -> list[str]:
     """One sentence per comparison: how large the difference is, and whether it is more than chance.
 
     Args:

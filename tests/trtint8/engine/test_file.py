@@ -211,3 +211,23 @@ def test_an_engine_that_is_not_its_sidecars(path):
 def test_folder_that_does_not_exist(tmp_path):
     with pytest.raises(OutputError, match="cannot write"):
         save_engine(tmp_path / "nope" / "model.engine", PLAN, INFO)
+
+
+def test_an_engine_says_on_one_line_what_it_is():
+    assert repr(INFO) == (
+        "<EngineInfo: TensorRT for RTX 1.7.1.116 for 8.6, 12.0, 1 of 2 weighted layers in INT8>"
+    )
+    full = replace(INFO, flavor="tensorrt", tensorrt_version="10.3", layers=None)
+    assert repr(full) == "<EngineInfo: TensorRT 10.3 for 8.6, 12.0>"
+
+
+def test_a_notebook_shows_what_is_known():
+    page = INFO._repr_html_()
+    for name, value in (
+        ("input &#x27;images&#x27;", "float32 Nx3x?x16"),
+        ("output &#x27;total&#x27;", "int64 "),
+        ("layers", "1 in INT8"),
+        ("weights", "0.01 MB"),
+        ("method", "entropy"),
+    ):
+        assert f">{name}</td>" in page and f">{value}</td>" in page

@@ -23,8 +23,9 @@ from trtint8.runtime.bench import BenchReport, Summary
 from trtint8.sensitivity.effects import Effect
 from trtint8.sensitivity.results import LayerSensitivity, Sensitivity
 from trtint8.sensitivity.suspects import Suspect
-from trtint8.validation.accuracy import Accuracy, Measure
+from trtint8.validation.accuracy import Accuracy
 from trtint8.validation.fidelity import Fidelity
+from trtint8.validation.measure import Measure
 from trtint8.validation.significance import Comparison, Share
 
 #: A name of a node that is markup where it is not escaped.

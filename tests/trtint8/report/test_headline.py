@@ -6,7 +6,7 @@ import pytest
 
 from trtint8.report.files import ReportFiles
 from trtint8.report.headline import make_headline
-from trtint8.validation.accuracy import Measure
+from trtint8.validation.measure import Measure
 from trtint8.validation.significance import Share
 
 

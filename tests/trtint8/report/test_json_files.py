@@ -11,8 +11,8 @@ from tests.trtint8.report.samples import ACCURACY, bench_report
 from trtint8.cli.output import print_json
 from trtint8.report.json_files import parse_accuracy, parse_benchmark
 from trtint8.runtime.benchmark import Benchmarks
-from trtint8.validation.accuracy import Measure
 from trtint8.validation.fidelity import Fidelity
+from trtint8.validation.measure import Measure
 
 
 def printed(value, capsys):

@@ -18,7 +18,7 @@ from trtint8.report.files import ReportFiles
 from trtint8.report.page import OPEN_CARDS, describe_outcome, level_labels, render
 from trtint8.report.tensors import make_cards
 from trtint8.report.worst import Answers, WorstSample
-from trtint8.validation.accuracy import Measure
+from trtint8.validation.measure import Measure
 
 html5lib = pytest.importorskip("html5lib", reason="html5lib is not installed")
 

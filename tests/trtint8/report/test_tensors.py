@@ -3,28 +3,17 @@
 import dataclasses
 import math
 
-import numpy as np
-
 import tests.trtint8.report.extra  # noqa: F401
-from calibrators.histograms.histogram import Histogram
 from calibrators.histograms.losses import range_sqnr
 from calibrators.histograms.thresholds import METHODS
 from calibrators.tables.table import CalibrationTable
 from tests.trtint8.report.samples import HOSTILE, table
 from trtint8.report.facts import gather
 from trtint8.report.files import ReportFiles
-from trtint8.report.tensors import chart_bars, make_cards
+from trtint8.report.tensors import make_cards
 
 
 class TestTensors:
-    def test_chart_bars(self):
-        counts = np.zeros(2048, np.int64)
-        counts[0], counts[15], counts[16], counts[1100] = 1, 2, 4, 8
-        width, bars = chart_bars(Histogram(counts, 0.5, 550.0))
-        assert width == 8.0 and len(bars) == 69
-        assert bars[:3] == (3, 4, 0) and bars[68] == 8 and sum(bars) == 15
-        assert chart_bars(Histogram()) == (0.0, ())
-
     def test_cards(self):
         ranges = table()
         by_name = {card.name: card for card in make_cards(ranges)}

@@ -83,3 +83,33 @@ def test_a_file_that_is_no_result(tmp_path, content):
     (tmp_path / "s.json").write_bytes(content)
     with pytest.raises(TableError, match="is no result of 'trtint8 sensitivity'"):
         Sensitivity.load(tmp_path / "s.json")
+
+
+def test_the_text_is_one_line():
+    assert repr(SENSITIVITY).startswith(
+        "<Sensitivity: 3 layers, 128 samples, all layers in INT8 26.0 dB, worst '"
+    )
+    assert "\n" not in repr(SENSITIVITY)
+
+
+def test_a_notebook_shows_the_worst_layer_first():
+    page = SENSITIVITY._repr_html_()
+    first, second, third = (page.index(f">{text} %<") for text in ("75.0", "20.0", "5.0"))
+    assert first < second < third
+    assert '<rect width="26.7"' in page  # 0.2 of 0.75
+    assert "2.0 % of &#x27;images&#x27; lies beyond its range" in page and ">exact</td>" in page
+    assert "<script" not in page and "</script" not in page
+
+
+def test_the_picture_has_the_layers_that_were_measured():
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed (pip install 'trtint8[notebook]')")
+    picture = SENSITIVITY.plot()
+    assert picture.title == "SQNR from layer to layer, 3 layers" and "var(--accent)" in picture.svg
+
+
+def test_the_data_frame_has_the_layers_in_their_order():
+    pytest.importorskip("pandas", reason="pandas is not installed (pip install 'trtint8[notebook]')")
+    frame = SENSITIVITY.to_pandas()
+    assert frame["alone_db"].tolist() == [40.0, 30.0, math.inf]
+    assert frame["noise_share"].tolist() == [0.2, 0.75, 0.05]
+    assert frame["weights_db"].isna().tolist() == [False, False, True]

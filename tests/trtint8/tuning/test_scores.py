@@ -5,8 +5,9 @@ import math
 import pytest
 
 from trtint8.tuning.scores import Score, score_of
-from trtint8.validation.accuracy import Accuracy, Measure
+from trtint8.validation.accuracy import Accuracy
 from trtint8.validation.fidelity import Fidelity
+from trtint8.validation.measure import Measure
 from trtint8.validation.significance import Share
 
 OUTPUTS = (Fidelity("p2", 24.0, 0.99, 0.5, 0.9), Fidelity("p3", 22.0, 0.98, 0.25))

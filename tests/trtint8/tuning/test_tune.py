@@ -47,6 +47,16 @@ def test_the_log_tells_what_was_tried(tuned):
     assert [score.sqnr_db for score in taken] == sorted(score.sqnr_db for score in taken)
 
 
+def test_it_shows_itself(tuned):
+    assert repr(tuned).startswith("<Tuned: top-1 ") and repr(tuned).endswith(
+        "layers in float, within the budget (top1: a drop of at most 0.5 points)>"
+    )
+    page = tuned._repr_html_()
+    assert ">tuned</th>" in page and ">before</th>" in page and page.count("ranges chosen by") == 1
+    pytest.importorskip("pandas", reason="pandas is not installed (pip install 'trtint8[notebook]')")
+    assert tuned.to_pandas()["what"].tolist() == [trial.what for trial in tuned.trials]
+
+
 def test_the_same_seed_gives_the_same_result(tuned, wild_table, held_out):
     again = trtint8.tune(DEMO_MODEL, wild_table, held_out, max_drop=0.5)
     assert again.candidate.table.amax == tuned.candidate.table.amax

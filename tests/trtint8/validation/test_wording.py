@@ -1,7 +1,8 @@
 """What a comparison says, for a person."""
 
-from trtint8.validation.accuracy import Accuracy, Measure
+from trtint8.validation.accuracy import Accuracy
 from trtint8.validation.fidelity import Fidelity
+from trtint8.validation.measure import Measure
 from trtint8.validation.significance import Comparison, Share
 from trtint8.validation.wording import accuracy_rows, percent, verdicts
 

@@ -5,19 +5,19 @@ import re
 import numpy as np
 import pytest
 
-import tests.trtint8.report.extra  # noqa: F401
+pytest.importorskip("matplotlib", reason="matplotlib is not installed (pip install 'trtint8[notebook]')")
+
+from calibrators.display.cards import card_of
+from calibrators.display.charts import count_label, histogram_chart, level_chart, point_chart
 from calibrators.histograms.histogram import Histogram
-from calibrators.tables.table import CalibrationTable, Provenance
-from trtint8.report.charts import count_label, histogram_chart, level_chart
-from trtint8.report.tensors import make_cards
+from calibrators.histograms.thresholds import METHODS
 
 
 class TestCharts:
     def test_every_threshold_has_its_line(self):
         histogram = Histogram()
         histogram.observe(np.random.default_rng(0).laplace(0, 1, 50_000).astype(np.float32))
-        ranges = CalibrationTable.from_histograms({"x": histogram}, "mse", Provenance())
-        (card,) = make_cards(ranges)
+        card = card_of(0, "x", histogram, METHODS["mse"](histogram), "mse")
         svg = histogram_chart(card)
         right = card.bar_width * len(card.bar_counts) * 1.015
         wanted = sorted(36 + (340 - 46) * one.amax / right for one in card.ranges)
@@ -38,3 +38,10 @@ class TestCharts:
     )
     def test_counts(self, count, label):
         assert count_label(count) == label
+
+    def test_points_are_filled_or_not_and_infinite_ones_left_out(self):
+        svg = point_chart([(0.0, 30.0, True), (0.5, 40.0, False), (0.1, float("inf"), True)], "dB")
+        drawn = re.findall(r'<path d="[^"]*"[^>]*style="([^"]*)"', svg)
+        dots = [style for style in drawn if "var(--accent)" in style]
+        assert sum("fill: none" in style for style in dots) == 1 and len(dots) == 2
+        assert ">45 %<" in svg and ">40 dB<" in svg

@@ -12,9 +12,10 @@ from typing import Any
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Ellipse
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from trtint8.report.tensors import Card
+from calibrators.display.cards import Card
 
 #: The dashes of each method's line (SVG's stroke-dasharray), which distinguish methods without colour.
 DASHES: Mapping[str, tuple[float, ...]] = MappingProxyType(
@@ -48,6 +49,9 @@ _SETTINGS: dict[Any, Any] = {
 
 #: Where the logarithmic axis begins, so that a bar with one value is visible.
 _FLOOR = 0.7
+
+#: Diameter of a point, in SVG units.
+_DOT = 6.0
 
 _DECADES = {0: "1", 3: "1 k", 6: "1 M", 9: "1 G", 12: "1 T"}
 
@@ -114,6 +118,43 @@ def level_chart(levels: Sequence[float], width: int) -> str:
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f} dB"))
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         return _svg(figure)
+
+
+def point_chart(points: Sequence[tuple[float, float, bool]], y_unit: str) -> str:
+    """A chart of points over a share, such as accuracy over the share of the arithmetic in float.
+
+    Args:
+        points: The share in [0, 1], the value, and whether the point is drawn filled; values that are not
+            finite are left out.
+        y_unit: The unit of the values, or empty.
+
+    Returns:
+        An SVG element of 340 x 200 units for an HTML page.
+    """
+    with matplotlib.rc_context(_SETTINGS):
+        left, bottom, right, top = 52.0, 22.0, 14.0, 10.0
+        figure, axes = _axes(340, 200, left=left, bottom=bottom, right=right, top=top)
+        shown = [(100 * x, y, marked) for x, y, marked in points if math.isfinite(y)]
+        axes.set(xlim=_around([x for x, _, _ in shown]), ylim=_around([y for _, y, _ in shown]))
+        # Ellipses of the axes' units that are circles in the picture: Matplotlib's own markers refer to
+        # definitions, which a page does not keep.
+        width = _DOT * (axes.get_xlim()[1] - axes.get_xlim()[0]) / (340 - left - right)
+        height = _DOT * (axes.get_ylim()[1] - axes.get_ylim()[0]) / (200 - bottom - top)
+        for x, y, marked in shown:
+            face = _ACCENT if marked else "none"
+            axes.add_patch(Ellipse((x, y), width, height, facecolor=face, edgecolor=_ACCENT, clip_on=False))
+        axes.xaxis.set_major_locator(MaxNLocator(5))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} %"))
+        axes.yaxis.set_major_locator(MaxNLocator(5))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g} {y_unit}".strip()))
+        return _svg(figure)
+
+
+def _around(values: Sequence[float]) -> tuple[float, float]:
+    """Limits of an axis with some room around the values."""
+    low, high = min(values, default=0.0), max(values, default=1.0)
+    room = 0.08 * (high - low) or 0.5
+    return low - room, high + room
 
 
 def count_label(count: float) -> str:

@@ -1,0 +1,77 @@
+"""Charts that stand by themselves: in a notebook, or in a file."""
+
+from __future__ import annotations
+
+import html
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from calibrators.files import write_atomically
+
+#: Colours that can be seen on a light and on a dark ground; in a report the page gives them.
+_COLOURS = {
+    "bar": "#8fa3b5",
+    "accent": "#2f7fc1",
+    "line": "#7a8591",
+    "grid": "rgba(128,128,128,0.25)",
+    "muted": "#808890",
+    "loud": "#d9633a",
+}
+
+#: Width of a picture over that of its drawing.
+_ENLARGED = 1.4
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A chart, which a notebook shows by itself.
+
+    Attributes:
+        svg: The chart as an SVG element.
+        title: What it shows, in words.
+    """
+
+    svg: str
+    title: str
+
+    def __repr__(self) -> str:
+        return f"<Picture: {self.title}>"
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+    def _repr_html_(self) -> str:
+        return f"<div><div>{html.escape(self.title)}</div>{self.svg}</div>"
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Writes the chart as an SVG file, atomically.
+
+        Args:
+            path: The file.
+
+        Returns:
+            ``path``.
+
+        Raises:
+            OutputError: The file cannot be written.
+        """
+        return write_atomically(path, self.svg.encode())
+
+
+def picture_of(chart: str, title: str) -> Picture:
+    """Makes a picture of a chart that takes its colours from a page.
+
+    Args:
+        chart: The SVG element of one of :mod:`calibrators.display.charts`.
+        title: What it shows, in words.
+    """
+    width, height = (float(length) for length in chart.split('viewBox="', 1)[1].split('"', 1)[0].split()[2:])
+    colours = ";".join(f"--{name}:{colour}" for name, colour in _COLOURS.items())
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_ENLARGED * width:g}" '
+        f'height="{_ENLARGED * height:g}" role="img" aria-label="{html.escape(title)}" '
+        f'style="{colours};font:10px sans-serif;overflow:visible" '
+    )
+    drawn = chart.removeprefix("<svg ").replace(' class="chart" aria-hidden="true"', "", 1)
+    return Picture(head + drawn, title)

@@ -1,0 +1,64 @@
+"""Pictures of results, for which Matplotlib is loaded when the first one is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+
+from calibrators.display.cards import Card
+from calibrators.display.picture import Picture, picture_of
+from calibrators.errors import UnsupportedError
+
+#: Width of a chart of levels, in units of the SVG.
+_WIDTH = 520
+
+
+def plot_histogram(card: Card) -> Picture:
+    """A tensor's histogram on a logarithmic scale, with the threshold of every method.
+
+    Args:
+        card: The tensor, with at least one value that is not zero.
+
+    Raises:
+        UnsupportedError: Matplotlib is not installed.
+    """
+    used = card.used
+    title = f"'{card.name}': amax {used.amax:.6g} by {used.method}, {100 * used.clipped:.3f} % clipped"
+    return picture_of(_charts().histogram_chart(card), title)
+
+
+def plot_levels(levels: Sequence[float], title: str) -> Picture:
+    """A line of levels in decibels.
+
+    Args:
+        levels: One level per layer; those that are not finite are left out.
+        title: What it shows.
+
+    Raises:
+        UnsupportedError: Matplotlib is not installed.
+    """
+    return picture_of(_charts().level_chart(levels, _WIDTH), title)
+
+
+def plot_points(points: Sequence[tuple[float, float, bool]], unit: str, title: str) -> Picture:
+    """Points over a share.
+
+    Args:
+        points: The share in [0, 1], the value, and whether the point is drawn filled.
+        unit: The unit of the values, or empty.
+        title: What it shows.
+
+    Raises:
+        UnsupportedError: Matplotlib is not installed.
+    """
+    return picture_of(_charts().point_chart(points, unit), title)
+
+
+def _charts() -> ModuleType:
+    try:
+        from calibrators.display import charts
+    except ModuleNotFoundError as error:
+        raise UnsupportedError(
+            "a picture needs Matplotlib, which is not installed; run pip install 'trtint8[notebook]'"
+        ) from error
+    return charts

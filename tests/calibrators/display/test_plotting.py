@@ -1,0 +1,59 @@
+"""Pictures of results."""
+
+import math
+import sys
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from calibrators.display.plotting import plot_levels, plot_points
+from calibrators.errors import TableError, UnsupportedError
+from calibrators.histograms.histogram import Histogram
+from calibrators.tables.table import CalibrationTable, Provenance
+
+
+@pytest.fixture
+def table():
+    histogram, silent = Histogram(), Histogram()
+    histogram.observe(np.random.default_rng(0).standard_normal(1000).astype(np.float32))
+    silent.observe(np.zeros(10, np.float32))
+    made = CalibrationTable.from_histograms({"x": histogram, "silent": silent}, "minmax", Provenance())
+    return made.override({"y": 1.0})
+
+
+def without_matplotlib(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.delitem(sys.modules, "calibrators.display.charts", raising=False)
+    import calibrators.display
+
+    monkeypatch.delattr(calibrators.display, "charts", raising=False)
+
+
+def test_without_matplotlib_it_says_what_to_install(table, monkeypatch):
+    without_matplotlib(monkeypatch)
+    with pytest.raises(UnsupportedError, match=r"run pip install 'trtint8\[notebook\]'"):
+        table.plot("x")
+
+
+def test_what_cannot_be_drawn_is_named(table):
+    with pytest.raises(TableError, match="no tensor 'z'; its names are like 'x', 'silent', 'y'"):
+        table.plot("z")
+    for name in ("y", "silent"):
+        with pytest.raises(TableError, match=f"no histogram of '{name}'"):
+            table.plot(name)
+
+
+def test_pictures_are_svg(table):
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed (pip install 'trtint8[notebook]')")
+    histogram = table.plot("x")
+    assert histogram.title == f"'x': amax {table.amax['x']:.6g} by minmax, 0.000 % clipped"
+    levels = plot_levels([30.0, math.nan, 20.0], "levels")
+    points = plot_points([(0.0, 98.0, True), (0.1, 99.0, False), (0.2, math.inf, False)], "%", "points")
+    for picture in (histogram, levels, points):
+        root = ElementTree.fromstring(picture.svg)
+        assert root.get("aria-label") == picture.title
+        texts = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
+        assert len(texts) > 3
+    assert "10 %" in texts and "99 %" in texts
+    assert points.svg.count("var(--accent)") >= 2

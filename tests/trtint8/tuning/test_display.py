@@ -1,0 +1,42 @@
+"""How what a search tried shows itself."""
+
+import pytest
+
+from trtint8.tuning.budget import Goal
+from trtint8.tuning.display import plot_trials, trials_frame, trials_html
+from trtint8.tuning.scores import Score
+from trtint8.tuning.trial import Trial
+
+GOAL = Goal("top1", "top1", "%", 0.5, None)
+TRIALS = (
+    Trial("as calibrated", Score(1.25, 20.0, 78.75), True, 0, 0.0, 0.5, 3.0),
+    Trial("2 layers in float", Score(0.25, 31.5, 79.75), False, 2, 0.125, 1.0),
+)
+
+
+def test_a_notebook_shows_every_trial():
+    page = trials_html(TRIALS, GOAL)
+    assert "tried for top1: a drop of at most 0.5 points" in page
+    for cell in ("as calibrated", "yes", "drop 1.25 points, top1 78.75 %", "20.00 dB", "12.5 %", "0.5 s"):
+        assert f">{cell}</td>" in page
+
+
+def test_the_picture_has_the_values():
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed (pip install 'trtint8[notebook]')")
+    picture = plot_trials(TRIALS, GOAL)
+    assert picture.title == "top1 over the share of the arithmetic in float"
+    assert ">0 %<" in picture.svg and ">79 %<" in picture.svg
+
+
+def test_the_data_frame_has_numbers():
+    pytest.importorskip("pandas", reason="pandas is not installed (pip install 'trtint8[notebook]')")
+    assert trials_frame(TRIALS).to_dict("records")[1] == {
+        "what": "2 layers in float",
+        "taken": False,
+        "value": 79.75,
+        "drop": 0.25,
+        "sqnr_db": 31.5,
+        "keep_float": 2,
+        "float_cost": 0.125,
+        "seconds": 1.0,
+    }
