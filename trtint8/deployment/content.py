@@ -19,7 +19,7 @@ def template(file: str, /, **values: object) -> str:
     """A template with its names replaced; without any it is taken as it stands.
 
     Args:
-        file: Its name in the folder of templates.
+        file: Its path in the folder of templates, such as ``cpp/main.cpp.in``.
         values: The text for each ``$name`` of the template.
     """
     text = (files("trtint8.deployment") / "templates" / file).read_text(encoding="utf-8")
@@ -60,7 +60,7 @@ def build_script(source: DeploySource, plan: str) -> str:
         source: The engine.
         plan: Where the plan goes, from the folder of the script.
     """
-    return template("build_plan.sh.in", command=build_command(source, plan), plan=shlex.quote(plan))
+    return template("shared/build_plan.sh.in", command=build_command(source, plan), plan=shlex.quote(plan))
 
 
 def _x(shape: Sequence[int]) -> str:

@@ -58,11 +58,11 @@ def deepstream_files(source: DeploySource) -> Files:
     if qdq:
         files["build_plan.sh"] = build_script(source, "model.plan")
     if source.is_rtx:
-        plan = template("deepstream_plan_missing.md.in").strip()
+        plan = template("deepstream/plan_missing.md.in").strip()
     else:
         files["model.plan"] = source.engine
         plan = template(
-            "deepstream_plan_there.md.in",
+            "deepstream/plan_there.md.in",
             tensorrt=source.tensorrt,
             gpus=", ".join(source.info.compute_capabilities),
         ).strip()
@@ -72,7 +72,7 @@ def deepstream_files(source: DeploySource) -> Files:
         **files,
         "config_infer.txt": nvinfer_config(source, spec),
         "README.md": readme(
-            "deepstream.md.in",
+            "deepstream/README.md.in",
             source,
             plan=plan,
             calibration=_calibration_text(source),
@@ -172,4 +172,4 @@ def _deviation_text(wanted: Preprocessing | None) -> str:
 def _calibration_text(source: DeploySource) -> str:
     if source.table is None:
         return "There is no `calibration.cache`, because the engine was built without a calibration table."
-    return template("deepstream_calibration.md.in", tensors=len(source.table.amax)).strip()
+    return template("deepstream/calibration.md.in", tensors=len(source.table.amax)).strip()

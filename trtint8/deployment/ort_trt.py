@@ -38,9 +38,9 @@ def ort_trt_files(source: DeploySource) -> Files:
         **files,
         "options.json": json.dumps(provider_options(source), indent=2) + "\n",
         "model.json": source.description(),
-        "preprocess.py": template("preprocess.py.in"),
-        "session.py": template("ort_session.py.in"),
-        "README.md": readme("ort_trt.md.in", source, model=_model_text(source)),
+        "preprocess.py": template("shared/preprocess.py.in"),
+        "session.py": template("ort_trt/session.py.in"),
+        "README.md": readme("ort_trt/README.md.in", source, model=_model_text(source)),
     }
 
 
@@ -74,8 +74,8 @@ def provider_options(source: DeploySource) -> dict[str, object]:
 
 def _model_text(source: DeploySource) -> str:
     if source.qdq_model is None:
-        return template("ort_trt_float.md.in", table=f"{CACHE}/{TABLE}").strip()
-    text = template("ort_trt_qdq.md.in", model=source.qdq_model.name).strip()
+        return template("ort_trt/table_only.md.in", table=f"{CACHE}/{TABLE}").strip()
+    text = template("ort_trt/qdq_model.md.in", model=source.qdq_model.name).strip()
     if source.table is not None:
-        text += "\n\n" + template("ort_trt_table.md.in", table=f"{CACHE}/{TABLE}").strip()
+        text += "\n\n" + template("ort_trt/table_beside.md.in", table=f"{CACHE}/{TABLE}").strip()
     return text
