@@ -48,7 +48,7 @@ def build_command(source: DeploySource, plan: str) -> str:
     for index, profile in enumerate(source.info.profiles):
         words += [f"--profile={index}"] if len(source.info.profiles) > 1 else []
         for option in ("min", "opt", "max"):
-            shapes = (f"{name}:{_x(getattr(shape, option))}" for name, shape in profile.items())
+            shapes = (f"{_in_spec(name)}:{_x(getattr(shape, option))}" for name, shape in profile.items())
             words.append(f"--{option}Shapes={','.join(shapes)}")
     return " ".join(map(shlex.quote, words))
 
@@ -61,6 +61,11 @@ def build_script(source: DeploySource, plan: str) -> str:
         plan: Where the plan goes, from the folder of the script.
     """
     return template("shared/build_plan.sh.in", command=build_command(source, plan), plan=shlex.quote(plan))
+
+
+def _in_spec(name: str) -> str:
+    """A name as trtexec takes it before a shape: in quotes where it has what separates names and shapes."""
+    return f"'{name}'" if set(name) & set(":,") else name
 
 
 def _x(shape: Sequence[int]) -> str:

@@ -148,6 +148,12 @@ def _image(source: DeploySource) -> TensorSpec:
             f"the input '{spec.name}' is {spec.dtype}, {shape_text(spec.shape)}; deploy it to triton, or "
             "give the right --layout"
         )
+    for output in source.info.outputs:
+        if not output.name.isprintable() or ";" in output.name:
+            raise UnsupportedError(
+                f"the configuration of nvinfer cannot hold the name of the output {output.name!r}; export "
+                "the model with another name"
+            )
     return spec
 
 

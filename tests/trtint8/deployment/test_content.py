@@ -33,6 +33,14 @@ def test_a_template_without_values_is_taken_as_it_stands():
             "trtexec --onnx=net.qdq.onnx --saveEngine=1/model.plan --stronglyTyped "
             "--minShapes=images:1x3x8x6 --optShapes=images:8x3x8x6 --maxShapes=images:32x3x8x6",
         ),
+        (
+            {"profiles": ({"x:0": shapes(1, 2, 3, ())},)},
+            "trtexec --onnx=net.qdq.onnx --saveEngine=1/model.plan --int8 --fp16 "
+            + " ".join(
+                f"'--{option}Shapes='\"'\"'x:0'\"'\"':{size}'"
+                for option, size in (("min", 1), ("opt", 2), ("max", 3))
+            ),
+        ),
         ({"profiles": ()}, "trtexec --onnx=net.qdq.onnx --saveEngine=1/model.plan --int8 --fp16"),
         (
             {
