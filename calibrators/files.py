@@ -165,6 +165,42 @@ def written_together(main: str | os.PathLike[str]) -> Iterator[Callable[[Path], 
         _move_out(main)
 
 
+@contextlib.contextmanager
+def new_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Writes a folder so that after a crash it is either complete or not there.
+
+    Args:
+        path: The folder; it must not exist, or be empty.
+
+    Yields:
+        Where the block is to write what the folder will hold.
+
+    Raises:
+        OutputError: There is something of that name that is no empty folder, or it cannot be written.
+    """
+    path = Path(path)
+    with _sentence(path):
+        if path.is_dir():
+            if any(path.iterdir()):
+                raise OutputError(f"cannot write '{path}': the folder is not empty; give a new one")
+        elif path.exists() or path.is_symlink():
+            raise OutputError(f"cannot write '{path}': it is no folder; give a new one")
+        target = Path(os.path.realpath(path))
+        if not target.parent.is_dir():
+            raise OutputError(
+                f"cannot write '{path}': the folder '{path.parent}' does not exist; create it first"
+            )
+        _remove_litter(target)
+        staging = Path(tempfile.mkdtemp(prefix=_own_prefix(target), suffix=_UNFINISHED, dir=target.parent))
+    try:
+        with _sentence(path):
+            yield staging
+            staging.chmod(0o777 & ~_umask())
+            staging.replace(target)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
 def finish_writing(main: str | os.PathLike[str]) -> None:
     """Moves files to their places that were complete when the process which wrote them ended.
 
@@ -269,6 +305,10 @@ def _mode_for(path: Path) -> int:
     """The permissions that a plain ``open(path, 'w')`` would leave; mkstemp's are private."""
     if path.exists():
         return path.stat().st_mode & 0o777
+    return 0o666 & ~_umask()
+
+
+def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
-    return 0o666 & ~mask
+    return mask

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import onnx
 
+from calibrators.data.axes import BatchAxes
 from calibrators.data.batches import Batches, DataSource, open_data
 from calibrators.data.inputs import InputSpec
 from calibrators.data.options import DataOptions, LabelSource
@@ -37,13 +38,16 @@ from calibrators.tables.ranges import DynamicRanges, read_ranges
 from calibrators.tables.source import TableSource, as_table
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt.flavor import Target
-from trtint8.auditing.audit import AuditOptions, audit_model
+from trtint8.auditing.audit import audit_model
+from trtint8.auditing.estimator import EstimatorOptions
 from trtint8.auditing.gpus import Gpu, find_gpu
 from trtint8.auditing.results import Audit, AuditedEngine, AuditedKernel, AuditedPart
 from trtint8.builder.options import BuildOptions
 from trtint8.builder.proof import count_int8_layers
 from trtint8.builder.routes import Route
 from trtint8.calibration import CalibrationOptions, CheckpointOptions, Observed, calibrate_model
+from trtint8.deployment import writing as deployment
+from trtint8.deployment.writing import Destination
 from trtint8.engine.file import EngineInfo, read_engine_info
 from trtint8.engine.profiles import Profile, ShapeRange
 from trtint8.equalization.recalibration import equalize_and_calibrate
@@ -55,8 +59,7 @@ from trtint8.interop.migrate import Migrated
 from trtint8.interop.migrate import migrate as migrate_prepared
 from trtint8.models.model import ModelSource, load_float_model, load_model, prepare, to_proto
 from trtint8.models.torch_export import AnyModel, open_module, open_modules
-from trtint8.quantization.float16.convert import to_float16
-from trtint8.quantization.quantize import quantize_graph
+from trtint8.quantization.quantize import quantize_graph, with_float16
 from trtint8.quantization.targets import TargetName, target_named
 from trtint8.report import writing
 from trtint8.runtime.bench import BenchReport
@@ -82,6 +85,7 @@ __all__ = [
     "AuditedEngine",
     "AuditedKernel",
     "AuditedPart",
+    "BatchAxes",
     "Batches",
     "BenchReport",
     "Benchmarks",
@@ -118,6 +122,7 @@ __all__ = [
     "build_int8_engine",
     "calibrate",
     "count_int8_layers",
+    "deploy",
     "lint",
     "measure_sensitivity",
     "mend",
@@ -293,8 +298,8 @@ def quantize(
         prepared, ranges = remade.model, remade.table
     graph_model, _ = quantize_graph(prepared, ranges, keep_float, target=chosen)
     if float16:
-        graph_model, _ = to_float16(
-            graph_model, float32_io=float32_io, peaks=ranges.peaks, name=prepared.name
+        graph_model, _ = with_float16(
+            graph_model, chosen, float32_io=float32_io, peaks=ranges.peaks, name=prepared.name
         )
     return to_proto(graph_model)
 
@@ -410,9 +415,9 @@ def audit(
         UnsupportedError: The GPU is not in the table, or this TensorRT does not list the layers of an engine.
         GpuUnavailableError: This TensorRT needs a GPU to build.
     """
-    wanted = AuditOptions(target, profile, keep_float, options or BuildOptions(), progress)
+    wanted = EstimatorOptions(target, profile, options or BuildOptions(), progress)
     figures = find_gpu(gpu) if isinstance(gpu, str) else gpu
-    return audit_model(load_float_model(model), as_table(table), figures, wanted)
+    return audit_model(load_float_model(model), as_table(table), figures, wanted, keep_float)
 
 
 def validate(
@@ -757,6 +762,37 @@ def migrate(
     """
     prepared = prepare(load_model(open_module(model, example_inputs)))
     return migrate_prepared(prepared, as_table(cache), fill=fill, keep_float=keep_float)
+
+
+def deploy(
+    engine: str | os.PathLike[str],
+    to: Destination,
+    output: str | os.PathLike[str],
+    *,
+    preprocessing: Preprocessing | None = None,
+) -> list[Path]:
+    """Writes a folder with what runs an engine elsewhere, and a README that says how.
+
+    Args:
+        engine: The engine file, with its sidecar and the files that the build left beside it.
+        to: ``triton`` for a model repository, ``deepstream`` for a configuration of nvinfer, ``ort-trt`` for
+            ONNX Runtime's TensorRT execution provider, ``cpp`` for a C++ and a Python program, ``docker`` for
+            a container.
+        output: The folder, which must not exist or be empty. After a crash it is complete or not there.
+        preprocessing: How raw images become what the engine is fed. It goes along in a form that what runs
+            the engine can use.
+
+    Returns:
+        The files that were written.
+
+    Raises:
+        EngineError: The engine, or a file beside it, is unusable.
+        UnsupportedError: What runs the engine lacks something that it needs, such as an element type.
+        CalibrationDataError: No input of the engine takes what the preprocessing makes.
+        TableError: The table beside the engine is unusable.
+        OutputError: The folder is not empty, or cannot be written.
+    """
+    return deployment.deploy(engine, to, output, preprocessing)
 
 
 def write_report(

@@ -38,10 +38,9 @@ from trtint8.engine.profiles import Profile, largest_shapes
 from trtint8.engine.traffic import part_totals
 from trtint8.interop.unquantize import quantized_nodes
 from trtint8.models.model import Model, ModelSource, load_model, prepare, runnable, save_model
-from trtint8.quantization.float16.convert import to_float16
 from trtint8.quantization.placement import place
 from trtint8.quantization.qdq import scale_name
-from trtint8.quantization.quantize import quantize_graph, tensor_names
+from trtint8.quantization.quantize import quantize_graph, tensor_names, with_float16
 
 #: Methods to TensorRT's calibrators; the others are calibrated on the CPU. TensorRT has no choice by what
 #: ranges cost the network, so there ``auto`` is the calibrator that NVIDIA recommends for convolutions.
@@ -247,7 +246,15 @@ class _Build:
         graph_model = self._typed(graph_model, table.peaks)
         built = self._run(graph_model, int8=True)
         scales = _scales(placement.shared)
-        return _Product(built, graph_model, placement.quantized_nodes, table, self.options, scales)
+        return _Product(
+            built,
+            graph_model,
+            placement.quantized_nodes,
+            table,
+            self.options,
+            scales,
+            float_nodes=placement.float_nodes,
+        )
 
     def implicit(self) -> _Product:
         """Builds with calibrators and dynamic ranges."""
@@ -280,7 +287,8 @@ class _Build:
         """The model with the types that the engine is to have, where TensorRT takes them from the graph."""
         if not (self.flavor.strongly_typed_only and self.options.fp16):
             return graph_model
-        return to_float16(graph_model, float32_io=True, peaks=peaks, name=self.loaded.name)[0]
+        target = quantization_target(self.flavor, self.options)
+        return with_float16(graph_model, target, float32_io=True, peaks=peaks, name=self.loaded.name)[0]
 
     def _check_manual(self, tensors: Sequence[str]) -> None:
         unknown = [name for name in self.sources.manual if name not in tensors]
@@ -344,6 +352,7 @@ class _Product:
     table: CalibrationTable | None
     options: BuildOptions
     shared_scales: tuple[tuple[str, ...], ...] = ()
+    float_nodes: tuple[tuple[str, str], ...] = ()
     implicit: bool = False
 
     def save(
@@ -363,6 +372,7 @@ class _Product:
             profiles=built.profiles,
             layers=built.report,
             quantized_nodes=self.wanted,
+            float_nodes=self.float_nodes,
             weights_bytes=built.weights_bytes,
             model_fingerprint=loaded.fingerprint,
             route="implicit" if self.implicit else "explicit",

@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrators.data.axes import BatchAxes, check_axes
 from calibrators.data.datasets import BlockReader, block_batches, is_dataset
 from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows, listed
 from calibrators.data.folders import from_folder
@@ -185,6 +186,7 @@ DataSource: TypeAlias = (
     | os.PathLike[str]
     | Array
     | Mapping[str, Array]
+    | BatchAxes
     | Iterable[object]
     | Callable[[], Iterable[object]]
     | Batches
@@ -212,6 +214,9 @@ def open_batches(
               a block of samples with the batch axis; or a folder of images, flat or with one sub-folder per
               class;
             - an array or tensor for the model's only input, or a dict of these, with samples along axis 0;
+            - :class:`calibrators.data.axes.BatchAxes`: a .npz or a dict of arrays of which some inputs have
+              their samples along another axis. Each sample is then a feed dict of its own, as it is where an
+              input is one number;
             - an iterable, or a callable without arguments that returns one, of feed dicts, of arrays for the
               model's only input, or of tuples with an array for each input in the model's order and perhaps
               labels after them: a ``DataLoader`` of PyTorch, for example, whose tensors may be on a GPU;
@@ -257,6 +262,10 @@ def open_data(data: DataSource, inputs: Sequence[InputSpec], options: DataOption
         _check_untouched(options)
         return data
     binding = Binding(tuple(inputs), options.preprocessing)
+    if isinstance(data, BatchAxes):
+        check_axes(data, binding)
+        binding = replace(binding, batch_axes=dict(data.axes))
+        data = data.data
     if is_tensor(data):
         data = as_array(data)
     if isinstance(data, Mapping):
@@ -297,7 +306,7 @@ def _open_samples(data: Any, binding: Binding, options: DataOptions) -> Batches:
     """Data whose samples can be read in any order."""
     first = None if options.shuffle else options.limit
     source = open_source(data, binding, options.seed, first)
-    order, size = _order(source.count, binding, options)
+    order, size = _single(source.count, options) if source.single else _order(source.count, binding, options)
     labels = source.labels if options.labels is None else load_labels(options.labels, source.count)
     start: Callable[[], Iterator[Any]] = partial(runs, order, size)
     reader: Reader
@@ -305,6 +314,8 @@ def _open_samples(data: Any, binding: Binding, options: DataOptions) -> Batches:
         # A worker has another working folder.
         place = data if isinstance(data, str) and data.startswith(_RANDOM) else str(Path(data).absolute())
         reader = FileReader(place, binding, options.seed, first, source)
+    elif source.single:
+        start, reader = partial(_each_of, source, order), FeedReader()
     else:
         start, reader = partial(_rows_of, source.arrays, order, size), FeedReader(binding)
     return Batches(
@@ -375,6 +386,21 @@ def _open_dataset(data: Any, binding: Binding, options: DataOptions) -> Batches:
         batch_size=size,
         reader=BlockReader.of(data, binding),
     )
+
+
+def _single(count: int, options: DataOptions) -> tuple[NDArray[np.intp], int]:
+    """Which samples are taken of those that cannot share a batch."""
+    if options.batch_size not in (None, 1):
+        raise CalibrationDataError(
+            f"batch_size is {options.batch_size}, and inputs that are one number or have another batch axis "
+            "than 0 are fed one sample at a time; leave batch_size out"
+        )
+    return sample_order(count, options, None), 1
+
+
+def _each_of(source: Source, order: NDArray[np.intp]) -> Iterator[FeedDict]:
+    """The samples of one feed after another, prepared."""
+    return (source.read(order[index : index + 1]) for index in range(len(order)))
 
 
 def _rows_of(arrays: FeedDict, order: NDArray[np.intp], size: int) -> Iterator[FeedDict]:

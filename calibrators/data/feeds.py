@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -27,10 +27,12 @@ class Binding:
     Attributes:
         inputs: The model's inputs.
         preprocessing: Applied to uint8 images on their way to a floating-point input; None feeds as is.
+        batch_axes: Input name to the axis of its samples in arrays that hold all of them; 0 for others.
     """
 
     inputs: Sequence[InputSpec]
     preprocessing: Preprocessing | None = None
+    batch_axes: Mapping[str, int] = field(default_factory=dict)
 
     def only_input(self, what: str) -> InputSpec:
         """The model's single input, for data that names none.

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.data.archives import read_archive
+from calibrators.data.axes import count_samples, needs_single_feeds, one_sample
 from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows, is_float, shape_text
 from calibrators.errors import CalibrationDataError
 from calibrators.files import exists, is_file
@@ -38,6 +39,7 @@ class Source:
         class_names: Names of the classes by index, or None.
         arrays: Input name to the array that holds all samples along axis 0, not prepared; empty where the
             samples are read one by one.
+        single: Whether samples cannot share a batch: each is a feed dict of its own.
     """
 
     count: int
@@ -45,13 +47,15 @@ class Source:
     labels: NDArray[Any] | None = None
     class_names: tuple[str, ...] | None = None
     arrays: FeedDict = field(default_factory=dict)
+    single: bool = False
 
 
 def from_arrays(arrays: Mapping[str, Any], binding: Binding) -> Source:
-    """A source over arrays that hold all samples along axis 0.
+    """A source over arrays that hold all samples along axis 0, or along the binding's batch axes.
 
     Args:
-        arrays: Input name to array, and ``labels`` where there are any.
+        arrays: Input name to array, and ``labels`` where there are any. Of an input that is one number, the
+            array may be that number, which is fed with every sample.
         binding: Says which array feeds which input.
 
     Raises:
@@ -59,12 +63,15 @@ def from_arrays(arrays: Mapping[str, Any], binding: Binding) -> Source:
     """
     fed, labels = binding.split(arrays)
     binding.check(fed)
+    if needs_single_feeds(fed, binding.batch_axes):
+        return _single_feeds(fed, labels, binding)
     rows = batch_rows(fed)
     if rows is None:
         shapes = ", ".join(f"'{name}' {shape_text(array.shape)}" for name, array in fed.items())
         raise CalibrationDataError(
             f"the arrays do not share a number of samples along axis 0: {shapes}; "
-            "give all of them the same batch axis, or pass an iterable of feed dicts"
+            "give all of them the same length there, or say with --batch-axis NAME=K, or BatchAxes, along "
+            "which axis the samples of an input lie"
         )
     if not rows:
         raise CalibrationDataError("the data has no samples: its arrays have length 0; pass some")
@@ -74,6 +81,20 @@ def from_arrays(arrays: Mapping[str, Any], binding: Binding) -> Source:
 
     own_labels = None if labels is None else as_labels(labels, rows, f"'{LABELS}'")
     return Source(rows, read, own_labels, arrays=fed)
+
+
+def _single_feeds(fed: FeedDict, labels: NDArray[Any] | None, binding: Binding) -> Source:
+    """A source over arrays that do not share axis 0: each feed dict is one sample."""
+    count = count_samples(fed, binding.batch_axes)
+    if not count:
+        raise CalibrationDataError("the data has no samples: its arrays have length 0; pass some")
+
+    def read(indices: NDArray[np.intp]) -> FeedDict:
+        (index,) = indices.tolist()
+        return binding.prepare(one_sample(fed, binding.batch_axes, index))
+
+    own_labels = None if labels is None else as_labels(labels, count, f"'{LABELS}'")
+    return Source(count, read, own_labels, single=True)
 
 
 def from_array_file(path: Path, binding: Binding, first: int | None = None) -> Source:
@@ -87,7 +108,7 @@ def from_array_file(path: Path, binding: Binding, first: int | None = None) -> S
     Returns:
         The source, which counts all samples of the file.
     """
-    if path.suffix.lower() == ".npy" or first is None:
+    if path.suffix.lower() == ".npy" or first is None or binding.batch_axes:
         return from_arrays(read_arrays(path, binding), binding)
     archive = _read(path, lambda: read_archive(path, first))
     source = from_arrays(archive.arrays, binding)

@@ -16,6 +16,7 @@ from calibrators.files import (
     finish_writing,
     is_file,
     is_folder,
+    new_folder,
     refuse_overwriting,
     write_atomically,
     written_together,
@@ -239,3 +240,55 @@ def test_an_output_of_a_name_that_no_file_can_have():
             write("a\ud800")
     finish_writing("a\ud800")
     refuse_overwriting([Path("a")], ["a\ud800"])
+
+
+class TestNewFolders:
+    """Folders that are complete or not there."""
+
+    def test_it_is_there_at_the_end_only(self, tmp_path):
+        folder = tmp_path / "new"
+        with new_folder(folder) as staged:
+            (staged / "a").mkdir()
+            (staged / "a" / "f").write_text("1")
+            assert not folder.exists()
+        assert (folder / "a" / "f").read_text() == "1"
+        assert list(tmp_path.iterdir()) == [folder]
+        assert folder.stat().st_mode & 0o777 == (tmp_path / "new" / "a").stat().st_mode & 0o777
+
+    def test_an_empty_folder_is_filled(self, tmp_path):
+        with new_folder(tmp_path) as staged:
+            (staged / "f").write_text("1")
+        assert [path.name for path in tmp_path.iterdir()] == ["f"]
+
+    def test_what_is_there_is_refused(self, tmp_path):
+        (tmp_path / "f").touch()
+        for path, reason in (
+            (tmp_path, "the folder is not empty"),
+            (tmp_path / "f", "it is no folder"),
+            (tmp_path / "none" / "new", "the folder '.*none' does not exist"),
+            (tmp_path / ("a" * 300), "File name too long"),
+        ):
+            with pytest.raises(OutputError, match=f"cannot write '.*': {reason}"), new_folder(path):
+                raise AssertionError("the block does not begin")
+
+    def test_nothing_is_left_of_what_fails(self, tmp_path):
+        with pytest.raises(ValueError, match="no"), new_folder(tmp_path / "new") as staged:
+            (staged / "f").touch()
+            raise ValueError("no")
+        with pytest.raises(OutputError, match="No space left"), new_folder(tmp_path / "new") as staged:
+            raise OSError(28, "No space left on device")
+        assert list(tmp_path.iterdir()) == []
+
+    def test_a_kill_leaves_nothing_that_stays(self, tmp_path):
+        folder = tmp_path / "new"
+        code = (
+            "import os, signal; from calibrators.files import new_folder\n"
+            f"with new_folder({str(folder)!r}) as staged:\n"
+            "    (staged / 'f').touch(); os.kill(os.getpid(), signal.SIGKILL)"
+        )
+        subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False)
+        assert not folder.exists()
+        assert len(list(tmp_path.iterdir())) == 1
+        with new_folder(folder) as staged:
+            (staged / "f").touch()
+        assert list(tmp_path.iterdir()) == [folder]

@@ -206,3 +206,4 @@ def test_pairs_are_placed_for_the_tensorrt_that_builds(tmp_path):
         tmp_path / "m.onnx", table, tmp_path / "m.engine", target="rtx", progress=False
     )
     assert result.info.quantized_nodes == ("conv",)
+    assert result.info.float_nodes == (("up", "TensorRT for RTX has no INT8 kernel for it"),)

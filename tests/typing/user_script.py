@@ -53,6 +53,15 @@ def from_pytorch(module: Module, loader: list[tuple[object, object]], example: o
     trtint8.validate("x.engine", loader, reference=module, example_inputs=(example,))
 
 
+def stateful(table: trtint8.CalibrationTable) -> None:
+    steps = trtint8.BatchAxes("steps.npz", {"state": 1})
+    reveal_type(trtint8.calibrate("vad.onnx", steps).amax)
+
+
+def elsewhere(raw: trtint8.Preprocessing) -> None:
+    reveal_type(trtint8.deploy("resnet50.engine", "triton", "models", preprocessing=raw))
+
+
 def from_calibrators() -> None:
     inputs = trtint8.model_inputs("resnet50.onnx")
     calibrator = EntropyCalibrator2("calibration.npz", inputs, batch_size=32, cache="resnet50.cache")

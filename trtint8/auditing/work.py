@@ -61,7 +61,7 @@ def count_work(graph_model: ir.Model) -> Work:
     Returns:
         The multiply-adds per node of the main graph.
     """
-    graph_model = _fold_shapes(graph_model.clone())
+    graph_model = fold_shapes(graph_model)
     counted: dict[str, int] = {}
     uncounted = []
     for node in graph_model.graph:
@@ -74,11 +74,18 @@ def count_work(graph_model: ir.Model) -> Work:
     return Work(counted, tuple(uncounted))
 
 
-def _fold_shapes(graph_model: ir.Model) -> ir.Model:
-    """Computes the shapes that the graph itself computes from those of its inputs; changes the model.
+def fold_shapes(graph_model: ir.Model) -> ir.Model:
+    """Computes the shapes that the graph itself computes from those of its inputs.
 
     ONNX's inference follows such computations through few operators; exporters use many.
+
+    Args:
+        graph_model: A model whose inputs have fixed shapes; not changed.
+
+    Returns:
+        A new model, in which tensors have fixed shapes as far as these can be computed.
     """
+    graph_model = graph_model.clone()
     graph = graph_model.graph
     while True:
         graph_model = _infer_shapes(graph_model)

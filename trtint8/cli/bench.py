@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> None:
     """Measures and prints."""
     result = benchmark(
         options.engines,
-        data=data_from(options.data),
+        data=data_from(options.data, options),
         baseline=options.baseline,
         data_options=data_options_from(options),
         options=BenchOptions(

@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> None:
     """Builds and writes the engine."""
     result = api.build_int8_engine(
         options.model,
-        data_from(options.calibration),
+        data_from(options.calibration, options),
         options.output,
         **keywords(options, "method", "route", "target", "dynamic_ranges", "keep_float"),
         profiles=profiles_from(options.profile),

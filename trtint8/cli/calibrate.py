@@ -78,7 +78,7 @@ def run(options: argparse.Namespace) -> None:
         say(f"'{path}' is left from an interrupted run: beginning anew, without --resume")
     calibration = open_calibration(
         prepared,
-        data_from(options.data),
+        data_from(options.data, options),
         CalibrationOptions(options.method, options.tensors),
         data_options_from(options),
         run_options,

@@ -22,7 +22,19 @@ def add_data_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("data")
     group.add_argument("--batch-size", type=int, metavar="N", help="samples per batch")
     group.add_argument("--limit", type=int, metavar="N", help="use only the first N samples")
-    group = parser.add_argument_group("images (.npz with uint8 images, or folders)")
+    group.add_argument(
+        "--batch-axis",
+        action="append",
+        default=[],
+        metavar="NAME=K",
+        help="of an .npz: the samples of this input lie along axis K, and each is fed by itself; repeatable",
+    )
+    add_image_options(parser, "images (.npz with uint8 images, or folders)")
+
+
+def add_image_options(parser: argparse.ArgumentParser, title: str) -> None:
+    """Adds the options that say how images become inputs, under a title."""
+    group = parser.add_argument_group(title)
     group.add_argument("--preprocess", metavar="FILE", help="a .toml or .json file with the options below")
     group.add_argument("--mean", metavar="R,G,B", help="subtracted from the channels after scaling")
     group.add_argument("--std", metavar="R,G,B", help="by which the channels are divided after that")

@@ -34,6 +34,7 @@ VERBS = {
     "tune": "the cheapest mix of remedies that keeps accuracy within a budget",
     "run": "run an engine on data and write its outputs",
     "bench": "latency and throughput of engines, side by side",
+    "deploy": "what runs an engine in Triton, DeepStream, ONNX Runtime, C++ or a container",
     "report": "a self-contained HTML page on one INT8 model",
     "table": "show, compare, convert and change calibration tables",
 }

@@ -11,6 +11,7 @@ import math
 import os
 import sys
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -25,6 +26,9 @@ _MOST_MISSING = 20
 
 #: Numbers of bytes from which one digit after the point is enough, in megabytes.
 _WHOLE_MEGABYTES = 10_000_000
+
+#: How many reasons for staying in float are given; the sidecar has that of every node.
+_MOST_REASONS = 5
 
 #: The longest message on standard error, in characters.
 _LONGEST_MESSAGE = 499
@@ -115,6 +119,10 @@ def engine_rows(info: EngineInfo) -> list[tuple[str, str]]:
         rows += _kernel_rows(info)
     else:
         rows.append(("weighted layers in INT8", "this TensorRT does not list its layers"))
+    if info.float_nodes:
+        rows.append(("nodes that stay in float", str(len(info.float_nodes))))
+        reasons = Counter(reason for _, reason in info.float_nodes)
+        rows += [(f"  {count} of them", reason) for reason, count in reasons.most_common(_MOST_REASONS)]
     if info.missing_ranges:
         rows.append(("tensors without a range", str(len(info.missing_ranges))))
         rows += [

@@ -1,35 +1,43 @@
-"""Data that a function of the user's returns, named on the command line as MODULE:FUNCTION."""
+"""What the command line says of data: the text of DATA, and the axes of its batches."""
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import importlib.util
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from calibrators.data.axes import BatchAxes
 from calibrators.data.datasets import is_dataset
 from calibrators.data.indexed import has_columns, is_indexed
 from calibrators.errors import CalibrationDataError, TrtInt8Error
 from calibrators.files import exists
+from calibrators.tables.file_names import is_table_name
 
 _OWN = re.compile(r"(?!random:)([^\W\d]\w*(?:\.[^\W\d]\w*)*):([^\W\d]\w*)")
 
 
-def data_from(text: str | None) -> Any:
+def data_from(text: str | None, options: argparse.Namespace) -> Any:
     """What an argument for data says: MODULE:FUNCTION is imported and called; other text stays as it is.
 
     Args:
         text: The argument; None where it was not given. An existing file of that name is taken as a file.
+        options: The parsed command line, of which ``--batch-axis`` counts.
 
     Returns:
-        What the function returns, or the object of that name where it is not callable; or ``text``.
+        What the function returns, or the object of that name where it is not callable; or ``text``, with the
+        batch axes where there are any.
 
     Raises:
-        CalibrationDataError: The module cannot be imported, has no such name, or the function fails.
+        CalibrationDataError: The module cannot be imported, has no such name, or the function fails; or a
+            batch axis is malformed, or given for what is no .npz.
     """
+    if text is not None and options.batch_axis and not is_table_name(text):
+        return _with_axes(text, options.batch_axis)
     found = _OWN.fullmatch(text) if text is not None else None
     if text is None or found is None or exists(text):
         return text
@@ -42,6 +50,18 @@ def data_from(text: str | None) -> Any:
     if not _is_function(value):
         return _guarded(value, lambda: value, text)
     return _guarded(_called(value, text), lambda: _called(value, text), text)
+
+
+def _with_axes(text: str, given: Sequence[str]) -> BatchAxes:
+    axes = {}
+    for entry in given:
+        name, _, axis = entry.rpartition("=")
+        if not name or not re.fullmatch(r"[0-9]{1,2}", axis):
+            raise CalibrationDataError(f"--batch-axis: '{entry}' is not NAME=K; write for example state=1")
+        axes[name] = int(axis)
+    if Path(text).suffix.lower() != ".npz":
+        raise CalibrationDataError(f"--batch-axis is for a .npz, and the data is '{text}'; leave it out")
+    return BatchAxes(text, axes)
 
 
 def _imported(name: str, text: str) -> Any:

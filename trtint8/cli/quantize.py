@@ -14,9 +14,8 @@ from trtint8.cli.data_options import add_data_options, data_options_from
 from trtint8.cli.output import print_json, print_line, print_table
 from trtint8.cli.own_data import data_from
 from trtint8.models.model import load_float_model, prepare, save_model
-from trtint8.quantization.float16.convert import to_float16
 from trtint8.quantization.placement import Placement
-from trtint8.quantization.quantize import quantize_graph
+from trtint8.quantization.quantize import quantize_graph, with_float16
 from trtint8.quantization.targets import Target, target_named
 
 if TYPE_CHECKING:
@@ -44,7 +43,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--target",
-        default="tensorrt",
         metavar="NAME",
         help="what the model is built for: rtx, tensorrt-8.6, tensorrt-10, tensorrt-11 or dla; what it does "
         "not run in INT8 stays in float. Without it, what one of them runs in INT8 is quantized",
@@ -79,7 +77,9 @@ def run(options: argparse.Namespace) -> None:
     is_given = data_options.batch_size or data_options.limit or data_options.preprocessing
     if options.equalize is None and is_given:
         raise ModelError("options of data say how the samples of --equalize are read; add --equalize DATA")
-    target = target_named(options.target, options.compute_capability)
+    if options.compute_capability is not None and options.target is None:
+        raise ModelError("--compute-capability is that of a target's GPU; add --target")
+    target = target_named(options.target or "tensorrt", options.compute_capability)
     output = check_writable(options.output)
     refuse_overwriting([output], [options.model, options.table, options.equalize])
     files = {} if options.equalize is None else _files_beside(output, [options.model, options.table])
@@ -90,13 +90,13 @@ def run(options: argparse.Namespace) -> None:
         # Imported late: only this option needs what runs models.
         from trtint8.equalization.recalibration import equalize_and_calibrate
 
-        remade = equalize_and_calibrate(prepared, table, data_from(options.equalize), data_options)
+        remade = equalize_and_calibrate(prepared, table, data_from(options.equalize, options), data_options)
         prepared, table = remade.model, remade.table
     graph_model, placement = quantize_graph(prepared, table, options.keep_float, target=target)
     float32: dict[str, str] = {}
     if options.float16:
-        graph_model, float32 = to_float16(
-            graph_model, float32_io=options.float32_io, peaks=table.peaks, name=prepared.name
+        graph_model, float32 = with_float16(
+            graph_model, target, float32_io=options.float32_io, peaks=table.peaks, name=prepared.name
         )
     with written_together(output) as staged:
         if remade is not None:

@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> None:
         options.paths,
         options.output,
         model=options.model,
-        data=data_from(options.data),
+        data=data_from(options.data, options),
         data_options=data_options_from(options),
         class_names=options.classes,
         allow_host_code=options.allow_host_code,

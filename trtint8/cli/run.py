@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> None:
     allowed = options.allow_host_code
     with Engine.load(options.engine, device=options.device, allow_host_code=allowed) as engine:
         inputs = input_specs(engine.inputs)
-        batches = open_data(data_from(options.data), inputs, data_options_from(options))
+        batches = open_data(data_from(options.data, options), inputs, data_options_from(options))
         outputs = _run(engine, inputs, batches)
     write_atomically(output, _archive(outputs))
     if options.json:

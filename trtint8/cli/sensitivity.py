@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> None:
     sensitivity = api.measure_sensitivity(
         options.model,
         options.table,
-        data_from(options.data),
+        data_from(options.data, options),
         labels=options.labels,
         keep_float=options.keep_float,
         tolerance_db=options.tolerance,

@@ -94,8 +94,8 @@ def run(options: argparse.Namespace) -> None:
     progress = _Progress()
     tuned = api.tune(
         options.model,
-        data_from(options.calibration),
-        data_from(options.data),
+        data_from(options.calibration, options),
+        data_from(options.data, options),
         **keywords(
             options,
             "max_drop",
@@ -110,7 +110,7 @@ def run(options: argparse.Namespace) -> None:
             "resume",
         ),
         **data_keywords(options),
-        judge=data_from(options.judge),
+        judge=data_from(options.judge, options),
         checkpoint=checkpoint,
         on_goal=progress.say_goal,
         on_trial=progress.say_trial,

@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> None:
     """Compares and prints."""
     accuracy = api.validate(
         options.model,
-        data_from(options.data),
+        data_from(options.data, options),
         reference=options.reference,
         also=_named(options.also),
         labels=options.labels,

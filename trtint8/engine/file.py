@@ -56,6 +56,8 @@ class EngineInfo:
         profiles: The optimization profiles; empty where all inputs are static.
         layers: The engine's layers; None where the builder did not list them.
         quantized_nodes: Names of the ONNX nodes that were meant to run in INT8.
+        float_nodes: Names of the nodes that multiply matrices and stay in float, each with the reason; empty
+            on the implicit route, where TensorRT decides.
         weights_bytes: Size of the weights, in bytes; None where the builder did not report it.
         model_fingerprint: Identifies the ONNX model that it came from.
         route: "explicit" (Q/DQ in the graph) or "implicit" (calibrators and dynamic ranges).
@@ -87,6 +89,7 @@ class EngineInfo:
     model_fingerprint: str
     route: str = "explicit"
     missing_ranges: tuple[tuple[str, str], ...] = ()
+    float_nodes: tuple[tuple[str, str], ...] = ()
     shared_scales: tuple[tuple[str, ...], ...] = ()
     hardware_compatibility: str | None = None
     version_compatible: bool = False

@@ -95,6 +95,13 @@ class Placement:
         return sum(decision.operator in MULTIPLYING for decision in self.decisions)
 
     @property
+    def float_nodes(self) -> tuple[tuple[str, str], ...]:
+        """Names of the nodes that multiply matrices in float, each with the reason."""
+        return tuple(
+            (d.node, d.reason) for d in self.decisions if d.operator in MULTIPLYING and not d.quantized
+        )
+
+    @property
     def quantized_nodes(self) -> tuple[str, ...]:
         """Names of the weighted nodes that run in INT8."""
         return tuple(d.node for d in self.decisions if d.quantized and d.operator in WEIGHTED)

@@ -9,6 +9,8 @@ import onnx_ir as ir
 from calibrators.tables.table import CalibrationTable
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.model import Model
+from trtint8.quantization.float16.convert import to_float16
+from trtint8.quantization.float16.one_scale import dequantize_by_one_scale
 from trtint8.quantization.placement import Placement, place
 from trtint8.quantization.qdq import WeightScales, insert_qdq
 from trtint8.quantization.targets import TARGETS, Target
@@ -45,6 +47,30 @@ def quantize_graph(
     table.check_model(prepared.fingerprint, placement.tensors, tensor_names(graph_model))
     insert_qdq(graph_model, placement, table.amax, weight_scales)
     return graph_model, placement
+
+
+def with_float16(
+    quantized: ir.Model, target: Target, *, float32_io: bool, peaks: Mapping[str, float], name: str
+) -> tuple[ir.Model, dict[str, str]]:
+    """Converts what is outside INT8 to FP16, in the form in which a target runs it with the fewest bytes.
+
+    Args:
+        quantized: A model from :func:`quantize_graph`; not changed.
+        target: What the model is built for.
+        float32_io: Whether the model's own inputs and outputs stay float32.
+        peaks: Tensor name to the largest magnitude seen in it; may lack tensors.
+        name: The model's name in messages.
+
+    Returns:
+        The new model, and the names of the nodes that stay in FP32, with the reasons.
+
+    Raises:
+        ModelError: ONNX cannot convert it to an opset with FP16 scales.
+    """
+    converted, kept = to_float16(quantized, float32_io=float32_io, peaks=peaks, name=name)
+    if target.one_scale_with_float16:
+        dequantize_by_one_scale(converted, peaks)
+    return converted, kept
 
 
 def tensor_names(graph_model: ir.Model) -> Iterator[str]:

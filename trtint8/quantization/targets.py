@@ -82,6 +82,8 @@ class Target:
         attention: The attentions that run as one INT8 kernel; None where none does.
         small: The sizes below which layers stay in float; None where nothing is known of them.
         kernels: The largest convolutions; None where any size runs in INT8.
+        one_scale_with_float16: Whether, with FP16 around it, a convolution stores less where its weights are
+            dequantized by one scale (:mod:`trtint8.quantization.float16.one_scale`).
         capability: The oldest compute capability with INT8, like (7, 5); None where it does not matter.
     """
 
@@ -91,6 +93,7 @@ class Target:
     attention: AttentionLimits | None = AttentionLimits()
     small: SmallSizes | None = None
     kernels: KernelLimits | None = None
+    one_scale_with_float16: bool = False
     capability: tuple[int, int] | None = None
 
 
@@ -131,6 +134,9 @@ TARGETS = {
             # Layer dump: 12 forms were tried (one scale or one per channel, with and without a pair behind).
             refused={"ConvTranspose": "TensorRT for RTX has no INT8 kernel for it"},
             attention=_RTX_ATTENTION,
+            # Layer dump: a Conv with one scale per channel writes float32, with one scale FP16. A matrix
+            # product writes FP16 either way.
+            one_scale_with_float16=True,
             # For 7.5 the layer dump shows kernels that dequantize and multiply in float.
             capability=(8, 0),
         ),

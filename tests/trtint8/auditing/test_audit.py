@@ -5,7 +5,8 @@ import pytest
 import trtint8
 from calibrators.errors import BuildError, ModelError, UnsupportedError
 from tests.trtint8.onnx_models import conv_relu_conv
-from trtint8.auditing.audit import AuditOptions, audit_model
+from trtint8.auditing.audit import audit_model
+from trtint8.auditing.estimator import EstimatorOptions
 from trtint8.auditing.gpus import find_gpu
 from trtint8.data import DEMO_MODEL
 from trtint8.engine.profiles import ShapeRange
@@ -45,7 +46,7 @@ def test_int8_requantizes(audited):
 
 def test_the_shapes_of_a_profile(rtx, table):
     profile = {"images": ShapeRange((1, 1, 8, 8), (2, 1, 8, 8), (4, 1, 8, 8))}
-    options = AuditOptions(target="rtx", profile=profile, progress=False)
+    options = EstimatorOptions(target="rtx", profile=profile, progress=False)
     found = audit_model(load_model(DEMO_MODEL), table, find_gpu("H100"), options)
     assert found.shapes == {"images": (2, 1, 8, 8)}
     assert (found.compute_capability, found.stands_in) == ("8.9", True)

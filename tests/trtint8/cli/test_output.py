@@ -95,6 +95,14 @@ def test_tensors_without_a_range_are_named_up_to_a_number():
     assert sum(value == "of layer 'layer'" for _, value in rows) == 20
 
 
+def test_why_nodes_stay_in_float():
+    nodes = (("a", "too small"), ("b", "recurrent"), ("c", "too small"))
+    rows = engine_rows(dataclasses.replace(INFO, float_nodes=nodes))
+    start = rows.index(("nodes that stay in float", "3"))
+    assert rows[start + 1 : start + 3] == [("  2 of them", "too small"), ("  1 of them", "recurrent")]
+    assert not any(name == "nodes that stay in float" for name, _ in engine_rows(INFO))
+
+
 def test_control_characters_never_reach_the_terminal(capsys):
     name = "a\x1b]0;title\x07\x9b31m\u202eb\u2028c\ud800\r"
     say(name)

@@ -1,8 +1,13 @@
 """Data from a function of the user's."""
 
-import numpy as np
-import pytest
+from argparse import Namespace
 
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from calibrators.data.axes import BatchAxes
 from calibrators.data.batches import open_batches
 from calibrators.data.inputs import InputSpec
 from calibrators.errors import CalibrationDataError
@@ -10,6 +15,7 @@ from calibrators.tables.table import CalibrationTable
 from trtint8.cli.main import main
 from trtint8.cli.own_data import data_from
 
+PLAIN = Namespace(batch_axis=[])
 X = (InputSpec("x", np.dtype(np.float32), ("n", 2)),)
 
 LOADERS = """
@@ -56,7 +62,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def read(text):
-    batches = open_batches(data_from(text), X)
+    batches = open_batches(data_from(text, PLAIN), X)
     passes = [[(one.feed["x"][:, 0].tolist(), one.labels) for one in batches.labelled()] for _ in range(2)]
     assert [feed for feed, _ in passes[0]] == [feed for feed, _ in passes[1]]
     return [feed for feed, _ in passes[0]], passes[0][0][1]
@@ -71,14 +77,14 @@ def test_what_a_function_returns_is_read_again_for_each_pass(folder, name):
 
 def test_what_is_no_loader_is_passed_on(folder):
     assert read("own_loaders:arrays")[0] == [[1, 1, 1, 1]]
-    assert data_from("own_loaders:path") == "data.npz"
+    assert data_from("own_loaders:path", PLAIN) == "data.npz"
 
 
 def test_other_text_stays_as_it_is(folder):
     for text in (None, "random:3", "data.npz", "folder/a:b", "a:b:c", "own_loaders.py"):
-        assert data_from(text) == text
+        assert data_from(text, PLAIN) == text
     (folder / "own_loaders:batches").touch()
-    assert data_from("own_loaders:batches") == "own_loaders:batches"
+    assert data_from("own_loaders:batches", PLAIN) == "own_loaders:batches"
 
 
 @pytest.mark.parametrize(
@@ -134,3 +140,85 @@ def test_on_the_command_line(folder, capsys):
     assert CalibrationTable.load("a.json").amax == CalibrationTable.load("b.json").amax
     assert main(["calibrate", str(DEMO_MODEL), "own_digits:typo", "-o", "c.json"]) == 2
     assert "has no 'typo'" in capsys.readouterr().err
+
+
+def test_batch_axes():
+    options = Namespace(batch_axis=["state=1", "a=b=0"])
+    found = data_from("d.npz", options)
+    assert isinstance(found, BatchAxes)
+    assert (found.data, found.axes) == ("d.npz", {"state": 1, "a=b": 0})
+    # A table has none.
+    assert data_from("table.json", options) == "table.json"
+    assert data_from(None, options) is None
+    for entry in ("state", "=1", "state=", "state=-1", "state=x"):
+        with pytest.raises(CalibrationDataError, match=f"--batch-axis: '{entry}' is not NAME=K; write"):
+            data_from("d.npz", Namespace(batch_axis=[entry]))
+    for place in ("images", "random:3", "d.npy"):
+        with pytest.raises(CalibrationDataError, match=f"for a .npz, and the data is '{place}'"):
+            data_from(place, options)
+
+
+@pytest.fixture
+def detector(tmp_path):
+    """A voice activity detector as far as its inputs go: sound, a state along axis 1, and the sample rate."""
+    rng = np.random.default_rng(0)
+    nodes = [
+        helper.make_node("Cast", ["rate"], ["rate_float"], to=onnx.TensorProto.FLOAT),
+        helper.make_node("Div", ["input", "rate_float"], ["scaled"]),
+        helper.make_node("MatMul", ["scaled", "weights"], ["hidden"]),
+        helper.make_node("ReduceSum", ["state", "axes"], ["summed"], keepdims=0),
+        helper.make_node("Add", ["hidden", "summed"], ["both"]),
+        helper.make_node("Relu", ["both"], ["positive"]),
+        helper.make_node("MatMul", ["positive", "last"], ["speech"]),
+        helper.make_node("Unsqueeze", ["positive", "axes"], ["one"]),
+        helper.make_node("Concat", ["one", "one"], ["next_state"], axis=0),
+    ]
+    make = helper.make_tensor_value_info
+    float_type, int_type = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
+    graph = helper.make_graph(
+        nodes,
+        "detector",
+        [
+            make("input", float_type, ["batch", 16]),
+            make("state", float_type, [2, "batch", 32]),
+            make("rate", int_type, []),
+        ],
+        [make("speech", float_type, ["batch", 2]), make("next_state", float_type, [2, "batch", 32])],
+        [
+            onnx.numpy_helper.from_array(rng.standard_normal((16, 32), np.float32), "weights"),
+            onnx.numpy_helper.from_array(rng.standard_normal((32, 2), np.float32), "last"),
+            onnx.numpy_helper.from_array(np.array([0]), "axes"),
+        ],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    onnx.save(model, tmp_path / "detector.onnx")
+    np.savez(
+        tmp_path / "steps.npz",
+        input=rng.standard_normal((12, 16), np.float32),
+        state=rng.standard_normal((2, 12, 32), np.float32),
+        rate=np.array(2),
+        labels=np.arange(12) % 2,
+    )
+    return tmp_path
+
+
+def test_a_stateful_model_on_the_command_line(detector, capsys, monkeypatch):
+    monkeypatch.chdir(detector)
+    axis = ["--batch-axis", "state=1"]
+    calibrate = ["calibrate", "detector.onnx", "steps.npz", "--method", "minmax"]
+    assert main([*calibrate, "-o", "table.json", *axis]) == 0
+    table = CalibrationTable.load("table.json")
+    with np.load("steps.npz") as arrays:
+        assert table.amax["input"] == pytest.approx(np.abs(arrays["input"]).max())
+        assert table.amax["state"] == pytest.approx(np.abs(arrays["state"]).max())
+    assert table.provenance.samples == 12
+    assert main(["quantize", "detector.onnx", "table.json", "-o", "int8.onnx"]) == 0
+    capsys.readouterr()
+    command = ["validate", "int8.onnx", "steps.npz", "--reference", "detector.onnx", "--json", *axis]
+    assert main(command) == 0
+    assert '"samples": 12' in capsys.readouterr().out
+    assert main(["sensitivity", "detector.onnx", "table.json", "steps.npz", *axis]) == 0
+    tune = ["tune", "detector.onnx", "steps.npz", "steps.npz", "-o", "tuned.onnx", "--metric", "sqnr"]
+    assert main([*tune, "--no-round-weights", *axis]) == 0
+    assert main([*calibrate, "-o", "other.json"]) == 2
+    assert "say with --batch-axis NAME=K" in capsys.readouterr().err

@@ -8,8 +8,10 @@ import pytest
 
 import trtint8
 from tests.trtint8.equalization.layers import only_one_layer, two_layers
+from tests.trtint8.onnx_models import Shaped
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL
+from trtint8.quantization.targets import TARGETS
 
 MODEL = str(DEMO_MODEL)
 
@@ -115,3 +117,63 @@ def test_a_cache_serves_the_model_that_its_sidecar_names(uneven, tmp_path, capsy
     assert (
         "('strange' among them) are not in the model, and the table does not say which model it was" in error
     )
+
+
+@pytest.fixture
+def upsampling(tmp_path):
+    """A Conv and a ConvTranspose, and their table."""
+    g = Shaped()
+    conv = g.op("Conv", ["x", g.weights(8, 4, 3, 3)], "conv")
+    onnx.save(
+        g.model({"x": [1, 4, 8, 8]}, g.op("ConvTranspose", [conv, g.weights(8, 8, 2, 2)], "up")),
+        tmp_path / "m.onnx",
+    )
+    trtint8.CalibrationTable({"x": 1.0, "conv_out": 1.0}).save(tmp_path / "t.json")
+    return [str(tmp_path / "m.onnx"), str(tmp_path / "t.json"), "-o", str(tmp_path / "q.onnx")]
+
+
+def test_a_target_says_what_it_does_not_run_in_int8(upsampling, capsys):
+    assert main(["quantize", *upsampling, "--target", "rtx", "--explain"]) == 0
+    printed = capsys.readouterr().out
+    assert "TensorRT for RTX has no INT8 kernel for it" in printed
+    cells = [[cell.strip() for cell in line.split("│")] for line in printed.splitlines()]
+    assert ["", "nodes in INT8", "1 of 2", ""] in cells
+    assert ["", "target", "rtx", ""] in cells
+
+
+@pytest.mark.parametrize(
+    ("target", "count"), [([], 2), (["--target", "rtx", "--compute-capability", "8.9"], 1)]
+)
+def test_targets_as_json(upsampling, target, count, capsys):
+    assert main(["quantize", *upsampling, *target, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["target"] == (target[1] if target else "tensorrt")
+    assert (found["nodes_in_int8"], found["nodes_that_multiply"]) == (count, 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--target", "tpu"], "there is no target 'tpu'; use one of tensorrt, tensorrt-8.6, "),
+        (["--target", "rtx", "--compute-capability", "7.5"], "has no INT8 for compute capability 7.5"),
+        (["--compute-capability", "8.6"], "--compute-capability is that of a target's GPU; add --target"),
+    ],
+)
+def test_targets_that_there_are_not(upsampling, options, message, capsys):
+    assert main(["quantize", *upsampling, *options]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_form_of_a_target(upsampling, tmp_path, capsys):
+    assert main(["quantize", *upsampling, "--target", "rtx", "--float16"]) == 0
+    operators = [node.op_type for node in onnx.load(tmp_path / "q.onnx").graph.node]
+    assert operators.count("Mul") == 1
+    written = trtint8.quantize(*upsampling[:2], target="rtx", float16=True)
+    assert [node.op_type for node in written.graph.node] == operators
+
+
+def test_help_names_every_target(capsys):
+    with pytest.raises(SystemExit):
+        main(["quantize", "--help"])
+    printed = "".join(capsys.readouterr().out.split())
+    assert all(name in printed for name in TARGETS)

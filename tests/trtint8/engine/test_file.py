@@ -25,6 +25,7 @@ INFO = EngineInfo(
         (Layer("conv_myl0_2", "correlation", ("Int8",), ("Int8", "Float"), ("Float",), ("conv",)),)
     ),
     quantized_nodes=("conv", "fc"),
+    float_nodes=(("up", "TensorRT for RTX has no INT8 kernel for it"),),
     weights_bytes=5248,
     model_fingerprint="abc",
     table_fingerprint="def",

@@ -1,0 +1,130 @@
+"""Inputs whose samples lie along another axis, and inputs that are one number."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+from calibrators.data.axes import BatchAxes, count_samples, needs_single_feeds, one_sample
+from calibrators.data.batches import open_batches
+from calibrators.data.inputs import InputSpec
+from calibrators.errors import CalibrationDataError
+
+#: A voice activity detector: chunks of sound, a state along axis 1, and the sample rate.
+INPUTS = (
+    InputSpec("input", np.dtype(np.float32), ("batch", 4)),
+    InputSpec("state", np.dtype(np.float32), (2, "batch", 3)),
+    InputSpec("rate", np.dtype(np.int64), ()),
+)
+SOUND = np.arange(20, dtype=np.float32).reshape(5, 4)
+STATE = np.arange(30, dtype=np.float32).reshape(2, 5, 3)
+ARRAYS = {"input": SOUND, "state": STATE, "rate": np.array(16000)}
+
+
+def check(batches, order=range(5), labels=None):
+    found = list(batches.labelled())
+    assert len(found) == len(order)
+    for one, index in zip(found, order, strict=True):
+        assert one.feed["input"].tolist() == [SOUND[index].tolist()]
+        assert one.feed["state"].tolist() == STATE[:, [index]].tolist()
+        assert one.feed["rate"].shape == ()
+        assert one.feed["rate"] == 16000
+        assert all(array.flags.c_contiguous for array in one.feed.values())
+        if labels is not None:
+            assert one.labels[0] == labels[index]
+
+
+@pytest.fixture(params=["dict", "file"])
+def data(request, tmp_path):
+    if request.param == "dict":
+        return lambda arrays: arrays
+
+    def write(arrays):
+        np.savez(tmp_path / "d.npz", **arrays)
+        return tmp_path / "d.npz"
+
+    return write
+
+
+def test_each_sample_is_a_feed(data):
+    batches = open_batches(BatchAxes(data(ARRAYS), {"state": 1}), INPUTS)
+    assert (batches.num_samples, batches.batch_size) == (5, 1)
+    check(batches)
+    check(batches)
+
+
+def test_labels_limit_and_order(data):
+    source = BatchAxes(data({**ARRAYS, "labels": np.array([4, 3, 2, 1, 0])}), {"state": 1})
+    check(open_batches(source, INPUTS), labels=[4, 3, 2, 1, 0])
+    order = np.random.default_rng(0).permutation(5)[:3]
+    check(open_batches(source, INPUTS, shuffle=True, limit=3), order, [4, 3, 2, 1, 0])
+    # Fewer than the first dimension of the state, which is no batch.
+    check(open_batches(source, INPUTS, limit=1), [0])
+
+
+def test_a_worker_reads_the_same(tmp_path):
+    np.savez(tmp_path / "d.npz", **ARRAYS)
+    batches = open_batches(BatchAxes(tmp_path / "d.npz", {"state": 1}), INPUTS)
+    reader = pickle.loads(pickle.dumps(batches.reader))
+    shards = list(batches.cut(2))
+    assert [(shard.first, shard.samples) for shard in shards] == [(0, 2), (2, 2), (4, 1)]
+    feed, _ = reader.read(shards[1].batches[1])
+    assert feed["state"].tolist() == STATE[:, [3]].tolist()
+
+
+def test_one_number_needs_no_axis(data):
+    inputs = (INPUTS[0], INPUTS[2])
+    batches = open_batches(data({"input": SOUND, "rate": np.array(8000)}), inputs)
+    assert [(feed["input"].shape, int(feed["rate"])) for feed in batches] == [((1, 4), 8000)] * 5
+    # Recorded for each sample, it is an array like the others.
+    with pytest.raises(CalibrationDataError, match=r"numbers of samples .*: 'input' 5, 'state' 2; give"):
+        open_batches(data(ARRAYS), INPUTS)
+
+
+def test_what_is_one_sample():
+    assert needs_single_feeds({"x": SOUND, "rate": np.array(1)}, {})
+    assert needs_single_feeds({"x": SOUND}, {"x": 1})
+    assert not needs_single_feeds({"x": SOUND, "y": STATE}, {"x": 0})
+    assert not needs_single_feeds({"rate": np.array(1)}, {})
+    assert count_samples({"x": SOUND, "y": STATE}, {"y": 1}) == 5
+    assert one_sample({"x": SOUND}, {"x": 1}, 2)["x"].tolist() == SOUND[:, [2]].tolist()
+
+
+@pytest.mark.parametrize(
+    ("arrays", "axes", "options", "message"),
+    [
+        (
+            ARRAYS,
+            {"stat": 1},
+            {},
+            r"a batch axis is given for 'stat', which is no input of the model; it",
+        ),
+        (ARRAYS, {"state": -1}, {}, "the batch axis of 'state' is -1; give an integer of 0 or more"),
+        (ARRAYS, {"state": 3}, {}, "the batch axis of 'state' is 3, and its array has the shape 2x5x3; give"),
+        (
+            ARRAYS,
+            {"rate": 1, "state": 1},
+            {},
+            "the batch axis of 'rate' is 1, and its array has the shape",
+        ),
+        (ARRAYS, {"state": 2}, {}, "samples along their batch axes: 'input' 5, 'state' 3; give all of them"),
+        (ARRAYS, {"state": 1}, {"batch_size": 4}, "batch_size is 4, and inputs that are one number or have"),
+        ({**ARRAYS, "input": SOUND[:0], "state": STATE[:, :0]}, {"state": 1}, {}, "the data has no samples"),
+        ({**ARRAYS, "labels": np.arange(4)}, {"state": 1}, {}, "'labels' has 4 entries but the data has 5"),
+    ],
+)
+def test_what_does_not_fit_is_refused(data, arrays, axes, options, message):
+    with pytest.raises(CalibrationDataError, match=message):
+        open_batches(BatchAxes(data(arrays), axes), INPUTS, **options)
+
+
+def test_samples_that_would_count_as_several_are_refused():
+    inputs = (InputSpec("x", np.dtype(np.float32), (2, "batch", 3)),)
+    with pytest.raises(CalibrationDataError, match="told apart: each has 2 rows along axis 0"):
+        open_batches(BatchAxes({"x": STATE}, {"x": 1}), inputs)
+
+
+@pytest.mark.parametrize("place", ["folder", "random:3", "d.npy"])
+def test_data_without_such_axes_is_refused(place):
+    with pytest.raises(CalibrationDataError, match=f"and the data is '{place}'; leave them out"):
+        open_batches(BatchAxes(place, {"state": 1}), INPUTS)

@@ -1,0 +1,116 @@
+"""Templates, and what all READMEs say."""
+
+import re
+import subprocess
+import sys
+from importlib.resources import files
+
+import numpy as np
+import pytest
+
+from calibrators.data.preprocessing import Preprocessing
+from tests.trtint8.deployment.conftest import shapes
+from trtint8.deployment.content import build_command, build_script, readme, template
+
+TEMPLATES = sorted(path.name for path in (files("trtint8.deployment") / "templates").iterdir())
+
+
+def test_a_template_without_values_is_taken_as_it_stands():
+    assert "FROM python" in template("Dockerfile.in")
+    with pytest.raises(KeyError):
+        template("build_plan.sh.in", plan="model.plan")
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        (
+            {"flavor": "rtx", "tensorrt_version": "1.7.1.116"},
+            "trtexec --onnx=net.qdq.onnx --saveEngine=1/model.plan --stronglyTyped "
+            "--minShapes=images:1x3x8x6 --optShapes=images:8x3x8x6 --maxShapes=images:32x3x8x6",
+        ),
+        ({"profiles": ()}, "trtexec --onnx=net.qdq.onnx --saveEngine=1/model.plan --int8 --fp16"),
+        (
+            {
+                "tensorrt_version": "11.0.0.1",
+                "profiles": ({"a b": shapes(1, 2, 3, ())}, {"a b": shapes(4, 5, 6, ())}),
+            },
+            "trtexec --onnx=net.qdq.onnx --saveEngine=1/model.plan --stronglyTyped "
+            "--profile=0 '--minShapes=a b:1' '--optShapes=a b:2' '--maxShapes=a b:3' "
+            "--profile=1 '--minShapes=a b:4' '--optShapes=a b:5' '--maxShapes=a b:6'",
+        ),
+    ],
+)
+def test_the_command_that_builds_a_plan(make_source, changes, expected):
+    assert build_command(make_source(**changes), "1/model.plan") == expected
+
+
+def test_the_script_runs_the_command_in_its_own_folder(make_source, tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "build_plan.sh").write_text(build_script(make_source(), "1/model.plan"))
+    (tmp_path / "trtexec").write_text('#!/bin/sh\necho "$PWD" "$@" > called\n')
+    (tmp_path / "trtexec").chmod(0o755)
+    subprocess.run(["bash", folder / "build_plan.sh"], check=True, env={"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    assert (
+        (folder / "called").read_text().startswith(f"{folder} --onnx=net.qdq.onnx --saveEngine=1/model.plan")
+    )
+    assert (folder / "1").is_dir()
+
+
+def test_a_readme_names_tensors_and_preprocessing(make_source):
+    wanted = Preprocessing(
+        resize=256, crop=(224, 224), mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), channels="BGR"
+    )
+    text = readme("docker.md.in", make_source(preprocessing=wanted), requirements="numpy")
+    assert "| input | `images` | float32 | batch x 3 x 8 x 6 |" in text
+    assert "| output | `logits` | float32 | batch x 10 |" in text
+    assert "Profile 0 (smallest, optimal, largest shape): `images` 1x3x8x6,8x3x8x6,32x3x8x6." in text
+    assert (
+        "become `images` in this order: the shorter side is resized to 256 (bilinear, with antialiasing); "
+        "224x224 (height x width) are cropped from the centre; channels are reversed to BGR; multiplied by "
+        "0.00392156863; less the mean 0.485, 0.456, 0.406; divided by 0.229, 0.224, 0.225; brought to NCHW."
+    ) in text
+    assert "GPUs of compute capability 8.6, 8.9" in text
+    text = readme("docker.md.in", make_source(compute_capabilities=("current",)), requirements="numpy")
+    assert "None was declared when this folder was made" in text
+    assert "on the GPU that it was built on" in text
+
+
+@pytest.mark.parametrize("name", [name for name in TEMPLATES if name.endswith(".py.in")])
+def test_programs_are_python(name):
+    compile(template(name), name, "exec")
+
+
+def test_every_readme_says_what_was_not_tried():
+    kinds = ("triton.md.in", "deepstream.md.in", "ort_trt.md.in", "cpp.md.in", "docker.md.in")
+    assert set(kinds) <= set(TEMPLATES)
+    for name in kinds:
+        assert re.search(r"nothing here was run on a GPU", " ".join(template(name).split()), re.I), name
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        Preprocessing(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)),
+        Preprocessing(resize=9, crop=(8, 6), channels="BGR"),
+        Preprocessing(resize=(8, 6), layout="NHWC", scale=1.0),
+    ],
+)
+def test_images_are_prepared_as_trtint8_does_it(make_source, tmp_path, wanted):
+    pytest.importorskip("PIL")
+    inputs = make_source().info.inputs
+    if wanted.layout == "NHWC":
+        inputs = (type(inputs[0])("images", "float32", ("batch", 8, 6, 3)),)
+    source = make_source(preprocessing=wanted, inputs=inputs)
+    (tmp_path / "model.json").write_text(source.description())
+    (tmp_path / "preprocess.py").write_text(template("preprocess.py.in"))
+    images = np.random.default_rng(0).integers(0, 256, (2, 12, 10, 3), np.uint8)
+    np.savez(tmp_path / "in.npz", images=images)
+    code = (
+        "import numpy as np; from preprocess import feeds_of; "
+        "np.savez('out.npz', **feeds_of(dict(np.load('in.npz'))))"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
+    with np.load(tmp_path / "out.npz") as found:
+        np.testing.assert_array_equal(found["images"], wanted(images))

@@ -1,0 +1,176 @@
+"""A container."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from calibrators.data.preprocessing import Preprocessing
+from tests.trtint8.deployment.conftest import shapes
+from trtint8.deployment.docker import docker_files, runtime_requirements
+from trtint8.deployment.writing import deploy
+
+
+@pytest.mark.parametrize(
+    ("changes", "package"),
+    [
+        ({}, "tensorrt-cu12==10.9.0.34"),
+        ({"flavor": "rtx", "tensorrt_version": "1.7.1.116"}, "tensorrt-rtx-cu12==1.7.1.116"),
+        ({"tensorrt_version": "8.6.1"}, "tensorrt-cu12==8.6.1.*"),
+    ],
+)
+def test_the_tensorrt_that_built_the_engine_is_installed(make_source, changes, package):
+    assert runtime_requirements(make_source(**changes))[0] == package
+
+
+def test_the_files(make_source):
+    source = make_source()
+    files = docker_files(source)
+    assert files["model.engine"] == source.engine
+    assert files["requirements.txt"].startswith("tensorrt-cu12==10.9.0.34\n")
+    # Whatever the image copies is there.
+    copied = [line.split()[1:-1] for line in files["Dockerfile"].splitlines() if line.startswith("COPY")]
+    assert {name for names in copied for name in names} <= set(files)
+    assert "docker build -t net ." in files["README.md"]
+
+
+#: Memory of the host in place of the GPU's.
+CUDA = """
+import ctypes
+from enum import Enum
+
+_memory = {}
+
+
+class cudaError_t(Enum):
+    cudaSuccess = 0
+    cudaErrorMemoryAllocation = 2
+
+
+class cudaMemcpyKind(Enum):
+    cudaMemcpyHostToDevice = 1
+    cudaMemcpyDeviceToHost = 2
+
+
+def cudaStreamCreate():
+    return cudaError_t.cudaSuccess, 7
+
+
+def cudaMalloc(count):
+    if count > 100_000:
+        return cudaError_t.cudaErrorMemoryAllocation, 0
+    buffer = ctypes.create_string_buffer(count)
+    _memory[ctypes.addressof(buffer)] = buffer
+    return cudaError_t.cudaSuccess, ctypes.addressof(buffer)
+
+
+def cudaFree(address):
+    del _memory[address]
+    return (cudaError_t.cudaSuccess,)
+
+
+def cudaMemcpyAsync(to, source, count, kind, stream):
+    assert stream == 7
+    ctypes.memmove(to, source, count)
+    return (cudaError_t.cudaSuccess,)
+
+
+def cudaStreamSynchronize(stream):
+    return (cudaError_t.cudaSuccess,)
+"""
+
+#: An engine whose logits are the sums over images.
+TENSORRT = """
+import ctypes
+
+import numpy as np
+
+
+class Logger:
+    WARNING = 1
+
+    def __init__(self, level):
+        pass
+
+
+class Runtime:
+    def __init__(self, logger):
+        pass
+
+    def deserialize_cuda_engine(self, plan):
+        return Engine() if plan == b"a plan" else None
+
+
+class Engine:
+    def create_execution_context(self):
+        return Context()
+
+
+class Context:
+    def __init__(self):
+        self.profile, self.shapes, self.addresses = None, {}, {}
+
+    def set_optimization_profile_async(self, index, stream):
+        self.profile = index
+
+    def set_input_shape(self, name, shape):
+        self.shapes[name] = shape
+        return self.profile is not None
+
+    def get_tensor_shape(self, name):
+        return (self.shapes["images"][0], 10)
+
+    def set_tensor_address(self, name, address):
+        self.addresses[name] = address
+
+    def execute_async_v3(self, stream):
+        shape = self.shapes["images"]
+        count = int(np.prod(shape))
+        images = np.frombuffer((ctypes.c_float * count).from_address(self.addresses["images"]), np.float32)
+        sums = np.repeat(images.reshape(shape[0], -1).sum(1, keepdims=True), 10, 1)
+        logits = np.ascontiguousarray(sums + self.profile, np.float32)
+        ctypes.memmove(self.addresses["logits"], logits.ctypes.data, logits.nbytes)
+        return True
+"""
+
+
+@pytest.fixture
+def run(make_engine, tmp_path):
+    """Runs the program of a container on arrays."""
+    folder = tmp_path / "image"
+    profiles = ({"images": shapes(1, 2, 4)}, {"images": shapes(5, 8, 16)})
+    deploy(make_engine(profiles=profiles), "docker", folder, Preprocessing(scale=2.0))
+    (folder / "tensorrt.py").write_text(TENSORRT)
+    (folder / "cuda" / "bindings").mkdir(parents=True)
+    (folder / "cuda" / "bindings" / "runtime.py").write_text(CUDA)
+
+    def call(**arrays):
+        np.savez(tmp_path / "in.npz", **arrays)
+        command = [sys.executable, "image/run.py", "in.npz", "out.npz"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        if done.returncode:
+            return done.stderr.splitlines()[-1]
+        with np.load(tmp_path / "out.npz") as found:
+            return dict(found)
+
+    return call
+
+
+def test_the_program_runs_the_engine(run):
+    images = np.random.default_rng(0).standard_normal((3, 3, 8, 6), np.float32)
+    np.testing.assert_allclose(run(images=images)["logits"][:, 4], images.sum((1, 2, 3)), rtol=1e-4)
+    # The second profile takes more samples; raw images are prepared.
+    raw = np.ones((6, 8, 6, 3), np.uint8)
+    assert run(images=raw)["logits"].tolist() == [[3 * 8 * 6 * 2 + 1] * 10] * 6
+
+
+def test_the_program_says_what_is_wrong(run, tmp_path):
+    large = np.zeros((17, 3, 8, 6), np.float32)
+    assert run(images=large) == (
+        "ValueError: the engine takes no 'images' of shape (17, 3, 8, 6); see README.md"
+    )
+    (tmp_path / "image" / "model.engine").write_bytes(b"another plan")
+    assert "model.engine: it needs TensorRT 10.9.0.34 (tensorrt) and a GPU of compute capability" in run(
+        images=large
+    )

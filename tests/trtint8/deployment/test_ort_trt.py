@@ -1,0 +1,80 @@
+"""ONNX Runtime's TensorRT execution provider."""
+
+import json
+import sys
+
+import pytest
+
+from calibrators.errors import UnsupportedError
+from tests.trtint8.deployment.conftest import AMAX, shapes
+from trtint8.deployment.ort_trt import ort_trt_files, provider_options
+from trtint8.deployment.writing import deploy
+
+
+def test_the_options_are_the_engines_profiles(make_source):
+    options = provider_options(make_source())
+    assert (options["model"], options["table"]) == ("net.qdq.onnx", "calibration.flatbuffers")
+    assert options["provider_options"] == {
+        "trt_int8_enable": True,
+        "trt_fp16_enable": True,
+        "trt_engine_cache_enable": True,
+        "trt_engine_cache_path": "trt_cache",
+        "trt_timing_cache_enable": True,
+        "trt_profile_min_shapes": "images:1x3x8x6",
+        "trt_profile_opt_shapes": "images:8x3x8x6",
+        "trt_profile_max_shapes": "images:32x3x8x6",
+    }
+    profiles = ({"images": shapes(1, 2, 3)}, {"images": shapes(4, 5, 6)})
+    several = provider_options(make_source(profiles=profiles))["provider_options"]
+    assert several["trt_profile_max_shapes"] == "images:3x3x8x6,images:6x3x8x6"
+    assert "trt_profile_min_shapes" not in provider_options(make_source(profiles=()))["provider_options"]
+
+
+def test_onnx_runtimes_own_code_reads_the_table(make_source):
+    tables = pytest.importorskip("onnxruntime.quantization.CalTableFlatBuffers.TrtTable")
+    data = ort_trt_files(make_source())["trt_cache/calibration.flatbuffers"]
+    table = tables.TrtTable.GetRootAs(data)
+    pairs = [table.Dict(index) for index in range(table.DictLength())]
+    assert {pair.Key().decode(): float(pair.Value()) for pair in pairs} == AMAX
+
+
+def test_the_files(make_source):
+    files = ort_trt_files(make_source())
+    assert sorted(files) == [
+        "README.md",
+        "model.json",
+        "net.qdq.onnx",
+        "options.json",
+        "preprocess.py",
+        "session.py",
+        "trt_cache/calibration.flatbuffers",
+    ]
+    assert "It needs no calibration table" in files["README.md"]
+    implicit = ort_trt_files(make_source(qdq=False, route="implicit"))
+    assert "net.qdq.onnx" not in implicit
+    assert "so there is no Q/DQ model" in implicit["README.md"]
+    assert "trt_cache/calibration.flatbuffers" not in ort_trt_files(make_source(table=False))
+    with pytest.raises(
+        UnsupportedError, match="has neither a Q/DQ model nor a calibration table beside it; build"
+    ):
+        ort_trt_files(make_source(qdq=False, table=False))
+
+
+def test_the_program_gives_the_provider_its_options(make_engine, tmp_path, monkeypatch):
+    folder = tmp_path / "there"
+    deploy(make_engine(), "ort-trt", folder, None)
+    monkeypatch.syspath_prepend(str(folder))
+    for name in ("preprocess", "session"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    import session
+
+    options = json.loads((folder / "options.json").read_text())["provider_options"]
+    expected = {**options, "trt_engine_cache_path": str(folder / "trt_cache")}
+    assert session.provider_options() == expected
+    assert session.provider_options("float.onnx") == {
+        **expected,
+        "trt_int8_calibration_table_name": "calibration.flatbuffers",
+        "trt_int8_use_native_calibration_table": False,
+    }
+    for name in ("preprocess", "session"):
+        monkeypatch.delitem(sys.modules, name)

@@ -1,0 +1,56 @@
+"""Folders are written as a whole."""
+
+import os
+
+import pytest
+
+import trtint8
+from calibrators.errors import EngineError, OutputError, UnsupportedError
+from tests.trtint8.deployment.conftest import PLAN, QDQ
+from trtint8.deployment import writing
+from trtint8.deployment.writing import deploy
+
+
+@pytest.mark.parametrize("to", ["triton", "deepstream", "ort-trt", "cpp", "docker"])
+def test_everything_is_written(make_engine, tmp_path, to):
+    folder = tmp_path / "there"
+    files = trtint8.deploy(make_engine(), to, folder)
+    assert sorted(path for path in folder.rglob("*") if path.is_file()) == sorted(files)
+    assert (folder / "README.md").read_text().startswith("# net ")
+    plans = [path for path in files if path.name in ("model.plan", "model.engine")]
+    assert [path.read_bytes() for path in plans] == ([] if to == "ort-trt" else [PLAN])
+    models = [path for path in files if path.suffix == ".onnx"]
+    assert [path.read_bytes() for path in models] == ([] if to in ("cpp", "docker") else [QDQ])
+    assert all(os.access(path, os.X_OK) for path in files if path.suffix == ".sh")
+    assert "$" not in (folder / "README.md").read_text().replace('"$PWD"', "")
+
+
+def test_a_folder_that_is_not_empty_is_refused(make_engine, tmp_path):
+    engine, folder = make_engine(), tmp_path / "there"
+    folder.mkdir()
+    deploy(engine, "docker", folder, None)
+    with pytest.raises(OutputError, match=r"cannot write '.*there': the folder is not empty; give a new one"):
+        deploy(engine, "docker", folder, None)
+    with pytest.raises(OutputError, match="it is no folder; give a new one"):
+        deploy(engine, "docker", engine, None)
+
+
+def test_nothing_is_left_of_what_fails(make_engine, tmp_path, monkeypatch):
+    engine = make_engine()
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(
+        UnsupportedError, match="cannot deploy to 'moon'; use one of triton, deepstream, ort-trt"
+    ):
+        deploy(engine, "moon", tmp_path / "there", None)
+    with pytest.raises(EngineError):
+        deploy(tmp_path / "missing.engine", "docker", tmp_path / "there", None)
+    with pytest.raises(OutputError, match=r"the folder '.*none' does not exist; create it first"):
+        deploy(engine, "docker", tmp_path / "none" / "there", None)
+
+    def full(*_arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(writing.shutil, "copyfile", full)
+    with pytest.raises(OutputError, match=r"cannot write '.*there': No space left on device"):
+        deploy(engine, "docker", tmp_path / "there", None)
+    assert sorted(tmp_path.iterdir()) == before

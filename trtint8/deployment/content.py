@@ -1,0 +1,115 @@
+"""The content of a deployment's files: templates of this package, filled in."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import TypeAlias
+
+from trtint8.deployment.source import DeploySource, shape_text
+
+#: A file's path in the folder to its content, or to the file that is copied there.
+Files: TypeAlias = Mapping[str, str | bytes | Path]
+
+
+def template(file: str, /, **values: object) -> str:
+    """A template with its names replaced; without any it is taken as it stands.
+
+    Args:
+        file: Its name in the folder of templates.
+        values: The text for each ``$name`` of the template.
+    """
+    text = (files("trtint8.deployment") / "templates" / file).read_text(encoding="utf-8")
+    return Template(text).substitute({key: str(value) for key, value in values.items()}) if values else text
+
+
+def readme(file: str, source: DeploySource, /, **values: object) -> str:
+    """A README: what the templates say of one kind of deployment, and what is the same in all of them."""
+    return template(
+        file,
+        name=source.name,
+        tensorrt=source.tensorrt,
+        capabilities=_capabilities(source),
+        tensors=_tensors(source),
+        preprocessing=_preprocessing(source),
+        **values,
+    )
+
+
+def build_command(source: DeploySource, plan: str) -> str:
+    """The command that builds a plan of the Q/DQ model with the full TensorRT, where a GPU is."""
+    model = source.qdq_model.name if source.qdq_model else "model.onnx"
+    words = ["trtexec", f"--onnx={model}", f"--saveEngine={plan}"]
+    old = not source.is_rtx and int(source.info.tensorrt_version.split(".")[0]) < 11
+    words += ["--int8", "--fp16"] if old else ["--stronglyTyped"]
+    for index, profile in enumerate(source.info.profiles):
+        words += [f"--profile={index}"] if len(source.info.profiles) > 1 else []
+        for option in ("min", "opt", "max"):
+            shapes = (f"{name}:{_x(getattr(shape, option))}" for name, shape in profile.items())
+            words.append(f"--{option}Shapes={','.join(shapes)}")
+    return " ".join(map(shlex.quote, words))
+
+
+def build_script(source: DeploySource, plan: str) -> str:
+    """A shell script with :func:`build_command`.
+
+    Args:
+        source: The engine.
+        plan: Where the plan goes, from the folder of the script.
+    """
+    return template("build_plan.sh.in", command=build_command(source, plan), plan=shlex.quote(plan))
+
+
+def _x(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape))
+
+
+def _capabilities(source: DeploySource) -> str:
+    known = source.info.compute_capabilities
+    if known == ("current",):
+        return "the GPU that it was built on"
+    return f"GPUs of compute capability {', '.join(known)}"
+
+
+def _tensors(source: DeploySource) -> str:
+    rows = ["| | name | type | shape |", "|---|---|---|---|"]
+    for kind, specs in (("input", source.info.inputs), ("output", source.info.outputs)):
+        rows += [f"| {kind} | `{spec.name}` | {spec.dtype} | {shape_text(spec.shape)} |" for spec in specs]
+    for index, profile in enumerate(source.info.profiles):
+        shapes = "; ".join(f"`{name}` {shape}" for name, shape in profile.items())
+        rows += ["", f"Profile {index} (smallest, optimal, largest shape): {shapes}."]
+    return "\n".join(rows)
+
+
+def _preprocessing(source: DeploySource) -> str:
+    wanted = source.preprocessing
+    if wanted is None:
+        return (
+            "None was declared when this folder was made, so inputs are fed as they are. Give `trtint8 "
+            "deploy` the same `--preprocess FILE`, or `--mean`, `--std` and so on, as the calibration had."
+        )
+    steps = []
+    if isinstance(wanted.resize, int):
+        steps.append(f"the shorter side is resized to {wanted.resize} (bilinear, with antialiasing)")
+    elif wanted.resize:
+        steps.append(f"resized to {_x(wanted.resize)} (height x width, bilinear, with antialiasing)")
+    if wanted.crop:
+        steps.append(f"{_x(wanted.crop)} (height x width) are cropped from the centre")
+    if wanted.channels == "BGR":
+        steps.append("channels are reversed to BGR")
+    steps.append(f"multiplied by {wanted.scale:.9g}")
+    steps.append(f"less the mean {_listed(wanted.mean)}")
+    steps.append(f"divided by {_listed(wanted.std)}")
+    steps.append(f"brought to {wanted.layout}")
+    image = source.image_input
+    return (
+        f"Raw images (uint8, RGB, height x width x channels) become `{image.name if image else ''}` in this "
+        f"order: {'; '.join(steps)}."
+    )
+
+
+def _listed(values: Sequence[float]) -> str:
+    return ", ".join(f"{value:.9g}" for value in values)

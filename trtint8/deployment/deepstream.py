@@ -1,0 +1,175 @@
+"""A configuration of DeepStream's nvinfer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from calibrators.data.preprocessing import Preprocessing
+from calibrators.errors import UnsupportedError
+from calibrators.tables.formats import tensorrt_cache
+from calibrators.tables.table import CalibrationTable
+from trtint8.deployment.content import Files, build_script, readme, template
+from trtint8.deployment.source import DeploySource, shape_text
+from trtint8.engine.file import TensorSpec
+
+#: How far the factors of two channels may be apart before DeepStream's one factor counts as different.
+_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """What nvinfer does to a pixel: ``factor * (x - offset)``.
+
+    Attributes:
+        factor: One factor for all channels.
+        offsets: One offset per channel.
+        deviation: How far the factors that the channels should have are from ``factor``, as a share of it.
+    """
+
+    factor: float
+    offsets: tuple[float, float, float]
+    deviation: float
+
+    @classmethod
+    def of(cls, wanted: Preprocessing) -> Scaling:
+        """The nearest to ``(x * scale - mean) / std``."""
+        each = [wanted.scale / std for std in wanted.std]
+        factor = sum(each) / len(each)
+        means = wanted.mean if len(wanted.mean) > 1 else wanted.mean * 3
+        first, second, third = (mean / wanted.scale for mean in means)
+        return cls(factor, (first, second, third), max(abs(one / factor - 1) for one in each))
+
+
+def deepstream_files(source: DeploySource) -> Files:
+    """The configuration, the engine, and the calibration file where there is a table.
+
+    Args:
+        source: The engine.
+
+    Raises:
+        UnsupportedError: nvinfer cannot feed the engine, or cannot load it and there is no Q/DQ model to
+            build another one from.
+    """
+    spec = _image(source)
+    source.check_plan("DeepStream")
+    qdq = source.qdq_files()
+    files: dict[str, str | Path] = dict(qdq)
+    if qdq:
+        files["build_plan.sh"] = build_script(source, "model.plan")
+    if source.is_rtx:
+        plan = template("deepstream_plan_missing.md.in").strip()
+    else:
+        files["model.plan"] = source.engine
+        plan = template(
+            "deepstream_plan_there.md.in",
+            tensorrt=source.tensorrt,
+            gpus=", ".join(source.info.compute_capabilities),
+        ).strip()
+    if source.table is not None:
+        files["calibration.cache"] = calibration_cache(source.table)
+    return {
+        **files,
+        "config_infer.txt": nvinfer_config(source, spec),
+        "README.md": readme(
+            "deepstream.md.in",
+            source,
+            plan=plan,
+            calibration=_calibration_text(source),
+            deviation=_deviation_text(source.preprocessing),
+        ),
+    }
+
+
+def nvinfer_config(source: DeploySource, spec: TensorSpec) -> str:
+    """The configuration file of nvinfer.
+
+    Args:
+        source: The engine.
+        spec: The input that takes the images.
+    """
+    wanted = source.preprocessing or Preprocessing(scale=1.0)
+    order = 0 if wanted.layout == "NCHW" else 1
+    channels, height, width = spec.shape[1:] if order == 0 else (spec.shape[3], *spec.shape[1:3])
+    colors = 2 if channels == 1 else (0 if wanted.channels == "RGB" else 1)
+    scaling = Scaling.of(wanted)
+    batching = source.batching
+    batch = batching.largest if batching else spec.shape[0]
+    lines = [
+        "# Paths are those of the folder of this file.",
+        "[property]",
+        "gpu-id=0",
+        "gie-unique-id=1",
+        "process-mode=1",
+        "model-engine-file=model.plan",
+        *(["int8-calib-file=calibration.cache"] if source.table is not None else []),
+        "# 1 is INT8.",
+        "network-mode=1",
+        f"batch-size={batch if isinstance(batch, int) else 1}",
+        f"infer-dims={channels};{height};{width}",
+        f"network-input-order={order}",
+        f"model-color-format={colors}",
+        "# y = net-scale-factor * (x - offsets)",
+        f"net-scale-factor={scaling.factor:.9g}",
+        f"offsets={';'.join(f'{offset:.9g}' for offset in scaling.offsets)}",
+        "maintain-aspect-ratio=0",
+        f"output-blob-names={';'.join(output.name for output in source.info.outputs)}",
+        "# 100 leaves the outputs as they are, in the metadata of each frame; 0 is a detector, 1 a",
+        "# classifier, 2 a segmentation, each of which takes further properties.",
+        "network-type=100",
+        "output-tensor-meta=1",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def calibration_cache(table: CalibrationTable) -> str:
+    """The table as TensorRT's calibration cache, which DeepStream reads."""
+    scales = {name: float(table.scale(name)) for name in table.amax}
+    cache = tensorrt_cache.TensorrtCache("8601", "EntropyCalibration2", scales)
+    return tensorrt_cache.render(cache).decode()
+
+
+def _image(source: DeploySource) -> TensorSpec:
+    """The input that takes images of a fixed size, as nvinfer needs it."""
+    inputs = source.info.inputs
+    if len(inputs) != 1:
+        names = ", ".join(f"'{spec.name}'" for spec in inputs)
+        raise UnsupportedError(
+            f"DeepStream's nvinfer feeds one input, and the engine has {len(inputs)}: {names}; deploy it to "
+            "triton and use nvinferserver"
+        )
+    spec = inputs[0]
+    layout = source.preprocessing.layout if source.preprocessing else "NCHW"
+    channels = spec.shape[layout.index("C")] if len(spec.shape) == 4 else None
+    is_fixed = all(isinstance(dim, int) for dim in spec.shape[1:])
+    if spec.dtype != "float32" or channels not in (1, 3) or not is_fixed:
+        raise UnsupportedError(
+            f"DeepStream's nvinfer feeds float32 images of one size with 1 or 3 channels in {layout}, and "
+            f"the input '{spec.name}' is {spec.dtype}, {shape_text(spec.shape)}; deploy it to triton, or "
+            "give the right --layout"
+        )
+    return spec
+
+
+def _deviation_text(wanted: Preprocessing | None) -> str:
+    """What of the preprocessing nvinfer does otherwise."""
+    if wanted is None:
+        return ""
+    parts = [
+        "nvinfer resizes each frame to the network's size by itself: no property says to what size it is "
+        "resized before a crop."
+    ]
+    deviation = Scaling.of(wanted).deviation
+    if deviation > _TOLERANCE:
+        parts.append(
+            "It has one factor for all channels, and here that is the mean of three, which differ from it by "
+            f"up to {100 * deviation:.2g} %: **the images are not exactly those of the calibration**. Use "
+            "Gst-nvdspreprocess with a function of your own where that matters."
+        )
+    return " ".join(parts)
+
+
+def _calibration_text(source: DeploySource) -> str:
+    if source.table is None:
+        return "There is no `calibration.cache`, because the engine was built without a calibration table."
+    return template("deepstream_calibration.md.in", tensors=len(source.table.amax)).strip()

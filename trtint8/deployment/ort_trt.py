@@ -1,0 +1,81 @@
+"""ONNX Runtime with its TensorRT execution provider."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from calibrators.errors import UnsupportedError
+from calibrators.tables.formats.registry import FORMATS
+from trtint8.deployment.content import Files, readme, template
+from trtint8.deployment.source import DeploySource
+
+#: The folder in which ONNX Runtime keeps engines, and looks for the calibration table.
+CACHE = "trt_cache"
+
+TABLE = "calibration.flatbuffers"
+
+
+def ort_trt_files(source: DeploySource) -> Files:
+    """The Q/DQ model, the calibration table, the provider's options and a program that opens a session.
+
+    Args:
+        source: The engine; it does not go along, because ONNX Runtime builds its own.
+
+    Raises:
+        UnsupportedError: There is neither a Q/DQ model nor a table.
+    """
+    qdq = source.qdq_files()
+    if not qdq and source.table is None:
+        raise UnsupportedError(
+            f"ONNX Runtime builds its own engines from an ONNX model, and '{source.engine}' has neither a "
+            "Q/DQ model nor a calibration table beside it; build it from the float model with trtint8"
+        )
+    files: dict[str, str | bytes | Path] = dict(qdq)
+    if source.table is not None:
+        files[f"{CACHE}/{TABLE}"] = FORMATS["onnxruntime"].render(source.table.amax)
+    return {
+        **files,
+        "options.json": json.dumps(provider_options(source), indent=2) + "\n",
+        "model.json": source.description(),
+        "preprocess.py": template("preprocess.py.in"),
+        "session.py": template("ort_session.py.in"),
+        "README.md": readme("ort_trt.md.in", source, model=_model_text(source)),
+    }
+
+
+def provider_options(source: DeploySource) -> dict[str, object]:
+    """What ``session.py`` opens and with which options of the provider.
+
+    The profiles of the engine become the provider's, whose form is ``input:1x3x224x224,other:...``. It takes
+    several profiles as further entries for the same inputs.
+    """
+    options: dict[str, object] = {
+        "trt_int8_enable": True,
+        "trt_fp16_enable": True,
+        "trt_engine_cache_enable": True,
+        "trt_engine_cache_path": CACHE,
+        "trt_timing_cache_enable": True,
+    }
+    for option in ("min", "opt", "max"):
+        shapes = ",".join(
+            f"{name}:{'x'.join(map(str, getattr(shape, option)))}"
+            for profile in source.info.profiles
+            for name, shape in profile.items()
+        )
+        if shapes:
+            options[f"trt_profile_{option}_shapes"] = shapes
+    return {
+        "model": source.qdq_model.name if source.qdq_model else None,
+        "table": TABLE if source.table is not None else None,
+        "provider_options": options,
+    }
+
+
+def _model_text(source: DeploySource) -> str:
+    if source.qdq_model is None:
+        return template("ort_trt_float.md.in", table=f"{CACHE}/{TABLE}").strip()
+    text = template("ort_trt_qdq.md.in", model=source.qdq_model.name).strip()
+    if source.table is not None:
+        text += "\n\n" + template("ort_trt_table.md.in", table=f"{CACHE}/{TABLE}").strip()
+    return text

@@ -1,0 +1,195 @@
+"""An engine with everything about it that a deployment needs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from calibrators.data.preprocessing import Preprocessing
+from calibrators.errors import CalibrationDataError, EngineError, UnsupportedError
+from calibrators.files import is_file
+from calibrators.tables.table import CalibrationTable
+from trtint8.engine.file import EngineInfo, TensorSpec, read_engine_info
+from trtint8.version import __version__
+
+
+@dataclass(frozen=True)
+class Batching:
+    """The batch sizes that an engine takes.
+
+    Attributes:
+        smallest: The smallest number of samples per inference.
+        preferred: The numbers of samples per inference that the profiles are tuned for, in ascending order.
+        largest: The largest number of samples per inference.
+    """
+
+    smallest: int
+    preferred: tuple[int, ...]
+    largest: int
+
+
+@dataclass(frozen=True)
+class DeploySource:
+    """An engine, what its sidecar says, and the files beside it.
+
+    Attributes:
+        engine: The engine file.
+        info: What its sidecar says.
+        qdq_model: The Q/DQ model that it was built from; None where none was kept.
+        table: The calibration table; None where nothing was calibrated.
+        preprocessing: How raw images become what it is fed; None where that is not known.
+    """
+
+    engine: Path
+    info: EngineInfo
+    qdq_model: Path | None
+    table: CalibrationTable | None
+    preprocessing: Preprocessing | None
+
+    @property
+    def name(self) -> str:
+        """The model's name: the engine's, with letters that every tool takes."""
+        return re.sub(r"[^A-Za-z0-9_.-]", "_", self.engine.stem).lstrip(".-") or "model"
+
+    @property
+    def is_rtx(self) -> bool:
+        """Whether TensorRT for RTX built the engine, whose plans the full TensorRT does not load."""
+        return self.info.flavor == "rtx"
+
+    @property
+    def tensorrt(self) -> str:
+        """The TensorRT that built the engine, in words."""
+        return f"TensorRT {'for RTX ' if self.is_rtx else ''}{self.info.tensorrt_version}"
+
+    @property
+    def batching(self) -> Batching | None:
+        """The batch sizes; None where the first dimension is not a batch that all tensors share."""
+        tensors, profiles = (*self.info.inputs, *self.info.outputs), self.info.profiles
+        firsts = {spec.shape[0] if spec.shape else 0 for spec in tensors}
+        names = {spec.shape[0] for spec in self.info.inputs if spec.shape}
+        if (
+            not profiles
+            or not all(profiles)
+            or any(isinstance(dim, int) for dim in firsts)
+            or len(names) != 1
+        ):
+            return None
+        ranges = [list(profile.values()) for profile in profiles]
+        return Batching(
+            min(max(shapes.min[0] for shapes in profile) for profile in ranges),
+            tuple(sorted({min(shapes.opt[0] for shapes in profile) for profile in ranges})),
+            max(min(shapes.max[0] for shapes in profile) for profile in ranges),
+        )
+
+    @property
+    def image_input(self) -> TensorSpec | None:
+        """The only input of rank 4, which takes images; None where there is none or several."""
+        found = [spec for spec in self.info.inputs if len(spec.shape) == 4]
+        return found[0] if len(found) == 1 else None
+
+    def check_plan(self, runner: str) -> None:
+        """Refuses an engine that the full TensorRT neither loads nor can build anew.
+
+        Args:
+            runner: What would load the engine.
+
+        Raises:
+            UnsupportedError: TensorRT for RTX built it, and there is no Q/DQ model.
+        """
+        if self.is_rtx and self.qdq_model is None:
+            raise UnsupportedError(
+                f"{runner} loads no engine of TensorRT for RTX, and '{self.engine}' has no Q/DQ model beside "
+                "it to build another one from; build it from the float model with trtint8"
+            )
+
+    def qdq_files(self) -> dict[str, Path]:
+        """The Q/DQ model and the file with its weights where there is one, by their file names."""
+        if self.qdq_model is None:
+            return {}
+        weights = self.qdq_model.with_name(f"{self.qdq_model.name}.data")
+        return {path.name: path for path in (self.qdq_model, weights) if is_file(path)}
+
+    def description(self) -> str:
+        """What a program needs to know of the engine, as JSON: the file ``model.json``."""
+        info = self.info
+        document: dict[str, Any] = {
+            "name": self.name,
+            "engine": "model.engine",
+            "flavor": info.flavor,
+            "tensorrt_version": info.tensorrt_version,
+            "compute_capabilities": info.compute_capabilities,
+            "inputs": [asdict(spec) for spec in info.inputs],
+            "outputs": [asdict(spec) for spec in info.outputs],
+            "profiles": [
+                {name: asdict(shapes) for name, shapes in profile.items()} for profile in info.profiles
+            ],
+            "image_input": self.image_input.name if self.preprocessing and self.image_input else None,
+            "preprocessing": asdict(self.preprocessing) if self.preprocessing else None,
+            "created_by": f"trtint8 {__version__}",
+        }
+        return json.dumps(document, indent=2) + "\n"
+
+
+def read_source(engine: str | os.PathLike[str], preprocessing: Preprocessing | None) -> DeploySource:
+    """Reads an engine's sidecar and finds the files beside it.
+
+    Args:
+        engine: The engine file.
+        preprocessing: How raw images become what the engine is fed.
+
+    Raises:
+        EngineError: The engine or its sidecar is unusable, or a file beside it is missing or of another
+            engine.
+        CalibrationDataError: Preprocessing is given, and no input takes what it makes.
+        TableError: The table is unusable.
+    """
+    path = Path(engine)
+    info = read_engine_info(path)
+    qdq_model = path.with_name(info.qdq_model) if info.qdq_model else None
+    if qdq_model is not None and not is_file(qdq_model):
+        raise EngineError(
+            f"the engine '{path}' has no '{qdq_model.name}' beside it, which it was built from; copy it "
+            "there, or build the engine again"
+        )
+    source = DeploySource(path, info, qdq_model, _table(path, info), preprocessing)
+    if preprocessing is not None:
+        _check_preprocessing(source, preprocessing)
+    return source
+
+
+def _table(engine: Path, info: EngineInfo) -> CalibrationTable | None:
+    path = engine.with_name(f"{engine.stem}.table.json")
+    if info.table_fingerprint is None or not is_file(path):
+        return None
+    table = CalibrationTable.load(path)
+    if table.fingerprint != info.table_fingerprint:
+        raise EngineError(
+            f"'{path}' is not the table that the engine was built with; move it away, or build the engine "
+            "again"
+        )
+    return table
+
+
+def _check_preprocessing(source: DeploySource, preprocessing: Preprocessing) -> None:
+    spec = source.image_input
+    channels: Sequence[object] = ()
+    if spec is not None:
+        channels = (spec.shape[1 if preprocessing.layout == "NCHW" else 3], 1, 3)
+    if spec is None or not spec.dtype.startswith(("float", "bfloat")) or channels[0] not in channels[1:]:
+        inputs = ", ".join(
+            f"'{one.name}' ({one.dtype}, {shape_text(one.shape)})" for one in source.info.inputs
+        )
+        raise CalibrationDataError(
+            f"preprocessing makes floating-point images in {preprocessing.layout} with 1 or 3 channels, and "
+            f"no input of the engine takes them: {inputs}; leave the preprocessing out or correct its layout"
+        )
+
+
+def shape_text(shape: Sequence[int | str | None]) -> str:
+    """A shape as text: ``batch x 3 x 224 x 224``, or ``scalar``."""
+    return " x ".join("?" if dim is None else str(dim) for dim in shape) or "scalar"

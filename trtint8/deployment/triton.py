@@ -1,0 +1,131 @@
+"""A model repository of Triton Inference Server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from calibrators.errors import UnsupportedError
+from trtint8.deployment.content import Files, build_script, readme, template
+from trtint8.deployment.source import DeploySource
+from trtint8.engine.file import TensorSpec
+
+#: NumPy's names of the element types that Triton has, to Triton's.
+_TYPES = {
+    "bool": "TYPE_BOOL",
+    "uint8": "TYPE_UINT8",
+    "int8": "TYPE_INT8",
+    "int32": "TYPE_INT32",
+    "int64": "TYPE_INT64",
+    "float16": "TYPE_FP16",
+    "bfloat16": "TYPE_BF16",
+    "float32": "TYPE_FP32",
+}
+
+#: How long a request may wait for others that share its batch, in microseconds.
+_QUEUE_DELAY = 100
+
+
+def triton_files(source: DeploySource) -> Files:
+    """The model repository, a client, and a script that builds the plan where Triton runs.
+
+    Args:
+        source: The engine.
+
+    Raises:
+        UnsupportedError: Triton has no such element type, or cannot load the engine and there is no Q/DQ
+            model to build another one from.
+    """
+    source.check_plan("Triton")
+    qdq = source.qdq_files()
+    files: dict[str, str | Path] = {f"{source.name}/config.pbtxt": model_config(source)}
+    if source.is_rtx:
+        plan = template("triton_plan_missing.md.in").strip()
+    else:
+        files[f"{source.name}/1/model.plan"] = source.engine
+        plan = template(
+            "triton_plan_there.md.in",
+            tensorrt=source.tensorrt,
+            gpus=", ".join(source.info.compute_capabilities),
+        ).strip()
+    if qdq:
+        files[f"{source.name}/build_plan.sh"] = build_script(source, "1/model.plan")
+        files |= {f"{source.name}/{name}": path for name, path in qdq.items()}
+    return {
+        **files,
+        "model.json": source.description(),
+        "preprocess.py": template("preprocess.py.in"),
+        "client.py": template("triton_client.py.in"),
+        "README.md": readme("triton.md.in", source, plan=plan, batching=_batching_text(source)),
+    }
+
+
+def model_config(source: DeploySource) -> str:
+    """Triton's configuration of the model, in protobuf's text format.
+
+    Raises:
+        UnsupportedError: Triton has no such element type.
+    """
+    batching = source.batching
+    lines = [
+        f"name: {_quoted(source.name)}",
+        'platform: "tensorrt_plan"',
+        f"max_batch_size: {batching.largest if batching else 0}",
+        'default_model_filename: "model.plan"',
+        *_tensors("input", source.info.inputs, batched=batching is not None),
+        *_tensors("output", source.info.outputs, batched=batching is not None),
+    ]
+    if batching:
+        preferred = ", ".join(map(str, batching.preferred))
+        lines += [
+            "dynamic_batching {",
+            f"  preferred_batch_size: [ {preferred} ]",
+            f"  max_queue_delay_microseconds: {_QUEUE_DELAY}",
+            "}",
+        ]
+    profiles = ", ".join(_quoted(str(index)) for index in range(len(source.info.profiles)))
+    chosen = f" profile: [ {profiles} ]" if profiles else ""
+    lines.append(f"instance_group [ {{ count: 1 kind: KIND_GPU{chosen} }} ]")
+    if source.preprocessing is not None:
+        text = _quoted(json.dumps(asdict(source.preprocessing)))
+        lines.append(f'parameters {{ key: "preprocessing" value {{ string_value: {text} }} }}')
+    return "\n".join(lines) + "\n"
+
+
+def _tensors(kind: str, specs: Sequence[TensorSpec], *, batched: bool) -> list[str]:
+    """The inputs or the outputs, without the batch where Triton adds it."""
+    lines = []
+    for spec in specs:
+        if spec.dtype not in _TYPES:
+            raise UnsupportedError(
+                f"Triton has no element type for the {kind} '{spec.name}' of {spec.dtype}; export the model "
+                "with another type there"
+            )
+        dims = [dim if isinstance(dim, int) else -1 for dim in spec.shape[1 if batched else 0 :]]
+        # Triton takes no empty shape: it sees one element, and the engine none.
+        shape = f"dims: [ {', '.join(map(str, dims))} ]" if dims else "dims: [ 1 ] reshape { shape: [ ] }"
+        lines.append(f"{kind} {{ name: {_quoted(spec.name)} data_type: {_TYPES[spec.dtype]} {shape} }}")
+    return lines
+
+
+def _batching_text(source: DeploySource) -> str:
+    batching = source.batching
+    if batching is None:
+        return (
+            "The first dimension is no batch that all inputs and outputs share, so `max_batch_size` is 0: "
+            "requests have full shapes and are not joined."
+        )
+    text = (
+        f"Triton joins requests to batches of up to {batching.largest}, preferably "
+        f"{', '.join(map(str, batching.preferred))}, which the profiles are tuned for, and lets a request "
+        f"wait {_QUEUE_DELAY} microseconds for others."
+    )
+    if batching.smallest > 1:
+        text += f" The engine takes no batch of fewer than {batching.smallest} samples."
+    return text
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)

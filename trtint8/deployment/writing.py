@@ -1,0 +1,68 @@
+"""Writes a deployment: one folder, complete or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal, TypeAlias, get_args
+
+from calibrators.data.preprocessing import Preprocessing
+from calibrators.errors import UnsupportedError
+from calibrators.files import new_folder
+from trtint8.deployment.content import Files
+from trtint8.deployment.cpp import cpp_files
+from trtint8.deployment.deepstream import deepstream_files
+from trtint8.deployment.docker import docker_files
+from trtint8.deployment.ort_trt import ort_trt_files
+from trtint8.deployment.source import DeploySource, read_source
+from trtint8.deployment.triton import triton_files
+
+#: What an engine can be deployed to.
+Destination: TypeAlias = Literal["triton", "deepstream", "ort-trt", "cpp", "docker"]
+
+_KINDS: dict[str, Callable[[DeploySource], Files]] = {
+    "triton": triton_files,
+    "deepstream": deepstream_files,
+    "ort-trt": ort_trt_files,
+    "cpp": cpp_files,
+    "docker": docker_files,
+}
+
+
+def deploy(
+    engine: str | os.PathLike[str],
+    to: Destination,
+    output: str | os.PathLike[str],
+    preprocessing: Preprocessing | None,
+) -> list[Path]:
+    """Writes what runs an engine elsewhere, with a README.
+
+    Args:
+        engine: The engine file; its sidecar, Q/DQ model and table stand beside it.
+        to: What runs it.
+        output: The folder to write; it must not exist, or be empty.
+        preprocessing: How raw images become what the engine is fed.
+
+    Returns:
+        The files, in the order of their names.
+
+    Raises:
+        TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
+    """
+    if to not in _KINDS:
+        raise UnsupportedError(f"cannot deploy to '{to}'; use one of {', '.join(get_args(Destination))}")
+    files = _KINDS[to](read_source(engine, preprocessing))
+    output = Path(output)
+    with new_folder(output) as folder:
+        for name, content in files.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if isinstance(content, Path):
+                shutil.copyfile(content, path)
+            else:
+                path.write_bytes(content.encode() if isinstance(content, str) else content)
+            if path.suffix == ".sh":
+                path.chmod(0o755)
+    return [output / name for name in sorted(files)]
