@@ -298,6 +298,19 @@ class Run:
     outputs: Mapping[str, OutputSummary]
 
 
+@dataclass(frozen=True)
+class Deployed:
+    """A deployment.
+
+    Attributes:
+        to: What runs the engine there.
+        files: The files that were written.
+    """
+
+    to: str
+    files: tuple[str, ...]
+
+
 #: Verb to the type of what it prints.
 OUTPUTS: dict[str, Any] = {
     "doctor": Mapping[str, str],
@@ -313,6 +326,7 @@ OUTPUTS: dict[str, Any] = {
     "run": Run,
     "bench": Measurements,
     "audit": Audit,
+    "deploy": Deployed,
     "table show": ShownTable,
     "table diff": tuple[RangeDifference, ...],
 }

@@ -97,6 +97,8 @@ def test_build_prints_what_the_schema_says(documented, capsys, folder, monkeypat
     arguments = "digits.onnx digits.table.json -o d.engine --compute-capability 8.6"
     printed = run(documented, capsys, folder, monkeypatch, "build", arguments)
     assert len(printed["quantized_nodes"]) == 9
+    printed = run(documented, capsys, folder, monkeypatch, "deploy", "d.engine --to docker -o docker")
+    assert "docker/Dockerfile" in printed["files"]
 
 
 def test_deploy_prints_what_the_schema_says(documented, capsys, folder, monkeypatch):

@@ -28,6 +28,8 @@ def name_of(page):
     return page.relative_to(DOCS).as_posix()
 
 
+# Of PyTorch's exporter, about PyTorch itself.
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
 @pytest.mark.parametrize("page", page_parameters())
 def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
     pytest.importorskip("sklearn", reason="scikit-learn is not installed (pip install 'trtint8[demo]')")
