@@ -96,7 +96,8 @@ def set_constant_input(node: ir.Node, index: int, array: NDArray[Any]) -> None:
     value = node.inputs[index] if index < len(node.inputs) else None
     if value is not None and _is_read_by_one_node(value):
         tensor = ir.tensor(array, name=value.name)
-        value.const_value, value.shape, value.dtype = tensor, ir.Shape(array.shape), tensor.dtype
+        value.const_value, value.shape = tensor, ir.Shape(array.shape)
+        value.type = ir.TensorType(tensor.dtype)
         return
     if index >= len(node.inputs):
         node.resize_inputs(index + 1)

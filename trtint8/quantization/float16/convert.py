@@ -82,7 +82,7 @@ class _Converter:
         values = [*graph.inputs, *graph.initializers.values(), *(v for node in nodes for v in node.outputs)]
         self.originals = {value for value in values if value.dtype == _FLOAT}
         for value in self.originals.intersection(graph.inputs):
-            value.dtype = self.io
+            value.type = ir.TensorType(self.io)
         for node in nodes:
             self._set_output_types(node)
         for node in list(ir.traversal.RecursiveGraphIterator(graph)):
@@ -99,7 +99,9 @@ class _Converter:
         for value, may_be_half in zip(node.outputs, signature(node, self.model).outputs, strict=True):
             if value not in self.originals or not may_be_half:
                 continue
-            value.dtype = self._wanted_by_readers(value) if node.op_type == "DequantizeLinear" else _HALF
+            is_pair = node.op_type == "DequantizeLinear"
+            # A type of its own: a value's dtype belongs to its type, which copies of a model share.
+            value.type = ir.TensorType(self._wanted_by_readers(value) if is_pair else _HALF)
             if node.op_type == "Cast":
                 node.attributes["to"] = ir.AttrInt64("to", _HALF)
 

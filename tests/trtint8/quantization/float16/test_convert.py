@@ -2,6 +2,7 @@
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -40,6 +41,16 @@ def test_everything_outside_int8_becomes_fp16():
     got = run(model, {"images": images})
     assert got.dtype == np.float16
     assert np.abs(got.astype(np.float32) - wanted).max() < 0.03 * np.abs(wanted).max()
+
+
+def test_the_original_keeps_its_types():
+    """Copies of onnx-ir's models share the objects of their types."""
+    model = onnx.version_converter.convert_version(conv_relu_conv(quantized=False), 21)
+    original = load_model(model).graph_model
+    before = {value.name: value.dtype for node in original.graph for value in node.outputs}
+    first, second = (to_float16(original, float32_io=True, peaks={}, name="m")[0] for _ in range(2))
+    assert {value.name: value.dtype for node in original.graph for value in node.outputs} == before
+    assert ir.to_proto(first) == ir.to_proto(second)
 
 
 def test_inputs_and_outputs_stay_fp32_where_asked():
