@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Container
 from typing import Any
@@ -67,6 +68,17 @@ def unused_name(stem: str, taken: Container[str]) -> str:
     """
     names = itertools.chain([stem], (f"{stem}_{number}" for number in itertools.count(1)))
     return next(name for name in names if name not in taken)
+
+
+def set_element_type(value: ir.Value, element_type: ir.DataType) -> None:
+    """Changes the element type of a value, but not that of the same value in copies of the model.
+
+    Args:
+        value: A value of a known type, which copies made by ``clone`` share.
+        element_type: The new element type.
+    """
+    value.type = copy.deepcopy(value.type)
+    value.dtype = element_type
 
 
 def constant_input(node: ir.Node, index: int) -> NDArray[Any] | None:

@@ -22,7 +22,7 @@ from tests.trtint8.quantization.float16.half_models import (
     types,
 )
 from trtint8.cli.main import main
-from trtint8.models.model import load_model
+from trtint8.models.model import load_model, to_proto
 from trtint8.quantization.float16.convert import round_scale, to_float16
 
 
@@ -219,3 +219,14 @@ def test_tensorrt_for_rtx_builds_it_with_int8_and_fp16(tmp_path):
         ("head_out", "float32"),
     ]
     assert types(onnx.load(tmp_path / "m.qdq.onnx"))["flat_out"] == HALF
+
+
+def test_the_model_is_not_changed():
+    model = load_model(conv_relu_conv(quantized=False))
+    model.graph_model.opset_imports[""] = 21
+    before = [str(value.type) for node in model.graph_model.graph for value in node.outputs]
+    first, again = (
+        to_proto(to_float16(model.graph_model, float32_io=True, peaks={}, name="model")[0]) for _ in range(2)
+    )
+    assert [str(value.type) for node in model.graph_model.graph for value in node.outputs] == before
+    assert first == again
