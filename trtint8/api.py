@@ -71,6 +71,8 @@ from trtint8.sensitivity.results import Sensitivity
 from trtint8.tuning.budget import Budget, Goal
 from trtint8.tuning.journal import JournalFile
 from trtint8.tuning.setup import tune_from_sources
+from trtint8.tuning.speed import SpeedTrial
+from trtint8.tuning.speed_plan import SpeedGoal
 from trtint8.tuning.time_limit import TimeLimit
 from trtint8.tuning.trial import Trial
 from trtint8.tuning.tune import Tuned
@@ -584,6 +586,10 @@ def tune(
     on_goal: Callable[[Goal], None] = lambda _goal: None,
     on_trial: Callable[[Trial], None] = lambda _trial: None,
     progress: bool = True,
+    speed: str | Gpu | None = None,
+    profile: Profile | None = None,
+    target: Target = "auto",
+    on_speed_trial: Callable[[SpeedTrial], None] = lambda _trial: None,
     example_inputs: object = None,
 ) -> Tuned:
     """Finds the cheapest mix of remedies that keeps accuracy within a budget, on the CPU.
@@ -627,6 +633,12 @@ def tune(
         on_trial: Called with everything that the search tries, also with what an interrupted search that is
             continued has tried.
         progress: Show a progress bar on a terminal while calibrating.
+        speed: Name of a GPU, or its figures, as :func:`audit` takes them. Layers that are not estimated to be
+            faster in INT8 there stay in FP16 from the start, whatever they cost in accuracy; implies
+            ``float16``. At most half of ``minutes`` is spent on it. None leaves speed out.
+        profile: With ``speed``, the shapes of dynamic inputs, of which the optimal ones are taken.
+        target: With ``speed``, which TensorRT builds the engines that are estimated.
+        on_speed_trial: Called with everything that the search for speed tries.
         example_inputs: What the forward of a ``torch.nn.Module`` takes; see :func:`model_inputs`.
 
     Returns:
@@ -635,6 +647,10 @@ def tune(
     Raises:
         TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
     """
+    goal = None
+    if speed is not None:
+        estimates = EstimatorOptions(target, profile, progress=False)
+        goal = SpeedGoal(find_gpu(speed) if isinstance(speed, str) else speed, estimates, on_speed_trial)
     return tune_from_sources(
         prepare(load_float_model(open_module(model, example_inputs))),
         calibration,
@@ -644,12 +660,13 @@ def tune(
         options=CalibrationOptions(method, "placed"),
         data_options=DataOptions(batch_size, limit, seed=seed, preprocessing=preprocessing, labels=labels),
         round_weights=round_weights,
-        float16=float16,
+        float16=float16 or goal is not None,
         limit=TimeLimit(minutes),
         journal=JournalFile(checkpoint, resume) if checkpoint is not None else None,
         on_goal=on_goal,
         on_trial=on_trial,
         progress=progress,
+        speed=goal,
     )
 
 

@@ -144,6 +144,19 @@ class MigratedModel:
 
 
 @dataclass(frozen=True)
+class Deployed:
+    """A folder that runs an engine elsewhere.
+
+    Attributes:
+        to: What runs it.
+        files: The files that were written.
+    """
+
+    to: str
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Linted:
     """The findings on a model.
 
@@ -304,6 +317,7 @@ OUTPUTS: dict[str, Any] = {
     "calibrate": Calibrated,
     "quantize": Quantized,
     "migrate": MigratedModel,
+    "deploy": Deployed,
     "lint": Linted,
     "build": EngineInfo,
     "validate": Accuracy,

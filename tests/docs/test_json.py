@@ -101,6 +101,15 @@ def test_build_prints_what_the_schema_says(documented, capsys, folder, monkeypat
     assert "docker/Dockerfile" in printed["files"]
 
 
+def test_deploy_prints_what_the_schema_says(documented, capsys, folder, monkeypatch):
+    pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")
+    monkeypatch.chdir(folder)
+    command = "build digits.onnx digits.table.json -o deployed.engine --compute-capability 8.6"
+    assert main(command.split()) == 0
+    printed = run(documented, capsys, folder, monkeypatch, "deploy", "deployed.engine --to cpp -o cpp")
+    assert (printed["to"], len(printed["files"]) > 2) == ("cpp", True)
+
+
 def test_an_audit_prints_what_the_schema_says(documented, capsys, folder, monkeypatch):
     pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")
     arguments = "digits.onnx digits.table.json --gpu A10 --target rtx"

@@ -11,7 +11,9 @@ from trtint8.cli.arguments import data_keywords, keywords
 from trtint8.cli.data_options import add_data_options, add_method_option
 from trtint8.cli.output import print_json, print_line, print_table, say
 from trtint8.cli.own_data import data_from
+from trtint8.engine.profiles import parse_profile
 from trtint8.tuning.budget import Goal
+from trtint8.tuning.speed import SpeedTrial
 from trtint8.tuning.trial import Trial
 from trtint8.tuning.tune import BEFORE, Tuned, Written, save_tuned
 from trtint8.validation.measure import REFERENCE
@@ -66,6 +68,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--float16", action="store_true", help="convert layers that stay in float to FP16")
     parser.add_argument(
+        "--speed",
+        metavar="GPU",
+        help="leave layers in FP16 that 'trtint8 audit' does not estimate to be faster in INT8 on this GPU; "
+        "implies --float16",
+    )
+    parser.add_argument(
+        "--profile",
+        action="append",
+        default=[],
+        metavar="NAME=MIN,OPT,MAX",
+        help="with --speed: shapes of a dynamic input, of which the optimal one is taken; repeatable",
+    )
+    parser.add_argument(
         "--seed", type=int, default=0, metavar="N", help="seed of everything that is random; default 0"
     )
     parser.add_argument(
@@ -108,12 +123,15 @@ def run(options: argparse.Namespace) -> None:
             "seed",
             "minutes",
             "resume",
+            "speed",
         ),
+        profile=dict(map(parse_profile, options.profile)),
         **data_keywords(options),
         judge=data_from(options.judge, options),
         checkpoint=checkpoint,
         on_goal=progress.say_goal,
         on_trial=progress.say_trial,
+        on_speed_trial=_say_speed_trial,
     )
     if not tuned.complete:
         say(
@@ -125,7 +143,7 @@ def run(options: argparse.Namespace) -> None:
             f"nothing was found within the budget ({tuned.goal}); on the samples tuned on this has "
             f"{tuned.goal.describe(tuned.score)}"
         )
-    written = save_tuned(tuned, options.model, output, float16=options.float16)
+    written = save_tuned(tuned, options.model, output, float16=options.float16 or tuned.speed is not None)
     if tuned.complete:
         checkpoint.unlink(missing_ok=True)
     if options.json:
@@ -139,6 +157,7 @@ def run(options: argparse.Namespace) -> None:
                 "keep_float": tuned.candidate.keep_float,
                 "remedies": tuned.candidate.remedies,
                 "float_cost": tuned.float_cost,
+                "speed": tuned.speed,
                 "files": written,
             }
         )
@@ -170,6 +189,11 @@ class _Progress:
         say(f"{mark} {trial.what}: {score} ({trial.seconds:.1f} s{cost}{left})")
 
 
+def _say_speed_trial(trial: SpeedTrial) -> None:
+    """Says how long an engine is estimated to take, with a plus sign where the search continues from it."""
+    say(f"{'+' if trial.taken else ' '} {trial.what}: estimated {1e3 * trial.seconds:.4f} ms")
+
+
 def _duration(seconds: float) -> str:
     """Seconds in words, not more precisely than an estimate is."""
     return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{math.ceil(seconds)} s"
@@ -189,5 +213,10 @@ def _print(tuned: Tuned, written: Written) -> None:
         ("arithmetic in float", f"{100 * tuned.float_cost:.1f} %"),
         ("log", str(written.log)),
     ]
+    if tuned.speed:
+        speed = tuned.speed
+        times = (speed.seconds, speed.fp16_seconds, speed.int8_seconds)
+        this, half, full = (f"{1e3 * seconds:.4f} ms" for seconds in times)
+        rows.append((f"estimated on {speed.gpu}", f"{this}; all in FP16 {half}; all in INT8 {full}"))
     print_table("Tuned", ("", ""), rows)
     print_line(f"To make it anew: {written.command}")

@@ -19,7 +19,7 @@ def template(file: str, /, **values: object) -> str:
     """A template with its names replaced; without any it is taken as it stands.
 
     Args:
-        file: Its name in the folder of templates.
+        file: Its path in the folder of templates, such as ``cpp/main.cpp.in``.
         values: The text for each ``$name`` of the template.
     """
     text = (files("trtint8.deployment") / "templates" / file).read_text(encoding="utf-8")
@@ -48,7 +48,7 @@ def build_command(source: DeploySource, plan: str) -> str:
     for index, profile in enumerate(source.info.profiles):
         words += [f"--profile={index}"] if len(source.info.profiles) > 1 else []
         for option in ("min", "opt", "max"):
-            shapes = (f"{name}:{_x(getattr(shape, option))}" for name, shape in profile.items())
+            shapes = (f"{_in_spec(name)}:{_x(getattr(shape, option))}" for name, shape in profile.items())
             words.append(f"--{option}Shapes={','.join(shapes)}")
     return " ".join(map(shlex.quote, words))
 
@@ -60,7 +60,12 @@ def build_script(source: DeploySource, plan: str) -> str:
         source: The engine.
         plan: Where the plan goes, from the folder of the script.
     """
-    return template("build_plan.sh.in", command=build_command(source, plan), plan=shlex.quote(plan))
+    return template("shared/build_plan.sh.in", command=build_command(source, plan), plan=shlex.quote(plan))
+
+
+def _in_spec(name: str) -> str:
+    """A name as trtexec takes it before a shape: in quotes where it has what separates names and shapes."""
+    return f"'{name}'" if set(name) & set(":,") else name
 
 
 def _x(shape: Sequence[int]) -> str:

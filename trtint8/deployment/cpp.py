@@ -32,17 +32,17 @@ def cpp_files(source: DeploySource) -> Files:
         UnsupportedError: An element type has no size in whole bytes.
     """
     return {
-        "main.cpp": template("main.cpp.in"),
+        "main.cpp": template("cpp/main.cpp.in"),
         "model.hpp": model_header(source),
         "CMakeLists.txt": template(
-            "CMakeLists.txt.in", library="tensorrt_rtx" if source.is_rtx else "nvinfer"
+            "cpp/CMakeLists.txt.in", library="tensorrt_rtx" if source.is_rtx else "nvinfer"
         ),
         "model.engine": source.engine,
         "model.json": source.description(),
-        "preprocess.py": template("preprocess.py.in"),
-        "run.py": template("run.py.in"),
+        "preprocess.py": template("shared/preprocess.py.in"),
+        "run.py": template("shared/run.py.in"),
         "requirements.txt": "\n".join(runtime_requirements(source)) + "\n",
-        "README.md": readme("cpp.md.in", source),
+        "README.md": readme("cpp/README.md.in", source),
     }
 
 
@@ -61,7 +61,7 @@ def model_header(source: DeploySource) -> str:
     outputs = [f"    {{{_string(spec.name)}, {_size(spec)}, {{}}}}," for spec in source.info.outputs]
     image = source.image_input if wanted else None
     return template(
-        "model.hpp.in",
+        "cpp/model.hpp.in",
         inputs="\n".join(inputs),
         outputs="\n".join(outputs),
         image=_string(image.name if image else ""),

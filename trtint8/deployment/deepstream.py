@@ -58,11 +58,11 @@ def deepstream_files(source: DeploySource) -> Files:
     if qdq:
         files["build_plan.sh"] = build_script(source, "model.plan")
     if source.is_rtx:
-        plan = template("deepstream_plan_missing.md.in").strip()
+        plan = template("deepstream/plan_missing.md.in").strip()
     else:
         files["model.plan"] = source.engine
         plan = template(
-            "deepstream_plan_there.md.in",
+            "deepstream/plan_there.md.in",
             tensorrt=source.tensorrt,
             gpus=", ".join(source.info.compute_capabilities),
         ).strip()
@@ -72,7 +72,7 @@ def deepstream_files(source: DeploySource) -> Files:
         **files,
         "config_infer.txt": nvinfer_config(source, spec),
         "README.md": readme(
-            "deepstream.md.in",
+            "deepstream/README.md.in",
             source,
             plan=plan,
             calibration=_calibration_text(source),
@@ -148,6 +148,12 @@ def _image(source: DeploySource) -> TensorSpec:
             f"the input '{spec.name}' is {spec.dtype}, {shape_text(spec.shape)}; deploy it to triton, or "
             "give the right --layout"
         )
+    for output in source.info.outputs:
+        if not output.name.isprintable() or ";" in output.name:
+            raise UnsupportedError(
+                f"the configuration of nvinfer cannot hold the name of the output {output.name!r}; export "
+                "the model with another name"
+            )
     return spec
 
 
@@ -172,4 +178,4 @@ def _deviation_text(wanted: Preprocessing | None) -> str:
 def _calibration_text(source: DeploySource) -> str:
     if source.table is None:
         return "There is no `calibration.cache`, because the engine was built without a calibration table."
-    return template("deepstream_calibration.md.in", tensors=len(source.table.amax)).strip()
+    return template("deepstream/calibration.md.in", tensors=len(source.table.amax)).strip()

@@ -10,13 +10,13 @@ def docker_files(source: DeploySource) -> Files:
     """A Dockerfile, and the program and the engine that go into the image."""
     requirements = runtime_requirements(source)
     return {
-        "Dockerfile": template("Dockerfile.in"),
+        "Dockerfile": template("docker/Dockerfile.in"),
         "requirements.txt": "\n".join(requirements) + "\n",
         "model.engine": source.engine,
         "model.json": source.description(),
-        "preprocess.py": template("preprocess.py.in"),
-        "run.py": template("run.py.in"),
-        "README.md": readme("docker.md.in", source, requirements=", ".join(requirements)),
+        "preprocess.py": template("shared/preprocess.py.in"),
+        "run.py": template("shared/run.py.in"),
+        "README.md": readme("docker/README.md.in", source, requirements=", ".join(requirements)),
     }
 
 

@@ -38,9 +38,14 @@ def ort_trt_files(source: DeploySource) -> Files:
         **files,
         "options.json": json.dumps(provider_options(source), indent=2) + "\n",
         "model.json": source.description(),
-        "preprocess.py": template("preprocess.py.in"),
-        "session.py": template("ort_session.py.in"),
-        "README.md": readme("ort_trt.md.in", source, model=_model_text(source)),
+        "preprocess.py": template("shared/preprocess.py.in"),
+        "session.py": template("ort_trt/session.py.in"),
+        "README.md": readme(
+            "ort_trt/README.md.in",
+            source,
+            model=_model_text(source),
+            profiles=_profiles_text(source),
+        ),
     }
 
 
@@ -48,7 +53,7 @@ def provider_options(source: DeploySource) -> dict[str, object]:
     """What ``session.py`` opens and with which options of the provider.
 
     The profiles of the engine become the provider's, whose form is ``input:1x3x224x224,other:...``. It takes
-    several profiles as further entries for the same inputs.
+    several profiles as further entries for the same inputs, and none for names with a colon or a comma.
     """
     options: dict[str, object] = {
         "trt_int8_enable": True,
@@ -57,14 +62,13 @@ def provider_options(source: DeploySource) -> dict[str, object]:
         "trt_engine_cache_path": CACHE,
         "trt_timing_cache_enable": True,
     }
-    for option in ("min", "opt", "max"):
+    for option in ("min", "opt", "max") if _has_profiles(source) else ():
         shapes = ",".join(
             f"{name}:{'x'.join(map(str, getattr(shape, option)))}"
             for profile in source.info.profiles
             for name, shape in profile.items()
         )
-        if shapes:
-            options[f"trt_profile_{option}_shapes"] = shapes
+        options[f"trt_profile_{option}_shapes"] = shapes
     return {
         "model": source.qdq_model.name if source.qdq_model else None,
         "table": TABLE if source.table is not None else None,
@@ -72,10 +76,27 @@ def provider_options(source: DeploySource) -> dict[str, object]:
     }
 
 
+def _has_profiles(source: DeploySource) -> bool:
+    """Whether the provider can be given the engine's profiles."""
+    names = {name for profile in source.info.profiles for name in profile}
+    return bool(names) and not any(set(name) & set(":,") for name in names)
+
+
+def _profiles_text(source: DeploySource) -> str:
+    if _has_profiles(source):
+        return "`options.json` has the options of the provider, the engine's profiles among them."
+    if not source.info.profiles:
+        return "`options.json` has the options of the provider."
+    return (
+        "`options.json` has the options of the provider, but not the engine's profiles, because it takes "
+        "none for names with a colon or a comma: it builds anew for shapes that it has not seen."
+    )
+
+
 def _model_text(source: DeploySource) -> str:
     if source.qdq_model is None:
-        return template("ort_trt_float.md.in", table=f"{CACHE}/{TABLE}").strip()
-    text = template("ort_trt_qdq.md.in", model=source.qdq_model.name).strip()
+        return template("ort_trt/table_only.md.in", table=f"{CACHE}/{TABLE}").strip()
+    text = template("ort_trt/qdq_model.md.in", model=source.qdq_model.name).strip()
     if source.table is not None:
-        text += "\n\n" + template("ort_trt_table.md.in", table=f"{CACHE}/{TABLE}").strip()
+        text += "\n\n" + template("ort_trt/table_beside.md.in", table=f"{CACHE}/{TABLE}").strip()
     return text

@@ -42,11 +42,11 @@ def triton_files(source: DeploySource) -> Files:
     qdq = source.qdq_files()
     files: dict[str, str | Path] = {f"{source.name}/config.pbtxt": model_config(source)}
     if source.is_rtx:
-        plan = template("triton_plan_missing.md.in").strip()
+        plan = template("triton/plan_missing.md.in").strip()
     else:
         files[f"{source.name}/1/model.plan"] = source.engine
         plan = template(
-            "triton_plan_there.md.in",
+            "triton/plan_there.md.in",
             tensorrt=source.tensorrt,
             gpus=", ".join(source.info.compute_capabilities),
         ).strip()
@@ -56,9 +56,9 @@ def triton_files(source: DeploySource) -> Files:
     return {
         **files,
         "model.json": source.description(),
-        "preprocess.py": template("preprocess.py.in"),
-        "client.py": template("triton_client.py.in"),
-        "README.md": readme("triton.md.in", source, plan=plan, batching=_batching_text(source)),
+        "preprocess.py": template("shared/preprocess.py.in"),
+        "client.py": template("triton/client.py.in"),
+        "README.md": readme("triton/README.md.in", source, plan=plan, batching=_batching_text(source)),
     }
 
 

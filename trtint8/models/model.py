@@ -30,6 +30,7 @@ from trtint8.models.passes.fold_batchnorm import FoldBatchNormPass
 from trtint8.models.passes.fold_constants import FoldConstantsPass
 from trtint8.models.passes.lower_case_einsum import LowerCaseEinsumPass
 from trtint8.models.passes.name_nodes import NameNodesPass
+from trtint8.models.passes.nan_guards import RemoveNanGuardsPass
 from trtint8.models.stored_tensors import check_stored_tensors
 
 #: The first opset whose QuantizeLinear and DequantizeLinear take one scale per channel.
@@ -145,8 +146,9 @@ def prepare(model: Model) -> Model:
     """Brings a model into the form that both calibration and quantization use.
 
     FP16 becomes FP32, except inputs and outputs. Constants are folded, BatchNormalization is folded into
-    convolutions, Identity nodes are removed, every node has a unique name, and every tensor has its shape as
-    far as it can be inferred. Inputs, outputs and the names of the remaining tensors stay the same.
+    convolutions, Identity nodes and guards against NaN where there is none are removed, every node has a
+    unique name, and every tensor has its shape as far as it can be inferred. Inputs, outputs and the names of
+    the remaining tensors stay the same.
 
     Args:
         model: A checked model; not changed.
@@ -166,6 +168,7 @@ def prepare(model: Model) -> Model:
         common.IdentityEliminationPass(),
         ComputeBranchOutputsPass(),
         FoldBatchNormPass(),
+        RemoveNanGuardsPass(),
         common.RemoveUnusedNodesPass(),
         NameNodesPass(),
         common.ShapeInferencePass(check_type=False, strict_mode=False),

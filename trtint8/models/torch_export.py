@@ -102,6 +102,7 @@ def _exported(module: Any, example_inputs: object) -> Model:
             "well, what its forward takes, such as torch.zeros(1, 3, 224, 224)"
         )
     torch = _torch(name)
+    module = _unwrapped(torch, module)
     if isinstance(module, torch.jit.ScriptModule):
         raise ModelError(
             f"'{name}' is a TorchScript module, which PyTorch no longer exports; give the torch.nn.Module "
@@ -135,6 +136,14 @@ def _exported(module: Any, example_inputs: object) -> Model:
         )
     named = [inner for key, value in arguments.by_name.items() for inner in _tensor_names(key, value)]
     return _as_model(program.model, named, _output_names(outputs), name)
+
+
+def _unwrapped(torch: Any, module: Any) -> Any:
+    """The user's own module in what compiles it, or spreads it over GPUs."""
+    parallel = (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)
+    while isinstance(module, parallel) or hasattr(module, "_orig_mod"):
+        module = module.module if isinstance(module, parallel) else module._orig_mod
+    return module
 
 
 def _torch(name: str) -> Any:

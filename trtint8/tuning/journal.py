@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from calibrators import records
@@ -20,10 +20,14 @@ class SearchProgress:
     Attributes:
         trials: All trials, in order.
         shares: Name of a layer to its share of the network's noise; empty before it was measured.
+        estimates: Key of a choice of layers to the estimated time of its engine, in seconds.
+        keep_float: Names of the layers that were in float from the start.
     """
 
     trials: tuple[Trial, ...] = ()
     shares: Mapping[str, float] = field(default_factory=dict)
+    estimates: Mapping[str, float] = field(default_factory=dict)
+    keep_float: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,7 @@ class Journal:
         self._known = known or SearchProgress()
         self._trials: list[Trial] = []
         self._shares: Mapping[str, float] = {}
+        self._estimates = dict(self._known.estimates)
 
     @property
     def trials(self) -> tuple[Trial, ...]:
@@ -108,9 +113,34 @@ class Journal:
         self._shares = shares
         self._save()
 
+    def start_from(self, keep_float: tuple[str, ...]) -> None:
+        """Says which layers are in float from the start; trials that started from others are forgotten."""
+        if self._known.keep_float != keep_float:
+            self._known = replace(self._known, trials=(), shares={}, keep_float=keep_float)
+
+    @property
+    def estimates(self) -> Mapping[str, float]:
+        """The estimated times so far, also those of the interrupted search, in seconds."""
+        return self._estimates
+
+    def add_estimate(self, key: str, seconds: float) -> None:
+        """Records the estimated time of an engine.
+
+        Raises:
+            OutputError: The file cannot be written.
+        """
+        self._estimates[key] = seconds
+        self._save()
+
     def _save(self) -> None:
         if self._checkpoint:
-            self._checkpoint.save(SearchProgress(self.trials, self._shares or self._known.shares))
+            # While engines are estimated, none of the known trials was replayed yet.
+            trials = (*self._trials, *self._known.trials[len(self._trials) :])
+            self._checkpoint.save(
+                SearchProgress(
+                    trials, self._shares or self._known.shares, self._estimates, self._known.keep_float
+                )
+            )
 
 
 @dataclass(frozen=True)

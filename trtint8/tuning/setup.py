@@ -17,6 +17,7 @@ from trtint8.calibration import CalibrationOptions, calibrate_prepared
 from trtint8.models.model import Model
 from trtint8.tuning.budget import Budget, Goal, first_form
 from trtint8.tuning.journal import JournalFile
+from trtint8.tuning.speed_plan import SpeedGoal
 from trtint8.tuning.splitting import smaller_batch_size, split
 from trtint8.tuning.time_limit import TimeLimit
 from trtint8.tuning.trial import Trial
@@ -39,6 +40,7 @@ def tune_from_sources(
     on_goal: Callable[[Goal], None],
     on_trial: Callable[[Trial], None],
     progress: bool,
+    speed: SpeedGoal | None = None,
 ) -> Tuned:
     """Opens samples and ranges, and tunes.
 
@@ -58,6 +60,7 @@ def tune_from_sources(
         on_goal: Called with what the result has to keep, before the calibration.
         on_trial: Called with every trial of the search.
         progress: Whether a progress bar is shown while calibrating.
+        speed: What the engine is to be fast on; None leaves speed out.
 
     Returns:
         The best candidate found, with its accuracy on the held-out samples.
@@ -100,4 +103,5 @@ def tune_from_sources(
         limit=limit,
         journal=journal,
         on_trial=on_trial,
+        speed=speed,
     )

@@ -35,6 +35,10 @@ class TimeLimit:
         if self.minutes is not None and not (math.isfinite(self.minutes) and self.minutes > 0):
             raise CalibrationDataError(f"minutes is {self.minutes}; give a positive number")
 
+    def half(self) -> TimeLimit:
+        """A limit of half the time, which begins now."""
+        return TimeLimit(None if self.minutes is None else self.minutes / 2)
+
     def check(self) -> None:
         """Raises OutOfTimeError after the limit."""
         if self.minutes is not None and time.monotonic() - self._begun > 60 * self.minutes:

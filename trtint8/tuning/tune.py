@@ -26,6 +26,8 @@ from trtint8.tuning.display import plot_trials, trials_frame, trials_html
 from trtint8.tuning.journal import Journal, JournalFile
 from trtint8.tuning.scores import Score
 from trtint8.tuning.search import Recalibrate, Search
+from trtint8.tuning.speed import SpeedPlan
+from trtint8.tuning.speed_plan import SpeedGoal, SpeedPlanner
 from trtint8.tuning.time_limit import TimeLimit
 from trtint8.tuning.trial import Trial
 from trtint8.validation.accuracy import Accuracy
@@ -50,6 +52,7 @@ class Tuned:
         float_cost: The share of the network's arithmetic that stays in float, in [0, 1].
         goal: What the result had to keep.
         complete: Whether everything was tried; False where the time was over.
+        speed: The estimated times, and what was tried for them; None where speed was not searched for.
     """
 
     candidate: Candidate
@@ -60,6 +63,7 @@ class Tuned:
     float_cost: float
     goal: Goal
     complete: bool = True
+    speed: SpeedPlan | None = None
 
     def __repr__(self) -> str:
         kept = len(self.candidate.keep_float)
@@ -128,6 +132,7 @@ def tune_prepared(
     limit: TimeLimit | None = None,
     journal: JournalFile | None = None,
     on_trial: Callable[[Trial], None] = lambda _trial: None,
+    speed: SpeedGoal | None = None,
 ) -> Tuned:
     """Searches on some samples and validates the result on others.
 
@@ -145,6 +150,8 @@ def tune_prepared(
             with afterwards.
         journal: Where the search keeps its trials, so that it can be continued; nowhere where None.
         on_trial: Called with every trial, also with those of an interrupted search that is continued.
+        speed: What the engine is to be fast on: layers that are estimated to be slower in INT8 stay in float
+            from the start. None leaves speed out.
 
     Returns:
         The best candidate found, as a model with Q/DQ pairs, and its accuracy on the held-out samples.
@@ -153,21 +160,27 @@ def tune_prepared(
         CalibrationDataError: The metric does not apply to the model or the data.
         TableError: The table does not fit the model, or the journal is of another search.
         OutputError: The journal cannot be written.
+        BuildError: TensorRT refuses the model, or the profile does not fit it.
+        UnsupportedError: No layer is estimated to be faster in INT8 than in FP16.
     """
-    start = Candidate(prepared, table)
+    before = start = Candidate(prepared, table)
     table.check_model(prepared.fingerprint, start.placement.tensors)
-    opened = Journal()
+    limit, opened = limit or TimeLimit(), Journal()
     if journal:
-        opened = journal.open(
-            {
-                "model": prepared.fingerprint,
-                "table": table.fingerprint,
-                "goal": str(goal),
-                "equalization": recalibrate is not None,
-                "adaptive_rounding": round_weights,
-                "seed": seed,
-            }
-        )
+        identity: dict[str, object] = {
+            "model": prepared.fingerprint,
+            "table": table.fingerprint,
+            "goal": str(goal),
+            "equalization": recalibrate is not None,
+            "adaptive_rounding": round_weights,
+            "seed": seed,
+        }
+        opened = journal.open({**identity, "speed": speed.gpu.name} if speed else identity)
+    planner = SpeedPlanner(prepared, table, speed, opened) if speed else None
+    plan = planner.plan(limit.half()) if planner else None
+    if plan:
+        start = Candidate(prepared, table, plan.keep_float)
+        opened.start_from(plan.keep_float)
     search = Search(
         Scorer(prepared, tuned_on, goal.metric),
         goal.fits,
@@ -176,7 +189,7 @@ def tune_prepared(
         seed=seed,
         on_trial=on_trial,
         journal=opened,
-        limit=limit or TimeLimit(),
+        limit=limit,
     )
     found = search.run(start)
     best = found.candidate
@@ -185,9 +198,12 @@ def tune_prepared(
         graph_model, _ = to_float16(graph_model, float32_io=True, peaks=best.table.peaks, name=prepared.name)
     scorer = Scorer(prepared, held_out, goal.metric)
     metrics: Sequence[Metric] | None = [goal.metric, "sqnr"] if goal.chosen is None else None
-    accuracy = scorer.compare(graph_model, metrics, {BEFORE: start.quantized()})
+    accuracy = scorer.compare(graph_model, metrics, {BEFORE: before.quantized()})
+    if planner and plan:
+        plan = planner.completed(plan, best.keep_float)
+    complete = found.complete and (plan is None or plan.complete)
     cost = float_cost(best.model.graph_model, best.keep_float)
-    return Tuned(best, found.score, graph_model, accuracy, opened.trials, cost, goal, found.complete)
+    return Tuned(best, found.score, graph_model, accuracy, opened.trials, cost, goal, complete, plan)
 
 
 @dataclass(frozen=True)
@@ -201,6 +217,7 @@ class TuningLog:
         float_cost: The share of the network's arithmetic that stays in float.
         trials: What the search tried, in order.
         goal: What the result had to keep, in words; empty where an earlier version has not written it.
+        speed: The estimated times, and what was tried for them; None where speed was not searched for.
     """
 
     command: str
@@ -209,6 +226,7 @@ class TuningLog:
     float_cost: NonNegative
     trials: tuple[Trial, ...]
     goal: str = ""
+    speed: SpeedPlan | None = None
 
 
 @dataclass(frozen=True)
@@ -274,4 +292,5 @@ def _log(tuned: Tuned, command: str) -> TuningLog:
         tuned.float_cost,
         tuned.trials,
         str(tuned.goal),
+        tuned.speed,
     )

@@ -169,3 +169,27 @@ class TestPyTorch:
         triples = self.data.DataLoader(self.data.TensorDataset(self.x, self.y, self.y), batch_size=5)
         with pytest.raises(CalibrationDataError, match="item 0 of the data: a list of 3 does not fit the"):
             read(triples)
+
+
+class TestHuggingFace:
+    """With datasets of Hugging Face themselves."""
+
+    @pytest.fixture(autouse=True)
+    def rows(self):
+        datasets = pytest.importorskip("datasets")
+        self.rows = datasets.Dataset.from_dict({"x": X.tolist(), "label": [4, 3, 2, 1, 0]})
+
+    def test_columns(self):
+        expected = [(X[:3].tolist(), [4, 3, 2]), (X[3:].tolist(), [1, 0])]
+        assert read(self.rows, batch_size=3) == expected
+        assert read(self.rows.to_iterable_dataset(), batch_size=3) == expected
+        assert read(self.rows.rename_column("x", "image"), batch_size=3) == expected
+        assert read(self.rows.with_transform(lambda row: {"x": np.asarray(row["x"], np.float32)})) == [
+            (X.tolist(), None)
+        ]
+
+    def test_a_column_that_is_not_there(self):
+        rows = self.rows.rename_column("x", "image").add_column("text", ["a"] * 5)
+        for data in (rows, rows.to_iterable_dataset()):
+            with pytest.raises(CalibrationDataError, match=r"no column 'x', .*: rename one with data"):
+                read(data)

@@ -1,5 +1,6 @@
 """The verb: remedies for what calibration lost."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -7,6 +8,8 @@ import onnx
 import pytest
 
 from calibrators import records
+from trtint8.auditing import gpus
+from trtint8.auditing.gpus import find_gpu
 from trtint8.cli.main import main
 from trtint8.cli.tune import _duration
 from trtint8.data import DEMO_MODEL
@@ -88,3 +91,30 @@ def test_a_search_that_ran_out_of_time_is_continued(wild_table, tmp_path, capsys
 
 def test_what_an_estimate_is_called():
     assert [_duration(seconds) for seconds in (0.2, 89.5, 90, 3600)] == ["1 s", "90 s", "2 min", "60 min"]
+
+
+@pytest.mark.slow
+def test_speed_on_a_gpu(rtx, wild_table, tmp_path, capsys, held_out, monkeypatch):
+    fast = dataclasses.replace(find_gpu("A10"), bandwidth_gbs=1e6, fp16_tflops=0.001, int8_tops=1.0)
+    monkeypatch.setattr(gpus, "GPUS", (fast,))
+    np.savez(tmp_path / "d.npz", **held_out)
+    wild_table.save(tmp_path / "t.json")
+    arguments = [
+        "tune",
+        str(DEMO_MODEL),
+        str(tmp_path / "t.json"),
+        str(tmp_path / "d.npz"),
+        "--no-round-weights",
+    ]
+    arguments += ["-o", str(tmp_path / "out.onnx"), "--max-drop", "5"]
+    assert main([*arguments, "--speed", "a10", "--profile", "images=1x1x8x8,2x1x8x8,4x1x8x8"]) == 0
+    printed = capsys.readouterr()
+    assert (
+        "+ all layers in FP16: estimated " in printed.err
+        and "+ all layers in INT8: estimated " in printed.err
+    )
+    assert "estimated on A10" in printed.out and "--float16 --float32-io" in " ".join(printed.out.split())
+    log = records.to_record(records.read(tmp_path / "out.tuning.json"), TuningLog, numbers_as_text=True)
+    assert log.speed.gpu == "A10" and log.speed.seconds < log.speed.fp16_seconds
+    assert main([*arguments, "--speed", "T4"]) == 2
+    assert "there are no figures for a GPU 'T4'; choose among A10" in capsys.readouterr().err

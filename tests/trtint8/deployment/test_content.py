@@ -12,13 +12,17 @@ from calibrators.data.preprocessing import Preprocessing
 from tests.trtint8.deployment.conftest import shapes
 from trtint8.deployment.content import build_command, build_script, readme, template
 
-TEMPLATES = sorted(path.name for path in (files("trtint8.deployment") / "templates").iterdir())
+TEMPLATES = sorted(
+    f"{folder.name}/{path.name}"
+    for folder in (files("trtint8.deployment") / "templates").iterdir()
+    for path in folder.iterdir()
+)
 
 
 def test_a_template_without_values_is_taken_as_it_stands():
-    assert "FROM python" in template("Dockerfile.in")
+    assert "FROM python" in template("docker/Dockerfile.in")
     with pytest.raises(KeyError):
-        template("build_plan.sh.in", plan="model.plan")
+        template("shared/build_plan.sh.in", plan="model.plan")
 
 
 @pytest.mark.parametrize(
@@ -28,6 +32,14 @@ def test_a_template_without_values_is_taken_as_it_stands():
             {"flavor": "rtx", "tensorrt_version": "1.7.1.116"},
             "trtexec --onnx=net.qdq.onnx --saveEngine=1/model.plan --stronglyTyped "
             "--minShapes=images:1x3x8x6 --optShapes=images:8x3x8x6 --maxShapes=images:32x3x8x6",
+        ),
+        (
+            {"profiles": ({"x:0": shapes(1, 2, 3, ())},)},
+            "trtexec --onnx=net.qdq.onnx --saveEngine=1/model.plan --int8 --fp16 "
+            + " ".join(
+                f"'--{option}Shapes='\"'\"'x:0'\"'\"':{size}'"
+                for option, size in (("min", 1), ("opt", 2), ("max", 3))
+            ),
         ),
         ({"profiles": ()}, "trtexec --onnx=net.qdq.onnx --saveEngine=1/model.plan --int8 --fp16"),
         (
@@ -62,7 +74,7 @@ def test_a_readme_names_tensors_and_preprocessing(make_source):
     wanted = Preprocessing(
         resize=256, crop=(224, 224), mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), channels="BGR"
     )
-    text = readme("docker.md.in", make_source(preprocessing=wanted), requirements="numpy")
+    text = readme("docker/README.md.in", make_source(preprocessing=wanted), requirements="numpy")
     assert "| input | `images` | float32 | batch x 3 x 8 x 6 |" in text
     assert "| output | `logits` | float32 | batch x 10 |" in text
     assert "Profile 0 (smallest, optimal, largest shape): `images` 1x3x8x6,8x3x8x6,32x3x8x6." in text
@@ -72,7 +84,7 @@ def test_a_readme_names_tensors_and_preprocessing(make_source):
         "0.00392156863; less the mean 0.485, 0.456, 0.406; divided by 0.229, 0.224, 0.225; brought to NCHW."
     ) in text
     assert "GPUs of compute capability 8.6, 8.9" in text
-    text = readme("docker.md.in", make_source(compute_capabilities=("current",)), requirements="numpy")
+    text = readme("docker/README.md.in", make_source(compute_capabilities=("current",)), requirements="numpy")
     assert "None was declared when this folder was made" in text
     assert "on the GPU that it was built on" in text
 
@@ -83,8 +95,8 @@ def test_programs_are_python(name):
 
 
 def test_every_readme_says_what_was_not_tried():
-    kinds = ("triton.md.in", "deepstream.md.in", "ort_trt.md.in", "cpp.md.in", "docker.md.in")
-    assert set(kinds) <= set(TEMPLATES)
+    kinds = [name for name in TEMPLATES if name.endswith("/README.md.in")]
+    assert len(kinds) == 5
     for name in kinds:
         assert re.search(r"nothing here was run on a GPU", " ".join(template(name).split()), re.I), name
 
@@ -104,7 +116,7 @@ def test_images_are_prepared_as_trtint8_does_it(make_source, tmp_path, wanted):
         inputs = (type(inputs[0])("images", "float32", ("batch", 8, 6, 3)),)
     source = make_source(preprocessing=wanted, inputs=inputs)
     (tmp_path / "model.json").write_text(source.description())
-    (tmp_path / "preprocess.py").write_text(template("preprocess.py.in"))
+    (tmp_path / "preprocess.py").write_text(template("shared/preprocess.py.in"))
     images = np.random.default_rng(0).integers(0, 256, (2, 12, 10, 3), np.uint8)
     np.savez(tmp_path / "in.npz", images=images)
     code = (

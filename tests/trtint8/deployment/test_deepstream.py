@@ -125,3 +125,9 @@ def test_the_files(make_source):
 def test_what_nvinfer_cannot_feed_is_refused(make_source, inputs, message):
     with pytest.raises(UnsupportedError, match=message):
         deepstream_files(make_source(inputs=inputs, profiles=()))
+
+
+def test_a_name_that_the_configuration_cannot_hold_is_refused(make_source):
+    source = make_source(outputs=(TensorSpec("a;b", "float32", ("batch", 10)),))
+    with pytest.raises(UnsupportedError, match="cannot hold the name of the output 'a;b'; export the"):
+        deepstream_files(source)

@@ -27,7 +27,14 @@ def test_the_options_are_the_engines_profiles(make_source):
     profiles = ({"images": shapes(1, 2, 3)}, {"images": shapes(4, 5, 6)})
     several = provider_options(make_source(profiles=profiles))["provider_options"]
     assert several["trt_profile_max_shapes"] == "images:3x3x8x6,images:6x3x8x6"
-    assert "trt_profile_min_shapes" not in provider_options(make_source(profiles=()))["provider_options"]
+    for profiles, said in (
+        ((), "options of the provider.\n"),
+        (({"x:0": shapes(1, 2, 3)},), "takes none for"),
+    ):
+        source = make_source(profiles=profiles)
+        assert "trt_profile_min_shapes" not in provider_options(source)["provider_options"]
+        assert said in ort_trt_files(source)["README.md"]
+    assert "the engine's profiles among them" in ort_trt_files(make_source())["README.md"]
 
 
 def test_onnx_runtimes_own_code_reads_the_table(make_source):

@@ -101,6 +101,15 @@ def test_a_module_becomes_a_model_with_a_dynamic_batch(torch, nn):
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what torch.compile uses of PyTorch
+def test_what_wraps_a_module_is_taken_off(torch, nn):
+    module, example = nn.Network(), torch.zeros(1, 3, 8, 8)
+    expected = open_module(module, example).fingerprint
+    for wrapped in (torch.compile(module), torch.nn.DataParallel(module)):
+        assert open_module(wrapped, example).fingerprint == expected
+
+
 def test_the_model_is_the_same_each_time_and_in_a_file(torch, nn, tmp_path):
     module = nn.Network()
     model = open_module(module, torch.zeros(1, 3, 8, 8))

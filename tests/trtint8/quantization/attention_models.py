@@ -132,9 +132,10 @@ def grouped_heads():
 
 
 def guarded():
-    """As PyTorch 2.13 writes it for masks that can hide everything: NaN becomes zero."""
+    """As PyTorch 2.13 writes it for masks that may hide everything: NaN becomes zero."""
     g = AttentionGraph()
-    softmax = g.softmax(g.scores())
+    g.inputs["mask"] = ["N", 1, 1, g.length]
+    softmax = g.softmax(g.op("Add", [g.scores(), "mask"], "mask_add"))
     where = g.op("Where", [g.op("IsNaN", [softmax], "nan"), g.constant(np.float32(0)), softmax], "where")
     return g.finish(g.context(where))
 

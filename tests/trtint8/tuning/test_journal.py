@@ -64,3 +64,33 @@ def test_without_a_file_trials_are_kept_in_memory():
     journal = Journal()
     journal.add(FIRST)
     assert (journal.trials, journal.next) == ((FIRST,), None)
+
+
+def test_estimates_come_back(tmp_path):
+    file = JournalFile(tmp_path / "t.checkpoint", resume=True)
+    journal = file.open({})
+    journal.start_from(("a",))
+    journal.add(FIRST)
+    journal.add_estimate("key", 0.5)
+    again = file.open({})
+    again.start_from(("a",))
+    # An estimate that is added before the trials are replayed loses none of them.
+    again.add_estimate("other", 0.25)
+    last = file.open({})
+    assert (dict(last.estimates), last.next) == ({"key": 0.5, "other": 0.25}, FIRST)
+
+
+def test_trials_that_started_from_other_layers_are_forgotten(tmp_path):
+    file = JournalFile(tmp_path / "t.checkpoint", resume=True)
+    journal = file.open({})
+    journal.start_from(("a",))
+    journal.add_shares({"fc": 1.0})
+    journal.add(FIRST)
+    journal.add_estimate("key", 0.5)
+    again = file.open({})
+    again.start_from(("a", "b"))
+    assert (again.next, dict(again.shares), dict(again.estimates)) == (None, {}, {"key": 0.5})
+    again.add(SECOND)
+    last = file.open({})
+    last.start_from(("a", "b"))
+    assert last.next == SECOND

@@ -21,6 +21,11 @@ def test_without_a_limit_all_is_given():
     assert list(TimeLimit().watched("abc")) == ["a", "b", "c"]
 
 
+def test_half_the_time():
+    assert TimeLimit(3.0).half().minutes == 1.5
+    assert TimeLimit().half().minutes is None
+
+
 @pytest.mark.parametrize("minutes", [0, -1.0, math.nan, math.inf])
 def test_minutes_that_make_no_sense(minutes):
     with pytest.raises(CalibrationDataError, match=f"minutes is {minutes}; give a positive number"):

@@ -1,5 +1,6 @@
 """Tuning from end to end, on the demo model with a hot pixel among the calibration data."""
 
+import dataclasses
 import json
 import shlex
 
@@ -10,6 +11,8 @@ import pytest
 import trtint8
 from calibrators.tables.table import CalibrationTable
 from tests.trtint8.onnx_models import Shaped
+from trtint8.auditing.estimator import Estimator
+from trtint8.auditing.gpus import find_gpu
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL
 from trtint8.tuning.tune import save_tuned
@@ -218,3 +221,30 @@ def test_nothing_new_is_left_where_writing_fails(tuned, tmp_path, monkeypatch):
     with pytest.raises(OSError, match="No space left"):
         save_tuned(tuned, DEMO_MODEL, tmp_path / "t.onnx")
     assert [path.name for path in tmp_path.iterdir()] == ["t.onnx"]
+
+
+def test_layers_that_are_slower_in_int8_stay_in_fp16(rtx, table, held_out):
+    # Memory so fast that products decide, and INT8 products that are fast.
+    gpu = dataclasses.replace(find_gpu("A10"), bandwidth_gbs=1e6, fp16_tflops=0.001, int8_tops=1.0)
+    options = {"max_drop": 5.0, "round_weights": False, "target": "rtx"}
+    seen = []
+    fast = trtint8.tune(DEMO_MODEL, table, held_out, speed=gpu, on_speed_trial=seen.append, **options)
+    assert fast.complete and fast.speed.trials == tuple(seen)
+    assert fast.speed.keep_float == fast.candidate.keep_float
+    assert fast.speed.seconds < fast.speed.fp16_seconds
+    # What is in float is FP16 without being asked for.
+    assert "Cast" in {node.op_type for node in fast.graph_model.graph}
+    slow = dataclasses.replace(gpu, int8_tops=0.0001)
+    with pytest.raises(trtint8.UnsupportedError, match="no layer is estimated to be faster in INT8"):
+        trtint8.tune(DEMO_MODEL, table, held_out, speed=slow, **options)
+
+
+def test_an_interrupted_search_for_speed_is_continued(rtx, table, held_out, tmp_path, monkeypatch):
+    gpu = dataclasses.replace(find_gpu("A10"), bandwidth_gbs=1e6, fp16_tflops=0.001, int8_tops=1.0)
+    options = {"max_drop": 5.0, "round_weights": False, "target": "rtx", "speed": gpu}
+    options["checkpoint"] = tmp_path / "c"
+    first = trtint8.tune(DEMO_MODEL, table, held_out, **options)
+    monkeypatch.setattr(Estimator, "estimate", None)  # nothing is estimated again
+    again = trtint8.tune(DEMO_MODEL, table, held_out, resume=True, **options)
+    assert again.speed == first.speed
+    assert [trial.what for trial in again.trials] == [trial.what for trial in first.trials]

@@ -1,0 +1,108 @@
+from tests.trtint8.onnx_models import Shaped
+from trtint8.auditing.work import at_shapes
+from trtint8.models.model import load_model, prepare
+from trtint8.tuning.speed import SpeedTrial, group_layers, search_speed
+from trtint8.tuning.time_limit import OutOfTimeError, TimeLimit
+
+GROUPS = (("a",), ("b", "c"), ("d",))
+
+
+class Estimates:
+    """Times of engines, from what each layer takes in FP16 and in INT8, in seconds.
+
+    Two neighbours in INT8 take less than each alone.
+    """
+
+    def __init__(self, fp16, int8, together=0.0):
+        self.fp16, self.int8, self.together = fp16, int8, together
+        self.asked = []
+
+    def __call__(self, kept):
+        self.asked.append(kept)
+        seconds = sum(self.fp16[name] if name in kept else self.int8[name] for name in self.fp16)
+        return seconds - (self.together if not {"a", "d"} & kept else 0.0)
+
+
+def search(estimates, **options):
+    return search_speed(GROUPS, estimates, "T4", options.pop("limit", TimeLimit()), **options)
+
+
+def times(**seconds):
+    return seconds
+
+
+def test_each_group_is_where_it_is_faster():
+    estimates = Estimates(times(a=4.0, b=1.0, c=1.0, d=4.0), times(a=2.0, b=3.0, c=3.0, d=2.0))
+    plan = search(estimates)
+    assert (plan.gpu, plan.keep_float, plan.seconds) == ("T4", ("b", "c"), 6.0)
+    assert (plan.fp16_seconds, plan.int8_seconds, plan.complete) == (10.0, 10.0, True)
+    # The same is never estimated twice.
+    assert len(estimates.asked) == len(set(estimates.asked)) == len(plan.trials)
+    assert plan.trials[:3] == (
+        SpeedTrial("all layers in FP16", 10.0, True, 4),
+        SpeedTrial("all layers in INT8", 10.0, False, 0),
+        SpeedTrial("'a' in INT8", 8.0, True, 3),
+    )
+    assert plan.trials[3].what == "'b' and 1 like it in INT8"
+
+
+def test_the_same_estimates_give_the_same_plan():
+    made = [
+        search(Estimates(times(a=4.0, b=1.0, c=1.0, d=4.0), times(a=2.0, b=3.0, c=3.0, d=2.0)))
+        for _ in range(2)
+    ]
+    assert made[0] == made[1]
+
+
+def test_neighbours_that_gain_only_together():
+    # Alone, each loses: only the search that begins with INT8 finds them.
+    estimates = Estimates(times(a=2.0, b=1.0, c=1.0, d=2.0), times(a=2.5, b=3.0, c=3.0, d=2.5), together=3.0)
+    assert search(estimates).keep_float == ("b", "c")
+
+
+def test_it_is_never_slower_than_fp16():
+    estimates = Estimates(times(a=1.0, b=1.0, c=1.0, d=1.0), times(a=2.0, b=2.0, c=2.0, d=2.0))
+    plan = search(estimates)
+    assert (plan.keep_float, plan.seconds) == (("a", "b", "c", "d"), 4.0)
+
+
+def test_a_gain_that_is_less_than_estimates_tell():
+    fp16 = times(a=1.0, b=1.0, c=1.0, d=1.0)
+    int8 = times(b=1.5, c=1.5, d=1.5)
+    assert len(search(Estimates(fp16, {"a": 0.999, **int8})).keep_float) == 4
+    assert len(search(Estimates(fp16, {"a": 0.9, **int8})).keep_float) == 3
+
+
+def test_the_time_is_over():
+    seen = []
+
+    class Limit:
+        def check(self):
+            if len(seen) == 3:
+                raise OutOfTimeError
+
+    estimates = Estimates(times(a=4.0, b=1.0, c=1.0, d=4.0), times(a=2.0, b=3.0, c=3.0, d=2.0))
+    plan = search(estimates, limit=Limit(), on_trial=seen.append)
+    assert (plan.complete, plan.keep_float, plan.seconds) == (False, ("b", "c", "d"), 8.0)
+    assert tuple(seen) == plan.trials
+
+
+def test_layers_that_are_alike():
+    g = Shaped(quantized=False)
+    x = "x"
+    for index in range(2):
+        x = g.op("Conv", [x, g.weights(8, 8, 3, 3)], f"wide{index}", pads=[1] * 4)
+        x = g.op("Conv", [x, g.weights(8, 8, 1, 1)], f"narrow{index}")
+    x = g.op("Conv", [x, g.weights(8, 8, 3, 3)], "strided", strides=[2, 2], pads=[1] * 4)
+    transposed = g.op("Transpose", [x], "transposed", perm=[0, 1, 3, 2])
+    scores = g.op("MatMul", [x, transposed], "scores")
+    model = g.model({"x": ["N", 8, 8, 8]}, g.op("MatMul", [scores, x], "mixed"))
+    fixed = at_shapes(prepare(load_model(model.SerializeToString())), {"x": (2, 8, 8, 8)})
+    names = ("mixed", "wide0", "wide1", "narrow0", "narrow1", "strided", "scores")
+    assert group_layers(fixed.graph_model, names) == (
+        ("wide0", "wide1"),
+        ("narrow0", "narrow1"),
+        ("strided",),
+        ("scores", "mixed"),
+    )
+    assert group_layers(fixed.graph_model, ["wide1"]) == (("wide1",),)

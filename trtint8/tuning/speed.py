@@ -1,0 +1,199 @@
+"""The search for the layers that are faster in FP16 than in INT8, by the estimated times of compiled engines.
+
+INT8 is not always faster: a product in INT8 may need a kernel more, which requantizes its sums. Which layers
+gain depends on their neighbours, so the engine is compiled anew for everything that is tried. Layers that are
+alike, as those of repeated blocks, are decided together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from calibrators.records import Count, Positive
+from trtint8.tuning.time_limit import OutOfTimeError, TimeLimit
+
+#: The share of the time that a change has to gain: estimates are not that exact.
+_LEAST_GAIN = 0.002
+
+#: Estimates the time of an engine, in seconds, from the names of the layers that are in float.
+Estimate = Callable[[frozenset[str]], float]
+
+
+@dataclass(frozen=True)
+class SpeedTrial:
+    """A choice of layers that the search tried.
+
+    Attributes:
+        what: What was tried, in words.
+        seconds: The estimated time of the engine, in seconds.
+        taken: Whether the search continued from it.
+        in_float: The number of layers in FP16.
+    """
+
+    what: str
+    seconds: Positive
+    taken: bool
+    in_float: Count
+
+
+@dataclass(frozen=True)
+class SpeedPlan:
+    """Which layers stay in FP16 because INT8 is estimated to be slower there.
+
+    Attributes:
+        gpu: The GPU that times are estimated for.
+        keep_float: Names of the layers that stay in FP16, in the order of the graph.
+        seconds: The estimated time of the engine, in seconds.
+        fp16_seconds: The estimated time with all layers in FP16, in seconds.
+        int8_seconds: The estimated time with all layers in INT8 that can be, in seconds.
+        trials: What the search tried, in order.
+        complete: Whether the search ended by itself; False where the time was over.
+    """
+
+    gpu: str
+    keep_float: tuple[str, ...]
+    seconds: Positive
+    fp16_seconds: Positive
+    int8_seconds: Positive
+    trials: tuple[SpeedTrial, ...]
+    complete: bool
+
+
+def search_speed(
+    groups: Sequence[Sequence[str]],
+    estimate: Estimate,
+    gpu: str,
+    limit: TimeLimit,
+    on_trial: Callable[[SpeedTrial], None] = lambda _trial: None,
+) -> SpeedPlan:
+    """Decides for each group of layers whether it is in INT8 or in FP16.
+
+    Two searches change one group after the other, as long as that gains: one begins with all layers in INT8,
+    where neighbours gain only together, the other with all layers in FP16. The faster result is taken. What
+    was estimated once is not estimated again, and the same estimates give the same plan.
+
+    Args:
+        groups: Names of the layers that can be in INT8, in groups that are decided together.
+        estimate: Estimates the time of an engine from the names of the layers in FP16.
+        gpu: The GPU that times are estimated for.
+        limit: How long the search may take.
+        on_trial: Called with everything that is tried.
+
+    Returns:
+        The fastest choice that was found, which is never slower than all layers in FP16.
+    """
+    search = _Search(groups, estimate, limit, on_trial)
+    everything = frozenset(name for group in groups for name in group)
+    fp16 = search.try_out("all layers in FP16", everything)
+    int8 = search.try_out("all layers in INT8", frozenset(), fp16)
+    starts = sorted([(everything, fp16), (frozenset[str](), int8)], key=lambda one: one[1])
+    # With times that are nearly equal FP16 is better, because it is more accurate.
+    best, complete = (starts[0] if _gains(int8, fp16) else (everything, fp16)), True
+    try:
+        for start in starts:
+            for found in search.improve(*start):
+                if _gains(found[1], best[1]):
+                    best = found
+    except OutOfTimeError:
+        complete = False
+    kept, seconds = best
+    ordered = tuple(name for group in groups for name in group if name in kept)
+    return SpeedPlan(gpu, ordered, seconds, fp16, int8, tuple(search.trials), complete)
+
+
+def group_layers(graph_model: ir.Model, names: Collection[str]) -> tuple[tuple[str, ...], ...]:
+    """Groups layers that are alike: of the same operator, attributes and shapes.
+
+    The products of activations, of which attention is made, are one group: a kernel fuses them only where all
+    of them have one type.
+
+    Args:
+        graph_model: A model whose tensors have fixed shapes.
+        names: Names of the layers.
+
+    Returns:
+        The names in groups, in the order of the graph.
+    """
+    groups: dict[object, list[str]] = {}
+    for node in graph_model.graph:
+        if node.name and node.name in names:
+            groups.setdefault(_signature(node), []).append(node.name)
+    return tuple(map(tuple, groups.values()))
+
+
+class _Search:
+    """What both searches share.
+
+    Args:
+        groups: Names of layers, in groups that are decided together.
+        estimate: Estimates the time of an engine from the names of the layers in FP16.
+        limit: How long the search may take.
+        on_trial: Called with everything that is tried.
+    """
+
+    def __init__(
+        self,
+        groups: Sequence[Sequence[str]],
+        estimate: Estimate,
+        limit: TimeLimit,
+        on_trial: Callable[[SpeedTrial], None],
+    ) -> None:
+        self._groups, self._estimate, self._limit, self._on_trial = groups, estimate, limit, on_trial
+        self._known: dict[frozenset[str], float] = {}
+        self.trials: list[SpeedTrial] = []
+
+    def try_out(self, what: str, kept: frozenset[str], best: float = float("inf")) -> float:
+        """The estimated time with some layers in FP16; it is taken where it gains on ``best``."""
+        if kept not in self._known:
+            self._known[kept] = self._estimate(kept)
+            seconds = self._known[kept]
+            trial = SpeedTrial(what, seconds, _gains(seconds, best), len(kept))
+            self.trials.append(trial)
+            self._on_trial(trial)
+        return self._known[kept]
+
+    def improve(self, kept: frozenset[str], best: float) -> Iterator[tuple[frozenset[str], float]]:
+        """Changes one group after the other, until a round changes none; yields what gains.
+
+        Raises:
+            OutOfTimeError: The search has taken as long as it may.
+        """
+        changed = True
+        while changed:
+            changed = False
+            for group in self._groups:
+                self._limit.check()
+                other = kept ^ frozenset(group)
+                seconds = self.try_out(_describe(group, other), other, best)
+                if _gains(seconds, best):
+                    kept, best, changed = other, seconds, True
+                    yield kept, best
+
+
+def _gains(seconds: float, best: float) -> bool:
+    return seconds < (1 - _LEAST_GAIN) * best
+
+
+def _describe(group: Sequence[str], kept: frozenset[str]) -> str:
+    alike = f" and {len(group) - 1} like it" if len(group) > 1 else ""
+    return f"'{group[0]}'{alike} in {'FP16' if group[0] in kept else 'INT8'}"
+
+
+def _signature(node: ir.Node) -> object:
+    """What layers have in common that are decided together."""
+    operands = node.inputs[:2]
+    if node.op_type == "MatMul" and all(
+        value is not None and value.const_value is None for value in operands
+    ):
+        return "products of activations"
+    attributes = tuple(sorted((name, repr(attribute.value)) for name, attribute in node.attributes.items()))
+    return node.op_type, attributes, *(_dimensions(value) for value in operands)
+
+
+def _dimensions(value: ir.Value | None) -> tuple[object, ...] | None:
+    if value is None or value.shape is None:
+        return None
+    return tuple(size if isinstance(size, int) else None for size in value.shape)
