@@ -30,6 +30,7 @@ from trtint8.interop.migration import Proposal
 from trtint8.quantization.placement import Decision
 from trtint8.runtime.bench import BenchReport
 from trtint8.sensitivity.results import Sensitivity
+from trtint8.tuning.speed import SpeedPlan
 from trtint8.tuning.trial import Trial
 from trtint8.tuning.tune import Written
 from trtint8.validation.accuracy import Accuracy
@@ -186,6 +187,7 @@ class TunedModel:
         keep_float: Nodes that stay in float.
         remedies: How weights were changed.
         float_cost: The share of the arithmetic that stays in float, in [0, 1].
+        speed: The estimated times; null without ``--speed``.
         files: The files that were written.
     """
 
@@ -197,6 +199,7 @@ class TunedModel:
     keep_float: tuple[str, ...]
     remedies: tuple[str, ...]
     float_cost: float
+    speed: SpeedPlan | None
     files: Written
 
 
@@ -298,19 +301,6 @@ class Run:
     outputs: Mapping[str, OutputSummary]
 
 
-@dataclass(frozen=True)
-class Deployed:
-    """A deployment.
-
-    Attributes:
-        to: What runs the engine there.
-        files: The files that were written.
-    """
-
-    to: str
-    files: tuple[str, ...]
-
-
 #: Verb to the type of what it prints.
 OUTPUTS: dict[str, Any] = {
     "doctor": Mapping[str, str],
@@ -326,7 +316,6 @@ OUTPUTS: dict[str, Any] = {
     "run": Run,
     "bench": Measurements,
     "audit": Audit,
-    "deploy": Deployed,
     "table show": ShownTable,
     "table diff": tuple[RangeDifference, ...],
 }
