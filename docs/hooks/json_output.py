@@ -187,7 +187,7 @@ class TunedModel:
         keep_float: Nodes that stay in float.
         remedies: How weights were changed.
         float_cost: The share of the arithmetic that stays in float, in [0, 1].
-        speed: The estimated times; null without ``--speed``.
+        speed: The estimated times, and what was tried for them; null without ``--speed``.
         files: The files that were written.
     """
 

@@ -85,8 +85,8 @@ class SpeedPlanner:
         if len(plan.keep_float) == len(self.layers):
             raise UnsupportedError(
                 f"no layer is estimated to be faster in INT8 than in FP16 on {plan.gpu}, where the network "
-                f"takes {1e3 * plan.fp16_seconds:.3g} ms in FP16 and {1e3 * plan.int8_seconds:.3g} ms in INT8; "
-                "build it in FP16"
+                f"takes {1e3 * plan.fp16_seconds:.3g} ms in FP16 and {1e3 * plan.int8_seconds:.3g} ms in "
+                "INT8; build it in FP16"
             )
         return plan
 
