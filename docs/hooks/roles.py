@@ -9,8 +9,8 @@ import griffe
 
 _ROLE = re.compile(r":(?:func|class|mod|data|meth|attr):`~?([\w.]+)`")
 
-#: What stands above a public name in the modules that define it.
-_PUBLIC = "trtint8"
+#: The packages with which a full name begins.
+_PACKAGES = ("trtint8", "calibrators")
 
 
 def links(text: str) -> str:
@@ -24,7 +24,8 @@ def _link(match: re.Match[str]) -> str:
     # A method is named with its class; modules are written in lower case.
     first = next((index for index, part in enumerate(parts) if part[:1].isupper()), len(parts) - 1)
     shown = ".".join(parts[first:])
-    target = name if name.startswith(("calibrators.tensorrt.", "trtint8.api")) else f"{_PUBLIC}.{shown}"
+    # What stands in a module under its full name is found under it, and under its public name, too.
+    target = name if parts[0] in _PACKAGES else f"trtint8.{name}"
     return f'<autoref identifier="{target}" optional><code>{shown}</code></autoref>'
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import calibrators.tensorrt
 import trtint8
 from trtint8.cli.main import VERBS
 
@@ -39,6 +40,22 @@ def anchors(site, page):
 def test_every_public_name_is_in_the_reference(site):
     found = anchors(site, "reference/python") | anchors(site, "reference/types")
     assert {f"trtint8.{name}" for name in trtint8.__all__} <= found
+
+
+def test_every_calibrator_is_in_the_reference(site):
+    text = (site / "reference/calibrators/index.html").read_text()
+    assert all(f"<code>{name}</code>" in text for name in calibrators.tensorrt.__all__)
+    assert "calibrators.tensorrt.calibrator.Calibrator" in anchors(site, "reference/calibrators")
+
+
+def test_docstrings_lead_to_what_they_name(site):
+    text = (site / "reference/python/index.html").read_text()
+    for target in (
+        "#trtint8.model_inputs",
+        "../types/#calibrators.data.batches.open_batches",
+        "../types/#trtint8.Accuracy",
+    ):
+        assert f'href="{target}"' in text, target
 
 
 def test_every_verb_and_option_is_in_the_reference(site):
