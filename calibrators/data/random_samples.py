@@ -36,8 +36,9 @@ class _Request:
 def random_samples(text: str, binding: Binding, seed: int) -> Source:
     """A source of random values: for timing and smoke tests, useless for calibration.
 
-    Floating-point inputs get standard normal values, integers and booleans all values below the input's
-    bound with the same probability.
+    Floating-point inputs get standard normal values, and integers all values below the input's bound with the
+    same probability. Where these are zeros and ones, as in masks, ones come first along the last axis, at
+    least one, and zeros after them.
 
     Args:
         text: The number of samples, and after it the shape of one sample for inputs with dynamic dimensions,
@@ -201,4 +202,8 @@ def _draw(spec: InputSpec, shape: tuple[int, ...], generator: np.random.Generato
     bound = _bound(spec)
     if is_float(spec.dtype) or bound is None:
         return generator.standard_normal(shape, np.float32).astype(spec.dtype, copy=False)
+    if bound == 2 and shape:
+        # As padding makes masks: with a zero in front, causal attention would have nothing to attend to.
+        ones = generator.integers(1, shape[-1] + 1, (*shape[:-1], 1))
+        return (np.arange(shape[-1]) < ones).astype(spec.dtype)
     return generator.integers(0, bound, shape).astype(spec.dtype)
