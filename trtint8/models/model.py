@@ -26,6 +26,7 @@ from trtint8.models.names import check_names
 from trtint8.models.opset import with_opset
 from trtint8.models.output_shapes import declare_output_shapes
 from trtint8.models.passes.branch_outputs import ComputeBranchOutputsPass
+from trtint8.models.passes.einsum_products import EinsumProductsPass
 from trtint8.models.passes.float32 import ComputeInFloat32Pass
 from trtint8.models.passes.fold_batchnorm import FoldBatchNormPass
 from trtint8.models.passes.fold_constants import FoldConstantsPass
@@ -168,6 +169,7 @@ def prepare(model: Model) -> Model:
         FoldConstantsPass(),
         common.IdentityEliminationPass(),
         ComputeBranchOutputsPass(),
+        EinsumProductsPass(),
         FoldBatchNormPass(),
         RemoveNanGuardsPass(),
         common.RemoveUnusedNodesPass(),
