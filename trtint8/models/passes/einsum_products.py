@@ -266,9 +266,8 @@ def _without_ellipsis(
     # Axes of an ellipsis are counted from the last.
     found = []
     for index, part in enumerate(parts):
-        value = operands[index] if index < 2 else None
-        rank = None if value is None or value.shape is None else len(value.shape) - len(part) + 3
-        own = longest if rank is None else longest[len(longest) - rank :]
+        shape = operands[index].shape if index < 2 else None
+        own = longest if shape is None else longest[len(longest) - (len(shape) - len(part) + 3) :]
         found.append(part.replace("...", own) if "..." in part else part)
     return found[0], found[1], found[2]
 
