@@ -27,7 +27,9 @@ VARIABLES = {
         "inputs[name]": "ITensor",
         "tensor": "ITensor",
     },
-    "trtint8/builder/build.py:_raise_parser_error": {"error": "ParserError"},
+    "trtint8/builder/parsing.py": {"network": "INetworkDefinition", "parser": "OnnxParser"},
+    "trtint8/builder/refusals.py": {"builder": "Builder", "parser": "OnnxParser"},
+    "trtint8/builder/parsing.py:_raise_parser_error": {"error": "ParserError"},
     "trtint8/builder/config.py": {
         "builder": "Builder",
         "config": "IBuilderConfig",

@@ -31,6 +31,7 @@ from trtint8.builder.build import BuiltEngine, build_engine
 from trtint8.builder.dynamic_ranges import MissingRange
 from trtint8.builder.implicit import ImplicitInt8
 from trtint8.builder.options import BuildOptions
+from trtint8.builder.refusals import refuse_unsupported
 from trtint8.builder.routes import Route, choose_route, is_calibrator, quantization_target
 from trtint8.calibration import CalibrationOptions, Observed, calibrate_prepared, float_tensors
 from trtint8.engine.file import EngineInfo, TensorSpec, info_rows, info_summary, save_engine, sidecar_path
@@ -232,6 +233,7 @@ class _Build:
         largest = largest_shapes(self.wanted.profiles, prepared.inputs)
         place(prepared.graph_model, self.wanted.keep_float, target, largest)
         self._check_manual(float_tensors(prepared))
+        refuse_unsupported(prepared, self.flavor, self.options)
         table = self.sources.table(prepared, "placed")
         graph_model, placement = quantize_graph(
             prepared, table, self.wanted.keep_float, target=target, largest=largest
