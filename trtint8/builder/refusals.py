@@ -91,7 +91,7 @@ def _message(prepared: Model, flavor: Flavor, refusals: list[_Refusal], tensors:
 
 def _refusals(graph_model: ir.Model, flavor: Flavor, options: BuildOptions) -> dict[str | None, _Refusal]:
     """Names of nodes of the main graph that the parser refuses at once, each with the reason."""
-    trt, names = flavor.module, [node.name for node in graph_model.graph]
+    trt, nodes = flavor.module, list(graph_model.graph)
     with collected(trt) as log, runnable(graph_model) as serialized:
         # None of these objects keeps the objects that it was made from alive, so all stay here until the end.
         logger = shared_logger(trt)
@@ -103,10 +103,14 @@ def _refusals(graph_model: ir.Model, flavor: Flavor, options: BuildOptions) -> d
         try:
             parse_model(parser, network, serialized, flavor, log)
         except BuildError:
-            errors: list[Any] = [parser.get_error(index) for index in range(parser.num_errors)]
-            return {
-                names[error.node()]: _Refusal(error.node_name(), error.node_operator(), reason_of(error))
-                for error in errors
-                if error.node() >= 0
-            }
+            errors = [parser.get_error(index) for index in range(parser.num_errors)]
+            refused = [(nodes[error.node()], error) for error in errors if error.node() >= 0]
+            return {node.name: _refusal(node, error, flavor) for node, error in refused}
     return {}
+
+
+def _refusal(node: ir.Node, error: Any, flavor: Flavor) -> _Refusal:
+    """A refused node, which may be inside a node of the main graph."""
+    if flavor.names_failing_nodes:
+        return _Refusal(error.node_name(), error.node_operator(), reason_of(error))
+    return _Refusal(node.name or "", node.op_type, reason_of(error))
