@@ -57,6 +57,7 @@ from trtint8.interop.lint import Mended
 from trtint8.interop.lint_rules import Finding
 from trtint8.interop.migrate import Migrated
 from trtint8.interop.migrate import migrate as migrate_prepared
+from trtint8.models import cutting
 from trtint8.models.model import ModelSource, load_float_model, load_model, prepare, to_proto
 from trtint8.models.torch_export import AnyModel, open_module, open_modules
 from trtint8.quantization.quantize import quantize_graph, with_float16
@@ -124,6 +125,7 @@ __all__ = [
     "build_int8_engine",
     "calibrate",
     "count_int8_layers",
+    "cut_model",
     "deploy",
     "lint",
     "measure_sensitivity",
@@ -304,6 +306,28 @@ def quantize(
             graph_model, chosen, float32_io=float32_io, peaks=ranges.peaks, name=prepared.name
         )
     return to_proto(graph_model)
+
+
+def cut_model(
+    model: AnyModel, tensors: Sequence[str], *, example_inputs: object = None
+) -> tuple[onnx.ModelProto, onnx.ModelProto]:
+    """Cuts a float model in two, for nodes that TensorRT does not take.
+
+    Args:
+        model: A path, the serialized model or a ``ModelProto``, or a ``torch.nn.Module``.
+        tensors: Names of tensors that nodes compute. :func:`build_int8_engine` names those before nodes that
+            TensorRT refuses.
+        example_inputs: What the forward of a ``torch.nn.Module`` takes; see :func:`model_inputs`.
+
+    Returns:
+        The model up to the tensors, which are outputs of it, for all other calls; and the rest, which
+        computes the other outputs from them, for ONNX Runtime.
+
+    Raises:
+        ModelError: The model is unusable or quantized, or cannot be cut there.
+    """
+    cut = cutting.cut_model(prepare(load_float_model(open_module(model, example_inputs))), tensors)
+    return to_proto(cut.head.graph_model), to_proto(cut.tail)
 
 
 def build_int8_engine(

@@ -26,8 +26,8 @@ def refused_model(nodes=NODES, outputs=("positions", "values", "others", "kept")
     """
     random = np.random.default_rng(0)
     constants = {
-        "w": random.standard_normal((4, 3, 3, 3)).astype(np.float32),
-        "w2": random.standard_normal((4, 4, 3, 3)).astype(np.float32),
+        "w": random.standard_normal((4, 3, 3, 3)).astype(np.float32) / 5,
+        "w2": random.standard_normal((4, 4, 3, 3)).astype(np.float32) / 6,
         "one": np.ones((), np.float32),
     }
     known = {

@@ -81,7 +81,8 @@ def _message(prepared: Model, flavor: Flavor, refusals: list[_Refusal], tensors:
         listed = " and ".join(f"'{name}'" for name in tensors[:5])
         listed += f" and {len(tensors) - 5} more" if len(tensors) > 5 else ""
         where = (
-            f"; what comes before can be built, if the model is cut at {listed}: run the rest in ONNX Runtime"
+            f"; what comes before can be built with the model cut at {listed} (--cut-at), and the rest run "
+            "in ONNX Runtime"
         )
     return (
         f"{flavor} cannot take node '{first.node}' ({first.operator}) of '{prepared.name}': {first.reason}"

@@ -30,8 +30,8 @@ def test_all_refused_nodes_and_the_cut_before_them(rtx):
         f"{rtx} cannot take node 'where_node' (NonZero) of 'model': NonZero plugin creator"
     )
     assert str(caught.value).endswith(
-        "; nor does it take 'values_node' (Unique), 'others_node' (NonZero); what comes before can be built, "
-        "if the model is cut at 'r' and 's' and 'kept': run the rest in ONNX Runtime"
+        "; nor does it take 'values_node' (Unique), 'others_node' (NonZero); what comes before can be built "
+        "with the model cut at 'r' and 's' and 'kept' (--cut-at), and the rest run in ONNX Runtime"
     )
 
 
