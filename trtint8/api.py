@@ -661,7 +661,9 @@ def tune(
             faster in INT8 there stay in FP16 from the start, whatever they cost in accuracy; implies
             ``float16``. At most half of ``minutes`` is spent on it. None leaves speed out.
         profile: With ``speed``, the shapes of dynamic inputs, of which the optimal ones are taken.
-        target: With ``speed``, which TensorRT builds the engines that are estimated.
+        target: With ``speed``, which TensorRT builds the engines that are estimated. For that TensorRT the
+            model is quantized; without ``speed`` for TensorRT for RTX where this is ``rtx``, and else as
+            :func:`quantize` does without a target.
         on_speed_trial: Called with everything that the search for speed tries.
         example_inputs: What the forward of a ``torch.nn.Module`` takes; see :func:`model_inputs`.
 
@@ -691,6 +693,7 @@ def tune(
         on_trial=on_trial,
         progress=progress,
         speed=goal,
+        target=target_named("rtx" if target == "rtx" else "tensorrt"),
     )
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import Any
 
 import onnx_ir as ir
 
+from calibrators.cuda import gpu_problem, primary_context
 from calibrators.errors import BuildError, ModelError
 from calibrators.tensorrt.flavor import Flavor
 from calibrators.tensorrt.messages import collected, shared_logger
@@ -93,7 +95,8 @@ def _message(prepared: Model, flavor: Flavor, refusals: list[_Refusal], tensors:
 def _refusals(graph_model: ir.Model, flavor: Flavor, options: BuildOptions) -> dict[str | None, _Refusal]:
     """Names of nodes of the main graph that the parser refuses at once, each with the reason."""
     trt, nodes = flavor.module, list(graph_model.graph)
-    with collected(trt) as log, runnable(graph_model) as serialized:
+    context = contextlib.nullcontext() if gpu_problem() else primary_context(options.device)
+    with context, collected(trt) as log, runnable(graph_model) as serialized:
         # None of these objects keeps the objects that it was made from alive, so all stay here until the end.
         logger = shared_logger(trt)
         builder = new_builder(trt, logger, flavor, log)

@@ -74,6 +74,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "implies --float16",
     )
     parser.add_argument(
+        "--target",
+        choices=("auto", "rtx", "tensorrt"),
+        default="auto",
+        help="what the model is quantized for, and with --speed, which TensorRT builds; default auto",
+    )
+    parser.add_argument(
         "--profile",
         action="append",
         default=[],
@@ -124,6 +130,7 @@ def run(options: argparse.Namespace) -> None:
             "minutes",
             "resume",
             "speed",
+            "target",
         ),
         profile=dict(map(parse_profile, options.profile)),
         **data_keywords(options),

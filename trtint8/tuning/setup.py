@@ -15,6 +15,7 @@ from calibrators.tables.source import table_among
 from calibrators.tables.table import CalibrationTable
 from trtint8.calibration import CalibrationOptions, calibrate_prepared
 from trtint8.models.model import Model
+from trtint8.quantization.targets import TARGETS, Target
 from trtint8.tuning.budget import Budget, Goal, first_form
 from trtint8.tuning.journal import JournalFile
 from trtint8.tuning.speed_plan import SpeedGoal
@@ -41,6 +42,7 @@ def tune_from_sources(
     on_trial: Callable[[Trial], None],
     progress: bool,
     speed: SpeedGoal | None = None,
+    target: Target = TARGETS["tensorrt"],
 ) -> Tuned:
     """Opens samples and ranges, and tunes.
 
@@ -61,6 +63,7 @@ def tune_from_sources(
         on_trial: Called with every trial of the search.
         progress: Whether a progress bar is shown while calibrating.
         speed: What the engine is to be fast on; None leaves speed out.
+        target: What the model is quantized for; with ``speed``, the TensorRT that builds.
 
     Returns:
         The best candidate found, with its accuracy on the held-out samples.
@@ -104,4 +107,5 @@ def tune_from_sources(
         journal=journal,
         on_trial=on_trial,
         speed=speed,
+        target=target,
     )

@@ -21,7 +21,7 @@ from calibrators.tensorrt import flavor as flavors
 from trtint8.builder.routes import quantization_target
 from trtint8.models.model import Model, save_model
 from trtint8.quantization.quantize import with_float16
-from trtint8.quantization.targets import TARGETS
+from trtint8.quantization.targets import TARGETS, Target
 from trtint8.tuning.budget import Goal
 from trtint8.tuning.candidates import Candidate, Scorer
 from trtint8.tuning.costs import float_cost
@@ -136,6 +136,7 @@ def tune_prepared(
     journal: JournalFile | None = None,
     on_trial: Callable[[Trial], None] = lambda _trial: None,
     speed: SpeedGoal | None = None,
+    target: Target = TARGETS["tensorrt"],
 ) -> Tuned:
     """Searches on some samples and validates the result on others.
 
@@ -155,6 +156,7 @@ def tune_prepared(
         on_trial: Called with every trial, also with those of an interrupted search that is continued.
         speed: What the engine is to be fast on: layers that are estimated to be slower in INT8 stay in float
             from the start. None leaves speed out.
+        target: What the model is quantized for; with ``speed``, the TensorRT that builds.
 
     Returns:
         The best candidate found, as a model with Q/DQ pairs, and its accuracy on the held-out samples.
@@ -166,7 +168,6 @@ def tune_prepared(
         BuildError: TensorRT refuses the model, or the profile does not fit it.
         UnsupportedError: No layer is estimated to be faster in INT8 than in FP16.
     """
-    target = TARGETS["tensorrt"]
     if speed:
         target = quantization_target(flavors.load(speed.options.target), speed.options.build)
     before = start = Candidate(prepared, table, target=target)
@@ -181,6 +182,8 @@ def tune_prepared(
             "adaptive_rounding": round_weights,
             "seed": seed,
         }
+        if target.name != "tensorrt":
+            identity["target"] = target.name
         opened = journal.open({**identity, "speed": speed.gpu.name} if speed else identity)
     planner = SpeedPlanner(prepared, table, speed, opened) if speed else None
     plan = planner.plan(limit.half()) if planner else None

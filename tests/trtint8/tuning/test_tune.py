@@ -212,6 +212,17 @@ def test_what_stays_in_float_becomes_fp16_where_asked(wild_table, held_out):
     assert found.graph_model.opset_imports[""] >= 19
 
 
+def test_for_tensorrt_for_rtx_convolutions_get_the_form_that_stores_less(wild_table, held_out, tmp_path):
+    bare = CalibrationTable(wild_table.amax, "minmax", wild_table.provenance)
+    options = {"max_drop": 0.5, "float16": True, "target": "rtx", "checkpoint": tmp_path / "c"}
+    found = trtint8.tune(DEMO_MODEL, bare, held_out, **options)
+    assert any((node.name or "").endswith("_by_one_scale") for node in found.graph_model.graph)
+    written = save_tuned(found, DEMO_MODEL, tmp_path / "t.onnx", float16=True)
+    assert "--target rtx --float16 --float32-io" in written.command
+    with pytest.raises(trtint8.TableError, match="another"):
+        trtint8.tune(DEMO_MODEL, bare, held_out, **options | {"target": "auto", "resume": True})
+
+
 def test_nothing_new_is_left_where_writing_fails(tuned, tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
