@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
+from onnx_ir.passes import common
 
 from trtint8.models.graph_constants import add_initializer, read_constant, unused_name, value_names
 
@@ -53,8 +54,12 @@ class EinsumProductsPass(ir.passes.InPlacePass):
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrites the nodes of the main graph."""
         nodes = [node for node in model.graph if node.domain == "" and node.op_type == "Einsum"]
-        writer = _Writer(model.graph) if nodes else None
-        rewritten = [node for node in nodes if writer and writer.rewrite(node)]
+        if not nodes:
+            return ir.passes.PassResult(model, modified=False)
+        # Exporters may leave types and sizes out.
+        common.ShapeInferencePass(check_type=False, strict_mode=False)(model)
+        writer = _Writer(model.graph)
+        rewritten = [node for node in nodes if writer.rewrite(node)]
         if rewritten:
             logger.debug("wrote %d Einsum as MatMul", len(rewritten))
         return ir.passes.PassResult(model, modified=bool(rewritten))
@@ -71,7 +76,7 @@ class _Writer:
         left, right = node.inputs if len(node.inputs) == 2 else (None, None)
         if equation is None or left is None or right is None:
             return False
-        if node.outputs[0].dtype not in (None, ir.DataType.FLOAT):
+        if left.dtype != ir.DataType.FLOAT or right.dtype != ir.DataType.FLOAT:
             return False
         letters = _letters(equation, left, right)
         if letters is None:

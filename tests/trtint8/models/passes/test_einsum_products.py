@@ -139,6 +139,24 @@ def test_a_reshape_of_unknown_sizes_is_not_made():
     np.testing.assert_array_equal(run(changed, feeds), np.einsum("abcd,aed->abce", *feeds.values()))
 
 
+def test_types_and_sizes_may_be_missing():
+    model = model_of("abcd,aed->abce", "abcd", "aed", dims=["a", 3, 4, 5])
+    model.graph.node[0].input[0] = "r"
+    model.graph.node.insert(0, helper.make_node("Relu", ["x"], ["r"], "relu"))
+    changed = prepared(model)
+    assert "MatMul" in operators(changed)
+    feeds = {"x": integers(0, "abcd"), "z": integers(1, "aed")}
+    expected = np.einsum("abcd,aed->abce", np.maximum(feeds["x"], 0), feeds["z"])
+    np.testing.assert_array_equal(run(changed, feeds), expected)
+
+
+def test_integers_stay():
+    model = model_of("ab,bc->ac", "ab", "bc")
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.elem_type = TensorProto.INT64
+    assert operators(prepared(model)) == ["Einsum"]
+
+
 def test_a_size_of_one_that_is_repeated_stays():
     weights, x = np.ones((1, 3), np.float32), integers(0, "ad")
     changed = prepared(model_of("ab,bc->ac", "ab", "bc", weights=weights, dims=["N", 5]))
