@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from trtint8.models.graph_constants import read_constant
-
 #: Operators that only move the values of their first input, or give them another type.
 _MOVEMENTS = frozenset(
     {"Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Transpose", "Slice", "Expand"}
@@ -54,5 +52,5 @@ def _table_rows(gather: ir.Node) -> list[int]:
 
 
 def _is_one(value: ir.Value | None) -> bool:
-    constant = read_constant(value)
-    return constant is not None and constant.size == 1 and bool(np.all(constant == 1))
+    tensor = None if value is None else ir.convenience.get_const_tensor(value)
+    return tensor is not None and tensor.size == 1 and bool(np.all(tensor.numpy() == 1))
