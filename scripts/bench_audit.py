@@ -2,7 +2,7 @@
 """Audits models for several GPUs and prints the tables of docs/audit.md.
 
     python scripts/bench_audit.py --gpu 'RTX 4090' --gpu A10 resnet50.onnx mobilenet_v2.onnx
-    python scripts/bench_audit.py --gpu A10 --speed 5 resnet50.onnx    # `tune --speed` for 5 minutes
+    python scripts/bench_audit.py --gpu A10 --speed 5 resnet50.onnx    # what `tune --speed` finds
 
 Each model's table is the file of its name that ends in `.table.json`. Needs TensorRT for RTX and no GPU.
 """

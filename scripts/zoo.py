@@ -6,7 +6,9 @@ python scripts/zoo.py resnet18 lstm --exporters dynamo
 python scripts/zoo.py --json rows.json --markdown
 
 Weights are random, from one seed, so the table says what holds for an architecture and nothing of accuracy on
-a task. Each network runs in a process of its own. Engines are built by TensorRT for RTX on the CPU, not run.
+a task. Each network runs in a process of its own. Engines are built by TensorRT for RTX on the CPU and not
+run: fused attentions are those of the engine in INT8 with FP16 for the rest, of those in FP16, and bytes and
+times are estimates for one GPU (docs/audit.md), as a share of FP16's.
 """
 
 from __future__ import annotations
@@ -24,6 +26,19 @@ _SCRIPTS = Path(__file__).parent
 _SECONDS = 600
 
 Row = dict[str, Any]
+
+_HEADINGS = (
+    "network",
+    "exporter",
+    "INT8",
+    "why not",
+    "fused attentions",
+    "bytes / FP16",
+    "time / FP16",
+    "SQNR in dB",
+    "seconds",
+    "MiB",
+)
 
 
 def run(name: str, exporter: str) -> Row:
@@ -53,21 +68,20 @@ def run(name: str, exporter: str) -> Row:
 def cells(row: Row) -> list[str]:
     """A row as text."""
     if "failed" in row:
-        return [row["name"], row["exporter"], row["failed"], "", "", "", "", ""]
+        return [row["name"], row["exporter"], row["failed"], *[""] * (len(_HEADINGS) - 3)]
     why = "; ".join(f"{count} {reason}" for reason, count in row["why"].items())
     return [
         row["name"],
         row["exporter"],
         f"{row['int8']} of {row['weighted']}",
         why,
-        str(row.get("attention", "")),
+        "{} of {}".format(*row["attention"]),
+        f"{row['bytes']:.2f}" if "bytes" in row else "",
+        f"{row['time']:.2f}" if "time" in row else "",
         f"{row['sqnr_db']:.1f}",
         f"{row['seconds']:.1f}",
         str(row["mib"]),
     ]
-
-
-_HEADINGS = ["network", "exporter", "INT8", "why not", "fused attentions", "SQNR in dB", "seconds", "MiB"]
 
 
 def show(rows: list[Row], *, markdown: bool) -> None:

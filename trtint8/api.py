@@ -390,7 +390,7 @@ def audit(
     options: BuildOptions | None = None,
     progress: bool = True,
 ) -> Audit:
-    """Says what INT8 would buy on a GPU, without one: builds FP32, FP16 and INT8 engines and compares them.
+    """Says what INT8 would gain on a GPU, without one: builds FP32, FP16 and INT8 engines and compares them.
 
     TensorRT for RTX builds on any machine. The result is an estimate from the compiled graphs, and no timing:
     every kernel takes as long as moving its bytes through the GPU's memory, or computing its products on the

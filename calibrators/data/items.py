@@ -88,7 +88,7 @@ def are_numbers(labels: Any) -> bool:
 
 def is_tensor(value: object) -> bool:
     """Whether something is a tensor of PyTorch, by methods that it has and no array of NumPy."""
-    return hasattr(value, "detach") and hasattr(value, "cpu")
+    return all(hasattr(value, name) for name in ("detach", "cpu", "numpy"))
 
 
 def as_array(value: Any) -> Any:

@@ -104,8 +104,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     **{
         name: Architecture(_torchvision(name), images(size))
         for name, size in {
-            "alexnet": 128,
-            "vgg11_bn": 64,
+            "alexnet": 224,
             "resnet18": 96,
             "resnet50": 96,
             "resnext50_32x4d": 64,

@@ -22,12 +22,14 @@ import trtint8
 from trtint8.models.model import load_model, prepare
 from trtint8.quantization.operators import WEIGHTED
 from trtint8.quantization.placement import place
+from trtint8.quantization.targets import target_named
 from zoo_bench.architectures import ARCHITECTURES, Architecture
 
 #: Samples for calibration, and for judging.
 _CALIBRATION, _JUDGED = 16, 8
 
-_CAPABILITY = "8.6"
+#: The GPU that engines are estimated for.
+_GPU = "RTX 4090"
 
 
 def export(architecture: Architecture, exporter: str, path: Path) -> None:
@@ -65,7 +67,8 @@ def data(architecture: Architecture, samples: int, seed: int) -> dict[str, np.nd
 
 def reasons(path: Path) -> tuple[int, int, dict[str, int]]:
     """How many weighted nodes are quantized, of how many, and why the others are not."""
-    decisions = [d for d in place(prepare(load_model(path)).graph_model).decisions if d.operator in WEIGHTED]
+    placement = place(prepare(load_model(path)).graph_model, target=target_named("rtx", "8.9"))
+    decisions = [d for d in placement.decisions if d.operator in WEIGHTED]
     why = Counter(f"{d.operator}: {d.reason}" for d in decisions if not d.quantized)
     return sum(d.quantized for d in decisions), len(decisions), dict(why)
 
@@ -84,7 +87,7 @@ def main() -> None:
         stage = "calibrate"
         table = trtint8.calibrate(path, data(architecture, _CALIBRATION, 1), progress=False)
         stage = "quantize"
-        quantized = trtint8.quantize(path, table)
+        quantized = trtint8.quantize(path, table, target="rtx", compute_capability="8.9")
         row["int8"], row["weighted"], row["why"] = reasons(path)
         stage = "validate"
         judged = trtint8.validate(
@@ -92,7 +95,7 @@ def main() -> None:
         )
         row["sqnr_db"] = min(output.sqnr_db for output in judged.outputs)
         stage = "audit"
-        row |= audit(path, table, architecture)
+        row |= compiled(path, table)
         row["seconds"] = time.perf_counter() - begun
     except Exception as error:  # noqa: BLE001  # whatever it is, the row says it
         row["failed"] = f"{stage}: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
@@ -102,26 +105,18 @@ def main() -> None:
     os._exit(0)
 
 
-def audit(path: Path, table: trtint8.CalibrationTable, architecture: Architecture) -> dict[str, object]:
-    """What the compiled INT8 engine consists of."""
-    profile = {
-        name: trtint8.ShapeRange(*((n, *array.shape[1:]) for n in (1, 8, 8)))
-        for name, array in data(architecture, 1, 3).items()
-    }
-    built = trtint8.build_int8_engine(
-        path,
-        table,
-        path.with_suffix(".engine"),
-        target="rtx",
-        profiles=[profile],
-        compute_capabilities=[_CAPABILITY],
-        fp16=True,
-        progress=False,
-    )
-    layers = built.info.layers
-    if layers is None:
-        return {}
-    return {"attention": sum("mha" in layer.name for layer in layers.layers)}
+def compiled(path: Path, table: trtint8.CalibrationTable) -> dict[str, object]:
+    """What engines in FP16, and in INT8 with FP16 for the rest, consist of."""
+    found = trtint8.audit(path, table, _GPU, target="rtx", progress=False)
+    half, mixed = found.engine("FP16"), found.engine("INT8+FP16")
+    row: dict[str, object] = {"attention": [e.part("attention").kernels for e in (mixed, half)]}
+    if half.traffic and mixed.traffic:
+        row["bytes"] = (mixed.traffic.read + mixed.traffic.written) / (
+            half.traffic.read + half.traffic.written
+        )
+    if half.seconds and mixed.seconds:
+        row["time"] = mixed.seconds / half.seconds
+    return row
 
 
 if __name__ == "__main__":

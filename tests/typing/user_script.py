@@ -115,7 +115,7 @@ def judge() -> trtint8.Accuracy:
     return accuracy
 
 
-def what_int8_would_buy() -> str:
+def what_int8_would_gain() -> str:
     audit: trtint8.Audit = trtint8.audit("resnet50.onnx", "resnet50.table.json", "RTX 4090")
     engine: trtint8.AuditedEngine = audit.engine("INT8+FP16")
     kernel: trtint8.AuditedKernel = engine.kernels[0]

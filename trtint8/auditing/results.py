@@ -126,7 +126,7 @@ class Audit:
     table_fingerprint: str
 
     @property
-    def stands_in(self) -> bool:
+    def of_another_gpu(self) -> bool:
         """Whether the engines were built for another compute capability than the GPU has."""
         return self.compute_capability != self.gpu.compute_capability
 

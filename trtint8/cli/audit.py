@@ -75,10 +75,10 @@ def _reservations(audit: Audit) -> Iterator[str]:
     gpu = audit.gpu
     if audit.compute_capability == "current":
         yield f"the engines were built for the GPU of this machine, not for {gpu.name}"
-    elif audit.stands_in:
+    elif audit.of_another_gpu:
         yield (
             f"TensorRT cannot build for compute capability {gpu.compute_capability} of {gpu.name} here; "
-            f"graphs compiled for {audit.compute_capability} stand in for its own"
+            f"graphs compiled for {audit.compute_capability} are used instead"
         )
     if audit.uncounted:
         yield f"the multiply-adds of {_listed(audit.uncounted)} are not known, because a shape is not"

@@ -28,7 +28,7 @@ VERBS = {
     "migrate": "turn the calibration cache of an implicit engine into a Q/DQ model",
     "lint": "check a Q/DQ model made elsewhere, and mend it",
     "build": "make an INT8 engine",
-    "audit": "what INT8 would buy on a GPU, estimated from compiled engines",
+    "audit": "what INT8 would gain on a GPU, estimated from compiled engines",
     "validate": "compare INT8 with FP32 on held-out data",
     "sensitivity": "which layers cost accuracy in INT8, and why",
     "tune": "the cheapest mix of remedies that keeps accuracy within a budget",

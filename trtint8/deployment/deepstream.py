@@ -16,6 +16,9 @@ from trtint8.engine.file import TensorSpec
 #: How far the factors of two channels may be apart before DeepStream's one factor counts as different.
 _TOLERANCE = 1e-6
 
+#: The version that a cache names where the engine's says nothing of DeepStream's: TensorRT 8.6.1.
+_OLD_VERSION = "8601"
+
 
 @dataclass(frozen=True)
 class Scaling:
@@ -67,7 +70,7 @@ def deepstream_files(source: DeploySource) -> Files:
             gpus=", ".join(source.info.compute_capabilities),
         ).strip()
     if source.table is not None:
-        files["calibration.cache"] = calibration_cache(source.table)
+        files["calibration.cache"] = calibration_cache(source.table, _cache_version(source))
     return {
         **files,
         "config_infer.txt": nvinfer_config(source, spec),
@@ -122,11 +125,25 @@ def nvinfer_config(source: DeploySource, spec: TensorSpec) -> str:
     return "\n".join(lines) + "\n"
 
 
-def calibration_cache(table: CalibrationTable) -> str:
-    """The table as TensorRT's calibration cache, which DeepStream reads."""
+def calibration_cache(table: CalibrationTable, version: str) -> str:
+    """The table as TensorRT's calibration cache, which DeepStream reads.
+
+    Args:
+        table: The table.
+        version: The TensorRT that the header names, in digits; TensorRT compares it with its own.
+    """
     scales = {name: float(table.scale(name)) for name in table.amax}
-    cache = tensorrt_cache.TensorrtCache("8601", "EntropyCalibration2", scales)
+    # DeepStream's calibrator is this one, whatever the method of the table.
+    cache = tensorrt_cache.TensorrtCache(version, "EntropyCalibration2", scales)
     return tensorrt_cache.render(cache).decode()
+
+
+def _cache_version(source: DeploySource) -> str:
+    """The version in the header of a cache: that of the engine's TensorRT, as TensorRT writes it."""
+    if source.is_rtx:
+        return _OLD_VERSION
+    major, minor, patch = (int(part) for part in (*source.info.tensorrt_version.split("."), "0", "0")[:3])
+    return str(major * (10_000 if major >= 10 else 1_000) + minor * 100 + patch)
 
 
 def _image(source: DeploySource) -> TensorSpec:
@@ -178,4 +195,5 @@ def _deviation_text(wanted: Preprocessing | None) -> str:
 def _calibration_text(source: DeploySource) -> str:
     if source.table is None:
         return "There is no `calibration.cache`, because the engine was built without a calibration table."
-    return template("deepstream/calibration.md.in", tensors=len(source.table.amax)).strip()
+    version, tensors = _cache_version(source), len(source.table.amax)
+    return template("deepstream/calibration.md.in", tensors=tensors, version=version).strip()

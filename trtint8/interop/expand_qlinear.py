@@ -151,7 +151,7 @@ def _expand(graph: ir.Graph, node: ir.Node, form: _Form) -> None:
     if form.operator == "Softmax" and "axis" not in node.attributes:
         attributes.append(ir.AttrInt64("axis", -1))  # Softmax's own default is another before opset 13
     inner = ir.Node("", form.operator, operands, attributes, name=node.name)
-    inner.outputs[0].dtype = ir.DataType.FLOAT
+    inner.outputs[0].type = ir.TensorType(ir.DataType.FLOAT)
     replace_by_float(node, inner, [_result(graph, node, form)])
 
 
@@ -176,7 +176,7 @@ def _result(graph: ir.Graph, node: ir.Node, form: _Form) -> Parameters | None:
     """The parameters of the result; None where it is float, as QGemm allows."""
     scale, zero_point = input_at(node, form.result), input_at(node, form.result + 1)
     if scale is None:
-        node.outputs[0].dtype = ir.DataType.FLOAT
+        node.outputs[0].type = ir.TensorType(ir.DataType.FLOAT)
         return None
     data = node.inputs[_operands(node, form)[0]]
     if zero_point is None and data is not None and data.dtype == ir.DataType.INT8:

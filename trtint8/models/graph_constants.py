@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Container
 from typing import Any
@@ -69,6 +70,17 @@ def unused_name(stem: str, taken: Container[str]) -> str:
     return next(name for name in names if name not in taken)
 
 
+def set_element_type(value: ir.Value, element_type: ir.DataType) -> None:
+    """Changes the element type of a value, but not that of the same value in copies of the model.
+
+    Args:
+        value: A value of a known type, which copies made by ``clone`` share.
+        element_type: The new element type.
+    """
+    value.type = copy.deepcopy(value.type)
+    value.dtype = element_type
+
+
 def constant_input(node: ir.Node, index: int) -> NDArray[Any] | None:
     """The value of a node's input.
 
@@ -96,7 +108,8 @@ def set_constant_input(node: ir.Node, index: int, array: NDArray[Any]) -> None:
     value = node.inputs[index] if index < len(node.inputs) else None
     if value is not None and _is_read_by_one_node(value):
         tensor = ir.tensor(array, name=value.name)
-        value.const_value, value.shape, value.dtype = tensor, ir.Shape(array.shape), tensor.dtype
+        value.const_value, value.shape = tensor, ir.Shape(array.shape)
+        value.type = ir.TensorType(tensor.dtype)
         return
     if index >= len(node.inputs):
         node.resize_inputs(index + 1)

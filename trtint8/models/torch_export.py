@@ -95,14 +95,15 @@ def _is_module(model: object) -> TypeGuard[TorchModule]:
 
 def _exported(module: Any, example_inputs: object) -> Model:
     """Exports a module in evaluation mode, with a dynamic batch where it can have one."""
+    torch = sys.modules["torch"]
+    module = _unwrapped(torch, module)
     name = type(module).__name__
     if example_inputs is None:
         raise ModelError(
             f"'{name}' is a torch.nn.Module, which is exported by running it once: give example_inputs as "
             "well, what its forward takes, such as torch.zeros(1, 3, 224, 224)"
         )
-    torch = _torch(name)
-    module = _unwrapped(torch, module)
+    _check_exporter(torch, name)
     if isinstance(module, torch.jit.ScriptModule):
         raise ModelError(
             f"'{name}' is a TorchScript module, which PyTorch no longer exports; give the torch.nn.Module "
@@ -146,9 +147,8 @@ def _unwrapped(torch: Any, module: Any) -> Any:
     return module
 
 
-def _torch(name: str) -> Any:
-    """PyTorch, where it and what it needs are there to export."""
-    torch = sys.modules["torch"]
+def _check_exporter(torch: Any, name: str) -> None:
+    """Refuses a PyTorch that cannot export, or lacks what it needs for that."""
     version = tuple(map(int, re.findall(r"\d+", torch.__version__)[:2]))
     if version < _OLDEST:
         raise UnsupportedError(
@@ -160,7 +160,6 @@ def _torch(name: str) -> Any:
             f"exporting '{name}' takes onnxscript, which is not installed; install it with "
             "'pip install onnxscript'"
         )
-    return torch
 
 
 @dataclass(frozen=True)

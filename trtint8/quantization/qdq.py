@@ -186,13 +186,13 @@ class _Writer:
         )
         quantized = quantize.outputs[0]
         quantized.name = self._new_name(f"{name}_quantized")
-        quantized.shape, quantized.dtype = value.shape, ir.DataType.INT8
+        quantized.shape, quantized.type = value.shape, ir.TensorType(ir.DataType.INT8)
         dequantize = ir.Node(
             "", "DequantizeLinear", [quantized, *parameters], attributes, name=f"{name}_DequantizeLinear"
         )
         result = dequantize.outputs[0]
         result.name = self._new_name(f"{name}_dequantized")
-        result.shape, result.dtype = value.shape, ir.DataType.FLOAT
+        result.shape, result.type = value.shape, ir.TensorType(ir.DataType.FLOAT)
         producer = value.producer()
         if producer is not None:
             self._graph.insert_after(producer, [quantize, dequantize])

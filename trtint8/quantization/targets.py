@@ -39,12 +39,15 @@ class AttentionLimits:
 class SmallSizes:
     """The sizes below which INT8 gains nothing over FP16, or loses.
 
+    A convolution of ``channels`` input channels (of its group) and output channels runs in INT8. With fewer
+    of either it does in two cases. In groups: the output channels are a multiple of ``multiple``, and the
+    kernel is at least 3 in every dimension. Without groups: the input or the output channels are such a
+    multiple, the kernel is as large in every dimension, and either it reads an input of the model or one of
+    the two numbers reaches ``channels``.
+
     Attributes:
-        channels: A convolution with fewer input or output channels (per group) stays in float, except one
-            whose other number of channels is at least this one or that reads an input of the model, where
-            one of the numbers is a multiple of ``multiple`` and its kernel is as large in all dimensions; and
-            except a grouped one whose output channels are such a multiple and whose kernel is 3 or larger.
-        multiple: See ``channels``.
+        channels: The number of channels from which on a convolution runs in INT8 in any case.
+        multiple: What the number of channels of a smaller convolution is to be a multiple of.
         inner: A matrix product that adds fewer products per element, or has fewer columns, stays in float.
         vectors: Whether a product of a matrix and a vector stays in float.
     """
@@ -106,8 +109,8 @@ _SMALL = SmallSizes()
 #: first product, after the softmax and after the second product.
 _ATTENTION = AttentionLimits()
 
-#: The same from the layer dump, for the compute capabilities 8.0, 8.6, 8.9 and 12.0 alike: any number of
-#: queries is fused, and with one head the fusion is lost.
+#: What the layer dump shows for the compute capabilities 8.0, 8.6, 8.9 and 12.0 alike
+#: (scripts/attention_grid.py): any number of queries is fused, and with one head the fusion is lost.
 _RTX_ATTENTION = AttentionLimits(longest_queries=None, several_heads=True)
 
 _DLA_PRODUCT = "the DLA has no matrix product, so it runs on the GPU"

@@ -58,7 +58,7 @@ def commands_for_missing(files: ReportFiles, *, model: str | None, with_worst: b
         commands.append(Command("Sensitivity: what each layer costs, and why.", line))
     if files.audit is None:
         line = f"trtint8 audit {model_word} {table} --gpu {_GPU} --json > {shlex.quote(f'{stem}.audit.json')}"
-        commands.append(Command("What INT8 buys beside FP16 on a GPU, estimated without one.", line))
+        commands.append(Command("What INT8 gains beside FP16 on a GPU, estimated without one.", line))
     if files.bench is None:
         line = f"trtint8 bench {engine} --baseline {model_word} --json > {shlex.quote(f'{stem}.bench.json')}"
         commands.append(Command("Latency, measured on a GPU.", line))

@@ -123,7 +123,7 @@ class ErrorNetwork:
         else:
             flat = writer.op("Reshape", writer.op("Mul", gradient, error), writer.integers([-1]))
             product = writer.reduced("ReduceSum", flat, [0])
-        product.dtype = ir.DataType.FLOAT
+        product.type = ir.TensorType(ir.DataType.FLOAT)
         return product
 
     def run(

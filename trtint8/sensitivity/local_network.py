@@ -150,6 +150,6 @@ class LocalNetwork:
         return self._writer.op("ReduceSumSquare", value, keepdims=0)
 
     def _give(self, layer: Layer, part: str, value: ir.Value) -> None:
-        value.dtype = ir.DataType.FLOAT
+        value.type = ir.TensorType(ir.DataType.FLOAT)
         self._writer.graph.outputs.append(value)
         self._parts.append((layer.name, part))

@@ -114,9 +114,9 @@ class _ErrorNetwork:
             error = quantized.error(layer)
             axes = [axis for axis in range(_rank(layer.node)) if axis != 1]
             sums = writer.reduced("ReduceSum", error, axes, keep=False)
-            sums.dtype = ir.DataType.FLOAT
+            sums.type = ir.TensorType(ir.DataType.FLOAT)
             size = writer.op("Size", error)
-            size.dtype = ir.DataType.INT64
+            size.type = ir.TensorType(ir.DataType.INT64)
             outputs += [sums, size]
         # Nothing else is wanted of the float network.
         graph.outputs[:] = outputs

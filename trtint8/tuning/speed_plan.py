@@ -83,10 +83,10 @@ class SpeedPlanner:
         """
         plan = self.search(limit)
         if len(plan.keep_float) == len(self.layers):
+            fp16, int8 = (f"{1e3 * seconds:.3g} ms" for seconds in (plan.fp16_seconds, plan.int8_seconds))
             raise UnsupportedError(
                 f"no layer is estimated to be faster in INT8 than in FP16 on {plan.gpu}, where the network "
-                f"takes {1e3 * plan.fp16_seconds:.3g} ms in FP16 and {1e3 * plan.int8_seconds:.3g} ms in "
-                "INT8; build it in FP16"
+                f"takes {fp16} in FP16 and {int8} in INT8; build it in FP16"
             )
         return plan
 

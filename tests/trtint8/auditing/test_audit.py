@@ -20,7 +20,7 @@ def audited(rtx, table):
 
 def test_engines_side_by_side(audited):
     assert [engine.precision for engine in audited.engines] == ["FP32", "FP16", "INT8", "INT8+FP16"]
-    assert (audited.flavor, audited.compute_capability, audited.stands_in) == ("rtx", "8.9", False)
+    assert (audited.flavor, audited.compute_capability, audited.of_another_gpu) == ("rtx", "8.9", False)
     assert audited.shapes == {"images": (8, 1, 8, 8)}
     assert audited.model_fingerprint == load_model(DEMO_MODEL).fingerprint
     assert not audited.uncounted
@@ -49,7 +49,7 @@ def test_the_shapes_of_a_profile(rtx, table):
     options = EstimatorOptions(target="rtx", profile=profile, progress=False)
     found = audit_model(load_model(DEMO_MODEL), table, find_gpu("H100"), options)
     assert found.shapes == {"images": (2, 1, 8, 8)}
-    assert (found.compute_capability, found.stands_in) == ("8.9", True)
+    assert (found.compute_capability, found.of_another_gpu) == ("8.9", True)
 
 
 def test_what_is_kept_in_float(rtx, table):

@@ -26,7 +26,7 @@ def test_engines_by_precision():
     assert AUDIT.engine("INT8") is INT8
     with pytest.raises(KeyError):
         AUDIT.engine("FP8")
-    assert not AUDIT.stands_in
+    assert not AUDIT.of_another_gpu
 
 
 def test_a_file_that_is_something_else():

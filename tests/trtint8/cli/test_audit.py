@@ -50,8 +50,8 @@ def test_json(rtx, table, capsys):
     found = parse_audit(json.loads(printed), "stdout")
     assert found.gpu.name == "H100"
     assert said == (
-        "TensorRT cannot build for compute capability 9.0 of H100 here; graphs compiled for 8.9 stand in for "
-        "its own\n"
+        "TensorRT cannot build for compute capability 9.0 of H100 here; graphs compiled for 8.9 are used "
+        "instead\n"
     )
 
 
@@ -75,8 +75,8 @@ def shown(monkeypatch, capsys):
 def test_what_is_not_known_is_said(shown):
     printed, said = shown(AUDIT)
     assert said.splitlines() == [
-        "TensorRT cannot build for compute capability 9.0 of Round here; graphs compiled for 8.9 stand in "
-        "for its own",
+        "TensorRT cannot build for compute capability 9.0 of Round here; graphs compiled for 8.9 are used "
+        "instead",
         "the multiply-adds of 'c' and 2 other nodes are not known, because a shape is not",
         "no kernel of the FP16 engine names 'b'",
     ]

@@ -83,11 +83,22 @@ def test_one_factor_for_all_channels(make_source):
     assert "up to" not in deepstream_files(make_source(preprocessing=Preprocessing()))["README.md"]
 
 
-def test_the_calibration_file_is_one_of_tensorrt(make_source):
-    table = make_source().table
-    cache = parse(calibration_cache(table).encode(), "calibration.cache")
-    assert cache.scales == {name: float(np.float32(amax / 127)) for name, amax in AMAX.items()}
-    assert calibration_cache(table).startswith("TRT-8601-EntropyCalibration2\n")
+@pytest.mark.parametrize(
+    ("changes", "version"),
+    [
+        ({}, "100900"),
+        ({"tensorrt_version": "8.6.1"}, "8601"),
+        ({"flavor": "rtx", "tensorrt_version": "1.7.1.116"}, "8601"),
+    ],
+)
+def test_the_calibration_file_is_one_of_tensorrt(make_source, changes, version):
+    files = deepstream_files(make_source(**changes))
+    text = files["calibration.cache"]
+    assert text.startswith(f"TRT-{version}-EntropyCalibration2\n")
+    assert f"this one names `TRT-{version}`" in files["README.md"]
+    scales = {name: float(np.float32(amax / 127)) for name, amax in AMAX.items()}
+    assert parse(text.encode(), "calibration.cache").scales == scales
+    assert calibration_cache(make_source().table, version) == text
 
 
 def test_the_files(make_source):

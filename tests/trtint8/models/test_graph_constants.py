@@ -10,6 +10,7 @@ from trtint8.models.graph_constants import (
     constant_input,
     read_constant,
     set_constant_input,
+    set_element_type,
     unused_name,
     value_names,
 )
@@ -90,3 +91,10 @@ def test_the_names_of_a_graph_are_those_of_its_inputs_initializers_and_computed_
     outputs = {node.outputs[0].name for node in model.graph}
     assert len(outputs) == 2
     assert value_names(model.graph) == {"x", "unread", constant} | outputs
+
+
+def test_copies_of_a_model_keep_their_element_types():
+    value = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT))
+    shared = ir.Value(name="x", type=value.type)
+    set_element_type(value, ir.DataType.FLOAT16)
+    assert (value.dtype, shared.dtype) == (ir.DataType.FLOAT16, ir.DataType.FLOAT)

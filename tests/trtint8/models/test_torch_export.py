@@ -87,6 +87,7 @@ def names(model):
     return [value.name for value in graph.inputs], [value.name for value in graph.outputs]
 
 
+@pytest.mark.slow
 def test_a_module_becomes_a_model_with_a_dynamic_batch(torch, nn):
     module = nn.Network()
     module.drop.eval()  # a part in another mode than the rest
@@ -110,6 +111,7 @@ def test_what_wraps_a_module_is_taken_off(torch, nn):
         assert open_module(wrapped, example).fingerprint == expected
 
 
+@pytest.mark.slow
 def test_the_model_is_the_same_each_time_and_in_a_file(torch, nn, tmp_path):
     module = nn.Network()
     model = open_module(module, torch.zeros(1, 3, 8, 8))
@@ -120,6 +122,7 @@ def test_the_model_is_the_same_each_time_and_in_a_file(torch, nn, tmp_path):
     assert b"test_torch_export.py" not in (tmp_path / "model.onnx").read_bytes()
 
 
+@pytest.mark.slow
 def test_the_model_does_not_change_when_the_module_does(torch, nn):
     module = nn.Network()
     model = open_module(module, torch.zeros(1, 3, 8, 8))
@@ -130,6 +133,7 @@ def test_the_model_does_not_change_when_the_module_does(torch, nn):
     assert to_proto(model.graph_model).SerializeToString(deterministic=True) == before
 
 
+@pytest.mark.slow
 def test_arguments_by_name_and_outputs_by_key(torch, nn):
     ids, mask = torch.ones(2, 4), torch.ones(2, 4)
     for example in ({"mask": mask, "ids": ids}, (ids, mask), [ids, mask]):
@@ -139,12 +143,14 @@ def test_arguments_by_name_and_outputs_by_key(torch, nn):
         )
 
 
+@pytest.mark.slow
 def test_a_module_for_one_batch_only(torch, nn):
     with pytest.warns(UserWarning, match="'FixedBatch' was exported for the batch of example_inputs alone"):
         model = open_module(nn.FixedBatch(), torch.zeros(2, 4))
     assert [str(spec) for spec in model.inputs] == ["'x' (float32, 2x4)"]
 
 
+@pytest.mark.slow
 def test_inputs_that_do_not_share_the_batch(torch):
     class Product(torch.nn.Module):
         def forward(self, x, weights, scale):
@@ -154,6 +160,7 @@ def test_inputs_that_do_not_share_the_batch(torch):
     assert [spec.shape for spec in model.inputs] == [("batch", 4), (4, 5), ()]
 
 
+@pytest.mark.slow
 def test_what_cannot_be_exported_is_refused(torch, nn):
     with pytest.raises(
         ModelError, match=r"'Network' is a torch.nn.Module, which is exported by running it once"

@@ -64,7 +64,7 @@ def measure_shapes(model: ir.Model, feed: FeedDict) -> Shapes:
             node = ir.Node("", "Shape", [value], name=unused_name(f"{name}_shape_of", taken))
             node.outputs[0].name = unused_name(f"{name}_shape_of", taken)
             taken.add(node.outputs[0].name)
-            node.outputs[0].dtype = ir.DataType.INT64
+            node.outputs[0].type = ir.TensorType(ir.DataType.INT64)
             graph.append(node)
             graph.outputs.append(node.outputs[0])
             shapes_of[name] = node.outputs[0].name

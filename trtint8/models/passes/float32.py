@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import onnx_ir as ir
 
-from trtint8.models.graph_constants import unused_name, value_names
+from trtint8.models.graph_constants import set_element_type, unused_name, value_names
 from trtint8.models.inner_graphs import inner_graphs
 
 _HALF, _FLOAT = ir.DataType.FLOAT16, ir.DataType.FLOAT
@@ -34,12 +34,12 @@ class ComputeInFloat32Pass(ir.passes.InPlacePass):
         for value in weights:
             assert value.const_value is not None
             value.const_value = ir.tensor(value.const_value.numpy().astype(np.float32), name=value.name)
-            value.dtype = _FLOAT
+            set_element_type(value, _FLOAT)
         for node in ir.traversal.RecursiveGraphIterator(graph):
             _change_attributes(node)
             for value in node.outputs:
                 if value.dtype == _HALF:
-                    value.dtype = _FLOAT
+                    set_element_type(value, _FLOAT)
         taken = value_names(graph)
         for value in inputs:
             _convert_input(graph, value, unused_name(f"{value.name}_float32", taken))

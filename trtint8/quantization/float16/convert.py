@@ -16,7 +16,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 from onnx_ir.passes import common
 
-from trtint8.models.graph_constants import add_initializer, read_constant
+from trtint8.models.graph_constants import add_initializer, read_constant, set_element_type
 from trtint8.models.opset import with_opset
 from trtint8.models.passes.name_nodes import NameNodesPass
 from trtint8.quantization.float16.rules import float32_nodes, signature
@@ -82,7 +82,7 @@ class _Converter:
         values = [*graph.inputs, *graph.initializers.values(), *(v for node in nodes for v in node.outputs)]
         self.originals = {value for value in values if value.dtype == _FLOAT}
         for value in self.originals.intersection(graph.inputs):
-            value.dtype = self.io
+            set_element_type(value, self.io)
         for node in nodes:
             self._set_output_types(node)
         for node in list(ir.traversal.RecursiveGraphIterator(graph)):
@@ -99,7 +99,8 @@ class _Converter:
         for value, may_be_half in zip(node.outputs, signature(node, self.model).outputs, strict=True):
             if value not in self.originals or not may_be_half:
                 continue
-            value.dtype = self._wanted_by_readers(value) if node.op_type == "DequantizeLinear" else _HALF
+            wanted = self._wanted_by_readers(value) if node.op_type == "DequantizeLinear" else _HALF
+            set_element_type(value, wanted)
             if node.op_type == "Cast":
                 node.attributes["to"] = ir.AttrInt64("to", _HALF)
 

@@ -160,7 +160,7 @@ class _Rewriter:
         node = ir.Node("", operator, inputs, name=self._new_name(name))
         output = node.outputs[0]
         output.name = self._new_name(f"{name}_out")
-        output.dtype = ir.DataType.FLOAT16
+        output.type = ir.TensorType(ir.DataType.FLOAT16)
         output.shape = None if shape is None else ir.Shape(tuple(shape))
         return node
 

@@ -76,3 +76,10 @@ def test_a_float_model_stays_as_it_is():
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     prepared = to_proto(prepare(load_model(model)).graph_model)
     assert [node.attribute[0].i for node in prepared.graph.node] == [HALF, TensorProto.FLOAT]
+
+
+def test_the_loaded_model_is_not_changed():
+    model = load_model(half_model())
+    first, again = (to_proto(prepare(model).graph_model) for _ in range(2))
+    assert first == again
+    assert {value.dtype.name for value in model.graph_model.graph.initializers.values()} == {"FLOAT16"}

@@ -2,6 +2,7 @@
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +22,7 @@ from tests.trtint8.quantization.float16.half_models import (
     types,
 )
 from trtint8.cli.main import main
-from trtint8.models.model import load_model
+from trtint8.models.model import load_model, to_proto
 from trtint8.quantization.float16.convert import round_scale, to_float16
 
 
@@ -40,6 +41,16 @@ def test_everything_outside_int8_becomes_fp16():
     got = run(model, {"images": images})
     assert got.dtype == np.float16
     assert np.abs(got.astype(np.float32) - wanted).max() < 0.03 * np.abs(wanted).max()
+
+
+def test_the_original_keeps_its_types():
+    """Copies of onnx-ir's models share the objects of their types."""
+    model = onnx.version_converter.convert_version(conv_relu_conv(quantized=False), 21)
+    original = load_model(model).graph_model
+    before = {value.name: value.dtype for node in original.graph for value in node.outputs}
+    first, second = (to_float16(original, float32_io=True, peaks={}, name="m")[0] for _ in range(2))
+    assert {value.name: value.dtype for node in original.graph for value in node.outputs} == before
+    assert ir.to_proto(first) == ir.to_proto(second)
 
 
 def test_inputs_and_outputs_stay_fp32_where_asked():
@@ -208,3 +219,14 @@ def test_tensorrt_for_rtx_builds_it_with_int8_and_fp16(tmp_path):
         ("head_out", "float32"),
     ]
     assert types(onnx.load(tmp_path / "m.qdq.onnx"))["flat_out"] == HALF
+
+
+def test_the_model_is_not_changed():
+    model = load_model(conv_relu_conv(quantized=False))
+    model.graph_model.opset_imports[""] = 21
+    before = [str(value.type) for node in model.graph_model.graph for value in node.outputs]
+    first, again = (
+        to_proto(to_float16(model.graph_model, float32_io=True, peaks={}, name="model")[0]) for _ in range(2)
+    )
+    assert [str(value.type) for node in model.graph_model.graph for value in node.outputs] == before
+    assert first == again
