@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from trtint8 import api
+from trtint8.api import engines
 from trtint8.auditing.gpus import GPUS
 from trtint8.auditing.results import Audit, AuditedEngine, AuditedKernel
 from trtint8.cli.arguments import keywords
@@ -49,7 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Builds the engines, and prints them side by side."""
-    audit = api.audit(
+    audit = engines.audit(
         options.model,
         options.table,
         options.gpu,

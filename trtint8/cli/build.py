@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from trtint8 import api
+from trtint8.api import building
 from trtint8.cli.arguments import data_keywords, keywords
 from trtint8.cli.build_options import add_build_options, build_options_from, profiles_from
 from trtint8.cli.data_options import add_data_options, add_method_option
@@ -66,7 +66,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Builds and writes the engine."""
-    result = api.build_int8_engine(
+    result = building.build_int8_engine(
         options.model,
         data_from(options.calibration, options),
         options.output,
