@@ -65,7 +65,7 @@ def test_an_unknown_gpu(table, capsys):
 @pytest.fixture
 def shown(monkeypatch, capsys):
     def show(audit):
-        monkeypatch.setattr(verb.api, "audit", lambda *_arguments, **_options: audit)
+        monkeypatch.setattr(verb.engines, "audit", lambda *_arguments, **_options: audit)
         assert main(["audit", "m.onnx", "t.json", "--gpu", "Round", "--explain"]) == 0
         return capsys.readouterr()
 
