@@ -17,8 +17,6 @@ VARIABLES = {
     "trtint8/builder/build.py": {
         "builder": "Builder",
         "config": "IBuilderConfig",
-        "network": "INetworkDefinition",
-        "parser": "OnnxParser",
     },
     "trtint8/builder/optimization_profiles.py": {"builder": "Builder", "config": "IBuilderConfig"},
     "trtint8/builder/optimization_profiles.py:new_profile": {"profile": "IOptimizationProfile"},
@@ -27,7 +25,12 @@ VARIABLES = {
         "inputs[name]": "ITensor",
         "tensor": "ITensor",
     },
-    "trtint8/builder/build.py:_raise_parser_error": {"error": "ParserError"},
+    "trtint8/builder/parsing.py": {
+        "network": "INetworkDefinition",
+        "parser": "OnnxParser",
+        "error": "ParserError",
+    },
+    "trtint8/builder/refusals.py": {"builder": "Builder", "parser": "OnnxParser", "error": "ParserError"},
     "trtint8/builder/config.py": {
         "builder": "Builder",
         "config": "IBuilderConfig",

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from trtint8.api.building import build_int8_engine as build_int8_engine
     from trtint8.api.calibration import calibrate as calibrate
     from trtint8.api.calibration import model_inputs as model_inputs
+    from trtint8.api.cutting import cut_model as cut_model
     from trtint8.api.elsewhere import lint as lint
     from trtint8.api.elsewhere import mend as mend
     from trtint8.api.elsewhere import migrate as migrate
@@ -93,6 +94,7 @@ else:
             "calibrate",
             "model_inputs",
         ),
+        "trtint8.api.cutting": ("cut_model",),
         "trtint8.api.elsewhere": (
             "lint",
             "mend",

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, cast
 
@@ -15,6 +14,7 @@ import onnx_ir as ir
 from calibrators.cuda import require_gpu
 from calibrators.data.batches import DataSource
 from calibrators.data.options import DataOptions
+from calibrators.data.random_samples import RANDOM, with_shapes
 from calibrators.display.html import html_table
 from calibrators.errors import CalibrationDataError, TableError, UnsupportedError
 from calibrators.files import check_writable, refuse_overwriting, written_together
@@ -31,10 +31,11 @@ from trtint8.builder.build import BuiltEngine, build_engine
 from trtint8.builder.dynamic_ranges import MissingRange
 from trtint8.builder.implicit import ImplicitInt8
 from trtint8.builder.options import BuildOptions
+from trtint8.builder.refusals import refuse_unsupported
 from trtint8.builder.routes import Route, choose_route, is_calibrator, quantization_target
 from trtint8.calibration import CalibrationOptions, Observed, calibrate_prepared, float_tensors
 from trtint8.engine.file import EngineInfo, TensorSpec, info_rows, info_summary, save_engine, sidecar_path
-from trtint8.engine.profiles import Profile, largest_shapes
+from trtint8.engine.profiles import Profile, complete_profile, largest_shapes
 from trtint8.engine.traffic import part_totals
 from trtint8.interop.unquantize import quantized_nodes
 from trtint8.models.model import Model, ModelSource, load_model, prepare, runnable, save_model
@@ -158,6 +159,7 @@ def build_from_sources(
     chosen = choose_route(wanted.route, sources.calibration, flavor, loaded)
     if not flavor.builds_without_gpu:
         require_gpu(f"building with {flavor}")
+    sources = replace(sources, calibration=_shaped(sources.calibration, loaded, wanted.profiles))
     build = _Build(flavor, loaded, sources, output, wanted, options)
     product = build.implicit() if chosen == "implicit" else build.explicit()
     return product.save(output, loaded, sources.calibration, keep_model=isinstance(model, Model))
@@ -231,6 +233,7 @@ class _Build:
         largest = largest_shapes(self.wanted.profiles, prepared.inputs)
         place(prepared.graph_model, self.wanted.keep_float, target, largest)
         self._check_manual(float_tensors(prepared))
+        refuse_unsupported(prepared, self.flavor, self.options)
         table = self.sources.table(prepared, "placed")
         graph_model, placement = quantize_graph(
             prepared, table, self.wanted.keep_float, target=target, largest=largest
@@ -327,7 +330,7 @@ class _Build:
     ) -> BuiltEngine:
         options = self.options
         if self.flavor.strongly_typed_only:
-            options = dataclasses.replace(options, fp16=None)  # the graph has the types already
+            options = replace(options, fp16=None)  # the graph has the types already
         with runnable(graph_model) as serialized:
             return build_engine(
                 serialized,
@@ -396,6 +399,16 @@ class _Product:
         return BuildResult(
             output, qdq_file, table_file, info, table, built.warnings, built.seconds, float_file
         )
+
+
+def _shaped(
+    calibration: CalibrationSource | None, loaded: Model, profiles: Sequence[Profile]
+) -> CalibrationSource | None:
+    """What ranges are calibrated from; random samples get the optimal shapes of the first profile."""
+    if not isinstance(calibration, str) or not calibration.startswith(RANDOM):
+        return calibration
+    profile = complete_profile(profiles[0] if profiles else {}, loaded.inputs)
+    return with_shapes(calibration, loaded.inputs, {name: sizes.opt for name, sizes in profile.items()})
 
 
 def _is_file(source: object, file: Path) -> bool:

@@ -27,15 +27,14 @@ from calibrators.data.items import as_array, is_tensor
 from calibrators.data.options import Array, DataOptions, LabelSource
 from calibrators.data.order import check_fixed, fixed_batches, runs, sample_order
 from calibrators.data.preprocessing import Preprocessing
+from calibrators.data.random_samples import RANDOM, random_samples
 from calibrators.data.shards import FeedReader, LabelledFeed, Reader, Shard
-from calibrators.data.sources import Source, from_array_file, from_arrays, load_labels, random_normal
+from calibrators.data.sources import Source, from_array_file, from_arrays, load_labels
 from calibrators.data.streams import Stream, restartable
 from calibrators.errors import CalibrationDataError
 from calibrators.files import exists, is_folder
 
 __all__ = ["Batches", "DataSource", "FeedDict", "open_batches", "open_data"]
-
-_RANDOM = "random:"
 
 
 class FileReader:
@@ -225,7 +224,8 @@ def open_batches(
             - a dataset of Hugging Face, whose columns are inputs and, if called ``label`` or ``labels``,
               labels; a model's only input takes the only other column;
             - a Ray Dataset, whose columns are inputs and, if called ``labels``, labels;
-            - the text ``random:COUNT``: standard normal values, for timing only;
+            - the text ``random:COUNT``: random values, for timing only; where other dimensions than the
+              batch are dynamic, with the shape of a sample, as in ``random:64,images=3x480x640``;
             - :class:`Batches`, which are returned as they are.
 
             The key ``labels`` of a dict or .npz is never fed. It holds class indices, or one array per sample
@@ -288,8 +288,8 @@ def open_source(data: Any, binding: Binding, seed: int, first: int | None = None
         return from_arrays({binding.only_input("an array").name: data}, binding)
     if isinstance(data, Mapping):
         return from_arrays(data, binding)
-    if isinstance(data, str) and data.startswith(_RANDOM):
-        return random_normal(data.removeprefix(_RANDOM), binding, seed)
+    if isinstance(data, str) and data.startswith(RANDOM):
+        return random_samples(data.removeprefix(RANDOM), binding, seed)
     path = Path(data)
     if is_folder(path):
         return from_folder(path, binding)
@@ -312,7 +312,7 @@ def _open_samples(data: Any, binding: Binding, options: DataOptions) -> Batches:
     reader: Reader
     if isinstance(data, str | os.PathLike):
         # A worker has another working folder.
-        place = data if isinstance(data, str) and data.startswith(_RANDOM) else str(Path(data).absolute())
+        place = data if isinstance(data, str) and data.startswith(RANDOM) else str(Path(data).absolute())
         reader = FileReader(place, binding, options.seed, first, source)
     elif source.single:
         start, reader = partial(_each_of, source, order), FeedReader()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,11 +18,15 @@ class InputSpec:
         dtype: The input's element type.
         shape: The input's dimensions: an int where static, a str (or None, unnamed) where dynamic. None where
             even the rank is unknown.
+        bound: Of an integer input, the least integer above all values that the model takes, such as the
+            number of rows of the table that it is an index of; values begin at 0. None where that is not
+            known. It decides nothing but which random values are drawn.
     """
 
     name: str
     dtype: np.dtype[Any]
     shape: tuple[int | str | None, ...] | None
+    bound: int | None = field(default=None, compare=False)
 
     @property
     def static_batch(self) -> int | None:

@@ -1,10 +1,8 @@
-"""Data that can be read sample by sample in any order: arrays, array files and random numbers."""
+"""Data that can be read sample by sample in any order: arrays and array files."""
 
 from __future__ import annotations
 
-import math
 import os
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,14 +13,11 @@ from numpy.typing import NDArray
 
 from calibrators.data.archives import read_archive
 from calibrators.data.axes import count_samples, needs_single_feeds, one_sample
-from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows, is_float, shape_text
+from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows, shape_text
 from calibrators.errors import CalibrationDataError
 from calibrators.files import exists, is_file
 
 _Result = TypeVar("_Result")
-
-#: The most values of a random sample of an input: 1 GiB of float32. A model can declare any shape.
-_MOST_RANDOM_VALUES = 1 << 28
 
 #: File name endings that are taken as arrays, in lower case.
 ARRAY_SUFFIXES = frozenset({".npy", ".npz"})
@@ -126,48 +121,6 @@ def read_arrays(path: Path, binding: Binding) -> dict[str, NDArray[Any]]:
     if isinstance(loaded, dict):
         return loaded
     return {binding.only_input(f"the file '{path}'").name: loaded}
-
-
-def random_normal(text: str, binding: Binding, seed: int) -> Source:
-    """A source of standard normal values: for timing and smoke tests, useless for calibration.
-
-    Args:
-        text: The number of samples, as written by the user.
-        binding: Says what feeds the model. The inputs must be floating-point, and all their dimensions but
-            the first static.
-        seed: Seed of the values: those of sample i depend on ``seed`` and i only.
-
-    Raises:
-        CalibrationDataError: The number is not from 1 to 9999999, or an input cannot be filled or is too
-            large.
-    """
-    if not re.fullmatch(r"0*[1-9][0-9]{0,6}", text):
-        raise CalibrationDataError(
-            f"'random:{text[:40]}' needs a number of samples from 1 to 9999999, such as random:64"
-        )
-    for spec in binding.inputs:
-        if not is_float(spec.dtype):
-            raise CalibrationDataError(
-                f"cannot make random data for input {spec}: it is not floating-point; pass data of your own"
-            )
-        if not spec.shape or not all(isinstance(dim, int) for dim in spec.shape[1:]):
-            raise CalibrationDataError(
-                f"cannot make random data for input {spec}: a dimension other than the batch is not fixed; "
-                "pass data of your own"
-            )
-        values = math.prod(dim for dim in spec.shape[1:] if isinstance(dim, int))
-        if values > _MOST_RANDOM_VALUES:
-            raise CalibrationDataError(
-                f"cannot make random data for input {spec}: a sample has {values:,} values, and "
-                f"{_MOST_RANDOM_VALUES:,} are the most; pass data of your own"
-            )
-
-    def read(indices: NDArray[np.intp]) -> FeedDict:
-        samples = [_random_sample(binding, np.random.default_rng([seed, int(i)])) for i in indices]
-        return {name: np.stack([sample[name] for sample in samples]) for name in samples[0]}
-
-    binding.check(read(np.array([0])))
-    return Source(int(text), read)
 
 
 def load_labels(labels: Any, count: int | None) -> NDArray[Any]:
@@ -278,11 +231,3 @@ def _read(path: Path, read: Callable[[], _Result]) -> _Result:
         raise CalibrationDataError(
             f"cannot read '{path}': {reason}; save it again with numpy.save or numpy.savez"
         ) from error
-
-
-def _random_sample(binding: Binding, rng: np.random.Generator) -> FeedDict:
-    sample = {}
-    for spec in binding.inputs:
-        shape = tuple(dim for dim in (spec.shape or ())[1:] if isinstance(dim, int))
-        sample[spec.name] = rng.standard_normal(shape, np.float32).astype(spec.dtype, copy=False)
-    return sample

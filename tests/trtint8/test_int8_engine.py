@@ -195,6 +195,23 @@ def test_the_longest_sequence_decides_whether_attention_is_quantized(longest, at
 
 
 @pytest.mark.slow
+def test_random_samples_have_the_optimal_shape_of_the_profile(tmp_path):
+    onnx.save(plain(length="length"), tmp_path / "m.onnx")
+    result = trtint8.build_int8_engine(
+        tmp_path / "m.onnx",
+        "random:4",
+        tmp_path / "m.engine",
+        target="rtx",
+        profiles=[{"x": trtint8.ShapeRange((1, 8, 32), (1, 64, 32), (1, 128, 32))}],
+        compute_capabilities=["8.6"],
+        method="minmax",
+        progress=False,
+    )
+    assert result.table.provenance.samples == 4
+    assert sum(result.table.histograms["x"].counts) + result.table.histograms["x"].zeros == 4 * 64 * 32
+
+
+@pytest.mark.slow
 def test_pairs_are_placed_for_the_tensorrt_that_builds(tmp_path):
     g = Shaped()
     y = g.op(

@@ -133,7 +133,9 @@ def models_made_elsewhere() -> int | None:
     reveal_type(mended.save("mended.onnx"))
     migrated: trtint8.Migrated = trtint8.migrate("fp32.onnx", "implicit.cache", fill=True)
     reveal_type(migrated.save("migrated.onnx"))
-    inputs = trtint8.model_inputs("fp32.onnx")
+    head, rest = trtint8.cut_model("fp32.onnx", ["features"])
+    reveal_type(rest)
+    inputs = trtint8.model_inputs(head)
     return trtint8.count_int8_layers(migrated.graph_model, inputs, migrated.placement.quantized_nodes)
 
 

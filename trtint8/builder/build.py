@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -41,6 +40,7 @@ from trtint8.builder.implicit import (
 from trtint8.builder.monitor import deferred_interrupt, new_monitor
 from trtint8.builder.optimization_profiles import add_profile, check_shape_values, format_shapes, new_profile
 from trtint8.builder.options import BuildOptions
+from trtint8.builder.parsing import network_flags, new_builder, parse_model
 from trtint8.builder.precisions import set_io, set_precisions
 from trtint8.builder.timing_cache import attach_timing_cache, save_timing_cache
 from trtint8.engine.inspection import inspect_plan
@@ -48,15 +48,6 @@ from trtint8.engine.layers import LayerReport, parse_layers, total_weights_memor
 from trtint8.engine.profiles import Profile, ShapeRange, complete_profile
 
 _DEFAULTS = BuildOptions()
-
-#: Phrases in the parser's errors, and what the user can do.
-_ADVICE = (
-    ("zero point", "quantize symmetrically, with zero point 0"),
-    ("type Int32 but must have type", "leave the bias in float"),
-    ("does not support this operator", "replace the node by operators that TensorRT has"),
-    ("Scale coefficients must all be positive", "calibrate the tensor again"),
-)
-_EXTERNAL_DATA = re.compile(r"(?:Failed to open|out of range for) file: (?P<file>.*?)(?: \(offset=.*)?$")
 
 
 @dataclass(frozen=True)
@@ -228,12 +219,12 @@ class _Build:
         # None of these objects keeps the objects that it was made from alive, so all stay here until the end.
         trt, flavor, options = self.flavor.module, self.flavor, self.options
         logger = shared_logger(trt)
-        builder = _new_builder(trt, logger, flavor, self.log)
+        builder = new_builder(trt, logger, flavor, self.log)
         config = builder.create_builder_config()
         load_plugins(trt, builder, config, logger, options)
-        network = builder.create_network(_network_flags(trt, flavor))
+        network = builder.create_network(network_flags(trt, flavor))
         parser = trt.OnnxParser(network, logger)
-        _parse(parser, network, model, flavor, self.log)
+        parse_model(parser, network, model, flavor, self.log)
         configure(trt, flavor, builder, config, options, int8=self.int8)
         set_capabilities(trt, config, self.capabilities)
         check_shape_values(network, options.shape_values)
@@ -297,54 +288,3 @@ def _check_dla(options: BuildOptions, profiles: Sequence[Profile]) -> None:
                 f"the DLA takes fixed shapes only, and the profile of input '{name}' is {sizes}; give the "
                 "same shape three times"
             )
-
-
-def _new_builder(trt: Any, logger: Any, flavor: Flavor, log: BuildLog) -> Any:
-    try:
-        return trt.Builder(logger)
-    except TypeError as error:
-        # Where the driver is too old for TensorRT's CUDA, the bindings only get a null pointer.
-        raise BuildError(
-            f"{flavor} does not start ({log.reason()}); check that the NVIDIA driver is new enough for it"
-        ) from error
-
-
-def _network_flags(trt: Any, flavor: Flavor) -> int:
-    if flavor.explicit_batch_flag:
-        return 1 << int(trt.NetworkDefinitionCreationFlag.EXPLICIT_BATCH)
-    return 0
-
-
-def _parse(
-    parser: Any, network: Any, model: bytes | str | os.PathLike[str], flavor: Flavor, log: BuildLog
-) -> None:
-    if isinstance(model, bytes):
-        parsed, name = parser.parse(model), "the model"
-    else:
-        parsed, name = parser.parse_from_file(os.fspath(model)), f"'{os.fspath(model)}'"
-    if not parsed:
-        _raise_parser_error(parser, flavor, log, name)
-    # The parser accepts an empty file.
-    if network.num_layers == 0:
-        raise ModelError(f"{name} holds no nodes; give an ONNX model that was exported completely")
-
-
-def _raise_parser_error(parser: Any, flavor: Flavor, log: BuildLog, name: str) -> None:
-    # Only the log names the file with the weights.
-    for message in log.errors:
-        external = _EXTERNAL_DATA.search(message)
-        if external:
-            raise ModelError(
-                f"{name} keeps weights in '{external['file']}', which is missing or too short; put the whole "
-                f"file beside the model, and give the model's path"
-            )
-    error = parser.get_error(0)
-    reason = plain(error.desc())
-    if error.node() < 0:
-        raise ModelError(f"{flavor} cannot read {name} as an ONNX model: {reason}")
-    if flavor.names_failing_nodes:
-        node = f"node '{error.node_name()}' ({error.node_operator()})"
-    else:
-        node = f"node number {error.node()}"
-    advice = "".join(f"; {advice}" for phrase, advice in _ADVICE if phrase in reason)
-    raise BuildError(f"{flavor} cannot take {node} of {name}: {reason}{advice}")

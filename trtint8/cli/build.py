@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 
+from calibrators.files import check_writable
 from trtint8.api import building
 from trtint8.cli.arguments import data_keywords, keywords
 from trtint8.cli.build_options import add_build_options, build_options_from, profiles_from
+from trtint8.cli.cutting import TAIL, add_cut_option, cut_from, files_of_cut
 from trtint8.cli.data_options import add_data_options, add_method_option
 from trtint8.cli.output import engine_rows, print_json, print_table, say
 from trtint8.cli.own_data import data_from
+from trtint8.models.model import save_model
 
 EXAMPLE = (
     "example:\n  trtint8 build resnet50.onnx calibration_images/ -o resnet50.engine "
@@ -59,6 +62,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="PATTERN",
         help="nodes that stay in float; repeatable",
     )
+    add_cut_option(parser, "; OUT.tail.onnx, the rest, and OUT.float.onnx are written as well")
     parser.add_argument("--json", action="store_true", help="print the engine's sidecar as JSON")
     add_build_options(parser)
     add_data_options(parser)
@@ -66,8 +70,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Builds and writes the engine."""
+    cut = cut_from(options.model, options)
+    output, inputs = check_writable(options.output), [options.model, options.calibration]
+    cut_files = files_of_cut(output, inputs) if cut else {}
     result = building.build_int8_engine(
-        options.model,
+        cut.head if cut else options.model,
         data_from(options.calibration, options),
         options.output,
         **keywords(options, "method", "route", "target", "dynamic_ranges", "keep_float"),
@@ -76,6 +83,8 @@ def run(options: argparse.Namespace) -> None:
         options=build_options_from(options),
         **data_keywords(options),
     )
+    if cut is not None:
+        save_model(cut.tail, cut_files[TAIL])
     for warning in result.warnings:
         say(f"TensorRT: {warning}")
     if options.json:
@@ -86,5 +95,7 @@ def run(options: argparse.Namespace) -> None:
         rows.append(("Q/DQ model", str(result.qdq_model)))
     if result.table_file:
         rows.append(("calibration table", str(result.table_file)))
+    if cut is not None:
+        rows += [("float model", str(result.float_model)), ("the rest, in float", str(cut_files[TAIL]))]
     rows += [*engine_rows(result.info), ("build", f"{result.seconds:.1f} s")]
     print_table("Built", ("", ""), rows)

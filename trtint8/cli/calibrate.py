@@ -9,6 +9,7 @@ from calibrators.host.checkpoint import SECONDS as CHECKPOINT_SECONDS
 from calibrators.ray.run_options import RunOptions
 from calibrators.tables.file_names import check_table_name
 from trtint8.calibration import CalibrationOptions, CheckpointOptions, open_calibration, open_checkpoint
+from trtint8.cli.cutting import add_cut_option, cut_from
 from trtint8.cli.data_options import (
     DATA_HELP,
     add_data_options,
@@ -36,6 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="a .json, or a .cache for TensorRT; other endings name other formats",
     )
     add_method_option(parser)
+    add_cut_option(parser, "; quantize and build it with the same --cut-at")
     parser.add_argument(
         "--tensors",
         choices=("all", "placed"),
@@ -69,7 +71,8 @@ def run(options: argparse.Namespace) -> None:
     output = check_writable(check_table_name(options.output))
     refuse_overwriting([output], [options.model, options.data])
     run_options = RunOptions(options.threads, executor_from(options), options.device)
-    prepared = prepare(load_model(options.model))
+    cut = cut_from(options.model, options)
+    prepared = cut.head if cut else prepare(load_model(options.model))
     path = output.with_name(f"{output.name}.checkpoint")
     checkpoint = open_checkpoint(
         prepared, CheckpointOptions(path, options.resume, options.checkpoint_seconds), options.device
@@ -83,7 +86,7 @@ def run(options: argparse.Namespace) -> None:
         data_options_from(options),
         run_options,
     )
-    del prepared  # the session has weights of its own
+    del prepared, cut  # the session has weights of its own
     table = calibration.run(progress=True, checkpoint=checkpoint)
     table.save(output)
     if checkpoint:

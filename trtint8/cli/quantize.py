@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from calibrators.errors import ModelError
 from calibrators.files import check_writable, refuse_overwriting, written_together
 from calibrators.tables.table import CalibrationTable
+from trtint8.cli.cutting import FLOAT, TAIL, add_cut_option, cut_from, files_of_cut
 from trtint8.cli.data_options import add_data_options, data_options_from
 from trtint8.cli.output import print_json, print_line, print_table
 from trtint8.cli.own_data import data_from
@@ -58,6 +59,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--float32-io", action="store_true", help="with --float16: inputs and outputs stay FP32"
     )
+    add_cut_option(parser, "; OUT.tail.onnx, the rest, and OUT.float.onnx are written as well")
     parser.add_argument(
         "--equalize",
         metavar="DATA",
@@ -83,7 +85,9 @@ def run(options: argparse.Namespace) -> None:
     output = check_writable(options.output)
     refuse_overwriting([output], [options.model, options.table, options.equalize])
     files = {} if options.equalize is None else _files_beside(output, [options.model, options.table])
-    prepared = prepare(load_float_model(options.model))
+    cut = cut_from(options.model, options)
+    prepared = cut.head if cut else prepare(load_float_model(options.model))
+    cut_files = files_of_cut(output, [options.model, options.table, options.equalize]) if cut else {}
     table = CalibrationTable.load(options.table)
     remade = None
     if options.equalize is not None:
@@ -99,6 +103,10 @@ def run(options: argparse.Namespace) -> None:
             graph_model, target, float32_io=options.float32_io, peaks=table.peaks, name=prepared.name
         )
     with written_together(output) as staged:
+        if cut is not None:
+            save_model(cut.tail, staged(cut_files[TAIL]))
+            if remade is None:
+                save_model(prepared.graph_model, staged(cut_files[FLOAT]))
         if remade is not None:
             save_model(remade.model.graph_model, staged(files[_FLOAT_MODEL]))
             remade.table.save(staged(files[_TABLE]))
@@ -127,6 +135,8 @@ def run(options: argparse.Namespace) -> None:
             ("outputs that keep their values", f"{kept}{'' if options.explain else ', see --explain'}")
         )
         rows += [("equalized float model", str(files[_FLOAT_MODEL])), ("its table", str(files[_TABLE]))]
+    if cut is not None:
+        rows.append(("the rest, in float", str(cut_files[TAIL])))
     print_table("Quantized", ("", ""), rows)
 
 

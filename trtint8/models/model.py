@@ -21,10 +21,12 @@ from calibrators.files import finish_writing, is_file, is_folder, write_atomical
 from calibrators.host.weights import LARGE, LOCATION, LightModel
 from trtint8.models.fingerprint import fingerprint
 from trtint8.models.garbage_collection import pause_garbage_collection
+from trtint8.models.input_bounds import input_bound
 from trtint8.models.names import check_names
 from trtint8.models.opset import with_opset
 from trtint8.models.output_shapes import declare_output_shapes
 from trtint8.models.passes.branch_outputs import ComputeBranchOutputsPass
+from trtint8.models.passes.einsum_products import EinsumProductsPass
 from trtint8.models.passes.float32 import ComputeInFloat32Pass
 from trtint8.models.passes.fold_batchnorm import FoldBatchNormPass
 from trtint8.models.passes.fold_constants import FoldConstantsPass
@@ -167,6 +169,7 @@ def prepare(model: Model) -> Model:
         FoldConstantsPass(),
         common.IdentityEliminationPass(),
         ComputeBranchOutputsPass(),
+        EinsumProductsPass(),
         FoldBatchNormPass(),
         RemoveNanGuardsPass(),
         common.RemoveUnusedNodesPass(),
@@ -355,7 +358,7 @@ def _input_spec(value: ir.Value, model: str) -> InputSpec:
             f"the input '{value.name}' of '{model}' has the element type {value.dtype}, which no array has; "
             "export the model again"
         ) from error
-    return InputSpec(value.name or "", dtype, shape)
+    return InputSpec(value.name or "", dtype, shape, input_bound(value) if dtype.kind in "iu" else None)
 
 
 def _weight_bytes(graph_model: ir.Model) -> int:

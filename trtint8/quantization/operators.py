@@ -11,7 +11,7 @@ WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 UNPAIRED = {
     "Attention": "its softmax is inside the operator, where no Q/DQ pair can stand; exported with an opset "
     "older than 23, it could be quantized",
-    "Einsum": "no Q/DQ pairs are placed before an Einsum; written as a MatMul, it could be quantized",
+    "Einsum": "it is no product of two matrices, so it cannot become a MatMul, which would be quantized",
     "GRU": "TensorRT has no INT8 kernel for recurrent operators",
     "LSTM": "TensorRT has no INT8 kernel for recurrent operators",
     "RNN": "TensorRT has no INT8 kernel for recurrent operators",

@@ -20,6 +20,7 @@ from trtint8.models.model import Model
 from trtint8.models.session import open_graph_model
 from trtint8.quantization.placement import Placement, place
 from trtint8.quantization.qdq import insert_qdq
+from trtint8.quantization.targets import TARGETS, Target
 from trtint8.tuning.scores import Score, score_of
 from trtint8.validation.accuracy import Accuracy, Runner, ValidatedModel
 from trtint8.validation.comparison import compare
@@ -40,17 +41,19 @@ class Candidate:
         table: The model's calibration table.
         keep_float: Names of the nodes that stay in float.
         remedies: Names of the remedies that changed the weights, in the order in which they were applied.
+        target: What the network is quantized for.
     """
 
     model: Model
     table: CalibrationTable
     keep_float: tuple[str, ...] = ()
     remedies: tuple[str, ...] = ()
+    target: Target = TARGETS["tensorrt"]
 
     @cached_property
     def placement(self) -> Placement:
         """Where Q/DQ pairs are inserted."""
-        return place(self.model.graph_model, self.keep_float)
+        return place(self.model.graph_model, self.keep_float, self.target)
 
     def quantized(self) -> ir.Model:
         """Makes the model with Q/DQ pairs."""

@@ -223,7 +223,8 @@ class Search:
             return None
         model = rebuilt(equalized.model, start.model.name)
         table = self._recalibrate(model)
-        return Candidate(model, table, start.keep_float, (*start.remedies, _EQUALIZATION))
+        remedies = (*start.remedies, _EQUALIZATION)
+        return dataclasses.replace(start, model=model, table=table, remedies=remedies)
 
     def _bias_corrected(self, start: Candidate) -> Candidate | None:
         graph_model, amax = start.model.graph_model, start.table.amax

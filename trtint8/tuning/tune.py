@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,11 @@ from calibrators.display.picture import Picture
 from calibrators.files import refuse_overwriting, write_atomically, written_together
 from calibrators.records import NonNegative
 from calibrators.tables.table import CalibrationTable
+from calibrators.tensorrt import flavor as flavors
+from trtint8.builder.routes import quantization_target
 from trtint8.models.model import Model, save_model
-from trtint8.quantization.float16.convert import to_float16
+from trtint8.quantization.quantize import with_float16
+from trtint8.quantization.targets import TARGETS
 from trtint8.tuning.budget import Goal
 from trtint8.tuning.candidates import Candidate, Scorer
 from trtint8.tuning.costs import float_cost
@@ -163,7 +166,10 @@ def tune_prepared(
         BuildError: TensorRT refuses the model, or the profile does not fit it.
         UnsupportedError: No layer is estimated to be faster in INT8 than in FP16.
     """
-    before = start = Candidate(prepared, table)
+    target = TARGETS["tensorrt"]
+    if speed:
+        target = quantization_target(flavors.load(speed.options.target), speed.options.build)
+    before = start = Candidate(prepared, table, target=target)
     table.check_model(prepared.fingerprint, start.placement.tensors)
     limit, opened = limit or TimeLimit(), Journal()
     if journal:
@@ -179,7 +185,7 @@ def tune_prepared(
     planner = SpeedPlanner(prepared, table, speed, opened) if speed else None
     plan = planner.plan(limit.half()) if planner else None
     if plan:
-        start = Candidate(prepared, table, plan.keep_float)
+        start = replace(start, keep_float=plan.keep_float)
         opened.start_from(plan.keep_float)
     search = Search(
         Scorer(prepared, tuned_on, goal.metric),
@@ -195,7 +201,8 @@ def tune_prepared(
     best = found.candidate
     graph_model = best.quantized()
     if float16:
-        graph_model, _ = to_float16(graph_model, float32_io=True, peaks=best.table.peaks, name=prepared.name)
+        peaks = best.table.peaks
+        graph_model, _ = with_float16(graph_model, target, float32_io=True, peaks=peaks, name=prepared.name)
     scorer = Scorer(prepared, held_out, goal.metric)
     metrics: Sequence[Metric] | None = [goal.metric, "sqnr"] if goal.chosen is None else None
     accuracy = scorer.compare(graph_model, metrics, {BEFORE: before.quantized()})
@@ -272,6 +279,9 @@ def save_tuned(
     words = ["trtint8", "quantize", os.fspath(source), os.fspath(table), "-o", os.fspath(output)]
     for name in tuned.candidate.keep_float:
         words += ["--keep-float", name]
+    target = tuned.candidate.target.name
+    if target != "tensorrt":
+        words += ["--target", target]
     command = shlex.join(words + (["--float16", "--float32-io"] if float16 else []))
     refuse_overwriting([path for path in (output, table, float_model, log) if path], [original])
     with written_together(output) as staged:

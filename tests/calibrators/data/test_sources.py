@@ -197,7 +197,7 @@ class TestRandom:
     @pytest.mark.parametrize(
         ("spec", "match"),
         [
-            (TOKENS, r"input 'ids' \(int64, Nx2\): it is not floating-point"),
+            (TOKENS, r"input 'ids' \(int64, Nx2\): it is not floating-point, and the graph does not "),
             (IMAGE, r"input 'x' \(float32, Nx3xHxW\): a dimension other than the batch is not fixed"),
             (InputSpec("x", FLOAT, None), "is not fixed"),
         ],

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shlex
 
 import numpy as np
 import onnx
@@ -116,5 +117,13 @@ def test_speed_on_a_gpu(rtx, wild_table, tmp_path, capsys, held_out, monkeypatch
     assert "estimated on A10" in printed.out and "--float16 --float32-io" in " ".join(printed.out.split())
     log = records.to_record(records.read(tmp_path / "out.tuning.json"), TuningLog, numbers_as_text=True)
     assert log.speed.gpu == "A10" and log.speed.seconds < log.speed.fp16_seconds
+    # In the form in which TensorRT for RTX stores less; the command makes the same model again.
+    written = (tmp_path / "out.onnx").read_bytes()
+    names = {node.name for node in onnx.load_from_string(written).graph.node}
+    assert any(name.endswith("_by_one_scale") for name in names)
+    assert "--target rtx" in log.command
+    assert main(shlex.split(log.command)[1:]) == 0
+    assert (tmp_path / "out.onnx").read_bytes() == written
+    capsys.readouterr()
     assert main([*arguments, "--speed", "T4"]) == 2
     assert "there are no figures for a GPU 'T4'; choose among A10" in capsys.readouterr().err

@@ -66,11 +66,8 @@ def recurrent():
 
 def equation():
     g = Shaped()
-    y = g.op(
-        "MatMul",
-        [g.op("Einsum", ["x", g.weights(8, 8)], "einsum", equation="nij,jk->nik"), g.weights(8, 8)],
-        "m",
-    )
+    gated = g.op("Einsum", ["x", g.weights(8)], "gate", equation="nij,j->nij")
+    y = g.op("Einsum", [gated, g.weights(8, 8)], "product", equation="nij,jk->nik")
     return g.model({"x": ["N", 4, 8]}, y)
 
 

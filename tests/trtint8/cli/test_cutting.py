@@ -1,0 +1,93 @@
+"""--cut-at: the model up to some tensors, and the rest for ONNX Runtime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+import trtint8
+from tests.trtint8.refused_models import refused_model
+from trtint8.cli.main import main
+
+CUT = ["--cut-at", "r", "--cut-at", "s", "--cut-at", "kept"]
+
+
+@pytest.fixture
+def model(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    onnx.save(refused_model(), "m.onnx")
+    samples = np.random.default_rng(0).standard_normal((8, 3, 8, 8)).astype(np.float32)
+    np.savez("d.npz", x=samples)
+    return {"x": samples}
+
+
+def run(path, feeds):
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    fed = {value.name: feeds[value.name] for value in session.get_inputs()}
+    return dict(zip(names, session.run(names, fed), strict=True))
+
+
+def test_build(rtx, model, tmp_path, capsys):
+    arguments = ["build", "m.onnx", "d.npz", "-o", "e.engine", "--target", "rtx", "--method", "minmax"]
+    assert main(arguments) == 2
+    assert "cut at 'r' and 's' and 'kept' (--cut-at)" in " ".join(capsys.readouterr().err.split())
+    assert main([*arguments, *CUT]) == 0
+    assert "e.tail.onnx" in capsys.readouterr().out
+    written = {"e.engine", "e.engine.json", "e.qdq.onnx", "e.table.json", "e.float.onnx", "e.tail.onnx"}
+    assert {path.name for path in tmp_path.iterdir()} == written | {"m.onnx", "d.npz"}
+    info = trtint8.read_engine_info("e.engine")
+    assert [spec.name for spec in info.outputs] == ["r", "s", "kept"]
+    assert info.quantized_nodes == ("c_node", "d_node")
+    head = run("e.float.onnx", model)
+    found = head | run("e.tail.onnx", head)
+    for name, expected in run("m.onnx", model).items():
+        np.testing.assert_array_equal(found[name], expected)
+
+
+def test_a_table_of_the_part_quantizes_the_part(model, tmp_path):
+    assert main(["calibrate", "m.onnx", "d.npz", "-o", "t.json", "--method", "minmax", *CUT]) == 0
+    assert main(["quantize", "m.onnx", "t.json", "-o", "q.onnx", *CUT]) == 0
+    assert {path.name for path in tmp_path.glob("q.*")} == {"q.onnx", "q.tail.onnx", "q.float.onnx"}
+    quantized, exact = run("q.onnx", model), run("q.float.onnx", model)
+    assert quantized.keys() == exact.keys() == {"r", "s", "kept"}
+    assert 0 < np.abs(quantized["s"] - exact["s"]).max() < 0.05
+    # The float head is a model like any other, and the table is of it.
+    assert main(["quantize", "q.float.onnx", "t.json", "-o", "again.onnx"]) == 0
+    assert main(["quantize", "m.onnx", "t.json", "-o", "whole.onnx"]) == 2
+
+
+def test_in_python(model):
+    head, rest = trtint8.cut_model("m.onnx", ["s"])
+    assert [value.name for value in head.graph.output] == ["positions", "s"]
+    assert [value.name for value in rest.graph.input] == ["s"]
+    assert trtint8.calibrate(head, model, progress=False).amax.keys() >= {"x", "s"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["quantize", "m.onnx", "t.json", "-o", "q.onnx", "--cut-at", "nothing"],
+            "cannot be cut at 'nothing'",
+        ),
+        (["calibrate", "m.onnx", "d.npz", "-o", "t.json", "--cut-at", "x"], "no node computes a tensor"),
+    ],
+)
+def test_mistakes(model, capsys, tmp_path, arguments, message):
+    assert main(arguments) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+    assert {path.name for path in tmp_path.iterdir()} == {"m.onnx", "d.npz"}
+
+
+def test_no_model_that_is_read_is_overwritten(model, capsys):
+    onnx.save(refused_model(), "q.float.onnx")
+    before = Path("q.float.onnx").read_bytes()
+    arguments = ["quantize", "q.float.onnx", "t.json", "-o", "q.onnx", "--cut-at", "s"]
+    assert main(arguments) == 2
+    assert "q.float.onnx" in capsys.readouterr().err
+    assert Path("q.float.onnx").read_bytes() == before

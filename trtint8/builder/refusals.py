@@ -1,0 +1,117 @@
+"""Finds the nodes that TensorRT's parser refuses, before the work that they would make useless."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import onnx_ir as ir
+
+from calibrators.errors import BuildError, ModelError
+from calibrators.tensorrt.flavor import Flavor
+from calibrators.tensorrt.messages import collected, shared_logger
+from trtint8.builder.config import load_plugins
+from trtint8.builder.options import BuildOptions
+from trtint8.builder.parsing import network_flags, new_builder, parse_model, reason_of
+from trtint8.models.cutting import cut_model, tensors_before
+from trtint8.models.model import Model, runnable
+
+
+@dataclass(frozen=True)
+class _Refusal:
+    """A node that the parser refuses, and why."""
+
+    node: str
+    operator: str
+    reason: str
+
+
+def refuse_unsupported(prepared: Model, flavor: Flavor, options: BuildOptions) -> None:
+    """Fails where TensorRT's parser refuses a node, and says where the model could be cut.
+
+    The parser stops at some of the nodes, so what is before them is parsed again until nothing is refused.
+
+    Args:
+        prepared: From :func:`trtint8.models.model.prepare`; not changed.
+        flavor: The TensorRT that is to build.
+        options: The options of the build, of which the plugins count.
+
+    Raises:
+        BuildError: A node is refused; names all such nodes, and the tensors before them.
+        ModelError: TensorRT cannot read the model.
+    """
+    graph = prepared.graph_model.graph
+    by_name = {node.name: node for node in graph}
+    refusals: dict[ir.Node, _Refusal] = {}
+    tensors: tuple[str, ...] = ()
+    part: ir.Model | None = prepared.graph_model
+    while part is not None:
+        found = {by_name[name]: refusal for name, refusal in _refusals(part, flavor, options).items()}
+        if not found:
+            break
+        if found.keys() <= refusals.keys():  # it needs inputs alone, so that no cut is before it
+            part = None
+            break
+        refusals |= found
+        tensors = tensors_before(graph, refusals.keys())
+        part = _head(prepared, tensors)
+    if refusals:
+        raise BuildError(_message(prepared, flavor, list(refusals.values()), tensors if part else ()))
+
+
+def _head(prepared: Model, tensors: tuple[str, ...]) -> ir.Model | None:
+    """The model up to some tensors; None where it cannot be cut there."""
+    if not tensors:
+        return None
+    try:
+        return cut_model(prepared, tensors).head.graph_model
+    except ModelError:
+        return None
+
+
+def _message(prepared: Model, flavor: Flavor, refusals: list[_Refusal], tensors: tuple[str, ...]) -> str:
+    first, *others = refusals
+    more = ""
+    if others:
+        named = ", ".join(f"'{other.node}' ({other.operator})" for other in others[:5])
+        named += f" and {len(others) - 5} more" if len(others) > 5 else ""
+        more = f"; nor does it take {named}"
+    where = ""
+    if tensors:
+        listed = " and ".join(f"'{name}'" for name in tensors[:5])
+        listed += f" and {len(tensors) - 5} more" if len(tensors) > 5 else ""
+        where = (
+            f"; what comes before can be built with the model cut at {listed} (--cut-at), and the rest run "
+            "in ONNX Runtime"
+        )
+    return (
+        f"{flavor} cannot take node '{first.node}' ({first.operator}) of '{prepared.name}': {first.reason}"
+        f"{more}{where}"
+    )
+
+
+def _refusals(graph_model: ir.Model, flavor: Flavor, options: BuildOptions) -> dict[str | None, _Refusal]:
+    """Names of nodes of the main graph that the parser refuses at once, each with the reason."""
+    trt, nodes = flavor.module, list(graph_model.graph)
+    with collected(trt) as log, runnable(graph_model) as serialized:
+        # None of these objects keeps the objects that it was made from alive, so all stay here until the end.
+        logger = shared_logger(trt)
+        builder = new_builder(trt, logger, flavor, log)
+        config = builder.create_builder_config()
+        load_plugins(trt, builder, config, logger, options)
+        network = builder.create_network(network_flags(trt, flavor))
+        parser = trt.OnnxParser(network, logger)
+        try:
+            parse_model(parser, network, serialized, flavor, log)
+        except BuildError:
+            errors = [parser.get_error(index) for index in range(parser.num_errors)]
+            refused = [(nodes[error.node()], error) for error in errors if error.node() >= 0]
+            return {node.name: _refusal(node, error, flavor) for node, error in refused}
+    return {}
+
+
+def _refusal(node: ir.Node, error: Any, flavor: Flavor) -> _Refusal:
+    """A refused node, which may be inside a node of the main graph."""
+    if flavor.names_failing_nodes:
+        return _Refusal(error.node_name(), error.node_operator(), reason_of(error))
+    return _Refusal(node.name or "", node.op_type, reason_of(error))
