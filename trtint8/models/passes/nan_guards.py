@@ -70,9 +70,9 @@ def _may_hide_a_row(value: ir.Value | None) -> bool:
             continue
         constants = [read_constant(operand) for operand in node.inputs if is_constant(operand)]
         others = [operand for operand in node.inputs if not is_constant(operand)]
-        if len(constants) != 1 or len(others) != 1 or constants[0] is None:
+        if len(constants) != 1 or len(others) != 1 or (constant := constants[0]) is None:
             return True
-        (constant,), (value,) = constants, others
+        (value,) = others
         if node.op_type == "Add":
             is_mask = bool((constant < _MASKED).any())
             # Two masks may hide the two parts of a row.
