@@ -1,7 +1,7 @@
 """INT8 TensorRT engines from ONNX models.
 
-The public names stand in :mod:`trtint8.api`, which is loaded when one of them is first used, so that
-``import trtint8`` is quick and needs neither TensorRT nor ONNX Runtime. Type checkers read the same list.
+Every public name is loaded from its module when it is first used, so that ``import trtint8`` is quick and
+needs neither TensorRT nor ONNX Runtime. The calls stand in :mod:`trtint8.api`.
 """
 
 from __future__ import annotations
@@ -12,20 +12,143 @@ from typing import TYPE_CHECKING
 from trtint8.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from trtint8.api import *  # noqa: F403 the list is ``__all__`` there
+    from calibrators.data.axes import BatchAxes as BatchAxes
+    from calibrators.data.batches import Batches as Batches
+    from calibrators.data.inputs import InputSpec as InputSpec
+    from calibrators.data.preprocessing import Preprocessing as Preprocessing
+    from calibrators.errors import BuildError as BuildError
+    from calibrators.errors import CalibrationDataError as CalibrationDataError
+    from calibrators.errors import EngineError as EngineError
+    from calibrators.errors import GpuMemoryError as GpuMemoryError
+    from calibrators.errors import GpuUnavailableError as GpuUnavailableError
+    from calibrators.errors import ModelError as ModelError
+    from calibrators.errors import OutputError as OutputError
+    from calibrators.errors import TableError as TableError
+    from calibrators.errors import TrtInt8Error as TrtInt8Error
+    from calibrators.errors import UnsupportedError as UnsupportedError
+    from calibrators.errors import WorkerError as WorkerError
+    from calibrators.ray.executor import RayExecutor as RayExecutor
+    from calibrators.tables.table import CalibrationTable as CalibrationTable
+    from trtint8.api.building import build_int8_engine as build_int8_engine
+    from trtint8.api.calibration import calibrate as calibrate
+    from trtint8.api.calibration import model_inputs as model_inputs
+    from trtint8.api.cutting import cut_model as cut_model
+    from trtint8.api.elsewhere import lint as lint
+    from trtint8.api.elsewhere import mend as mend
+    from trtint8.api.elsewhere import migrate as migrate
+    from trtint8.api.engines import audit as audit
+    from trtint8.api.engines import bench as bench
+    from trtint8.api.engines import deploy as deploy
+    from trtint8.api.engines import write_report as write_report
+    from trtint8.api.quantization import quantize as quantize
+    from trtint8.api.sensitivity import measure_sensitivity as measure_sensitivity
+    from trtint8.api.tuning import tune as tune
+    from trtint8.api.validation import validate as validate
+    from trtint8.auditing.gpus import Gpu as Gpu
+    from trtint8.auditing.results import Audit as Audit
+    from trtint8.auditing.results import AuditedEngine as AuditedEngine
+    from trtint8.auditing.results import AuditedKernel as AuditedKernel
+    from trtint8.auditing.results import AuditedPart as AuditedPart
+    from trtint8.builder.options import BuildOptions as BuildOptions
+    from trtint8.builder.proof import count_int8_layers as count_int8_layers
+    from trtint8.engine.file import EngineInfo as EngineInfo
+    from trtint8.engine.file import read_engine_info as read_engine_info
+    from trtint8.engine.profiles import ShapeRange as ShapeRange
+    from trtint8.int8_engine import BuildResult as BuildResult
+    from trtint8.interop.lint import Mended as Mended
+    from trtint8.interop.lint_rules import Finding as Finding
+    from trtint8.interop.migrate import Migrated as Migrated
+    from trtint8.runtime.bench import BenchReport as BenchReport
+    from trtint8.runtime.benchmark import Benchmarks as Benchmarks
+    from trtint8.runtime.engine import Engine as Engine
+    from trtint8.runtime.refit import refit as refit
+    from trtint8.sensitivity.results import Sensitivity as Sensitivity
+    from trtint8.tuning.tune import Tuned as Tuned
+    from trtint8.validation.accuracy import Accuracy as Accuracy
+    from trtint8.validation.metrics import DetectionAgreement as DetectionAgreement
+    from trtint8.validation.metrics import MeanAveragePrecision as MeanAveragePrecision
 else:
+    #: Module to the public names that it has; the imports above are the same for type checkers.
+    _HOMES = {
+        "calibrators.data.axes": ("BatchAxes",),
+        "calibrators.data.batches": ("Batches",),
+        "calibrators.data.inputs": ("InputSpec",),
+        "calibrators.data.preprocessing": ("Preprocessing",),
+        "calibrators.errors": (
+            "BuildError",
+            "CalibrationDataError",
+            "EngineError",
+            "GpuMemoryError",
+            "GpuUnavailableError",
+            "ModelError",
+            "OutputError",
+            "TableError",
+            "TrtInt8Error",
+            "UnsupportedError",
+            "WorkerError",
+        ),
+        "calibrators.ray.executor": ("RayExecutor",),
+        "calibrators.tables.table": ("CalibrationTable",),
+        "trtint8.api.building": ("build_int8_engine",),
+        "trtint8.api.calibration": (
+            "calibrate",
+            "model_inputs",
+        ),
+        "trtint8.api.cutting": ("cut_model",),
+        "trtint8.api.elsewhere": (
+            "lint",
+            "mend",
+            "migrate",
+        ),
+        "trtint8.api.engines": (
+            "audit",
+            "bench",
+            "deploy",
+            "write_report",
+        ),
+        "trtint8.api.quantization": ("quantize",),
+        "trtint8.api.sensitivity": ("measure_sensitivity",),
+        "trtint8.api.tuning": ("tune",),
+        "trtint8.api.validation": ("validate",),
+        "trtint8.auditing.gpus": ("Gpu",),
+        "trtint8.auditing.results": (
+            "Audit",
+            "AuditedEngine",
+            "AuditedKernel",
+            "AuditedPart",
+        ),
+        "trtint8.builder.options": ("BuildOptions",),
+        "trtint8.builder.proof": ("count_int8_layers",),
+        "trtint8.engine.file": (
+            "EngineInfo",
+            "read_engine_info",
+        ),
+        "trtint8.engine.profiles": ("ShapeRange",),
+        "trtint8.int8_engine": ("BuildResult",),
+        "trtint8.interop.lint": ("Mended",),
+        "trtint8.interop.lint_rules": ("Finding",),
+        "trtint8.interop.migrate": ("Migrated",),
+        "trtint8.runtime.bench": ("BenchReport",),
+        "trtint8.runtime.benchmark": ("Benchmarks",),
+        "trtint8.runtime.engine": ("Engine",),
+        "trtint8.runtime.refit": ("refit",),
+        "trtint8.sensitivity.results": ("Sensitivity",),
+        "trtint8.tuning.tune": ("Tuned",),
+        "trtint8.validation.accuracy": ("Accuracy",),
+        "trtint8.validation.metrics": (
+            "DetectionAgreement",
+            "MeanAveragePrecision",
+        ),
+    }
+    _MODULES = {name: module for module, names in _HOMES.items() for name in names}
+
+    __all__ = ["__version__", *sorted(_MODULES)]
 
     def __getattr__(name: str) -> object:
-        # Python itself asks for names like __path__, which must not load anything.
-        if name == "__all__" or not name.startswith("_"):
-            # Not a from-import, which would first ask this function for the name.
-            api = importlib.import_module("trtint8.api")
-            public = ["__version__", *api.__all__]
-            if name == "__all__":
-                return public
-            if name in public:
-                return getattr(api, name)
-        raise AttributeError(f"module 'trtint8' has no attribute '{name}'")
+        if name not in _MODULES:
+            raise AttributeError(f"module 'trtint8' has no attribute '{name}'")
+        found = globals()[name] = getattr(importlib.import_module(_MODULES[name]), name)
+        return found
 
     def __dir__() -> list[str]:
-        return __getattr__("__all__")
+        return __all__

@@ -28,6 +28,9 @@ from zoo_bench.architectures import ARCHITECTURES, Architecture
 #: Samples for calibration, and for judging.
 _CALIBRATION, _JUDGED = 16, 8
 
+#: Batches for the statistics of BatchNorm.
+_NORMALIZED = 20
+
 #: The GPU that engines are estimated for.
 _GPU = "RTX 4090"
 
@@ -35,8 +38,14 @@ _GPU = "RTX 4090"
 def export(architecture: Architecture, exporter: str, path: Path) -> None:
     """Writes the network as ONNX, with a dynamic number of samples."""
     torch.manual_seed(0)
-    model = architecture.make().eval()
+    model = architecture.make()
     inputs = architecture.inputs(2)
+    if any(isinstance(part, torch.nn.modules.batchnorm._BatchNorm) for part in model.modules()):
+        # With the statistics that they begin with, activations vanish or grow from layer to layer.
+        with torch.no_grad():
+            for _ in range(_NORMALIZED):
+                model.train()(*architecture.inputs(8))
+    model.eval()
     dynamic = torch.export.Dim.DYNAMIC
     keywords = (
         {"dynamo": True, "dynamic_shapes": _shapes(model, architecture, {0: dynamic})}

@@ -21,6 +21,7 @@ from calibrators.tables.choice import RangeChoice
 from calibrators.tables.formats.registry import FORMATS
 from tests.trtint8.integer_models import Integers
 from tests.trtint8.onnx_models import Shaped, conv_relu_conv, save_external
+from tests.trtint8.quantization import attention_models
 from tests.trtint8.report import samples
 from trtint8.tuning.journal import JournalFile
 from trtint8.tuning.scores import Score
@@ -160,7 +161,8 @@ def models() -> list[bytes]:
     x = g.op("Gemm", [x, g.weights(8, 5), g.weights(5)], "gemm")
     mixed = g.model({"x": ["N", 3, 4, 4]}, g.op("Softmax", [x], "softmax", axis=1))
     small = _inferred(conv_relu_conv(False, channels=4))
-    return [small, mixed.SerializeToString(), _model_of_sizes().SerializeToString()]
+    attention = _inferred(attention_models.constant_mask())
+    return [small, mixed.SerializeToString(), _model_of_sizes().SerializeToString(), attention]
 
 
 def _model_of_sizes() -> onnx.ModelProto:

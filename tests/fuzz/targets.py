@@ -131,7 +131,10 @@ TARGETS = (
         uses.sensitivity,
         kind="json",
     ),
-    *map(_of_report, ("accuracy.json", "bench.json", "sensitivity.json", "table.json", "engine.json")),
+    *map(
+        _of_report,
+        ("accuracy.json", "bench.json", "sensitivity.json", "table.json", "engine.json", "audit.json"),
+    ),
     Target(
         "checkpoint of a calibration",
         "c",
@@ -161,7 +164,7 @@ TARGETS = (
         uses.preprocessing,
         kind="json",
     ),
-    Target("text", "x", lambda: [b"64", b"images=1x3x4x5,2x3x4x5,8x3x4x5"], uses.text),
+    Target("text", "x", lambda: [b"64", b"images=1x3x4x5,2x3x4x5,8x3x4x5", b"64,images=3x4x5"], uses.text),
     Target("model", "m.onnx", examples.models, uses.model, kind="onnx", cost=8),
     Target(
         "model with external data",

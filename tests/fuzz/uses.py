@@ -26,6 +26,7 @@ from calibrators.tables.formats.registry import FORMATS
 from calibrators.tables.ranges import read_ranges
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt.calibration_cache import read_cache
+from trtint8.auditing.work import at_shapes, count_work
 from trtint8.cli.main import main
 from trtint8.cli.output import engine_rows, shown
 from trtint8.engine.file import read_engine_info
@@ -40,9 +41,11 @@ from trtint8.engine.plan import (
 from trtint8.engine.profiles import check_profile, parse_profile
 from trtint8.interop.extract import extract_table
 from trtint8.interop.lint import lint, mend
+from trtint8.models.cutting import cut_model
 from trtint8.models.model import load_model, prepare
 from trtint8.quantization.placement import place
 from trtint8.quantization.quantize import quantize_graph
+from trtint8.quantization.targets import TARGETS
 from trtint8.report.writing import write_report
 from trtint8.sensitivity.results import Sensitivity
 from trtint8.tuning.journal import JournalFile
@@ -252,8 +255,13 @@ def model(path: Path) -> None:
     loaded = load_model(path)
     assert all(spec.name for spec in loaded.inputs)
     prepared = prepare(loaded)
-    placement = place(prepared.graph_model)
-    quantize_graph(prepared, CalibrationTable(dict.fromkeys(placement.tensors, 1.0)))
+    with _refused:
+        count_work(at_shapes(prepared, {}).graph_model)
+    with _refused:
+        cut_model(prepared, [value.name for node in prepared.graph_model.graph for value in node.outputs][:1])
+    for target in TARGETS.values():
+        placement = place(prepared.graph_model, target=target)
+    quantize_graph(prepared, CalibrationTable(dict.fromkeys(placement.tensors, 1.0)), target=target)
 
 
 def quantized_model(path: Path) -> None:

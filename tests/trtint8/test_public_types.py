@@ -1,8 +1,10 @@
 """What a type checker, and Python itself, see of the public names."""
 
+import ast
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import get_args
 
@@ -10,13 +12,12 @@ import pytest
 
 import trtint8
 from calibrators.histograms.thresholds import METHODS, Method
-from trtint8 import api
 
 ROOT = Path(__file__).parents[2]
 USER_SCRIPT = ROOT / "tests" / "typing" / "user_script.py"
 
 #: The public functions.
-CALLS = [name for name in api.__all__ if name[0].islower()]
+CALLS = [name for name in trtint8.__all__ if name[0].islower()]
 
 #: NumPy's own types name element types and shapes that nobody declared by Any.
 _NUMPY = re.compile(r"numpy\.(dtype|generic)\[Any\]|tuple\[Any, \.\.\.\]")
@@ -80,10 +81,15 @@ def test_the_users_script_has_every_public_name():
     assert not [name for name in trtint8.__all__ if f"trtint8.{name}" not in text]
 
 
-def test_public_names_are_those_of_the_api():
-    assert trtint8.__all__ == ["__version__", *api.__all__]
+def test_type_checkers_see_the_names_that_python_finds():
+    tree = ast.parse(Path(trtint8.__file__).read_text())
+    checked = next(node for node in tree.body if isinstance(node, ast.If))
+    imported = {alias.asname: node.module for node in checked.body for alias in node.names}
+    found = {name: module for module, names in trtint8._HOMES.items() for name in names}
+    assert imported == found
+    assert trtint8.__all__ == ["__version__", *sorted(found)]
     assert dir(trtint8) == sorted(trtint8.__all__)
-    assert all(getattr(trtint8, name) is getattr(api, name) for name in api.__all__)
+    assert all(getattr(trtint8, name) is getattr(import_module(found[name]), name) for name in found)
     with pytest.raises(AttributeError, match="module 'trtint8' has no attribute 'calibrated'"):
         trtint8.calibrated  # noqa: B018
     assert not hasattr(trtint8, "__nothing__")
@@ -104,4 +110,4 @@ def test_importing_loads_nothing_heavy():
 
 def test_no_public_name_is_hidden_by_a_package():
     packages = {path.stem for path in (ROOT / "trtint8").iterdir()}
-    assert not packages & set(api.__all__)
+    assert not packages & set(trtint8.__all__)

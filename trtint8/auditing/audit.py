@@ -41,7 +41,8 @@ def audit_model(
     """
     estimator = Estimator.open(prepare(model), gpu, options)
     fixed, peaks, work = estimator.model, table.peaks, estimator.work
-    quantized = quantize_graph(fixed, table, keep_float)[0]
+    target, shapes = estimator.quantization_target, estimator.shapes
+    quantized, _ = quantize_graph(fixed, table, keep_float, target=target, largest=shapes)
     engines = (
         estimator.estimate("FP32", fixed.graph_model, peaks, fp16=False),
         estimator.estimate("FP16", fixed.graph_model, peaks, fp16=True),
@@ -55,7 +56,7 @@ def audit_model(
         flavor=estimator.flavor.name,
         tensorrt_version=estimator.flavor.version,
         compute_capability=estimator.compute_capability or "current",
-        shapes=estimator.shapes,
+        shapes=shapes,
         engines=engines,
         verdict=verdict.sentence,
         reasons=verdict.reasons,

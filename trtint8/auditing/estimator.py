@@ -19,9 +19,11 @@ from trtint8.auditing.work import Work, at_shapes, count_work
 from trtint8.builder.build import build_engine
 from trtint8.builder.compute_capabilities import nearest_capability
 from trtint8.builder.options import BuildOptions
+from trtint8.builder.routes import quantization_target
 from trtint8.engine.profiles import Profile, complete_profile
 from trtint8.models.model import Model, runnable
-from trtint8.quantization.float16.convert import to_float16
+from trtint8.quantization.quantize import with_float16
+from trtint8.quantization.targets import Target as QuantizationTarget
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,11 @@ class Estimator:
         return cls(flavor, fixed, count_work(fixed.graph_model), gpu, capability, options)
 
     @property
+    def quantization_target(self) -> QuantizationTarget:
+        """What Q/DQ pairs are placed for."""
+        return quantization_target(self.flavor, self.options.build)
+
+    @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Name of each input to its dimensions."""
         return {spec.name: _sizes(spec) for spec in self.model.inputs}
@@ -108,8 +115,9 @@ class Estimator:
         """
         typed_by_graph = self.flavor.strongly_typed_only
         if fp16 and typed_by_graph:
-            name = self.model.name
-            graph_model = to_float16(graph_model, float32_io=True, peaks=peaks, name=name)[0]
+            graph_model, _ = with_float16(
+                graph_model, self.quantization_target, float32_io=True, peaks=peaks, name=self.model.name
+            )
         with runnable(graph_model) as serialized:
             built = build_engine(
                 serialized,

@@ -107,7 +107,8 @@ class Audit:
         engines: The engines, in the order FP32, FP16, INT8, INT8+FP16.
         verdict: What INT8 changes beside FP16, in one sentence.
         reasons: Names of the ONNX nodes that lose most in INT8, the worst first; empty where INT8 gains.
-        uncounted: Names of ONNX nodes whose multiply-adds are not known, because a shape is not.
+        uncounted: Names of ONNX nodes whose multiply-adds are not known, because a shape is not, or because
+            they hold graphs.
         model_fingerprint: Identifies the model.
         table_fingerprint: Identifies the calibration table.
     """

@@ -16,6 +16,13 @@ from trtint8.models.passes.fold_constants import FoldConstantsPass
 
 _EINSUM_OPERANDS = 2
 
+_RECURRENT = ("LSTM", "GRU", "RNN")
+
+#: Operators that compute products, or whose graphs may; those of Attention and of graphs are not counted.
+_PRODUCTS = frozenset(
+    {"Conv", "ConvTranspose", "Gemm", "MatMul", "Einsum", *_RECURRENT, "Attention", "If", "Loop", "Scan"}
+)
+
 
 @dataclass(frozen=True)
 class Work:
@@ -23,7 +30,7 @@ class Work:
 
     Attributes:
         multiply_adds: Name of each node that computes products to their number per inference.
-        uncounted: Names of such nodes whose shapes are not known.
+        uncounted: Names of such nodes whose shapes are not known, and of nodes with graphs of their own.
     """
 
     multiply_adds: Mapping[str, int]
@@ -65,7 +72,7 @@ def count_work(graph_model: ir.Model) -> Work:
     counted: dict[str, int] = {}
     uncounted = []
     for node in graph_model.graph:
-        if node.op_type in ("Conv", "ConvTranspose", "Gemm", "MatMul", "Einsum"):
+        if node.op_type in _PRODUCTS:
             number = _multiply_adds(node)
             if number is None:
                 uncounted.append(node.name or "")
@@ -117,6 +124,8 @@ def _infer_shapes(graph_model: ir.Model) -> ir.Model:
 
 
 def _multiply_adds(node: ir.Node) -> int | None:
+    if node.op_type in _RECURRENT:
+        return _recurrent(node)
     operands = [_dimensions(value) for value in node.inputs[:2]]
     output = _dimensions(node.outputs[0])
     if len(operands) != 2 or operands[0] is None or operands[1] is None or output is None:
@@ -130,9 +139,17 @@ def _multiply_adds(node: ir.Node) -> int | None:
         return math.prod(output) * first[0 if node.attributes.get_int("transA", 0) else 1]
     if node.op_type == "MatMul":
         return math.prod(output) * first[-1]
-    return (
-        _einsum(node.attributes.get_string("equation", ""), first, second) if len(node.inputs) == 2 else None
-    )
+    if node.op_type == "Einsum" and len(node.inputs) == _EINSUM_OPERANDS:
+        return _einsum(node.attributes.get_string("equation", ""), first, second)
+    return None
+
+
+def _recurrent(node: ir.Node) -> int | None:
+    """The products of all steps of a sequence with the weights of the input and of the hidden state."""
+    sequence, weights, recurrence = (_dimensions(value) for value in node.inputs[:3])
+    if sequence is None or weights is None or recurrence is None:
+        return None
+    return math.prod(sequence[:2]) * (math.prod(weights) + math.prod(recurrence))
 
 
 def _einsum(equation: str, first: Sequence[int], second: Sequence[int]) -> int | None:

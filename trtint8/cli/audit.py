@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from trtint8 import api
+from trtint8.api import engines
 from trtint8.auditing.gpus import GPUS
 from trtint8.auditing.results import Audit, AuditedEngine, AuditedKernel
 from trtint8.cli.arguments import keywords
@@ -49,7 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Builds the engines, and prints them side by side."""
-    audit = api.audit(
+    audit = engines.audit(
         options.model,
         options.table,
         options.gpu,
@@ -81,7 +81,7 @@ def _reservations(audit: Audit) -> Iterator[str]:
             f"graphs compiled for {audit.compute_capability} are used instead"
         )
     if audit.uncounted:
-        yield f"the multiply-adds of {_listed(audit.uncounted)} are not known, because a shape is not"
+        yield f"the multiply-adds of {_listed(audit.uncounted)} are not known"
     for engine in audit.engines:
         if engine.unplaced:
             yield f"no kernel of the {engine.precision} engine names {_listed(engine.unplaced)}"
@@ -111,11 +111,17 @@ def _rows(audit: Audit) -> Iterator[tuple[str, ...]]:
         counts = [engine.multiply_adds.get(precision, 0) for engine in engines]
         yield (
             f"multiply-adds in {precision}",
-            *(f"{count / 1e9:.3f} G" if count else "" for count in counts),
+            *(_count(count) if count else "" for count in counts),
         )
     yield ("weights", *(_megabytes_or_unknown(engine.weights_bytes) for engine in engines))
     yield ("estimated time", *(_milliseconds(engine.seconds) for engine in engines))
 
+
+#: Numbers of multiply-adds from which they are shown in billions.
+_BILLION = 10**9
+
+#: Times below this one, in seconds, are shown in microseconds.
+_SHORT = 1e-5
 
 #: What is shown where the builder does not list a shape or a type.
 _UNKNOWN = "not known"
@@ -132,8 +138,14 @@ def _megabytes_or_unknown(count: int | None) -> str:
     return _UNKNOWN if count is None else megabytes(count)
 
 
+def _count(number: int) -> str:
+    return f"{number / 1e9:.3f} G" if number >= _BILLION else f"{number / 1e6:.3f} M"
+
+
 def _milliseconds(seconds: float | None) -> str:
-    return _UNKNOWN if seconds is None else f"{1e3 * seconds:.3f} ms"
+    if seconds is None:
+        return _UNKNOWN
+    return f"{1e3 * seconds:.3f} ms" if seconds >= _SHORT else f"{1e6 * seconds:.3f} us"
 
 
 def _explain(engine: AuditedEngine) -> None:

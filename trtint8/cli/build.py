@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from calibrators.files import check_writable
-from trtint8 import api
+from trtint8.api import building
 from trtint8.cli.arguments import data_keywords, keywords
 from trtint8.cli.build_options import add_build_options, build_options_from, profiles_from
 from trtint8.cli.cutting import TAIL, add_cut_option, cut_from, files_of_cut
@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> None:
     cut = cut_from(options.model, options)
     output, inputs = check_writable(options.output), [options.model, options.calibration]
     cut_files = files_of_cut(output, inputs) if cut else {}
-    result = api.build_int8_engine(
+    result = building.build_int8_engine(
         cut.head if cut else options.model,
         data_from(options.calibration, options),
         options.output,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from calibrators.errors import OutputError
 from calibrators.tensorrt import flavor
-from trtint8 import api
+from trtint8.api import building, validation
 from trtint8.builder.build import build_engine
 from trtint8.cli.output import print_json, print_table
 from trtint8.data import DEMO_MODEL, load_digits_split
@@ -33,14 +33,14 @@ def run(options: argparse.Namespace) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"cannot make the folder '{folder}': {error.strerror or error}") from error
-    result = api.build_int8_engine(
+    result = building.build_int8_engine(
         DEMO_MODEL, split.calibration_images, folder / "digits.engine", target="rtx"
     )
     prepared = prepare(load_model(DEMO_MODEL))
     with runnable(prepared.graph_model) as serialized:
         fp32 = build_engine(serialized, prepared.inputs, flavor=flavor.load("rtx"))
     assert result.qdq_model is not None  # RTX has no other route
-    accuracy = api.validate(
+    accuracy = validation.validate(
         result.qdq_model, split.heldout_images, reference=DEMO_MODEL, labels=split.heldout_labels
     )
     seconds = time.perf_counter() - started

@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 
 from calibrators.files import check_writable, refuse_overwriting
-from trtint8 import api
+from trtint8.api.sensitivity import SENSITIVITY_SAMPLES, measure_sensitivity
 from trtint8.cli.arguments import data_keywords
 from trtint8.cli.data_options import (
     add_data_options,
@@ -22,7 +22,7 @@ from trtint8.validation.wording import percent
 
 EXAMPLE = (
     "example:\n  trtint8 sensitivity resnet50.onnx resnet50.table.json heldout.npz -o sensitivity.json\n\n"
-    f"Uses {api.SENSITIVITY_SAMPLES} samples at most where --limit does not say otherwise."
+    f"Uses {SENSITIVITY_SAMPLES} samples at most where --limit does not say otherwise."
 )
 
 #: Layers that make more than this share of the noise are coloured.
@@ -61,7 +61,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_worker_options(parser)
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     add_data_options(parser)
-    parser.set_defaults(limit=api.SENSITIVITY_SAMPLES)
+    parser.set_defaults(limit=SENSITIVITY_SAMPLES)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> None:
     output = check_writable(options.output) if options.output else None
     if output:
         refuse_overwriting([output], [options.model, options.table, options.data])
-    sensitivity = api.measure_sensitivity(
+    sensitivity = measure_sensitivity(
         options.model,
         options.table,
         data_from(options.data, options),

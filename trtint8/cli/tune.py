@@ -6,7 +6,7 @@ import argparse
 import math
 
 from calibrators.files import check_writable, refuse_overwriting
-from trtint8 import api
+from trtint8.api import tuning
 from trtint8.cli.arguments import data_keywords, keywords
 from trtint8.cli.data_options import add_data_options, add_method_option
 from trtint8.cli.output import print_json, print_line, print_table, say
@@ -113,7 +113,7 @@ def run(options: argparse.Namespace) -> None:
     if checkpoint.exists() and not options.resume:
         say(f"'{checkpoint}' is left from an interrupted run: beginning anew, without --resume")
     progress = _Progress()
-    tuned = api.tune(
+    tuned = tuning.tune(
         options.model,
         data_from(options.calibration, options),
         data_from(options.data, options),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from calibrators.errors import ModelError
-from trtint8 import api
+from trtint8.api import validation
 from trtint8.cli.arguments import data_keywords
 from trtint8.cli.data_options import (
     add_data_options,
@@ -60,7 +60,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Compares and prints."""
-    accuracy = api.validate(
+    accuracy = validation.validate(
         options.model,
         data_from(options.data, options),
         reference=options.reference,

@@ -144,14 +144,17 @@ def _around(softmax: ir.Node, shapes: StaticShapes) -> Attention | None:
 
 def _product_before(value: ir.Value) -> ir.Node | None:
     """The product of queries and keys whose scaled and masked result a value is."""
-    node = value.producer()
-    if node is None or node.domain != "" or len(value.uses()) != 1 or value.is_graph_output():
-        return None
-    if node.op_type == "MatMul":
-        return node if not is_constant(node.inputs[1]) else None
-    candidates = list(_scored_operands(node))
-    found = [product for product in map(_product_before, candidates) if product is not None]
-    return found[0] if len(found) == 1 else None
+    products, pending = [], [value]
+    while pending:
+        before = pending.pop()
+        node = before.producer()
+        if node is None or node.domain != "" or len(before.uses()) != 1 or before.is_graph_output():
+            continue
+        if node.op_type == "MatMul":
+            products += [] if is_constant(node.inputs[1]) else [node]
+        else:
+            pending += _scored_operands(node)
+    return products[0] if len(products) == 1 else None
 
 
 def _scored_operands(node: ir.Node) -> Iterator[ir.Value]:

@@ -52,8 +52,10 @@ class SpeedPlanner:
     def __init__(self, prepared: Model, table: CalibrationTable, goal: SpeedGoal, journal: Journal) -> None:
         self._table, self._goal, self._journal = table, goal, journal
         self._estimator = Estimator.open(prepared, goal.gpu, goal.options)
+        self._target, self._shapes = self._estimator.quantization_target, self._estimator.shapes
+        placement = place(self._estimator.model.graph_model, target=self._target, largest=self._shapes)
         #: Names of the layers that can be in INT8.
-        self.layers = place(self._estimator.model.graph_model).quantized_nodes
+        self.layers = placement.quantized_nodes
 
     def search(self, limit: TimeLimit) -> SpeedPlan:
         """Searches for the fastest choice of layers, which may be all of them in FP16.
@@ -111,7 +113,13 @@ class SpeedPlanner:
         precision = "FP16"
         if len(kept) < len(self.layers):
             precision = "INT8+FP16"
-            graph_model = quantize_graph(self._estimator.model, self._table, sorted(kept))[0]
+            graph_model, _ = quantize_graph(
+                self._estimator.model,
+                self._table,
+                sorted(kept),
+                target=self._target,
+                largest=self._shapes,
+            )
         seconds = self._estimator.estimate(precision, graph_model, peaks, fp16=True).seconds
         if not seconds:
             raise UnsupportedError(

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 from tests.trtint8.onnx_models import Graph, Shaped
 from trtint8.auditing.work import Work, at_shapes, count_work
@@ -67,6 +68,28 @@ def test_a_shape_that_is_not_known():
     assert counted(matmul, {"x": ["N", 10, 64]}) == {}
     g = Shaped(quantized=False)
     assert work(g.model({"x": ["N", 10, 64]}, matmul(g))).uncounted == ("node",)
+
+
+def test_recurrent_networks():
+    def lstm(g):
+        weights = [g.weights(2, 4 * 32, 16), g.weights(2, 4 * 32, 32)]
+        return g.op("LSTM", ["x", *weights], "node", hidden_size=32, direction="bidirectional")
+
+    steps = 10 * 3
+    assert counted(lstm, {"x": [10, "N", 16]}, x=(10, 3, 16)) == {"node": steps * 2 * 4 * 32 * (16 + 32)}
+
+
+def test_graphs_inside_nodes_are_not_counted():
+    g = Shaped(quantized=False)
+    inner = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["y"])],
+        "inner",
+        [],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 4])],
+    )
+    flag = g.op("Equal", [g.op("ReduceSum", ["x"], "sum", keepdims=0), g.constant(np.float32(0))], "flag")
+    model = g.model({"x": [2, 4]}, g.op("If", [flag], "choice", then_branch=inner, else_branch=inner))
+    assert work(model) == Work({}, ("choice",))
 
 
 def test_the_model_keeps_its_fingerprint_and_is_not_changed():

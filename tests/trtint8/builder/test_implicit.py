@@ -9,7 +9,7 @@ from calibrators.tensorrt.calibrator import Calibrator
 from calibrators.tensorrt.flavor import Flavor
 from calibrators.tensorrt.messages import shared_logger
 from tests.host_device import HostDevice
-from trtint8.api import model_inputs
+from trtint8.api.calibration import model_inputs
 from trtint8.builder.build import build_engine
 from trtint8.builder.dynamic_ranges import input_names, read_layers
 from trtint8.builder.implicit import (

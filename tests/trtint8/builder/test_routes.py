@@ -8,7 +8,7 @@ from calibrators.tensorrt.calibrator import Calibrator
 from calibrators.tensorrt.flavor import Flavor
 from tests.host_device import HostDevice
 from tests.trtint8.onnx_models import Shaped
-from trtint8.api import model_inputs
+from trtint8.api.calibration import model_inputs
 from trtint8.builder import routes
 from trtint8.builder.options import BuildOptions
 from trtint8.builder.routes import choose_route, quantization_target

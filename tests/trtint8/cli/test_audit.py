@@ -39,7 +39,7 @@ def test_engines_side_by_side(rtx, table, capsys):
     cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if line.startswith("│")]
     rows = {row[0]: row[1:] for row in cells if len(row) == 5}
     assert rows["float compute"][:2] == ["9", "9"] and rows["INT8 compute"] == ["", "", "9", "9"]
-    assert all(cell.endswith(" ms") for cell in rows["estimated time"])
+    assert all(cell.endswith(" us") for cell in rows["estimated time"])
     assert sum(line.strip().endswith(": kernels") for line in lines) == 4
     assert "estimated from the compiled graphs, not timed" in " ".join(printed.split())
 
@@ -65,7 +65,7 @@ def test_an_unknown_gpu(table, capsys):
 @pytest.fixture
 def shown(monkeypatch, capsys):
     def show(audit):
-        monkeypatch.setattr(verb.api, "audit", lambda *_arguments, **_options: audit)
+        monkeypatch.setattr(verb.engines, "audit", lambda *_arguments, **_options: audit)
         assert main(["audit", "m.onnx", "t.json", "--gpu", "Round", "--explain"]) == 0
         return capsys.readouterr()
 
@@ -77,17 +77,17 @@ def test_what_is_not_known_is_said(shown):
     assert said.splitlines() == [
         "TensorRT cannot build for compute capability 9.0 of Round here; graphs compiled for 8.9 are used "
         "instead",
-        "the multiply-adds of 'c' and 2 other nodes are not known, because a shape is not",
+        "the multiply-adds of 'c' and 2 other nodes are not known",
         "no kernel of the FP16 engine names 'b'",
     ]
     rows = [line.split("│")[1:-1] for line in printed.splitlines() if line.startswith("│")]
     figures = {row[0].strip(): [cell.strip() for cell in row[1:]] for row in rows if len(row) == 3}
-    assert figures["estimated time"] == ["0.004 ms", "not known"]
+    assert figures["estimated time"] == ["4.000 us", "not known"]
     assert figures["read"] == ["0.002 MB", "not known"]
     assert figures["that may stay in the cache"] == ["0.000 MB", "0.000 MB"]
     assert figures["by float compute"] == ["0.004 MB", ""]
     assert figures["by INT8 compute"] == ["", "not known"]
-    assert figures["multiply-adds in FP16"] == ["0.000 G", ""]
+    assert figures["multiply-adds in FP16"] == ["0.001 M", ""]
     assert figures["weights"] == ["not known", "not known"]
 
 

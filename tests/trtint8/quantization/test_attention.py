@@ -3,6 +3,7 @@
 import dataclasses
 
 import pytest
+from onnx import TensorProto, helper
 
 from tests.trtint8.quantization.attention_models import FORMS, AttentionGraph, plain
 from trtint8.models.model import load_model, prepare
@@ -96,3 +97,13 @@ def test_readers_of_the_output_leave_out_its_shape():
     model = g.model(g.inputs, g.op("Mul", [g.out(context), total], "times"))
     (attention,) = found(model)
     assert [(node.name, index) for node, index in output_readers(attention)] == [("turn", 0)]
+
+
+def test_a_long_chain_of_masks():
+    """Longer than Python's limit of calls within calls."""
+    nodes = [helper.make_node("Add", [f"a{i - 1}" if i else "x", "y"], [f"a{i}"]) for i in range(2000)]
+    nodes.append(helper.make_node("Softmax", ["a1999"], ["s"], axis=-1))
+    nodes.append(helper.make_node("MatMul", ["s", "x"], ["o"]))
+    x, y, o = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 16, 16]) for name in "xyo")
+    model = helper.make_model(helper.make_graph(nodes, "g", [x, y], [o]), ir_version=8)
+    assert find_attentions(prepare(load_model(model)).graph_model) == []

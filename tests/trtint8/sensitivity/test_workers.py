@@ -115,7 +115,7 @@ def test_a_worker_that_is_killed_leaves_no_trace(cluster, table, expected, tmp_p
         shards = open_data(data, inputs, options)
         return replace(shards, reader=Dying(shards.reader, tmp_path, 2))
 
-    monkeypatch.setattr("trtint8.api.open_data", open_dying)
+    monkeypatch.setattr("trtint8.api.sensitivity.open_data", open_dying)
     (tmp_path / "one").touch()
     how = RayExecutor(workers=2, shard_batches=4)
     assert _measured(table, tolerance_db=2.4, executor=how) == expected

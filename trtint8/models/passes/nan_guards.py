@@ -15,6 +15,9 @@ logger = logging.getLogger(__name__)
 #: Operators whose output is finite where their inputs are.
 _PRODUCTS = frozenset({"Conv", "Gemm", "MatMul"})
 
+#: Values of a mask below this hide what they are added to.
+_MASKED = -1e4
+
 #: Operators that change no values.
 _COPYING = frozenset({"Cast", "Dropout", "Identity", "Reshape"})
 
@@ -58,22 +61,29 @@ def _is_along_last_axis(softmax: ir.Node) -> bool:
 
 def _may_hide_a_row(value: ir.Value | None) -> bool:
     """Whether minus infinity may fill the last axis of a tensor, given finite activations."""
-    node = value.producer() if value is not None else None
-    if node is None or node.domain != "":
-        return True
-    if node.op_type in _PRODUCTS:
-        return False
-    if node.op_type in _COPYING:
-        return _may_hide_a_row(node.inputs[0])
-    constants = [read_constant(operand) for operand in node.inputs if is_constant(operand)]
-    others = [operand for operand in node.inputs if not is_constant(operand)]
-    if len(constants) != 1 or len(others) != 1 or constants[0] is None:
-        return True
-    if node.op_type == "Add":
-        return _hides_a_row(constants[0]) or _may_hide_a_row(others[0])
-    if node.op_type == "Mul" or (node.op_type == "Div" and others[0] is node.inputs[0]):
-        scale = constants[0]
-        return not (np.isfinite(scale).all() and scale.all()) or _may_hide_a_row(others[0])
+    masked = False
+    while (node := value.producer() if value is not None else None) is not None and node.domain == "":
+        if node.op_type in _PRODUCTS:
+            return False
+        if node.op_type in _COPYING:
+            value = node.inputs[0]
+            continue
+        constants = [read_constant(operand) for operand in node.inputs if is_constant(operand)]
+        others = [operand for operand in node.inputs if not is_constant(operand)]
+        if len(constants) != 1 or len(others) != 1 or (constant := constants[0]) is None:
+            return True
+        (value,) = others
+        if node.op_type == "Add":
+            is_mask = bool((constant < _MASKED).any())
+            # Two masks may hide the two parts of a row.
+            if _hides_a_row(constant) or (masked and is_mask):
+                return True
+            masked |= is_mask
+        elif node.op_type == "Mul" or (node.op_type == "Div" and value is node.inputs[0]):
+            if not (np.isfinite(constant).all() and constant.all()):
+                return True
+        else:
+            return True
     return True
 
 

@@ -29,6 +29,12 @@ def guarded(mask=None, operator="Add", scores=None, axis=-1, replacement=0.0):
     return g.model(inputs, g.op("MatMul", [where, g.weights(3, 3)], "last"))
 
 
+def masked_product(g, mask):
+    """A product with a mask of its own."""
+    product = g.op("MatMul", ["x", g.weights(3, 3)], "product")
+    return g.op("Add", [product, g.constant(np.array(mask, np.float32))], "first_mask")
+
+
 def operators(model):
     return [node.op_type for node in prepare(load_model(model)).graph_model.graph]
 
@@ -60,8 +66,21 @@ def test_a_guard_that_guards_nothing_is_removed(mask):
         guarded(replacement=1.0),
         guarded(scores=lambda g, inputs: "x"),
         guarded(scores=lambda g, inputs: g.op("Log", ["x"], "log")),
+        guarded([0.0, LOW, LOW], scores=lambda g, inputs: masked_product(g, [LOW, 0.0, 0.0])),
     ],
-    ids=["row", "broadcast row", "NaN", "infinity", "input", "divided", "axis", "one", "bare", "log"],
+    ids=[
+        "row",
+        "broadcast row",
+        "NaN",
+        "infinity",
+        "input",
+        "divided",
+        "axis",
+        "one",
+        "bare",
+        "log",
+        "two masks that hide a row together",
+    ],
 )
 def test_guards_that_may_guard_stay(kept):
     assert {"Where", "IsNaN"} <= set(operators(kept))

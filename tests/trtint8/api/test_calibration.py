@@ -1,0 +1,26 @@
+"""Inputs and ranges by the public calls."""
+
+import numpy as np
+
+import trtint8
+from trtint8.data import DEMO_MODEL
+
+
+def test_inputs_of_a_model():
+    (images,) = trtint8.model_inputs(DEMO_MODEL)
+    assert (images.name, images.dtype, images.shape[1:]) == ("images", np.float32, (1, 8, 8))
+
+
+def test_keywords_reach_the_calibration(split):
+    table = trtint8.calibrate(
+        DEMO_MODEL,
+        split.calibration_images,
+        method="minmax",
+        limit=32,
+        batch_size=8,
+        tensors="placed",
+        progress=False,
+    )
+    assert (table.method, table.provenance.samples) == ("minmax", 32)
+    assert table.amax["images"] == float(np.abs(split.calibration_images[:32]).max())
+    assert len(table.amax) == 9

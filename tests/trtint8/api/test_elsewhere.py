@@ -1,0 +1,24 @@
+"""Models and tables of other tools by the public calls."""
+
+import pytest
+
+import trtint8
+from calibrators.errors import TableError
+from trtint8.data import DEMO_MODEL
+
+
+def test_a_model_that_was_placed_has_nothing_to_mend(table):
+    assert trtint8.lint(trtint8.quantize(DEMO_MODEL, table)) == []
+
+
+def test_mending_keeps_the_ranges(table):
+    mended = trtint8.mend(trtint8.quantize(DEMO_MODEL, table))
+    assert len(mended.quantized_nodes) == 9
+
+
+def test_a_table_becomes_pairs(table, tmp_path):
+    table.save(tmp_path / "m.table.json")
+    migrated = trtint8.migrate(DEMO_MODEL, tmp_path / "m.table.json")
+    assert migrated.plan.missing == ()
+    with pytest.raises(TableError, match=r"nothing\.cache"):
+        trtint8.migrate(DEMO_MODEL, tmp_path / "nothing.cache")

@@ -1,0 +1,22 @@
+"""Q/DQ pairs by the public call."""
+
+import onnx
+import pytest
+
+import trtint8
+from calibrators.errors import TableError
+from trtint8.data import DEMO_MODEL
+
+
+def test_keep_float_keeps_a_node_out_of_int8(table):
+    model = trtint8.quantize(DEMO_MODEL, table, keep_float=["/fc/*"])
+    gemm = next(node for node in model.graph.node if node.op_type == "Gemm")
+    assert not gemm.input[0].endswith("_dequantized") and not gemm.input[1].endswith("_dequantized")
+
+
+def test_a_stale_table_is_refused(split, table):
+    model = onnx.load(DEMO_MODEL)
+    weight = model.graph.initializer[0]
+    weight.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(weight) * 2, weight.name))
+    with pytest.raises(TableError, match="stale"):
+        trtint8.quantize(model, table)

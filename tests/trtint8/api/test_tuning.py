@@ -1,0 +1,27 @@
+"""Tuning by the public call."""
+
+import pytest
+
+import trtint8
+from calibrators.errors import UnsupportedError
+from trtint8.data import DEMO_MODEL
+
+
+def test_a_gpu_that_no_table_has_is_refused_before_the_search(split, held_out):
+    with pytest.raises(UnsupportedError, match="'RTX 9999'"):
+        trtint8.tune(DEMO_MODEL, split.calibration_images, held_out, speed="RTX 9999", progress=False)
+
+
+def test_the_search_ends_where_the_budget_is_kept_from_the_start(split, held_out):
+    trials = []
+    tuned = trtint8.tune(
+        DEMO_MODEL,
+        split.calibration_images[:64],
+        held_out,
+        minimum=0.5,
+        metric="top1",
+        on_trial=trials.append,
+        progress=False,
+    )
+    assert tuned.fits and not tuned.candidate.keep_float
+    assert list(tuned.trials) == trials

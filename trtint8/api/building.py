@@ -1,0 +1,91 @@
+"""The public call that makes an INT8 engine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+
+from calibrators.data.options import DataOptions
+from calibrators.data.preprocessing import Preprocessing
+from calibrators.histograms.thresholds import Method
+from calibrators.tables.ranges import DynamicRanges, read_ranges
+from calibrators.tensorrt.flavor import Target
+from trtint8.builder.options import BuildOptions
+from trtint8.builder.routes import Route
+from trtint8.engine.profiles import Profile
+from trtint8.int8_engine import BuildResult, CalibrationSource, Int8Options, RangeSources, build_from_sources
+from trtint8.models.torch_export import AnyModel, open_module
+
+
+def build_int8_engine(
+    model: AnyModel,
+    calibration: CalibrationSource | None,
+    output: str | os.PathLike[str],
+    *,
+    method: Method = "auto",
+    route: Route = "auto",
+    target: Target = "auto",
+    dynamic_ranges: DynamicRanges | None = None,
+    profiles: Sequence[Profile] = (),
+    compute_capabilities: Sequence[str] = (),
+    fp16: bool | None = None,
+    keep_float: Sequence[str] = (),
+    options: BuildOptions | None = None,
+    batch_size: int | None = None,
+    limit: int | None = None,
+    preprocessing: Preprocessing | None = None,
+    progress: bool = True,
+    example_inputs: object = None,
+) -> BuildResult:
+    """Makes an INT8 engine from a float ONNX model and sample inputs.
+
+    Writes the engine and its sidecar ``<output>.json``, and beside them the calibration table
+    (``<stem>.table.json``), on the explicit route the Q/DQ model (``<stem>.qdq.onnx``), and of a
+    ``torch.nn.Module`` the float model (``<stem>.float.onnx``). On the implicit
+    route TensorRT's own calibration cache (``<stem>.cache``) is kept and used again while it is not stale.
+
+    Args:
+        model: A path, the serialized model or a ``ModelProto``, or a ``torch.nn.Module``. A model with Q/DQ
+            pairs is built as it is.
+        calibration: Sample inputs (see :func:`trtint8.calibrate`), a :class:`CalibrationTable`, the path of
+            a table or of a TensorRT calibration cache, a calibrator of :mod:`calibrators.tensorrt`; None
+            where ``dynamic_ranges`` cover what is needed.
+        output: The engine file.
+        method: How ranges are chosen from sample inputs.
+        route: ``explicit`` puts Q/DQ pairs into the graph; ``implicit`` uses the calibrators and dynamic
+            ranges of TensorRT 8.5 to 10.x; ``auto`` is implicit where a calibrator is given or TensorRT is
+            older than 10.1.
+        target: Which TensorRT builds; ``auto`` takes the full TensorRT where it and a GPU are present, else
+            TensorRT for RTX.
+        dynamic_ranges: Tensor name to amax or (min, max), or a file (see
+            :func:`calibrators.tables.ranges.read_ranges`); overrides what was calibrated.
+        profiles: Shapes of dynamic inputs.
+        compute_capabilities: GPUs to build for, like "8.6"; TensorRT for RTX only.
+        fp16: Whether layers outside INT8 may run in FP16; overrides ``options``. TensorRT decides where;
+            TensorRT 11 and RTX take types from the graph, which is converted, except nodes that would lose
+            accuracy, and inputs and outputs.
+        keep_float: Names of nodes, or patterns, that stay in float.
+        options: Everything else about the build.
+        batch_size: Samples per calibration batch.
+        limit: Use only this many samples.
+        preprocessing: How raw images become what the model is fed.
+        progress: Show progress on a terminal.
+        example_inputs: What the forward of a ``torch.nn.Module`` takes; see :func:`model_inputs`.
+
+    Returns:
+        What was written, and what it is.
+
+    Raises:
+        TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
+    """
+    options = options or BuildOptions()
+    manual = read_ranges(dynamic_ranges) if dynamic_ranges is not None else {}
+    data_options = DataOptions(batch_size, limit, preprocessing=preprocessing)
+    return build_from_sources(
+        open_module(model, example_inputs),
+        RangeSources(calibration, manual, method, data_options, progress),
+        output,
+        Int8Options(route, target, profiles, compute_capabilities, keep_float),
+        options if fp16 is None else replace(options, fp16=fp16),
+    )

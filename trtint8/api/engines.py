@@ -1,0 +1,195 @@
+"""The public calls about finished engines: what they gain, how fast they are, where they run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from calibrators.data.batches import DataSource
+from calibrators.data.options import DataOptions, LabelSource
+from calibrators.data.preprocessing import Preprocessing
+from calibrators.tables.source import TableSource, as_table
+from calibrators.tensorrt.flavor import Target
+from trtint8.auditing.audit import audit_model
+from trtint8.auditing.estimator import EstimatorOptions
+from trtint8.auditing.gpus import Gpu, find_gpu
+from trtint8.auditing.results import Audit
+from trtint8.builder.options import BuildOptions
+from trtint8.deployment import writing as deployment
+from trtint8.deployment.writing import Destination
+from trtint8.engine.profiles import Profile
+from trtint8.models.model import ModelSource, load_float_model
+from trtint8.models.torch_export import AnyModel, open_module
+from trtint8.report import writing
+from trtint8.runtime.benchmark import Benchmarks, BenchOptions, benchmark
+
+
+def audit(
+    model: ModelSource,
+    table: TableSource,
+    gpu: str | Gpu,
+    *,
+    profile: Profile | None = None,
+    target: Target = "auto",
+    keep_float: Sequence[str] = (),
+    options: BuildOptions | None = None,
+    progress: bool = True,
+) -> Audit:
+    """Says what INT8 would gain on a GPU, without one: builds FP32, FP16 and INT8 engines and compares them.
+
+    TensorRT for RTX builds on any machine. The result is an estimate from the compiled graphs, and no timing:
+    every kernel takes as long as moving its bytes through the GPU's memory, or computing its products on the
+    tensor cores.
+
+    Args:
+        model: A path, the serialized model or a ``ModelProto``; a float model.
+        table: Its calibration table, or the file that holds it.
+        gpu: Name of a GPU such as "RTX 4090" (see :data:`trtint8.auditing.gpus.GPUS`), or the figures of one.
+        profile: Shapes of dynamic inputs, of which the optimal ones are taken; a batch of 8 where None.
+        target: Which TensorRT builds; ``auto`` takes the full TensorRT where it and a GPU are present, else
+            TensorRT for RTX.
+        keep_float: Names of nodes, or patterns, that stay in float.
+        options: Everything else about the builds; ``fp16`` has no effect.
+        progress: Show a progress bar on a terminal for every build.
+
+    Returns:
+        The engines side by side, with their kernels, bytes, multiply-adds, estimated times, and a verdict.
+
+    Raises:
+        ModelError: The model is unusable or quantized already, or a pattern matches nothing.
+        TableError: The table is of another model, or lacks a range.
+        BuildError: TensorRT refuses the model, or the profile does not fit.
+        UnsupportedError: The GPU is not in the table, or this TensorRT does not list the layers of an engine.
+        GpuUnavailableError: This TensorRT needs a GPU to build.
+    """
+    wanted = EstimatorOptions(target, profile, options or BuildOptions(), progress)
+    figures = find_gpu(gpu) if isinstance(gpu, str) else gpu
+    return audit_model(load_float_model(model), as_table(table), figures, wanted, keep_float)
+
+
+def bench(
+    engines: Sequence[str | os.PathLike[str]],
+    *,
+    data: DataSource | None = None,
+    baseline: AnyModel | None = None,
+    seconds: float = 3.0,
+    transfers: bool = True,
+    cuda_graph: bool = False,
+    device: int = 0,
+    allow_host_code: bool = False,
+    batch_size: int | None = None,
+    limit: int | None = None,
+    preprocessing: Preprocessing | None = None,
+    example_inputs: object = None,
+) -> Benchmarks:
+    """Measures latency and throughput of engines, one after another on one GPU.
+
+    Args:
+        engines: Engine files.
+        data: What to feed: one batch of it is fed again and again. Random values where None.
+        baseline: A float model: engines of it in FP32 and in FP16 are built and measured as well.
+        seconds: How long each engine is measured, in seconds.
+        transfers: Whether copies to and from the GPU are part of an inference.
+        cuda_graph: Whether an inference is launched as a CUDA graph.
+        device: Index of the GPU.
+        allow_host_code: Whether code that an engine contains may run; see :meth:`Engine.load`.
+        batch_size: Samples per batch; where it is None and values are random, the batch size that the first
+            profile is optimized for.
+        limit: Use only this many samples of ``data``.
+        preprocessing: How raw images become what the engine is fed.
+        example_inputs: What the forward of ``baseline`` takes where it is a ``torch.nn.Module``; see
+            :func:`model_inputs`.
+
+    Returns:
+        One report per engine: times of each phase in milliseconds, inferences and samples per second.
+
+    Raises:
+        GpuUnavailableError: There is no usable GPU.
+        EngineError: An engine file is unusable.
+        CalibrationDataError: The data or the options do not fit an engine.
+    """
+    return benchmark(
+        engines,
+        data=data,
+        baseline=None if baseline is None else open_module(baseline, example_inputs),
+        data_options=DataOptions(batch_size, limit, preprocessing=preprocessing),
+        options=BenchOptions(seconds, transfers, cuda_graph, device, allow_host_code),
+    )
+
+
+def deploy(
+    engine: str | os.PathLike[str],
+    to: Destination,
+    output: str | os.PathLike[str],
+    *,
+    preprocessing: Preprocessing | None = None,
+) -> list[Path]:
+    """Writes a folder with what runs an engine elsewhere, and a README that says how.
+
+    Args:
+        engine: The engine file, with its sidecar and the files that the build left beside it.
+        to: ``triton`` for a model repository, ``deepstream`` for a configuration of nvinfer, ``ort-trt`` for
+            ONNX Runtime's TensorRT execution provider, ``cpp`` for a C++ and a Python program, ``docker`` for
+            a container.
+        output: The folder, which must not exist or be empty. After a crash it is complete or not there.
+        preprocessing: How raw images become what the engine is fed. It goes along in a form that what runs
+            the engine can use.
+
+    Returns:
+        The files that were written.
+
+    Raises:
+        EngineError: The engine, or a file beside it, is unusable.
+        UnsupportedError: What runs the engine lacks something that it needs, such as an element type.
+        CalibrationDataError: No input of the engine takes what the preprocessing makes.
+        TableError: The table beside the engine is unusable.
+        OutputError: The folder is not empty, or cannot be written.
+    """
+    return deployment.deploy(engine, to, output, preprocessing)
+
+
+def write_report(
+    sources: Sequence[str | os.PathLike[str]],
+    output: str | os.PathLike[str],
+    *,
+    model: str | os.PathLike[str] | None = None,
+    data: DataSource | None = None,
+    labels: LabelSource | None = None,
+    class_names: str | os.PathLike[str] | Sequence[str] | None = None,
+    allow_host_code: bool = False,
+    batch_size: int | None = None,
+    limit: int | None = None,
+    preprocessing: Preprocessing | None = None,
+) -> Path:
+    """Writes one self-contained HTML page on one INT8 model: accuracy, layers, tensors and samples.
+
+    Args:
+        sources: The folder that ``trtint8 build`` wrote to; or an engine, with which the files beside it are
+            read; or files: a Q/DQ model, a calibration table, and the JSON of sensitivity, accuracy and
+            bench.
+        output: The HTML file.
+        model: The float model.
+        data: Held-out data, in which the samples with the largest differences are found; needs ``model``.
+        labels: Labels that do not come with the data.
+        class_names: Names of the classes in the order of their indices, or a text file with one per line.
+        allow_host_code: Whether code that an engine contains may run; see :meth:`Engine.load`.
+        batch_size: Samples per batch.
+        limit: Use only this many samples.
+        preprocessing: How raw images become what the models are fed.
+
+    Returns:
+        ``output``.
+
+    Raises:
+        TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
+    """
+    return writing.write_report(
+        sources,
+        output,
+        model=model,
+        data=data,
+        data_options=DataOptions(batch_size, limit, preprocessing=preprocessing, labels=labels),
+        class_names=class_names,
+        allow_host_code=allow_host_code,
+    )

@@ -1,0 +1,80 @@
+"""The public call that puts Q/DQ pairs into a float model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx
+
+from calibrators.data.batches import DataSource
+from calibrators.data.options import DataOptions
+from calibrators.data.preprocessing import Preprocessing
+from calibrators.tables.source import TableSource, as_table
+from trtint8.equalization.recalibration import equalize_and_calibrate
+from trtint8.models.model import load_float_model, prepare, to_proto
+from trtint8.models.torch_export import AnyModel, open_module
+from trtint8.quantization.quantize import quantize_graph, with_float16
+from trtint8.quantization.targets import TargetName, target_named
+
+
+def quantize(
+    model: AnyModel,
+    table: TableSource,
+    *,
+    keep_float: Sequence[str] = (),
+    target: TargetName = "tensorrt",
+    compute_capability: str | None = None,
+    float16: bool = False,
+    float32_io: bool = False,
+    equalize: DataSource | None = None,
+    batch_size: int | None = None,
+    limit: int | None = None,
+    preprocessing: Preprocessing | None = None,
+    progress: bool = True,
+    example_inputs: object = None,
+) -> onnx.ModelProto:
+    """Puts Q/DQ pairs into a float model, where TensorRT fuses them.
+
+    Args:
+        model: A path, the serialized model or a ``ModelProto``, or a ``torch.nn.Module``.
+        table: The ranges, or the file that holds them.
+        keep_float: Names of nodes, or patterns with ``*`` and ``?``, that stay in float.
+        target: What the model is built for: ``rtx``, ``tensorrt-8.6``, ``tensorrt-10``, ``tensorrt-11`` or
+            ``dla``. What it does not run in INT8 stays in float. ``tensorrt`` quantizes what at least one of
+            them runs in INT8.
+        compute_capability: The GPU's, like "8.6"; None where it is not known.
+        float16: Whether what is outside INT8 becomes FP16, except nodes that would lose accuracy.
+        float32_io: With ``float16``, whether the model's inputs and outputs stay float32.
+        equalize: Calibration samples, which are read twice. Channels of the float model get similar ranges
+            without a change of its function, and it is calibrated anew with the table's method (see
+            :func:`trtint8.equalization.equalize.equalize`). None leaves the model as it is.
+        batch_size: Samples per batch of ``equalize``.
+        limit: Use only this many samples of ``equalize``.
+        preprocessing: How raw images of ``equalize`` become what the model is fed.
+        progress: Show a progress bar on a terminal while calibrating.
+        example_inputs: What the forward of a ``torch.nn.Module`` takes; see :func:`model_inputs`.
+
+    Returns:
+        The model with Q/DQ pairs; inputs, outputs and tensor names stay.
+
+    Raises:
+        ModelError: The model is unusable or quantized already, a pattern matches nothing, or there is nothing
+            to equalize.
+        TableError: The table is of another model, stale, or lacks a range; or nothing can be calibrated with
+            its method.
+        CalibrationDataError: The samples of ``equalize`` do not fit the model.
+        UnsupportedError: There is no such target, or it has no INT8 on that GPU.
+    """
+    chosen = target_named(target, compute_capability)
+    prepared = prepare(load_float_model(open_module(model, example_inputs)))
+    ranges = as_table(table)
+    if equalize is not None:
+        data_options = DataOptions(batch_size, limit, preprocessing=preprocessing)
+        remade = equalize_and_calibrate(prepared, ranges, equalize, data_options, progress=progress)
+        prepared, ranges = remade.model, remade.table
+    graph_model, _ = quantize_graph(prepared, ranges, keep_float, target=chosen)
+    if float16:
+        graph_model, _ = with_float16(
+            graph_model, chosen, float32_io=float32_io, peaks=ranges.peaks, name=prepared.name
+        )
+    return to_proto(graph_model)

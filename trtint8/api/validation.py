@@ -1,0 +1,92 @@
+"""The public call that compares INT8 with FP32."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from calibrators.data.batches import DataSource
+from calibrators.data.options import DataOptions, LabelSource
+from calibrators.data.preprocessing import Preprocessing
+from calibrators.ray.executor import Executor
+from calibrators.ray.run_options import RunOptions
+from trtint8.models.torch_export import AnyModel, open_modules
+from trtint8.validation.accuracy import Accuracy
+from trtint8.validation.metrics import Metric
+from trtint8.validation.validate import validate_models
+
+
+def validate(
+    model: AnyModel,
+    data: DataSource,
+    *,
+    reference: AnyModel,
+    also: Mapping[str, AnyModel] | None = None,
+    labels: LabelSource | None = None,
+    metrics: Sequence[Metric] | None = None,
+    batch_size: int | None = None,
+    limit: int | None = None,
+    preprocessing: Preprocessing | None = None,
+    executor: Executor = "local",
+    threads: int | None = None,
+    allow_host_code: bool = False,
+    progress: bool = True,
+    example_inputs: object = None,
+) -> Accuracy:
+    """Compares an INT8 model or engine with the FP32 model on data that it was not calibrated on.
+
+    An engine runs on the GPU where there is one. Elsewhere it is judged through the Q/DQ model that it was
+    built from, which is kept beside it, and which runs in ONNX Runtime as true fake quantization.
+
+    The result is the same, bit for bit, for any number of workers; the number of threads, and the batch size,
+    may change the last bits of what ONNX Runtime computes.
+
+    Memory grows with the data by one byte per sample, metric and model (16 bytes where the metric is a
+    function), and by what a metric over the data set keeps itself.
+
+    Args:
+        model: A Q/DQ model, or the path of an engine file; called INT8 in the result.
+        data: What :func:`calibrate` takes. Its labels, where it has some, are class indices, or arrays that
+            an output is compared with, such as images or maps of classes.
+        reference: The FP32 model, which may be a ``torch.nn.Module``.
+        also: Other models or engines to judge on the same samples, by name, such as ``{"FP16": path}``.
+        labels: Labels that do not come with the data: an array, or the path of an ``.npy`` or ``.npz``.
+        metrics: What to measure. Names: for class scores ``top1``, ``top5`` or any ``topK``, and
+            ``agreement``; for images ``psnr``; for classes of positions ``pixels`` and ``miou``; for
+            detectors ``detections``, or :class:`DetectionAgreement` with a decoder; of every output
+            ``sqnr``, ``cosine``, ``max_error``, which come together, and ``token_cosine``. The first output
+            is measured, or the one whose name follows a colon, as in ``psnr:hr``. ``psnr``, ``pixels`` and
+            ``miou`` compare with labels that have the output's shape where there are some, else with FP32.
+            Functions of ``(feeds, outputs)`` or ``(feeds, outputs, reference_outputs)`` of a batch, which
+            return a number or one per sample. Metrics over the data set such as
+            :class:`MeanAveragePrecision`. Where None, the shapes of the outputs decide: for one row of class
+            scores per sample ``top1`` and ``top5`` where there are labels, and ``agreement``; for every
+            network ``sqnr``, ``cosine`` and ``max_error``. ``chosen`` of the result says so.
+        batch_size: Samples per batch.
+        limit: Use only this many samples.
+        preprocessing: How raw images become what the model is fed.
+        executor: Where models run: see :func:`calibrate`. Over Ray, metrics are computed by the workers;
+            a metric over the data set must merge (:class:`trtint8.validation.metrics.MergeableMetric`).
+        threads: Threads per operator of a model in ONNX Runtime; ONNX Runtime's choice where None. Over Ray,
+            the number per worker; 1 where None.
+        allow_host_code: Whether code that an engine contains may run; see :meth:`Engine.load`.
+        progress: Show a progress bar on a terminal.
+        example_inputs: What the forward of a ``torch.nn.Module`` takes; see :func:`model_inputs`.
+
+    Returns:
+        The comparison, with a test of each difference that says whether it is more than chance.
+
+    Raises:
+        TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
+    """
+    also = also or {}
+    judged, float_model, *others = open_modules((model, reference, *also.values()), example_inputs)
+    return validate_models(
+        judged,
+        data,
+        reference=float_model,
+        also=dict(zip(also, others, strict=True)),
+        metrics=metrics,
+        data_options=DataOptions(batch_size, limit, preprocessing=preprocessing, labels=labels),
+        run=RunOptions(threads, executor, progress=progress),
+        allow_host_code=allow_host_code,
+    )
