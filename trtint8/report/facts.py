@@ -20,6 +20,7 @@ from trtint8.report.provenance import (
     list_provenance,
 )
 from trtint8.report.tensors import make_cards
+from trtint8.report.tried import Tried, make_tried
 from trtint8.report.worst import Worst
 from trtint8.sensitivity.results import Sensitivity
 
@@ -41,6 +42,7 @@ class Report:
         cards: The tensors that have histograms.
         without_histogram: Number of tensors with a range but no histogram.
         worst: The samples on which INT8 differs most from FP32.
+        tried: What `trtint8 tune` tried; None where it was not tuned.
         mismatches: Sentences that name files which do not belong together.
         missing: What a complete report would also show, with the commands that make it.
         provenance: Names and values that identify what was measured.
@@ -59,6 +61,7 @@ class Report:
     cards: tuple[Card, ...]
     without_histogram: int
     worst: Worst | None
+    tried: Tried | None
     mismatches: tuple[str, ...]
     missing: tuple[Command, ...]
     provenance: tuple[tuple[str, str], ...]
@@ -93,6 +96,7 @@ def gather(files: ReportFiles, *, model: Path | None = None, worst: Worst | None
         cards,
         len(files.table.amax) - len(cards) if files.table else 0,
         worst,
+        make_tried(files.tuning),
         find_mismatches(files, model_fingerprint=fingerprint),
         commands_for_missing(files, model=path, with_worst=worst is not None),
         list_provenance(files),

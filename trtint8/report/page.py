@@ -10,11 +10,12 @@ from importlib.resources import files
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from calibrators.display.charts import DASHES, histogram_chart, level_chart
+from calibrators.display.charts import DASHES, histogram_chart, level_chart, point_chart
 from trtint8.report import text
 from trtint8.report.facts import Report
 from trtint8.report.network import LEVELS
 from trtint8.report.pictures import data_uri
+from trtint8.report.tried import Tried
 from trtint8.report.worst import WorstSample
 
 #: Number of tensors whose cards are open at first; the others open on a click.
@@ -67,6 +68,8 @@ def render(report: Report) -> str:
         dashes={method: " ".join(map(str, lengths)) for method, lengths in DASHES.items()},
         wide=Markup(level_chart(known, _WIDE)) if known else "",
         narrow=Markup(level_chart(known, _NARROW)) if known else "",
+        tried_wide=_tried_chart(report.tried, _WIDE),
+        tried_narrow=_tried_chart(report.tried, _NARROW),
         picture=lambda sample: None if sample.picture is None else data_uri(sample.picture),
         outcome=describe_outcome,
         levels=level_labels(),
@@ -96,6 +99,16 @@ def describe_outcome(sample: WorstSample) -> str:
     if sample.label == fp32:
         return "INT8 lost it"
     return "INT8 got it right" if sample.label == int8 else "both wrong"
+
+
+def _tried_chart(tried: Tried | None, width: int) -> Markup:
+    """The chart of what was tried; empty where there is nothing to draw."""
+    if tried is None or not tried.drawn:
+        return Markup("")
+    points = [(trial.int8_share, trial.value, trial.taken) for trial in tried.drawn]
+    chosen = tried.chosen
+    ringed = (chosen.int8_share, chosen.value) if chosen else None
+    return Markup(point_chart(points, tried.unit, width=width, ringed=ringed))
 
 
 def _asset(name: str) -> str:

@@ -95,6 +95,32 @@ def test_the_kernels(document):
     assert tables[3][-1] == "all 0.020 ms 0.050 ms"
 
 
+def test_what_was_tried(document):
+    (section,) = [
+        one for one in document.iter("section") if any("share of INT8" in texts(h) for h in one.iter("h2"))
+    ]
+    words = texts(section).replace("\xa0", " ")
+    name = " ".join(HOSTILE.split())
+    assert f"Chosen: '{name}' back in INT8, 79.50 % with 87.5 % in INT8." in words
+    assert "for top1: a drop of at most 1 point: top1 on the samples" in words
+    rows = [[texts(cell).replace("\xa0", " ") for cell in row] for row in section.iter("tr")]
+    assert rows == [
+        ["tried", "top1", "in INT8", "layers in float", "outcome"],
+        ["as calibrated", "77.50 %", "100.0 %", "0", "taken"],
+        ["bias correction", "78.00 %", "100.0 %", "0", ""],
+        ["2 layers in float", "80.00 %", "50.0 %", "2", "taken"],
+        [f"'{name}' back in INT8", "79.50 %", "87.5 %", "1", "chosen"],
+        ["'second' back in INT8", "not a number", "62.5 %", "1", ""],
+    ]
+    (drawn,) = [one for one in section.iter("div") if one.get("role") == "img"]
+    assert drawn.get("aria-label").startswith("top1 of 4 candidates over the share")
+    charts = by_class(section, "chart")
+    styles = [[path.get("style") for path in chart.iter() if path.tag.endswith("path")] for chart in charts]
+    for paths in styles:
+        assert sum("fill: var(--accent)" in (style or "") for style in paths) == 3
+        assert sum("stroke: var(--loud)" in (style or "") for style in paths) == 1
+
+
 def test_the_strip(document):
     first, second = [cell for cell in by_class(document, "cell") if cell.tag == "a"]
     assert first.get("aria-label").replace("\xa0", " ") == (
