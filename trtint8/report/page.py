@@ -16,7 +16,7 @@ from trtint8.report.facts import Report
 from trtint8.report.network import LEVELS
 from trtint8.report.pictures import data_uri
 from trtint8.report.tried import Tried
-from trtint8.report.worst import WorstSample
+from trtint8.report.worst import Worst, WorstSample
 
 #: Number of tensors whose cards are open at first; the others open on a click.
 OPEN_CARDS = 6
@@ -72,6 +72,7 @@ def render(report: Report) -> str:
         tried_narrow=_tried_chart(report.tried, _NARROW),
         picture=lambda sample: None if sample.picture is None else data_uri(sample.picture),
         outcome=describe_outcome,
+        answers=describe_answers,
         levels=level_labels(),
         precisions=list(dict.fromkeys(cell.precision for cell in report.cells)),
         anchors={bar.node: f"layer-{place}" for place, bar in enumerate(report.bars, start=1)},
@@ -99,6 +100,16 @@ def describe_outcome(sample: WorstSample) -> str:
     if sample.label == fp32:
         return "INT8 lost it"
     return "INT8 got it right" if sample.label == int8 else "both wrong"
+
+
+def describe_answers(sample: WorstSample, worst: Worst) -> str:
+    """What FP32 and INT8 say of a sample, in words; empty for models that are no classifiers."""
+    if sample.answers is None:
+        return ""
+    fp32, other = map(worst.class_name, sample.answers.classes)
+    if not sample.flipped:
+        return f"Both say {fp32}"
+    return f"FP32 says {fp32}, INT8 says {other}"
 
 
 def _tried_chart(tried: Tried | None, width: int) -> Markup:

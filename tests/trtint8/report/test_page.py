@@ -17,7 +17,7 @@ from trtint8.report.facts import gather
 from trtint8.report.files import ReportFiles
 from trtint8.report.page import OPEN_CARDS, describe_outcome, level_labels, render
 from trtint8.report.tensors import make_cards
-from trtint8.report.worst import Answers, WorstSample
+from trtint8.report.worst import Answers, Worst, WorstSample
 from trtint8.validation.measure import Measure
 
 html5lib = pytest.importorskip("html5lib", reason="html5lib is not installed")
@@ -168,15 +168,32 @@ def test_the_tensors(found, document):
 
 
 def test_the_worst_samples(document):
-    (samples,) = by_class(document, "samples")
-    first, second = [one for one in samples if one.tag == "li"]
+    flipped, others = by_class(document, "samples")
+    (first,), (second,) = ([one for one in shown if one.tag == "li"] for shown in (flipped, others))
     assert texts(first) == (
-        "INT8 got it right <cat> ship FP32 3.50 1.25 INT8 2.00 2.50 no. 7, label ship, error 25.0 %"
+        "FP32 says <cat>, INT8 says ship INT8 got it right <cat> ship FP32 3.50 1.25 INT8 2.00 2.50 "
+        "no. 7, label ship, error 25.0 %"
     )
-    assert texts(second) == "same answer dog <cat> FP32 4.50 0.75 INT8 4.00 1.00 no. 9, error 12.5 %"
+    assert texts(second) == (
+        "Both say dog same answer dog <cat> FP32 4.50 0.75 INT8 4.00 1.00 no. 9, error 12.5 %"
+    )
     (image,) = list(first.iter("img"))
     assert image.get("src").startswith("data:image/png;base64,") and not list(second.iter("img"))
     assert [texts(one) for one in by_class(first, "chosen")] == ["3.50", "2.50"]
+    (section,) = [one for one in document.iter("section") if one.get("id") == "worst"]
+    assert [texts(one) for one in section if one.tag in ("h2", "h3")] == [
+        "Samples that flipped", "Largest errors without another class",
+    ]  # fmt: skip
+    assert "10 of 400 samples get another class in INT8; 1 of them is shown, by how far" in texts(section)
+
+
+def test_worst_samples_of_what_is_no_classifier(found):
+    worst = Worst(8, None, "a stand-in", (WorstSample(3, 0.5),))
+    document = parsed(render(gather(found, worst=worst)))
+    (shown,) = by_class(document, "samples")
+    assert texts(shown) == "no. 3, error 50.0 %"
+    (section,) = [one for one in document.iter("section") if one.get("id") == "worst"]
+    assert texts(section).startswith("Worst samples Of 8 samples, those with the largest relative error")
 
 
 @pytest.mark.parametrize(
