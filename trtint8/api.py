@@ -62,6 +62,8 @@ from trtint8.models.torch_export import AnyModel, open_module, open_modules
 from trtint8.quantization.quantize import quantize_graph, with_float16
 from trtint8.quantization.targets import TargetName, target_named
 from trtint8.report import writing
+from trtint8.report.comparison import ComparedRow, RunComparison, compare_runs
+from trtint8.report.writing import write_comparison
 from trtint8.runtime.bench import BenchReport
 from trtint8.runtime.benchmark import Benchmarks, BenchOptions, benchmark
 from trtint8.runtime.engine import Engine
@@ -96,6 +98,7 @@ __all__ = [
     "BuildResult",
     "CalibrationDataError",
     "CalibrationTable",
+    "ComparedRow",
     "DetectionAgreement",
     "Engine",
     "EngineError",
@@ -112,6 +115,7 @@ __all__ = [
     "OutputError",
     "Preprocessing",
     "RayExecutor",
+    "RunComparison",
     "Sensitivity",
     "ShapeRange",
     "TableError",
@@ -123,6 +127,7 @@ __all__ = [
     "bench",
     "build_int8_engine",
     "calibrate",
+    "compare_runs",
     "count_int8_layers",
     "deploy",
     "lint",
@@ -135,6 +140,7 @@ __all__ = [
     "refit",
     "tune",
     "validate",
+    "write_comparison",
     "write_report",
 ]
 

@@ -37,15 +37,47 @@ def render(report: Report) -> str:
     Returns:
         The HTML page; the same report always gives the same page.
     """
+    script = asset("page.js")
+    levels = [layer.cumulative_db for layer in report.sensitivity.layers] if report.sensitivity else []
+    known = [level for level in levels if level is not None]
+    return (
+        environment()
+        .get_template("page.html")
+        .render(
+            report=report,
+            head=report.headline,
+            style=Markup(asset("page.css")),
+            script=Markup(script),
+            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+            histogram=lambda card: Markup(histogram_chart(card)),
+            dashes={method: " ".join(map(str, lengths)) for method, lengths in DASHES.items()},
+            wide=Markup(level_chart(known, _WIDE)) if known else "",
+            narrow=Markup(level_chart(known, _NARROW)) if known else "",
+            tried_wide=_tried_chart(report.tried, _WIDE),
+            tried_narrow=_tried_chart(report.tried, _NARROW),
+            picture=lambda sample: None if sample.picture is None else data_uri(sample.picture),
+            outcome=describe_outcome,
+            answers=describe_answers,
+            levels=level_labels(),
+            precisions=list(dict.fromkeys(cell.precision for cell in report.cells)),
+            anchors={bar.node: f"layer-{place}" for place, bar in enumerate(report.bars, start=1)},
+            open_cards=OPEN_CARDS,
+            shown_layers=SHOWN_LAYERS,
+        )
+    )
+
+
+def environment() -> Environment:
+    """What renders the templates of this package."""
     # Names of tensors and nodes come from the model and may contain HTML, so all texts are escaped.
-    environment = Environment(
+    made = Environment(
         loader=PackageLoader("trtint8.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
+    made.filters |= {
         "db": text.decibels,
         "percent": text.percentage,
         "tiny": text.small_percentage,
@@ -55,30 +87,7 @@ def render(report: Report) -> str:
         "times": text.times,
         "breakable": text.breakable,
     }
-    script = _asset("page.js")
-    levels = [layer.cumulative_db for layer in report.sensitivity.layers] if report.sensitivity else []
-    known = [level for level in levels if level is not None]
-    return environment.get_template("page.html").render(
-        report=report,
-        head=report.headline,
-        style=Markup(_asset("page.css")),
-        script=Markup(script),
-        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        histogram=lambda card: Markup(histogram_chart(card)),
-        dashes={method: " ".join(map(str, lengths)) for method, lengths in DASHES.items()},
-        wide=Markup(level_chart(known, _WIDE)) if known else "",
-        narrow=Markup(level_chart(known, _NARROW)) if known else "",
-        tried_wide=_tried_chart(report.tried, _WIDE),
-        tried_narrow=_tried_chart(report.tried, _NARROW),
-        picture=lambda sample: None if sample.picture is None else data_uri(sample.picture),
-        outcome=describe_outcome,
-        answers=describe_answers,
-        levels=level_labels(),
-        precisions=list(dict.fromkeys(cell.precision for cell in report.cells)),
-        anchors={bar.node: f"layer-{place}" for place, bar in enumerate(report.bars, start=1)},
-        open_cards=OPEN_CARDS,
-        shown_layers=SHOWN_LAYERS,
-    )
+    return made
 
 
 def level_labels() -> list[str]:
@@ -122,5 +131,6 @@ def _tried_chart(tried: Tried | None, width: int) -> Markup:
     return Markup(point_chart(points, tried.unit, width=width, ringed=ringed))
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """The text of a file beside the templates."""
     return (files("trtint8.report") / "templates" / name).read_text(encoding="utf-8")
