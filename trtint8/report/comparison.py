@@ -66,7 +66,9 @@ def compare_runs(sources: Sequence[str | os.PathLike[str]]) -> RunComparison:
     runs = [find_report_files([source]) for source in sources]
     stems = [run.stem for run in runs]
     names = tuple(stems) if len(set(stems)) == len(stems) else tuple(str(Path(source)) for source in sources)
-    rows = _table([_figures(run) for run in runs])
+    used = {part.part for run in runs if run.engine for part in run.engine.parts}
+    parts = [name for name in PARTS if name in used]
+    rows = _table([_figures(run, parts) for run in runs])
     cells = [make_cells(None, run.engine, None) if run.engine and run.engine.layers else () for run in runs]
     layers = _table([{cell.node: cell.precision for cell in of_run} for of_run in cells])
     return RunComparison(
@@ -83,12 +85,12 @@ def _table(columns: Sequence[Mapping[str, str]]) -> tuple[ComparedRow, ...]:
     return tuple(ComparedRow(name, tuple(column.get(name) for column in columns)) for name in names)
 
 
-def _figures(run: ReportFiles) -> dict[str, str]:
-    """What is known of one run, as texts by name."""
-    return {**_of_engine(run), **_of_accuracy(run), **_of_bench(run), **_of_audit(run)}
+def _figures(run: ReportFiles, parts: Sequence[str]) -> dict[str, str]:
+    """What is known of one run, as texts by name; ``parts`` are those that an engine of a run has."""
+    return {**_of_engine(run, parts), **_of_accuracy(run), **_of_bench(run), **_of_audit(run)}
 
 
-def _of_engine(run: ReportFiles) -> dict[str, str]:
+def _of_engine(run: ReportFiles, parts: Sequence[str]) -> dict[str, str]:
     figures = {}
     engine, table = run.engine, run.table
     method = table.method if table else (engine.method if engine else None)
@@ -102,9 +104,8 @@ def _of_engine(run: ReportFiles) -> dict[str, str]:
     kernels = {part.part: part for part in engine.parts}
     if kernels:
         figures["kernels"] = str(sum(part.kernels for part in engine.parts))
-        # A run whose engine has no kernels of a part has 0 of them, which another run may not have.
         figures |= {
-            f"kernels: {name}": str(kernels[name].kernels if name in kernels else 0) for name in PARTS
+            f"kernels: {name}": str(kernels[name].kernels if name in kernels else 0) for name in parts
         }
         traffic = total_traffic(part.traffic for part in engine.parts)
         if traffic is not None:

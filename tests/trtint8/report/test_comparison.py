@@ -42,6 +42,9 @@ def test_figures_side_by_side(folders):
     assert rows["calibration method"] == ("entropy", "entropy")
     assert rows["weighted layers in INT8"] == ("1 of 2", "0 of 2")
     assert rows["kernels: INT8 compute"] == ("1", "0") and rows["kernels: float compute"] == ("1", "2")
+    assert [name for name in rows if name.startswith("kernels: ")] == [
+        "kernels: INT8 compute", "kernels: float compute",
+    ]  # fmt: skip
     assert rows["bytes of weights"] == ("5,248", "9,000")
     assert rows["bytes of the engine file"] == ("1,000", "3,000")
     assert rows["top-1"] == ("79.00 % (74.7-82.7)", "79.50 % (75.3-83.2)")
