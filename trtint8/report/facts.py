@@ -19,6 +19,7 @@ from trtint8.report.provenance import (
     find_mismatches,
     list_provenance,
 )
+from trtint8.report.speed import SpeedRow, make_speed_rows
 from trtint8.report.tensors import make_cards
 from trtint8.report.tried import Tried, make_tried
 from trtint8.report.worst import Worst
@@ -35,6 +36,7 @@ class Report:
         cells: The weighted layers, in the order of the graph.
         proved: Whether the precisions of the cells come from the engine's own list of layers.
         kernels: The kernels of the engine by part; None where they are not listed.
+        speed: The measured speed of each engine, beside the audit's figures; empty where none was measured.
         audit: What an audit says of FP32, FP16 and INT8 engines; None without an audit.
         sensitivity: The sensitivity of all layers.
         bars: The layers, in descending order of their shares of the noise.
@@ -54,6 +56,7 @@ class Report:
     cells: tuple[Cell, ...]
     proved: bool
     kernels: KernelTable | None
+    speed: tuple[SpeedRow, ...]
     audit: AuditSummary | None
     sensitivity: Sensitivity | None
     bars: tuple[Bar, ...]
@@ -89,6 +92,7 @@ def gather(files: ReportFiles, *, model: Path | None = None, worst: Worst | None
         make_cells(qdq, files.engine, files.sensitivity),
         bool(files.engine and files.engine.layers),
         make_kernel_table(files.engine),
+        make_speed_rows(files),
         make_audit_summary(files.audit),
         files.sensitivity,
         make_bars(files.sensitivity) if files.sensitivity else (),

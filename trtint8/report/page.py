@@ -84,6 +84,7 @@ def environment() -> Environment:
         "interval": text.interval,
         "number": text.number,
         "size": text.size,
+        "duration": text.duration,
         "times": text.times,
         "breakable": text.breakable,
     }
