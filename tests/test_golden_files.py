@@ -200,5 +200,5 @@ def test_tuning_log():
 def test_a_report_finds_all_of_them(tmp_path):
     folder = shutil.copytree(GOLDEN, tmp_path / "out")
     found = find_report_files([folder])
-    assert list(found.paths) == ["engine", "table", "sensitivity", "accuracy", "bench"]
+    assert list(found.paths) == ["engine", "table", "sensitivity", "accuracy", "bench", "tuning"]
     assert (found.stem, found.bench.gpu, found.accuracy.samples) == ("model", "NVIDIA A100", 200)

@@ -58,6 +58,10 @@ if TYPE_CHECKING:
     from trtint8.interop.lint import Mended as Mended
     from trtint8.interop.lint_rules import Finding as Finding
     from trtint8.interop.migrate import Migrated as Migrated
+    from trtint8.report.comparison import ComparedRow as ComparedRow
+    from trtint8.report.comparison import RunComparison as RunComparison
+    from trtint8.report.comparison import compare_runs as compare_runs
+    from trtint8.report.writing import write_comparison as write_comparison
     from trtint8.runtime.bench import BenchReport as BenchReport
     from trtint8.runtime.benchmark import Benchmarks as Benchmarks
     from trtint8.runtime.engine import Engine as Engine
@@ -128,6 +132,12 @@ else:
         "trtint8.interop.lint": ("Mended",),
         "trtint8.interop.lint_rules": ("Finding",),
         "trtint8.interop.migrate": ("Migrated",),
+        "trtint8.report.comparison": (
+            "ComparedRow",
+            "RunComparison",
+            "compare_runs",
+        ),
+        "trtint8.report.writing": ("write_comparison",),
         "trtint8.runtime.bench": ("BenchReport",),
         "trtint8.runtime.benchmark": ("Benchmarks",),
         "trtint8.runtime.engine": ("Engine",),

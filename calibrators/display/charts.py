@@ -53,6 +53,9 @@ _FLOOR = 0.7
 #: Diameter of a point, in SVG units.
 _DOT = 6.0
 
+#: Diameter of the ring around a point, in SVG units.
+_RING = 14.0
+
 _DECADES = {0: "1", 3: "1 k", 6: "1 M", 9: "1 G", 12: "1 T"}
 
 
@@ -120,30 +123,43 @@ def level_chart(levels: Sequence[float], width: int) -> str:
         return _svg(figure)
 
 
-def point_chart(points: Sequence[tuple[float, float, bool]], y_unit: str) -> str:
+def point_chart(
+    points: Sequence[tuple[float, float, bool]],
+    y_unit: str,
+    *,
+    width: int = 340,
+    ringed: tuple[float, float] | None = None,
+) -> str:
     """A chart of points over a share, such as accuracy over the share of the arithmetic in float.
 
     Args:
         points: The share in [0, 1], the value, and whether the point is drawn filled; values that are not
             finite are left out.
         y_unit: The unit of the values, or empty.
+        width: Width of the chart, in SVG units.
+        ringed: The share and the value of a point that a ring marks, or None.
 
     Returns:
-        An SVG element of 340 x 200 units for an HTML page.
+        An SVG element of ``width`` x 200 units for an HTML page.
     """
     with matplotlib.rc_context(_SETTINGS):
         left, bottom, right, top = 52.0, 22.0, 14.0, 10.0
-        figure, axes = _axes(340, 200, left=left, bottom=bottom, right=right, top=top)
+        figure, axes = _axes(width, 200, left=left, bottom=bottom, right=right, top=top)
         shown = [(100 * x, y, marked) for x, y, marked in points if math.isfinite(y)]
         axes.set(xlim=_around([x for x, _, _ in shown]), ylim=_around([y for _, y, _ in shown]))
         # Ellipses of the axes' units that are circles in the picture: Matplotlib's own markers refer to
         # definitions, which a page does not keep.
-        width = _DOT * (axes.get_xlim()[1] - axes.get_xlim()[0]) / (340 - left - right)
-        height = _DOT * (axes.get_ylim()[1] - axes.get_ylim()[0]) / (200 - bottom - top)
+        unit_x = (axes.get_xlim()[1] - axes.get_xlim()[0]) / (width - left - right)
+        unit_y = (axes.get_ylim()[1] - axes.get_ylim()[0]) / (200 - bottom - top)
         for x, y, marked in shown:
             face = _ACCENT if marked else "none"
-            axes.add_patch(Ellipse((x, y), width, height, facecolor=face, edgecolor=_ACCENT, clip_on=False))
-        axes.xaxis.set_major_locator(MaxNLocator(5))
+            dot = Ellipse((x, y), _DOT * unit_x, _DOT * unit_y, facecolor=face, edgecolor=_ACCENT)
+            axes.add_patch(dot).set_clip_on(False)
+        if ringed is not None and math.isfinite(ringed[1]):
+            place = (100 * ringed[0], ringed[1])
+            ring = Ellipse(place, _RING * unit_x, _RING * unit_y, fill=False, edgecolor=_LOUD, lw=1.8)
+            axes.add_patch(ring).set_clip_on(False)
+        axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} %"))
         axes.yaxis.set_major_locator(MaxNLocator(5))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g} {y_unit}".strip()))

@@ -28,6 +28,7 @@ from trtint8.equalization.equalize import EqualizedForm
 from trtint8.interop.lint_rules import Finding
 from trtint8.interop.migration import Proposal
 from trtint8.quantization.placement import Decision
+from trtint8.report.comparison import RunComparison
 from trtint8.runtime.bench import BenchReport
 from trtint8.sensitivity.results import Sensitivity
 from trtint8.tuning.speed import SpeedPlan
@@ -316,6 +317,7 @@ OUTPUTS: dict[str, Any] = {
     "run": Run,
     "bench": Measurements,
     "audit": Audit,
+    "compare": RunComparison,
     "table show": ShownTable,
     "table diff": tuple[RangeDifference, ...],
 }

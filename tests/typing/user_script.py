@@ -112,6 +112,10 @@ def judge() -> trtint8.Accuracy:
     reveal_type(tuned.candidate.keep_float)
     reveal_type(trtint8.tune("fp32.onnx", "c.npz", "d.npz", metric=largest_error, minimum=-0.5).fits)
     reveal_type(trtint8.write_report(["out/"], "report.html", model="fp32.onnx", data="heldout.npz"))
+    compared: trtint8.RunComparison = trtint8.compare_runs(["entropy/net.engine", "mse/net.engine"])
+    rows: tuple[trtint8.ComparedRow, ...] = compared.rows
+    reveal_type(rows[0].values)
+    reveal_type(trtint8.write_comparison(compared, "comparison.html"))
     return accuracy
 
 

@@ -166,8 +166,8 @@ def write_report(
 
     Args:
         sources: The folder that ``trtint8 build`` wrote to; or an engine, with which the files beside it are
-            read; or files: a Q/DQ model, a calibration table, and the JSON of sensitivity, accuracy and
-            bench.
+            read; or files: a Q/DQ model, a calibration table, and the JSON of sensitivity, accuracy,
+            audit, bench and tuning.
         output: The HTML file.
         model: The float model.
         data: Held-out data, in which the samples with the largest differences are found; needs ``model``.

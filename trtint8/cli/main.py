@@ -36,6 +36,7 @@ VERBS = {
     "bench": "latency and throughput of engines, side by side",
     "deploy": "what runs an engine in Triton, DeepStream, ONNX Runtime, C++ or a container",
     "report": "a self-contained HTML page on one INT8 model",
+    "compare": "several runs side by side: layers, kernels, bytes, accuracy, latency",
     "table": "show, compare, convert and change calibration tables",
 }
 

@@ -19,7 +19,9 @@ from trtint8.report.provenance import (
     find_mismatches,
     list_provenance,
 )
+from trtint8.report.speed import SpeedRow, make_speed_rows
 from trtint8.report.tensors import make_cards
+from trtint8.report.tried import Tried, make_tried
 from trtint8.report.worst import Worst
 from trtint8.sensitivity.results import Sensitivity
 
@@ -34,6 +36,7 @@ class Report:
         cells: The weighted layers, in the order of the graph.
         proved: Whether the precisions of the cells come from the engine's own list of layers.
         kernels: The kernels of the engine by part; None where they are not listed.
+        speed: The measured speed of each engine, beside the audit's figures; empty where none was measured.
         audit: What an audit says of FP32, FP16 and INT8 engines; None without an audit.
         sensitivity: The sensitivity of all layers.
         bars: The layers, in descending order of their shares of the noise.
@@ -41,6 +44,7 @@ class Report:
         cards: The tensors that have histograms.
         without_histogram: Number of tensors with a range but no histogram.
         worst: The samples on which INT8 differs most from FP32.
+        tried: What `trtint8 tune` tried; None where it was not tuned.
         mismatches: Sentences that name files which do not belong together.
         missing: What a complete report would also show, with the commands that make it.
         provenance: Names and values that identify what was measured.
@@ -52,6 +56,7 @@ class Report:
     cells: tuple[Cell, ...]
     proved: bool
     kernels: KernelTable | None
+    speed: tuple[SpeedRow, ...]
     audit: AuditSummary | None
     sensitivity: Sensitivity | None
     bars: tuple[Bar, ...]
@@ -59,6 +64,7 @@ class Report:
     cards: tuple[Card, ...]
     without_histogram: int
     worst: Worst | None
+    tried: Tried | None
     mismatches: tuple[str, ...]
     missing: tuple[Command, ...]
     provenance: tuple[tuple[str, str], ...]
@@ -86,6 +92,7 @@ def gather(files: ReportFiles, *, model: Path | None = None, worst: Worst | None
         make_cells(qdq, files.engine, files.sensitivity),
         bool(files.engine and files.engine.layers),
         make_kernel_table(files.engine),
+        make_speed_rows(files),
         make_audit_summary(files.audit),
         files.sensitivity,
         make_bars(files.sensitivity) if files.sensitivity else (),
@@ -93,6 +100,7 @@ def gather(files: ReportFiles, *, model: Path | None = None, worst: Worst | None
         cards,
         len(files.table.amax) - len(cards) if files.table else 0,
         worst,
+        make_tried(files.tuning),
         find_mismatches(files, model_fingerprint=fingerprint),
         commands_for_missing(files, model=path, with_worst=worst is not None),
         list_provenance(files),

@@ -14,16 +14,26 @@ from calibrators.tables.formats.json import FORMAT as TABLE_FORMAT
 from calibrators.tables.table import CalibrationTable
 from trtint8.auditing.results import Audit, parse_audit
 from trtint8.engine.file import EngineInfo, read_engine_info
-from trtint8.report.json_files import parse_accuracy, parse_benchmark
+from trtint8.report.json_files import parse_accuracy, parse_benchmark, parse_tuning_log
 from trtint8.runtime.benchmark import Benchmarks
 from trtint8.sensitivity.results import FORMAT as SENSITIVITY_FORMAT
 from trtint8.sensitivity.results import Sensitivity
+from trtint8.tuning.tune import TuningLog
 from trtint8.validation.accuracy import Accuracy
 
 _ENGINE, _QDQ = ".engine", ".qdq.onnx"
 
 #: What follows a model's name in the names of its files.
-_ENDINGS = (_ENGINE, _QDQ, ".table.json", ".sensitivity.json", ".accuracy.json", ".audit.json", ".bench.json")
+_ENDINGS = (
+    _ENGINE,
+    _QDQ,
+    ".table.json",
+    ".sensitivity.json",
+    ".accuracy.json",
+    ".audit.json",
+    ".bench.json",
+    ".tuning.json",
+)
 
 
 @dataclass(frozen=True)
@@ -31,14 +41,15 @@ class ReportFiles:
     """The files that a report is made of, with their contents; None where a file is missing.
 
     Attributes:
-        paths: Kind (``engine``, ``qdq``, ``table``, ``sensitivity``, ``accuracy``, ``audit``, ``bench``) to
-            its file.
+        paths: Kind (``engine``, ``qdq``, ``table``, ``sensitivity``, ``accuracy``, ``audit``, ``bench``,
+            ``tuning``) to its file.
         engine: What the engine's sidecar says.
         table: The calibration table.
         sensitivity: What the quantization of every layer costs.
         accuracy: INT8 beside FP32.
         audit: FP32, FP16 and INT8 engines side by side, with estimated times.
         bench: The measured latencies and throughputs.
+        tuning: What `trtint8 tune` tried.
     """
 
     paths: dict[str, Path]
@@ -48,6 +59,7 @@ class ReportFiles:
     accuracy: Accuracy | None = None
     bench: Benchmarks | None = None
     audit: Audit | None = None
+    tuning: TuningLog | None = None
 
     @property
     def stem(self) -> str:
@@ -96,10 +108,11 @@ def find_report_files(sources: Sequence[str | os.PathLike[str]]) -> ReportFiles:
         parse_accuracy(_read(paths["accuracy"]), str(paths["accuracy"])) if get("accuracy") else None,
         parse_benchmark(_read(paths["bench"]), str(paths["bench"])) if get("bench") else None,
         parse_audit(_read(paths["audit"]), str(paths["audit"])) if get("audit") else None,
+        parse_tuning_log(_read(paths["tuning"]), str(paths["tuning"])) if get("tuning") else None,
     )
 
 
-_ORDER = ("engine", "qdq", "table", "sensitivity", "accuracy", "audit", "bench")
+_ORDER = ("engine", "qdq", "table", "sensitivity", "accuracy", "audit", "bench", "tuning")
 
 
 def _files(sources: Sequence[str | os.PathLike[str]]) -> Iterator[Path]:
@@ -116,7 +129,7 @@ def _files(sources: Sequence[str | os.PathLike[str]]) -> Iterator[Path]:
         elif _kind(path) is None:
             raise TableError(
                 f"'{path}' is no file that a report knows; give an engine, a .qdq.onnx, a table, or the JSON "
-                "of 'trtint8 sensitivity', 'validate', 'audit' or 'bench'"
+                "of 'trtint8 sensitivity', 'validate', 'audit', 'bench' or 'tune'"
             )
         else:
             files = [path]
@@ -149,6 +162,8 @@ def _kind(path: Path) -> str | None:
         return "accuracy"
     if {"gpu", "engines", "verdict"} <= document.keys():
         return "audit"
+    if {"command", "float_cost", "trials"} <= document.keys():
+        return "tuning"
     return "bench" if {"gpu", "reports"} <= document.keys() else None
 
 

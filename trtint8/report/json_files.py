@@ -1,4 +1,4 @@
-"""Reads back what `trtint8 validate --json` and `trtint8 bench --json` print."""
+"""Reads back what `trtint8 validate` and `trtint8 bench` print as JSON, and the log of `trtint8 tune`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from calibrators import records
 from calibrators.errors import TableError
 from calibrators.records import PositiveCount
 from trtint8.runtime.benchmark import Benchmarks
+from trtint8.tuning.tune import TuningLog
 from trtint8.validation.accuracy import Accuracy
 from trtint8.validation.fidelity import Fidelity
 from trtint8.validation.measure import Measure
@@ -129,6 +130,22 @@ def parse_benchmark(document: object, source: str) -> Benchmarks:
         raise TableError(
             f"'{source}' is no output of 'trtint8 bench --json' ({error}); measure again"
         ) from error
+
+
+def parse_tuning_log(document: object, source: str) -> TuningLog:
+    """Reads the file ``*.tuning.json`` that `trtint8 tune` writes.
+
+    Args:
+        document: The parsed JSON.
+        source: What to call it in messages.
+
+    Raises:
+        TableError: A field is missing, has the wrong type or exceeds its limits.
+    """
+    try:
+        return records.to_record(document, TuningLog, numbers_as_text=True)
+    except records.RecordError as error:
+        raise TableError(f"'{source}' is no log of 'trtint8 tune' ({error}); tune again") from error
 
 
 _T = TypeVar("_T")

@@ -10,12 +10,13 @@ from importlib.resources import files
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from calibrators.display.charts import DASHES, histogram_chart, level_chart
+from calibrators.display.charts import DASHES, histogram_chart, level_chart, point_chart
 from trtint8.report import text
 from trtint8.report.facts import Report
 from trtint8.report.network import LEVELS
 from trtint8.report.pictures import data_uri
-from trtint8.report.worst import WorstSample
+from trtint8.report.tried import Tried
+from trtint8.report.worst import Worst, WorstSample
 
 #: Number of tensors whose cards are open at first; the others open on a click.
 OPEN_CARDS = 6
@@ -36,45 +37,58 @@ def render(report: Report) -> str:
     Returns:
         The HTML page; the same report always gives the same page.
     """
+    script = asset("page.js")
+    levels = [layer.cumulative_db for layer in report.sensitivity.layers] if report.sensitivity else []
+    known = [level for level in levels if level is not None]
+    return (
+        environment()
+        .get_template("page.html")
+        .render(
+            report=report,
+            head=report.headline,
+            style=Markup(asset("page.css")),
+            script=Markup(script),
+            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+            histogram=lambda card: Markup(histogram_chart(card)),
+            dashes={method: " ".join(map(str, lengths)) for method, lengths in DASHES.items()},
+            wide=Markup(level_chart(known, _WIDE)) if known else "",
+            narrow=Markup(level_chart(known, _NARROW)) if known else "",
+            tried_wide=_tried_chart(report.tried, _WIDE),
+            tried_narrow=_tried_chart(report.tried, _NARROW),
+            picture=lambda sample: None if sample.picture is None else data_uri(sample.picture),
+            outcome=describe_outcome,
+            answers=describe_answers,
+            levels=level_labels(),
+            precisions=list(dict.fromkeys(cell.precision for cell in report.cells)),
+            anchors={bar.node: f"layer-{place}" for place, bar in enumerate(report.bars, start=1)},
+            open_cards=OPEN_CARDS,
+            shown_layers=SHOWN_LAYERS,
+        )
+    )
+
+
+def environment() -> Environment:
+    """What renders the templates of this package."""
     # Names of tensors and nodes come from the model and may contain HTML, so all texts are escaped.
-    environment = Environment(
+    made = Environment(
         loader=PackageLoader("trtint8.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
+    made.filters |= {
         "db": text.decibels,
         "percent": text.percentage,
         "tiny": text.small_percentage,
         "interval": text.interval,
         "number": text.number,
         "size": text.size,
+        "duration": text.duration,
         "times": text.times,
         "breakable": text.breakable,
     }
-    script = _asset("page.js")
-    levels = [layer.cumulative_db for layer in report.sensitivity.layers] if report.sensitivity else []
-    known = [level for level in levels if level is not None]
-    return environment.get_template("page.html").render(
-        report=report,
-        head=report.headline,
-        style=Markup(_asset("page.css")),
-        script=Markup(script),
-        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        histogram=lambda card: Markup(histogram_chart(card)),
-        dashes={method: " ".join(map(str, lengths)) for method, lengths in DASHES.items()},
-        wide=Markup(level_chart(known, _WIDE)) if known else "",
-        narrow=Markup(level_chart(known, _NARROW)) if known else "",
-        picture=lambda sample: None if sample.picture is None else data_uri(sample.picture),
-        outcome=describe_outcome,
-        levels=level_labels(),
-        precisions=list(dict.fromkeys(cell.precision for cell in report.cells)),
-        anchors={bar.node: f"layer-{place}" for place, bar in enumerate(report.bars, start=1)},
-        open_cards=OPEN_CARDS,
-        shown_layers=SHOWN_LAYERS,
-    )
+    return made
 
 
 def level_labels() -> list[str]:
@@ -98,5 +112,26 @@ def describe_outcome(sample: WorstSample) -> str:
     return "INT8 got it right" if sample.label == int8 else "both wrong"
 
 
-def _asset(name: str) -> str:
+def describe_answers(sample: WorstSample, worst: Worst) -> str:
+    """What FP32 and INT8 say of a sample, in words; empty for models that are no classifiers."""
+    if sample.answers is None:
+        return ""
+    fp32, other = map(worst.class_name, sample.answers.classes)
+    if not sample.flipped:
+        return f"Both say {fp32}"
+    return f"FP32 says {fp32}, INT8 says {other}"
+
+
+def _tried_chart(tried: Tried | None, width: int) -> Markup:
+    """The chart of what was tried; empty where there is nothing to draw."""
+    if tried is None or not tried.drawn:
+        return Markup("")
+    points = [(trial.int8_share, trial.value, trial.taken) for trial in tried.drawn]
+    chosen = tried.chosen
+    ringed = (chosen.int8_share, chosen.value) if chosen else None
+    return Markup(point_chart(points, tried.unit, width=width, ringed=ringed))
+
+
+def asset(name: str) -> str:
+    """The text of a file beside the templates."""
     return (files("trtint8.report") / "templates" / name).read_text(encoding="utf-8")

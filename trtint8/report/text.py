@@ -6,6 +6,7 @@ import math
 
 from markupsafe import Markup, escape
 
+from trtint8.validation.measurand import DECIBELS
 from trtint8.validation.significance import Share
 
 #: A number and its unit stay on one line.
@@ -36,6 +37,18 @@ def percentage(share: float | None, digits: int = 1) -> str:
     if share is None:
         return "–"
     return f"{100 * share:.{digits}f}{_SPACE}%" if math.isfinite(share) else "\N{INFINITY}"
+
+
+def figure(value: float, unit: str) -> str:
+    """The value of a metric with its unit.
+
+    Args:
+        value: The value: in per cent where the unit is ``%``.
+        unit: ``%``, ``dB``, or empty for a unit of the metric's own.
+    """
+    if math.isnan(value) or (unit == DECIBELS and math.isinf(value)):
+        return decibels(value)
+    return f"{value:.2f}{_SPACE}{unit}".replace("-", "\N{MINUS SIGN}") if unit else number(value)
 
 
 def small_percentage(share: float) -> str:

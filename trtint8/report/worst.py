@@ -97,6 +97,16 @@ class Worst:
     worst: tuple[WorstSample, ...]
     class_names: tuple[str, ...] = ()
 
+    @property
+    def flipped(self) -> tuple[WorstSample, ...]:
+        """Those with another class in INT8, by falling margin."""
+        return tuple(sample for sample in self.worst if sample.flipped)
+
+    @property
+    def others(self) -> tuple[WorstSample, ...]:
+        """Those with the same class, or without classes, by falling error."""
+        return tuple(sample for sample in self.worst if not sample.flipped)
+
     def class_name(self, index: int) -> str:
         """The name of a class, or its index where it has none."""
         return self.class_names[index] if index < len(self.class_names) else str(index)

@@ -19,6 +19,7 @@ from trtint8.validation.measure import VALIDATED
 from trtint8.validation.opening import open_validated
 
 if TYPE_CHECKING:
+    from trtint8.report.comparison import RunComparison
     from trtint8.report.facts import Report
     from trtint8.report.worst import Worst
 
@@ -38,7 +39,7 @@ def write_report(
     Args:
         sources: The folder that ``trtint8 build`` wrote to; or an engine, with which the files beside it are
             read; or files: a Q/DQ model, a calibration table, and the JSON of sensitivity, accuracy,
-            audit and bench.
+            audit, bench and tuning.
         output: The HTML file.
         model: The float model.
         data: Held-out data, in which the samples with the largest differences are found; needs ``model``.
@@ -68,6 +69,28 @@ def write_report(
     report = gather(files, model=Path(model) if model else None, worst=worst)
     # Names in files may hold halves of characters, which no page can.
     return write_atomically(output, render(report).encode(errors="replace"))
+
+
+def write_comparison(comparison: RunComparison, output: str | os.PathLike[str]) -> Path:
+    """Writes one self-contained HTML page with several runs side by side.
+
+    Args:
+        comparison: What the page shows.
+        output: The HTML file.
+
+    Returns:
+        ``output``.
+
+    Raises:
+        UnsupportedError: The extra ``trtint8[report]`` is not installed.
+        OutputError: The page cannot be written.
+    """
+    try:
+        from trtint8.report.comparison_page import render_comparison
+    except ImportError as error:
+        raise _not_installed(error) from error
+    page = render_comparison(comparison)
+    return write_atomically(check_writable(output), page.encode(errors="replace"))
 
 
 def _worst(
@@ -124,7 +147,11 @@ def _renderer() -> tuple[Callable[..., Report], Callable[[Report], str]]:
         from trtint8.report.facts import gather
         from trtint8.report.page import render
     except ImportError as error:
-        raise UnsupportedError(
-            f"a report needs '{error.name}', which is not installed: pip install \"trtint8[report]\""
-        ) from error
+        raise _not_installed(error) from error
     return gather, render
+
+
+def _not_installed(error: ImportError) -> UnsupportedError:
+    return UnsupportedError(
+        f"a report needs '{error.name}', which is not installed: pip install \"trtint8[report]\""
+    )

@@ -228,6 +228,8 @@ class TuningLog:
         trials: What the search tried, in order.
         goal: What the result had to keep, in words; empty where an earlier version has not written it.
         speed: The estimated times, and what was tried for them; None where speed was not searched for.
+        metric: The metric's name; empty where an earlier version has not written it.
+        unit: The unit of the metric: ``%``, ``dB``, or empty for its own.
     """
 
     command: str
@@ -237,6 +239,8 @@ class TuningLog:
     trials: tuple[Trial, ...]
     goal: str = ""
     speed: SpeedPlan | None = None
+    metric: str = ""
+    unit: str = ""
 
 
 @dataclass(frozen=True)
@@ -306,4 +310,6 @@ def _log(tuned: Tuned, command: str) -> TuningLog:
         tuned.trials,
         str(tuned.goal),
         tuned.speed,
+        tuned.goal.name,
+        tuned.goal.unit,
     )

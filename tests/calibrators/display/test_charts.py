@@ -44,4 +44,19 @@ class TestCharts:
         drawn = re.findall(r'<path d="[^"]*"[^>]*style="([^"]*)"', svg)
         dots = [style for style in drawn if "var(--accent)" in style]
         assert sum("fill: none" in style for style in dots) == 1 and len(dots) == 2
-        assert ">45 %<" in svg and ">40 dB<" in svg
+        assert ">40 %<" in svg and ">40 dB<" in svg
+
+    def test_a_ring_is_around_its_point(self):
+        points = [(0.5, 30.0, True), (1.0, 40.0, True)]
+        svg = point_chart(points, "dB", width=840, ringed=(0.5, 30.0))
+        assert svg.startswith('<svg viewBox="0 0 840 200"')
+        starts = {
+            style: [float(number) for number in start]
+            for *start, style in re.findall(r'<path d="M ([\d.]+) ([\d.]+) C[^"]*" style="([^"]*)"', svg)
+        }
+        (ring,) = [start for style, start in starts.items() if "var(--loud)" in style]
+        # The room around the values is 8 % of their distance, so the lowest lies at 0.08 / 1.16.
+        assert ring[0] == pytest.approx(52 + (840 - 66) * 0.08 / 1.16, abs=0.1)
+        # An ellipse begins at its lower end.
+        assert ring[1] == pytest.approx(10 + (200 - 32) * (1 - 0.08 / 1.16) + 7, abs=0.1)
+        assert "var(--loud)" not in point_chart(points, "dB")

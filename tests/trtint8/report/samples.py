@@ -7,6 +7,7 @@ import json
 import numpy as np
 import onnx
 
+from calibrators import records
 from calibrators.histograms.histogram import Histogram
 from calibrators.tables.table import CalibrationTable, Provenance
 from tests.trtint8.auditing import kernels
@@ -23,6 +24,9 @@ from trtint8.runtime.bench import BenchReport, Summary
 from trtint8.sensitivity.effects import Effect
 from trtint8.sensitivity.results import LayerSensitivity, Sensitivity
 from trtint8.sensitivity.suspects import Suspect
+from trtint8.tuning.scores import Score
+from trtint8.tuning.trial import Trial
+from trtint8.tuning.tune import TuningLog
 from trtint8.validation.accuracy import Accuracy
 from trtint8.validation.fidelity import Fidelity
 from trtint8.validation.measure import Measure
@@ -90,6 +94,26 @@ SENSITIVITY = Sensitivity(
     model_fingerprint="model1",
     table_fingerprint="",
     data_fingerprint="data2",
+)
+
+
+#: In the log of a search that restores one layer to float: the last trial that was taken is the result.
+TUNING_LOG = TuningLog(
+    "trtint8 quantize net.onnx net.table.json -o net.qdq.onnx --keep-float second",
+    ("second",),
+    (),
+    0.125,
+    (
+        Trial("as calibrated", Score(2.5, 20.0, 77.5), True, 0, 0.0, 1.0),
+        Trial("bias correction", Score(2.0, 21.0, 78.0), False, 0, 0.0, 1.0),
+        Trial("2 layers in float", Score(0.0, 40.0, 80.0), True, 2, 0.5, 1.0),
+        Trial(f"'{HOSTILE}' back in INT8", Score(0.5, 30.0, 79.5), True, 1, 0.125, 1.0),
+        Trial("'second' back in INT8", Score(float("nan"), 5.0, float("nan")), False, 1, 0.375, 1.0),
+    ),
+    "top1: a drop of at most 1 point",
+    None,
+    "top1",
+    "%",
 )
 
 
@@ -170,6 +194,7 @@ def write_all(folder):
     )
     write_json(folder / "net.accuracy.json", ACCURACY)
     write_json(folder / "net.audit.json", audit(ranges))
+    (folder / "net.tuning.json").write_bytes(records.render(TUNING_LOG))
     reports = [bench_report("net.engine", 4000, 0.5), bench_report("FP32", 1000, 2.0)]
     printed = [{**dataclasses.asdict(one), "throughput": one.throughput, "warnings": []} for one in reports]
     write_json(folder / "net.bench.json", {"gpu": "GPU 1", "inputs": "random", "reports": printed})

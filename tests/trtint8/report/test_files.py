@@ -5,10 +5,10 @@ import shutil
 import pytest
 
 from calibrators.errors import TableError
-from tests.trtint8.report.samples import ACCURACY, write_all
+from tests.trtint8.report.samples import ACCURACY, TUNING_LOG, write_all
 from trtint8.report.files import ReportFiles, find_report_files
 
-KINDS = ["engine", "qdq", "table", "sensitivity", "accuracy", "audit", "bench"]
+KINDS = ["engine", "qdq", "table", "sensitivity", "accuracy", "audit", "bench", "tuning"]
 
 
 @pytest.fixture
@@ -25,6 +25,7 @@ def test_a_folder(folder):
     assert found.engine.weights_bytes == 5248 and found.table.provenance.samples == 500
     assert found.sensitivity.samples == 128 and found.accuracy == ACCURACY
     assert found.bench.gpu == "GPU 1"
+    assert (found.tuning.keep_float, found.tuning.trials[0]) == (("second",), TUNING_LOG.trials[0])
 
 
 def test_an_engine_brings_what_has_its_name(folder):

@@ -6,10 +6,11 @@ import math
 
 import pytest
 
+from calibrators import records
 from calibrators.errors import TableError
-from tests.trtint8.report.samples import ACCURACY, bench_report
+from tests.trtint8.report.samples import ACCURACY, TUNING_LOG, bench_report
 from trtint8.cli.output import print_json
-from trtint8.report.json_files import parse_accuracy, parse_benchmark
+from trtint8.report.json_files import parse_accuracy, parse_benchmark, parse_tuning_log
 from trtint8.runtime.benchmark import Benchmarks
 from trtint8.validation.fidelity import Fidelity
 from trtint8.validation.measure import Measure
@@ -108,3 +109,11 @@ def test_what_is_something_else_is_refused():
         parse_accuracy({"judged": "x", "measures": []}, "a.json")
     with pytest.raises(TableError, match=r"'b\.json' is no output of 'trtint8 bench --json'"):
         parse_benchmark({"gpu": "x", "reports": [{}], "inputs": "y"}, "b.json")
+
+
+def test_a_tuning_log_round_trip():
+    log = parse_tuning_log(json.loads(records.render(TUNING_LOG)), "t.json")
+    assert log.trials[:4] == TUNING_LOG.trials[:4] and math.isnan(log.trials[4].score.value)
+    assert (log.metric, log.unit) == ("top1", "%")
+    with pytest.raises(TableError, match=r"'t\.json' is no log of 'trtint8 tune' \(.*trials.*\); tune again"):
+        parse_tuning_log({"command": "", "float_cost": 0.0, "keep_float": [], "remedies": []}, "t.json")

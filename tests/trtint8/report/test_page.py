@@ -17,7 +17,7 @@ from trtint8.report.facts import gather
 from trtint8.report.files import ReportFiles
 from trtint8.report.page import OPEN_CARDS, describe_outcome, level_labels, render
 from trtint8.report.tensors import make_cards
-from trtint8.report.worst import Answers, WorstSample
+from trtint8.report.worst import Answers, Worst, WorstSample
 from trtint8.validation.measure import Measure
 
 html5lib = pytest.importorskip("html5lib", reason="html5lib is not installed")
@@ -69,10 +69,10 @@ def test_the_figures_of_the_facts_stand_in_the_page(document):
         "top-1: INT8 is 1.00 points below FP32 (95 % interval -2.00 to +0.10): more than chance on 400 "
         "samples (McNemar p = 0.04)."
     )
-    speed = [texts(row) for row in document.iter("tr") if "×" in texts(row)]
+    speed = [texts(row).replace("\xa0", " ") for row in document.iter("tr") if "×" in texts(row)]
     assert speed == [
-        "net.engine 8 0.500 ms 1.750 ms 16,000 4.00×",
-        "FP32 8 2.000 ms 1.750 ms 4,000 1.00×",
+        "net.engine 8 0.500 ms 1.750 ms 16,000 4.00× 50.00 MB 0.050 ms",
+        "FP32 8 2.000 ms 1.750 ms 4,000 1.00× – –",
     ]
 
 
@@ -93,6 +93,32 @@ def test_the_kernels(document):
         "all 20.00 MB 50.00 MB",
     ]
     assert tables[3][-1] == "all 0.020 ms 0.050 ms"
+
+
+def test_what_was_tried(document):
+    (section,) = [
+        one for one in document.iter("section") if any("share of INT8" in texts(h) for h in one.iter("h2"))
+    ]
+    words = texts(section).replace("\xa0", " ")
+    name = " ".join(HOSTILE.split())
+    assert f"Chosen: '{name}' back in INT8, 79.50 % with 87.5 % in INT8." in words
+    assert "for top1: a drop of at most 1 point: top1 on the samples" in words
+    rows = [[texts(cell).replace("\xa0", " ") for cell in row] for row in section.iter("tr")]
+    assert rows == [
+        ["tried", "top1", "in INT8", "layers in float", "outcome"],
+        ["as calibrated", "77.50 %", "100.0 %", "0", "taken"],
+        ["bias correction", "78.00 %", "100.0 %", "0", ""],
+        ["2 layers in float", "80.00 %", "50.0 %", "2", "taken"],
+        [f"'{name}' back in INT8", "79.50 %", "87.5 %", "1", "chosen"],
+        ["'second' back in INT8", "not a number", "62.5 %", "1", ""],
+    ]
+    (drawn,) = [one for one in section.iter("div") if one.get("role") == "img"]
+    assert drawn.get("aria-label").startswith("top1 of 4 candidates over the share")
+    charts = by_class(section, "chart")
+    styles = [[path.get("style") for path in chart.iter() if path.tag.endswith("path")] for chart in charts]
+    for paths in styles:
+        assert sum("fill: var(--accent)" in (style or "") for style in paths) == 3
+        assert sum("stroke: var(--loud)" in (style or "") for style in paths) == 1
 
 
 def test_the_strip(document):
@@ -142,15 +168,32 @@ def test_the_tensors(found, document):
 
 
 def test_the_worst_samples(document):
-    (samples,) = by_class(document, "samples")
-    first, second = [one for one in samples if one.tag == "li"]
+    flipped, others = by_class(document, "samples")
+    (first,), (second,) = ([one for one in shown if one.tag == "li"] for shown in (flipped, others))
     assert texts(first) == (
-        "INT8 got it right <cat> ship FP32 3.50 1.25 INT8 2.00 2.50 no. 7, label ship, error 25.0 %"
+        "FP32 says <cat>, INT8 says ship INT8 got it right <cat> ship FP32 3.50 1.25 INT8 2.00 2.50 "
+        "no. 7, label ship, error 25.0 %"
     )
-    assert texts(second) == "same answer dog <cat> FP32 4.50 0.75 INT8 4.00 1.00 no. 9, error 12.5 %"
+    assert texts(second) == (
+        "Both say dog same answer dog <cat> FP32 4.50 0.75 INT8 4.00 1.00 no. 9, error 12.5 %"
+    )
     (image,) = list(first.iter("img"))
     assert image.get("src").startswith("data:image/png;base64,") and not list(second.iter("img"))
     assert [texts(one) for one in by_class(first, "chosen")] == ["3.50", "2.50"]
+    (section,) = [one for one in document.iter("section") if one.get("id") == "worst"]
+    assert [texts(one) for one in section if one.tag in ("h2", "h3")] == [
+        "Samples that flipped", "Largest errors without another class",
+    ]  # fmt: skip
+    assert "10 of 400 samples get another class in INT8; 1 of them is shown, by how far" in texts(section)
+
+
+def test_worst_samples_of_what_is_no_classifier(found):
+    worst = Worst(8, None, "a stand-in", (WorstSample(3, 0.5),))
+    document = parsed(render(gather(found, worst=worst)))
+    (shown,) = by_class(document, "samples")
+    assert texts(shown) == "no. 3, error 50.0 %"
+    (section,) = [one for one in document.iter("section") if one.get("id") == "worst"]
+    assert texts(section).startswith("Worst samples Of 8 samples, those with the largest relative error")
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from calibrators.data.inputs import InputSpec
 from calibrators.errors import CalibrationDataError, ModelError
 from trtint8.report.worst import (
     Answers,
+    Worst,
     WorstSample,
     compare_answers,
     find_worst,
@@ -31,6 +32,13 @@ def test_relative_errors():
     wanted = np.array([[3.0, 4.0], [0.0, 0.0], [0.0, 0.0], [1.0, 0.0], [1.0, 1.0]])
     got = np.array([[3.0, 3.0], [0.0, 0.0], [0.0, 1.0], [0.0, 0.0], [1.0, math.nan]])
     assert relative_errors(wanted, got).tolist() == [0.2, 0.0, math.inf, 1.0, math.inf]
+
+
+def test_those_with_another_class_stand_by_themselves():
+    measured = measure_batch({"y": FP32}, {"y": INT8}, None)
+    worst = Worst(4, 2, "a stand-in", tuple(sorted(measured, key=lambda one: one.rank)))
+    assert [sample.index for sample in worst.flipped] == [0, 3]
+    assert [sample.index for sample in worst.others] == [2, 1]
 
 
 def test_answers():

@@ -1,0 +1,84 @@
+"""Several runs side by side."""
+
+import dataclasses
+
+import pytest
+
+from calibrators.errors import TableError
+from tests.trtint8.report.samples import ACCURACY, HOSTILE, engine_info, table, write_all, write_json
+from trtint8.engine.file import save_engine
+from trtint8.engine.layers import LayerReport
+from trtint8.report.comparison import ComparedRow, compare_runs
+from trtint8.validation.measure import Measure
+from trtint8.validation.significance import Share
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """Two runs: the second with the first layer in FP32, more correct samples and no measured latency."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder in (first, second):
+        folder.mkdir()
+        write_all(folder)
+    info = engine_info(table())
+    layer, floating = info.layers.layers
+    layer = dataclasses.replace(floating, onnx_nodes=(HOSTILE,), name=layer.name)
+    save_engine(
+        second / "net.engine",
+        bytes(3000),
+        dataclasses.replace(info, layers=LayerReport((layer, floating)), weights_bytes=9000),
+    )
+    better = Measure("top1", Share(318, 400), Share(320, 400))
+    changed = dataclasses.replace(ACCURACY, measures=(better, *ACCURACY.measures[1:]))
+    write_json(second / "net.accuracy.json", changed)
+    (second / "net.bench.json").unlink()
+    return first, second
+
+
+def test_figures_side_by_side(folders):
+    compared = compare_runs(folders)
+    rows = {row.name: row.values for row in compared.rows}
+    assert compared.runs == tuple(map(str, folders))  # both runs are called 'net'
+    assert rows["calibration method"] == ("entropy", "entropy")
+    assert rows["weighted layers in INT8"] == ("1 of 2", "0 of 2")
+    assert rows["kernels: INT8 compute"] == ("1", "0") and rows["kernels: float compute"] == ("1", "2")
+    assert [name for name in rows if name.startswith("kernels: ")] == [
+        "kernels: INT8 compute", "kernels: float compute",
+    ]  # fmt: skip
+    assert rows["bytes of weights"] == ("5,248", "9,000")
+    assert rows["bytes of the engine file"] == ("1,000", "3,000")
+    assert rows["top-1"] == ("79.00 % (74.7-82.7)", "79.50 % (75.3-83.2)")
+    assert rows["SQNR of 'scores'"] == ("26.25 dB", "26.25 dB")
+    assert rows["latency, median"] == ("0.500 ms", None)
+    assert rows["samples per second"] == ("16,000", None)
+    assert rows["time of INT8+FP16, estimated"] == ("0.050 ms", "0.050 ms")
+
+
+def test_differences_are_named(folders):
+    compared = compare_runs(folders)
+    assert compared.differences == (
+        "weighted layers in INT8",
+        "kernels: INT8 compute",
+        "kernels: float compute",
+        "bytes of weights",
+        "bytes of the engine file",
+        "top-1",
+    )
+    assert compared.layers == (ComparedRow(HOSTILE, ("INT8", "FP32")),)
+
+
+def test_a_run_with_itself(folders):
+    compared = compare_runs([folders[0] / "net.engine", folders[0]])
+    assert compared.differences == compared.layers == ()
+
+
+def test_files_alone_have_their_own_names(folders):
+    first, second = folders
+    (second / "net.accuracy.json").rename(second / "other.accuracy.json")
+    compared = compare_runs([first / "net.accuracy.json", second / "other.accuracy.json"])
+    assert compared.runs == ("net", "other") and compared.differences == ("top-1",)
+
+
+def test_one_run_is_not_enough(folders):
+    with pytest.raises(TableError, match="needs at least two runs; give two or more"):
+        compare_runs(folders[:1])

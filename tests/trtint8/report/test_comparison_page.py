@@ -1,0 +1,39 @@
+"""The page of a comparison: valid and escaped."""
+
+import pytest
+
+import tests.trtint8.report.extra  # noqa: F401
+from tests.trtint8.report.samples import HOSTILE
+from trtint8.report.comparison import ComparedRow, RunComparison
+from trtint8.report.comparison_page import render_comparison
+
+html5lib = pytest.importorskip("html5lib", reason="html5lib is not installed")
+
+COMPARISON = RunComparison(
+    ("first", "<second>"),
+    (ComparedRow("kernels", ("2", "3")), ComparedRow("latency, median", ("0.500 ms", None))),
+    (ComparedRow(HOSTILE, ("INT8", "FP32")),),
+    ("kernels",),
+)
+
+
+def test_the_tables_have_every_value():
+    page = render_comparison(COMPARISON)
+    document = html5lib.HTMLParser(strict=True, namespaceHTMLElements=False).parse(page)
+    rows = [["".join(cell.itertext()) for cell in row] for row in document.iter("tr")]
+    assert rows == [
+        ["figure", "first", "<second>", ""],
+        ["kernels", "2", "3", "differs"],
+        ["latency, median", "0.500 ms", "–", ""],
+        ["layer", "first", "<second>", ""],
+        [HOSTILE, "INT8", "FP32", "differs"],
+    ]
+    assert {head.get("scope") for head in document.iter("th")} == {"row", "col"}
+    assert len(list(document.iter("caption"))) == 2
+    assert "Different: kernels." in page and "<b>&" not in page
+    assert "http:" not in page and "https:" not in page
+
+
+def test_nothing_differs():
+    page = render_comparison(RunComparison(("a", "b"), (ComparedRow("kernels", ("2", "2")),), (), ()))
+    assert "No figure differs." in page and "Layers in another precision" not in page

@@ -1,0 +1,28 @@
+"""Measured speed beside an audit."""
+
+import dataclasses
+
+from tests.trtint8.report.samples import bench_report
+from trtint8.report.speed import make_speed_rows
+
+
+def test_the_audit_of_the_same_precision_stands_beside_a_measurement(found):
+    own, float32 = make_speed_rows(found)
+    assert (own.measured.name, own.measured.median_ms, own.measured.speedup) == ("net.engine", 0.5, 4.0)
+    int8 = found.audit.engine("INT8+FP16")
+    assert (own.moved_bytes, own.seconds) == (50_000_000, int8.seconds)
+    assert (float32.measured.name, float32.moved_bytes, float32.seconds) == ("FP32", None, None)
+
+
+def test_an_engine_of_another_name_has_no_audit(found):
+    bench = dataclasses.replace(
+        found.bench, reports=(bench_report("other.engine", 100, 1.0), bench_report("FP16", 50, 2.0))
+    )
+    other, half = make_speed_rows(dataclasses.replace(found, bench=bench))
+    assert (other.moved_bytes, half.moved_bytes) == (None, 20_000_000)
+
+
+def test_without_an_audit_or_a_measurement(found):
+    alone = make_speed_rows(dataclasses.replace(found, audit=None))
+    assert [row.moved_bytes for row in alone] == [None, None]
+    assert make_speed_rows(dataclasses.replace(found, bench=None)) == ()

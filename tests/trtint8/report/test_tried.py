@@ -1,0 +1,54 @@
+"""What was tried, with the result among it."""
+
+import dataclasses
+import math
+
+from tests.trtint8.report.samples import HOSTILE, TUNING_LOG
+from trtint8.report.tried import make_tried
+from trtint8.tuning.scores import Score
+from trtint8.tuning.trial import Trial
+
+
+def test_candidates_with_the_share_of_int8():
+    tried = make_tried(TUNING_LOG)
+    assert (tried.metric, tried.unit, tried.goal) == ("top1", "%", "top1: a drop of at most 1 point")
+    assert [one.int8_share for one in tried.candidates] == [1.0, 1.0, 0.5, 0.875, 0.625]
+    assert [one.value for one in tried.drawn] == [77.5, 78.0, 80.0, 79.5]
+    assert tried.chosen.what == f"'{HOSTILE}' back in INT8" and tried.chosen.in_float == 1
+    assert [one.chosen for one in tried.candidates] == [False, False, False, True, False]
+
+
+def test_logs_of_earlier_versions_are_shown_by_the_sqnr():
+    for log in (
+        dataclasses.replace(TUNING_LOG, metric="", unit="", goal=""),
+        dataclasses.replace(
+            TUNING_LOG, trials=(Trial("as calibrated", Score(2.5, 20.0), True, 0, 0.0, 1.0),), keep_float=()
+        ),
+    ):
+        tried = make_tried(log)
+        assert (tried.metric, tried.unit) == ("sqnr", "dB")
+        assert (tried.candidates[0].value, tried.candidates[0].shown) == (20.0, "20.00\xa0dB")
+
+
+def test_without_a_candidate_within_the_budget_the_least_noise_is_the_result():
+    trials = tuple(
+        Trial(what, Score(9.0, level, 71.0), False, 1, 0.25, 1.0)
+        for what, level in (("one", 10.0), ("other", 12.0), ("third", 11.0))
+    )
+    log = dataclasses.replace(TUNING_LOG, trials=trials, float_cost=0.25)
+    assert make_tried(log).chosen.what == "other"
+
+
+def test_a_result_that_was_no_trial_is_not_marked():
+    """A plan for speed leaves layers in float that no trial has."""
+    assert make_tried(dataclasses.replace(TUNING_LOG, float_cost=0.75)).chosen is None
+
+
+def test_nothing_was_tried():
+    assert make_tried(None) is None
+    assert make_tried(dataclasses.replace(TUNING_LOG, trials=())) is None
+
+
+def test_values_that_are_not_numbers_have_no_place_in_the_chart():
+    tried = make_tried(TUNING_LOG)
+    assert math.isnan(tried.candidates[4].value) and tried.candidates[4] not in tried.drawn

@@ -1,0 +1,149 @@
+"""Compares several runs: one row per figure and one value per run, and the layers whose precisions differ."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from calibrators.errors import TableError
+from trtint8.engine.parts import PARTS
+from trtint8.engine.traffic import total_traffic
+from trtint8.report.files import ReportFiles, find_report_files
+from trtint8.report.network import make_cells
+from trtint8.validation.wording import accuracy_rows
+
+
+@dataclass(frozen=True)
+class ComparedRow:
+    """One figure of all runs.
+
+    Attributes:
+        name: What the figure is.
+        values: One text per run; None where a run's files do not have the figure.
+    """
+
+    name: str
+    values: tuple[str | None, ...]
+
+    @property
+    def differs(self) -> bool:
+        """Whether two runs have the figure and differ in it."""
+        return len({value for value in self.values if value is not None}) > 1
+
+
+@dataclass(frozen=True)
+class RunComparison:
+    """Several runs side by side.
+
+    Attributes:
+        runs: The name of each run.
+        rows: The figures that at least one run has.
+        layers: The weighted layers that are not in the same precision in all runs whose engines list them.
+        differences: Names of the figures that differ.
+    """
+
+    runs: tuple[str, ...]
+    rows: tuple[ComparedRow, ...]
+    layers: tuple[ComparedRow, ...]
+    differences: tuple[str, ...]
+
+
+def compare_runs(sources: Sequence[str | os.PathLike[str]]) -> RunComparison:
+    """Compares several runs.
+
+    Args:
+        sources: One per run: a folder that ``trtint8 build`` wrote to; an engine, with which the files beside
+            it are read; or a single file of those that a report is made of.
+
+    Raises:
+        TableError: There are fewer than two runs, or a file is missing or malformed.
+        EngineError: An engine and its sidecar do not belong together.
+    """
+    if len(sources) < 2:
+        raise TableError("a comparison needs at least two runs; give two or more engines, folders or files")
+    runs = [find_report_files([source]) for source in sources]
+    stems = [run.stem for run in runs]
+    names = tuple(stems) if len(set(stems)) == len(stems) else tuple(str(Path(source)) for source in sources)
+    used = {part.part for run in runs if run.engine for part in run.engine.parts}
+    parts = [name for name in PARTS if name in used]
+    rows = _table([_figures(run, parts) for run in runs])
+    cells = [make_cells(None, run.engine, None) if run.engine and run.engine.layers else () for run in runs]
+    layers = _table([{cell.node: cell.precision for cell in of_run} for of_run in cells])
+    return RunComparison(
+        names,
+        rows,
+        tuple(row for row in layers if row.differs),
+        tuple(row.name for row in rows if row.differs),
+    )
+
+
+def _table(columns: Sequence[Mapping[str, str]]) -> tuple[ComparedRow, ...]:
+    """One row per name that a column has, in the order in which the names first appear."""
+    names = dict.fromkeys(name for column in columns for name in column)
+    return tuple(ComparedRow(name, tuple(column.get(name) for column in columns)) for name in names)
+
+
+def _figures(run: ReportFiles, parts: Sequence[str]) -> dict[str, str]:
+    """What is known of one run, as texts by name; ``parts`` are those that an engine of a run has."""
+    return {**_of_engine(run, parts), **_of_accuracy(run), **_of_bench(run), **_of_audit(run)}
+
+
+def _of_engine(run: ReportFiles, parts: Sequence[str]) -> dict[str, str]:
+    figures = {}
+    engine, table = run.engine, run.table
+    method = table.method if table else (engine.method if engine else None)
+    if method:
+        figures["calibration method"] = method
+    if engine is None:
+        return figures
+    figures["TensorRT"] = f"{'for RTX ' if engine.flavor == 'rtx' else ''}{engine.tensorrt_version}"
+    if engine.int8_layers:
+        figures["weighted layers in INT8"] = "{} of {}".format(*engine.int8_layers)
+    kernels = {part.part: part for part in engine.parts}
+    if kernels:
+        figures["kernels"] = str(sum(part.kernels for part in engine.parts))
+        figures |= {
+            f"kernels: {name}": str(kernels[name].kernels if name in kernels else 0) for name in parts
+        }
+        traffic = total_traffic(part.traffic for part in engine.parts)
+        if traffic is not None:
+            figures["bytes read per inference"] = f"{traffic.read:,}"
+            figures["bytes written per inference"] = f"{traffic.written:,}"
+    if engine.weights_bytes is not None:
+        figures["bytes of weights"] = f"{engine.weights_bytes:,}"
+    figures["bytes of the engine file"] = f"{run.paths['engine'].stat().st_size:,}"
+    return figures
+
+
+def _of_accuracy(run: ReportFiles) -> dict[str, str]:
+    if run.accuracy is None:
+        return {}
+    rows = {title: value for title, _, value, *_ in accuracy_rows(run.accuracy)}
+    return {"samples": f"{run.accuracy.samples:,}", **rows}
+
+
+def _of_bench(run: ReportFiles) -> dict[str, str]:
+    if run.bench is None or not run.bench.reports:
+        return {}
+    report = run.bench.reports[0]
+    latency = report.phases["latency"]
+    return {
+        "measured on": f"{run.bench.gpu}, batch of {report.batch_size}",
+        "latency, median": f"{latency.median:.3f} ms",
+        "latency, 99 %": f"{latency.p99:.3f} ms",
+        "samples per second": f"{report.samples_per_second:,.0f}",
+    }
+
+
+def _of_audit(run: ReportFiles) -> dict[str, str]:
+    if run.audit is None:
+        return {}
+    figures = {"audited for": run.audit.gpu.name}
+    for engine in run.audit.engines:
+        if engine.traffic is not None:
+            figures[f"bytes of {engine.precision}, audited"] = f"{engine.traffic.total:,}"
+        if engine.seconds is not None:
+            figures[f"time of {engine.precision}, estimated"] = f"{1e3 * engine.seconds:.3f} ms"
+    return {**figures, "verdict": run.audit.verdict}

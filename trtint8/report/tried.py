@@ -1,0 +1,105 @@
+"""What `trtint8 tune` tried: the accuracy of every candidate, and the share of the arithmetic in INT8."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from trtint8.report.text import figure
+from trtint8.tuning.trial import Trial
+from trtint8.tuning.tune import TuningLog
+from trtint8.validation.measurand import DECIBELS
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One candidate.
+
+    Attributes:
+        what: What was tried, in words.
+        int8_share: The share of the network's arithmetic that is not left in float, in [0, 1].
+        in_float: Number of layers in float.
+        value: The metric's value, in the unit of :class:`Tried`; NaN where it is not known.
+        shown: The value as a text.
+        taken: Whether the search continued from this candidate.
+        chosen: Whether this candidate is the result.
+    """
+
+    what: str
+    int8_share: float
+    in_float: int
+    value: float
+    shown: str
+    taken: bool
+    chosen: bool
+
+
+@dataclass(frozen=True)
+class Tried:
+    """All candidates.
+
+    Attributes:
+        metric: The metric's name.
+        unit: The unit of its values: ``%``, ``dB``, or empty for its own.
+        goal: What the result had to keep, in words; empty where it is not known.
+        candidates: The candidates, in the order in which they were tried.
+    """
+
+    metric: str
+    unit: str
+    goal: str
+    candidates: tuple[Candidate, ...]
+
+    @property
+    def drawn(self) -> tuple[Candidate, ...]:
+        """The candidates that have a place in a chart: those whose value is finite."""
+        return tuple(candidate for candidate in self.candidates if math.isfinite(candidate.value))
+
+    @property
+    def chosen(self) -> Candidate | None:
+        """The result; None where none of the candidates has its layers in float."""
+        return next((candidate for candidate in self.candidates if candidate.chosen), None)
+
+
+def make_tried(log: TuningLog | None) -> Tried | None:
+    """Gathers what was tried; None where there is no log, or nothing was tried.
+
+    Logs of earlier versions have no value of the metric for some candidates; then all are shown by the SQNR.
+    """
+    if log is None or not log.trials:
+        return None
+    by_metric = bool(log.metric) and all(trial.score.value is not None for trial in log.trials)
+    metric, unit = (log.metric, log.unit) if by_metric else ("sqnr", DECIBELS)
+    chosen = _chosen(log)
+    candidates = []
+    for trial in log.trials:
+        value = trial.score.value if by_metric else trial.score.sqnr_db
+        assert value is not None  # by_metric says so
+        candidates.append(
+            Candidate(
+                trial.what,
+                1.0 - trial.float_cost,
+                trial.keep_float,
+                value,
+                figure(value, unit),
+                trial.taken,
+                trial is chosen,
+            )
+        )
+    return Tried(metric, unit, log.goal, tuple(candidates))
+
+
+def _chosen(log: TuningLog) -> Trial | None:
+    """The trial of the result.
+
+    The search takes a candidate with the same number of layers in float only where it is better than the
+    last one, so the last one that was taken is the result. Where none was within the budget, the one with
+    the least noise is the result.
+    """
+    alike = [
+        trial
+        for trial in log.trials
+        if trial.keep_float == len(log.keep_float) and math.isclose(trial.float_cost, log.float_cost)
+    ]
+    taken = [trial for trial in alike if trial.taken]
+    return taken[-1] if taken else max(alike, key=lambda trial: trial.score.sqnr_db, default=None)
