@@ -86,6 +86,7 @@ def run(documented, capsys, folder, monkeypatch, verb, arguments):
         ("table show", "digits.table.json"),
         ("table show", "digits.cache"),
         ("table diff", "digits.table.json changed.json"),
+        ("compare", "digits.table.json changed.json"),
     ],
 )
 def test_verbs_print_what_the_schema_says(documented, capsys, folder, monkeypatch, verb, arguments):

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 
 import pytest
 
@@ -44,6 +45,15 @@ def test_a_page(runs, tmp_path):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed (pip install 'trtint8[report]')")
     assert main(["compare", *runs, "-o", str(tmp_path / "c.html")]) == 0
     assert "Different: calibration method." in (tmp_path / "c.html").read_text(encoding="utf-8")
+
+
+def test_without_the_extra_there_is_no_page(runs, tmp_path, capsys, monkeypatch):
+    monkeypatch.delitem(sys.modules, "trtint8.report.comparison_page", raising=False)
+    monkeypatch.delitem(sys.modules, "trtint8.report.page", raising=False)
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    assert main(["compare", *runs, "-o", str(tmp_path / "c.html")]) == 2
+    assert "a report needs 'jinja2', which is not installed" in capsys.readouterr().err
+    assert main(["compare", *runs]) == 0
 
 
 def test_mistakes(runs, capsys):

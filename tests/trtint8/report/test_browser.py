@@ -90,4 +90,17 @@ def test_paper_is_white(browser, page, tmp_path):
     browser("Emulation.setEmulatedMedia", media="print", features=[])
     assert browser.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert browser.evaluate("getComputedStyle(document.querySelector('.sorting')).display") == "none"
+    assert browser.evaluate("getComputedStyle(document.querySelector('nav')).display") == "none"
+    # What is folded on a screen is printed.
+    assert browser.evaluate("document.querySelector('.block:not([open]) table').checkVisibility()")
     browser("Emulation.setEmulatedMedia", media="")
+
+
+def test_the_first_tab_leads_past_the_head(browser, page):
+    browser.open(page, width=800)
+    for kind in ("keyDown", "keyUp"):
+        browser("Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9)
+    assert browser.evaluate("document.activeElement.textContent") == "Skip to the figures"
+    assert browser.evaluate("document.activeElement.getBoundingClientRect().left >= 0")
+    browser.evaluate("document.activeElement.click()")
+    assert browser.evaluate("document.activeElement.id") == "main"

@@ -121,6 +121,29 @@ def test_what_was_tried(document):
         assert sum("stroke: var(--loud)" in (style or "") for style in paths) == 1
 
 
+def test_a_screen_reader_finds_sections_charts_and_tables(document):
+    (contents,) = list(document.iter("nav"))
+    ids = {one.get("id") for one in document.iter() if one.get("id")}
+    links = [link.get("href")[1:] for link in contents.iter("a")]
+    assert links == [
+        "speed", "network", "kernels", "error", "layers", "tried", "tensors", "worst", "source",
+    ]  # fmt: skip
+    assert set(links) <= ids and "main" in ids
+    assert by_class(document, "skip")[0].find("a").get("href") == "#main"
+    named = [one for one in document.iter() if one.get("role") == "img" and one.tag == "div"]
+    drawn = {id(chart) for one in named for chart in by_class(one, "chart")}
+    assert all(one.get("aria-label") for one in named) and len(named) == 5
+    assert {id(chart) for chart in by_class(document, "chart")} == drawn
+    for table in document.iter("table"):
+        if set(table.get("class").split()) & {"plain", "layers", "methods", "provenance"}:
+            assert texts(table.find("caption"))
+    assert all(one.get("scope") in ("row", "col") for one in document.iter("th"))
+    for region in by_class(document, "scroll"):
+        assert region.get("tabindex") == "0" and region.get("aria-label") == texts(
+            region.find("table/caption")
+        )
+
+
 def test_the_strip(document):
     first, second = [cell for cell in by_class(document, "cell") if cell.tag == "a"]
     assert first.get("aria-label").replace("\xa0", " ") == (
