@@ -133,7 +133,15 @@ TARGETS = (
     ),
     *map(
         _of_report,
-        ("accuracy.json", "bench.json", "sensitivity.json", "table.json", "engine.json", "audit.json"),
+        (
+            "accuracy.json",
+            "bench.json",
+            "sensitivity.json",
+            "table.json",
+            "engine.json",
+            "audit.json",
+            "tuning.json",
+        ),
     ),
     Target(
         "checkpoint of a calibration",
