@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -123,6 +124,7 @@ UNREADABLE = (
     EOFError,
     ArithmeticError,
     RuntimeError,  # too deeply nested JSON, and archives that are encrypted or packed by an unknown method
+    tokenize.TokenError,  # of the text at the beginning of an array
     zipfile.BadZipFile,
     zlib.error,
 )

@@ -300,6 +300,7 @@ def _checked(light: LightModel, name: str, path: Path | None) -> Model:
             f"'{name}' holds no nodes, so it is not a usable ONNX model; export or download it again"
         )
     check_names(light.message, name)
+    _check_attributes(light.message.graph, name)
     declare_output_shapes(light.message)
     _leave_devices_out(light.message)
     external = check_stored_tensors(light, name, path)
@@ -316,6 +317,20 @@ def _checked(light: LightModel, name: str, path: Path | None) -> Model:
     if path:
         ir.external_data.set_base_dir(graph_model.graph, path.parent)
     return Model(graph_model, name, fingerprint(graph_model))
+
+
+def _check_attributes(graph: onnx.GraphProto, name: str) -> None:
+    """Refuses attributes without a value, which only functions have."""
+    waiting = [graph]
+    while waiting:
+        for node in waiting.pop().node:
+            for attribute in node.attribute:
+                if attribute.ref_attr_name:
+                    raise ModelError(
+                        f"'{name}' is not a valid ONNX model: the attribute '{attribute.name}' of node "
+                        f"'{node.name}' refers to '{attribute.ref_attr_name}', which only a function can have"
+                    )
+                waiting.extend([attribute.g] if attribute.HasField("g") else attribute.graphs)
 
 
 def _leave_devices_out(message: onnx.ModelProto) -> None:

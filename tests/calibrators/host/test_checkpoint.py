@@ -1,5 +1,6 @@
 import io
 import json
+import zipfile
 
 import numpy as np
 import onnx
@@ -128,6 +129,17 @@ def test_a_damaged_file_is_refused(tmp_path, damage):
     path = tmp_path / "c"
     _interrupted(path, 24)
     path.write_bytes(path.read_bytes()[:-500] if damage is None else damage)
+    with pytest.raises(TableError, match="cannot read the checkpoint"):
+        Checkpoint(path, IDENTITY, CountedFormat(), resume=True).load()
+
+
+def test_an_array_whose_header_is_cut_off_is_refused(tmp_path):
+    """NumPy splits such a header into tokens, which fails in a way of its own."""
+    path = tmp_path / "c"
+    header = b"{'descr': '<i8', 'fortran_order': False, 'shape': (8L".ljust(117) + b"\n"
+    member = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("fields.npy", member)
     with pytest.raises(TableError, match="cannot read the checkpoint"):
         Checkpoint(path, IDENTITY, CountedFormat(), resume=True).load()
 

@@ -52,6 +52,20 @@ def test_invalid_model():
         load_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
 
 
+@pytest.mark.parametrize("inside", [False, True])
+def test_attributes_that_refer_to_those_of_a_function(inside):
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy")
+    node = helper.make_node("Softmax", ["x"], ["y"], name="softmax", axis=0)
+    node.attribute[0].ref_attr_name = "N"
+    nodes, condition = [node], helper.make_tensor("c", TensorProto.BOOL, [], [True])
+    if inside:
+        branch = helper.make_graph(nodes, "b", [], [y])
+        nodes = [helper.make_node("If", ["c"], ["y"], then_branch=branch, else_branch=branch)]
+    graph = helper.make_graph(nodes, "g", [x], [y], [condition])
+    with pytest.raises(ModelError, match="'axis' of node 'softmax' refers to 'N'"):
+        load_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+
+
 def test_external_data_missing_too_short_or_out_of_reach(tmp_path):
     path = save_external(small(), tmp_path)
     with pytest.raises(ModelError, match=r"weights\.bin.*give the model's path"):
