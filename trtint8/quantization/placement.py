@@ -135,7 +135,7 @@ def place(
 
 
 def placed_tensors(model: ir.Model) -> tuple[str, ...]:
-    """The activations that need a range on one of the targets at least, each once.
+    """The activations that need a range on one of the targets at least, whatever stays in float, each once.
 
     Args:
         model: A float model as :func:`place` takes it.
@@ -146,12 +146,12 @@ def placed_tensors(model: ir.Model) -> tuple[str, ...]:
     attentions = find_attentions(model)
     # What is open here may be known when the model is built.
     fitting = [replace(one, keys=one.keys or 1, queries=one.queries or 1) for one in attentions]
-    placements = (
-        _Placer(model, {}, target, found).place()
-        for target in TARGETS.values()
-        for found in ([attentions] if fitting == attentions else [attentions, fitting])
-    )
-    return tuple(dict.fromkeys(name for placement in placements for name in placement.tensors))
+    names: dict[str, None] = {}
+    for target in TARGETS.values():
+        for found in [attentions] if fitting == attentions else [attentions, fitting]:
+            placer = _Placer(model, {}, target, found)
+            names |= dict.fromkeys((*placer.place().tensors, *placer.alternatives))
+    return tuple(names)
 
 
 @dataclass
@@ -163,6 +163,8 @@ class _Placer:
     activations: list[Edge] = field(default_factory=list)
     weights: list[Edge] = field(default_factory=list)
     decisions: dict[str, Decision] = field(default_factory=dict)
+    #: Names of activations that would get a pair in place of another if more nodes stayed in float.
+    alternatives: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.order = {node.name or "": position for position, node in enumerate(self.model.graph)}
@@ -253,6 +255,7 @@ class _Placer:
     def _place_output(self, attention: Attention) -> None:
         """Quantizes the output of an attention where no pair behind it does."""
         output = attention.context.outputs[0]
+        self.alternatives.append(output.name or "")
         if _only_read_by(output, {(edge.node, edge.index) for edge in self.activations}):
             return
         for node, index in output_readers(attention):
@@ -275,6 +278,7 @@ class _Placer:
         if all(from_conv):
             # The later convolution computes the sum; the output of the earlier one is its INT8 operand.
             index = min((0, 1), key=lambda i: self.order[_producer_name((first, second)[i])])
+            self.alternatives.append((second, first)[index].name or "")
         else:
             index = from_conv.index(False)
         self.activations.append(_edge(node, index))

@@ -56,7 +56,12 @@ class Candidate:
         return place(self.model.graph_model, self.keep_float, self.target)
 
     def quantized(self) -> ir.Model:
-        """Makes the model with Q/DQ pairs."""
+        """Makes the model with Q/DQ pairs.
+
+        Raises:
+            TableError: The table lacks a range, as one does that has ranges for another choice of layers.
+        """
+        self.table.check_model(self.model.fingerprint, self.placement.tensors)
         graph_model = self.model.graph_model.clone()
         insert_qdq(graph_model, self.placement, self.table.amax)
         return graph_model

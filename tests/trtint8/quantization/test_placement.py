@@ -202,6 +202,36 @@ def test_placed_tensors_are_those_of_all_targets(form):
     assert {"softmax_out", "q_heads_out"} <= tensors
 
 
+def residual_blocks():
+    """Sums of two convolutions, and of a convolution and a skip that a Concat reads as well."""
+    g = Shaped()
+    x = g.op("Conv", ["x", g.weights(4, 3, 3, 3)], "first", pads=[1, 1, 1, 1])
+    for name in ("a", "b"):
+        left = g.op("Conv", [x, g.weights(4, 4, 3, 3)], f"{name}_left", pads=[1, 1, 1, 1])
+        right = g.op("Conv", [x, g.weights(4, 4, 1, 1)], f"{name}_right")
+        x = g.op("Relu", [g.op("Add", [left, right], f"{name}_sum")], f"{name}_relu")
+    skip = g.op("Conv", [x, g.weights(4, 4, 1, 1)], "c_conv")
+    x = g.op("Concat", [x, g.op("Add", [skip, x], "c_sum")], "join", axis=1)
+    return g.model({"x": ["N", 3, 6, 6]}, g.op("Conv", [x, g.weights(2, 8, 1, 1)], "last"))
+
+
+@pytest.mark.parametrize("name", ["residual blocks", *FORMS])
+def test_ranges_suffice_whatever_stays_in_float(name):
+    made = residual_blocks() if name == "residual blocks" else FORMS[name]()
+    model = prepare(load_model(made)).graph_model
+    known = set(placed_tensors(model))
+    nodes = [decision.node for decision in place(model).decisions]
+    random = np.random.default_rng(0)
+    for target in TARGETS.values():
+        for _ in range(20):
+            kept = [node for node in nodes if random.random() < random.random()]
+            try:
+                placement = place(model, kept, target)
+            except ModelError:  # the target decides on fewer nodes, or nothing is left
+                continue
+            assert set(placement.tensors) <= known
+
+
 def test_the_output_of_an_attention_shares_its_scale_with_what_moves_it():
     placement = placed(FORMS["plain"](), keep_float=["out_linear"])
     assert edges_of(placement, "turn") == [Edge("turn", 0, "context_out")]
