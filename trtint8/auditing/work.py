@@ -16,6 +16,9 @@ from trtint8.models.passes.fold_constants import FoldConstantsPass
 
 _EINSUM_OPERANDS = 2
 
+#: Operator to the fewest dimensions that its first operand has.
+_SMALLEST_RANK = {"Gemm": 2, "MatMul": 1}
+
 _RECURRENT = ("LSTM", "GRU", "RNN")
 
 #: Operators that compute products, or whose graphs may; those of Attention and of graphs are not counted.
@@ -131,6 +134,8 @@ def _multiply_adds(node: ir.Node) -> int | None:
     if len(operands) != 2 or operands[0] is None or operands[1] is None or output is None:
         return None
     first, second = operands[0], operands[1]
+    if len(first) < _SMALLEST_RANK.get(node.op_type, 0):
+        return None  # such a node is invalid, and TensorRT refuses it
     if node.op_type == "Conv":
         return math.prod(output) * math.prod(second[1:])
     if node.op_type == "ConvTranspose":

@@ -1,4 +1,5 @@
 import numpy as np
+import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper
 
@@ -99,3 +100,12 @@ def test_the_model_keeps_its_fingerprint_and_is_not_changed():
     assert fixed.fingerprint == prepared.fingerprint
     assert [spec.shape for spec in fixed.inputs] == [(5, 64)]
     assert [spec.shape for spec in prepared.inputs] == [("N", 64)]
+
+
+@pytest.mark.parametrize(("operator", "shape"), [("Gemm", [3]), ("MatMul", [])])
+def test_products_of_too_few_dimensions_are_not_counted(operator, shape):
+    nodes = [helper.make_node(operator, ["x", "w"], ["y"], name="product")]
+    weights = helper.make_tensor("w", TensorProto.FLOAT, [3, 3], np.ones(9))
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "xy"]
+    graph = ir.from_proto(helper.make_graph(nodes, "g", values[:1], values[1:], [weights]))
+    assert count_work(ir.Model(graph, ir_version=8)) == Work({}, ("product",))
