@@ -145,10 +145,15 @@ class _Memory:
 
 
 def as_array(value: Any) -> NDArray[np.float32]:
-    """A tensor of ONNX Runtime's as float32; where it lies on the host, that is its own memory, read-only."""
-    if value.data_type() != "tensor(float)":
-        return np.asarray(value.numpy(), np.float32)
-    return np.asarray(_Memory(value))
+    """A tensor of ONNX Runtime's as float32, or as the integers or truth values that it has.
+
+    Where float32 lies on the host, that is its own memory, read-only.
+    """
+    if value.data_type() == "tensor(float)":
+        return np.asarray(_Memory(value))
+    array = value.numpy()
+    # What one part of a model hands to the next may be integers, such as a shape.
+    return array if array.dtype.kind in "biu" else np.asarray(array, np.float32)
 
 
 def first_line(error: BaseException) -> str:

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnxruntime import OrtValue
 
-from calibrators.host.onnx_session import open_session
+from calibrators.host.onnx_session import as_array, open_session
 
 ROWS = np.random.default_rng(0).integers(0, 256, (8, 64)).astype(np.uint8)
 WEIGHTS = np.random.default_rng(1).integers(-128, 128, (64, 8)).astype(np.int8)
@@ -34,3 +35,12 @@ def test_sums_of_integers_do_not_saturate():
     np.testing.assert_array_equal(
         session.run(None, {"x": ROWS})[0], ROWS.astype(np.int32) @ WEIGHTS.astype(np.int32)
     )
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"), [([1.5], "f2"), ([1.5], "f4"), ([1.5], "f8"), ([3], "i8"), ([True], "?")]
+)
+def test_floats_become_float32_and_the_rest_stays(values, dtype):
+    array = as_array(OrtValue.ortvalue_from_numpy(np.array(values, dtype)))
+    assert array.tolist() == values
+    assert array.dtype == (np.float32 if dtype.startswith("f") else dtype)
