@@ -117,7 +117,7 @@ class Gpu:
 
     def run(
         self, session: Any, names: Sequence[str], feed: Mapping[str, NDArray[Any]]
-    ) -> list[OnDevice | NDArray[np.float32]]:
+    ) -> list[OnDevice | NDArray[Any]]:
         """Runs a model and leaves its outputs on the GPU.
 
         Args:
@@ -126,8 +126,8 @@ class Gpu:
             feed: Input name to array on the host.
 
         Returns:
-            Their values: float32 ones on the GPU, where that is where they are; others on the host, as
-            float32. The memory goes back to ONNX Runtime when they are gone.
+            Their values: float32 ones on the GPU, where that is where they are; others on the host. The
+            memory goes back to ONNX Runtime when they are gone.
 
         Raises:
             GpuMemoryError: They do not fit.
@@ -161,7 +161,7 @@ class Gpu:
         with self._active():
             return histogram_of(self.library, values, bins)
 
-    def _left_there(self, value: Any) -> OnDevice | NDArray[np.float32]:
+    def _left_there(self, value: Any) -> OnDevice | NDArray[Any]:
         if value.device_name() == self.elsewhere or value.data_type() != "tensor(float)":
             return as_array(value)
         return OnDevice(self.library.from_dlpack(_exporter(value)))

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.errors import UnsupportedError
@@ -28,9 +27,7 @@ class Cpu:
         """See :func:`calibrators.host.onnx_session.open_session`."""
         return open_session(model, **options)
 
-    def run(
-        self, session: Any, names: Sequence[str], feed: Mapping[str, NDArray[Any]]
-    ) -> list[NDArray[np.float32]]:
+    def run(self, session: Any, names: Sequence[str], feed: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
         """See :func:`calibrators.host.onnx_session.run_in_place`."""
         return run_in_place(session, names, feed)
 

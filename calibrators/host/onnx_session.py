@@ -89,9 +89,7 @@ def open_session(
         raise ModelError(f"ONNX Runtime cannot run the model: {first_line(error)}") from error
 
 
-def run_in_place(
-    session: Any, names: Sequence[str], feed: Mapping[str, NDArray[Any]]
-) -> list[NDArray[np.float32]]:
+def run_in_place(session: Any, names: Sequence[str], feed: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
     """Runs a model and leaves its outputs where ONNX Runtime put them.
 
     ``session.run`` copies every output into fresh memory, which for all activations of a ResNet-50 takes
@@ -144,16 +142,13 @@ class _Memory:
         }
 
 
-def as_array(value: Any) -> NDArray[np.float32]:
-    """A tensor of ONNX Runtime's as float32, or as the integers or truth values that it has.
+def as_array(value: Any) -> NDArray[Any]:
+    """A tensor of ONNX Runtime's, of the type that it has; float32 is its own memory, read-only.
 
-    Where float32 lies on the host, that is its own memory, read-only.
+    What one part of a model hands to the next may be of any type. Histograms take values as float32
+    themselves.
     """
-    if value.data_type() == "tensor(float)":
-        return np.asarray(_Memory(value))
-    array = value.numpy()
-    # What one part of a model hands to the next may be integers, such as a shape.
-    return array if array.dtype.kind in "biu" else np.asarray(array, np.float32)
+    return np.asarray(_Memory(value)) if value.data_type() == "tensor(float)" else value.numpy()
 
 
 def first_line(error: BaseException) -> str:

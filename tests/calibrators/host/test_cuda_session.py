@@ -82,7 +82,7 @@ def _outputs(names, output=TensorProto.FLOAT):
 def test_other_types_are_counted_on_the_host(output):
     square, y = _outputs(("square", "y"), output)
     assert isinstance(square, OnDevice)
-    assert y.dtype == np.float32
+    assert isinstance(y, np.ndarray)
     np.testing.assert_allclose(y, np.maximum(square.values, 0), rtol=1e-3)
 
 

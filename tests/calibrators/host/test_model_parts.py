@@ -131,3 +131,36 @@ def test_parts_find_what_the_whole_finds(form, most, tmp_path, monkeypatch):
     assert tuple(parts.histograms) == NAMES
     assert parts.histograms == whole.histograms
     assert parts.data_fingerprint == whole.data_fingerprint
+
+
+def test_what_crosses_keeps_its_type(monkeypatch):
+    """A shape and a double are computed in one part and read in another."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"]),
+        helper.make_node("Shape", ["a"], ["sizes"]),
+        helper.make_node("Cast", ["a"], ["exact"], to=TensorProto.DOUBLE),
+        helper.make_node("Sigmoid", ["a"], ["b"]),
+        helper.make_node("Cast", ["exact"], ["rounded"], to=TensorProto.FLOAT),
+        helper.make_node("Add", ["b", "rounded"], ["c"]),
+        helper.make_node("Reshape", ["c", "sizes"], ["y"]),
+    ]
+    types = {"exact": TensorProto.DOUBLE, "sizes": TensorProto.INT64}
+    shapes = {"sizes": [2], **{name: ["n", 8] for name in ("a", "exact", "b", "rounded", "c", "y")}}
+    infos = {
+        name: helper.make_tensor_value_info(name, types.get(name, TensorProto.FLOAT), shape)
+        for name, shape in shapes.items()
+    }
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 8])
+    graph = helper.make_graph(nodes, "g", [x], [infos.pop("y")], value_info=list(infos.values()))
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    inputs = (InputSpec("x", np.dtype(np.float32), ("n", 8)),)
+    data = np.random.default_rng(5).standard_normal((7, 8)).astype(np.float32)
+
+    def seen():
+        light = LightModel.parse(model.SerializeToString())
+        names = ("a", "b", "rounded", "c")
+        return observe(light, inputs, names, open_batches(data, inputs, batch_size=3), progress=False)
+
+    whole = seen()
+    monkeypatch.setattr(observer, "BYTES_PER_PART", 1)
+    assert seen().histograms == whole.histograms
