@@ -134,6 +134,7 @@ class Observer:
                 data_folder=model.parent if isinstance(model, Path) else None,
                 weights=part.weights,
                 one_of_many=len(plan.parts) > 1,
+                keep_layout=len(plan.parts) > 1,
             )
             for part in plan.parts
         ]
@@ -155,7 +156,8 @@ class Observer:
         Activations are counted batch by batch and dropped, so memory does not grow with the data. The
         result does not depend on batch size, order or threads, as far as ONNX Runtime's own outputs do not:
         on the CPU they are bit-identical across batch sizes with its graph optimizations on, which is why
-        they are; on a GPU their last bits may change with the batch size.
+        they are; on a GPU, and of a model that is run part by part, their last bits may change with the
+        batch size.
 
         Args:
             batches: The calibration data, or a part of it.

@@ -21,6 +21,7 @@ def open_session(
     data_folder: Path | None = None,
     weights: Mapping[str, NDArray[Any]] | None = None,
     one_of_many: bool = False,
+    keep_layout: bool = False,
     providers: Sequence[Any] = ("CPUExecutionProvider",),
 ) -> Any:
     """Opens a model, on the CPU by default.
@@ -38,6 +39,10 @@ def open_session(
         one_of_many: Whether the session runs alternately with many others. Its idle threads then stop
             spinning at once, because they would take processor time from the session that runs, and its
             memory is returned to the system after each run.
+        keep_layout: Whether activations keep the layout that the model gives them. ONNX Runtime computes
+            convolutions in a layout of its own, which is faster from one to the next; what enters and leaves
+            a model is copied, which in a model of one convolution takes more than is won, and memory for
+            three more activations.
         providers: ONNX Runtime's execution providers, the preferred one first, each a name or a name with its
             options. One that cannot be loaded is left out.
 
@@ -52,7 +57,8 @@ def open_session(
     options = ort.SessionOptions()
     options.log_severity_level = 3  # warnings about optimizations that did not apply help nobody here
     level = ort.GraphOptimizationLevel
-    options.graph_optimization_level = level.ORT_ENABLE_ALL if optimize else level.ORT_DISABLE_ALL
+    most = level.ORT_ENABLE_EXTENDED if keep_layout else level.ORT_ENABLE_ALL
+    options.graph_optimization_level = most if optimize else level.ORT_DISABLE_ALL
     # Without it, processors that have AVX2 but no VNNI add pairs of uint8 x int8 products in int16, which
     # saturates. ONNX Runtime exchanges the operators' weights for uint8 ones while it optimizes the graph.
     options.add_session_config_entry("session.x64quantprecision", "1")

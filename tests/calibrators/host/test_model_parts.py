@@ -7,7 +7,7 @@ from onnx import TensorProto, helper
 
 from calibrators.data.batches import open_batches
 from calibrators.data.inputs import InputSpec
-from calibrators.host import observer
+from calibrators.host import devices, observer
 from calibrators.host.model_parts import divided
 from calibrators.host.observer import observe
 from calibrators.host.weights import LightModel
@@ -131,6 +131,18 @@ def test_parts_find_what_the_whole_finds(form, most, tmp_path, monkeypatch):
     assert tuple(parts.histograms) == NAMES
     assert parts.histograms == whole.histograms
     assert parts.data_fingerprint == whole.data_fingerprint
+
+
+def test_parts_keep_the_layout_of_activations(monkeypatch):
+    """Else each convolution that is a part of its own copies what enters and leaves it."""
+    inputs = (InputSpec("x", np.dtype(np.float32), ("n", 3, 8, 8)),)
+    opened = []
+    monkeypatch.setattr(devices, "open_session", lambda model, **options: opened.append(options))
+    for most in (observer.BYTES_PER_PART, 1):
+        monkeypatch.setattr(observer, "BYTES_PER_PART", most)
+        observer.Observer(LightModel.parse(_branching().SerializeToString()), inputs, NAMES)
+    assert [options["keep_layout"] for options in opened] == [False] + [True] * (len(opened) - 1)
+    assert len(opened) > 2
 
 
 def test_what_crosses_keeps_its_type(monkeypatch):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from onnxruntime import OrtValue
+from onnxruntime import GraphOptimizationLevel, OrtValue
 
 from calibrators.host.onnx_session import as_array, open_session
 
@@ -28,6 +28,17 @@ def test_every_session_asks_for_exact_integer_sums_and_leaves_pairs_in_float(opt
     options = open_session(product().SerializeToString(), optimize=optimize).get_session_options()
     assert options.get_session_config_entry("session.x64quantprecision") == "1"
     assert options.get_session_config_entry("session.disable_quant_qdq") == "1"
+
+
+@pytest.mark.parametrize(
+    ("optimize", "keep_layout", "level"),
+    [(True, False, "ENABLE_ALL"), (True, True, "ENABLE_EXTENDED"), (False, True, "DISABLE_ALL")],
+)
+def test_layouts_are_kept_by_leaving_out_the_last_level_of_optimizations(optimize, keep_layout, level):
+    session = open_session(product().SerializeToString(), optimize=optimize, keep_layout=keep_layout)
+    assert session.get_session_options().graph_optimization_level == getattr(
+        GraphOptimizationLevel, f"ORT_{level}"
+    )
 
 
 def test_sums_of_integers_do_not_saturate():
