@@ -111,7 +111,7 @@ def weight_scale(weights: NDArray[np.floating], axis: int | None) -> NDArray[np.
     """
     others = None if axis is None else tuple(i for i in range(weights.ndim) if i != axis)
     with np.errstate(invalid="ignore"):  # some kinds of NaN
-        largest = np.abs(weights).max(axis=others).astype(np.float64)
+        largest = np.maximum(weights.max(axis=others), -weights.min(axis=others)).astype(np.float64)
     scale = np.where(largest == 0, 1.0, np.maximum(largest / QMAX, _SMALLEST_SCALE))
     return np.asarray(scale, np.float32)
 

@@ -22,25 +22,37 @@ def quantize(values: NDArray[np.floating], config: TensorQuantConfig) -> NDArray
     They lie between ``quant_min`` and ``quant_max``. The quotient is computed in float32, as hardware does;
     NaN becomes 0, or the limit nearest to 0.
     """
-    scale, offset = _broadcast_parameters(values.shape, config)
-    integers = round_values(values.astype(np.float32, copy=False) / scale, config.rounding) + offset
-    lowest, highest = config.quant_min, config.quant_max
-    # Clipped as floats, because infinity cannot be converted to an integer.
-    np.clip(integers, lowest, highest, out=integers)
-    np.copyto(integers, min(max(0, lowest), highest), where=np.isnan(integers))
-    return integers.astype(np.int32)
+    return _integers(values, config).astype(np.int32)
 
 
 def dequantize(integers: NDArray[np.integer], config: TensorQuantConfig) -> NDArray[np.float32]:
     """The values that integers represent: (q - offset) * scale, computed in float32."""
-    scale, offset = _broadcast_parameters(integers.shape, config)
-    values: NDArray[np.float32] = (integers.astype(np.float32) - offset) * scale
-    return values
+    return _scaled(integers.astype(np.float32), config)
 
 
 def fake_quantize(values: NDArray[np.floating], config: TensorQuantConfig) -> NDArray[np.float32]:
     """Quantizes values and dequantizes the integers: the values as a quantized network computes with them."""
-    return dequantize(quantize(values, config), config)
+    return _scaled(_integers(values, config), config)
+
+
+def _integers(values: NDArray[np.floating], config: TensorQuantConfig) -> NDArray[np.float32]:
+    """:func:`quantize`, as floats."""
+    scale, offset = _broadcast_parameters(values.shape, config)
+    integers = round_values(values.astype(np.float32, copy=False) / scale, config.rounding)
+    integers += offset
+    lowest, highest = config.quant_min, config.quant_max
+    # Clipped as floats, because infinity cannot be converted to an integer.
+    np.clip(integers, lowest, highest, out=integers)
+    np.copyto(integers, min(max(0, lowest), highest), where=np.isnan(integers))
+    return integers
+
+
+def _scaled(integers: NDArray[np.float32], config: TensorQuantConfig) -> NDArray[np.float32]:
+    """:func:`dequantize`, of integers as floats, which are changed."""
+    scale, offset = _broadcast_parameters(integers.shape, config)
+    integers -= offset
+    integers *= scale
+    return integers
 
 
 def _broadcast_parameters(
