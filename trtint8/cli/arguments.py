@@ -1,4 +1,4 @@
-"""What was given on the command line, as keywords of a call."""
+"""Arguments that several verbs have, and what was given as keywords of a call."""
 
 from __future__ import annotations
 
@@ -6,6 +6,17 @@ import argparse
 from typing import Any
 
 from trtint8.cli.data_options import preprocessing_from
+
+
+def add_keep_float_option(parser: argparse.ArgumentParser) -> None:
+    """Adds the option for nodes that stay in float."""
+    parser.add_argument(
+        "--keep-float",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="nodes that stay in float; repeatable",
+    )
 
 
 def keywords(options: argparse.Namespace, *names: str) -> dict[str, Any]:

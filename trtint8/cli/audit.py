@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from trtint8.api import engines
 from trtint8.auditing.gpus import GPUS
 from trtint8.auditing.results import Audit, AuditedEngine, AuditedKernel
-from trtint8.cli.arguments import keywords
+from trtint8.cli.arguments import add_keep_float_option, keywords
 from trtint8.cli.output import megabytes, print_json, print_line, print_table, say
 from trtint8.engine.parts import PARTS
 from trtint8.engine.profiles import parse_profile
@@ -36,13 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=MIN,OPT,MAX",
         help="shapes of a dynamic input, of which the optimal one is taken; repeatable",
     )
-    parser.add_argument(
-        "--keep-float",
-        action="append",
-        default=[],
-        metavar="PATTERN",
-        help="nodes that stay in float; repeatable",
-    )
+    add_keep_float_option(parser)
     parser.add_argument("--explain", action="store_true", help="list every kernel of every engine")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 

@@ -6,7 +6,7 @@ import argparse
 
 from calibrators.files import check_writable
 from trtint8.api import building
-from trtint8.cli.arguments import data_keywords, keywords
+from trtint8.cli.arguments import add_keep_float_option, data_keywords, keywords
 from trtint8.cli.build_options import add_build_options, build_options_from, profiles_from
 from trtint8.cli.cutting import TAIL, add_cut_option, cut_from, files_of_cut
 from trtint8.cli.data_options import add_data_options, add_method_option
@@ -55,13 +55,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="X.Y",
         help="a GPU to build for; repeatable",
     )
-    parser.add_argument(
-        "--keep-float",
-        action="append",
-        default=[],
-        metavar="PATTERN",
-        help="nodes that stay in float; repeatable",
-    )
+    add_keep_float_option(parser)
     add_cut_option(parser, "; OUT.tail.onnx, the rest, and OUT.float.onnx are written as well")
     parser.add_argument("--json", action="store_true", help="print the engine's sidecar as JSON")
     add_build_options(parser)

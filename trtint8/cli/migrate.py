@@ -7,6 +7,7 @@ import argparse
 from calibrators.files import check_writable, refuse_overwriting
 from calibrators.tables.table import CalibrationTable
 from trtint8.builder.proof import count_int8_layers
+from trtint8.cli.arguments import add_keep_float_option
 from trtint8.cli.output import print_json, print_table, say
 from trtint8.interop.migrate import Migrated, migrate
 from trtint8.models.model import load_model, prepare
@@ -25,13 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fill", action="store_true", help="take the ranges that are proposed for tensors the cache lacks"
     )
-    parser.add_argument(
-        "--keep-float",
-        action="append",
-        default=[],
-        metavar="PATTERN",
-        help="nodes that stay in float; repeatable",
-    )
+    add_keep_float_option(parser)
     parser.add_argument("--no-proof", action="store_true", help="do not build with TensorRT for RTX")
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
 

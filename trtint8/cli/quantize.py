@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from calibrators.errors import ModelError
 from calibrators.files import check_writable, refuse_overwriting, written_together
 from calibrators.tables.table import CalibrationTable
+from trtint8.cli.arguments import add_keep_float_option
 from trtint8.cli.cutting import FLOAT, TAIL, add_cut_option, cut_from, files_of_cut
 from trtint8.cli.data_options import add_data_options, data_options_from
 from trtint8.cli.output import print_json, print_line, print_table
@@ -35,13 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="a float ONNX model")
     parser.add_argument("table", metavar="TABLE", help="a calibration table or TensorRT calibration cache")
     parser.add_argument("-o", "--output", required=True, metavar="OUT.onnx")
-    parser.add_argument(
-        "--keep-float",
-        action="append",
-        default=[],
-        metavar="PATTERN",
-        help="nodes that stay in float; repeatable",
-    )
+    add_keep_float_option(parser)
     parser.add_argument(
         "--target",
         metavar="NAME",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from calibrators.files import check_writable, refuse_overwriting
 from trtint8.api.sensitivity import SENSITIVITY_SAMPLES, measure_sensitivity
-from trtint8.cli.arguments import data_keywords
+from trtint8.cli.arguments import add_keep_float_option, data_keywords
 from trtint8.cli.data_options import (
     add_data_options,
     add_worker_options,
@@ -51,13 +51,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="DB",
         help="stop when the SQNR of every layer that matters is known to within so many decibels; default 1",
     )
-    parser.add_argument(
-        "--keep-float",
-        action="append",
-        default=[],
-        metavar="PATTERN",
-        help="nodes that stay in float; repeatable",
-    )
+    add_keep_float_option(parser)
     add_worker_options(parser)
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     add_data_options(parser)
