@@ -10,14 +10,14 @@ import onnx_ir as ir
 from trtint8.engine.file import EngineInfo
 from trtint8.models.graph_constants import is_constant
 from trtint8.models.inner_graphs import values_read
-from trtint8.quantization.operators import MULTIPLYING, UNPAIRED
+from trtint8.quantization.operators import FUSED_INTO_WEIGHTED, MULTIPLYING, UNPAIRED, WEIGHTED
 from trtint8.report.network import Cell, make_cell, reads_int8
 from trtint8.sensitivity.results import Sensitivity
 
-#: The largest number of boxes that is drawn, and of columns that all tensors together lead across. A browser
-#: on a slow machine needs 3 s for a ViT-B/16 (598 boxes, 5,961 columns), and 28 s for a DenseNet-121 (374
-#: boxes, 23,924 columns), whose boxes could not be told apart.
-MOST_NODES, MOST_COLUMNS = 700, 7000
+#: The largest number of boxes that is drawn, and of columns that all tensors together lead across. On two
+#: busy cores a browser needs 1 s for a ViT-B/16 (598 boxes, 5,961 columns) and 2 to 3 s for 1,000 boxes, but
+#: 19 s for a DenseNet-121 (374 boxes, 23,924 columns), whose boxes could not be told apart.
+MOST_NODES, MOST_COLUMNS = 1000, 10_000
 
 #: Operators that read the size of a tensor and none of its values.
 _SIZES = ("Shape", "Size")
@@ -201,7 +201,18 @@ def _reason(node: ir.Node, precision: str, engine: EngineInfo | None, reasons: M
         )
     if precision == "unknown":
         return "no kernel of the engine names it; it was folded into others"
+    if precision == "float" and _follows_product(node):
+        return (
+            "it multiplies no matrices; TensorRT computes it together with the layer before it where it can"
+        )
     return "it multiplies no matrices" + (", and reads INT8" if _reads_only_pairs(node) else "")
+
+
+def _follows_product(node: ir.Node) -> bool:
+    """Whether a node is an activation function of what a product of matrices writes."""
+    first = node.inputs[0] if node.inputs else None
+    producer = first.producer() if first is not None else None
+    return node.op_type in FUSED_INTO_WEIGHTED and producer is not None and producer.op_type in WEIGHTED
 
 
 def _reason_of_product(node: ir.Node, precision: str, reasons: Mapping[str, str]) -> str:

@@ -59,7 +59,9 @@ class TestMakeGraph:
     def test_without_an_engine_they_are_what_the_pairs_ask_for(self, found):
         made = make_graph(load_model(found.paths["qdq"]).graph_model, None, None)
         assert [node.cell.precision for node in made.nodes] == ["", "INT8", "float", "INT8", ""]
-        assert made.nodes[2].reason == "it multiplies no matrices"
+        assert made.nodes[2].reason == (
+            "it multiplies no matrices; TensorRT computes it together with the layer before it where it can"
+        )
 
     def test_the_placements_reason_is_given(self, found):
         told = dataclasses.replace(found.engine, float_nodes=(("second", "kept in float by hand"),))
@@ -94,6 +96,7 @@ class TestMakeGraph:
         )
         assert lines(made) == [("x", "Mul2", True), ("Mul2", "y", False)]
         assert made.nodes[1].cell.precision == "float"
+        assert made.nodes[1].reason == "it multiplies no matrices"
 
     def test_what_reads_nothing_but_pairs_is_meant_to_run_in_int8(self):
         made = make_graph(

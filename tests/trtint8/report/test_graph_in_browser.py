@@ -169,7 +169,12 @@ def test_the_wheel_zooms_at_the_pointer_once_the_picture_has_the_focus(browser, 
     scrolled = browser.evaluate("scrollY")
     browser("Input.dispatchMouseEvent", type="mouseWheel", deltaX=0, deltaY=-100, **at)
     wait(browser, f"!document.querySelector('.canvas g').style.transform.includes('scale({whole[0]})')")
-    assert scale_and_shift(browser)[0] > whole[0] and browser.evaluate("scrollY") == scrolled
+    zoomed = scale_and_shift(browser)
+    assert zoomed[0] > whole[0] and browser.evaluate("scrollY") == scrolled
+    browser("Input.dispatchMouseEvent", type="mouseWheel", deltaX=50, deltaY=0, **at)
+    shifted = f"translate({zoomed[1]}px"
+    wait(browser, f"!document.querySelector('.canvas g').style.transform.includes('{shifted}')")
+    assert scale_and_shift(browser)[0] == zoomed[0] and scale_and_shift(browser)[1] < zoomed[1]
 
 
 def test_the_mouse_moves_the_picture_and_the_button_resets_it(browser, large):

@@ -82,8 +82,9 @@
       const tall = NOISE[node.level] * (HEIGHT - 2);
       make("rect", { class: "noise", x: WIDTH - 9, y: HEIGHT - 1 - tall, width: 8, height: tall }, box);
     }
-    const long = node.operator.length > 13 ? " long" : "";
-    make("text", { class: `operator${long}`, x: left, y: 17 }, box, node.operator);
+    const long = node.operator.length > 13;
+    const operator = node.operator.length > 18 ? `${node.operator.slice(0, 17)}…` : node.operator;
+    make("text", { class: `operator${long ? " long" : ""}`, x: left, y: 17 }, box, operator);
     make("text", { class: "short", x: left, y: 31 }, box, node.short);
     return box;
   };
@@ -213,7 +214,13 @@
       action(boxOf(event.target));
     });
     canvas.addEventListener("wheel", (event) => {
-      if (event.ctrlKey || canvas.contains(document.activeElement)) panzoom.zoomWithWheel(event);
+      if (!event.ctrlKey && !canvas.contains(document.activeElement)) return;
+      if (Math.abs(event.deltaX) <= Math.abs(event.deltaY)) {
+        panzoom.zoomWithWheel(event);
+        return;
+      }
+      event.preventDefault();
+      move(-event.deltaX, 0);
     }, { passive: false });
     // A finger scrolls the page up and down until the picture is tapped.
     canvas.addEventListener("focusin", (event) => {
@@ -278,17 +285,14 @@
   });
 
   // On paper the whole network is one picture, as large as it may be on one page.
-  let transform;
   window.addEventListener("beforeprint", () => {
     ready();
     draw(arrange(layout, 680, 850));
-    transform = scene.style.transform;
     scene.style.transform = "none";
     canvas.setAttribute("viewBox", `0 0 ${shown.width} ${shown.height}`);
   });
   window.addEventListener("afterprint", () => {
     canvas.removeAttribute("viewBox");
-    scene.style.transform = transform;
     fit();
   });
 }
