@@ -14,10 +14,10 @@ from trtint8.quantization.operators import FUSED_INTO_WEIGHTED, MULTIPLYING, UNP
 from trtint8.report.network import Cell, make_cell, reads_int8
 from trtint8.sensitivity.results import Sensitivity
 
-#: The largest number of boxes that is drawn, and of columns that all tensors together lead across. On two
-#: busy cores a browser needs 1 s for a ViT-B/16 (598 boxes, 5,961 columns) and 2 to 3 s for 1,000 boxes, but
-#: 19 s for a DenseNet-121 (374 boxes, 23,924 columns), whose boxes could not be told apart.
-MOST_NODES, MOST_COLUMNS = 1000, 10_000
+#: The largest number of boxes that is drawn, and of columns that all tensors together lead across: at each of
+#: these limits a browser on two busy cores needs about 3 s. It needs 1 s for a ViT-B/16 (526 boxes, 1,065
+#: columns), and 19 s for a DenseNet-121 (374 boxes, 23,924 columns), whose boxes could not be told apart.
+MOST_NODES, MOST_COLUMNS = 1000, 5000
 
 #: Operators that read the size of a tensor and none of its values.
 _SIZES = ("Shape", "Size")
@@ -63,7 +63,7 @@ class NetworkGraph:
     Attributes:
         nodes: The inputs, the operators in the order of the model, and the outputs.
         edges: The tensors between them; constants are left out.
-        left_out: Number of operators that only compute sizes of tensors, which are no nodes.
+        left_out: Number of operators that compute only from the sizes of tensors, which are no nodes.
     """
 
     nodes: tuple[GraphNode, ...]
@@ -135,21 +135,13 @@ def _is_left_out(node: ir.Node) -> bool:
 
 
 def _size_nodes(graph: ir.Graph) -> set[ir.Node]:
-    """The nodes that compute integers from nothing but the sizes of tensors."""
+    """The nodes that compute from nothing but constants and the sizes of tensors."""
     found: set[ir.Node] = set()
     for node in graph:
-        if node.op_type in _SIZES:
-            found.add(node)
-            continue
         read = [value for value in values_read(node) if not is_constant(value)]
-        integers = all(value.dtype is not None and not _is_float(value.dtype) for value in node.outputs)
-        if read and integers and all(value.producer() in found for value in read):
+        if node.op_type in _SIZES or (read and all(value.producer() in found for value in read)):
             found.add(node)
     return found
-
-
-def _is_float(dtype: ir.DataType) -> bool:
-    return dtype.is_floating_point()
 
 
 def _connect(

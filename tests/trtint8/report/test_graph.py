@@ -71,7 +71,7 @@ class TestMakeGraph:
     def test_without_a_model_there_is_none(self, found):
         assert make_graph(None, found.engine, found.sensitivity) is None
 
-    def test_operators_that_only_compute_sizes_are_left_out(self):
+    def test_operators_that_compute_only_from_sizes_are_left_out(self):
         made = make_graph(
             parsed("""g (float[N,2,3] x) => (float[N,k] y) <int64[1] last = {-1}, int64[1] zero = {0}> {
                 r = Relu(x)  s = Shape(r)  n = Gather(s, zero)  t = Concat<axis=0>(n, last)
@@ -81,6 +81,15 @@ class TestMakeGraph:
         )
         assert lines(made) == [("x", "Relu0", False), ("Relu0", "Reshape4", False), ("Reshape4", "y", False)]
         assert made.left_out == 3
+
+    def test_numbers_made_of_sizes_are_left_out(self):
+        made = make_graph(
+            parsed("""g (float[N,3] x) => (float[N,3] y) {
+                s = Shape<start=1>(x)  f = Cast<to=1>(s)  r = Sqrt(f)  y = Div(x, r) }"""),
+            None,
+            None,
+        )
+        assert lines(made) == [("x", "Div3", False), ("Div3", "y", False)] and made.left_out == 3
 
     def test_integers_that_depend_on_values_are_drawn(self):
         made = make_graph(parsed("g (float[2,3] x) => (int64[2,1] y) { y = ArgMax<axis=1>(x) }"), None, None)
