@@ -103,7 +103,8 @@ def describe_node(node: GraphNode) -> str:
     if not cell.precision:
         return f"{cell.operator.capitalize()} of the network. {shape}".strip()
     known = PRECISION_NAMES.get(cell.precision)
-    sentences = [f"{cell.operator}{f', {known}' if known else f' in {cell.precision}'}: {node.reason}."]
+    precision = f", {known}" if known else f" in {cell.precision}"
+    sentences = [f"{cell.operator}{precision}: {node.reason}."]
     if cell.noise_share is not None:
         sentences.append(
             f"{text.percentage(cell.noise_share)} of the noise, alone {text.decibels(cell.alone_db)}, "
