@@ -30,6 +30,9 @@ _WHOLE_MEGABYTES = 10_000_000
 #: How many reasons for staying in float are given; the sidecar has that of every node.
 _MOST_REASONS = 5
 
+#: How wide a table in a pipe may be, which has no width of its own: long tensor names stand on one line.
+_PIPE_WIDTH = 160
+
 #: The longest message on standard error, in characters.
 _LONGEST_MESSAGE = 499
 
@@ -91,13 +94,19 @@ def print_table(
         table.add_column(shown(column), justify="left" if index == 0 else "right", overflow="fold")
     for row, style in zip(rows, itertools.repeat(None) if styles is None else styles, strict=False):
         table.add_row(*map(shown, row), style=style)
-    # A pipe has no width: it gets one that holds long tensor names on one line.
     if sys.stdout is not None and sys.stdout.isatty():
         Console(markup=False, highlight=False).print(table)
         return
     text = io.StringIO()
-    Console(file=text, width=160, markup=False, highlight=False).print(table)
+    Console(file=text, width=_PIPE_WIDTH, markup=False, highlight=False).print(table)
     _write(sys.stdout, text.getvalue())
+
+
+def table_width() -> int:
+    """How many characters wide a table on standard output may be."""
+    from rich.console import Console
+
+    return Console().width if sys.stdout is not None and sys.stdout.isatty() else _PIPE_WIDTH
 
 
 def engine_rows(info: EngineInfo) -> list[tuple[str, str]]:

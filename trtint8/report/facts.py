@@ -9,6 +9,7 @@ from calibrators.display.cards import Card
 from trtint8.models.model import load_model
 from trtint8.report.bars import Bar, make_bars
 from trtint8.report.files import ReportFiles
+from trtint8.report.graph import NetworkGraph, make_graph
 from trtint8.report.headline import Headline, make_headline
 from trtint8.report.kernels import AuditSummary, KernelTable, make_audit_summary, make_kernel_table
 from trtint8.report.network import Cell, make_cells
@@ -34,6 +35,7 @@ class Report:
         title: The name of the model's files.
         headline: The most important figures.
         cells: The weighted layers, in the order of the graph.
+        graph: The operators and the tensors between them; None where no model has them.
         proved: Whether the precisions of the cells come from the engine's own list of layers.
         kernels: The kernels of the engine by part; None where they are not listed.
         speed: The measured speed of each engine, beside the audit's figures; empty where none was measured.
@@ -54,6 +56,7 @@ class Report:
     title: str
     headline: Headline
     cells: tuple[Cell, ...]
+    graph: NetworkGraph | None
     proved: bool
     kernels: KernelTable | None
     speed: tuple[SpeedRow, ...]
@@ -82,14 +85,17 @@ def gather(files: ReportFiles, *, model: Path | None = None, worst: Worst | None
     Raises:
         ModelError: A model cannot be read.
     """
-    fingerprint = load_model(model).fingerprint if model else None
+    original = load_model(model) if model else None
     qdq = load_model(files.paths["qdq"]).graph_model if "qdq" in files.paths else None
+    # Without a Q/DQ model only the engine's own list says what the layers of the float model became.
+    listed = original.graph_model if original and files.engine and files.engine.layers else None
     path = str(model) if model else None
     cards = make_cards(files.table) if files.table else ()
     return Report(
         files.stem,
         make_headline(files, model.stat().st_size if model else None),
         make_cells(qdq, files.engine, files.sensitivity),
+        make_graph(qdq or listed, files.engine, files.sensitivity),
         bool(files.engine and files.engine.layers),
         make_kernel_table(files.engine),
         make_speed_rows(files),
@@ -101,7 +107,7 @@ def gather(files: ReportFiles, *, model: Path | None = None, worst: Worst | None
         len(files.table.amax) - len(cards) if files.table else 0,
         worst,
         make_tried(files.tuning),
-        find_mismatches(files, model_fingerprint=fingerprint),
+        find_mismatches(files, model_fingerprint=original.fingerprint if original else None),
         commands_for_missing(files, model=path, with_worst=worst is not None),
         list_provenance(files),
         commands_to_rebuild(files, model=path),

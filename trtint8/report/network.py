@@ -62,7 +62,7 @@ def make_cells(
         precision = intended
         if engine and engine.layers:
             precision = engine.layers.precision_of(node) or "unknown"
-        cells.append(_cell(node, operator, precision, measured.get(node)))
+        cells.append(make_cell(node, operator, precision, measured.get(node)))
     return tuple(cells)
 
 
@@ -71,7 +71,8 @@ def noise_level(noise_share: float) -> int:
     return bisect_right(LEVELS, noise_share)
 
 
-def _cell(node: str, operator: str, precision: str, measured: LayerSensitivity | None) -> Cell:
+def make_cell(node: str, operator: str, precision: str, measured: LayerSensitivity | None) -> Cell:
+    """Makes the cell of one node; ``measured`` is what its quantization costs, None where not measured."""
     if measured is None:
         return Cell(node, operator, precision)
     share = measured.noise_share
@@ -86,7 +87,7 @@ def _intended(
     """The name of each weighted node to its operator and to the precision that it was meant to have."""
     if qdq is not None:
         return {
-            node.name or "": (node.op_type, "INT8" if _reads_int8(node) else "float")
+            node.name or "": (node.op_type, "INT8" if reads_int8(node) else "float")
             for node in qdq.graph
             if node.op_type in WEIGHTED
         }
@@ -96,7 +97,7 @@ def _intended(
     return {layer.node: (layer.operator, "INT8") for layer in layers if layer.operator in WEIGHTED}
 
 
-def _reads_int8(node: ir.Node) -> bool:
+def reads_int8(node: ir.Node) -> bool:
     """Whether a node's first two inputs are dequantized."""
     producers = [value.producer() if value is not None else None for value in node.inputs[:2]]
     return all(node is not None and node.op_type == "DequantizeLinear" for node in producers)

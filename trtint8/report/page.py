@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import itertools
 from importlib.resources import files
 
@@ -13,6 +11,14 @@ from markupsafe import Markup
 from calibrators.display.charts import DASHES, histogram_chart, level_chart, point_chart
 from trtint8.report import text
 from trtint8.report.facts import Report
+from trtint8.report.graph_scripts import (
+    BADGES,
+    LIBRARIES,
+    PRECISION_NAMES,
+    graph_json,
+    library_script,
+    script_hash,
+)
 from trtint8.report.network import LEVELS
 from trtint8.report.pictures import data_uri
 from trtint8.report.tried import Tried
@@ -37,7 +43,12 @@ def render(report: Report) -> str:
     Returns:
         The HTML page; the same report always gives the same page.
     """
-    script = asset("page.js")
+    anchors = {bar.node: f"layer-{place}" for place, bar in enumerate(report.bars, start=1)}
+    graph = report.graph if report.graph and not report.graph.too_large and report.cells else None
+    scripts = [asset("page.js")]
+    precisions = [node.cell.precision for node in graph.nodes if node.cell.precision] if graph else []
+    if graph:
+        scripts += [*map(library_script, LIBRARIES), asset("graph.js")]
     levels = [layer.cumulative_db for layer in report.sensitivity.layers] if report.sensitivity else []
     known = [level for level in levels if level is not None]
     return (
@@ -47,8 +58,10 @@ def render(report: Report) -> str:
             report=report,
             head=report.headline,
             style=Markup(asset("page.css")),
-            script=Markup(script),
-            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+            scripts=list(map(Markup, scripts)),
+            script_hashes=list(map(script_hash, scripts)),
+            graph=Markup(graph_json(graph, anchors)) if graph else "",
+            badges=BADGES,
             histogram=lambda card: Markup(histogram_chart(card)),
             dashes={method: " ".join(map(str, lengths)) for method, lengths in DASHES.items()},
             wide=Markup(level_chart(known, _WIDE)) if known else "",
@@ -59,8 +72,10 @@ def render(report: Report) -> str:
             outcome=describe_outcome,
             answers=describe_answers,
             levels=level_labels(),
+            precision_names=PRECISION_NAMES,
+            graph_precisions=list(dict.fromkeys(precisions)) if graph else [],
             precisions=list(dict.fromkeys(cell.precision for cell in report.cells)),
-            anchors={bar.node: f"layer-{place}" for place, bar in enumerate(report.bars, start=1)},
+            anchors=anchors,
             open_cards=OPEN_CARDS,
             shown_layers=SHOWN_LAYERS,
         )

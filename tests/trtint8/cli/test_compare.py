@@ -7,7 +7,9 @@ import sys
 import pytest
 
 from tests.trtint8.report.samples import write_all
+from trtint8.cli.compare import print_rows, runs_per_table
 from trtint8.cli.main import main
+from trtint8.report.comparison import ComparedRow
 
 
 @pytest.fixture
@@ -31,6 +33,58 @@ def test_the_terminal_names_what_differs(runs, capsys):
         "calibration method", "entropy", "mse", "differs",
     ]  # fmt: skip
     assert lines[-1] == "Different: calibration method"
+
+
+def row(name, *values):
+    return ComparedRow(name, values)
+
+
+EIGHT = tuple(f"run{number}" for number in range(8))
+
+
+@pytest.mark.parametrize(
+    ("runs", "rows", "width", "count"),
+    [
+        # 80 - 1 - (7 + 3) - (7 + 3) = 59 characters, and 11 + 3 per run.
+        (EIGHT, [row("kernels", *["12,345,678"] * 7, "123,456,789"), row("same", *"11111112")], 80, 4),
+        (EIGHT, [row("kernels", *"12345678")], 80, 8),
+        (EIGHT, [row("kernels", *"12345678")], 76, 7),
+        # Names longer than 24 characters and values longer than 11 are folded: 80 - 1 - 27 - 10 = 42.
+        (EIGHT, [row("n" * 60, *["v" * 90] * 7, "w")], 80, 3),
+        (EIGHT, [row("n" * 60, *["v" * 90] * 7, "w")], 160, 8),
+        (("a", "b"), [], 10, 1),
+    ],
+)
+def test_as_many_runs_stand_in_one_table_as_fit(runs, rows, width, count):
+    assert runs_per_table(runs, rows, width) == count
+
+
+def test_eight_runs_fit_80_columns(tmp_path, capsys, monkeypatch):
+    methods = ("entropy", "mse", "minmax", "percentile", "entropy", "mse", "minmax", "percentile")
+    (tmp_path / "net").mkdir()
+    write_all(tmp_path / "net")
+    text = (tmp_path / "net/net.table.json").read_text()
+    files = [tmp_path / f"a-run-with-a-name-{number}.table.json" for number in range(8)]
+    for file, method in zip(files, methods, strict=True):
+        file.write_text(text.replace('"entropy"', f'"{method}"'))
+    monkeypatch.setattr("trtint8.cli.output._PIPE_WIDTH", 80)
+    assert main(["compare", *map(str, files)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line.strip() for line in lines if line.startswith("Side by side")] == [
+        "Side by side, runs 1 to 3 of 8", "Side by side, runs 4 to 6 of 8", "Side by side, runs 7 to 8 of 8",
+    ]  # fmt: skip
+    table = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if line.startswith("│")]
+    rows = [cells[1:] for cells in table if cells[0].startswith("calibration")]
+    assert rows == [[*methods[first : first + 3], "differs"] for first in range(0, 8, 3)]
+    assert lines[-1] == "Different: calibration method"
+
+
+def test_the_last_table_may_have_one_run(capsys, monkeypatch):
+    monkeypatch.setattr("trtint8.cli.output._PIPE_WIDTH", 80)
+    print_rows("Side by side", EIGHT[:4], [row("n" * 30, *["v" * 20] * 4)])
+    titles = [line.strip() for line in capsys.readouterr().out.splitlines() if "of 4" in line]
+    assert titles == ["Side by side, runs 1 to 3 of 4", "Side by side, run 4 of 4"]
 
 
 def test_json(runs, capsys):

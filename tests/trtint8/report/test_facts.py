@@ -1,7 +1,12 @@
 """Every figure of a report, by value."""
 
+import dataclasses
+
+import onnx
+
 import tests.trtint8.report.extra  # noqa: F401
-from tests.trtint8.report.samples import ACCURACY
+from tests.trtint8.onnx_models import conv_relu_conv
+from tests.trtint8.report.samples import ACCURACY, HOSTILE
 from trtint8.report.facts import gather
 
 
@@ -20,3 +25,17 @@ def test_gather(found):
     assert values["Ranges"] == "3 tensors, entropy" and values["Calibration samples"] == "500"
     assert values["Accuracy measured with"] == f"{ACCURACY.judged}, 400 samples"
     assert values["Sensitivity measured with"] == "128 samples"
+
+
+def test_the_graph_of_the_float_model_needs_an_engine_that_lists_its_layers(found, tmp_path):
+    model = onnx.shape_inference.infer_shapes(conv_relu_conv(quantized=False, names=(HOSTILE, "second")))
+    onnx.save(model, tmp_path / "net.onnx")
+    paths = {kind: path for kind, path in found.paths.items() if kind != "qdq"}
+    without = dataclasses.replace(found, paths=paths)
+    graph = gather(without, model=tmp_path / "net.onnx").graph
+    assert [node.cell.precision for node in graph.nodes] == ["", "INT8", "unknown", "FP32", ""]
+    assert not any(edge.int8 for edge in graph.edges)
+    assert gather(without).graph is None
+    unlisted = dataclasses.replace(without, engine=dataclasses.replace(found.engine, layers=None))
+    assert gather(unlisted, model=tmp_path / "net.onnx").graph is None
+    assert gather(found, model=tmp_path / "net.onnx").graph.edges[0].int8

@@ -1,0 +1,234 @@
+"""The network as a graph: its operators and the tensors between them, without the Q/DQ pairs themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from trtint8.engine.file import EngineInfo
+from trtint8.models.graph_constants import is_constant
+from trtint8.models.inner_graphs import values_read
+from trtint8.quantization.operators import FUSED_INTO_WEIGHTED, MULTIPLYING, UNPAIRED, WEIGHTED
+from trtint8.report.network import Cell, make_cell, reads_int8
+from trtint8.sensitivity.results import Sensitivity
+
+#: The largest number of boxes that is drawn, and of columns that all tensors together lead across: at each of
+#: these limits a browser on two busy cores needs about 3 s. It needs 1 s for a ViT-B/16 (526 boxes, 1,065
+#: columns), and 19 s for a DenseNet-121 (374 boxes, 23,924 columns), whose boxes could not be told apart.
+MOST_NODES, MOST_COLUMNS = 1000, 5000
+
+#: Operators that read the size of a tensor and none of its values.
+_SIZES = ("Shape", "Size")
+
+_PAIRS = ("QuantizeLinear", "DequantizeLinear")
+
+
+@dataclass(frozen=True)
+class GraphNode:
+    """One operator, or an input or output of the network.
+
+    Attributes:
+        cell: Its name, operator, precision and share of the noise. The operator of an input is ``input``,
+            that of an output is ``output``; both have no precision.
+        reason: Why it has its precision, in words; empty for inputs and outputs.
+        shape: The dimensions of what it writes, such as ``N×64×56×56``; empty where they are not known.
+    """
+
+    cell: Cell
+    reason: str = ""
+    shape: str = ""
+
+
+@dataclass(frozen=True)
+class GraphEdge:
+    """One tensor that leads from one node to another.
+
+    Attributes:
+        source: Index of the node that writes the tensor.
+        target: Index of the node that reads the tensor.
+        int8: Whether the tensor passes through a Q/DQ pair.
+    """
+
+    source: int
+    target: int
+    int8: bool
+
+
+@dataclass(frozen=True)
+class NetworkGraph:
+    """The network as a graph.
+
+    Attributes:
+        nodes: The inputs, the operators in the order of the model, and the outputs.
+        edges: The tensors between them; constants are left out.
+        left_out: Number of operators that compute only from the sizes of tensors, which are no nodes.
+    """
+
+    nodes: tuple[GraphNode, ...]
+    edges: tuple[GraphEdge, ...]
+    left_out: int
+
+    @property
+    def too_large(self) -> bool:
+        """Whether the graph has too many nodes for a picture, or tensors that lead too far."""
+        return len(self.nodes) > MOST_NODES or self.columns_crossed > MOST_COLUMNS
+
+    @property
+    def columns_crossed(self) -> int:
+        """How many columns all tensors lead across where each node is in the first possible column."""
+        columns = [0] * len(self.nodes)
+        # Nodes are in the order of the model, in which a tensor is written before it is read.
+        for edge in sorted(self.edges, key=lambda edge: edge.target):
+            columns[edge.target] = max(columns[edge.target], columns[edge.source] + 1)
+        return sum(columns[edge.target] - columns[edge.source] for edge in self.edges)
+
+
+def make_graph(
+    model: ir.Model | None, engine: EngineInfo | None, sensitivity: Sensitivity | None
+) -> NetworkGraph | None:
+    """Makes the graph of a network.
+
+    Precisions are taken from the engine's own list of layers. Without it they are those that the Q/DQ pairs
+    ask for.
+
+    Args:
+        model: The Q/DQ model, or the float model that the engine was built from; or None.
+        engine: The engine's sidecar, or None.
+        sensitivity: The sensitivity of the layers, or None.
+
+    Returns:
+        The graph; None without a model.
+    """
+    if model is None:
+        return None
+    measured = {layer.node: layer for layer in sensitivity.layers} if sensitivity else {}
+    reasons = dict(engine.float_nodes) if engine else {}
+    sizes = _size_nodes(model.graph)
+    constants = model.graph.initializers
+    inputs = [value for value in model.graph.inputs if value.name not in constants]
+    drawn = [node for node in model.graph if node not in sizes and not _is_left_out(node)]
+    nodes = [GraphNode(Cell(value.name or "", "input", ""), shape=_shape(value)) for value in inputs]
+    for node in drawn:
+        name = node.name or ""
+        precision = _precision(node, engine)
+        cell = make_cell(name, node.op_type, precision, measured.get(name))
+        shape = _shape(node.outputs[0]) if node.outputs else ""
+        nodes.append(GraphNode(cell, _reason(node, precision, engine, reasons), shape))
+    places: dict[ir.Node | ir.Value, int] = {value: place for place, value in enumerate(inputs)}
+    places |= {node: place for place, node in enumerate(drawn, start=len(inputs))}
+    found: dict[tuple[int, int], bool] = {}
+    for node in drawn:
+        for value in values_read(node):
+            _connect(value, places[node], places, found)
+    for value in model.graph.outputs:
+        nodes.append(GraphNode(Cell(value.name or "", "output", ""), shape=_shape(value)))
+        _connect(value, len(nodes) - 1, places, found)
+    edges = tuple(GraphEdge(source, target, int8) for (source, target), int8 in found.items())
+    return NetworkGraph(tuple(nodes), edges, len(sizes))
+
+
+def _is_left_out(node: ir.Node) -> bool:
+    """Whether a node is half of a Q/DQ pair, or a constant."""
+    return node.op_type in _PAIRS or all(is_constant(value) for value in node.outputs)
+
+
+def _size_nodes(graph: ir.Graph) -> set[ir.Node]:
+    """The nodes that compute from nothing but constants and the sizes of tensors."""
+    found: set[ir.Node] = set()
+    for node in graph:
+        read = [value for value in values_read(node) if not is_constant(value)]
+        if node.op_type in _SIZES or (read and all(value.producer() in found for value in read)):
+            found.add(node)
+    return found
+
+
+def _connect(
+    value: ir.Value,
+    target: int,
+    places: Mapping[ir.Node | ir.Value, int],
+    found: dict[tuple[int, int], bool],
+) -> None:
+    """Adds the edge by which a node reads a value, if what writes the value is a node of the graph."""
+    int8 = False
+    producer = value.producer()
+    while producer is not None and producer.op_type in _PAIRS:
+        int8 = True
+        first = producer.inputs[0]
+        if first is None:
+            return
+        value, producer = first, first.producer()
+    source = places.get(producer if producer is not None else value)
+    if source is not None:
+        found[source, target] = found.get((source, target), False) or int8
+
+
+def _precision(node: ir.Node, engine: EngineInfo | None) -> str:
+    if engine and engine.layers:
+        return engine.layers.precision_of(node.name or "") or "unknown"
+    if node.op_type in MULTIPLYING:
+        return "INT8" if reads_int8(node) else "float"
+    return "INT8" if _reads_only_pairs(node) else "float"
+
+
+def _reads_only_pairs(node: ir.Node) -> bool:
+    """Whether everything that a node reads and that is not constant is dequantized."""
+    read = [value for value in values_read(node) if not is_constant(value)]
+    return bool(read) and all(_is_dequantized(value) for value in read)
+
+
+def _is_dequantized(value: ir.Value) -> bool:
+    producer = value.producer()
+    return producer is not None and producer.op_type == "DequantizeLinear"
+
+
+def _reason(node: ir.Node, precision: str, engine: EngineInfo | None, reasons: Mapping[str, str]) -> str:
+    """Why a node has its precision, in words."""
+    if node.op_type in MULTIPLYING:
+        return _reason_of_product(node, precision, reasons)
+    if precision == "INT8":
+        return (
+            "it reads and writes INT8" if engine and engine.layers else "Q/DQ pairs stand before its inputs"
+        )
+    if precision == "unknown":
+        return "no kernel of the engine names it; it was folded into others"
+    if precision == "float" and _follows_product(node):
+        return (
+            "it multiplies no matrices; TensorRT computes it together with the layer before it where it can"
+        )
+    return "it multiplies no matrices" + (", and reads INT8" if _reads_only_pairs(node) else "")
+
+
+def _follows_product(node: ir.Node) -> bool:
+    """Whether a node is an activation function of what a product of matrices writes."""
+    first = node.inputs[0] if node.inputs else None
+    producer = first.producer() if first is not None else None
+    return node.op_type in FUSED_INTO_WEIGHTED and producer is not None and producer.op_type in WEIGHTED
+
+
+def _reason_of_product(node: ir.Node, precision: str, reasons: Mapping[str, str]) -> str:
+    name = node.name or ""
+    if name in reasons:
+        return reasons[name]
+    if not reads_int8(node):
+        return UNPAIRED.get(node.op_type, "no Q/DQ pair stands before its operands")
+    if precision == "INT8":
+        return "Q/DQ pairs stand before its operands"
+    if precision == "unknown":
+        return "Q/DQ pairs stand before its operands, but no kernel of the engine names it"
+    return f"Q/DQ pairs ask for INT8, but the engine computes it in {precision}"
+
+
+def _shape(value: ir.Value) -> str:
+    """The dimensions of a value; those without a name are question marks."""
+    if value.shape is None:
+        return ""
+    return "×".join(_dimension(size) for size in value.shape)
+
+
+def _dimension(size: int | ir.SymbolicDim) -> str:
+    if isinstance(size, int):
+        return str(size)
+    name = size.value or "?"
+    return "?" if name.startswith("unk__") else name
