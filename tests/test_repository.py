@@ -41,7 +41,8 @@ def test_a_release_is_published_without_a_token():
 def test_the_citation_has_the_projects_licence():
     citation = load("CITATION.cff")
     assert citation["cff-version"] == "1.2.0"
-    assert f'license = "{citation["license"]}"' in (ROOT / "pyproject.toml").read_text()
+    # The package also holds scripts that others wrote: see trtint8/report/vendored.
+    assert f'license = "{citation["license"]} AND MIT"' in (ROOT / "pyproject.toml").read_text()
 
 
 def test_the_image_installs_extras_that_exist():
