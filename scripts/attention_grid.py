@@ -4,7 +4,7 @@ python scripts/attention_grid.py                  # the whole grid, about 20 min
 python scripts/attention_grid.py --smallest       # a few of its corners
 
 Each attention is built twice by TensorRT for RTX, which needs no GPU: in FP16, and quantized for the target
-``rtx`` with FP16 around it. Fused attentions are the layers whose name holds ``_gemm_mha``.
+``rtx`` with FP16 around it. Fused attentions are the layers whose name holds ``_mha``.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _fused(graph_model: ir.Model, prepared: Model, capability: str) -> tuple[int
             progress=False,
         )
     assert built.report is not None, "TensorRT for RTX lists its layers"
-    fused = [layer for layer in built.report.layers if "_gemm_mha" in layer.name]
+    fused = [layer for layer in built.report.layers if "_mha" in layer.name]
     return len(fused), sum("Int8" in layer.inputs for layer in fused)
 
 

@@ -46,6 +46,14 @@ def test_unusual_sizes(sizes):
     assert result.mixed == 1 >= result.float16
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("heads", "in_int8"), [(3, 1), (4, 0)])
+def test_one_query(heads, in_int8):
+    """The attention of a class token, for which FP16 has a kernel of its own from four heads on."""
+    result = attention_grid.measure_model(FORMS["plain"](length=1, keys=50, heads=heads), "8.6")
+    assert (result.float16, result.mixed, result.in_int8) == (1, 1, in_int8)
+
+
 def test_the_grid_has_every_combination_once():
     cases = list(attention_grid.grid(smallest=False))
     assert len(set(cases)) == len(cases) == 7 * 10 * 6 * 4 + 4 * 3
