@@ -155,7 +155,7 @@ def _is_along_last_axis(softmax: ir.Node) -> bool:
 def _product_of(where: ir.Node) -> ir.Node | None:
     """The product that alone reads what a guard makes, as its first operand."""
     uses = list(where.outputs[0].uses())
-    if len(uses) != 1 or uses[0][1] != 0 or uses[0][0].op_type != "MatMul":
+    if len(uses) != 1 or uses[0][1] != 0 or uses[0][0].op_identifier() != ("", "MatMul", ""):
         return None
     product = uses[0][0]
     return None if product.outputs[0].is_graph_output() else product
