@@ -31,8 +31,8 @@ class RemoveNanGuardsPass(ir.passes.InPlacePass):
     - Every row has a finite number: the guard is removed. So it is for a constant mask that hides no whole
       row, and for any mask that hides by adding a large but finite number.
     - A Where adds minus infinity at run time: it adds the lowest finite number instead, which hides as well,
-      and the output of the attention is replaced by zero in the rows of which everything is hidden. The
-      guard made the same zeros of them.
+      and the output of the attention is multiplied by zero in the rows of which everything is hidden, and by
+      one in the others. The guard made the same zeros.
     """
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
@@ -52,7 +52,7 @@ class _Remover:
     opset: int
     #: Where that adds minus infinity, to the mask that adds a finite number instead. Attentions share masks.
     finite: dict[ir.Node, ir.Value] = field(default_factory=dict)
-    #: The same Where, to whether anything of each of its rows is visible.
+    #: The same Where, to one for each of its rows of which anything is visible, and zero for the others.
     visible: dict[ir.Node, ir.Value] = field(default_factory=dict)
 
     def remove(self, where: ir.Node) -> bool:
@@ -80,8 +80,7 @@ class _Remover:
         index = list(mask.addition.inputs).index(choice.outputs[0])
         mask.addition.replace_input_with(index, self.finite[choice])
         readers = list(output.uses())
-        zero = self._constant(f"{output.name}_zero", np.zeros((), np.float32))
-        shown = self._insert(product, "Where", [self.visible[choice], output, zero], f"{output.name}_shown")
+        shown = self._insert(product, "Mul", [output, self.visible[choice]], f"{output.name}_shown")
         shown.shape = output.shape
         for node, place in readers:
             node.replace_input_with(place, shown)
@@ -107,9 +106,7 @@ class _Remover:
             attributes.append(ir.AttrInt64s("axes", [-1]))
         else:
             inputs.append(self._constant(f"{name}_axes", np.array([-1])))
-        largest = self._insert(_maker(number), "ReduceMax", inputs, f"{name}_largest", attributes)
-        to_bool = [ir.AttrInt64("to", _BOOL)]
-        return self._insert(_maker(largest), "Cast", [largest], f"{name}_rows", to_bool, dtype=_BOOL)
+        return self._insert(_maker(number), "ReduceMax", inputs, f"{name}_rows", attributes)
 
     def _insert(
         self,
