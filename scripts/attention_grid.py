@@ -4,7 +4,7 @@ python scripts/attention_grid.py                  # the whole grid, about 20 min
 python scripts/attention_grid.py --smallest       # a few of its corners
 
 Each attention is built twice by TensorRT for RTX, which needs no GPU: in FP16, and quantized for the target
-``rtx`` with FP16 around it. Fused attentions are the layers whose name holds ``_gemm_mha``.
+``rtx`` with FP16 around it. Fused attentions are the layers whose name holds ``_mha``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from trtint8.quantization.placement import placed_tensors
 from trtint8.quantization.quantize import quantize_graph
 from trtint8.quantization.targets import target_named
 
-_MASKS = ("none", "added", "causal", "chosen")
+_MASKS = ("none", "added", "causal", "chosen", "guarded", "infinite")
 _LENGTHS = (16, 65, 197, 384, 512, 513, 1024)
 _HEADS = (8, 16, 24, 32, 48, 64, 80, 96, 128, 256)
 _CAPABILITIES = ("8.0", "8.6", "8.9", "12.0")
@@ -45,7 +45,8 @@ class Case:
         length: The number of queries.
         keys: The number of keys.
         head: Channels per head.
-        mask: One of "none", "added", "causal" and "chosen".
+        mask: One of "none", "added", "causal" and "chosen"; or, with the guard against NaN that PyTorch
+            writes behind the softmax, "guarded" for finite numbers and "infinite" for minus infinity.
         capability: The compute capability that is built for.
     """
 
@@ -124,8 +125,8 @@ def _fused(graph_model: ir.Model, prepared: Model, capability: str) -> tuple[int
             progress=False,
         )
     assert built.report is not None, "TensorRT for RTX lists its layers"
-    fused = [layer for layer in built.report.layers if "_gemm_mha" in layer.name]
-    return len(fused), sum(layer.inputs[:1] == ("Int8",) for layer in fused)
+    fused = [layer for layer in built.report.layers if "_mha" in layer.name]
+    return len(fused), sum("Int8" in layer.inputs for layer in fused)
 
 
 class _Graph:
@@ -165,6 +166,7 @@ def attention(case: Case) -> onnx.ModelProto:
     queries, keys = part("q", "x", [0, 2, 1, 3]), part("k", other, [0, 2, 3, 1])
     scale = g.constant(np.asarray(case.head**-0.5, np.float32))
     scores = g.op("MatMul", [g.op("Mul", [queries, scale], "scale"), keys], "scores")
+    zero = g.constant(np.zeros((), np.float32))
     low = np.full((case.length, case.keys), -1e4, np.float32)
     if case.mask == "added":
         inputs["mask"] = [1, 1, 1, case.keys]
@@ -174,7 +176,17 @@ def attention(case: Case) -> onnx.ModelProto:
     elif case.mask == "chosen":
         visible = g.constant(np.tril(np.ones(low.shape, np.bool_)))
         scores = g.op("Where", [visible, scores, g.constant(np.asarray(-1e4, np.float32))], "mask_where")
+    elif case.mask in ("guarded", "infinite"):
+        inputs["mask"] = [1, 1, 1, case.keys]
+        hidden = g.constant(
+            np.asarray(-np.inf if case.mask == "infinite" else np.finfo(np.float32).min, np.float32)
+        )
+        seen = g.op("Cast", ["mask"], "seen", to=TensorProto.BOOL)
+        mask = g.op("Where", [seen, zero, hidden], "mask_where")
+        scores = g.op("Add", [scores, mask], "mask_add")
     softmax = g.op("Softmax", [scores], "softmax", axis=-1)
+    if case.mask in ("guarded", "infinite"):
+        softmax = g.op("Where", [g.op("IsNaN", [softmax], "nan"), zero, softmax], "guard")
     context = g.op("MatMul", [softmax, part("v", other, [0, 2, 1, 3])], "context")
     sizes = g.constant(np.array([0, 0, width]))
     joined = g.op("Reshape", [g.op("Transpose", [context], "turn", perm=[0, 2, 1, 3]), sizes], "join")

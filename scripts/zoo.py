@@ -3,7 +3,9 @@
 pip install torch torchvision timm transformers onnxscript
 python scripts/zoo.py                                   # all networks, by both of PyTorch's exporters
 python scripts/zoo.py resnet18 lstm --exporters dynamo
-python scripts/zoo.py --json rows.json --markdown
+python scripts/zoo.py --json rows.json --page docs/models.md
+python scripts/zoo.py resnet18 --rows rows.json --page docs/models.md   # one network anew
+python scripts/zoo.py --rows dynamo.json script.json --page docs/models.md   # later rows replace earlier ones
 
 Weights are random, from one seed, so the table says what holds for an architecture and nothing of accuracy on
 a task. Each network runs in a process of its own. Engines are built by TensorRT for RTX on the CPU and not
@@ -19,11 +21,16 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 _SCRIPTS = Path(__file__).parent
 _SECONDS = 600
+_EXPORTERS = ("dynamo", "script")
+
+#: The line of a page behind which the table stands.
+_MARK = "<!-- python scripts/zoo.py --page writes all that follows -->"
 
 Row = dict[str, Any]
 
@@ -79,32 +86,76 @@ def cells(row: Row) -> list[str]:
         f"{row['bytes']:.2f}" if "bytes" in row else "",
         f"{row['time']:.2f}" if "time" in row else "",
         f"{row['sqnr_db']:.1f}",
-        f"{row['seconds']:.1f}",
+        f"{row['seconds']:.0f}",
         str(row["mib"]),
     ]
 
 
-def show(rows: list[Row], *, markdown: bool) -> None:
-    """Prints all rows as one table."""
+def merged(*parts: Sequence[Row]) -> list[Row]:
+    """One row per network and exporter, the last one of each, in the order in which networks come first."""
+    rows = {(row["name"], row["exporter"]): row for part in parts for row in part}
+    names = dict.fromkeys(name for name, _ in rows)
+    return [rows[name, exporter] for name in names for exporter in _EXPORTERS if (name, exporter) in rows]
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """All rows as a Markdown table."""
+    lines = [_HEADINGS, ["---"] * len(_HEADINGS), *map(cells, rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def aligned(rows: Sequence[Row]) -> str:
+    """All rows as a table for a terminal."""
     table = [_HEADINGS, *map(cells, rows)]
-    if markdown:
-        table.insert(1, ["---"] * len(_HEADINGS))
-    widths = [0 if markdown else max(map(len, column)) for column in zip(*table, strict=True)]
-    for line in table:
-        joined = (" | " if markdown else "  ").join(
-            cell.ljust(width) for cell, width in zip(line, widths, strict=True)
-        )
-        print(f"| {joined} |" if markdown else joined.rstrip())
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    lines = ("  ".join(map(str.ljust, line, widths)).rstrip() for line in table)
+    return "\n".join(lines)
+
+
+def page_with(page: str, rows: Sequence[Row]) -> str:
+    """A page of the documentation with the rows in place of what stands behind its mark.
+
+    Raises:
+        ValueError: The page has no mark.
+    """
+    head, mark, _ = page.partition(_MARK)
+    if not mark:
+        raise ValueError(f"the page has no line {_MARK}")
+    count = {exporter: sum(row["exporter"] == exporter for row in rows) for exporter in _EXPORTERS}
+    exporters = " and ".join(f"{number} by `{exporter}`" for exporter, number in count.items() if number)
+    networks = len({row["name"] for row in rows})
+    return f"{head}{mark}\n\n{networks} networks: {exporters}.\n\n{markdown(rows)}\n"
 
 
 def main() -> None:
     """Runs the networks one after another."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("names", nargs="*", help="networks; all where none is named")
-    parser.add_argument("--exporters", nargs="+", choices=("dynamo", "script"), default=["dynamo", "script"])
+    parser.add_argument("names", nargs="*", help="networks; all where none is named, or with --rows none")
+    parser.add_argument("--exporters", nargs="+", choices=_EXPORTERS, default=_EXPORTERS)
+    parser.add_argument("--rows", type=Path, nargs="+", default=[], help="rows of runs before, as JSON")
     parser.add_argument("--json", type=Path, help="write the rows there")
-    parser.add_argument("--markdown", action="store_true")
+    parser.add_argument("--page", type=Path, help="put the rows into this page, such as docs/models.md")
+    parser.add_argument("--markdown", action="store_true", help="print a Markdown table")
     options = parser.parse_args()
+    rows = merged(*(json.loads(path.read_text()) for path in options.rows))
+    for name in _networks(parser, options):
+        for exporter in options.exporters:
+            row = run(name, exporter)
+            rows = merged(rows, [row])
+            print("  ".join(filter(None, cells(row))), file=sys.stderr, flush=True)
+            if options.json:
+                options.json.write_text(json.dumps(rows, indent=1))
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1))
+    if options.page:
+        options.page.write_text(page_with(options.page.read_text(), rows))
+    print(markdown(rows) if options.markdown else aligned(rows))
+
+
+def _networks(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Sequence[str]:
+    """The networks to run."""
+    if options.rows and not options.names:
+        return ()
     sys.path.insert(0, os.fspath(_SCRIPTS))
     from zoo_bench.architectures import ARCHITECTURES
 
@@ -112,14 +163,7 @@ def main() -> None:
         parser.error(
             f"there is no network {', '.join(sorted(unknown))}; there are {', '.join(ARCHITECTURES)}"
         )
-    rows = []
-    for name in options.names or ARCHITECTURES:
-        for exporter in options.exporters:
-            rows.append(run(name, exporter))
-            print("  ".join(filter(None, cells(rows[-1]))), file=sys.stderr, flush=True)
-            if options.json:
-                options.json.write_text(json.dumps(rows, indent=1))
-    show(rows, markdown=options.markdown)
+    return options.names or tuple(ARCHITECTURES)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from calibrators.data.batches import DataSource
 from calibrators.data.options import DataOptions
 from calibrators.data.random_samples import RANDOM, with_shapes
 from calibrators.display.html import html_table
-from calibrators.errors import CalibrationDataError, TableError, UnsupportedError
+from calibrators.errors import BuildError, CalibrationDataError, TableError, UnsupportedError
 from calibrators.files import check_writable, refuse_overwriting, written_together
 from calibrators.histograms.thresholds import Method
 from calibrators.ray.run_options import RunOptions
@@ -184,6 +184,11 @@ class RangeSources:
     data: DataOptions
     progress: bool
 
+    @property
+    def calibrates(self) -> bool:
+        """Whether ranges are to be calibrated, which takes long."""
+        return self.calibration is not None and not is_table(self.calibration)
+
     def table(self, prepared: Model, tensors: Observed) -> CalibrationTable:
         """The ranges from a table, from calibration on the CPU, or set by hand."""
         table = table_among(self.calibration)
@@ -226,14 +231,15 @@ class _Build:
         if self.loaded.is_quantized:
             graph_model = self._typed(self.loaded.graph_model, {})
             wanted = quantized_nodes(graph_model)
-            return _Product(self._run(graph_model, int8=True), graph_model, wanted, None, self.options)
+            return _Product(self._run(graph_model, None, int8=True), graph_model, wanted, None, self.options)
         prepared = prepare(self.loaded)
         # A pattern without a match fails here, and not after minutes of calibration.
         target = quantization_target(self.flavor, self.options)
         largest = largest_shapes(self.wanted.profiles, prepared.inputs)
         place(prepared.graph_model, self.wanted.keep_float, target, largest)
         self._check_manual(float_tensors(prepared))
-        refuse_unsupported(prepared, self.flavor, self.options)
+        if self.sources.calibrates:
+            refuse_unsupported(prepared, self.flavor, self.options)
         table = self.sources.table(prepared, "placed")
         graph_model, placement = quantize_graph(
             prepared, table, self.wanted.keep_float, target=target, largest=largest
@@ -247,7 +253,7 @@ class _Build:
                 stacklevel=4,
             )
         graph_model = self._typed(graph_model, table.peaks)
-        built = self._run(graph_model, int8=True)
+        built = self._run(graph_model, prepared, int8=True)
         scales = _scales(placement.shared)
         return _Product(
             built,
@@ -264,10 +270,13 @@ class _Build:
         prepared = prepare(self.loaded)
         graph_model = prepared.graph_model
         placement = place(graph_model, self.wanted.keep_float)
+        if self.sources.calibrates:
+            refuse_unsupported(prepared, self.flavor, self.options)
         calibrator, table = self._calibrator(prepared), None
         if calibrator is not None and self.sources.manual:
             # TensorRT does not say which of the two wins, so its calibration becomes a table first.
-            self._run(graph_model, ImplicitInt8(calibrator, keep_float=tuple(self.wanted.keep_float)))
+            given = ImplicitInt8(calibrator, keep_float=tuple(self.wanted.keep_float))
+            self._run(graph_model, prepared, given)
             table = _table_of(calibrator).override(self.sources.manual)
             calibrator = None
         elif calibrator is None:
@@ -275,6 +284,7 @@ class _Build:
             table.check_model(prepared.fingerprint, (), tensor_names(graph_model))
         built = self._run(
             graph_model,
+            prepared,
             ImplicitInt8(
                 calibrator,
                 table.amax if table else {},
@@ -326,23 +336,45 @@ class _Build:
         )
 
     def _run(
-        self, graph_model: ir.Model, implicit: ImplicitInt8 | None = None, *, int8: bool = False
+        self,
+        graph_model: ir.Model,
+        prepared: Model | None,
+        implicit: ImplicitInt8 | None = None,
+        *,
+        int8: bool = False,
     ) -> BuiltEngine:
+        """Builds an engine.
+
+        Args:
+            graph_model: What is built.
+            prepared: The float model that it was made of; None where there is none.
+            implicit: The ranges of the implicit route.
+            int8: Whether the graph has the Q/DQ pairs of the explicit route.
+
+        Raises:
+            BuildError: TensorRT fails; where its parser refuses nodes of the float model, all are named.
+        """
         options = self.options
         if self.flavor.strongly_typed_only:
             options = replace(options, fp16=None)  # the graph has the types already
-        with runnable(graph_model) as serialized:
-            return build_engine(
-                serialized,
-                self.loaded.inputs,
-                flavor=self.flavor,
-                profiles=self.wanted.profiles,
-                compute_capabilities=self.wanted.compute_capabilities,
-                options=options,
-                int8=int8,
-                implicit=implicit,
-                progress=self.sources.progress,
-            )
+        try:
+            with runnable(graph_model) as serialized:
+                return build_engine(
+                    serialized,
+                    self.loaded.inputs,
+                    flavor=self.flavor,
+                    profiles=self.wanted.profiles,
+                    compute_capabilities=self.wanted.compute_capabilities,
+                    options=options,
+                    int8=int8,
+                    implicit=implicit,
+                    progress=self.sources.progress,
+                )
+        except BuildError:
+            # Its message has one of the refused nodes, and not where the model could be cut.
+            if prepared is not None:
+                refuse_unsupported(prepared, self.flavor, self.options)
+            raise
 
 
 @dataclass(frozen=True)

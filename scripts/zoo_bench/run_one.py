@@ -52,6 +52,13 @@ def export(architecture: Architecture, exporter: str, path: Path) -> None:
         if exporter == "dynamo"
         else {"dynamo": False, "dynamic_axes": {name: {0: "N"} for name in architecture.names}}
     )
+    with torch.no_grad():
+        for parameter in model.parameters():
+            # Classifiers that begin with zeros have constant outputs, which show no error.
+            if parameter.dim() > 1 and not parameter.any():
+                parameter.normal_(std=0.02)
+    # The exporter "script" has no form of the operator that replaces nn.MultiheadAttention outside training.
+    torch.backends.mha.set_fastpath_enabled(False)
     with torch.no_grad(), contextlib.redirect_stdout(sys.stderr):
         torch.onnx.export(
             model, inputs, path, input_names=list(architecture.names), external_data=False, **keywords

@@ -162,7 +162,8 @@ def models() -> list[bytes]:
     mixed = g.model({"x": ["N", 3, 4, 4]}, g.op("Softmax", [x], "softmax", axis=1))
     small = _inferred(conv_relu_conv(False, channels=4))
     attention = _inferred(attention_models.constant_mask())
-    return [small, mixed.SerializeToString(), _model_of_sizes().SerializeToString(), attention]
+    hidden = _inferred(attention_models.hidden_by_infinity())
+    return [small, mixed.SerializeToString(), _model_of_sizes().SerializeToString(), attention, hidden]
 
 
 def _model_of_sizes() -> onnx.ModelProto:

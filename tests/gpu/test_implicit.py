@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 
+from calibrators.errors import BuildError
 from calibrators.tables.cache_origin import read_origin
 from calibrators.tensorrt.calibrators import calibrator_class
 from tests.gpu.conftest import NORMALIZED
+from tests.trtint8.refused_models import NODES, refused_model
 from trtint8 import BuildOptions, Engine, build_int8_engine, calibrate, validate
 from trtint8.engine.profiles import ShapeRange
 
@@ -155,3 +157,27 @@ def test_a_failing_source_ends_the_build(cifar, implicit_flavor, tmp_path, devic
     assert list(tmp_path.iterdir()) == []
     with device.active():
         assert device.memory()[0] >= free - (64 << 20)
+
+
+@pytest.mark.parametrize("method", ["entropy", "mse"])
+def test_refused_nodes_are_named_before_anything_is_calibrated(implicit_flavor, tmp_path, method):
+    """Of TensorRT's own calibrator and of a calibration on the CPU."""
+    nodes = (*NODES[:2], ("Unique", ["r"], "first", {}), *NODES[4:7])
+    taken = []
+
+    def samples():
+        taken.append(1)
+        yield np.zeros((2, 3, 8, 8), np.float32)
+
+    with pytest.raises(BuildError, match=r"\(Unique\).*; nor does it take '.*' \(Unique\)"):
+        build_int8_engine(
+            refused_model(nodes, ["first", "values"]),
+            samples,
+            tmp_path / "model.engine",
+            method=method,
+            target="tensorrt",
+            route="implicit",
+            options=OPTIONS,
+            progress=False,
+        )
+    assert not taken

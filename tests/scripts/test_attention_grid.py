@@ -25,7 +25,7 @@ def test_int8_keeps_the_fusion(case):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("capability", ["8.0", "8.9", "12.0"])
-@pytest.mark.parametrize("mask", ["added", "chosen"])
+@pytest.mark.parametrize("mask", ["added", "chosen", "guarded", "infinite"])
 def test_other_masks_on_other_gpus(mask, capability):
     result = attention_grid.measure(Case(65, 65, 16, mask, capability))
     assert (result.float16, result.mixed, result.in_int8) == (1, 1, 1)
@@ -46,12 +46,20 @@ def test_unusual_sizes(sizes):
     assert result.mixed == 1 >= result.float16
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("heads", "in_int8"), [(3, 1), (4, 0)])
+def test_one_query(heads, in_int8):
+    """The attention of a class token, for which FP16 has a kernel of its own from four heads on."""
+    result = attention_grid.measure_model(FORMS["plain"](length=1, keys=50, heads=heads), "8.6")
+    assert (result.float16, result.mixed, result.in_int8) == (1, 1, in_int8)
+
+
 def test_the_grid_has_every_combination_once():
     cases = list(attention_grid.grid(smallest=False))
-    assert len(set(cases)) == len(cases) == 7 * 10 * 4 * 4 + 4 * 3
+    assert len(set(cases)) == len(cases) == 7 * 10 * 6 * 4 + 4 * 3
 
 
-@pytest.mark.parametrize("mask", ["none", "added", "causal", "chosen"])
+@pytest.mark.parametrize("mask", ["none", "added", "causal", "chosen", "guarded", "infinite"])
 def test_models_are_valid(mask):
     onnx.checker.check_model(attention_grid.attention(Case(8, 12, 16, mask, "8.6")), full_check=True)
 

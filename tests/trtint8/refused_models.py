@@ -33,6 +33,7 @@ def refused_model(nodes=NODES, outputs=("positions", "values", "others", "kept")
     known = {
         "positions": (TensorProto.FLOAT, [4, None]),
         "values": (TensorProto.FLOAT, [None]),
+        "first": (TensorProto.FLOAT, [None]),
         "others": (TensorProto.INT64, [4, None]),
         "kept": (TensorProto.FLOAT, ["N", 4, 4, 4]),
         "of_input": (TensorProto.INT64, [4, None]),

@@ -7,6 +7,7 @@ kernels that store the matrix of all queries and keys, so it is quantized whole 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -39,6 +40,7 @@ class Attention:
         keys: The number of keys; None where it is not fixed.
         head: The number of channels per head; None where it is not known.
         heads: The number of heads; None where there is no such dimension, or where it is not known.
+        matrices: The number of matrices of scores: samples times heads, as far as they are fixed.
     """
 
     scores: ir.Node
@@ -48,6 +50,7 @@ class Attention:
     keys: int | None
     head: int | None
     heads: int | None
+    matrices: int
 
     @property
     def nodes(self) -> tuple[ir.Node, ir.Node]:
@@ -71,6 +74,8 @@ class Attention:
             return f"it has {self.head} channels per head, and INT8 takes {', '.join(most)} or {last}"
         if limits.several_heads and self.heads == 1:
             return "it has one head, and INT8 takes two or more"
+        if limits.most_vectors is not None and self.queries == 1 and self.matrices > limits.most_vectors:
+            return f"it has one query, and INT8 takes that with at most {limits.most_vectors} heads"
         for size, longest, words in (
             (self.keys, limits.longest_keys, "keys"),
             (self.queries, limits.longest_queries, "queries"),
@@ -139,6 +144,7 @@ def _around(softmax: ir.Node, shapes: StaticShapes) -> Attention | None:
         keys=_last(key_shape) or _last(value_shape, 2),
         head=head,
         heads=_last(query_shape, 3) if query_shape is not None and len(query_shape) > 3 else None,
+        matrices=math.prod(size or 1 for size in (query_shape or ())[:-2]),
     )
 
 

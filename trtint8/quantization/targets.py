@@ -27,12 +27,15 @@ class AttentionLimits:
         longest_keys: The largest number of keys.
         longest_queries: The largest number of queries; None for any.
         several_heads: Whether an attention with a dimension of heads needs two or more of them.
+        most_vectors: The largest number of matrices of scores (samples times heads, as far as both are fixed)
+            of an attention with one query; None for any.
     """
 
     head_sizes: tuple[int, ...] = (16, 32, 64)
     longest_keys: int = 512
     longest_queries: int | None = 512
     several_heads: bool = False
+    most_vectors: int | None = None
 
 
 @dataclass(frozen=True)
@@ -110,8 +113,9 @@ _SMALL = SmallSizes()
 _ATTENTION = AttentionLimits()
 
 #: What the layer dump shows for the compute capabilities 8.0, 8.6, 8.9 and 12.0 alike
-#: (scripts/attention_grid.py): any number of queries is fused, and with one head the fusion is lost.
-_RTX_ATTENTION = AttentionLimits(longest_queries=None, several_heads=True)
+#: (scripts/attention_grid.py): any number of queries is fused, and with one head the fusion is lost. One
+#: query has a kernel of its own from four heads on, which FP16 alone has.
+_RTX_ATTENTION = AttentionLimits(longest_queries=None, several_heads=True, most_vectors=3)
 
 _DLA_PRODUCT = "the DLA has no matrix product, so it runs on the GPU"
 

@@ -8,9 +8,12 @@ import pytest
 
 import trtint8
 from calibrators.errors import BuildError
+from calibrators.tables.table import CalibrationTable
 from tests.trtint8.refused_models import NODES, refused_model
+from trtint8 import int8_engine
 from trtint8.builder.options import BuildOptions
 from trtint8.builder.refusals import refuse_unsupported
+from trtint8.calibration import float_tensors
 from trtint8.models.model import load_model, prepare
 
 
@@ -61,3 +64,77 @@ def test_nothing_is_calibrated_before(rtx, tmp_path):
         )
     assert not taken
     assert [path.name for path in tmp_path.iterdir()] == ["m.onnx"]
+
+
+def given_table(model):
+    """A table for all tensors that may get a range."""
+    return CalibrationTable(dict.fromkeys(float_tensors(prepare(load_model(model))), 1.0))
+
+
+@pytest.fixture
+def early(monkeypatch):
+    """Counts how often refused nodes are looked for."""
+    calls = []
+
+    def counted(*arguments):
+        calls.append(1)
+        refuse_unsupported(*arguments)
+
+    monkeypatch.setattr(int8_engine, "refuse_unsupported", counted)
+    return calls
+
+
+def test_with_a_table_nodes_are_looked_for_only_after_a_failure(rtx, tmp_path, early):
+    good, bad = refused_model(NODES[:2] + NODES[4:6] + NODES[8:], ["kept"]), refused_model()
+    options = {"target": "rtx", "progress": False}
+    trtint8.build_int8_engine(good, given_table(good), tmp_path / "good.engine", **options)
+    assert not early
+    with pytest.raises(
+        BuildError, match=r"'where_node' \(NonZero\).* 'values_node' .* 'others_node' .*--cut-at"
+    ):
+        trtint8.build_int8_engine(bad, given_table(bad), tmp_path / "bad.engine", **options)
+    assert early == [1]
+    assert not list(tmp_path.glob("bad*"))
+
+
+def test_a_failure_for_another_reason_keeps_its_message(rtx, tmp_path, early, monkeypatch):
+    def fail(*_, **__):
+        raise BuildError("out of memory")
+
+    monkeypatch.setattr(int8_engine, "build_engine", fail)
+    good = refused_model(NODES[:2] + NODES[4:6] + NODES[8:], ["kept"])
+    with pytest.raises(BuildError, match=r"^out of memory$"):
+        trtint8.build_int8_engine(
+            good, given_table(good), tmp_path / "good.engine", target="rtx", progress=False
+        )
+    assert early == [1]
+
+
+@pytest.mark.parametrize("calibrated", [True, False])
+def test_the_implicit_route(rtx, tmp_path, early, monkeypatch, calibrated):
+    """With the parser of a TensorRT that lacks this route, so the build itself does not get to the parser."""
+
+    def fail(*_, **__):
+        raise BuildError("the parser refused a node")
+
+    monkeypatch.setattr(int8_engine, "choose_route", lambda *_: "implicit")
+    monkeypatch.setattr(int8_engine, "build_engine", fail)
+    model, taken = refused_model(), []
+
+    def samples():
+        taken.append(1)
+        yield np.zeros((2, 3, 8, 8), np.float32)
+
+    with pytest.raises(
+        BuildError, match=r"'where_node' \(NonZero\).* 'values_node' .* 'others_node' .*--cut-at"
+    ):
+        trtint8.build_int8_engine(
+            model,
+            samples if calibrated else given_table(model),
+            tmp_path / "m.engine",
+            method="mse",  # which is calibrated on the CPU
+            target="rtx",
+            progress=False,
+        )
+    assert early == [1]
+    assert not taken and not list(tmp_path.iterdir())

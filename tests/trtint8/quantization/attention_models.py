@@ -131,13 +131,30 @@ def grouped_heads():
     return g.finish(g.context(g.softmax(g.scores(keys=keys)), repeated("v", "repeat_v")))
 
 
-def guarded():
+def guarded(choose=None):
     """As PyTorch 2.13 writes it for masks that may hide everything: NaN becomes zero."""
     g = AttentionGraph()
     g.inputs["mask"] = ["N", 1, 1, g.length]
-    softmax = g.softmax(g.op("Add", [g.scores(), "mask"], "mask_add"))
+    mask = choose(g) if choose else "mask"
+    softmax = g.softmax(g.op("Add", [g.scores(), mask], "mask_add"))
     where = g.op("Where", [g.op("IsNaN", [softmax], "nan"), g.constant(np.float32(0)), softmax], "where")
     return g.finish(g.context(where))
+
+
+def hidden_by_the_lowest_number():
+    """As the exporter ``dynamo`` writes a boolean mask."""
+    return guarded(lambda g: boolean_mask(g, np.finfo(np.float32).min))
+
+
+def hidden_by_infinity():
+    """As the exporter ``script`` writes a boolean mask."""
+    return guarded(lambda g: boolean_mask(g, -np.inf))
+
+
+def boolean_mask(g, low):
+    """What is added to scores: zero where the input ``mask`` is not zero, and ``low`` elsewhere."""
+    seen = g.op("Cast", ["mask"], "seen", to=9)
+    return g.op("Where", [seen, g.constant(np.float32(0)), g.constant(np.float32(low))], "chosen")
 
 
 def at_the_end():
@@ -174,6 +191,8 @@ FORMS = {
         windows,
         grouped_heads,
         guarded,
+        hidden_by_the_lowest_number,
+        hidden_by_infinity,
         at_the_end,
         as_output,
         returned_softmax,

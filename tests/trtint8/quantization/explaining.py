@@ -121,6 +121,7 @@ CASES |= {
         ("tensorrt-10", "600 queries", {"length": 600, "keys": 32}),
         ("rtx", "any length", {"length": "length"}),
         ("rtx", "one head", {"heads": 1}),
+        ("rtx", "one query of four heads", {"length": 1, "keys": 50, "heads": 4}),
         ("dla", "the usual form", {}),
     )
 }

@@ -107,3 +107,19 @@ def test_a_long_chain_of_masks():
     x, y, o = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 16, 16]) for name in "xyo")
     model = helper.make_model(helper.make_graph(nodes, "g", [x, y], [o]), ir_version=8)
     assert find_attentions(prepare(load_model(model)).graph_model) == []
+
+
+@pytest.mark.parametrize(
+    ("samples", "heads", "length", "kept"),
+    [("N", 3, 1, True), ("N", 4, 1, False), (2, 2, 1, False), (1, 3, 1, True), ("N", 4, 2, True)],
+)
+def test_one_query_of_many_heads(samples, heads, length, kept):
+    model = plain(length=length, keys=50, heads=heads)
+    for value in model.graph.input:
+        value.type.tensor_type.shape.dim[0].ClearField("dim_param")
+        if samples != "N":
+            value.type.tensor_type.shape.dim[0].dim_value = samples
+    (attention,) = found(model)
+    reason = "it has one query, and INT8 takes that with at most 3 heads"
+    assert attention.obstacle(dataclasses.replace(LIMITS, most_vectors=3)) == (None if kept else reason)
+    assert attention.obstacle(LIMITS) is None

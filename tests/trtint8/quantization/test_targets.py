@@ -39,5 +39,5 @@ def test_a_compute_capability_has_two_numbers(text):
 
 def test_limits_of_attention():
     assert TARGETS["tensorrt-10"].attention == AttentionLimits((16, 32, 64), 512, 512)
-    assert TARGETS["rtx"].attention == AttentionLimits((16, 32, 64), 512, None, several_heads=True)
+    assert TARGETS["rtx"].attention == AttentionLimits((16, 32, 64), 512, None, True, most_vectors=3)
     assert TARGETS["dla"].attention is None

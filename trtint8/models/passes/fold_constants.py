@@ -64,8 +64,10 @@ def _fold(model: ir.Model, node: ir.Node) -> bool:
         node.domain != ""
         or node.op_type in _KEPT
         or not inputs
-        or len(node.outputs) != 1
+        or not node.outputs
         or node.outputs[0].is_graph_output()
+        # Others, such as the statistics of a BatchNormalization in training mode, may be there unread.
+        or any(output.uses() or output.is_graph_output() for output in node.outputs[1:])
         or any(
             attribute.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
             for attribute in node.attributes.values()
@@ -123,13 +125,13 @@ def _predicted_bytes(model: ir.Model, node: ir.Node, arrays: Mapping[str, NDArra
         # Also false for NaN, which is no number of steps.
         return int(min(steps, float(1 << 62))) * numbers[0].itemsize if steps > 0 else 0
     try:
-        (inferred,) = shape_inference.infer_node_outputs(
+        inferred = shape_inference.infer_node_outputs(
             defs.get_schema(node.op_type, model.opset_imports[""], ""),
             ir.to_proto(node),
             {name: _type(array) for name, array in arrays.items()},
             {name: numpy_helper.from_array(array) for name, array in arrays.items() if array.size <= _FEW},
             opset_imports=[helper.make_opsetid("", model.opset_imports[""])],
-        ).values()
+        )[node.outputs[0].name or ""]
     except Exception:
         logger.debug("no shape of %s '%s' is known", node.op_type, node.name, exc_info=True)
         return None

@@ -49,6 +49,11 @@ _DELICATE = {
     "Sqrt": "takes a root",
 }
 
+#: Operators whose output is about as large as the largest of their inputs.
+_KEEPING_SIZE = frozenset(
+    {"Add", "Concat", "Expand", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
+)
+
 #: The largest relative error of a scalar constant that is rounded to FP16.
 _LARGEST_ERROR = 0.01
 
@@ -90,6 +95,9 @@ def float32_nodes(model: ir.Model, peaks: Mapping[str, float]) -> dict[str, str]
             scale = read_constant(node.inputs[1])
             if scale is not None:
                 magnitudes[node.outputs[0].name or ""] = 128.0 * float(np.abs(scale).max(initial=0))
+        elif (chosen := _beyond_half(node, magnitudes)) is not None:
+            name = node.outputs[0].name or ""
+            magnitudes[name] = max(chosen, magnitudes.get(name, 0.0))
     kept: dict[str, str] = {}
     for node in model.graph:
         if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
@@ -157,6 +165,24 @@ def _reasons(
             yield f"the constant '{value.name}' does not fit FP16"
     if node.op_type == "Softmax" and _producer_name(floats[0]) in kept:
         yield "its input is in FP32, where masks may lie beyond FP16"
+
+
+def _beyond_half(node: ir.Node, magnitudes: Mapping[str, float]) -> float | None:
+    """The size of a node's output where it may be a constant that FP16 cannot hold, chosen by a Where.
+
+    Calibration may not have seen it, and a cast to FP16 would make it infinite. Masks of PyTorch's attentions
+    are such constants: with infinite ones the softmax of a row that is hidden as a whole is not a number.
+    """
+    if node.op_type == "Where":
+        arrays = [read_constant(value) for value in node.inputs[1:]]
+        largest = max(
+            (float(np.abs(a[np.isfinite(a)]).max(initial=0.0)) for a in arrays if a is not None), default=0.0
+        )
+    elif node.op_type in _KEEPING_SIZE:
+        largest = max(magnitudes.get(value.name or "", 0.0) for value in node.inputs if value is not None)
+    else:
+        return None
+    return largest if largest > LARGEST else None
 
 
 def _fits(array: NDArray[Any]) -> bool:

@@ -1,5 +1,6 @@
 """Channels followed through networks: whatever the factors, the function stays."""
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +16,9 @@ from tests.trtint8.equalization.transformers import (
     samples,
     with_random_factors,
 )
+from tests.trtint8.quantization.attention_models import FORMS
+from trtint8.equalization.forms import find_forms
+from trtint8.models.model import load_model, prepare
 
 
 @pytest.mark.parametrize("activation", ["Sigmoid", "Erf", "Tanh", "Softplus", "HardSwish"])
@@ -76,3 +80,13 @@ def test_any_factors_leave_any_encoder_as_it_is(model, seed):
     other, count = with_random_factors(model, followed(model, feed), seed)
     assert count >= 2 * SIZE
     assert_same(model, other, feed)
+
+
+@pytest.mark.parametrize("form", ["hidden_by_the_lowest_number", "hidden_by_infinity"])
+def test_attention_with_a_mask_of_run_time(form):
+    """The product that restores zeros behind the attention multiplies all channels alike."""
+    model = prepare(load_model(FORMS[form]())).graph_model
+    feed = {"x": np.ones((2, 8, 32), np.float32), "mask": np.ones((2, 1, 1, 8), np.float32)}
+    within, to = find_forms(followed(model, feed))
+    assert within.producers == ("q_linear", "k_linear")
+    assert to.producers == ("v_linear",) and [reading.node for reading in to.readings] == ["out_linear"]

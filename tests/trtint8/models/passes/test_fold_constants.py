@@ -4,7 +4,9 @@ import math
 import tracemalloc
 
 import numpy as np
+import onnx
 import pytest
+from onnx import helper
 
 from calibrators.errors import ModelError
 from tests.trtint8.models.passes.applying import applied, operators, run
@@ -22,6 +24,46 @@ def test_transposed_weights_are_folded():
     assert "transpose_out" in [tensor.name for tensor in folded.graph.initializer]
     x = np.random.default_rng(1).standard_normal((3, 4)).astype(np.float32)
     np.testing.assert_allclose(run(folded, x=x)[0], run(model, x=x)[0], rtol=1e-5, atol=1e-5)
+
+
+def standardized(read=0):
+    """A Conv whose weights a BatchNormalization in training mode standardizes, as NFNets have them."""
+    g = Graph()
+    flat = g.op("Reshape", [g.weights(4, 2, 3, 3), g.constant(np.array([1, 4, 18]))], "flat")
+    ones, zeros = (g.constant(np.full(4, value, np.float32)) for value in (1, 0))
+    statistics = ["normalized_out", "mean", "variance"]
+    g.nodes.append(
+        helper.make_node(
+            "BatchNormalization",
+            [flat, ones, zeros, zeros, ones],
+            statistics,
+            name="normalized",
+            training_mode=1,
+            momentum=1.0,
+        )
+    )
+    weights = g.op("Reshape", ["normalized_out", g.constant(np.array([4, 2, 3, 3]))], "weights")
+    y = g.op("Conv", ["x", weights], "conv")
+    if read:
+        sizes = g.constant(np.array([1, 4, 1, 1]))
+        y = g.op("Add", [y, g.op("Reshape", [statistics[read], sizes], "statistic")], "add")
+    return g.model({"x": ["N", 2, 8, 8]}, y)
+
+
+def test_a_batch_normalization_of_weights_is_folded():
+    model = standardized()
+    folded, _ = applied(FoldConstantsPass(), model)
+    assert operators(folded) == ["Conv"]
+    x = np.random.default_rng(1).standard_normal((3, 2, 8, 8)).astype(np.float32)
+    np.testing.assert_allclose(run(folded, x=x)[0], run(model, x=x)[0], rtol=1e-4, atol=1e-4)
+    weights = next(t for t in folded.graph.initializer if t.name == "weights_out")
+    rows = onnx.numpy_helper.to_array(weights).reshape(4, 18)
+    np.testing.assert_allclose([rows.mean(1), rows.var(1)], [np.zeros(4), np.ones(4)], atol=5e-3)
+
+
+def test_a_node_with_a_second_output_that_is_read_is_not_folded():
+    folded, _ = applied(FoldConstantsPass(), standardized(read=1))
+    assert operators(folded) == ["BatchNormalization", "Reshape", "Conv", "Reshape", "Add"]
 
 
 def test_a_constant_that_would_inflate_the_model_is_not_folded():

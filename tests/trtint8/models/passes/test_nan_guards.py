@@ -1,6 +1,7 @@
 """Guards against NaN behind a softmax: removed where the softmax makes none."""
 
 import numpy as np
+import onnx
 import pytest
 
 from calibrators.host.onnx_session import open_session
@@ -27,6 +28,45 @@ def guarded(mask=None, operator="Add", scores=None, axis=-1, replacement=0.0):
         "Where", [g.op("IsNaN", [softmax], "nan"), g.constant(np.float32(replacement)), softmax], "where"
     )
     return g.model(inputs, g.op("MatMul", [where, g.weights(3, 3)], "last"))
+
+
+def attention(choose, axes_as_input=False):
+    """Two guarded attentions behind one mask; ``choose`` makes it of the input ``mask``, ones and zeros."""
+    g = Shaped()
+    mask = choose(g)
+    value = "x"
+    for number in (1, 2):
+        scores = g.op("MatMul", [value, g.weights(3, 3)], f"scores{number}")
+        softmax = g.op("Softmax", [g.op("Add", [mask, scores], f"add{number}")], f"softmax{number}", axis=-1)
+        check = g.op("IsNaN", [softmax], f"nan{number}")
+        where = g.op("Where", [check, g.constant(np.float32(0)), softmax], f"where{number}")
+        value = g.op("MatMul", [where, "x"], f"context{number}")
+    model = g.model({"x": ["N", 2, 3, 3], "mask": ["N", 1, 3, 3]}, g.op("Add", [value, "x"], "last"))
+    if axes_as_input:
+        model.opset_import[0].version = 18
+    return model
+
+
+def where(*constants, expanded=False):
+    """A mask that a Where chooses between two constants."""
+
+    def choose(g):
+        condition = g.op("Cast", ["mask"], "condition", to=9)
+        first, second = (g.constant(np.asarray(number, np.float32)) for number in constants)
+        chosen = g.op("Where", [condition, first, second], "chosen")
+        return g.op("Expand", [chosen, g.constant(np.array([1, 2, 3, 3]))], "expand") if expanded else chosen
+
+    return choose
+
+
+def outputs(*models):
+    """What models make of the same inputs, with one row of the mask hidden as a whole, and one sample."""
+    random = np.random.default_rng(0)
+    mask = (random.random((4, 1, 3, 3)) < 0.7).astype(np.float32)
+    mask[0, 0, 1], mask[1] = 0, 0
+    feed = {"x": random.standard_normal((4, 2, 3, 3)).astype(np.float32), "mask": mask}
+    sessions = [open_session(model.SerializeToString(), optimize=False) for model in models]
+    return [session.run(None, feed)[0] for session in sessions]
 
 
 def masked_product(g, mask):
@@ -84,6 +124,66 @@ def test_a_guard_that_guards_nothing_is_removed(mask):
 )
 def test_guards_that_may_guard_stay(kept):
     assert {"Where", "IsNaN"} <= set(operators(kept))
+
+
+@pytest.mark.parametrize(
+    "choose",
+    [
+        where(0, np.finfo(np.float32).min),
+        where(-1e9, 0),
+        where([[0.0], [0], [1]], -3e38),
+        where(0, -1e9, expanded=True),
+    ],
+    ids=["lowest", "inverted", "array", "expanded"],
+)
+def test_a_mask_chosen_of_finite_numbers_needs_no_guard(choose):
+    model = attention(choose)
+    prepared = prepare(load_model(model)).graph_model
+    assert [node.op_type for node in prepared.graph].count("Where") == 1
+    before, after = outputs(model, to_proto(prepared))
+    assert np.isfinite(before).all() and (before == after).all()
+
+
+@pytest.mark.parametrize(
+    ("choose", "axes_as_input"),
+    [(where(0, LOW), False), (where(0.5, LOW), True), (where(LOW, 0), False), (where(0, [LOW]), True)],
+    ids=["opset 17", "opset 18", "inverted", "array of one"],
+)
+def test_a_mask_of_infinity_becomes_finite_and_hidden_rows_stay_zero(choose, axes_as_input):
+    model = attention(choose, axes_as_input)
+    prepared = prepare(load_model(model)).graph_model
+    kinds = [node.op_type for node in prepared.graph]
+    # One mask for both attentions, and a product behind each.
+    assert [kinds.count(kind) for kind in ("Where", "ReduceMax", "Mul", "IsNaN")] == [1, 1, 2, 0]
+    before, after = outputs(model, to_proto(prepared))
+    np.testing.assert_allclose(after, before, rtol=0, atol=1e-6)
+    # The hidden row and the hidden sample get what a context of zeros leaves.
+    assert np.isfinite(before).all()
+
+
+@pytest.mark.parametrize(
+    "choose",
+    [
+        where(0, LOW, expanded=True),
+        where(LOW, LOW),
+        where(0, np.inf),
+        where(0, np.nan),
+        where([[0.0], [LOW], [0]], LOW),
+        lambda g: "mask",
+        lambda g: g.op(
+            "Where", [g.op("Cast", ["mask"], "c", to=9), "mask", g.constant(np.float32(LOW))], "w"
+        ),
+    ],
+    ids=["expanded infinity", "all hidden", "infinity", "NaN", "array", "input", "chosen input"],
+)
+def test_masks_that_are_not_known_keep_the_guard(choose):
+    assert operators(attention(choose)).count("IsNaN") == 2
+
+
+def test_an_output_of_the_model_keeps_the_guard():
+    model = attention(where(0, LOW))
+    model.graph.output.append(onnx.helper.make_tensor_value_info("context2_out", 1, ["N", 2, 3, 3]))
+    assert operators(model).count("IsNaN") == 1
 
 
 def test_a_second_reader_of_the_check_stays():

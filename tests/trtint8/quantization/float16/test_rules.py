@@ -5,6 +5,7 @@ import onnx_ir as ir
 import pytest
 from onnx import helper
 
+from tests.trtint8.onnx_models import Shaped
 from tests.trtint8.quantization.float16.half_models import (
     FLOAT,
     HALF,
@@ -16,6 +17,7 @@ from tests.trtint8.quantization.float16.half_models import (
     weights,
 )
 from trtint8.models.model import load_model, prepare
+from trtint8.quantization.float16.convert import to_float16
 from trtint8.quantization.float16.rules import float32_nodes, signature
 
 
@@ -59,6 +61,24 @@ def test_a_softmax_after_a_mask_beyond_fp16_stays_in_fp32():
     assert np.isfinite(run(model, {"x": np.zeros((2, 8), np.float16)})).all()
     _, kept = convert(network(("Softmax", [], {"axis": -1})))
     assert kept == {}
+
+
+@pytest.mark.parametrize(("low", "stays"), [(-3.4e38, True), (-1e4, False), (-np.inf, False)])
+def test_a_mask_that_a_where_chooses_is_added_in_fp32_if_fp16_has_no_such_number(low, stays):
+    model = load_model(hidden_by(low))
+    _, kept = to_float16(prepare(model).graph_model, float32_io=True, peaks={}, name="model")
+    assert {"mask_add", "softmax"} & kept.keys() == ({"mask_add", "softmax"} if stays else set())
+
+
+def hidden_by(low):
+    """Scores to which a Where and an Expand add ``low`` or nothing."""
+    g = Shaped()
+    seen = g.op("Cast", ["mask"], "seen", to=9)
+    chosen = g.op("Where", [seen, g.constant(np.float32(0)), g.constant(np.float32(low))], "chosen")
+    mask = g.op("Expand", [chosen, g.constant(np.array([2, 8]))], "expand")
+    scores = g.op("MatMul", ["x", g.weights(8, 8)], "scores")
+    softmax = g.op("Softmax", [g.op("Add", [scores, mask], "mask_add")], "softmax", axis=-1)
+    return g.model({"x": [2, 8], "mask": [1, 8]}, softmax)
 
 
 def test_the_rules_need_no_ranges():
