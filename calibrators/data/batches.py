@@ -28,6 +28,8 @@ from calibrators.data.options import Array, DataOptions, LabelSource
 from calibrators.data.order import check_fixed, fixed_batches, runs, sample_order
 from calibrators.data.preprocessing import Preprocessing
 from calibrators.data.random_samples import RANDOM, random_samples
+from calibrators.data.recorded_steps import RecordedSteps, recorded_steps
+from calibrators.data.sequences import StateSequences
 from calibrators.data.shards import FeedReader, LabelledFeed, Reader, Shard
 from calibrators.data.sources import Source, from_array_file, from_arrays, load_labels
 from calibrators.data.streams import Stream, restartable
@@ -186,6 +188,8 @@ DataSource: TypeAlias = (
     | Array
     | Mapping[str, Array]
     | BatchAxes
+    | StateSequences
+    | RecordedSteps
     | Iterable[object]
     | Callable[[], Iterable[object]]
     | Batches
@@ -216,6 +220,8 @@ def open_batches(
             - :class:`calibrators.data.axes.BatchAxes`: a .npz or a dict of arrays of which some inputs have
               their samples along another axis. Each sample is then a feed dict of its own, as it is where an
               input is one number;
+            - :class:`calibrators.data.sequences.StateSequences`, where there is a float model to record the
+              states with: every step is then a feed dict of its own;
             - an iterable, or a callable without arguments that returns one, of feed dicts, of arrays for the
               model's only input, or of tuples with an array for each input in the model's order and perhaps
               labels after them: a ``DataLoader`` of PyTorch, for example, whose tensors may be on a GPU;
@@ -266,6 +272,13 @@ def open_data(data: DataSource, inputs: Sequence[InputSpec], options: DataOption
         check_axes(data, binding)
         binding = replace(binding, batch_axes=dict(data.axes))
         data = data.data
+    if isinstance(data, StateSequences):
+        raise CalibrationDataError(
+            "states are recorded by running the float model, and here is none; give the states of each step "
+            "as data, such as a .npz with --batch-axis"
+        )
+    if isinstance(data, RecordedSteps):
+        data = recorded_steps(data, binding)
     if is_tensor(data):
         data = as_array(data)
     if isinstance(data, Mapping):

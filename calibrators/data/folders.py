@@ -51,6 +51,11 @@ def from_folder(folder: Path, binding: Binding) -> Source:
     )
 
 
+def array_files(folder: Path) -> list[Path]:
+    """The array files in a folder, in the order of their names."""
+    return _files(folder, _visible(folder), ARRAY_SUFFIXES)
+
+
 def _from_image_files(
     paths: Sequence[Path],
     binding: Binding,

@@ -17,8 +17,13 @@ DATA_HELP = (
 )
 
 
-def add_data_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options to a verb's parser."""
+def add_data_options(parser: argparse.ArgumentParser, *, states: bool = True) -> None:
+    """Adds the options to a verb's parser.
+
+    Args:
+        parser: The verb's parser.
+        states: Whether there is a float model to record states with.
+    """
     group = parser.add_argument_group("data")
     group.add_argument("--batch-size", type=int, metavar="N", help="samples per batch")
     group.add_argument("--limit", type=int, metavar="N", help="use only the first N samples")
@@ -29,6 +34,17 @@ def add_data_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=K",
         help="of an .npz: the samples of this input lie along axis K, and each is fed by itself; repeatable",
     )
+    if states:
+        group.add_argument(
+            "--state",
+            action="append",
+            default=[],
+            metavar="INPUT=OUTPUT",
+            help="the data holds sequences of steps, and this input is fed what this output was at the step "
+            "before: the float model is run along them, from zeros or from the data's INPUT; repeatable",
+        )
+    else:
+        parser.set_defaults(state=[])
     add_image_options(parser, "images (.npz with uint8 images, or folders)")
 
 
