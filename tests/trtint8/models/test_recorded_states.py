@@ -110,6 +110,31 @@ def test_from_python(folder):
     assert accuracy.samples == 36
 
 
+def test_a_build_takes_states(folder):
+    pytest.importorskip("tensorrt_rtx")
+    shapes = {"sound": "1x6", "state": "1x1x4"}
+    profiles = [
+        word for name, shape in shapes.items() for word in ("--profile", f"{name}={shape},{shape},{shape}")
+    ]
+    build = ["build", "gate.onnx", "sound.npz", "-o", "gate.engine", "--target", "rtx", "--method", "minmax"]
+    assert main([*build, "--compute-capability", "8.6", "--state", "state=next_state", *profiles]) == 0
+    by_hand = trtint8.BatchAxes("recorded.npz", {"state": 1})
+    table = trtint8.calibrate("gate.onnx", by_hand, method="minmax", tensors="placed", progress=False)
+    assert CalibrationTable.load("gate.table.json") == table
+
+
+def test_equalization_and_the_report_take_states(folder, capsys):
+    pytest.importorskip("jinja2")
+    state = ["--state", "state=next_state"]
+    assert main(["calibrate", "gate.onnx", "sound.npz", "-o", "table.json", *state]) == 0
+    assert main(["quantize", "gate.onnx", "table.json", "-o", "int8.qdq.onnx"]) == 0
+    equalize = ["quantize", "gate.onnx", "table.json", "-o", "e.onnx", "--equalize", "sound.npz"]
+    assert main([*equalize, *state]) == 2
+    assert "nothing in 'gate.onnx' can be equalized" in capsys.readouterr().err  # after the data was read
+    report = ["report", "int8.qdq.onnx", "table.json", "--model", "gate.onnx", "--data", "sound.npz", *state]
+    assert main([*report, "-o", "report.html"]) == 0
+
+
 @pytest.mark.parametrize(
     ("states", "message"),
     [
