@@ -222,7 +222,8 @@ def labels(path: Path) -> None:
 def preprocessing(path: Path) -> None:
     """Prepares an image as a file says."""
     loaded = Preprocessing.load(path)
-    sizes = (*(loaded.resize if isinstance(loaded.resize, tuple) else (loaded.resize,)), *(loaded.crop or ()))
+    resize = loaded.resize if isinstance(loaded.resize, tuple) else (loaded.resize,)
+    sizes = (*resize, *(loaded.crop or ()), *(loaded.letterbox or ()))
     # Large images are what a person may want, and take the memory that they need.
     if all(size is None or size <= _LARGE or size > _TOO_LARGE for size in sizes):
         loaded(np.zeros((1, 6, 7, 3), np.uint8))

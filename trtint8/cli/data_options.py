@@ -59,6 +59,11 @@ def add_image_options(parser: argparse.ArgumentParser, title: str) -> None:
     group.add_argument("--channels", choices=("RGB", "BGR"), help="default RGB")
     group.add_argument("--resize", metavar="N or H,W", help="shorter side, or height and width")
     group.add_argument("--crop", metavar="H,W", help="centre crop after resizing")
+    group.add_argument(
+        "--letterbox",
+        metavar="N or H,W",
+        help="instead: resized to fit into this size, and padded to it with grey, as YOLO detectors have it",
+    )
 
 
 def add_method_option(parser: argparse.ArgumentParser) -> None:
@@ -151,6 +156,9 @@ def preprocessing_from(options: argparse.Namespace) -> Preprocessing | None:
         given["resize"] = sizes[0] if len(sizes) == 1 else sizes
     if options.crop is not None:
         given["crop"] = tuple(_integer("crop", part) for part in options.crop.split(","))
+    if options.letterbox is not None:
+        sizes = tuple(_integer("letterbox", part) for part in options.letterbox.split(","))
+        given["letterbox"] = sizes * 2 if len(sizes) == 1 else sizes
     given |= {name: value for name in ("layout", "channels") if (value := getattr(options, name)) is not None}
     if options.preprocess and given:
         raise CalibrationDataError(f"give --preprocess or --{next(iter(given))}, not both")
