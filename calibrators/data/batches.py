@@ -215,7 +215,7 @@ def open_batches(
 
             - a path: a .npz (keys are input names) or .npy file; a folder of such files, each one sample, or
               a block of samples with the batch axis; or a folder of images, flat or with one sub-folder per
-              class;
+              class, or with true boxes beside them (see :mod:`calibrators.data.true_boxes`);
             - an array or tensor for the model's only input, or a dict of these, with samples along axis 0;
             - :class:`calibrators.data.axes.BatchAxes`: a .npz or a dict of arrays of which some inputs have
               their samples along another axis. Each sample is then a feed dict of its own, as it is where an
@@ -305,7 +305,7 @@ def open_source(data: Any, binding: Binding, seed: int, first: int | None = None
         return random_samples(data.removeprefix(RANDOM), binding, seed)
     path = Path(data)
     if is_folder(path):
-        return from_folder(path, binding)
+        return from_folder(path, binding, first)
     if not exists(path):
         raise CalibrationDataError(f"the data '{path}' does not exist; check the path")
     if path.suffix.lower() not in (".npz", ".npy"):
