@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.data.axes import BatchAxes, check_axes
+from calibrators.data.coco_boxes import read_coco_boxes
 from calibrators.data.datasets import BlockReader, block_batches, is_dataset
 from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows, listed
 from calibrators.data.folders import from_folder
@@ -246,8 +247,9 @@ def open_batches(
         seed: Seed of the random order, and of the values of ``random:COUNT``.
         preprocessing: What raw uint8 images (N, H, W, C) go through. A model with one input then takes the
             only array of a dict or .npz whatever its key.
-        labels: One label per sample in the order of the data, as an array or a .npy or .npz file; replaces
-            the data's own. For an iterable their number is compared at the end of a pass.
+        labels: One label per sample in the order of the data, as an array or a .npy or .npz file, or for a
+            folder of images a .json file of COCO's instances; replaces the data's own. For an iterable their
+            number is compared at the end of a pass.
 
     Returns:
         The batches. Their arrays are C-contiguous and have the inputs' element types.
@@ -320,7 +322,7 @@ def _open_samples(data: Any, binding: Binding, options: DataOptions) -> Batches:
     first = None if options.shuffle else options.limit
     source = open_source(data, binding, options.seed, first)
     order, size = _single(source.count, options) if source.single else _order(source.count, binding, options)
-    labels = source.labels if options.labels is None else load_labels(options.labels, source.count)
+    labels = source.labels if options.labels is None else _own_labels(source, options, first)
     start: Callable[[], Iterator[Any]] = partial(runs, order, size)
     reader: Reader
     if isinstance(data, str | os.PathLike):
@@ -399,6 +401,19 @@ def _open_dataset(data: Any, binding: Binding, options: DataOptions) -> Batches:
         batch_size=size,
         reader=BlockReader.of(data, binding),
     )
+
+
+def _own_labels(source: Source, options: DataOptions, first: int | None) -> NDArray[Any]:
+    """Labels that do not come with the samples."""
+    labels = options.labels
+    if not isinstance(labels, str | os.PathLike) or Path(labels).suffix.lower() != ".json":
+        return load_labels(labels, source.count)
+    if not source.images:
+        raise CalibrationDataError(
+            f"labels file '{labels}' is taken for the boxes of images, and the data is no folder of images; "
+            "give a .npy or .npz file"
+        )
+    return read_coco_boxes(Path(labels), source.images[:first], options.preprocessing, source.count)
 
 
 def _single(count: int, options: DataOptions) -> tuple[NDArray[np.intp], int]:

@@ -61,19 +61,45 @@ def read_true_boxes(
     Raises:
         CalibrationDataError: A file cannot be read or has other lines.
     """
-    found = [folder / f"{image.stem}.txt" for image in images]
-    if not any(path.is_file() for path in found):
+    files = [folder / f"{image.stem}.txt" for image in images]
+    if not any(path.is_file() for path in files):
         return None
-    boxes = [_boxes(image, path, preprocessing) for image, path in zip(images, found, strict=True)]
-    table = np.full((count, max(map(len, boxes)), 5), NO_BOX, np.float32)
-    for row, own in zip(table, boxes, strict=False):
+    boxes = [_read(path) if path.is_file() else np.empty((0, 5)) for path in files]
+    return placed_boxes(images, boxes, preprocessing, count)
+
+
+def placed_boxes(
+    images: Sequence[Path],
+    boxes: Sequence[NDArray[np.float64]],
+    preprocessing: Preprocessing | None,
+    count: int,
+) -> NDArray[np.float32]:
+    """Boxes where these lie after the preprocessing.
+
+    Args:
+        images: The image files.
+        boxes: The boxes of each image: x1, y1, x2, y2 as shares of its width and height, and the class; shape
+            (n, 5).
+        preprocessing: What the images go through; None leaves them as they are.
+        count: How many images there are in the data; only the first of them may be given.
+
+    Returns:
+        x1, y1, x2, y2 in pixels of the prepared image, and the class: float32, shape (count, most boxes, 5),
+        filled up with rows of :data:`NO_BOX`. Boxes that are cropped away are left out.
+
+    Raises:
+        CalibrationDataError: The size of an image cannot be read, or is too small for the preprocessing.
+    """
+    placed = [_placed(image, own, preprocessing) for image, own in zip(images, boxes, strict=True)]
+    table = np.full((count, max(map(len, placed)), 5), NO_BOX, np.float32)
+    for row, own in zip(table, placed, strict=False):
         row[: len(own)] = own
     return table
 
 
-def _boxes(image: Path, path: Path, preprocessing: Preprocessing | None) -> NDArray[np.float64]:
-    """The boxes of one image that are not outside of what it becomes, shape (n, 5)."""
-    boxes = _read(path) if path.is_file() else np.empty((0, 5))
+def _placed(
+    image: Path, boxes: NDArray[np.float64], preprocessing: Preprocessing | None
+) -> NDArray[np.float64]:
     if not len(boxes):
         return boxes
     size = image_size(image)

@@ -50,7 +50,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "for every network sqnr, cosine and max_error",
     )
     parser.add_argument(
-        "--labels", metavar="FILE", help="labels that do not come with the data (.npy or .npz)"
+        "--labels",
+        metavar="FILE",
+        help="labels that do not come with the data (.npy or .npz; boxes of images: COCO's .json)",
     )
     add_worker_options(parser)
     add_host_code_option(parser)
