@@ -40,7 +40,7 @@ def read_coco_boxes(
         raise CalibrationDataError(
             f"cannot read the labels file '{path}': {error.strerror or error}; check the path"
         ) from error
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ZeroDivisionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise CalibrationDataError(
             f"labels file '{path}' does not hold COCO's instances, with images, annotations and categories: "

@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 
 from calibrators.data.batches import open_batches
+from calibrators.data.coco_boxes import read_coco_boxes
 from calibrators.data.inputs import InputSpec
 from calibrators.data.options import DataOptions
 from calibrators.data.preflight import check_feed
 from calibrators.data.preprocessing import Preprocessing
 from calibrators.data.sources import load_labels
+from calibrators.data.true_boxes import read_true_boxes
 from calibrators.errors import TrtInt8Error
 from calibrators.host.checkpoint import Checkpoint
 from calibrators.tables.cache_origin import CacheOrigin
@@ -212,6 +214,18 @@ def folder_of_images(path: Path) -> None:
     """Feeds a model with the images of a folder."""
     for feed in open_batches(str(path.parent), _IMAGES, batch_size=2, preprocessing=Preprocessing()):
         check_feed(feed, _IMAGES)
+
+
+def boxes(path: Path) -> None:
+    """Reads the true boxes of an image."""
+    found = read_true_boxes([path.with_suffix(".png")], path.parent, Preprocessing(letterbox=(8, 8)), 1)
+    assert found is None or (found.ndim == 3 and np.isfinite(found).all())
+
+
+def coco_boxes(path: Path) -> None:
+    """Reads the true boxes of an image from COCO's file."""
+    found = read_coco_boxes(path, [path.with_name("i.png")], Preprocessing(letterbox=(8, 8)), 1)
+    assert found.shape[2] == 5
 
 
 def labels(path: Path) -> None:

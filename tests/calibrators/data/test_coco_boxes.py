@@ -59,6 +59,7 @@ def test_boxes_by_file_name_and_class_by_the_order_of_ids(folder):
         ([], "does not hold COCO's instances"),
         ({**INSTANCES, "categories": []}, "categories: KeyError 90; correct it"),
         ({**INSTANCES, "images": [{"id": 5, "file_name": "a.png"}]}, "KeyError 'width'"),
+        ({**INSTANCES, "images": [{**INSTANCES["images"][0], "width": 0}]}, "ZeroDivisionError"),
         (
             {**INSTANCES, "images": INSTANCES["images"][1:]},
             "has 2 images, and 'b.png' is not among",
