@@ -148,7 +148,8 @@ class SequenceReader:
 
     def _are_stacked(self, fed: FeedDict) -> bool:
         """Whether the arrays hold several sequences: they have one axis more than the inputs."""
-        more = set()
+        one: list[str] = []
+        several: list[str] = []
         for spec in self.fed.inputs:
             array = fed[spec.name]
             if not array.ndim:
@@ -164,17 +165,17 @@ class SequenceReader:
                     "of steps; give an array with the steps along axis 0, or with sequences along axis 0 and "
                     "steps along axis 1"
                 )
-            more.add(array.ndim - len(spec.shape))
-        if not more:
+            (several if array.ndim > len(spec.shape) else one).append(spec.name)
+        if not (one or several):
             raise CalibrationDataError(
                 "every input is one number, with no axis of steps; give an array with the steps along axis 0"
             )
-        if len(more) > 1:
+        if one and several:
             raise CalibrationDataError(
-                "some arrays hold one sequence and others several; give all of them an axis of sequences, or "
-                "none"
+                f"'{one[0]}' holds one sequence and '{several[0]}' several, by the numbers of their "
+                "dimensions; give all of them an axis of sequences, or none"
             )
-        return bool(more.pop())
+        return bool(several)
 
     def _sequence(self, fed: FeedDict, first: FeedDict, labels: NDArray[Any] | None) -> Sequence:
         counts = {}

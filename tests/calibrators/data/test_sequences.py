@@ -107,7 +107,11 @@ def test_steps_along_another_axis():
             r"input 'sound' \(float32, batchx2\) has the shape 2, which has no axis of steps; give an array",
         ),
         ({"sound": np.array(1), "rate": np.array(8)}, {}, "every input is one number, with no axis of steps"),
-        ({"sound": SOUND[0], "rate": np.array([8, 8])}, {}, "some arrays hold one sequence and others sev"),
+        (
+            {"sound": SOUND[0], "rate": np.array([8, 8])},
+            {},
+            "'sound' holds one sequence and 'rate' several",
+        ),
         ({"sound": SOUND, "rate": np.array([8, 8])}, {}, "of sequences along axis 0: 'sound' 3, 'rate' 2; g"),
         (
             {"sound": SOUND[0], "rate": np.array(8), "labels": np.arange(3)},
