@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from calibrators.data.batches import Batches as Batches
     from calibrators.data.inputs import InputSpec as InputSpec
     from calibrators.data.preprocessing import Preprocessing as Preprocessing
+    from calibrators.data.sequences import StateSequences as StateSequences
     from calibrators.errors import BuildError as BuildError
     from calibrators.errors import CalibrationDataError as CalibrationDataError
     from calibrators.errors import EngineError as EngineError
@@ -78,6 +79,7 @@ else:
         "calibrators.data.batches": ("Batches",),
         "calibrators.data.inputs": ("InputSpec",),
         "calibrators.data.preprocessing": ("Preprocessing",),
+        "calibrators.data.sequences": ("StateSequences",),
         "calibrators.errors": (
             "BuildError",
             "CalibrationDataError",

@@ -28,6 +28,7 @@ from calibrators.tables.loss_warning import loss_warning
 from calibrators.tables.table import CalibrationTable, Provenance
 from trtint8.models.activation_memory import calibration_batch_size
 from trtint8.models.model import Model, ModelSource, fits_message, load_model, prepare, runnable, to_light
+from trtint8.models.recorded_states import with_recorded_states
 from trtint8.quantization.placement import placed_tensors
 from trtint8.range_choice.auto import AutoRanges
 from trtint8.range_choice.choose import MOST_SAMPLES
@@ -106,7 +107,10 @@ def calibrate_model(
         TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
     """
     # Prepared here, where nothing else refers to it: it goes below, unless the method `auto` still needs it.
-    prepared = prepare(load_model(model))
+    loaded = load_model(model)
+    data = with_recorded_states(data, loaded, run.threads)
+    prepared = prepare(loaded)
+    del loaded
     kept = open_checkpoint(prepared, checkpoint, run.device)
     calibration = open_calibration(prepared, data, options, data_options, run)
     del prepared  # the session has weights of its own

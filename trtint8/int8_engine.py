@@ -39,6 +39,7 @@ from trtint8.engine.profiles import Profile, complete_profile, largest_shapes
 from trtint8.engine.traffic import part_totals
 from trtint8.interop.unquantize import quantized_nodes
 from trtint8.models.model import Model, ModelSource, load_model, prepare, runnable, save_model
+from trtint8.models.recorded_states import with_recorded_states
 from trtint8.quantization.placement import place
 from trtint8.quantization.qdq import scale_name
 from trtint8.quantization.quantize import quantize_graph, tensor_names, with_float16
@@ -159,7 +160,8 @@ def build_from_sources(
     chosen = choose_route(wanted.route, sources.calibration, flavor, loaded)
     if not flavor.builds_without_gpu:
         require_gpu(f"building with {flavor}")
-    sources = replace(sources, calibration=_shaped(sources.calibration, loaded, wanted.profiles))
+    calibration = with_recorded_states(sources.calibration, loaded)
+    sources = replace(sources, calibration=_shaped(calibration, loaded, wanted.profiles))
     build = _Build(flavor, loaded, sources, output, wanted, options)
     product = build.implicit() if chosen == "implicit" else build.explicit()
     return product.save(output, loaded, sources.calibration, keep_model=isinstance(model, Model))

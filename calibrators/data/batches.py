@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.data.axes import BatchAxes, check_axes
+from calibrators.data.coco_boxes import read_coco_boxes
 from calibrators.data.datasets import BlockReader, block_batches, is_dataset
 from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows, listed
 from calibrators.data.folders import from_folder
@@ -28,6 +29,8 @@ from calibrators.data.options import Array, DataOptions, LabelSource
 from calibrators.data.order import check_fixed, fixed_batches, runs, sample_order
 from calibrators.data.preprocessing import Preprocessing
 from calibrators.data.random_samples import RANDOM, random_samples
+from calibrators.data.recorded_steps import RecordedSteps, recorded_steps
+from calibrators.data.sequences import StateSequences
 from calibrators.data.shards import FeedReader, LabelledFeed, Reader, Shard
 from calibrators.data.sources import Source, from_array_file, from_arrays, load_labels
 from calibrators.data.streams import Stream, restartable
@@ -186,6 +189,8 @@ DataSource: TypeAlias = (
     | Array
     | Mapping[str, Array]
     | BatchAxes
+    | StateSequences
+    | RecordedSteps
     | Iterable[object]
     | Callable[[], Iterable[object]]
     | Batches
@@ -211,11 +216,13 @@ def open_batches(
 
             - a path: a .npz (keys are input names) or .npy file; a folder of such files, each one sample, or
               a block of samples with the batch axis; or a folder of images, flat or with one sub-folder per
-              class;
+              class, or with true boxes beside them (see :mod:`calibrators.data.true_boxes`);
             - an array or tensor for the model's only input, or a dict of these, with samples along axis 0;
             - :class:`calibrators.data.axes.BatchAxes`: a .npz or a dict of arrays of which some inputs have
               their samples along another axis. Each sample is then a feed dict of its own, as it is where an
               input is one number;
+            - :class:`calibrators.data.sequences.StateSequences`, where there is a float model to record the
+              states with: every step is then a feed dict of its own;
             - an iterable, or a callable without arguments that returns one, of feed dicts, of arrays for the
               model's only input, or of tuples with an array for each input in the model's order and perhaps
               labels after them: a ``DataLoader`` of PyTorch, for example, whose tensors may be on a GPU;
@@ -240,8 +247,9 @@ def open_batches(
         seed: Seed of the random order, and of the values of ``random:COUNT``.
         preprocessing: What raw uint8 images (N, H, W, C) go through. A model with one input then takes the
             only array of a dict or .npz whatever its key.
-        labels: One label per sample in the order of the data, as an array or a .npy or .npz file; replaces
-            the data's own. For an iterable their number is compared at the end of a pass.
+        labels: One label per sample in the order of the data, as an array or a .npy or .npz file, or for a
+            folder of images a .json file of COCO's instances; replaces the data's own. For an iterable their
+            number is compared at the end of a pass.
 
     Returns:
         The batches. Their arrays are C-contiguous and have the inputs' element types.
@@ -266,6 +274,13 @@ def open_data(data: DataSource, inputs: Sequence[InputSpec], options: DataOption
         check_axes(data, binding)
         binding = replace(binding, batch_axes=dict(data.axes))
         data = data.data
+    if isinstance(data, StateSequences):
+        raise CalibrationDataError(
+            "states are recorded by running the float model, and here is none; give the states of each step "
+            "as data, such as a .npz with --batch-axis"
+        )
+    if isinstance(data, RecordedSteps):
+        data = recorded_steps(data, binding)
     if is_tensor(data):
         data = as_array(data)
     if isinstance(data, Mapping):
@@ -292,7 +307,7 @@ def open_source(data: Any, binding: Binding, seed: int, first: int | None = None
         return random_samples(data.removeprefix(RANDOM), binding, seed)
     path = Path(data)
     if is_folder(path):
-        return from_folder(path, binding)
+        return from_folder(path, binding, first)
     if not exists(path):
         raise CalibrationDataError(f"the data '{path}' does not exist; check the path")
     if path.suffix.lower() not in (".npz", ".npy"):
@@ -307,7 +322,7 @@ def _open_samples(data: Any, binding: Binding, options: DataOptions) -> Batches:
     first = None if options.shuffle else options.limit
     source = open_source(data, binding, options.seed, first)
     order, size = _single(source.count, options) if source.single else _order(source.count, binding, options)
-    labels = source.labels if options.labels is None else load_labels(options.labels, source.count)
+    labels = source.labels if options.labels is None else _own_labels(source, options, first)
     start: Callable[[], Iterator[Any]] = partial(runs, order, size)
     reader: Reader
     if isinstance(data, str | os.PathLike):
@@ -386,6 +401,19 @@ def _open_dataset(data: Any, binding: Binding, options: DataOptions) -> Batches:
         batch_size=size,
         reader=BlockReader.of(data, binding),
     )
+
+
+def _own_labels(source: Source, options: DataOptions, first: int | None) -> NDArray[Any]:
+    """Labels that do not come with the samples."""
+    labels = options.labels
+    if not isinstance(labels, str | os.PathLike) or Path(labels).suffix.lower() != ".json":
+        return load_labels(labels, source.count)
+    if not source.images:
+        raise CalibrationDataError(
+            f"labels file '{labels}' is taken for the boxes of images, and the data is no folder of images; "
+            "give a .npy or .npz file"
+        )
+    return read_coco_boxes(Path(labels), source.images[:first], options.preprocessing, source.count)
 
 
 def _single(count: int, options: DataOptions) -> tuple[NDArray[np.intp], int]:

@@ -15,20 +15,27 @@ from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows, shape_
 from calibrators.data.images import IMAGE_SUFFIXES, read_image
 from calibrators.data.inputs import InputSpec
 from calibrators.data.sources import ARRAY_SUFFIXES, Source, as_labels, read_arrays
+from calibrators.data.true_boxes import IMAGES, label_folder, read_true_boxes
+from calibrators.data.true_boxes import LABELS as BOXES
 from calibrators.errors import CalibrationDataError
 
 
-def from_folder(folder: Path, binding: Binding) -> Source:
+def from_folder(folder: Path, binding: Binding, first: int | None = None) -> Source:
     """A source over the files of a folder, in the order of their names. Hidden and other files are ignored.
 
     Args:
-        folder: Has either array files, or images, or sub-folders with images: one per class.
+        folder: Has either array files, or images, or sub-folders with images: one per class; or one
+            ``images`` and one ``labels`` with the true boxes (see :func:`read_true_boxes`). A folder of
+            images may be such a folder ``images`` itself, or in it.
         binding: Says what feeds the model.
+        first: How many samples from the first on are taken, whose boxes are read; None for all.
 
     Raises:
-        CalibrationDataError: There are no such files, or several of these kinds.
+        CalibrationDataError: There are no such files, or several of these kinds; or boxes cannot be read.
     """
     entries = _visible(folder)
+    if {IMAGES, BOXES} <= {entry.name for entry in entries if entry.is_dir()}:
+        return _from_detection_folder(folder / IMAGES, binding, first)
     classes = [folder / entry.name for entry in entries if entry.is_dir()]
     arrays = _files(folder, entries, ARRAY_SUFFIXES)
     images = _files(folder, entries, IMAGE_SUFFIXES)
@@ -40,7 +47,7 @@ def from_folder(folder: Path, binding: Binding) -> Source:
     if arrays:
         return _from_array_files(arrays, binding)
     if images:
-        return _from_image_files(images, binding, None, None)
+        return _from_image_files(images, binding, _true_boxes(folder, images, binding, first), None)
     if any(by_class):
         labels = np.repeat(np.arange(len(classes)), [len(paths) for paths in by_class])
         paths = [path for paths in by_class for path in paths]
@@ -51,10 +58,37 @@ def from_folder(folder: Path, binding: Binding) -> Source:
     )
 
 
+def _from_detection_folder(folder: Path, binding: Binding, first: int | None) -> Source:
+    """A source over a folder ``images`` that has a folder ``labels`` beside it."""
+    images = _files(folder, _visible(folder), IMAGE_SUFFIXES)
+    if not images:
+        raise CalibrationDataError(
+            f"the folder '{folder}' has no images ({_endings(IMAGE_SUFFIXES)}); give the folder with those "
+            f"of one split, such as '{folder / 'val'}'"
+        )
+    return _from_image_files(images, binding, _true_boxes(folder, images, binding, first), None)
+
+
+def _true_boxes(
+    folder: Path, images: Sequence[Path], binding: Binding, first: int | None
+) -> NDArray[np.float32] | None:
+    labels = label_folder(folder)
+    return (
+        None
+        if labels is None
+        else read_true_boxes(images[:first], labels, binding.preprocessing, len(images))
+    )
+
+
+def array_files(folder: Path) -> list[Path]:
+    """The array files in a folder, in the order of their names."""
+    return _files(folder, _visible(folder), ARRAY_SUFFIXES)
+
+
 def _from_image_files(
     paths: Sequence[Path],
     binding: Binding,
-    labels: NDArray[np.int64] | None,
+    labels: NDArray[Any] | None,
     class_names: tuple[str, ...] | None,
 ) -> Source:
     spec = binding.only_input("a folder of images")
@@ -67,7 +101,7 @@ def _from_image_files(
         check_size = partial(_check_size, path, spec, binding)
         return binding.prepare({spec.name: read_image(path, grey=grey, check_size=check_size)[None]})
 
-    return Source(len(paths), _reader(read_one, paths), labels, class_names)
+    return Source(len(paths), _reader(read_one, paths), labels, class_names, images=paths)
 
 
 def _check_size(path: Path, spec: InputSpec, binding: Binding, height: int, width: int) -> None:

@@ -77,6 +77,25 @@ def read_image(
     return pixels.reshape(*pixels.shape[:2], -1)
 
 
+def image_size(path: str | os.PathLike[str]) -> tuple[int, int]:
+    """The height and width of an image file, without decoding it.
+
+    Raises:
+        CalibrationDataError: The file is no image of a known format.
+        UnsupportedError: Pillow is not installed.
+    """
+    try:
+        with _pillow().open(path, formats=_FORMATS) as image:
+            return image.height, image.width
+    except UnsupportedError:
+        raise
+    except Exception as error:  # decoders have errors of their own on damaged files
+        raise CalibrationDataError(
+            f"cannot read the image '{path}': its content is none of {', '.join(_FORMATS)}; replace or "
+            "remove it"
+        ) from error
+
+
 def _check_size(path: str | os.PathLike[str], width: int, height: int, frames: int) -> None:
     """Refuses what would not fit into memory, and animations, of which any picture would be a guess."""
     if width * height > MOST_PIXELS:

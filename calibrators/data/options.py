@@ -19,7 +19,7 @@ DEFAULT_BATCH_SIZE = 32
 Array: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 
 #: Labels, one per sample: class indices, an array whose axis 0 is the samples, or the path of a .npy or .npz
-#: file.
+#: file; or, for a folder of images, of a .json file of COCO's instances.
 LabelSource: TypeAlias = Sequence[int] | Array | str | os.PathLike[str]
 
 

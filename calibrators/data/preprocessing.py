@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators import records
-from calibrators.data.images import resize_images
+from calibrators.data.images import MOST_PIXELS, resize_images
+from calibrators.data.placing import Placing, letterbox
 from calibrators.errors import CalibrationDataError
 
 if sys.version_info >= (3, 11):
@@ -23,9 +24,13 @@ else:
     import tomli as tomllib  # type: ignore[import-not-found, unused-ignore]  # only Python 3.10 needs it
 
 
+#: The value of the pixels around a letterboxed image, as ultralytics has it.
+PADDING = 114
+
+
 @dataclass(frozen=True)
 class Preprocessing:
-    """Resize, centre crop, channel order, scale, mean and standard deviation, layout; in this order.
+    """Resize, crop or padding, channel order, scale, mean and standard deviation, layout; in this order.
 
     Attributes:
         resize: (height, width), or the length of the shorter side with the aspect ratio kept, or None.
@@ -35,9 +40,12 @@ class Preprocessing:
         std: What is divided by after that; one value, or one per channel in the order of ``channels``.
         layout: The order of the result's axes.
         channels: Order of the result's channels; grey images have only one and ignore it.
+        letterbox: (height, width) that images are resized into with the aspect ratio kept, and padded to with
+            grey, as detectors have it; or None. It takes the place of ``resize`` and ``crop``.
 
     Raises:
-        CalibrationDataError: A value has the wrong type, length or sign.
+        CalibrationDataError: A value has the wrong type, length or sign, or ``letterbox`` comes with
+            ``resize`` or ``crop``.
     """
 
     resize: tuple[int, int] | int | None = None
@@ -47,16 +55,24 @@ class Preprocessing:
     std: tuple[float, ...] = (1.0,)
     layout: Literal["NCHW", "NHWC"] = "NCHW"
     channels: Literal["RGB", "BGR"] = "RGB"
+    letterbox: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         # Files and people give lists; tuples keep the object hashable and comparable.
-        for name in ("resize", "crop", "mean", "std"):
+        for name in ("resize", "crop", "mean", "std", "letterbox"):
             if isinstance(value := getattr(self, name), list):
                 object.__setattr__(self, name, tuple(value))
         if not (self.resize is None or _is_length(self.resize) or _is_size(self.resize)):
             raise _refused("resize", self.resize, "a positive integer (the shorter side) or (height, width)")
         if not (self.crop is None or _is_size(self.crop)):
             raise _refused("crop", self.crop, "two positive integers: (height, width)")
+        if not (self.letterbox is None or _is_size(self.letterbox)):
+            raise _refused("letterbox", self.letterbox, "two positive integers: (height, width)")
+        if self.letterbox is not None and (self.resize is not None or self.crop is not None):
+            other = "crop" if self.resize is None else "resize"
+            raise CalibrationDataError(
+                f"preprocessing has letterbox and {other}, and letterbox is both; leave one out"
+            )
         if not (_is_number(self.scale) and self.scale):
             raise _refused("scale", self.scale, 'a number other than 0, or in a file "1/255"')
         if not _is_per_channel(self.mean):
@@ -93,10 +109,13 @@ class Preprocessing:
                     f"preprocessing has {len(values)} values for {name} but the images have "
                     f"{images.shape[3]} channel; give one value"
                 )
-        if self.resize is not None:
-            images = resize_images(images, self._resized(*images.shape[1:3]))
+        placing = self.placing(*images.shape[1:3])
+        if self.resize is not None or self.letterbox is not None:
+            images = resize_images(images, placing.resized)
         if self.crop is not None:
-            images = _centre_crop(images, self.crop)
+            images = _centre_crop(images, placing)
+        if self.letterbox is not None:
+            images = _padded(images, placing)
         if self.channels == "BGR":
             images = images[..., ::-1]
         values32 = images.astype(np.float32, order="C")
@@ -114,17 +133,32 @@ class Preprocessing:
             width: Columns of an image, at least 1.
 
         Returns:
-            Rows and columns after ``resize`` and ``crop``.
+            Rows and columns after ``resize`` and ``crop``, or after ``letterbox``.
 
         Raises:
             CalibrationDataError: The image is smaller than the crop.
         """
-        if self.resize is not None:
-            height, width = self._resized(height, width)
+        return self.placing(height, width).size
+
+    def placing(self, height: int, width: int) -> Placing:
+        """Where images of one size lie in what they become.
+
+        Args:
+            height: Rows of an image, at least 1.
+            width: Columns of an image, at least 1.
+
+        Raises:
+            CalibrationDataError: The image is smaller than the crop.
+        """
+        if self.letterbox is not None:
+            return letterbox(height, width, self.letterbox)
+        resized = (height, width) if self.resize is None else self._resized(height, width)
         if self.crop is None:
-            return height, width
-        _check_crop(height, width, self.crop)
-        return self.crop
+            return Placing(resized, (0, 0), resized)
+        _check_crop(*resized, self.crop)
+        # Half to even, as torchvision's CenterCrop does.
+        top, left = (-round((whole - part) / 2) for whole, part in zip(resized, self.crop, strict=True))
+        return Placing(resized, (top, left), self.crop)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Preprocessing:
@@ -164,12 +198,21 @@ class Preprocessing:
         return self.resize * height // shorter, self.resize * width // shorter
 
 
-def _centre_crop(images: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
-    (height, width), (rows, columns) = images.shape[1:3], size
-    _check_crop(height, width, size)
-    # Half to even, as torchvision's CenterCrop does.
-    top, left = round((height - rows) / 2), round((width - columns) / 2)
-    return images[:, top : top + rows, left : left + columns]
+def _centre_crop(images: NDArray[np.uint8], placing: Placing) -> NDArray[np.uint8]:
+    (top, left), (rows, columns) = placing.offset, placing.size
+    return images[:, -top : rows - top, -left : columns - left]
+
+
+def _padded(images: NDArray[np.uint8], placing: Placing) -> NDArray[np.uint8]:
+    (top, left), (rows, columns) = placing.offset, placing.size
+    if rows * columns > MOST_PIXELS:
+        raise CalibrationDataError(
+            f"letterbox of {rows} x {columns} makes images of more than {MOST_PIXELS:,} pixels; give a "
+            "smaller size"
+        )
+    padded = np.full((len(images), rows, columns, images.shape[3]), PADDING, np.uint8)
+    padded[:, top : top + images.shape[1], left : left + images.shape[2]] = images
+    return padded
 
 
 def _check_crop(height: int, width: int, size: tuple[int, int]) -> None:

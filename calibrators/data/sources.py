@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
@@ -35,6 +35,7 @@ class Source:
         arrays: Input name to the array that holds all samples along axis 0, not prepared; empty where the
             samples are read one by one.
         single: Whether samples cannot share a batch: each is a feed dict of its own.
+        images: The image file of each sample; empty where samples are no image files.
     """
 
     count: int
@@ -43,6 +44,7 @@ class Source:
     class_names: tuple[str, ...] | None = None
     arrays: FeedDict = field(default_factory=dict)
     single: bool = False
+    images: Sequence[Path] = ()
 
 
 def from_arrays(arrays: Mapping[str, Any], binding: Binding) -> Source:

@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 
 from calibrators.data.batches import open_batches
+from calibrators.data.coco_boxes import read_coco_boxes
 from calibrators.data.inputs import InputSpec
 from calibrators.data.options import DataOptions
 from calibrators.data.preflight import check_feed
 from calibrators.data.preprocessing import Preprocessing
 from calibrators.data.sources import load_labels
+from calibrators.data.true_boxes import read_true_boxes
 from calibrators.errors import TrtInt8Error
 from calibrators.host.checkpoint import Checkpoint
 from calibrators.tables.cache_origin import CacheOrigin
@@ -214,6 +216,18 @@ def folder_of_images(path: Path) -> None:
         check_feed(feed, _IMAGES)
 
 
+def boxes(path: Path) -> None:
+    """Reads the true boxes of an image."""
+    found = read_true_boxes([path.with_suffix(".png")], path.parent, Preprocessing(letterbox=(8, 8)), 1)
+    assert found is None or (found.ndim == 3 and np.isfinite(found).all())
+
+
+def coco_boxes(path: Path) -> None:
+    """Reads the true boxes of an image from COCO's file."""
+    found = read_coco_boxes(path, [path.with_name("i.png")], Preprocessing(letterbox=(8, 8)), 1)
+    assert found.shape[2] == 5
+
+
 def labels(path: Path) -> None:
     """Reads labels."""
     assert load_labels(path, None).ndim
@@ -222,7 +236,8 @@ def labels(path: Path) -> None:
 def preprocessing(path: Path) -> None:
     """Prepares an image as a file says."""
     loaded = Preprocessing.load(path)
-    sizes = (*(loaded.resize if isinstance(loaded.resize, tuple) else (loaded.resize,)), *(loaded.crop or ()))
+    resize = loaded.resize if isinstance(loaded.resize, tuple) else (loaded.resize,)
+    sizes = (*resize, *(loaded.crop or ()), *(loaded.letterbox or ()))
     # Large images are what a person may want, and take the memory that they need.
     if all(size is None or size <= _LARGE or size > _TOO_LARGE for size in sizes):
         loaded(np.zeros((1, 6, 7, 3), np.uint8))

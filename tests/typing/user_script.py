@@ -56,6 +56,10 @@ def from_pytorch(module: Module, loader: list[tuple[object, object]], example: o
 def stateful(table: trtint8.CalibrationTable) -> None:
     steps = trtint8.BatchAxes("steps.npz", {"state": 1})
     reveal_type(trtint8.calibrate("vad.onnx", steps).amax)
+    speech = trtint8.StateSequences("speech.npz", {"state": "next_state"}, axes={"input": 0})
+    trtint8.validate("vad.int8.onnx", speech, reference="vad.onnx")
+    trtint8.build_int8_engine("vad.onnx", speech, "vad.engine")
+    reveal_type(speech.states)
 
 
 def elsewhere(raw: trtint8.Preprocessing) -> None:

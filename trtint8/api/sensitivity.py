@@ -12,6 +12,7 @@ from calibrators.ray.executor import Executor
 from calibrators.ray.run_options import RunOptions
 from calibrators.tables.source import TableSource, as_table
 from trtint8.models.model import load_float_model, prepare
+from trtint8.models.recorded_states import with_recorded_states
 from trtint8.models.torch_export import AnyModel, open_module
 from trtint8.sensitivity.measure import Plan, measure
 from trtint8.sensitivity.results import Sensitivity
@@ -66,14 +67,15 @@ def measure_sensitivity(
     Raises:
         TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
     """
-    prepared = prepare(load_float_model(open_module(model, example_inputs)))
+    loaded = load_float_model(open_module(model, example_inputs))
+    prepared = prepare(loaded)
     ranges = as_table(table)
     run = RunOptions(threads, executor, progress=progress)
     data_options = DataOptions(batch_size, limit, preprocessing=preprocessing, labels=labels)
     return measure(
         prepared,
         ranges,
-        open_data(data, prepared.inputs, data_options),
+        open_data(with_recorded_states(data, loaded, threads), prepared.inputs, data_options),
         keep_float=keep_float,
         tolerance_db=tolerance_db,
         checkpoint=checkpoint,

@@ -16,6 +16,7 @@ from trtint8.auditing.gpus import Gpu, find_gpu
 from trtint8.calibration import CalibrationOptions
 from trtint8.engine.profiles import Profile
 from trtint8.models.model import load_float_model, prepare
+from trtint8.models.recorded_states import with_recorded_states
 from trtint8.models.torch_export import AnyModel, open_module
 from trtint8.quantization.targets import target_named
 from trtint8.tuning.budget import Budget, Goal
@@ -119,11 +120,12 @@ def tune(
     if speed is not None:
         estimates = EstimatorOptions(target, profile, progress=False)
         goal = SpeedGoal(find_gpu(speed) if isinstance(speed, str) else speed, estimates, on_speed_trial)
+    loaded = load_float_model(open_module(model, example_inputs))
     return tune_from_sources(
-        prepare(load_float_model(open_module(model, example_inputs))),
-        calibration,
-        data,
-        judge,
+        prepare(loaded),
+        with_recorded_states(calibration, loaded),
+        with_recorded_states(data, loaded),
+        with_recorded_states(judge, loaded),
         Budget(max_drop, metric, minimum),
         options=CalibrationOptions(method, "placed"),
         data_options=DataOptions(batch_size, limit, seed=seed, preprocessing=preprocessing, labels=labels),

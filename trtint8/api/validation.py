@@ -52,7 +52,8 @@ def validate(
         labels: Labels that do not come with the data: an array, or the path of an ``.npy`` or ``.npz``.
         metrics: What to measure. Names: for class scores ``top1``, ``top5`` or any ``topK``, and
             ``agreement``; for images ``psnr``; for classes of positions ``pixels`` and ``miou``; for
-            detectors ``detections``, or :class:`DetectionAgreement` with a decoder; of every output
+            detectors ``detections``, or :class:`DetectionAgreement` with a decoder, and by true boxes
+            ``map`` and ``map50``; of every output
             ``sqnr``, ``cosine``, ``max_error``, which come together, and ``token_cosine``. The first output
             is measured, or the one whose name follows a colon, as in ``psnr:hr``. ``psnr``, ``pixels`` and
             ``miou`` compare with labels that have the output's shape where there are some, else with FP32.

@@ -44,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", type=int, default=0, metavar="N", help="the GPU's index; default 0")
     add_host_code_option(parser)
     parser.add_argument("--json", action="store_true", help="print all figures as JSON")
-    add_data_options(parser)
+    add_data_options(parser, states=False)
 
 
 def run(options: argparse.Namespace) -> None:

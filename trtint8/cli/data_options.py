@@ -17,8 +17,13 @@ DATA_HELP = (
 )
 
 
-def add_data_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options to a verb's parser."""
+def add_data_options(parser: argparse.ArgumentParser, *, states: bool = True) -> None:
+    """Adds the options to a verb's parser.
+
+    Args:
+        parser: The verb's parser.
+        states: Whether there is a float model to record states with.
+    """
     group = parser.add_argument_group("data")
     group.add_argument("--batch-size", type=int, metavar="N", help="samples per batch")
     group.add_argument("--limit", type=int, metavar="N", help="use only the first N samples")
@@ -29,6 +34,17 @@ def add_data_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=K",
         help="of an .npz: the samples of this input lie along axis K, and each is fed by itself; repeatable",
     )
+    if states:
+        group.add_argument(
+            "--state",
+            action="append",
+            default=[],
+            metavar="INPUT=OUTPUT",
+            help="the data holds sequences of steps, and this input is fed what this output was at the step "
+            "before: the float model is run along them, from zeros or from the data's INPUT; repeatable",
+        )
+    else:
+        parser.set_defaults(state=[])
     add_image_options(parser, "images (.npz with uint8 images, or folders)")
 
 
@@ -43,6 +59,11 @@ def add_image_options(parser: argparse.ArgumentParser, title: str) -> None:
     group.add_argument("--channels", choices=("RGB", "BGR"), help="default RGB")
     group.add_argument("--resize", metavar="N or H,W", help="shorter side, or height and width")
     group.add_argument("--crop", metavar="H,W", help="centre crop after resizing")
+    group.add_argument(
+        "--letterbox",
+        metavar="N or H,W",
+        help="instead: resized to fit into this size, and padded to it with grey, as YOLO detectors have it",
+    )
 
 
 def add_method_option(parser: argparse.ArgumentParser) -> None:
@@ -135,6 +156,9 @@ def preprocessing_from(options: argparse.Namespace) -> Preprocessing | None:
         given["resize"] = sizes[0] if len(sizes) == 1 else sizes
     if options.crop is not None:
         given["crop"] = tuple(_integer("crop", part) for part in options.crop.split(","))
+    if options.letterbox is not None:
+        sizes = tuple(_integer("letterbox", part) for part in options.letterbox.split(","))
+        given["letterbox"] = sizes * 2 if len(sizes) == 1 else sizes
     given |= {name: value for name in ("layout", "channels") if (value := getattr(options, name)) is not None}
     if options.preprocess and given:
         raise CalibrationDataError(f"give --preprocess or --{next(iter(given))}, not both")

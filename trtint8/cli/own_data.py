@@ -1,4 +1,4 @@
-"""What the command line says of data: the text of DATA, and the axes of its batches."""
+"""What the command line says of data: the text of DATA, the axes of its batches, and states."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any
 from calibrators.data.axes import BatchAxes
 from calibrators.data.datasets import is_dataset
 from calibrators.data.indexed import has_columns, is_indexed
+from calibrators.data.sequences import StateSequences
 from calibrators.errors import CalibrationDataError, TrtInt8Error
 from calibrators.files import exists
 from calibrators.tables.file_names import is_table_name
@@ -26,18 +27,26 @@ def data_from(text: str | None, options: argparse.Namespace) -> Any:
 
     Args:
         text: The argument; None where it was not given. An existing file of that name is taken as a file.
-        options: The parsed command line, of which ``--batch-axis`` counts.
+        options: The parsed command line, of which ``--batch-axis`` and ``--state`` count.
 
     Returns:
-        What the function returns, or the object of that name where it is not callable; or ``text``, with the
-        batch axes where there are any.
+        What the function returns, or the object of that name where it is not callable; or ``text``; with the
+        batch axes and the states where there are any.
 
     Raises:
         CalibrationDataError: The module cannot be imported, has no such name, or the function fails; or a
-            batch axis is malformed, or given for what is no .npz.
+            batch axis or a state is malformed, or a batch axis is given for what is no .npz.
     """
-    if text is not None and options.batch_axis and not is_table_name(text):
-        return _with_axes(text, options.batch_axis)
+    if text is not None and not is_table_name(text):
+        if options.state:
+            return StateSequences(_named_data(text), _states(options.state), _axes(options.batch_axis))
+        if options.batch_axis:
+            return _with_axes(text, options.batch_axis)
+    return _named_data(text)
+
+
+def _named_data(text: str | None) -> Any:
+    """What MODULE:FUNCTION returns; other text as it is."""
     found = _OWN.fullmatch(text) if text is not None else None
     if text is None or found is None or exists(text):
         return text
@@ -53,15 +62,34 @@ def data_from(text: str | None, options: argparse.Namespace) -> Any:
 
 
 def _with_axes(text: str, given: Sequence[str]) -> BatchAxes:
+    axes = _axes(given)
+    if Path(text).suffix.lower() != ".npz":
+        raise CalibrationDataError(f"--batch-axis is for a .npz, and the data is '{text}'; leave it out")
+    return BatchAxes(text, axes)
+
+
+def _axes(given: Sequence[str]) -> dict[str, int]:
     axes = {}
     for entry in given:
         name, _, axis = entry.rpartition("=")
         if not name or not re.fullmatch(r"[0-9]{1,2}", axis):
             raise CalibrationDataError(f"--batch-axis: '{entry}' is not NAME=K; write for example state=1")
         axes[name] = int(axis)
-    if Path(text).suffix.lower() != ".npz":
-        raise CalibrationDataError(f"--batch-axis is for a .npz, and the data is '{text}'; leave it out")
-    return BatchAxes(text, axes)
+    return axes
+
+
+def _states(given: Sequence[str]) -> dict[str, str]:
+    states: dict[str, str] = {}
+    for entry in given:
+        name, _, output = entry.partition("=")
+        if not (name and output):
+            raise CalibrationDataError(
+                f"--state: '{entry}' is not INPUT=OUTPUT; write for example state=next_state"
+            )
+        if name in states:
+            raise CalibrationDataError(f"--state gives '{name}' twice; name one output for each input")
+        states[name] = output
+    return states
 
 
 def _imported(name: str, text: str) -> Any:

@@ -44,13 +44,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--metric",
         action="append",
         metavar="NAME",
-        help="top1, top5 or any topK, agreement, psnr, pixels, miou, detections, sqnr, cosine, max_error, "
-        "token_cosine; of another output than the first as in psnr:NAME; may be repeated; by default what "
-        "the outputs' shapes say: for class scores top1 and top5 with labels, and agreement; for every "
-        "network sqnr, cosine and max_error",
+        help="top1, top5 or any topK, agreement, psnr, pixels, miou, detections, map, map50, sqnr, cosine, "
+        "max_error, token_cosine; of another output than the first as in psnr:NAME; may be repeated; by "
+        "default what the outputs' shapes say: for class scores top1 and top5 with labels, and agreement; "
+        "for every network sqnr, cosine and max_error",
     )
     parser.add_argument(
-        "--labels", metavar="FILE", help="labels that do not come with the data (.npy or .npz)"
+        "--labels",
+        metavar="FILE",
+        help="labels that do not come with the data (.npy or .npz; boxes of images: COCO's .json)",
     )
     add_worker_options(parser)
     add_host_code_option(parser)

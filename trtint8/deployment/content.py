@@ -9,6 +9,7 @@ from pathlib import Path
 from string import Template
 from typing import TypeAlias
 
+from calibrators.data.preprocessing import PADDING
 from trtint8.deployment.source import DeploySource, shape_text
 
 #: A file's path in the folder to its content, or to the file that is copied there.
@@ -103,6 +104,11 @@ def _preprocessing(source: DeploySource) -> str:
         steps.append(f"resized to {_x(wanted.resize)} (height x width, bilinear, with antialiasing)")
     if wanted.crop:
         steps.append(f"{_x(wanted.crop)} (height x width) are cropped from the centre")
+    if wanted.letterbox:
+        steps.append(
+            f"resized to fit into {_x(wanted.letterbox)} (height x width, bilinear, with antialiasing), and "
+            f"padded to that size with the value {PADDING}"
+        )
     if wanted.channels == "BGR":
         steps.append("channels are reversed to BGR")
     steps.append(f"multiplied by {wanted.scale:.9g}")

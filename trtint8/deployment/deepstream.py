@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from calibrators.data.preprocessing import Preprocessing
+from calibrators.data.preprocessing import PADDING, Preprocessing
 from calibrators.errors import UnsupportedError
 from calibrators.tables.formats import tensorrt_cache
 from calibrators.tables.table import CalibrationTable
@@ -115,7 +115,11 @@ def nvinfer_config(source: DeploySource, spec: TensorSpec) -> str:
         "# y = net-scale-factor * (x - offsets)",
         f"net-scale-factor={scaling.factor:.9g}",
         f"offsets={';'.join(f'{offset:.9g}' for offset in scaling.offsets)}",
-        "maintain-aspect-ratio=0",
+        *(
+            ["maintain-aspect-ratio=1", "symmetric-padding=1"]
+            if wanted.letterbox
+            else ["maintain-aspect-ratio=0"]
+        ),
         f"output-blob-names={';'.join(output.name for output in source.info.outputs)}",
         "# 100 leaves the outputs as they are, in the metadata of each frame; 0 is a detector, 1 a",
         "# classifier, 2 a segmentation, each of which takes further properties.",
@@ -179,8 +183,10 @@ def _deviation_text(wanted: Preprocessing | None) -> str:
     if wanted is None:
         return ""
     parts = [
-        "nvinfer resizes each frame to the network's size by itself: no property says to what size it is "
-        "resized before a crop."
+        f"nvinfer pads frames by itself, and no property says with what value: here it is {PADDING}."
+        if wanted.letterbox
+        else "nvinfer resizes each frame to the network's size by itself: no property says to what size it "
+        "is resized before a crop."
     ]
     deviation = Scaling.of(wanted).deviation
     if deviation > _TOLERANCE:

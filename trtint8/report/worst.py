@@ -255,7 +255,7 @@ def _with_pictures(
     samples: Sequence[WorstSample], feed: FeedDict, first: int, preprocessing: Preprocessing | None
 ) -> list[WorstSample]:
     rows = [sample.index - first for sample in samples]
-    shown = (pixels(array[rows], preprocessing) for array in feed.values())
+    shown = (pixels(array[rows], preprocessing) for array in feed.values() if array.ndim)
     pictures = next((batch for batch in shown if batch is not None), None)
     if pictures is None:
         return list(samples)

@@ -13,6 +13,7 @@ from calibrators.data.options import DataOptions
 from calibrators.errors import CalibrationDataError, ModelError, UnsupportedError
 from calibrators.files import check_writable, write_atomically
 from trtint8.models.model import load_model
+from trtint8.models.recorded_states import with_recorded_states
 from trtint8.models.session import open_graph_model
 from trtint8.report.files import ReportFiles, find_report_files
 from trtint8.validation.measure import VALIDATED
@@ -112,7 +113,7 @@ def _worst(
             "--data shows the worst samples, which needs the Q/DQ model or the engine; give one of them"
         )
     original = load_model(model)
-    batches = open_data(data, original.inputs, options)
+    batches = open_data(with_recorded_states(data, original), original.inputs, options)
     with contextlib.ExitStack() as stack:
         reference = open_graph_model(original.graph_model)
         names = reference.output_names

@@ -80,7 +80,7 @@ class MeanAveragePrecision:
         *,
         iou: float | Sequence[float] = COCO_IOU,
     ) -> None:
-        _library()  # before the run, not after it
+        require_library()  # before the run, not after it
         self._iou = tuple(float(value) for value in np.atleast_1d(np.asarray(iou)))
         if wrong := [value for value in self._iou if not 0 < value <= 1]:
             raise CalibrationDataError(f"iou is {wrong[0]:g}; give thresholds above 0 and up to 1")
@@ -109,9 +109,7 @@ class MeanAveragePrecision:
         Raises:
             CalibrationDataError: ``decode`` returns boxes, scores and classes of different lengths.
         """
-        for number, (boxes, scores, classes) in enumerate(self._decode(outputs)):
-            source = f"the detections of image {number} of a batch"
-            self._found.append(detection_table(source, boxes, classes, scores))
+        self._found += found_tables(self._decode, outputs)
 
     def merge(self, other: MeanAveragePrecision) -> None:
         """Adds the detections that another metric has decoded from later batches.
@@ -132,24 +130,11 @@ class MeanAveragePrecision:
             CalibrationDataError: The truth has fewer images than the data, or no boxes.
         """
         self._check_length()
-        images = range(1, len(self._found) + 1)
-        truth = [detection_table(f"the truth of image {i - 1}", *self._truth[i - 1]) for i in images]
-        classes = {int(row[4]) for table in (*truth, *self._found) for row in table}
-        if not sum(map(len, truth)):
-            raise CalibrationDataError("the truth has no boxes, so there is no precision; give the truth")
-        library = _library()
-        head = {"images": [{"id": i} for i in images], "categories": [{"id": c} for c in sorted(classes)]}
-        sides = [
-            library.COCO({**head, "annotations": _annotations(tables)}) for tables in (truth, self._found)
+        truth = [
+            detection_table(f"the truth of image {number}", *self._truth[number])
+            for number in range(len(self._found))
         ]
-        evaluation = library.COCOeval_faster(*sides, iouType="bbox", print_function=lambda *_: None)
-        evaluation.params.iouThrs = np.array(self._iou)
-        evaluation.params.areaRng, evaluation.params.areaRngLbl = [[0, float("inf")]], ["all"]
-        evaluation.params.maxDets = [_MOST_DETECTIONS]
-        evaluation.evaluate()
-        evaluation.accumulate()
-        precision = np.asarray(evaluation.eval["precision"])
-        return float(precision[precision > -1].mean())
+        return mean_average_precision(self._found, truth, self._iou)
 
     def __getstate__(self) -> dict[str, Any]:
         """What is pickled: everything except the truth."""
@@ -160,6 +145,52 @@ class MeanAveragePrecision:
             raise CalibrationDataError(
                 f"the truth has {len(self._truth)} images but the data has more; give one entry per image"
             )
+
+
+def mean_average_precision(
+    found: Sequence[NDArray[np.float64]], truth: Sequence[NDArray[np.float64]], iou: Sequence[float]
+) -> float:
+    """Mean average precision over classes and thresholds; see :class:`MeanAveragePrecision`.
+
+    Args:
+        found: One table per image of detections, from :func:`detection_table`.
+        truth: One table per image of true boxes.
+        iou: The intersections over union from which a detection counts as right.
+
+    Returns:
+        The mean, in [0, 1].
+
+    Raises:
+        CalibrationDataError: The truth has no boxes.
+        UnsupportedError: faster-coco-eval is not installed.
+    """
+    classes = {int(row[4]) for table in (*truth, *found) for row in table}
+    if not sum(map(len, truth)):
+        raise CalibrationDataError("the truth has no boxes, so there is no precision; give the truth")
+    library = require_library()
+    images = [{"id": number} for number in range(1, len(found) + 1)]
+    head = {"images": images, "categories": [{"id": c} for c in sorted(classes)]}
+    sides = [library.COCO({**head, "annotations": _annotations(tables)}) for tables in (truth, found)]
+    evaluation = library.COCOeval_faster(*sides, iouType="bbox", print_function=lambda *_: None)
+    evaluation.params.iouThrs = np.array(iou)
+    evaluation.params.areaRng, evaluation.params.areaRngLbl = [[0, float("inf")]], ["all"]
+    evaluation.params.maxDets = [_MOST_DETECTIONS]
+    evaluation.evaluate()
+    evaluation.accumulate()
+    precision = np.asarray(evaluation.eval["precision"])
+    return float(precision[precision > -1].mean())
+
+
+def found_tables(decode: Decode, outputs: Mapping[str, NDArray[Any]]) -> list[NDArray[np.float64]]:
+    """The detections of each image of a batch, as :func:`detection_table` has them.
+
+    Raises:
+        CalibrationDataError: ``decode`` returns boxes, scores and classes of different lengths.
+    """
+    return [
+        detection_table(f"the detections of image {number} of a batch", boxes, classes, scores)
+        for number, (boxes, scores, classes) in enumerate(decode(outputs))
+    ]
 
 
 def detection_table(source: str, boxes: Any, classes: Any, scores: Any = None) -> NDArray[np.float64]:
@@ -205,7 +236,12 @@ def _annotations(tables: Sequence[NDArray[np.float64]]) -> list[dict[str, Any]]:
     return entries
 
 
-def _library() -> ModuleType:
+def require_library() -> ModuleType:
+    """The package that computes mean average precision.
+
+    Raises:
+        UnsupportedError: It is not installed.
+    """
     try:
         return importlib.import_module("faster_coco_eval")
     except ImportError as error:

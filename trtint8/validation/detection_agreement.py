@@ -1,4 +1,4 @@
-"""How many of a detector's detections are those of the float model."""
+"""How many of a detector's detections are those of the float model, or true."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 
 from calibrators.errors import CalibrationDataError
 from trtint8.validation.batch import Batch, BatchForm, Outputs
-from trtint8.validation.detection import Decode, detection_table
+from trtint8.validation.boxes import box_overlaps
+from trtint8.validation.detection import Decode, found_tables
 from trtint8.validation.detection_layouts import layout_reader
+from trtint8.validation.labelled_boxes import has_true_boxes, truth_tables
 from trtint8.validation.measurand import PERCENT, Measurand
 from trtint8.validation.meters import SumsMeter
 from trtint8.validation.segmentation import share
@@ -27,6 +29,10 @@ class DetectionAgreement:
     intersection over union is above ``iou``. The value is 2 matches / (detections of the model + detections
     of the float model) over all images: the F1 score, with the float model's detections as the truth. It is
     1 where neither model has detections.
+
+    Where the labels are true boxes (x1, y1, x2, y2 and class, of shape (samples, n, 5), in the unit of the
+    detections; rows with the class -1 hold no box), these take the place of the float model's detections, and
+    the float model is measured too.
 
     Attributes:
         decode: Turns a batch's outputs into one :class:`Detections`, or a tuple of the same fields, per
@@ -60,22 +66,28 @@ class DetectionAgreement:
             CalibrationDataError: There is no ``decode``, and the outputs are in no usual layout.
         """
         decode: Decode = self.decode or layout_reader(form)
+        with_labels = has_true_boxes(form)
+        source = "true" if with_labels else "FP32's"
         return Measurand(
             self.name,
-            True,
+            not with_labels,
             partial(SumsMeter, share),
-            partial(self._measure, decode),
-            title="detections that are FP32's (F1)",
+            partial(self._measure, decode, with_labels),
+            title=f"detections that are {source} (F1)",
             unit=PERCENT,
-            perfect=1.0,
+            perfect=None if with_labels else 1.0,
         )
 
-    def _measure(self, decode: Decode, batch: Batch) -> SumsMeter:
-        found, wanted = (self._tables(decode, outputs) for outputs in (batch.outputs, batch.reference))
+    def _measure(self, decode: Decode, with_labels: bool, batch: Batch) -> SumsMeter:
+        found = self._tables(decode, batch.outputs)
+        if with_labels and batch.labels is not None:
+            wanted = truth_tables(batch.labels)
+        else:
+            wanted = self._tables(decode, batch.reference)
         if len(found) != len(wanted):
+            others = f"{len(wanted)} {'have labels' if with_labels else 'for the float model'}"
             raise CalibrationDataError(
-                f"decode returns {len(found)} images for a model and {len(wanted)} for the float model; "
-                "return one entry per image"
+                f"decode returns {len(found)} images for a model and {others}; return one entry per image"
             )
         sums = [
             (2.0 * match_detections(own, other, self.iou), float(len(own) + len(other)))
@@ -85,11 +97,7 @@ class DetectionAgreement:
 
     def _tables(self, decode: Decode, outputs: Outputs) -> list[NDArray[np.float64]]:
         """One table per image of the detections that count."""
-        tables = [
-            detection_table(f"the detections of image {number} of a batch", boxes, classes, scores)
-            for number, (boxes, scores, classes) in enumerate(decode(outputs))
-        ]
-        return [table[table[:, 5] > self.score] for table in tables]
+        return [table[table[:, 5] > self.score] for table in found_tables(decode, outputs)]
 
 
 def match_detections(found: NDArray[np.float64], wanted: NDArray[np.float64], iou: float) -> int:
@@ -97,7 +105,7 @@ def match_detections(found: NDArray[np.float64], wanted: NDArray[np.float64], io
 
     Args:
         found: One row per detection: x1, y1, x2, y2, class and score; shape (n, 6).
-        wanted: The other detections, shape (m, 6).
+        wanted: The other detections, or true boxes without scores; shape (m, 6) or (m, 5).
         iou: The intersection over union above which two detections match.
 
     Returns:
@@ -111,21 +119,3 @@ def match_detections(found: NDArray[np.float64], wanted: NDArray[np.float64], io
             overlaps[:, overlaps[row].argmax()] = 0.0
             matches += 1
     return matches
-
-
-def box_overlaps(boxes: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The intersection over union of every pair of boxes.
-
-    Args:
-        boxes: Corners x1, y1, x2, y2, shape (n, 4).
-        others: Corners, shape (m, 4).
-
-    Returns:
-        float64 of shape (n, m), in [0, 1]; 0 where both boxes are empty.
-    """
-    low = np.maximum(boxes[:, None, :2], others[None, :, :2])
-    high = np.minimum(boxes[:, None, 2:], others[None, :, 2:])
-    common = np.clip(high - low, 0, None).prod(axis=2)
-    own, other = (np.clip(side[:, 2:] - side[:, :2], 0, None).prod(axis=1) for side in (boxes, others))
-    union = own[:, None] + other[None, :] - common
-    return np.where(union > 0, common / np.where(union > 0, union, 1.0), 0.0)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from calibrators.errors import CalibrationDataError
 from trtint8.validation.batch import ArrayForm, BatchForm, Outputs
+from trtint8.validation.boxes import suppress
 from trtint8.validation.detection import Detections
 
 #: Turns a batch's outputs into the detections of each image.
@@ -17,6 +18,12 @@ Reader: TypeAlias = Callable[[Outputs], list[Detections]]
 
 #: How far the sum of shares may be from 1, which a model in INT8 may round.
 _ROUNDING = 0.02
+
+#: A score up to which boxes of a YOLO network are left out, and the overlap above which one is suppressed.
+_LEAST_SCORE, _MOST_OVERLAP = 0.001, 0.7
+
+#: Beyond these values no scores are shares, not even after INT8 has rounded them beside coordinates.
+_SHARES = (-0.1, 2.0)
 
 #: Parts of the names of outputs that hold classes, where scores and classes have the same form.
 _CLASS_WORDS = ("class", "label", "cls")
@@ -32,7 +39,10 @@ def layout_reader(form: BatchForm) -> Reader:
     - boxes (N, n, 4) and scores (N, n, classes): each box has the class of its largest score. Where the
       scores of a box add up to 1, class 0 is the background, as in SSD, and its boxes are left out;
     - boxes (N, n, 4) and scores (N, n): all boxes have the class 0;
-    - one output (N, n, 6): x1, y1, x2, y2, score and class.
+    - one output (N, n, 6): x1, y1, x2, y2, score and class;
+    - one output (N, 4 + classes, n), n being larger: centre x, centre y, width and height of each box, and
+      its scores, as YOLO networks of ultralytics give them. Boxes with a score above 0.001 go through
+      non-maximum suppression at an intersection over union of 0.7, as in ultralytics' validation.
 
     Args:
         form: The form of a batch.
@@ -48,6 +58,8 @@ def layout_reader(form: BatchForm) -> Reader:
         ((name, only),) = forms.items()
         if only.is_float and len(only.shape) in (2, 3) and only.shape[-1] == 6:
             return lambda outputs: _rows_of_six(_images(outputs[name], 3))
+        if only.is_float and len(only.shape) == 3 and 4 < only.shape[1] < only.shape[2]:
+            return lambda outputs: [_of_grid(image) for image in outputs[name]]
     boxes = [name for name, one in forms.items() if len(one.shape) in (2, 3) and one.shape[-1] == 4]
     if len(boxes) == 1 and (roles := _roles(forms, boxes[0])) is not None:
         return lambda outputs: _read(outputs, boxes[0], roles)
@@ -120,6 +132,24 @@ def has_background(scores: NDArray[Any]) -> bool:
 
 def _rows_of_six(images: NDArray[Any]) -> list[Detections]:
     return [Detections(image[:, :4], image[:, 4], np.rint(image[:, 5])) for image in images]
+
+
+def _of_grid(image: NDArray[Any]) -> Detections:
+    """The detections of one image from boxes by centre and size and scores of classes, (4 + classes, n)."""
+    columns = image.astype(np.float64)
+    centre, half, scores = columns[:2], columns[2:4] / 2, columns[4:]
+    if scores.min() < _SHARES[0] or scores.max() > _SHARES[1]:
+        raise CalibrationDataError(
+            f"an output of shape {'x'.join(map(str, image.shape))} per image is taken for boxes and scores "
+            f"of classes, and its scores go from {scores.min():.4g} to {scores.max():.4g}; pass "
+            "trtint8.DetectionAgreement(decode) as metric, with a function that turns a batch's outputs into "
+            "detections"
+        )
+    boxes = np.concatenate([centre - half, centre + half]).T
+    best, classes = scores.max(axis=0), scores.argmax(axis=0)
+    above = np.flatnonzero(best > _LEAST_SCORE)
+    kept = above[suppress(boxes[above], best[above], classes[above], _MOST_OVERLAP)]
+    return Detections(boxes[kept], best[kept], classes[kept])
 
 
 def _images(array: NDArray[Any], rank: int) -> NDArray[Any]:

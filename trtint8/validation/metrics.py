@@ -14,6 +14,7 @@ from trtint8.validation.detection import Detections, MeanAveragePrecision, Truth
 from trtint8.validation.detection_agreement import DetectionAgreement
 from trtint8.validation.fidelity import OUTPUT_METRICS
 from trtint8.validation.image_metrics import psnr
+from trtint8.validation.labelled_boxes import PRECISIONS, box_precision, has_true_boxes
 from trtint8.validation.measurand import Measurand
 from trtint8.validation.segmentation import mean_iou, pixels
 from trtint8.validation.user_metrics import (
@@ -48,7 +49,7 @@ _OF_ONE_OUTPUT: dict[str, Callable[[str, str, BatchForm], Measurand]] = {
 }
 
 #: What follows the name of a metric that does not exist.
-_NAMES = f"top1, top5 and so on, {', '.join(_OF_ONE_OUTPUT)}, detections, {', '.join(OUTPUT_METRICS)}"
+_NAMES = ", ".join(("top1", "top5 and so on", *_OF_ONE_OUTPUT, "detections", *PRECISIONS, *OUTPUT_METRICS))
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,11 @@ def metric_name(metric: Metric) -> str:
     if not isinstance(metric, str):
         return user_measurand(metric).name
     base = metric.partition(":")[0]
-    if metric in (DetectionAgreement.name, *OUTPUT_METRICS) or base in _OF_ONE_OUTPUT or _top(base):
+    if (
+        metric in (DetectionAgreement.name, *PRECISIONS, *OUTPUT_METRICS)
+        or base in _OF_ONE_OUTPUT
+        or _top(base)
+    ):
         return metric
     raise CalibrationDataError(f"there is no metric '{metric}'; there are {_NAMES}")
 
@@ -147,6 +152,8 @@ def usual_metrics(form: BatchForm) -> Choice:
 def _use_of_labels(form: BatchForm) -> str:
     """Which metrics would compare an output with the labels, as the end of a sentence."""
     assert form.labels is not None
+    if has_true_boxes(form):
+        return f"; metrics detections, {' and '.join(PRECISIONS)} compare with them"
     for name, output in form.outputs.items():
         suffix = "" if name == next(iter(form.outputs)) else f":{name}"
         if form.labels.is_float and form.labels.shape == output.shape:
@@ -163,6 +170,8 @@ def _measurand(metric: Metric, form: BatchForm) -> Measurand:
         return metric.measurand(form)
     if not isinstance(metric, str):
         return user_measurand(metric)
+    if metric in PRECISIONS:
+        return box_precision(metric, form)
     base, colon, output = metric.partition(":")
     if not colon:
         output = next(iter(form.outputs))

@@ -13,6 +13,7 @@ from calibrators.files import is_file
 from calibrators.ray.run_options import RunOptions
 from trtint8.engine.file import read_engine_info, sidecar_path
 from trtint8.models.model import Model, ModelSource, load_model
+from trtint8.models.recorded_states import with_recorded_states
 from trtint8.models.session import open_graph_model
 from trtint8.validation.accuracy import Accuracy
 from trtint8.validation.comparison import compare_models
@@ -64,7 +65,8 @@ def validate_models(
     original = load_model(reference)
     models = {VALIDATED: model, **also}
     _warn_of_other_models(models, original)
-    batches = open_data(data, original.inputs, data_options)
+    recorded = with_recorded_states(data, original, run.threads)
+    batches = open_data(recorded, original.inputs, data_options)
     if run.ray:
         return compare_over_ray(
             models,

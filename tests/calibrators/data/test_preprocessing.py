@@ -85,6 +85,27 @@ def test_crop_follows_resize():
     assert np.array_equal(both, Preprocessing(resize=8)(x)[:, :, 2:6, 2:6])
 
 
+def test_letterbox_resizes_and_pads():
+    x = images(2, 8, 16, 3)
+    result = Preprocessing(letterbox=(12, 12), scale=1, layout="NHWC")(x)
+    assert result.shape == (2, 12, 12, 3)
+    inner = Preprocessing(resize=(6, 12), scale=1, layout="NHWC")(x)
+    assert np.array_equal(result[:, 3:9], inner)
+    assert (result[:, :3] == 114).all() and (result[:, 9:] == 114).all()
+    assert Preprocessing(letterbox=(12, 12)).prepared_size(8, 16) == (12, 12)
+
+
+@pytest.mark.parametrize("other", [{"resize": 8}, {"crop": (4, 4)}])
+def test_letterbox_takes_the_place_of_others(other):
+    with pytest.raises(CalibrationDataError, match=f"has letterbox and {next(iter(other))}, and"):
+        Preprocessing(letterbox=(8, 8), **other)
+
+
+def test_a_letterbox_that_does_not_fit_into_memory_is_refused():
+    with pytest.raises(CalibrationDataError, match="letterbox of 8000 x 8000 makes images of more than"):
+        Preprocessing(letterbox=(8000, 8000))(images(1, 1, 100, 1))
+
+
 def test_without_resize_pillow_is_not_needed(monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
     assert Preprocessing(crop=(2, 2))(images(1, 4, 4, 3)).shape == (1, 3, 2, 2)
@@ -125,6 +146,8 @@ REFUSED = [
     ("crop", 4),
     ("crop", [4, 4, 4]),
     ("crop", "44"),
+    ("letterbox", 640),
+    ("letterbox", [640, 0]),
     ("scale", 0),
     ("scale", "1/0"),
     ("scale", "fast"),

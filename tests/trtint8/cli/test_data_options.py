@@ -53,6 +53,8 @@ def test_every_option_of_images():
     assert preprocessing_from(parsed("--resize", "256,320", "--scale", "2")) == Preprocessing(
         resize=(256, 320), scale=2.0
     )
+    for text, size in (("640", (640, 640)), ("384,640", (384, 640))):
+        assert preprocessing_from(parsed("--letterbox", text)) == Preprocessing(letterbox=size)
 
 
 @pytest.mark.parametrize(

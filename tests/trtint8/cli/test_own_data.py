@@ -10,12 +10,13 @@ from onnx import helper
 from calibrators.data.axes import BatchAxes
 from calibrators.data.batches import open_batches
 from calibrators.data.inputs import InputSpec
+from calibrators.data.sequences import StateSequences
 from calibrators.errors import CalibrationDataError
 from calibrators.tables.table import CalibrationTable
 from trtint8.cli.main import main
 from trtint8.cli.own_data import data_from
 
-PLAIN = Namespace(batch_axis=[])
+PLAIN = Namespace(batch_axis=[], state=[])
 X = (InputSpec("x", np.dtype(np.float32), ("n", 2)),)
 
 LOADERS = """
@@ -143,7 +144,7 @@ def test_on_the_command_line(folder, capsys):
 
 
 def test_batch_axes():
-    options = Namespace(batch_axis=["state=1", "a=b=0"])
+    options = Namespace(batch_axis=["state=1", "a=b=0"], state=[])
     found = data_from("d.npz", options)
     assert isinstance(found, BatchAxes)
     assert (found.data, found.axes) == ("d.npz", {"state": 1, "a=b": 0})
@@ -152,10 +153,29 @@ def test_batch_axes():
     assert data_from(None, options) is None
     for entry in ("state", "=1", "state=", "state=-1", "state=x"):
         with pytest.raises(CalibrationDataError, match=f"--batch-axis: '{entry}' is not NAME=K; write"):
-            data_from("d.npz", Namespace(batch_axis=[entry]))
+            data_from("d.npz", Namespace(batch_axis=[entry], state=[]))
     for place in ("images", "random:3", "d.npy"):
         with pytest.raises(CalibrationDataError, match=f"for a .npz, and the data is '{place}'"):
             data_from(place, options)
+
+
+def test_states():
+    options = Namespace(batch_axis=["sound=1"], state=["h=a=b", "c=c1"])
+    found = data_from("d.npz", options)
+    assert isinstance(found, StateSequences)
+    assert (found.data, found.states, found.axes) == ("d.npz", {"h": "a=b", "c": "c1"}, {"sound": 1})
+    assert data_from("table.json", options) == "table.json"
+    assert data_from(None, options) is None
+    for entry in ("state", "=out", "state="):
+        with pytest.raises(CalibrationDataError, match=f"--state: '{entry}' is not INPUT=OUTPUT; write for"):
+            data_from("d.npz", Namespace(batch_axis=[], state=[entry]))
+    with pytest.raises(CalibrationDataError, match="--state gives 'h' twice; name one output for each"):
+        data_from("d.npz", Namespace(batch_axis=[], state=["h=a", "h=b"]))
+
+
+def test_states_of_what_a_function_returns(folder):
+    found = data_from("own_loaders:listed", Namespace(batch_axis=[], state=["h=h1"]))
+    assert [labels.tolist() for _, labels in found.data()] == [[0, 0], [1, 1], [2, 2]]
 
 
 @pytest.fixture

@@ -107,6 +107,7 @@ def test_every_readme_says_what_was_not_tried():
         Preprocessing(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)),
         Preprocessing(resize=9, crop=(8, 6), channels="BGR"),
         Preprocessing(resize=(8, 6), layout="NHWC", scale=1.0),
+        Preprocessing(letterbox=(8, 6)),
     ],
 )
 def test_images_are_prepared_as_trtint8_does_it(make_source, tmp_path, wanted):

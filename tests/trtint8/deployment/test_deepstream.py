@@ -44,6 +44,14 @@ def test_the_configuration(make_source):
     }
 
 
+def test_a_letterbox(make_source):
+    source = make_source(preprocessing=Preprocessing(letterbox=(8, 6)))
+    files = deepstream_files(source)
+    config = files["config_infer.txt"]
+    assert "maintain-aspect-ratio=1\nsymmetric-padding=1\n" in config
+    assert "no property says with what value: here it is 114." in files["README.md"]
+
+
 def test_other_inputs(make_source):
     source = make_source(
         inputs=(TensorSpec("x", "float32", (4, 8, 6, 1)),),

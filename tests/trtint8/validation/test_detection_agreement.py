@@ -5,7 +5,7 @@ import pytest
 
 from calibrators.errors import CalibrationDataError
 from trtint8.validation.batch import Batch, BatchForm
-from trtint8.validation.detection_agreement import DetectionAgreement, box_overlaps, match_detections
+from trtint8.validation.detection_agreement import DetectionAgreement, match_detections
 
 A, B, FAR = [0, 0, 10, 10], [20, 20, 30, 30], [50, 50, 60, 60]
 
@@ -13,14 +13,6 @@ A, B, FAR = [0, 0, 10, 10], [20, 20, 30, 30], [50, 50, 60, 60]
 def table(*rows):
     """Boxes with class and score."""
     return np.array([[*box, kind, score] for box, kind, score in rows], np.float64).reshape(-1, 6)
-
-
-def test_overlaps():
-    found = box_overlaps(
-        np.array([A, B], float), np.array([[0, 0, 10, 5], [5, 5, 15, 15], [3, 3, 3, 9]], float)
-    )
-    assert found == pytest.approx(np.array([[0.5, 25 / 175, 0], [0, 0, 0]]))
-    assert box_overlaps(np.zeros((1, 4)), np.zeros((1, 4))).tolist() == [[0]]
 
 
 def test_matches_do_not_depend_on_the_order():
@@ -56,6 +48,21 @@ def test_the_value_is_twice_the_matches_by_all_detections():
     assert strict.measure(batch).value() == pytest.approx(2 * 1 / (2 + 3))
     nothing = DetectionAgreement(decode, score=0.95).measurand(BatchForm.of(batch.reference, None, 2))
     assert nothing.measure(batch).value() == 1.0
+
+
+def test_true_boxes_take_the_place_of_fp32():
+    found = np.stack([table((A, 0, 0.9), (B, 0, 0.4)), table((A, 0, 0.9), (B, 0, 0.2))])
+    labels = np.full((2, 2, 5), -1.0, np.float32)
+    labels[0, 0], labels[0, 1], labels[1, 0] = [*A, 0], [*FAR, 0], [*A, 1]
+    batch = Batch({}, {"y": found}, {"y": found[:, :0]}, labels, 2)
+    measurand = DetectionAgreement(decode).measurand(BatchForm.of(batch.outputs, labels, 2))
+    assert (measurand.relative, measurand.perfect, measurand.title) == (
+        False,
+        None,
+        "detections that are true (F1)",
+    )
+    # Of three detections one is true; of three boxes one is found, because the last has another class.
+    assert measurand.measure(batch).value() == pytest.approx(2 * 1 / (3 + 3))
 
 
 def test_outputs_that_are_boxes_scores_and_classes_need_no_decoder():

@@ -53,6 +53,35 @@ def test_the_background_is_no_detection():
     assert image[1] == pytest.approx([0.0, 0.8, 0.6]) and image[2] == [0, 1, 1]
 
 
+def yolo(*boxes, classes=2, columns=12):
+    """An output of a YOLO network: centre, size and scores of classes, boxes last."""
+    table = np.zeros((4 + classes, columns), np.float32)
+    for column, (box, kind, score) in enumerate(boxes):
+        table[:4, column], table[4 + kind, column] = box, score
+    return table
+
+
+def test_the_output_of_a_yolo_network():
+    whole = yolo(
+        ([10, 10, 4, 2], 1, 0.5),
+        ([10, 10, 4, 2.5], 1, 0.9),  # overlaps the first by 0.8
+        ([10, 10, 4, 2], 0, 0.3),  # of another class
+        ([30, 10, 4, 4], 1, 0.0005),  # too low
+        ([50, 50, 4, 4], 0, 0.6),
+    )
+    (boxes, scores, classes), nothing = read({"output0": np.stack([whole, yolo()])})
+    assert boxes == [[8, 8.75, 12, 11.25], [48, 48, 52, 52], [8, 9, 12, 11]]
+    assert scores == pytest.approx([0.9, 0.6, 0.3])
+    assert classes == [1, 0, 0]
+    assert nothing == ([], [], [])
+
+
+@pytest.mark.parametrize("score", [-3.0, 40.0])
+def test_an_output_of_that_shape_without_scores_is_refused(score):
+    with pytest.raises(CalibrationDataError, match=rf"of shape 6x12 per image .* {score:.4g}.*; pass"):
+        read({"y": yolo(([10, 10, 4, 2], 1, score))[None]}, rows=1)
+
+
 def test_a_single_class_and_a_single_image():
     assert read({"boxes": BOXES, "scores": SCORES})[1] == (BOXES[1].tolist(), SCORES[1].tolist(), [0, 0, 0])
     one = {"boxes": BOXES[0], "scores": SCORES[0], "labels": CLASSES[0]}

@@ -1,0 +1,77 @@
+"""True boxes of images, in COCO's format: one JSON file of instances for a folder of images."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrators.data.preprocessing import Preprocessing
+from calibrators.data.true_boxes import placed_boxes
+from calibrators.errors import CalibrationDataError
+
+
+def read_coco_boxes(
+    path: Path, images: Sequence[Path], preprocessing: Preprocessing | None, count: int
+) -> NDArray[np.float32]:
+    """The boxes of images, where these lie after the preprocessing.
+
+    Args:
+        path: The file. Images are found by their file names without folders. Classes are the categories in
+            the order of their ids, counted from 0; annotations of crowds are left out.
+        images: The image files.
+        preprocessing: What the images go through; None leaves them as they are.
+        count: How many images there are in the data; only the first of them may be given.
+
+    Returns:
+        See :func:`calibrators.data.true_boxes.placed_boxes`.
+
+    Raises:
+        CalibrationDataError: The file cannot be read, is not of COCO's format, or lacks an image.
+    """
+    try:
+        boxes = _boxes(json.loads(path.read_bytes()))
+    except OSError as error:
+        raise CalibrationDataError(
+            f"cannot read the labels file '{path}': {error.strerror or error}; check the path"
+        ) from error
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise CalibrationDataError(
+            f"labels file '{path}' does not hold COCO's instances, with images, annotations and categories: "
+            f"{type(error).__name__} {reason}; correct it, or give a .npy or .npz file"
+        ) from error
+    if missing := [image.name for image in images if image.name not in boxes]:
+        raise CalibrationDataError(
+            f"labels file '{path}' has {len(boxes)} images, and '{missing[0]}' is not among them; give the "
+            "file of this folder of images"
+        )
+    return placed_boxes(images, [boxes[image.name] for image in images], preprocessing, count)
+
+
+def _boxes(document: Any) -> dict[str, NDArray[np.float64]]:
+    """File name to boxes: corners as shares of the image, and the class; shape (n, 5)."""
+    classes = {
+        one: index for index, one in enumerate(sorted(entry["id"] for entry in document["categories"]))
+    }
+    found: defaultdict[Any, list[list[float]]] = defaultdict(list)
+    for entry in document["annotations"]:
+        if not entry.get("iscrowd"):
+            left, top, width, height = map(float, entry["bbox"])
+            corners = [left, top, left + width, top + height, classes[entry["category_id"]]]
+            found[entry["image_id"]].append(corners)
+    return {
+        PurePosixPath(image["file_name"]).name: _as_shares(
+            found[image["id"]], image["width"], image["height"]
+        )
+        for image in document["images"]
+    }
+
+
+def _as_shares(boxes: list[list[float]], width: int, height: int) -> NDArray[np.float64]:
+    return np.array(boxes, np.float64).reshape(-1, 5) * (1 / width, 1 / height, 1 / width, 1 / height, 1)

@@ -1,0 +1,227 @@
+"""Sequences of steps for recurrent networks: the state that a step returns is an input of the next step."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrators.data.datasets import is_dataset
+from calibrators.data.feeds import LABELS, Binding, FeedDict, shape_text
+from calibrators.data.folders import array_files
+from calibrators.data.indexed import is_indexed
+from calibrators.data.items import as_array, is_tensor, named_arrays
+from calibrators.data.random_samples import RANDOM
+from calibrators.data.sources import ARRAY_SUFFIXES, read_arrays
+from calibrators.data.streams import restartable
+from calibrators.errors import CalibrationDataError
+from calibrators.files import exists, is_folder
+
+
+@dataclass(frozen=True, eq=False)
+class StateSequences:
+    """Sequences for a recurrent network, whose states are recorded by running the float model along them.
+
+    A sequence is one array per input that is no state, with its steps along axis 0: for an input of shape
+    (batch, 512), an array (steps, 512). Each step is fed by itself, with a batch of 1. Several sequences of
+    the same length may be stacked: (sequences, steps, 512). Inputs that are one number are fed at every step.
+
+    The first step is fed states of zeros, or those that the data gives under the states' names, of the shape
+    of one sample. Every step counts as a sample; ``labels`` has one entry per step.
+
+    Attributes:
+        data: A .npz or .npy file; a folder of these, each with one sequence or several; an array or a dict of
+            arrays; or an iterable, or a callable that returns one, of such arrays or dicts.
+        states: Name of each input that is a state, to the name of the output that the next step is fed.
+        axes: Input name to the axis of its steps, counted without the axis of stacked sequences; 0 for other
+            inputs.
+    """
+
+    data: str | os.PathLike[str] | Mapping[str, Any] | Iterable[Any] | Callable[[], Iterable[Any]]
+    states: Mapping[str, str]
+    axes: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """One sequence.
+
+    Attributes:
+        arrays: Input name to array, with the steps along the input's axis; states are not among them.
+        first: State name to its value at the first step, as far as the data gives it.
+        labels: One label per step; None where there are none.
+        steps: How many steps there are.
+    """
+
+    arrays: FeedDict
+    first: FeedDict
+    labels: NDArray[Any] | None
+    steps: int
+
+
+@dataclass(frozen=True)
+class SequenceReader:
+    """Reads sequences.
+
+    Attributes:
+        given: What the user said.
+        fed: Says what feeds the inputs that are no states, and along which axis their steps lie.
+        ranks: Name of each state to its rank; None where that is not known.
+    """
+
+    given: StateSequences
+    fed: Binding
+    ranks: Mapping[str, int | None]
+
+    def start(self) -> Callable[[], Iterator[dict[str, Any]]]:
+        """How to begin a pass over the data: dicts of arrays, each with one sequence or with stacked ones.
+
+        Raises:
+            CalibrationDataError: There is no such data, or it has no sequences.
+        """
+        data: Any = self.given.data
+        if isinstance(data, str | os.PathLike):
+            paths = _files(data)
+            return lambda: (read_arrays(path, self.fed) for path in paths)
+        if isinstance(data, np.ndarray) or is_tensor(data):
+            arrays = {self.fed.only_input("an array").name: as_array(data)}
+            return lambda: iter([arrays])
+        if isinstance(data, Mapping):
+            arrays = {name: as_array(array) for name, array in data.items()}
+            return lambda: iter([arrays])
+        if is_dataset(data):
+            raise CalibrationDataError(
+                "the rows of a Ray Dataset have no order, so states cannot be recorded along them; pass "
+                "files, or an iterable with one sequence per item"
+            )
+        if is_indexed(data):
+            return lambda: (self._named(data[index]) for index in range(len(data)))
+        start = restartable(data)
+        return lambda: map(self._named, start())
+
+    def _named(self, item: object) -> dict[str, Any]:
+        """The arrays of an item by name, first states included."""
+        if isinstance(item, tuple | list) and len(item) == 2 and isinstance(item[0], Mapping):
+            item = {**item[0], LABELS: item[1]}
+        if not isinstance(item, Mapping):
+            return named_arrays(item, self.fed)
+        states = self.given.states
+        first = {name: as_array(array) for name, array in item.items() if name in states}
+        others = {name: array for name, array in item.items() if name not in states}
+        return {**named_arrays(others, self.fed), **first}
+
+    def cut(self, arrays: Mapping[str, Any]) -> Iterator[Sequence]:
+        """The sequences that arrays hold.
+
+        Args:
+            arrays: By name: inputs, perhaps first states and labels.
+
+        Raises:
+            CalibrationDataError: Names do not fit the model, or arrays do not fit one another.
+        """
+        first = {name: array for name, array in arrays.items() if name in self.given.states}
+        fed, given = self.fed.split({name: array for name, array in arrays.items() if name not in first})
+        labels = None if given is None else np.asarray(given)
+        if not self._are_stacked(fed):
+            yield self._sequence(fed, first, labels)
+            return
+        counts = {name: len(array) for name, array in fed.items() if array.ndim}
+        if labels is not None:
+            counts[LABELS] = len(labels) if labels.ndim else 1
+        if len(set(counts.values())) != 1:
+            raise CalibrationDataError(
+                f"the arrays have different numbers of sequences along axis 0: {_counted(counts)}; give all "
+                "of them the same"
+            )
+        own = {name for name, array in first.items() if np.ndim(array) == (self.ranks[name] or 0) + 1}
+        for row in range(next(iter(counts.values()))):
+            yield self._sequence(
+                {name: np.asarray(array[row]) if array.ndim else array for name, array in fed.items()},
+                {name: array[row] if name in own else array for name, array in first.items()},
+                None if labels is None else labels[row],
+            )
+
+    def _are_stacked(self, fed: FeedDict) -> bool:
+        """Whether the arrays hold several sequences: they have one axis more than the inputs."""
+        one: list[str] = []
+        several: list[str] = []
+        for spec in self.fed.inputs:
+            array = fed[spec.name]
+            if not array.ndim:
+                continue
+            if spec.shape is None:
+                raise CalibrationDataError(
+                    f"the rank of input '{spec.name}' is unknown, so one sequence cannot be told from "
+                    "several; export the model with its shapes"
+                )
+            if array.ndim - len(spec.shape) not in (0, 1):
+                raise CalibrationDataError(
+                    f"the data for input {spec} has the shape {shape_text(array.shape)}, which has no axis "
+                    "of steps; give an array with the steps along axis 0, or with sequences along axis 0 and "
+                    "steps along axis 1"
+                )
+            (several if array.ndim > len(spec.shape) else one).append(spec.name)
+        if not (one or several):
+            raise CalibrationDataError(
+                "every input is one number, with no axis of steps; give an array with the steps along axis 0"
+            )
+        if one and several:
+            raise CalibrationDataError(
+                f"'{one[0]}' holds one sequence and '{several[0]}' several, by the numbers of their "
+                "dimensions; give all of them an axis of sequences, or none"
+            )
+        return bool(several)
+
+    def _sequence(self, fed: FeedDict, first: FeedDict, labels: NDArray[Any] | None) -> Sequence:
+        counts = {}
+        for name, array in fed.items():
+            axis = self.fed.batch_axes.get(name, 0)
+            if not isinstance(axis, int) or isinstance(axis, bool) or not 0 <= axis < max(array.ndim, 1):
+                raise CalibrationDataError(
+                    f"the axis of the steps of '{name}' is {axis!r}, and its array has the shape "
+                    f"{shape_text(array.shape)}; give one of its axes, counted from 0"
+                )
+            if array.ndim:
+                counts[name] = array.shape[axis]
+        if labels is not None:
+            counts[LABELS] = len(labels) if labels.ndim else 1
+        if len(set(counts.values())) != 1:
+            raise CalibrationDataError(
+                f"the arrays have different numbers of steps: {_counted(counts)}; give all of them the same"
+            )
+        steps = next(iter(counts.values()))
+        if not steps:
+            raise CalibrationDataError("it has no steps; leave it out")
+        return Sequence(fed, first, labels, steps)
+
+
+def _files(data: str | os.PathLike[str]) -> list[Path]:
+    """The array files that a path names."""
+    if str(data).startswith(RANDOM):
+        raise CalibrationDataError(
+            f"the data is '{data}', and states are recorded along sequences, which random values are not; "
+            "give a .npz, or a folder of them"
+        )
+    path = Path(data)
+    if is_folder(path):
+        if not (paths := array_files(path)):
+            raise CalibrationDataError(
+                f"the folder '{path}' has no sequences; put array files (.npy .npz) into it, one per sequence"
+            )
+        return paths
+    if not exists(path):
+        raise CalibrationDataError(f"the data '{path}' does not exist; check the path")
+    if path.suffix.lower() not in ARRAY_SUFFIXES:
+        raise CalibrationDataError(
+            f"cannot take sequences from the file '{path}'; pass a .npz, a .npy, or a folder of these"
+        )
+    return [path]
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"'{name}' {count}" for name, count in counts.items())

@@ -1,0 +1,139 @@
+"""True boxes of images, in the layout of ultralytics: one text file per image, in a folder of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrators.data.images import image_size
+from calibrators.data.placing import Placing
+from calibrators.data.preprocessing import Preprocessing
+from calibrators.errors import CalibrationDataError
+from calibrators.files import is_folder
+
+#: The names of the two folders.
+IMAGES, LABELS = "images", "labels"
+
+#: The class of a row that holds no box: images have different numbers of them.
+NO_BOX = -1.0
+
+#: How far beyond its image a box may go by rounding, as a share of the image.
+_ROUNDING = 0.01
+
+
+def label_folder(images: Path) -> Path | None:
+    """The folder with the boxes of a folder of images: ``labels`` in place of the last ``images`` of a path.
+
+    Args:
+        images: A folder of images, such as ``coco8/images/val``.
+
+    Returns:
+        The folder, such as ``coco8/labels/val``; None where there is none.
+    """
+    parts = list(images.absolute().parts)
+    if IMAGES not in parts:
+        return None
+    last = len(parts) - 1 - parts[::-1].index(IMAGES)
+    folder = Path(*parts[:last], LABELS, *parts[last + 1 :])
+    return folder if is_folder(folder) else None
+
+
+def read_true_boxes(
+    images: Sequence[Path], folder: Path, preprocessing: Preprocessing | None, count: int
+) -> NDArray[np.float32] | None:
+    """The boxes of images, where these lie after the preprocessing.
+
+    Args:
+        images: The image files.
+        folder: Has a file ``<name>.txt`` for each image with objects. Each of its lines has a class index and
+            a box (centre x, centre y, width, height), or a class index and the corners of a polygon, whose
+            box is taken; as shares of the image's width and height.
+        preprocessing: What the images go through; None leaves them as they are.
+        count: How many images there are in the data; only the first of them may be given.
+
+    Returns:
+        x1, y1, x2, y2 in pixels of the prepared image, and the class: float32, shape (count, most boxes, 5),
+        filled up with rows of :data:`NO_BOX`. None where no image has a file.
+
+    Raises:
+        CalibrationDataError: A file cannot be read or has other lines.
+    """
+    files = [folder / f"{image.stem}.txt" for image in images]
+    if not any(path.is_file() for path in files):
+        return None
+    boxes = [_read(path) if path.is_file() else np.empty((0, 5)) for path in files]
+    return placed_boxes(images, boxes, preprocessing, count)
+
+
+def placed_boxes(
+    images: Sequence[Path],
+    boxes: Sequence[NDArray[np.float64]],
+    preprocessing: Preprocessing | None,
+    count: int,
+) -> NDArray[np.float32]:
+    """Boxes where these lie after the preprocessing.
+
+    Args:
+        images: The image files.
+        boxes: The boxes of each image: x1, y1, x2, y2 as shares of its width and height, and the class; shape
+            (n, 5).
+        preprocessing: What the images go through; None leaves them as they are.
+        count: How many images there are in the data; only the first of them may be given.
+
+    Returns:
+        x1, y1, x2, y2 in pixels of the prepared image, and the class: float32, shape (count, most boxes, 5),
+        filled up with rows of :data:`NO_BOX`. Boxes that are cropped away are left out.
+
+    Raises:
+        CalibrationDataError: The size of an image cannot be read, or is too small for the preprocessing.
+    """
+    placed = [_placed(image, own, preprocessing) for image, own in zip(images, boxes, strict=True)]
+    table = np.full((count, max(map(len, placed)), 5), NO_BOX, np.float32)
+    for row, own in zip(table, placed, strict=False):
+        row[: len(own)] = own
+    return table
+
+
+def _placed(
+    image: Path, boxes: NDArray[np.float64], preprocessing: Preprocessing | None
+) -> NDArray[np.float64]:
+    if not len(boxes):
+        return boxes
+    size = image_size(image)
+    placing = Placing(size, (0, 0), size) if preprocessing is None else preprocessing.placing(*size)
+    corners = placing.place_boxes(boxes[:, :4])
+    seen = (corners[:, 2:] > corners[:, :2]).all(axis=1)
+    return np.concatenate([corners, boxes[:, 4:]], axis=1)[seen]
+
+
+def _read(path: Path) -> NDArray[np.float64]:
+    """Corners as shares of the image, and the class of each box; shape (n, 5)."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CalibrationDataError(f"cannot read the boxes '{path}': {error}; replace the file") from error
+    boxes = [_box(line, f"'{path}', line {number}") for number, line in enumerate(lines, 1) if line.strip()]
+    return np.array(boxes, np.float64).reshape(-1, 5)
+
+
+def _box(line: str, where: str) -> list[float]:
+    try:
+        kind, *values = map(float, line.split())
+    except ValueError:
+        kind, values = NO_BOX, []
+    points = np.array(values)
+    is_box, is_polygon = len(points) == 4, len(points) >= 6 and len(points) % 2 == 0
+    inside = ((points >= -_ROUNDING) & (points <= 1 + _ROUNDING)).all()
+    if not (is_box or is_polygon) or not inside or kind < 0 or not kind.is_integer():
+        raise CalibrationDataError(
+            f"{where}: '{line.strip()[:60]}' is no box; write 'class x y width height', with the box's "
+            "centre and size as shares of the image from 0 to 1"
+        )
+    if is_box:
+        centre, half = points[:2], points[2:] / 2
+        return [*(centre - half), *(centre + half), kind]
+    corners = points.reshape(-1, 2)
+    return [*corners.min(axis=0), *corners.max(axis=0), kind]

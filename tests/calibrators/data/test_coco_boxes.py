@@ -1,0 +1,81 @@
+"""True boxes from COCO's file of instances."""
+
+import json
+
+import numpy as np
+import pytest
+
+from calibrators.data.batches import open_batches
+from calibrators.data.inputs import InputSpec
+from calibrators.data.preprocessing import Preprocessing
+from calibrators.errors import CalibrationDataError
+
+INPUTS = (InputSpec("x", np.dtype(np.float32), ("n", 3, 8, 8)),)
+NONE = [-1.0] * 5
+
+INSTANCES = {
+    "images": [
+        {"id": 7, "file_name": "val/b.png", "width": 4, "height": 8},
+        {"id": 5, "file_name": "a.png", "width": 8, "height": 4},
+        {"id": 6, "file_name": "elsewhere.png", "width": 8, "height": 4},
+    ],
+    "annotations": [
+        {"image_id": 5, "category_id": 90, "bbox": [0, 0, 4, 4]},
+        {"image_id": 5, "category_id": 1, "bbox": [4, 0, 4, 2], "iscrowd": 0},
+        {"image_id": 5, "category_id": 1, "bbox": [0, 0, 8, 4], "iscrowd": 1},
+        {"image_id": 7, "category_id": 3, "bbox": [0, 4, 4, 2]},
+    ],
+    "categories": [{"id": 90}, {"id": 1}, {"id": 3}],
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    for name, size in (("a", (8, 4)), ("b", (4, 8))):
+        image.new("RGB", size).save(tmp_path / f"{name}.png")
+    (tmp_path / "instances.json").write_text(json.dumps(INSTANCES))
+    return tmp_path
+
+
+def labels_of(folder, **options):
+    raw = Preprocessing(letterbox=(8, 8))
+    labels = folder / "instances.json"
+    return open_batches(folder, INPUTS, preprocessing=raw, labels=labels, **options).labels.tolist()
+
+
+def test_boxes_by_file_name_and_class_by_the_order_of_ids(folder):
+    assert labels_of(folder) == [[[0, 2, 4, 6, 2], [4, 2, 8, 4, 0]], [[2, 4, 6, 6, 1], NONE]]
+    assert labels_of(folder, limit=1) == [[[0, 2, 4, 6, 2], [4, 2, 8, 4, 0]]]
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        (
+            "no JSON",
+            "does not hold COCO's instances, with images, .* and categories: JSONDecodeError",
+        ),
+        ([], "does not hold COCO's instances"),
+        ({**INSTANCES, "categories": []}, "categories: KeyError 90; correct it"),
+        ({**INSTANCES, "images": [{"id": 5, "file_name": "a.png"}]}, "KeyError 'width'"),
+        ({**INSTANCES, "images": [{**INSTANCES["images"][0], "width": 0}]}, "ZeroDivisionError"),
+        (
+            {**INSTANCES, "images": INSTANCES["images"][1:]},
+            "has 2 images, and 'b.png' is not among",
+        ),
+    ],
+)
+def test_what_is_no_such_file_is_refused(folder, document, message):
+    text = document if isinstance(document, str) else json.dumps(document)
+    (folder / "instances.json").write_text(text)
+    with pytest.raises(CalibrationDataError, match=message):
+        labels_of(folder)
+
+
+def test_a_missing_file_and_other_data_are_refused(folder):
+    (folder / "instances.json").unlink()
+    with pytest.raises(CalibrationDataError, match=r"cannot read the labels file .* No such file"):
+        labels_of(folder)
+    with pytest.raises(CalibrationDataError, match="of images, and the data is no folder of images; give"):
+        open_batches(np.zeros((2, 3, 8, 8), np.float32), INPUTS, labels="instances.json")

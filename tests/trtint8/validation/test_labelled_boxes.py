@@ -1,0 +1,132 @@
+"""Detectors judged by the true boxes beside a folder of images."""
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from calibrators.errors import CalibrationDataError
+from trtint8.cli.main import main
+from trtint8.validation.batch import Batch, BatchForm
+from trtint8.validation.labelled_boxes import box_precision, has_true_boxes, truth_tables
+
+A, B = [0, 0, 10, 10], [20, 20, 30, 30]
+
+
+def test_labels_that_are_boxes():
+    labels = np.full((2, 2, 5), -1.0, np.float32)
+    labels[0, 1] = [*A, 3]
+    assert [table.tolist() for table in truth_tables(labels)] == [[[*A, 3]], []]
+    outputs = {"y": np.zeros((2, 3, 6), np.float32)}
+    assert has_true_boxes(BatchForm.of(outputs, labels, 2))
+    for other in (None, labels[:, 0], labels[..., :4], labels.astype(bool)):
+        assert not has_true_boxes(BatchForm.of(outputs, other, 2))
+    assert not has_true_boxes(BatchForm.of(outputs, labels, 1))
+
+
+def test_precision_over_batches():
+    pytest.importorskip("faster_coco_eval")
+    found = np.array([[[*A, 0.9, 0], [*B, 0.8, 0]], [[*B, 0.7, 0], [*A, 0.0, 0]]], np.float32)
+    labels = np.full((2, 1, 5), -1.0, np.float32)
+    labels[0, 0], labels[1, 0] = [*A, 0], [*B, 0]
+    form = BatchForm.of({"y": found[:1]}, labels[:1], 1)
+    measurand = box_precision("map50", form)
+    assert (measurand.title, measurand.relative) == ("mAP@0.50 by the labels", False)
+    assert box_precision("map", form).title == "mAP@0.50:0.95 by the labels"
+    meter = measurand.start()
+    for row in range(2):
+        outputs = {"y": found[row : row + 1]}
+        meter.merge(measurand.measure(Batch({}, outputs, outputs, labels[row : row + 1], 1)))
+    # Precisions 1, 1/2, 2/3 at recalls 1/2, 1/2, 1.
+    assert meter.value() == pytest.approx((51 + 50 * 2 / 3) / 101)
+    assert meter.against(meter, "FP32") is None
+
+
+@pytest.mark.parametrize(
+    ("labels", "found"), [(None, "there are none"), (np.zeros(2, np.int64), "they are int64, 2")]
+)
+def test_without_true_boxes_there_is_no_precision(labels, found):
+    form = BatchForm.of({"y": np.zeros((2, 3, 6), np.float32)}, labels, 2)
+    with pytest.raises(CalibrationDataError, match=f"'map' compares with true boxes as labels, and {found}"):
+        box_precision("map", form)
+
+
+def detector():
+    """Finds bright squares of 3 x 3 pixels in images of 8 x 8, as a YOLO network gives them: (n, 5, 64)."""
+    rows, columns = np.divmod(np.arange(64), 8)
+    grid = np.stack([columns + 0.5, rows + 0.5, np.full(64, 3), np.full(64, 3)]).astype(np.float32)
+    node, make = helper.make_node, helper.make_tensor_value_info
+    nodes = [
+        node("Conv", ["images", "kernel"], ["mean"], pads=[1, 1, 1, 1]),
+        node("Sub", ["mean", "bound"], ["above"]),
+        node("Mul", ["above", "steepness"], ["steep"]),
+        node("Sigmoid", ["steep"], ["score"]),
+        node("Reshape", ["score", "shape"], ["scores"]),
+        node("Mul", ["scores", "nothing"], ["zeros"]),
+        node("Add", ["zeros", "grid"], ["boxes"]),
+        node("Concat", ["boxes", "scores"], ["output0"], axis=1),
+    ]
+    constants = {
+        "kernel": np.full((1, 3, 3, 3), 1 / 27, np.float32),
+        "bound": np.float32(0.9),
+        "steepness": np.float32(40),
+        "nothing": np.float32(0),
+        "shape": np.array([-1, 1, 64]),
+        "grid": grid[None],
+    }
+    graph = helper.make_graph(
+        nodes,
+        "detector",
+        [make("images", onnx.TensorProto.FLOAT, ["n", 3, 8, 8])],
+        [make("output0", onnx.TensorProto.FLOAT, ["n", 5, 64])],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Four images of 4 x 8 pixels, each with a white square; the truth of the last has it elsewhere."""
+    image = pytest.importorskip("PIL.Image")
+    monkeypatch.chdir(tmp_path)
+    for name in ("images", "labels"):
+        (tmp_path / "set" / name).mkdir(parents=True)
+    for index in range(4):
+        pixels = np.zeros((4, 8, 3), np.uint8)
+        pixels[:3, index : index + 3] = 255
+        image.fromarray(pixels).save(f"set/images/{index}.png")
+        centre = (index + 1.5) / 8 if index < 3 else 0.25
+        (tmp_path / "set" / "labels" / f"{index}.txt").write_text(f"0 {centre} 0.375 0.375 0.75\n")
+    onnx.save(detector(), "detector.onnx")
+    return tmp_path
+
+
+def test_a_detector_on_the_command_line(folder, capsys):
+    pytest.importorskip("faster_coco_eval")
+    letterbox = ["--letterbox", "8"]
+    assert main(["calibrate", "detector.onnx", "set/images", "-o", "table.json", *letterbox]) == 0
+    assert main(["quantize", "detector.onnx", "table.json", "-o", "int8.onnx"]) == 0
+    capsys.readouterr()
+    metrics = ["--metric", "detections", "--metric", "map50", "--metric", "map"]
+    validate = ["validate", "int8.onnx", "set", "--reference", "detector.onnx", *letterbox]
+    assert main([*validate, *metrics, "--json"]) == 0
+    found = {one["name"]: one for one in json.loads(capsys.readouterr().out)["measures"]}
+    # Three of four squares are where the truth has them. All have the same score, the first wrong one last.
+    assert found["detections"]["reference"] == pytest.approx(2 * 3 / (4 + 4))
+    assert found["map50"]["reference"] == pytest.approx(76 / 101)
+    assert found["map"]["reference"] == pytest.approx(76 / 101)
+    assert found["detections"]["value"] == pytest.approx(2 * 3 / (4 + 4))
+    assert main(validate) == 0
+    assert "metrics detections, map and map50 compare with them" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_metric_that_needs_true_boxes_says_so(folder, capsys):
+    np.savez("held.npz", images=np.zeros((2, 3, 8, 8), np.float32))
+    command = ["validate", "detector.onnx", "held.npz", "--reference", "detector.onnx", "--metric", "map50"]
+    assert main(command) == 2
+    assert (
+        "metric 'map50' compares with true boxes as labels, and there are none; give"
+        in capsys.readouterr().err
+    )

@@ -1,0 +1,123 @@
+"""Detections judged by true boxes that come as labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrators.data.true_boxes import NO_BOX
+from calibrators.errors import CalibrationDataError
+from trtint8.validation.batch import Batch, BatchForm
+from trtint8.validation.detection import (
+    COCO_IOU,
+    Decode,
+    found_tables,
+    mean_average_precision,
+    require_library,
+)
+from trtint8.validation.detection_layouts import layout_reader
+from trtint8.validation.measurand import PERCENT, Measurand
+
+#: Names of metrics to the intersections over union of which the mean is taken.
+PRECISIONS: Mapping[str, tuple[float, ...]] = {"map": COCO_IOU, "map50": (0.5,)}
+
+
+def has_true_boxes(form: BatchForm) -> bool:
+    """Whether the labels of a batch are true boxes: x1, y1, x2, y2 and class, of shape (samples, n, 5).
+
+    Args:
+        form: The form of a batch.
+    """
+    labels = form.labels
+    return (
+        labels is not None
+        and labels.dtype.kind in "iuf"
+        and len(labels.shape) == 3
+        and labels.shape[0] == form.rows
+        and labels.shape[2] == 5
+    )
+
+
+def truth_tables(labels: NDArray[np.generic]) -> list[NDArray[np.float64]]:
+    """The true boxes of each image.
+
+    Args:
+        labels: x1, y1, x2, y2 and class; rows with the class -1 hold no box. Shape (images, n, 5).
+
+    Returns:
+        One table per image of its boxes, float64 of shape (boxes, 5).
+    """
+    tables = labels.astype(np.float64)
+    return [table[table[:, 4] != NO_BOX] for table in tables]
+
+
+def box_precision(name: str, form: BatchForm) -> Measurand:
+    """Mean average precision by the labels.
+
+    Args:
+        name: ``map`` or ``map50``.
+        form: The form of a batch.
+
+    Raises:
+        CalibrationDataError: The labels are no boxes, or the outputs are in no usual layout.
+        UnsupportedError: faster-coco-eval is not installed.
+    """
+    if not has_true_boxes(form):
+        found = "there are none" if form.labels is None else f"they are {form.labels}"
+        raise CalibrationDataError(
+            f"metric '{name}' compares with true boxes as labels, and {found}; give a folder 'images' with a "
+            "folder 'labels' beside it, or labels of shape (samples, n, 5): x1, y1, x2, y2 and class"
+        )
+    require_library()
+    thresholds = PRECISIONS[name]
+    ends = f"{thresholds[0]:.2f}" + (f":{thresholds[-1]:.2f}" if len(thresholds) > 1 else "")
+    return Measurand(
+        name,
+        False,
+        partial(PrecisionMeter, thresholds),
+        partial(_measure, thresholds, layout_reader(form)),
+        title=f"mAP@{ends} by the labels",
+        unit=PERCENT,
+    )
+
+
+class PrecisionMeter:
+    """Detections and true boxes of all images.
+
+    Args:
+        thresholds: The intersections over union of which the mean is taken.
+        found: One table per image of detections.
+        truth: One table per image of true boxes.
+    """
+
+    def __init__(
+        self,
+        thresholds: Sequence[float],
+        found: Sequence[NDArray[np.float64]] = (),
+        truth: Sequence[NDArray[np.float64]] = (),
+    ) -> None:
+        self._thresholds, self._found, self._truth = tuple(thresholds), list(found), list(truth)
+
+    def merge(self, other: PrecisionMeter) -> None:
+        """Adds what the same metric measured on the same model in later batches."""
+        self._found += other._found
+        self._truth += other._truth
+
+    def value(self) -> float:
+        """The mean average precision, in [0, 1].
+
+        Raises:
+            CalibrationDataError: The labels have no boxes.
+        """
+        return mean_average_precision(self._found, self._truth, self._thresholds)
+
+    def against(self, other: object, name: str) -> None:
+        """None, because samples have no values of their own."""
+
+
+def _measure(thresholds: Sequence[float], decode: Decode, batch: Batch) -> PrecisionMeter:
+    assert batch.labels is not None
+    return PrecisionMeter(thresholds, found_tables(decode, batch.outputs), truth_tables(batch.labels))
