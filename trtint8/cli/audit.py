@@ -43,6 +43,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="PATTERN",
         help="nodes that stay in float; repeatable",
     )
+    parser.add_argument(
+        "--keep-int8",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="nodes that are in INT8 amid FP16 although that is estimated to be slower; repeatable",
+    )
     parser.add_argument("--explain", action="store_true", help="list every kernel of every engine")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
@@ -54,7 +61,7 @@ def run(options: argparse.Namespace) -> None:
         options.table,
         options.gpu,
         profile=dict(map(parse_profile, options.profile)),
-        **keywords(options, "target", "keep_float"),
+        **keywords(options, "target", "keep_float", "keep_int8"),
     )
     for message in _reservations(audit):
         say(message)

@@ -62,6 +62,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="PATTERN",
         help="nodes that stay in float; repeatable",
     )
+    parser.add_argument(
+        "--keep-int8",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="with --fp16: nodes that are in INT8 although that is estimated to be slower; repeatable",
+    )
     add_cut_option(parser, "; OUT.tail.onnx, the rest, and OUT.float.onnx are written as well")
     parser.add_argument("--json", action="store_true", help="print the engine's sidecar as JSON")
     add_build_options(parser)
@@ -77,7 +84,7 @@ def run(options: argparse.Namespace) -> None:
         cut.head if cut else options.model,
         data_from(options.calibration, options),
         options.output,
-        **keywords(options, "method", "route", "target", "dynamic_ranges", "keep_float"),
+        **keywords(options, "method", "route", "target", "dynamic_ranges", "keep_float", "keep_int8"),
         profiles=profiles_from(options.profile),
         compute_capabilities=options.compute_capability,
         options=build_options_from(options),

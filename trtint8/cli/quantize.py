@@ -16,7 +16,7 @@ from trtint8.cli.output import print_json, print_line, print_table
 from trtint8.cli.own_data import data_from
 from trtint8.models.model import load_float_model, prepare, save_model
 from trtint8.quantization.placement import Placement
-from trtint8.quantization.quantize import quantize_graph, with_float16
+from trtint8.quantization.quantize import quantize_graph, warn_of_no_int8, with_float16
 from trtint8.quantization.targets import Target, target_named
 
 if TYPE_CHECKING:
@@ -41,6 +41,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="PATTERN",
         help="nodes that stay in float; repeatable",
+    )
+    parser.add_argument(
+        "--keep-int8",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="with --float16: nodes that are in INT8 although that is estimated to be slower; repeatable",
     )
     parser.add_argument(
         "--target",
@@ -81,6 +88,8 @@ def run(options: argparse.Namespace) -> None:
         raise ModelError("options of data say how the samples of --equalize are read; add --equalize DATA")
     if options.compute_capability is not None and options.target is None:
         raise ModelError("--compute-capability is that of a target's GPU; add --target")
+    if options.keep_int8 and not options.float16:
+        raise ModelError("--keep-int8 names layers that would be in FP16 otherwise; add --float16")
     target = target_named(options.target or "tensorrt", options.compute_capability)
     output = check_writable(options.output)
     refuse_overwriting([output], [options.model, options.table, options.equalize])
@@ -96,7 +105,15 @@ def run(options: argparse.Namespace) -> None:
 
         remade = equalize_and_calibrate(prepared, table, data_from(options.equalize, options), data_options)
         prepared, table = remade.model, remade.table
-    graph_model, placement = quantize_graph(prepared, table, options.keep_float, target=target)
+    graph_model, placement = quantize_graph(
+        prepared,
+        table,
+        options.keep_float,
+        target=target,
+        float16=options.float16,
+        keep_int8=options.keep_int8,
+    )
+    warn_of_no_int8(placement, target)
     float32: dict[str, str] = {}
     if options.float16:
         graph_model, float32 = with_float16(
@@ -124,6 +141,7 @@ def run(options: argparse.Namespace) -> None:
         ("target", target.name),
         ("nodes in INT8", f"{len(placement.quantized_nodes)} of {placement.multiplying}"),
         ("kept in float", str(sum(not d.quantized for d in placement.decisions))),
+        *([("slower in INT8, so in FP16", str(len(placement.slower)))] if placement.slower else []),
         ("activations with a scale", str(len(placement.tensors))),
     ]
     if options.float16:
