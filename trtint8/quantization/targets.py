@@ -83,7 +83,7 @@ class KernelCosts:
         channels: The channels of a group that INT8 has at least; fewer are padded.
     """
 
-    operations_per_byte: int = 200
+    operations_per_byte: int = 300
     channels: int = 4
 
 
