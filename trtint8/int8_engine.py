@@ -42,7 +42,7 @@ from trtint8.models.model import Model, ModelSource, load_model, prepare, runnab
 from trtint8.models.recorded_states import with_recorded_states
 from trtint8.quantization.placement import place
 from trtint8.quantization.qdq import scale_name
-from trtint8.quantization.quantize import quantize_graph, tensor_names, with_float16
+from trtint8.quantization.quantize import quantize_graph, tensor_names, warn_of_no_int8, with_float16
 
 #: Methods to TensorRT's calibrators; the others are calibrated on the CPU. TensorRT has no choice by what
 #: ranges cost the network, so there ``auto`` is the calibrator that NVIDIA recommends for convolutions.
@@ -119,6 +119,7 @@ class Int8Options:
         profiles: Shapes of dynamic inputs.
         compute_capabilities: GPUs to build for, like "8.6"; TensorRT for RTX only.
         keep_float: Names of nodes, or patterns, that stay in float.
+        keep_int8: Names of nodes, or patterns, that are in INT8 although that is estimated to be slower.
     """
 
     route: Route = "auto"
@@ -126,6 +127,7 @@ class Int8Options:
     profiles: Sequence[Profile] = ()
     compute_capabilities: Sequence[str] = ()
     keep_float: Sequence[str] = ()
+    keep_int8: Sequence[str] = ()
 
 
 def build_from_sources(
@@ -238,14 +240,29 @@ class _Build:
         # A pattern without a match fails here, and not after minutes of calibration.
         target = quantization_target(self.flavor, self.options)
         largest = largest_shapes(self.wanted.profiles, prepared.inputs)
-        place(prepared.graph_model, self.wanted.keep_float, target, largest)
+        asked, float16 = self.wanted, self._types_in_graph
+        place(
+            prepared.graph_model,
+            asked.keep_float,
+            target,
+            largest,
+            float16=float16,
+            keep_int8=asked.keep_int8,
+        )
         self._check_manual(float_tensors(prepared))
         if self.sources.calibrates:
             refuse_unsupported(prepared, self.flavor, self.options)
         table = self.sources.table(prepared, "placed")
         graph_model, placement = quantize_graph(
-            prepared, table, self.wanted.keep_float, target=target, largest=largest
+            prepared,
+            table,
+            asked.keep_float,
+            target=target,
+            largest=largest,
+            float16=float16,
+            keep_int8=asked.keep_int8,
         )
+        warn_of_no_int8(placement, target)
         unused = [name for name in self.sources.manual if name not in placement.tensors]
         if unused:
             warnings.warn(
@@ -298,9 +315,14 @@ class _Build:
             table = calibrator.table
         return _Product(built, graph_model, placement.quantized_nodes, table, self.options, implicit=True)
 
+    @property
+    def _types_in_graph(self) -> bool:
+        """Whether the graph, and not TensorRT, decides which layers are in FP16."""
+        return self.flavor.strongly_typed_only and bool(self.options.fp16)
+
     def _typed(self, graph_model: ir.Model, peaks: Mapping[str, float]) -> ir.Model:
         """The model with the types that the engine is to have, where TensorRT takes them from the graph."""
-        if not (self.flavor.strongly_typed_only and self.options.fp16):
+        if not self._types_in_graph:
             return graph_model
         target = quantization_target(self.flavor, self.options)
         return with_float16(graph_model, target, float32_io=True, peaks=peaks, name=self.loaded.name)[0]

@@ -21,7 +21,7 @@ import torch
 import trtint8
 from trtint8.models.model import load_model, prepare
 from trtint8.quantization.operators import WEIGHTED
-from trtint8.quantization.placement import place
+from trtint8.quantization.placement import Placement, place
 from trtint8.quantization.targets import target_named
 from zoo_bench.architectures import ARCHITECTURES, Architecture
 
@@ -81,9 +81,8 @@ def data(architecture: Architecture, samples: int, seed: int) -> dict[str, np.nd
     return {name: value.numpy() for name, value in zip(architecture.names, found, strict=True)}
 
 
-def reasons(path: Path) -> tuple[int, int, dict[str, int]]:
+def reasons(placement: Placement) -> tuple[int, int, dict[str, int]]:
     """How many weighted nodes are quantized, of how many, and why the others are not."""
-    placement = place(prepare(load_model(path)).graph_model, target=target_named("rtx", "8.9"))
     decisions = [d for d in placement.decisions if d.operator in WEIGHTED]
     why = Counter(f"{d.operator}: {d.reason}" for d in decisions if not d.quantized)
     return sum(d.quantized for d in decisions), len(decisions), dict(why)
@@ -103,8 +102,10 @@ def main() -> None:
         stage = "calibrate"
         table = trtint8.calibrate(path, data(architecture, _CALIBRATION, 1), progress=False)
         stage = "quantize"
-        quantized = trtint8.quantize(path, table, target="rtx", compute_capability="8.9")
-        row["int8"], row["weighted"], row["why"] = reasons(path)
+        target = target_named("rtx", "8.9")
+        placement = place(prepare(load_model(path)).graph_model, target=target, float16=True)
+        quantized = trtint8.quantize(path, table, target="rtx", keep_float=placement.slower)
+        row["int8"], row["weighted"], row["why"] = reasons(placement)
         stage = "validate"
         judged = trtint8.validate(
             quantized, data(architecture, _JUDGED, 2), reference=path, metrics=["sqnr"], progress=False

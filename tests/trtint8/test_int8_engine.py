@@ -230,7 +230,13 @@ def test_pairs_are_placed_for_the_tensorrt_that_builds(tmp_path):
 @pytest.mark.parametrize(("fp16", "written"), [(True, "Half"), (False, "Float")])
 def test_int8_convolutions_write_fp16_where_it_is_allowed(fp16, written, table, tmp_path):
     result = trtint8.build_int8_engine(
-        DEMO_MODEL, table, tmp_path / "d.engine", target="rtx", fp16=fp16, progress=False
+        DEMO_MODEL,
+        table,
+        tmp_path / "d.engine",
+        target="rtx",
+        fp16=fp16,
+        keep_int8=["*"],
+        progress=False,
     )
     layers = [layer for layer in result.info.layers.layers if layer.kind == "correlation"]
     assert len(layers) == 8

@@ -23,6 +23,7 @@ def from_model_to_engine(folder: Path) -> trtint8.BuildResult:
     reveal_type(trtint8.calibrate("resnet50.onnx", batches, executor=trtint8.RayExecutor(workers=4)))
     reveal_type(table.override({"images": 2.64}).save("resnet50.table.json"))
     reveal_type(trtint8.quantize("resnet50.onnx", table, keep_float=["/fc/*"], target="rtx"))
+    reveal_type(trtint8.quantize("resnet50.onnx", table, target="rtx", float16=True, keep_int8=["*"]))
     reveal_type(trtint8.quantize("resnet50.onnx", table, equalize=folder / "images", preprocessing=raw))
     shapes = trtint8.ShapeRange((1, 3, 224, 224), (8, 3, 224, 224), (32, 3, 224, 224))
     result = trtint8.build_int8_engine(

@@ -31,6 +31,7 @@ def build_int8_engine(
     compute_capabilities: Sequence[str] = (),
     fp16: bool | None = None,
     keep_float: Sequence[str] = (),
+    keep_int8: Sequence[str] = (),
     options: BuildOptions | None = None,
     batch_size: int | None = None,
     limit: int | None = None,
@@ -66,6 +67,8 @@ def build_int8_engine(
             TensorRT 11 and RTX take types from the graph, which is converted, except nodes that would lose
             accuracy, and inputs and outputs.
         keep_float: Names of nodes, or patterns, that stay in float.
+        keep_int8: Names of nodes, or patterns, that are in INT8 although TensorRT for RTX is estimated to be
+            faster with them in FP16.
         options: Everything else about the build.
         batch_size: Samples per calibration batch.
         limit: Use only this many samples.
@@ -86,6 +89,6 @@ def build_int8_engine(
         open_module(model, example_inputs),
         RangeSources(calibration, manual, method, data_options, progress),
         output,
-        Int8Options(route, target, profiles, compute_capabilities, keep_float),
+        Int8Options(route, target, profiles, compute_capabilities, keep_float, keep_int8),
         options if fp16 is None else replace(options, fp16=fp16),
     )

@@ -33,6 +33,7 @@ def audit(
     profile: Profile | None = None,
     target: Target = "auto",
     keep_float: Sequence[str] = (),
+    keep_int8: Sequence[str] = (),
     options: BuildOptions | None = None,
     progress: bool = True,
 ) -> Audit:
@@ -50,6 +51,7 @@ def audit(
         target: Which TensorRT builds; ``auto`` takes the full TensorRT where it and a GPU are present, else
             TensorRT for RTX.
         keep_float: Names of nodes, or patterns, that stay in float.
+        keep_int8: Names of nodes, or patterns, that are in INT8 although that is estimated to be slower.
         options: Everything else about the builds; ``fp16`` has no effect.
         progress: Show a progress bar on a terminal for every build.
 
@@ -65,7 +67,7 @@ def audit(
     """
     wanted = EstimatorOptions(target, profile, options or BuildOptions(), progress)
     figures = find_gpu(gpu) if isinstance(gpu, str) else gpu
-    return audit_model(load_float_model(model), as_table(table), figures, wanted, keep_float)
+    return audit_model(load_float_model(model), as_table(table), figures, wanted, keep_float, keep_int8)
 
 
 def bench(

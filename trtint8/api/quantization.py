@@ -13,7 +13,7 @@ from calibrators.tables.source import TableSource, as_table
 from trtint8.equalization.recalibration import equalize_and_calibrate
 from trtint8.models.model import load_float_model, prepare, to_proto
 from trtint8.models.torch_export import AnyModel, open_module
-from trtint8.quantization.quantize import quantize_graph, with_float16
+from trtint8.quantization.quantize import quantize_graph, warn_of_no_int8, with_float16
 from trtint8.quantization.targets import TargetName, target_named
 
 
@@ -22,6 +22,7 @@ def quantize(
     table: TableSource,
     *,
     keep_float: Sequence[str] = (),
+    keep_int8: Sequence[str] = (),
     target: TargetName = "tensorrt",
     compute_capability: str | None = None,
     float16: bool = False,
@@ -39,11 +40,13 @@ def quantize(
         model: A path, the serialized model or a ``ModelProto``, or a ``torch.nn.Module``.
         table: The ranges, or the file that holds them.
         keep_float: Names of nodes, or patterns with ``*`` and ``?``, that stay in float.
+        keep_int8: Names of nodes, or patterns, that are in INT8 although that is estimated to be slower.
         target: What the model is built for: ``rtx``, ``tensorrt-8.6``, ``tensorrt-10``, ``tensorrt-11`` or
             ``dla``. What it does not run in INT8 stays in float. ``tensorrt`` quantizes what at least one of
             them runs in INT8.
         compute_capability: The GPU's, like "8.6"; None where it is not known.
-        float16: Whether what is outside INT8 becomes FP16, except nodes that would lose accuracy.
+        float16: Whether what is outside INT8 becomes FP16, except nodes that would lose accuracy. For ``rtx``
+            layers that are estimated to be slower in INT8 than in FP16 become FP16, too.
         float32_io: With ``float16``, whether the model's inputs and outputs stay float32.
         equalize: Calibration samples, which are read twice. Channels of the float model get similar ranges
             without a change of its function, and it is calibrated anew with the table's method (see
@@ -64,6 +67,9 @@ def quantize(
             its method.
         CalibrationDataError: The samples of ``equalize`` do not fit the model.
         UnsupportedError: There is no such target, or it has no INT8 on that GPU.
+
+    Warns:
+        UserWarning: All layers are estimated to be slower in INT8 than in FP16.
     """
     chosen = target_named(target, compute_capability)
     prepared = prepare(load_float_model(open_module(model, example_inputs)))
@@ -72,7 +78,10 @@ def quantize(
         data_options = DataOptions(batch_size, limit, preprocessing=preprocessing)
         remade = equalize_and_calibrate(prepared, ranges, equalize, data_options, progress=progress)
         prepared, ranges = remade.model, remade.table
-    graph_model, _ = quantize_graph(prepared, ranges, keep_float, target=chosen)
+    graph_model, placement = quantize_graph(
+        prepared, ranges, keep_float, target=chosen, float16=float16, keep_int8=keep_int8
+    )
+    warn_of_no_int8(placement, chosen)
     if float16:
         graph_model, _ = with_float16(
             graph_model, chosen, float32_io=float32_io, peaks=ranges.peaks, name=prepared.name

@@ -19,6 +19,7 @@ def audit_model(
     gpu: Gpu,
     options: EstimatorOptions,
     keep_float: Sequence[str] = (),
+    keep_int8: Sequence[str] = (),
 ) -> Audit:
     """Builds the engines and estimates their times.
 
@@ -28,6 +29,7 @@ def audit_model(
         gpu: The GPU that times are estimated for.
         options: How the engines are built.
         keep_float: Names of nodes, or patterns, that stay in float.
+        keep_int8: Names of nodes, or patterns, that are in INT8 although that is estimated to be slower.
 
     Returns:
         The engines, side by side.
@@ -43,11 +45,14 @@ def audit_model(
     fixed, peaks, work = estimator.model, table.peaks, estimator.work
     target, shapes = estimator.quantization_target, estimator.shapes
     quantized, _ = quantize_graph(fixed, table, keep_float, target=target, largest=shapes)
+    mixed, _ = quantize_graph(
+        fixed, table, keep_float, target=target, largest=shapes, float16=True, keep_int8=keep_int8
+    )
     engines = (
         estimator.estimate("FP32", fixed.graph_model, peaks, fp16=False),
         estimator.estimate("FP16", fixed.graph_model, peaks, fp16=True),
         estimator.estimate("INT8", quantized, peaks, fp16=False),
-        estimator.estimate("INT8+FP16", quantized, peaks, fp16=True),
+        estimator.estimate("INT8+FP16", mixed, peaks, fp16=True),
     )
     verdict = judge(engines, gpu.name, work.multiply_adds)
     return Audit(

@@ -19,6 +19,17 @@ def add_keep_float_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_keep_int8_option(parser: argparse.ArgumentParser) -> None:
+    """Adds the option for nodes that are in INT8 although FP16 would be faster."""
+    parser.add_argument(
+        "--keep-int8",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="with FP16 around INT8: nodes in INT8 although that is estimated to be slower; repeatable",
+    )
+
+
 def keywords(options: argparse.Namespace, *names: str) -> dict[str, Any]:
     """The values of arguments whose names are also those of a call's keywords.
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from trtint8.api import engines
 from trtint8.auditing.gpus import GPUS
 from trtint8.auditing.results import Audit, AuditedEngine, AuditedKernel
-from trtint8.cli.arguments import add_keep_float_option, keywords
+from trtint8.cli.arguments import add_keep_float_option, add_keep_int8_option, keywords
 from trtint8.cli.output import megabytes, print_json, print_line, print_table, say
 from trtint8.engine.parts import PARTS
 from trtint8.engine.profiles import parse_profile
@@ -37,6 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="shapes of a dynamic input, of which the optimal one is taken; repeatable",
     )
     add_keep_float_option(parser)
+    add_keep_int8_option(parser)
     parser.add_argument("--explain", action="store_true", help="list every kernel of every engine")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
@@ -48,7 +49,7 @@ def run(options: argparse.Namespace) -> None:
         options.table,
         options.gpu,
         profile=dict(map(parse_profile, options.profile)),
-        **keywords(options, "target", "keep_float"),
+        **keywords(options, "target", "keep_float", "keep_int8"),
     )
     for message in _reservations(audit):
         say(message)

@@ -6,7 +6,7 @@ import argparse
 
 from calibrators.files import check_writable
 from trtint8.api import building
-from trtint8.cli.arguments import add_keep_float_option, data_keywords, keywords
+from trtint8.cli.arguments import add_keep_float_option, add_keep_int8_option, data_keywords, keywords
 from trtint8.cli.build_options import add_build_options, build_options_from, profiles_from
 from trtint8.cli.cutting import TAIL, add_cut_option, cut_from, files_of_cut
 from trtint8.cli.data_options import add_data_options, add_method_option
@@ -56,6 +56,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="a GPU to build for; repeatable",
     )
     add_keep_float_option(parser)
+    add_keep_int8_option(parser)
     add_cut_option(parser, "; OUT.tail.onnx, the rest, and OUT.float.onnx are written as well")
     parser.add_argument("--json", action="store_true", help="print the engine's sidecar as JSON")
     add_build_options(parser)
@@ -71,7 +72,7 @@ def run(options: argparse.Namespace) -> None:
         cut.head if cut else options.model,
         data_from(options.calibration, options),
         options.output,
-        **keywords(options, "method", "route", "target", "dynamic_ranges", "keep_float"),
+        **keywords(options, "method", "route", "target", "dynamic_ranges", "keep_float", "keep_int8"),
         profiles=profiles_from(options.profile),
         compute_capabilities=options.compute_capability,
         options=build_options_from(options),

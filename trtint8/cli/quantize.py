@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from calibrators.errors import ModelError
 from calibrators.files import check_writable, refuse_overwriting, written_together
 from calibrators.tables.table import CalibrationTable
-from trtint8.cli.arguments import add_keep_float_option
+from trtint8.cli.arguments import add_keep_float_option, add_keep_int8_option
 from trtint8.cli.cutting import FLOAT, TAIL, add_cut_option, cut_from, files_of_cut
 from trtint8.cli.data_options import add_data_options, data_options_from
 from trtint8.cli.output import print_json, print_line, print_table
 from trtint8.cli.own_data import data_from
 from trtint8.models.model import load_float_model, prepare, save_model
 from trtint8.quantization.placement import Placement
-from trtint8.quantization.quantize import quantize_graph, with_float16
+from trtint8.quantization.quantize import quantize_graph, warn_of_no_int8, with_float16
 from trtint8.quantization.targets import Target, target_named
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("table", metavar="TABLE", help="a calibration table or TensorRT calibration cache")
     parser.add_argument("-o", "--output", required=True, metavar="OUT.onnx")
     add_keep_float_option(parser)
+    add_keep_int8_option(parser)
     parser.add_argument(
         "--target",
         metavar="NAME",
@@ -76,6 +77,8 @@ def run(options: argparse.Namespace) -> None:
         raise ModelError("options of data say how the samples of --equalize are read; add --equalize DATA")
     if options.compute_capability is not None and options.target is None:
         raise ModelError("--compute-capability is that of a target's GPU; add --target")
+    if options.keep_int8 and not options.float16:
+        raise ModelError("--keep-int8 names layers that would be in FP16 otherwise; add --float16")
     target = target_named(options.target or "tensorrt", options.compute_capability)
     output = check_writable(options.output)
     refuse_overwriting([output], [options.model, options.table, options.equalize])
@@ -91,7 +94,15 @@ def run(options: argparse.Namespace) -> None:
 
         remade = equalize_and_calibrate(prepared, table, data_from(options.equalize, options), data_options)
         prepared, table = remade.model, remade.table
-    graph_model, placement = quantize_graph(prepared, table, options.keep_float, target=target)
+    graph_model, placement = quantize_graph(
+        prepared,
+        table,
+        options.keep_float,
+        target=target,
+        float16=options.float16,
+        keep_int8=options.keep_int8,
+    )
+    warn_of_no_int8(placement, target)
     float32: dict[str, str] = {}
     if options.float16:
         graph_model, float32 = with_float16(
@@ -119,6 +130,7 @@ def run(options: argparse.Namespace) -> None:
         ("target", target.name),
         ("nodes in INT8", f"{len(placement.quantized_nodes)} of {placement.multiplying}"),
         ("kept in float", str(sum(not d.quantized for d in placement.decisions))),
+        *([("slower in INT8, so in FP16", str(len(placement.slower)))] if placement.slower else []),
         ("activations with a scale", str(len(placement.tensors))),
     ]
     if options.float16:

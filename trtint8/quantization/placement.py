@@ -8,7 +8,7 @@ and its activation function (NVIDIA, "Working with Quantized Types", TensorRT do
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
@@ -20,7 +20,8 @@ from trtint8.quantization.attention import Attention, find_attentions, output_re
 from trtint8.quantization.joint import JointConfigs
 from trtint8.quantization.obstacles import obstacle
 from trtint8.quantization.operators import MULTIPLYING, WEIGHTED, commutes_with_quantization, weight_axis
-from trtint8.quantization.targets import TARGETS, Target
+from trtint8.quantization.slower.choose import Products, slower_in_int8
+from trtint8.quantization.targets import TARGETS, KernelCosts, Target
 from trtint8.quantization.tensor_configs import join_configs
 
 #: Operators that read the size of a tensor and none of its values.
@@ -72,12 +73,14 @@ class Placement:
         configs: How every tensor is quantized, and which tensors share one scale.
         decisions: One decision per node that multiplies matrices, and per node that reads a pair or could
             have read one, in graph order. A node inside another one stands where the outer one does.
+        slower: Names of the weighted nodes that stay in float because INT8 is estimated to be slower.
     """
 
     activations: tuple[Edge, ...]
     weights: tuple[Edge, ...]
     configs: JointConfigs
     decisions: tuple[Decision, ...]
+    slower: tuple[str, ...] = ()
 
     @property
     def tensors(self) -> tuple[str, ...]:
@@ -112,6 +115,9 @@ def place(
     keep_float: Sequence[str] = (),
     target: Target = TARGETS["tensorrt"],
     largest: Mapping[str, Sequence[int]] | None = None,
+    *,
+    float16: bool = False,
+    keep_int8: Sequence[str] = (),
 ) -> Placement:
     """Decides which edges of a prepared model get Q/DQ pairs.
 
@@ -123,6 +129,9 @@ def place(
             quantized.
         largest: Input name to its largest shape, where that is known. An attention whose number of keys
             is not known stays in float.
+        float16: Whether what is outside INT8 becomes FP16. Layers that are estimated to be slower in INT8
+            than in FP16 stay in FP16 then, where the target says what its kernels cost.
+        keep_int8: Names of nodes, or patterns, that are in INT8 although that is estimated to be slower.
 
     Returns:
         The placement.
@@ -131,7 +140,11 @@ def place(
         ModelError: A pattern matches no node that could be quantized, or the model has no weighted node.
     """
     attentions = find_attentions(model, largest)
-    return _Placer(model, _kept_nodes(model, keep_float, attentions), target, attentions).place()
+    names = _quantizable_names(model, attentions)
+    placer = _Placer(model, _matching(names, keep_float, "keep_float"), target, attentions)
+    if float16 and target.costs_with_float16 is not None:
+        placer.leave_slower(target.costs_with_float16, _matching(names, keep_int8, "keep_int8"), largest)
+    return placer.place()
 
 
 def placed_tensors(model: ir.Model) -> tuple[str, ...]:
@@ -165,6 +178,8 @@ class _Placer:
     decisions: dict[str, Decision] = field(default_factory=dict)
     #: Names of activations that would get a pair in place of another if more nodes stayed in float.
     alternatives: list[str] = field(default_factory=list)
+    #: Nodes that are estimated to be slower in INT8, with the reason.
+    slower: Mapping[ir.Node, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.order = {node.name or "": position for position, node in enumerate(self.model.graph)}
@@ -178,6 +193,19 @@ class _Placer:
                 words = f"its attention stays whole in float: {reason}"
                 self.float_products |= dict.fromkeys(attention.nodes, words)
         self.int8_products = {node for attention in self.whole for node in attention.nodes}
+
+    def leave_slower(
+        self, costs: KernelCosts, forced: Collection[str], largest: Mapping[str, Sequence[int]] | None
+    ) -> None:
+        """Leaves layers in float that are estimated to be slower in INT8 than in FP16."""
+        weighted = [node for node in self.model.graph if node.domain == "" and node.op_type in WEIGHTED]
+        possible = [
+            node for node in weighted if node not in self.int8_products and self._obstacle(node) is None
+        ]
+        required = [node for node in possible if node.name in forced]
+        if len(required) < len(possible):
+            products = Products(possible, required, self.int8_products)
+            self.slower = slower_in_int8(self.model, products, costs, largest)
 
     def place(self) -> Placement:
         for node in self.model.graph:
@@ -199,7 +227,8 @@ class _Placer:
                 f"the model has no {', '.join(WEIGHTED)} node, so there is nothing to run in INT8"
             )
         decisions = tuple(self._ordered_decisions())
-        return Placement(tuple(self.activations), tuple(self.weights), self._configs(), decisions)
+        slower = tuple(node.name or "" for node in self.slower)
+        return Placement(tuple(self.activations), tuple(self.weights), self._configs(), decisions, slower)
 
     def _ordered_decisions(self) -> Iterator[Decision]:
         for node in self.model.graph:
@@ -235,7 +264,7 @@ class _Placer:
         """The reason why a node that multiplies matrices cannot be quantized, or None."""
         if node.name in self.kept:
             return f"kept in float by '{self.kept[node.name or '']}'"
-        return self.float_products.get(node) or obstacle(node, self.target)
+        return self.float_products.get(node) or obstacle(node, self.target) or self.slower.get(node)
 
     def _attention_obstacle(self, attention: Attention) -> str | None:
         """The reason why an attention cannot be quantized whole, or None."""
@@ -351,20 +380,24 @@ def _nodes_inside(node: ir.Node) -> Iterator[ir.Node]:
         yield from ir.traversal.RecursiveGraphIterator(graph)
 
 
-def _kept_nodes(model: ir.Model, patterns: Sequence[str], attentions: Sequence[Attention]) -> dict[str, str]:
-    """Names of the nodes that stay in float, to the pattern that keeps them there."""
+def _quantizable_names(model: ir.Model, attentions: Sequence[Attention]) -> list[str]:
+    """Names of the nodes that could be quantized."""
     readers = (node for attention in attentions for node, _ in output_readers(attention))
-    names = list(dict.fromkeys(node.name or "" for node in (*_candidates(model), *readers)))
-    kept: dict[str, str] = {}
+    return list(dict.fromkeys(node.name or "" for node in (*_candidates(model), *readers)))
+
+
+def _matching(names: Sequence[str], patterns: Sequence[str], argument: str) -> dict[str, str]:
+    """The names that match a pattern, to the pattern; ``argument`` is what messages call the patterns."""
+    matching: dict[str, str] = {}
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
         matched = [name for name in names if name == pattern] or fnmatch.filter(names, pattern)
         if not matched:
             examples = ", ".join(f"'{name}'" for name in names[:3])
             raise ModelError(
-                f"keep_float: '{pattern}' matches no node that could be quantized; names look like {examples}"
+                f"{argument}: '{pattern}' matches no node that could be quantized; names look like {examples}"
             )
-        kept |= dict.fromkeys(matched, pattern)
-    return kept
+        matching |= dict.fromkeys(matched, pattern)
+    return matching
 
 
 def _only_read_by(value: ir.Value, edges: set[tuple[str, int]]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 
 import onnx_ir as ir
@@ -24,6 +25,9 @@ def quantize_graph(
     weight_scales: WeightScales | None = None,
     target: Target = TARGETS["tensorrt"],
     largest: Mapping[str, Sequence[int]] | None = None,
+    *,
+    float16: bool = False,
+    keep_int8: Sequence[str] = (),
 ) -> tuple[ir.Model, Placement]:
     """Puts Q/DQ pairs into a prepared model of any size, where TensorRT fuses them.
 
@@ -34,6 +38,9 @@ def quantize_graph(
         weight_scales: Scales of weights that were quantized before.
         target: What the model is built for.
         largest: Input name to its largest shape, where that is known.
+        float16: Whether :func:`with_float16` converts the rest, so that layers stay in float that are
+            estimated to be slower in INT8 than in FP16.
+        keep_int8: Names of nodes, or patterns, that are in INT8 although that is estimated to be slower.
 
     Returns:
         The model with Q/DQ pairs, and the placement of the pairs.
@@ -43,10 +50,20 @@ def quantize_graph(
         TableError: The table lacks a range that the placement needs, or was made for another model.
     """
     graph_model = prepared.graph_model.clone()
-    placement = place(graph_model, keep_float, target, largest)
+    placement = place(graph_model, keep_float, target, largest, float16=float16, keep_int8=keep_int8)
     table.check_model(prepared.fingerprint, placement.tensors, tensor_names(graph_model))
     insert_qdq(graph_model, placement, table.amax, weight_scales)
     return graph_model, placement
+
+
+def warn_of_no_int8(placement: Placement, target: Target) -> None:
+    """Warns where all layers that could be in INT8 are in FP16, because INT8 is estimated to be slower."""
+    if placement.slower and not placement.quantized_nodes:
+        warnings.warn(
+            f"INT8 would be slower than FP16 in all layers that target '{target.name}' runs in INT8, so the "
+            "whole model is FP16; 'trtint8 audit' shows why, and keep_int8 quantizes layers all the same",
+            stacklevel=3,
+        )
 
 
 def with_float16(

@@ -77,6 +77,20 @@ class KernelLimits:
 
 
 @dataclass(frozen=True)
+class KernelCosts:
+    """What decides whether a product is faster in INT8 than in FP16, where a kernel more requantizes it.
+
+    Attributes:
+        operations_per_byte: The FP16 operations that a GPU computes in the time in which it moves one byte; a
+            multiply-add is two operations, and INT8 has twice as many.
+        channels: The channels of a group that INT8 has at least; fewer are padded.
+    """
+
+    operations_per_byte: int = 300
+    channels: int = 4
+
+
+@dataclass(frozen=True)
 class Target:
     """What quantized models are built for.
 
@@ -90,6 +104,7 @@ class Target:
         kernels: The largest convolutions; None where any size runs in INT8.
         one_scale_with_float16: Whether, with FP16 around it, a convolution stores less where its weights are
             dequantized by one scale (:mod:`trtint8.quantization.float16.one_scale`).
+        costs_with_float16: What INT8 costs with FP16 around it; None where nothing is known of it.
         capability: The oldest compute capability with INT8, like (7, 5); None where it does not matter.
     """
 
@@ -100,6 +115,7 @@ class Target:
     small: SmallSizes | None = None
     kernels: KernelLimits | None = None
     one_scale_with_float16: bool = False
+    costs_with_float16: KernelCosts | None = None
     capability: tuple[int, int] | None = None
 
 
@@ -144,6 +160,7 @@ TARGETS = {
             # Layer dump: a Conv with one scale per channel writes float32, with one scale FP16. A matrix
             # product writes FP16 either way.
             one_scale_with_float16=True,
+            costs_with_float16=KernelCosts(),
             # For 7.5 the layer dump shows kernels that dequantize and multiply in float.
             capability=(8, 0),
         ),

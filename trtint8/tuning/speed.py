@@ -68,12 +68,14 @@ def search_speed(
     gpu: str,
     limit: TimeLimit,
     on_trial: Callable[[SpeedTrial], None] = lambda _trial: None,
+    proposed: Collection[str] = (),
 ) -> SpeedPlan:
     """Decides for each group of layers whether it is in INT8 or in FP16.
 
-    Two searches change one group after the other, as long as that gains: one begins with all layers in INT8,
-    where neighbours gain only together, the other with all layers in FP16. The faster result is taken. What
-    was estimated once is not estimated again, and the same estimates give the same plan.
+    Searches change one group after the other, as long as that gains: one begins with all layers in INT8,
+    where neighbours gain only together, one with all layers in FP16, and one with a proposal. The fastest
+    result is taken. What was estimated once is not estimated again, and the same estimates give the same
+    plan.
 
     Args:
         groups: Names of the layers that can be in INT8, in groups that are decided together.
@@ -81,6 +83,7 @@ def search_speed(
         gpu: The GPU that times are estimated for.
         limit: How long the search may take.
         on_trial: Called with everything that is tried.
+        proposed: Names of the layers in FP16 in the proposal; none where there is no proposal.
 
     Returns:
         The fastest choice that was found, which is never slower than all layers in FP16.
@@ -89,9 +92,13 @@ def search_speed(
     everything = frozenset(name for group in groups for name in group)
     fp16 = search.try_out("all layers in FP16", everything)
     int8 = search.try_out("all layers in INT8", frozenset(), fp16)
-    starts = sorted([(everything, fp16), (frozenset[str](), int8)], key=lambda one: one[1])
+    starts = [(everything, fp16), (frozenset[str](), int8)]
+    if proposed:
+        kept = frozenset(proposed) & everything
+        starts.append((kept, search.try_out("layers in FP16 by the cost of kernels", kept, min(fp16, int8))))
+    starts.sort(key=lambda one: one[1])
     # With times that are nearly equal FP16 is better, because it is more accurate.
-    best, complete = (starts[0] if _gains(int8, fp16) else (everything, fp16)), True
+    best, complete = (starts[0] if _gains(starts[0][1], fp16) else (everything, fp16)), True
     try:
         for start in starts:
             for found in search.improve(*start):
@@ -165,12 +172,14 @@ class _Search:
         while changed:
             changed = False
             for group in self._groups:
-                self._limit.check()
-                other = kept ^ frozenset(group)
-                seconds = self.try_out(_describe(group, other), other, best)
-                if _gains(seconds, best):
-                    kept, best, changed = other, seconds, True
-                    yield kept, best
+                for other in (kept.difference(group), kept.union(group)):
+                    if other == kept:
+                        continue
+                    self._limit.check()
+                    seconds = self.try_out(_describe(group, other), other, best)
+                    if _gains(seconds, best):
+                        kept, best, changed = other, seconds, True
+                        yield kept, best
 
 
 def _gains(seconds: float, best: float) -> bool:

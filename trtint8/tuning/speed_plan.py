@@ -53,9 +53,11 @@ class SpeedPlanner:
         self._table, self._goal, self._journal = table, goal, journal
         self._estimator = Estimator.open(prepared, goal.gpu, goal.options)
         self._target, self._shapes = self._estimator.quantization_target, self._estimator.shapes
-        placement = place(self._estimator.model.graph_model, target=self._target, largest=self._shapes)
+        graph_model = self._estimator.model.graph_model
         #: Names of the layers that can be in INT8.
-        self.layers = placement.quantized_nodes
+        self.layers = place(graph_model, target=self._target, largest=self._shapes).quantized_nodes
+        #: Names of the layers that are left in FP16 without a search.
+        self._slower = place(graph_model, target=self._target, largest=self._shapes, float16=True).slower
 
     def search(self, limit: TimeLimit) -> SpeedPlan:
         """Searches for the fastest choice of layers, which may be all of them in FP16.
@@ -69,7 +71,8 @@ class SpeedPlanner:
             UnsupportedError: This TensorRT does not list the layers of its engines.
         """
         groups = group_layers(fold_shapes(self._estimator.model.graph_model), self.layers)
-        return search_speed(groups, self.estimate, self._goal.gpu.name, limit, self._goal.on_trial)
+        name, on_trial = self._goal.gpu.name, self._goal.on_trial
+        return search_speed(groups, self.estimate, name, limit, on_trial, self._slower)
 
     def plan(self, limit: TimeLimit) -> SpeedPlan:
         """Searches for the fastest choice of layers, some of which are in INT8.

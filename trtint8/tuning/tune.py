@@ -14,12 +14,14 @@ import onnx_ir as ir
 from calibrators import records
 from calibrators.data.batches import Batches
 from calibrators.display.picture import Picture
+from calibrators.errors import UnsupportedError
 from calibrators.files import refuse_overwriting, write_atomically, written_together
 from calibrators.records import NonNegative
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt import flavor as flavors
 from trtint8.builder.routes import quantization_target
 from trtint8.models.model import Model, save_model
+from trtint8.quantization.placement import place
 from trtint8.quantization.quantize import with_float16
 from trtint8.quantization.targets import TARGETS, Target
 from trtint8.tuning.budget import Goal
@@ -148,7 +150,8 @@ def tune_prepared(
         goal: What the result has to keep.
         recalibrate: Calibrates a model with equalized weights; None leaves equalization out.
         round_weights: Whether adaptive rounding is among the remedies.
-        float16: Whether everything outside INT8 becomes FP16.
+        float16: Whether everything outside INT8 becomes FP16. Layers that are estimated to be slower in INT8
+            stay in float from the start.
         seed: Seed of all random choices.
         limit: How long the search may take; no limit where None. The samples that are held out are validated
             with afterwards.
@@ -187,9 +190,10 @@ def tune_prepared(
         opened = journal.open({**identity, "speed": speed.gpu.name} if speed else identity)
     planner = SpeedPlanner(prepared, table, speed, opened) if speed else None
     plan = planner.plan(limit.half()) if planner else None
-    if plan:
-        start = replace(start, keep_float=plan.keep_float)
-        opened.start_from(plan.keep_float)
+    in_float = plan.keep_float if plan else _slower_in_int8(start) if float16 else ()
+    if in_float:
+        start = replace(start, keep_float=in_float)
+        opened.start_from(in_float)
     search = Search(
         Scorer(prepared, tuned_on, goal.metric),
         goal.fits,
@@ -214,6 +218,21 @@ def tune_prepared(
     complete = found.complete and (plan is None or plan.complete)
     cost = float_cost(best.model.graph_model, best.keep_float)
     return Tuned(best, found.score, graph_model, accuracy, opened.trials, cost, goal, complete, plan)
+
+
+def _slower_in_int8(candidate: Candidate) -> tuple[str, ...]:
+    """Names of the layers that are estimated to be slower in INT8 than in FP16.
+
+    Raises:
+        UnsupportedError: All layers are.
+    """
+    placement = place(candidate.model.graph_model, target=candidate.target, float16=True)
+    if placement.slower and not placement.quantized_nodes:
+        raise UnsupportedError(
+            "no layer is estimated to be faster in INT8 than in FP16; build the model in FP16, or tune it "
+            "without float16"
+        )
+    return placement.slower
 
 
 @dataclass(frozen=True)
@@ -286,9 +305,11 @@ def save_tuned(
     words = ["trtint8", "quantize", os.fspath(source), os.fspath(table), "-o", os.fspath(output)]
     for name in tuned.candidate.keep_float:
         words += ["--keep-float", name]
-    target = tuned.candidate.target.name
-    if target != "tensorrt":
-        words += ["--target", target]
+    target = tuned.candidate.target
+    if target.name != "tensorrt":
+        words += ["--target", target.name]
+    if float16 and target.costs_with_float16 is not None:
+        words += ["--keep-int8", "*"]
     command = shlex.join(words + (["--float16", "--float32-io"] if float16 else []))
     refuse_overwriting([path for path in (output, table, float_model, log) if path], [original])
     with written_together(output) as staged:

@@ -35,7 +35,16 @@ def test_every_multiply_add_is_in_one_type(audited):
     number = fp32["FP32"]
     assert fp32 == {"FP32": number}
     assert fp16 == {"FP16": number}
-    assert int8 == mixed == {"INT8": number}
+    assert int8 == {"INT8": number}
+    assert set(mixed) == {"FP16", "INT8"} and sum(mixed.values()) == number
+
+
+def test_layers_that_would_be_slower_are_fp16(audited, rtx, table):
+    half, mixed = audited.engine("FP16"), audited.engine("INT8+FP16")
+    forced = trtint8.audit(DEMO_MODEL, table, "RTX 4090", target="rtx", keep_int8=["*"], progress=False)
+    everywhere = forced.engine("INT8+FP16")
+    assert set(everywhere.multiply_adds) == {"INT8"}
+    assert mixed.traffic.total < half.traffic.total < everywhere.traffic.total
 
 
 def test_int8_requantizes(audited):

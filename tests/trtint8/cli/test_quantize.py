@@ -165,11 +165,28 @@ def test_targets_that_there_are_not(upsampling, options, message, capsys):
 
 
 def test_the_form_of_a_target(upsampling, tmp_path, capsys):
-    assert main(["quantize", *upsampling, "--target", "rtx", "--float16"]) == 0
+    assert main(["quantize", *upsampling, "--target", "rtx", "--float16", "--keep-int8", "*"]) == 0
     operators = [node.op_type for node in onnx.load(tmp_path / "q.onnx").graph.node]
     assert operators.count("Mul") == 1
-    written = trtint8.quantize(*upsampling[:2], target="rtx", float16=True)
+    written = trtint8.quantize(*upsampling[:2], target="rtx", float16=True, keep_int8=["*"])
     assert [node.op_type for node in written.graph.node] == operators
+
+
+def test_what_would_be_slower_in_int8_is_fp16(upsampling, tmp_path, capsys):
+    assert main(["quantize", *upsampling, "--target", "rtx", "--float16"]) == 0
+    printed, said = capsys.readouterr()
+    operators = {node.op_type for node in onnx.load(tmp_path / "q.onnx").graph.node}
+    assert "QuantizeLinear" not in operators
+    assert "slower in INT8, so in FP16" in printed
+    assert said == (
+        "warning: INT8 would be slower than FP16 in all layers that target 'rtx' runs in INT8, so the whole "
+        "model is FP16; 'trtint8 audit' shows why, and keep_int8 quantizes layers all the same\n"
+    )
+
+
+def test_keep_int8_belongs_to_float16(upsampling, capsys):
+    assert main(["quantize", *upsampling, "--keep-int8", "*"]) == 2
+    assert "add --float16" in capsys.readouterr().err
 
 
 def test_help_names_every_target(capsys):

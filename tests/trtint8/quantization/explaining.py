@@ -103,6 +103,25 @@ def branches():
     return model
 
 
+def convolutions(channels=16, size=8):
+    """Three convolutions with activation functions between."""
+    g = Shaped()
+    y = "x"
+    for name in "abc":
+        made = g.op("Conv", [y, g.weights(channels, channels, 3, 3)], name, pads=[1] * 4)
+        y = g.op("Relu", [made], f"{name}_relu")
+    return g.model({"x": ["N", channels, size, size]}, y)
+
+
+def feed_forward():
+    """Two linear layers among operators that are kernels of their own in any type."""
+    g = Shaped()
+    y = g.op("Erf", [g.op("MatMul", [g.op("Erf", ["x"], "first"), g.weights(64, 256)], "wide")], "second")
+    return g.model(
+        {"x": ["N", 8, 16, 64]}, g.op("Erf", [g.op("MatMul", [y, g.weights(256, 64)], "narrow")], "last")
+    )
+
+
 def kept_linear():
     g = Shaped()
     return g.model({"x": ["N", 32]}, g.op("MatMul", ["x", g.weights(32, 32)], "linear"))
@@ -143,13 +162,21 @@ CASES |= {
     "Attention: rtx": (one_operator, "rtx", ()),
     "If: rtx": (branches, "rtx", ()),
     "kept: tensorrt": (kept_linear, "tensorrt", ("lin*",)),
+    "convolutions of few channels: rtx with FP16": (convolutions, "rtx", ()),
+    "convolutions of few channels: rtx": (convolutions, "rtx", ()),
+    "convolutions of many channels: rtx with FP16": (lambda: convolutions(256, 16), "rtx", ()),
+    "depthwise: rtx with FP16": (depthwise, "rtx", ()),
+    "residual: rtx with FP16": (residual, "rtx", ()),
+    "feed-forward: rtx with FP16": (feed_forward, "rtx", ()),
+    "attention, the usual form: rtx with FP16": (plain, "rtx", ()),
 }
 
 
 def explained(heading):
     """The decisions of one case, a line for each, and how many nodes that multiply run in INT8."""
     form, target, kept = CASES[heading]
-    placement = place(prepare(load_model(form())).graph_model, kept, target_named(target))
+    model = prepare(load_model(form())).graph_model
+    placement = place(model, kept, target_named(target), float16=heading.endswith(" with FP16"))
     lines = [
         " | ".join((found.node, found.operator, "INT8" if found.quantized else "float", found.reason))
         for found in placement.decisions

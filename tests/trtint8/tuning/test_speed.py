@@ -87,6 +87,24 @@ def test_the_time_is_over():
     assert tuple(seen) == plan.trials
 
 
+def test_a_proposal_is_a_start_as_well():
+    class Limit:
+        def check(self):
+            raise OutOfTimeError
+
+    estimates = Estimates(times(a=4.0, b=1.0, c=1.0, d=4.0), times(a=2.0, b=3.0, c=3.0, d=2.0))
+    plan = search(estimates, proposed=("b", "c", "x"), limit=Limit())
+    # There was no time for anything but the starts.
+    assert (plan.complete, plan.keep_float, plan.seconds) == (False, ("b", "c"), 6.0)
+    assert plan.trials[2] == SpeedTrial("layers in FP16 by the cost of kernels", 6.0, True, 2)
+
+
+def test_a_proposal_may_divide_what_is_alike():
+    estimates = Estimates(times(a=4.0, b=1.0, c=1.0, d=4.0), times(a=2.0, b=3.0, c=0.5, d=2.0))
+    plan = search(estimates, proposed=("b",))
+    assert (plan.complete, plan.keep_float, plan.seconds) == (True, ("b",), 5.5)
+
+
 def test_layers_that_are_alike():
     g = Shaped(quantized=False)
     x = "x"

@@ -15,6 +15,7 @@ from trtint8.auditing.estimator import Estimator
 from trtint8.auditing.gpus import find_gpu
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL
+from trtint8.quantization.targets import TARGETS, KernelCosts
 from trtint8.tuning.tune import save_tuned
 
 pytestmark = pytest.mark.slow
@@ -212,13 +213,18 @@ def test_what_stays_in_float_becomes_fp16_where_asked(wild_table, held_out):
     assert found.graph_model.opset_imports[""] >= 19
 
 
-def test_for_tensorrt_for_rtx_convolutions_get_the_form_that_stores_less(wild_table, held_out, tmp_path):
+def test_for_tensorrt_for_rtx_convolutions_get_the_form_that_stores_less(
+    wild_table, held_out, tmp_path, monkeypatch
+):
     bare = CalibrationTable(wild_table.amax, "minmax", wild_table.provenance)
     options = {"max_drop": 0.5, "float16": True, "target": "rtx", "checkpoint": tmp_path / "c"}
+    # Kernels in which many products come on one byte.
+    dear = dataclasses.replace(TARGETS["rtx"], costs_with_float16=KernelCosts(operations_per_byte=1))
+    monkeypatch.setitem(TARGETS, "rtx", dear)
     found = trtint8.tune(DEMO_MODEL, bare, held_out, **options)
     assert any((node.name or "").endswith("_by_one_scale") for node in found.graph_model.graph)
     written = save_tuned(found, DEMO_MODEL, tmp_path / "t.onnx", float16=True)
-    assert "--target rtx --float16 --float32-io" in written.command
+    assert "--target rtx --keep-int8 '*' --float16 --float32-io" in written.command
     with pytest.raises(trtint8.TableError, match="another"):
         trtint8.tune(DEMO_MODEL, bare, held_out, **options | {"target": "auto", "resume": True})
 

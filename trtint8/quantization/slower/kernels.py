@@ -1,0 +1,216 @@
+"""Which kernels TensorRT for RTX makes of a graph, as far as it matters to the bytes that INT8 moves.
+
+What is said here was read from its layer dumps (docs/audit.md). In FP16 a convolution or matrix product takes
+in its bias, the activation function behind it and the addition of a residual. Operators that copy values move
+INT8 as well as FP16. Everything else is generated kernels, in which neighbours are fused with one another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from trtint8.models.graph_constants import is_constant
+from trtint8.quantization.operators import WEIGHTED, commutes_with_quantization
+
+#: Operators with one operand that becomes a part of the FP16 kernel before them.
+_FUSED = frozenset(
+    {
+        "BatchNormalization",
+        "Cast",
+        "Clip",
+        "Dropout",
+        "Elu",
+        "Erf",
+        "Gelu",
+        "HardSigmoid",
+        "HardSwish",
+        "Identity",
+        "LeakyRelu",
+        "PRelu",
+        "Relu",
+        "Selu",
+        "Sigmoid",
+        "Tanh",
+    }
+)
+
+#: Functions of a value that are multiplied by it in the same kernel.
+_GATES = frozenset({"HardSigmoid", "Sigmoid", "Tanh"})
+
+#: The same with two operands, where the other one is constant.
+_FUSED_WITH_CONSTANT = frozenset({"Add", "Max", "Min", "Mul", "Sub"})
+
+#: The most dimensions of a matrix product that takes anything in.
+_LARGEST_RANK = 3
+
+_CONVOLUTIONS = ("Conv", "ConvTranspose")
+
+
+@dataclass(eq=False)
+class Product:
+    """A product, with what an FP16 kernel of it takes in.
+
+    Attributes:
+        node: The convolution or matrix product.
+        output: The value behind everything that it takes in.
+        residual: The value that it adds; None where it adds none.
+        inside: The nodes that it takes in.
+    """
+
+    node: ir.Node
+    output: ir.Value
+    residual: ir.Value | None = None
+    inside: list[ir.Node] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Readers:
+    """What reads a stored tensor, through operators that only copy values.
+
+    Attributes:
+        products: The products that read it as an operand, each with the value that it reads.
+        adding: The products that add it.
+        kernels: The number of generated kernels that read it; an output of the model counts as one.
+        pooled: The values that a MaxPool reads or writes.
+        transposed: Whether a Transpose is between, which is a generated kernel whatever the type is.
+    """
+
+    products: Sequence[Product]
+    adding: Sequence[Product]
+    kernels: int
+    pooled: Sequence[ir.Value]
+    transposed: bool
+
+
+class KernelGraph:
+    """The products of a model, and the tensors that are stored between kernels.
+
+    Args:
+        model: A prepared model.
+    """
+
+    def __init__(self, model: ir.Model) -> None:
+        self._model = model
+        self._order = {node: position for position, node in enumerate(model.graph)}
+        weighted = [node for node in model.graph if node.domain == "" and node.op_type in WEIGHTED]
+        self.products: Mapping[ir.Node, Product] = {node: self._with_epilogue(node) for node in weighted}
+        self._taken = {node: product for product in self.products.values() for node in product.inside}
+        self._kernels = self._generated()
+
+    def stored(self) -> Iterator[tuple[ir.Value, Product | None, Readers]]:
+        """Every stored tensor with the product that writes it, if one does, and its readers."""
+        for value in self._model.graph.inputs:
+            yield value, None, self._readers(value)
+        for node in self._model.graph:
+            if node in self.products:
+                product = self.products[node]
+                yield product.output, product, self._readers(product.output)
+            elif node not in self._taken and not _copies(node):
+                for value in node.outputs:
+                    yield value, None, self._readers(value)
+
+    def _with_epilogue(self, node: ir.Node) -> Product:
+        product = Product(node, node.outputs[0])
+        shape = product.output.shape
+        if node.op_type == "MatMul" and shape is not None and len(shape) > _LARGEST_RANK:
+            return product
+        while (taken := self._next_inside(product)) is not None:
+            nodes, residual = taken
+            product.inside += nodes
+            product.output = nodes[-1].outputs[0]
+            product.residual = product.residual or residual
+        return product
+
+    def _next_inside(self, product: Product) -> tuple[list[ir.Node], ir.Value | None] | None:
+        """The nodes behind a product that its kernel takes in next, and the residual that they add."""
+        value = product.output
+        users = list(dict.fromkeys(node for node, _ in value.uses()))
+        if value.is_graph_output() or not users or any(node not in self._order for node in users):
+            return None
+        if len(users) == 2:
+            return _gate(value, users)
+        node = users[0]
+        if node.domain != "" or len(users) > 1:
+            return None
+        others = [other for other in node.inputs if other is not None and other is not value]
+        if node.op_type in _FUSED:
+            return [node], None
+        if node.op_type in _FUSED_WITH_CONSTANT and others and all(map(is_constant, others)):
+            return [node], None
+        if node.op_type == "Add" and len(others) == 1 and self._adds(product, others[0]):
+            return [node], others[0]
+        return None
+
+    def _adds(self, product: Product, other: ir.Value) -> bool:
+        """Whether a convolution takes in the addition of another value."""
+        if product.node.op_type not in _CONVOLUTIONS or product.residual is not None:
+            return False
+        sizes = (product.output.shape, other.shape)
+        if None not in sizes and len(sizes[0] or ()) != len(sizes[1] or ()):
+            return False
+        producer = other.producer()
+        # Of two convolutions, the later one adds.
+        rival = producer is not None and producer.op_type in _CONVOLUTIONS and len(other.uses()) == 1
+        return not rival or producer is None or self._order[producer] < self._order[product.node]
+
+    def _generated(self) -> dict[ir.Node, ir.Node]:
+        """Every node of a generated kernel, to one node that is the same for all nodes of the kernel."""
+        first: dict[ir.Node, ir.Node] = {}
+
+        def find(node: ir.Node) -> ir.Node:
+            while first[node] is not node:
+                node = first[node]
+            return node
+
+        for node in self._model.graph:
+            if node in self.products or node in self._taken:
+                continue
+            first[node] = node
+            for value in node.inputs:
+                before = value.producer() if value is not None else None
+                if before in first:
+                    first[find(node)] = find(before)
+        return {node: find(node) for node in first}
+
+    def _readers(self, value: ir.Value) -> Readers:
+        products: list[Product] = []
+        adding: list[Product] = []
+        kernels: set[object] = set()
+        pooled: list[ir.Value] = []
+        transposed, pending = False, [value]
+        while pending:
+            read = pending.pop()
+            if read.is_graph_output():
+                kernels.add(read)
+            for node, index in read.uses():
+                if node in self.products and index < 2:
+                    products.append(self.products[node])
+                elif node in self._taken:
+                    adding.append(self._taken[node])
+                elif _copies(node):
+                    if index == 0 or node.op_type == "Concat":
+                        pending += node.outputs
+                        transposed = transposed or node.op_type == "Transpose"
+                        pooled += [read, *node.outputs] if node.op_type == "MaxPool" else []
+                elif node.op_type not in ("Shape", "Size"):
+                    kernels.add(self._kernels.get(node, node))
+        return Readers(products, adding, len(kernels), pooled, transposed)
+
+
+def _copies(node: ir.Node) -> bool:
+    return node.op_type == "Concat" or commutes_with_quantization(node)
+
+
+def _gate(value: ir.Value, users: Sequence[ir.Node]) -> tuple[list[ir.Node], None] | None:
+    """The nodes of a product of a value and a function of it, such as SiLU."""
+    function, product = users if users[1].op_type == "Mul" else users[::-1]
+    if function.op_type not in _GATES or product.op_type != "Mul":
+        return None
+    inner = function.outputs[0]
+    operands = set(product.inputs)
+    if operands != {value, inner} or len(inner.uses()) != 1 or inner.is_graph_output():
+        return None
+    return [function, product], None
