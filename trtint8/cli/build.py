@@ -12,6 +12,7 @@ from trtint8.cli.cutting import TAIL, add_cut_option, cut_from, files_of_cut
 from trtint8.cli.data_options import add_data_options, add_method_option
 from trtint8.cli.output import engine_rows, print_json, print_table, say
 from trtint8.cli.own_data import data_from
+from trtint8.engine.file import EngineInfo
 from trtint8.models.model import save_model
 
 EXAMPLE = (
@@ -19,6 +20,9 @@ EXAMPLE = (
     "--resize 256 --crop 224,224 \\\n      --mean 0.485,0.456,0.406 --std 0.229,0.224,0.225 "
     "--profile images=1x3x224x224,8x3x224x224,32x3x224x224"
 )
+
+#: The first version of TensorRT that chooses no types by itself.
+TYPED_BY_GRAPH = 11
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -94,3 +98,10 @@ def run(options: argparse.Namespace) -> None:
         rows += [("float model", str(result.float_model)), ("the rest, in float", str(cut_files[TAIL]))]
     rows += [*engine_rows(result.info), ("build", f"{result.seconds:.1f} s")]
     print_table("Built", ("", ""), rows)
+    if options.fp16 is None and not options.bf16 and is_typed_by_graph(result.info):
+        say("what is outside INT8 is in FP32, as in the model; --fp16 puts it into FP16, half the bytes")
+
+
+def is_typed_by_graph(info: EngineInfo) -> bool:
+    """Whether the TensorRT that built an engine takes the types of all tensors from the model."""
+    return info.flavor == "rtx" or int(info.tensorrt_version.partition(".")[0]) >= TYPED_BY_GRAPH

@@ -5,8 +5,10 @@ import json
 import pytest
 
 from calibrators.tables.table import CalibrationTable
+from trtint8.cli.build import is_typed_by_graph
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL
+from trtint8.engine.file import EngineInfo
 
 pytestmark = pytest.mark.usefixtures("rtx")
 
@@ -45,3 +47,20 @@ def test_a_range_by_hand_that_does_nothing_is_not_silent(table, tmp_path, capsys
     engine = tmp_path / "d.engine"
     assert main(["build", MODEL, table, "-o", str(engine), "--dynamic-ranges", str(ranges)]) == 0
     assert "BatchNormalization_output_0': the dynamic range has no effect there" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"), [((), True), (("--fp16",), False), (("--no-fp16",), False), (("--json",), False)]
+)
+def test_who_builds_without_fp16_is_told_of_it(arguments, told, table, tmp_path, capsys):
+    assert main(["build", MODEL, table, "-o", str(tmp_path / "d.engine"), *arguments]) == 0
+    assert ("--fp16 puts it into FP16" in capsys.readouterr().err) == told
+
+
+@pytest.mark.parametrize(
+    ("flavor", "version", "typed"),
+    [("rtx", "1.7.1", True), ("tensorrt", "11.0.0", True), ("tensorrt", "10.16.1", False)],
+)
+def test_which_versions_take_types_from_the_model(flavor, version, typed):
+    info = EngineInfo(flavor, version, ("8.6",), (), (), (), None, (), None, "0")
+    assert is_typed_by_graph(info) == typed
