@@ -108,8 +108,10 @@ def test_import_needs_neither_tensorrt_nor_onnx_runtime():
 @pytest.mark.parametrize(("number", "status", "said"), [(2, 130, "interrupted\n"), (15, 143, "")])
 def test_a_signal_while_a_verb_is_imported(number, status, said):
     program = (
-        "import os, sys, importlib\n"
+        "import os, signal, sys, importlib\n"
         "from trtint8.cli.main import main\n"
+        # A shell that runs the tests in the background has them ignore it.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         f"importlib.import_module = lambda _name: os.kill(os.getpid(), {number})\n"
         "sys.exit(main(['doctor']))"
     )
