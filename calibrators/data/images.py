@@ -61,10 +61,7 @@ def read_image(
     except CalibrationDataError:
         raise
     except pillow.UnidentifiedImageError as error:
-        raise CalibrationDataError(
-            f"cannot read the image '{path}': its content is none of {', '.join(_FORMATS)}; replace or "
-            "remove it"
-        ) from error
+        raise _no_image(path) from error
     except Exception as error:  # decoders have errors of their own on damaged files
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise CalibrationDataError(
@@ -90,10 +87,14 @@ def image_size(path: str | os.PathLike[str]) -> tuple[int, int]:
     except UnsupportedError:
         raise
     except Exception as error:  # decoders have errors of their own on damaged files
-        raise CalibrationDataError(
-            f"cannot read the image '{path}': its content is none of {', '.join(_FORMATS)}; replace or "
-            "remove it"
-        ) from error
+        raise _no_image(path) from error
+
+
+def _no_image(path: str | os.PathLike[str]) -> CalibrationDataError:
+    """The refusal of a file that is no image of a known format."""
+    return CalibrationDataError(
+        f"cannot read the image '{path}': its content is none of {', '.join(_FORMATS)}; replace or remove it"
+    )
 
 
 def _check_size(path: str | os.PathLike[str], width: int, height: int, frames: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from calibrators.files import check_writable
+from calibrators.tensorrt.flavor import Flavor
 from trtint8.api import building
 from trtint8.cli.arguments import add_keep_float_option, add_keep_int8_option, data_keywords, keywords
 from trtint8.cli.build_options import add_build_options, build_options_from, profiles_from
@@ -20,9 +21,6 @@ EXAMPLE = (
     "--resize 256 --crop 224,224 \\\n      --mean 0.485,0.456,0.406 --std 0.229,0.224,0.225 "
     "--profile images=1x3x224x224,8x3x224x224,32x3x224x224"
 )
-
-#: The first version of TensorRT that chooses no types by itself.
-TYPED_BY_GRAPH = 11
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -104,4 +102,4 @@ def run(options: argparse.Namespace) -> None:
 
 def is_typed_by_graph(info: EngineInfo) -> bool:
     """Whether the TensorRT that built an engine takes the types of all tensors from the model."""
-    return info.flavor == "rtx" or int(info.tensorrt_version.partition(".")[0]) >= TYPED_BY_GRAPH
+    return Flavor("rtx" if info.flavor == "rtx" else "tensorrt", info.tensorrt_version).strongly_typed_only

@@ -93,6 +93,11 @@ class Placement:
         return self.configs.groups(self.tensors)
 
     @property
+    def all_slower(self) -> bool:
+        """Whether every layer that could be in INT8 stays in float because INT8 is estimated to be slower."""
+        return bool(self.slower) and not self.quantized_nodes
+
+    @property
     def multiplying(self) -> int:
         """The number of nodes that multiply matrices, in INT8 or in float."""
         return sum(decision.operator in MULTIPLYING for decision in self.decisions)

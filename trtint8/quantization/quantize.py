@@ -58,7 +58,7 @@ def quantize_graph(
 
 def warn_of_no_int8(placement: Placement, target: Target) -> None:
     """Warns where all layers that could be in INT8 are in FP16, because INT8 is estimated to be slower."""
-    if placement.slower and not placement.quantized_nodes:
+    if placement.all_slower:
         warnings.warn(
             f"INT8 would be slower than FP16 in all layers that target '{target.name}' runs in INT8, so the "
             "whole model is FP16; 'trtint8 audit' shows why, and keep_int8 quantizes layers all the same",

@@ -227,7 +227,7 @@ def _slower_in_int8(candidate: Candidate) -> tuple[str, ...]:
         UnsupportedError: All layers are.
     """
     placement = place(candidate.model.graph_model, target=candidate.target, float16=True)
-    if placement.slower and not placement.quantized_nodes:
+    if placement.all_slower:
         raise UnsupportedError(
             "no layer is estimated to be faster in INT8 than in FP16; build the model in FP16, or tune it "
             "without float16"
