@@ -52,10 +52,10 @@ if TYPE_CHECKING:
     from trtint8.auditing.results import AuditedPart as AuditedPart
     from trtint8.builder.options import BuildOptions as BuildOptions
     from trtint8.builder.proof import count_int8_layers as count_int8_layers
+    from trtint8.built_files import BuildResult as BuildResult
     from trtint8.engine.file import EngineInfo as EngineInfo
     from trtint8.engine.file import read_engine_info as read_engine_info
     from trtint8.engine.profiles import ShapeRange as ShapeRange
-    from trtint8.int8_engine import BuildResult as BuildResult
     from trtint8.interop.lint import Mended as Mended
     from trtint8.interop.lint_rules import Finding as Finding
     from trtint8.interop.migrate import Migrated as Migrated
@@ -130,7 +130,7 @@ else:
             "read_engine_info",
         ),
         "trtint8.engine.profiles": ("ShapeRange",),
-        "trtint8.int8_engine": ("BuildResult",),
+        "trtint8.built_files": ("BuildResult",),
         "trtint8.interop.lint": ("Mended",),
         "trtint8.interop.lint_rules": ("Finding",),
         "trtint8.interop.migrate": ("Migrated",),

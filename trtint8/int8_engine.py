@@ -15,9 +15,8 @@ from calibrators.cuda import require_gpu
 from calibrators.data.batches import DataSource
 from calibrators.data.options import DataOptions
 from calibrators.data.random_samples import RANDOM, with_shapes
-from calibrators.display.html import html_table
 from calibrators.errors import BuildError, CalibrationDataError, TableError, UnsupportedError
-from calibrators.files import check_writable, refuse_overwriting, written_together
+from calibrators.files import check_writable, refuse_overwriting
 from calibrators.histograms.thresholds import Method
 from calibrators.ray.run_options import RunOptions
 from calibrators.tables.loss_warning import loss_warning
@@ -28,17 +27,16 @@ from calibrators.tensorrt.calibrator import Calibrator
 from calibrators.tensorrt.calibrators import calibrator_class
 from calibrators.tensorrt.flavor import Flavor, Target
 from trtint8.builder.build import BuiltEngine, build_engine
-from trtint8.builder.dynamic_ranges import MissingRange
 from trtint8.builder.implicit import ImplicitInt8
 from trtint8.builder.options import BuildOptions
 from trtint8.builder.refusals import refuse_unsupported
 from trtint8.builder.routes import Route, choose_route, is_calibrator, quantization_target
+from trtint8.built_files import BuildResult, BuiltFiles, qdq_file_of, table_file_of
 from trtint8.calibration import CalibrationOptions, Observed, calibrate_prepared, float_tensors
-from trtint8.engine.file import EngineInfo, TensorSpec, info_rows, info_summary, save_engine, sidecar_path
+from trtint8.engine.file import sidecar_path
 from trtint8.engine.profiles import Profile, complete_profile, largest_shapes
-from trtint8.engine.traffic import part_totals
 from trtint8.interop.unquantize import quantized_nodes
-from trtint8.models.model import Model, ModelSource, load_model, prepare, runnable, save_model
+from trtint8.models.model import Model, ModelSource, load_model, prepare, runnable
 from trtint8.models.recorded_states import with_recorded_states
 from trtint8.quantization.placement import place
 from trtint8.quantization.qdq import scale_name
@@ -68,45 +66,6 @@ class TensorRtCalibrator(Protocol):
 
 #: What ranges are calibrated from.
 CalibrationSource: TypeAlias = DataSource | CalibrationTable | Calibrator | TensorRtCalibrator
-
-
-@dataclass(frozen=True, repr=False)
-class BuildResult:
-    """What :func:`build_int8_engine` made.
-
-    Attributes:
-        engine: The engine file; its sidecar is ``<engine>.json``.
-        qdq_model: The Q/DQ model that it was built from; None on the implicit route.
-        table_file: The calibration table; None where nothing was calibrated.
-        info: What the sidecar says.
-        table: The calibration table; None where nothing was calibrated.
-        warnings: What TensorRT warned of.
-        seconds: How long TensorRT built, in seconds.
-        float_model: The float model, where it was given as a ``torch.nn.Module``; else None.
-    """
-
-    engine: Path
-    qdq_model: Path | None
-    table_file: Path | None
-    info: EngineInfo
-    table: CalibrationTable | None
-    warnings: tuple[str, ...]
-    seconds: float
-    float_model: Path | None = None
-
-    def __repr__(self) -> str:
-        return f"<BuildResult: '{self.engine}', {info_summary(self.info)}>"
-
-    def _repr_html_(self) -> str:
-        written = {
-            "engine": self.engine,
-            "float model": self.float_model,
-            "Q/DQ model": self.qdq_model,
-            "table": self.table_file,
-        }
-        rows = [(name, str(path)) for name, path in written.items() if path is not None]
-        rows += [*info_rows(self.info), ("build", f"{self.seconds:.1f} s")]
-        return html_table(info_summary(self.info), ("", ""), rows, self.warnings)
 
 
 @dataclass(frozen=True)
@@ -154,9 +113,9 @@ def build_from_sources(
         TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
     """
     output = check_writable(output)
-    refuse_overwriting([output, sidecar_path(output), _qdq_file(output)], [model, sources.calibration])
+    refuse_overwriting([output, sidecar_path(output), qdq_file_of(output)], [model, sources.calibration])
     # A table that is not changed may be read from where it would be written.
-    refuse_overwriting([_table_file(output)], [model, *([sources.calibration] if sources.manual else [])])
+    refuse_overwriting([table_file_of(output)], [model, *([sources.calibration] if sources.manual else [])])
     flavor = flavors.load(wanted.target)
     loaded = load_model(model)
     chosen = choose_route(wanted.route, sources.calibration, flavor, loaded)
@@ -230,12 +189,14 @@ class _Build:
     wanted: Int8Options
     options: BuildOptions
 
-    def explicit(self) -> _Product:
+    def explicit(self) -> BuiltFiles:
         """Builds from Q/DQ pairs in the graph."""
         if self.loaded.is_quantized:
             graph_model = self._typed(self.loaded.graph_model, {})
             wanted = quantized_nodes(graph_model)
-            return _Product(self._run(graph_model, None, int8=True), graph_model, wanted, None, self.options)
+            return BuiltFiles(
+                self._run(graph_model, None, int8=True), graph_model, wanted, None, self.options
+            )
         prepared = prepare(self.loaded)
         # A pattern without a match fails here, and not after minutes of calibration.
         target = quantization_target(self.flavor, self.options)
@@ -274,7 +235,7 @@ class _Build:
         graph_model = self._typed(graph_model, table.peaks)
         built = self._run(graph_model, prepared, int8=True)
         scales = _scales(placement.shared)
-        return _Product(
+        return BuiltFiles(
             built,
             graph_model,
             placement.quantized_nodes,
@@ -284,7 +245,7 @@ class _Build:
             float_nodes=placement.float_nodes,
         )
 
-    def implicit(self) -> _Product:
+    def implicit(self) -> BuiltFiles:
         """Builds with calibrators and dynamic ranges."""
         prepared = prepare(self.loaded)
         graph_model = prepared.graph_model
@@ -313,7 +274,7 @@ class _Build:
         )
         if isinstance(calibrator, Calibrator):
             table = calibrator.table
-        return _Product(built, graph_model, placement.quantized_nodes, table, self.options, implicit=True)
+        return BuiltFiles(built, graph_model, placement.quantized_nodes, table, self.options, implicit=True)
 
     @property
     def _types_in_graph(self) -> bool:
@@ -401,62 +362,6 @@ class _Build:
             raise
 
 
-@dataclass(frozen=True)
-class _Product:
-    """A built engine and what belongs beside it."""
-
-    built: BuiltEngine
-    graph_model: ir.Model
-    wanted: tuple[str, ...]
-    table: CalibrationTable | None
-    options: BuildOptions
-    shared_scales: tuple[tuple[str, ...], ...] = ()
-    float_nodes: tuple[tuple[str, str], ...] = ()
-    implicit: bool = False
-
-    def save(
-        self, output: Path, loaded: Model, calibration: CalibrationSource | None, *, keep_model: bool
-    ) -> BuildResult:
-        """Writes all files, or none; the table only where it was not read from its place."""
-        built, table, graph = self.built, self.table, self.graph_model.graph
-        qdq_file = None if self.implicit else _qdq_file(output)
-        table_file = _table_file(output) if table else None
-        float_file = _float_file(output) if keep_model else None
-        info = EngineInfo(
-            flavor=built.flavor,
-            tensorrt_version=built.version,
-            compute_capabilities=built.compute_capabilities,
-            inputs=_specs(graph.inputs),
-            outputs=_specs(graph.outputs),
-            profiles=built.profiles,
-            layers=built.report,
-            quantized_nodes=self.wanted,
-            float_nodes=self.float_nodes,
-            weights_bytes=built.weights_bytes,
-            model_fingerprint=loaded.fingerprint,
-            route="implicit" if self.implicit else "explicit",
-            missing_ranges=tuple(map(_described, built.missing_ranges)),
-            shared_scales=self.shared_scales,
-            hardware_compatibility=self.options.hardware_compatibility,
-            version_compatible=self.options.version_compatible,
-            table_fingerprint=table.fingerprint if table else None,
-            method=table.method if table else None,
-            qdq_model=qdq_file.name if qdq_file else None,
-            kernels=part_totals(built.report) if built.report else (),
-        )
-        with written_together(output) as staged:
-            if float_file:
-                save_model(loaded.graph_model, staged(float_file))
-            if qdq_file:
-                save_model(self.graph_model, staged(qdq_file))
-            if table and table_file and not _is_file(calibration, table_file):
-                table.save(staged(table_file))
-            info = save_engine(staged(output), built.plan, info)
-        return BuildResult(
-            output, qdq_file, table_file, info, table, built.warnings, built.seconds, float_file
-        )
-
-
 def _shaped(
     calibration: CalibrationSource | None, loaded: Model, profiles: Sequence[Profile]
 ) -> CalibrationSource | None:
@@ -465,23 +370,6 @@ def _shaped(
         return calibration
     profile = complete_profile(profiles[0] if profiles else {}, loaded.inputs)
     return with_shapes(calibration, loaded.inputs, {name: sizes.opt for name, sizes in profile.items()})
-
-
-def _is_file(source: object, file: Path) -> bool:
-    """Whether a source is the path of a file that is there."""
-    return isinstance(source, (str, os.PathLike)) and file.is_file() and file.samefile(source)
-
-
-def _qdq_file(output: Path) -> Path:
-    return output.with_name(f"{output.stem}.qdq.onnx")
-
-
-def _float_file(output: Path) -> Path:
-    return output.with_name(f"{output.stem}.float.onnx")
-
-
-def _table_file(output: Path) -> Path:
-    return output.with_name(f"{output.stem}.table.json")
 
 
 def _table_of(calibrator: Any) -> CalibrationTable:
@@ -496,18 +384,3 @@ def _table_of(calibrator: Any) -> CalibrationTable:
 
 def _scales(groups: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(map(scale_name, group)) for group in groups)
-
-
-def _described(missing: MissingRange) -> tuple[str, str]:
-    return missing.tensor, missing.layer
-
-
-def _specs(values: Sequence[ir.Value]) -> tuple[TensorSpec, ...]:
-    return tuple(
-        TensorSpec(
-            value.name or "",
-            value.dtype.numpy().name if value.dtype is not None else "float32",
-            tuple(dim if isinstance(dim, int) else dim.value for dim in value.shape or ()),
-        )
-        for value in values
-    )

@@ -13,8 +13,9 @@ from calibrators.tables.ranges import DynamicRanges, read_ranges
 from calibrators.tensorrt.flavor import Target
 from trtint8.builder.options import BuildOptions
 from trtint8.builder.routes import Route
+from trtint8.built_files import BuildResult
 from trtint8.engine.profiles import Profile
-from trtint8.int8_engine import BuildResult, CalibrationSource, Int8Options, RangeSources, build_from_sources
+from trtint8.int8_engine import CalibrationSource, Int8Options, RangeSources, build_from_sources
 from trtint8.models.torch_export import AnyModel, open_module
 
 

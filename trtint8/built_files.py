@@ -1,0 +1,172 @@
+"""What a build leaves: the engine, its sidecar, and the models and the table beside it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx_ir as ir
+
+from calibrators.display.html import html_table
+from calibrators.files import written_together
+from calibrators.tables.table import CalibrationTable
+from trtint8.builder.build import BuiltEngine
+from trtint8.builder.dynamic_ranges import MissingRange
+from trtint8.builder.options import BuildOptions
+from trtint8.engine.file import EngineInfo, TensorSpec, info_rows, info_summary, save_engine
+from trtint8.engine.traffic import part_totals
+from trtint8.models.model import Model, save_model
+
+
+@dataclass(frozen=True, repr=False)
+class BuildResult:
+    """What :func:`build_int8_engine` made.
+
+    Attributes:
+        engine: The engine file; its sidecar is ``<engine>.json``.
+        qdq_model: The Q/DQ model that it was built from; None on the implicit route.
+        table_file: The calibration table; None where nothing was calibrated.
+        info: What the sidecar says.
+        table: The calibration table; None where nothing was calibrated.
+        warnings: What TensorRT warned of.
+        seconds: How long TensorRT built, in seconds.
+        float_model: The float model, where it was given as a ``torch.nn.Module``; else None.
+    """
+
+    engine: Path
+    qdq_model: Path | None
+    table_file: Path | None
+    info: EngineInfo
+    table: CalibrationTable | None
+    warnings: tuple[str, ...]
+    seconds: float
+    float_model: Path | None = None
+
+    def __repr__(self) -> str:
+        return f"<BuildResult: '{self.engine}', {info_summary(self.info)}>"
+
+    def _repr_html_(self) -> str:
+        written = {
+            "engine": self.engine,
+            "float model": self.float_model,
+            "Q/DQ model": self.qdq_model,
+            "table": self.table_file,
+        }
+        rows = [(name, str(path)) for name, path in written.items() if path is not None]
+        rows += [*info_rows(self.info), ("build", f"{self.seconds:.1f} s")]
+        return html_table(info_summary(self.info), ("", ""), rows, self.warnings)
+
+
+@dataclass(frozen=True)
+class BuiltFiles:
+    """A built engine and what belongs beside it.
+
+    Attributes:
+        built: The engine.
+        graph_model: The model that it was built from.
+        wanted: Names of the nodes that were meant to run in INT8.
+        table: The calibration table; None where nothing was calibrated.
+        options: How it was built.
+        shared_scales: Names of scales in the Q/DQ model that are equal and must stay so, in groups.
+        float_nodes: Names of the nodes that multiply matrices and stay in float, each with the reason.
+        implicit: Whether it was built on the implicit route, where there is no Q/DQ model.
+    """
+
+    built: BuiltEngine
+    graph_model: ir.Model
+    wanted: tuple[str, ...]
+    table: CalibrationTable | None
+    options: BuildOptions
+    shared_scales: tuple[tuple[str, ...], ...] = ()
+    float_nodes: tuple[tuple[str, str], ...] = ()
+    implicit: bool = False
+
+    def save(self, output: Path, loaded: Model, calibration: object, *, keep_model: bool) -> BuildResult:
+        """Writes all files, or none.
+
+        Args:
+            output: The engine file; the others stand beside it.
+            loaded: The float model.
+            calibration: What ranges came from: a table that was read from its place is not written again.
+            keep_model: Whether the float model is written.
+
+        Returns:
+            What was written.
+
+        Raises:
+            OutputError: A file cannot be written.
+        """
+        built, table, graph = self.built, self.table, self.graph_model.graph
+        qdq_file = None if self.implicit else qdq_file_of(output)
+        table_file = table_file_of(output) if table else None
+        float_file = float_file_of(output) if keep_model else None
+        info = EngineInfo(
+            flavor=built.flavor,
+            tensorrt_version=built.version,
+            compute_capabilities=built.compute_capabilities,
+            inputs=_specs(graph.inputs),
+            outputs=_specs(graph.outputs),
+            profiles=built.profiles,
+            layers=built.report,
+            quantized_nodes=self.wanted,
+            float_nodes=self.float_nodes,
+            weights_bytes=built.weights_bytes,
+            model_fingerprint=loaded.fingerprint,
+            route="implicit" if self.implicit else "explicit",
+            missing_ranges=tuple(map(_described, built.missing_ranges)),
+            shared_scales=self.shared_scales,
+            hardware_compatibility=self.options.hardware_compatibility,
+            version_compatible=self.options.version_compatible,
+            table_fingerprint=table.fingerprint if table else None,
+            method=table.method if table else None,
+            qdq_model=qdq_file.name if qdq_file else None,
+            kernels=part_totals(built.report) if built.report else (),
+        )
+        with written_together(output) as staged:
+            if float_file:
+                save_model(loaded.graph_model, staged(float_file))
+            if qdq_file:
+                save_model(self.graph_model, staged(qdq_file))
+            if table and table_file and not _is_file(calibration, table_file):
+                table.save(staged(table_file))
+            info = save_engine(staged(output), built.plan, info)
+        return BuildResult(
+            output, qdq_file, table_file, info, table, built.warnings, built.seconds, float_file
+        )
+
+
+def _is_file(source: object, file: Path) -> bool:
+    """Whether a source is the path of a file that is there."""
+    return isinstance(source, (str, os.PathLike)) and file.is_file() and file.samefile(source)
+
+
+def qdq_file_of(output: Path) -> Path:
+    """The Q/DQ model beside an engine file."""
+    return output.with_name(f"{output.stem}.qdq.onnx")
+
+
+def float_file_of(output: Path) -> Path:
+    """The float model beside an engine file."""
+    return output.with_name(f"{output.stem}.float.onnx")
+
+
+def table_file_of(output: Path) -> Path:
+    """The calibration table beside an engine file."""
+    return output.with_name(f"{output.stem}.table.json")
+
+
+def _described(missing: MissingRange) -> tuple[str, str]:
+    return missing.tensor, missing.layer
+
+
+def _specs(values: Sequence[ir.Value]) -> tuple[TensorSpec, ...]:
+    return tuple(
+        TensorSpec(
+            value.name or "",
+            value.dtype.numpy().name if value.dtype is not None else "float32",
+            tuple(dim if isinstance(dim, int) else dim.value for dim in value.shape or ()),
+        )
+        for value in values
+    )
