@@ -29,9 +29,11 @@ from calibrators.tables.table import CalibrationTable, Provenance
 from trtint8.models.activation_memory import calibration_batch_size
 from trtint8.models.model import Model, ModelSource, fits_message, load_model, prepare, runnable, to_light
 from trtint8.models.recorded_states import with_recorded_states
+from trtint8.models.separate_samples import computes_samples_separately
 from trtint8.quantization.placement import placed_tensors
 from trtint8.range_choice.auto import AutoRanges
 from trtint8.range_choice.choose import MOST_SAMPLES
+from trtint8.range_choice.trial_network import Reference
 
 #: Which tensors are observed: all float activations, as the implicit route needs them, or only those that get
 #: Q/DQ pairs.
@@ -161,6 +163,7 @@ class Calibration:
         device: The device that the model runs on, like ``cpu`` or ``cuda:1``.
         auto: Chooses ranges by what they cost the network; None where the method is another. Only this holds
             the prepared model.
+        reference: Runs the float model on a feed, where it stays open here.
     """
 
     observe: Callable[..., Observation]
@@ -168,6 +171,7 @@ class Calibration:
     model: str
     device: str
     auto: AutoRanges | None = None
+    reference: Reference | None = None
 
     def run(self, *, progress: bool, checkpoint: Checkpoint[Counted] | None = None) -> CalibrationTable:
         """Calibrates; the caller removes the checkpoint when the table is written."""
@@ -183,7 +187,11 @@ class Calibration:
             table = CalibrationTable.from_histograms(seen.histograms, self.method, provenance)
         else:
             ranges, choice = self.auto.choose(
-                seen.histograms, seen.kept.samples, seen.samples, progress=progress
+                seen.histograms,
+                seen.kept.samples,
+                seen.samples,
+                reference=self.reference,
+                progress=progress,
             )
             table = CalibrationTable(ranges, "auto", provenance, histograms=seen.histograms, choice=choice)
         if lost := loss_warning(table.excessive_losses, table.method):
@@ -199,15 +207,23 @@ def open_calibration(
     run: RunOptions,
 ) -> Calibration:
     """Opens model and data: see :func:`calibrate_model`."""
-    device_kind(run.device)  # refuses an unknown one before the data is opened
     placed = options.tensors == "placed"
     names = placed_tensors(prepared.graph_model) if placed else float_tensors(prepared)
     batch_size = calibration_batch_size(prepared.graph_model, names)
+    # A GPU has memory for the batches that it is given, and is faster with large ones.
+    on_cpu = device_kind(run.device) == "cpu"
+    most_rows = batch_size if on_cpu and computes_samples_separately(prepared.graph_model) else None
     data_options = replace(data_options, default_batch_size=batch_size)
     auto = AutoRanges(prepared, run.threads, run.device) if options.method == "auto" else None
     if run.ray:
         shared = RayObserver(
-            runnable(prepared.graph_model), prepared.inputs, names, run.threads, run.ray, run.device
+            runnable(prepared.graph_model),
+            prepared.inputs,
+            names,
+            run.threads,
+            run.ray,
+            run.device,
+            most_rows,
         )
         batches = open_data(data, prepared.inputs, data_options)
         return Calibration(
@@ -216,12 +232,17 @@ def open_calibration(
     batches = open_data(data, prepared.inputs, data_options)
     if fits_message(prepared.graph_model):
         light = to_light(prepared.graph_model)
-        observer = Observer(light, prepared.inputs, names, run.threads, run.device)
+        observer = Observer(light, prepared.inputs, names, run.threads, run.device, most_rows)
     else:
         with runnable(prepared.graph_model) as path:
-            observer = Observer(path, prepared.inputs, names, run.threads, run.device)
+            observer = Observer(path, prepared.inputs, names, run.threads, run.device, most_rows)
     return Calibration(
-        partial(observer.observe, batches), options.method, prepared.fingerprint, run.device, auto
+        partial(observer.observe, batches),
+        options.method,
+        prepared.fingerprint,
+        run.device,
+        auto,
+        observer.reference,
     )
 
 

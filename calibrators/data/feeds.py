@@ -126,6 +126,25 @@ def batch_rows(feed: Mapping[str, NDArray[Any]]) -> int | None:
     return lengths.pop() if len(lengths) == 1 else None
 
 
+def pieces(feed: FeedDict, rows: int | None) -> Iterator[FeedDict]:
+    """Divides a feed.
+
+    Args:
+        feed: Input name to array.
+        rows: The most samples of a piece; None does not divide.
+
+    Yields:
+        Views of the feed, in order; the feed itself where it is small enough or its arrays share no batch
+        axis.
+    """
+    samples = batch_rows(feed)
+    if rows is None or samples is None or samples <= rows:
+        yield feed
+        return
+    for start in range(0, samples, rows):
+        yield {name: array[start : start + rows] for name, array in feed.items()}
+
+
 def check_names(names: Iterable[str], inputs: Sequence[InputSpec]) -> None:
     """Refuses data that lacks an input or has an array that is none.
 

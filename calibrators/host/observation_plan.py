@@ -26,11 +26,13 @@ class ObservationPlan:
         fed: Inputs to observe.
         sources: Every tensor that was asked for, in that order, to the one of ``fed`` and of the computed
             tensors that has the same values.
+        outputs: The model's own outputs; none where the model is divided.
     """
 
     parts: tuple[ObservationPart, ...]
     fed: tuple[str, ...]
     sources: Mapping[str, str]
+    outputs: tuple[str, ...] = ()
 
     @property
     def observed(self) -> tuple[str, ...]:
@@ -80,14 +82,16 @@ def plan_observation(
     computed = tuple(name for name in needed if name not in inputs)
     fed = tuple(name for name in needed if name in inputs)
     parts = divided(light, inputs, computed, bytes_per_part)
+    outputs: tuple[str, ...] = ()
     if len(parts) == 1:
-        present = {output.name for output in graph.output}
+        outputs = tuple(output.name for output in graph.output)
+        present = set(outputs)
         graph.output.extend(
             onnx.helper.make_empty_tensor_value_info(name) for name in computed if name not in present
         )
         message = light.message.SerializeToString()
         parts = (ObservationPart(message, light.weights, tuple(sorted(inputs)), computed),)
-    return ObservationPlan(parts, fed, sources)
+    return ObservationPlan(parts, fed, sources, outputs)
 
 
 def _source(name: str, same_as: Mapping[str, str]) -> str:

@@ -17,8 +17,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from numpy.typing import NDArray
+
 from calibrators.data.batches import Batches, FeedDict
-from calibrators.data.feeds import batch_rows
+from calibrators.data.feeds import batch_rows, pieces
 from calibrators.data.fingerprint import DataFingerprint
 from calibrators.data.inputs import InputSpec, has_fixed_batch
 from calibrators.data.preflight import Preflight
@@ -31,7 +33,7 @@ from calibrators.host.counted import Counted
 from calibrators.host.devices import device_kind, open_device
 from calibrators.host.model_parts import BYTES_PER_PART
 from calibrators.host.observation_plan import ObservationPlan, plan_observation
-from calibrators.host.onnx_session import first_line
+from calibrators.host.onnx_session import first_line, run_silently
 from calibrators.host.threads import available_threads, check_threads
 from calibrators.host.weights import LightModel
 from calibrators.progress import progress_bar
@@ -98,6 +100,7 @@ class Observer:
         tensors: Iterable[str],
         threads: int | None = None,
         device: str = "cpu",
+        most_rows: int | None = None,
     ) -> None:
         """Opens the model, with all that is to be observed among its outputs.
 
@@ -108,6 +111,9 @@ class Observer:
             threads: How many threads run the model and count; all that this process may use where None.
             device: Where the model runs and its activations are counted: ``cpu``, ``cuda``, or ``cuda:1`` for
                 the second GPU.
+            most_rows: Larger batches are run in pieces of so many samples, which takes less memory, and time,
+                as new memory takes time; for models that compute every sample by itself. None runs batches
+                as they are.
 
         Raises:
             CalibrationDataError: ``threads`` is less than 1.
@@ -126,6 +132,7 @@ class Observer:
             bytes_per_part=BYTES_PER_PART if device_kind(device) == "cpu" else math.inf,
         )
         self._inputs, self._threads = tuple(inputs), threads or available_threads()
+        self._most_rows = most_rows
         self._sessions = [
             self._device.open_session(
                 part.model,
@@ -141,6 +148,17 @@ class Observer:
         # Without the models, but with the weights, which sessions use where they are.
         parts = tuple(dataclasses.replace(part, model=b"") for part in plan.parts)
         self._plan = dataclasses.replace(plan, parts=parts)
+
+    @property
+    def reference(self) -> Callable[[FeedDict], list[NDArray[Any]]] | None:
+        """Runs the model on a feed and gives its outputs alone; None where it is run part by part.
+
+        The function raises what ONNX Runtime raises.
+        """
+        if not self._plan.outputs:
+            return None
+        (session,) = self._sessions
+        return functools.partial(run_silently, session, names=self._plan.outputs)
 
     def observe(
         self,
@@ -197,6 +215,7 @@ class Observer:
                 SampleKeeper(keep, whole_batches=has_fixed_batch(self._inputs)),
                 advance,
                 checkpoint,
+                self._most_rows,
             )
             one_pass.skip(before.samples if before else skip)
             if before:
@@ -246,12 +265,13 @@ class _Pass:
         kept: SampleKeeper,
         advance: Callable[[int], None],
         checkpoint: Checkpoint[Counted] | None,
+        most_rows: int | None,
     ) -> None:
         self.fingerprint = DataFingerprint()
         self.preflight, self.kept = preflight, kept
         self._feeds = feeds
         self._runs, self._plan, self._counted = runs, plan, counted
-        self._advance, self._checkpoint = advance, checkpoint
+        self._advance, self._checkpoint, self._most_rows = advance, checkpoint, most_rows
         self._timer = Timer(checkpoint.seconds if checkpoint else 0.0)
 
     def skip(self, samples: int) -> None:
@@ -290,6 +310,10 @@ class _Pass:
         return self.fingerprint.hexdigest() if self._checkpoint else ""
 
     def _run(self, feed: FeedDict) -> None:
+        for piece in pieces(feed, self._most_rows):
+            self._run_piece(piece)
+
+    def _run_piece(self, feed: FeedDict) -> None:
         plan = self._plan
         self._counted.observe((name, feed[name]) for name in plan.fed)
         tensors = dict(feed)

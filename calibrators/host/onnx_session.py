@@ -117,21 +117,24 @@ def run_in_place(session: Any, names: Sequence[str], feed: Mapping[str, NDArray[
     return [as_array(output) for output in session.run_with_ort_values(list(names), values)]
 
 
-def run_silently(session: Any, feed: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
+def run_silently(
+    session: Any, feed: Mapping[str, NDArray[Any]], names: Sequence[str] | None = None
+) -> list[NDArray[Any]]:
     """Runs a model where a failure is expected: it is raised, and ONNX Runtime prints nothing of it.
 
     Args:
         session: From :func:`open_session`.
         feed: Input name to array.
+        names: The outputs that are wanted; all where None.
 
     Returns:
-        All outputs, in memory of their own.
+        Their values, in memory of their own.
     """
     import onnxruntime as ort
 
     options = ort.RunOptions()
     options.log_severity_level = 4
-    outputs: list[NDArray[Any]] = session.run(None, dict(feed), options)
+    outputs: list[NDArray[Any]] = session.run(names, dict(feed), options)
     return outputs
 
 

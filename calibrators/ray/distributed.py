@@ -43,6 +43,7 @@ class RayObserver:
         threads: int | None = None,
         executor: RayExecutor | None = None,
         device: str = "cpu",
+        most_rows: int | None = None,
     ) -> None:
         """Remembers what workers are to do.
 
@@ -55,6 +56,7 @@ class RayObserver:
             executor: Where to run; ``RayExecutor()`` where None.
             device: Where each worker runs the model: see :func:`calibrators.host.devices.open_device`. GPUs
                 count from 0 among those that Ray shows the worker.
+            most_rows: Larger batches are run in pieces: see :class:`calibrators.host.observer.Observer`.
 
         Raises:
             CalibrationDataError: ``threads`` is less than 1.
@@ -70,6 +72,7 @@ class RayObserver:
             )
         self._model, self._inputs, self._tensors = model, tuple(inputs), tuple(dict.fromkeys(tensors))
         self._threads, self._executor, self._device = threads or WORKER_THREADS, executor, device
+        self._most_rows = most_rows
 
     def observe(
         self,
@@ -106,7 +109,14 @@ class RayObserver:
         with self._model as model:
             merged = _Merged(self._start(keep), self._saved(model, checkpoint))
             work = _ObservationWork(
-                model, self._inputs, self._tensors, self._threads, self._device, merged.skip, keep
+                model,
+                self._inputs,
+                self._tensors,
+                self._threads,
+                self._device,
+                merged.skip,
+                keep,
+                self._most_rows,
             )
             with (
                 fan_out(work, batches, self._executor, self._threads) as results,
@@ -196,6 +206,7 @@ class _ObservationWork:
         device: Where the model runs.
         skip: How many of the data's first samples are compared with a checkpoint and not run.
         keep: How many samples of each run are kept.
+        most_rows: The most samples that are run at once.
     """
 
     model: bytes | Path
@@ -205,11 +216,12 @@ class _ObservationWork:
     device: str
     skip: int
     keep: int
+    most_rows: int | None
 
     def open(self) -> Callable[[Batches, int], Observation]:
         """Opens the model."""
         check_sees(self.model)
-        observer = Observer(self.model, self.inputs, self.tensors, self.threads, self.device)
+        observer = Observer(self.model, self.inputs, self.tensors, self.threads, self.device, self.most_rows)
         return lambda batches, first: observer.observe(
             batches, progress=False, skip=max(0, self.skip - first), keep=self.keep
         )

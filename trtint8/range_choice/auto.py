@@ -13,7 +13,7 @@ from trtint8.models.activation_memory import calibration_batch_size
 from trtint8.models.model import Model
 from trtint8.quantization.placement import Placement, place
 from trtint8.range_choice.choose import MOST_ROWS, choose_ranges, plain_ranges
-from trtint8.range_choice.trial_network import TrialNetwork
+from trtint8.range_choice.trial_network import Reference, TrialNetwork
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class AutoRanges:
         samples: Sequence[FeedDict],
         calibrated: int,
         *,
+        reference: Reference | None = None,
         progress: bool,
     ) -> tuple[dict[str, float], RangeChoice]:
         """Chooses the ranges: see :func:`trtint8.range_choice.choose.choose_ranges`.
@@ -44,6 +45,7 @@ class AutoRanges:
             histograms: Tensor name to the histogram of its magnitudes.
             samples: Samples to try ranges on; how many are used depends on the network.
             calibrated: How many samples the histograms are of.
+            reference: Runs the float network on a feed, where it is open already.
             progress: Whether to show a progress bar on a terminal.
 
         Returns:
@@ -62,6 +64,7 @@ class AutoRanges:
         network = TrialNetwork(
             self.prepared.graph_model,
             placement,
+            reference=reference,
             threads=self.threads,
             device=self.device,
             return_memory=rows == 1,

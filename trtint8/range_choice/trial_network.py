@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
@@ -21,6 +22,9 @@ from trtint8.models.model import fits_message, runnable, to_light
 from trtint8.quantization.placement import Placement
 from trtint8.quantization.qdq import activation_scales, insert_qdq, rounded_weights
 
+#: Runs a network on a feed and gives its outputs.
+Reference: TypeAlias = Callable[[FeedDict], list[NDArray[Any]]]
+
 
 class TrialNetwork:
     """The float network, and the same with rounded weights and with Q/DQ pairs whose scales are inputs.
@@ -28,6 +32,7 @@ class TrialNetwork:
     Args:
         graph_model: From :func:`trtint8.models.model.prepare`; not changed.
         placement: Which tensors are quantized.
+        reference: Runs the float network on a feed, where it is open already.
         threads: Threads per operator; ONNX Runtime's choice where None.
         device: Where the networks run: see :func:`calibrators.host.devices.open_device`.
         return_memory: Whether each network returns its memory after each run, as is due where one sample
@@ -43,6 +48,7 @@ class TrialNetwork:
         graph_model: ir.Model,
         placement: Placement,
         *,
+        reference: Reference | None = None,
         threads: int | None = None,
         device: str = "cpu",
         return_memory: bool = False,
@@ -51,12 +57,17 @@ class TrialNetwork:
         quantized = graph_model.clone()
         # Opening a session takes as long as rounding the weights, and one thread each.
         with ThreadPoolExecutor(1) as pool:
-            exact = pool.submit(_open, graph_model, threads, device, return_memory)
+            exact = None
+            if reference is None:
+                exact = pool.submit(_open, graph_model, threads, device, return_memory)
             _round_weights(quantized, placement)
             insert_qdq(quantized, replace(placement, weights=()), dict.fromkeys(placement.tensors, 1.0))
             self._scale_inputs = _scales_as_inputs(quantized)
             self._quantized = _open(quantized, threads, device, return_memory)
-            self._exact = exact.result()
+            if exact is not None:
+                reference = partial(run_silently, exact.result())
+            assert reference is not None
+            self._reference = reference
 
     def reference(self, feed: FeedDict) -> list[NDArray[Any]]:
         """The outputs of the float network.
@@ -64,7 +75,7 @@ class TrialNetwork:
         Raises:
             CalibrationDataError: ONNX Runtime fails on the feed.
         """
-        return _run(self._exact, feed)
+        return _run(self._reference, feed)
 
     def outputs(self, feed: FeedDict, scales: Mapping[str, np.float32]) -> list[NDArray[Any]]:
         """The outputs of the quantized network.
@@ -77,7 +88,7 @@ class TrialNetwork:
             CalibrationDataError: ONNX Runtime fails on the feed.
         """
         inputs = {name: np.asarray(scales[tensor]) for name, tensor in self._scale_inputs.items()}
-        return _run(self._quantized, {**feed, **inputs})
+        return _run(partial(run_silently, self._quantized), {**feed, **inputs})
 
     def scales(self, amax: Mapping[str, float]) -> dict[str, np.float32]:
         """The scale of every quantized activation.
@@ -128,8 +139,8 @@ def _scales_as_inputs(graph_model: ir.Model) -> dict[str, str]:
     return found
 
 
-def _run(session: Any, feed: FeedDict) -> list[NDArray[Any]]:
+def _run(run: Reference, feed: FeedDict) -> list[NDArray[Any]]:
     try:
-        return run_silently(session, feed)
+        return run(feed)
     except Exception as error:
         raise CalibrationDataError(f"the model fails on a sample: {first_line(error)}") from error
