@@ -27,6 +27,7 @@ from calibrators.ray.run_options import RunOptions
 from calibrators.tables.loss_warning import loss_warning
 from calibrators.tables.table import CalibrationTable, Provenance
 from trtint8.models.activation_memory import calibration_batch_size
+from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.model import Model, ModelSource, fits_message, load_model, prepare, runnable, to_light
 from trtint8.models.recorded_states import with_recorded_states
 from trtint8.models.separate_samples import computes_samples_separately
@@ -199,6 +200,7 @@ class Calibration:
         return table
 
 
+@pause_garbage_collection()
 def open_calibration(
     prepared: Model,
     data: DataSource,

@@ -220,7 +220,12 @@ def to_light(graph_model: ir.Model) -> LightModel:
         graph_model: A model that fits a message (:func:`fits_message`). The result refers to its weights, so
             they must not change.
     """
-    graph_model, weights = _with_weights_in_memory(graph_model).clone(), {}
+    return into_light(_with_weights_in_memory(graph_model).clone())
+
+
+def into_light(graph_model: ir.Model) -> LightModel:
+    """Like :func:`to_light`, of a model that is used up: it has no large weights afterwards."""
+    graph_model, weights = _with_weights_in_memory(graph_model), {}
     for name, value in graph_model.graph.initializers.items():
         tensor = value.const_value
         if tensor is not None and tensor.dtype == ir.DataType.FLOAT and tensor.nbytes >= LARGE:

@@ -52,14 +52,13 @@ def samples_to_try(calibrated: int, elements: int) -> int:
         elements: How many elements the network's outputs have for one sample.
 
     Returns:
-        All samples, where there are 16 or fewer. Else, of outputs with 256 elements or more, a sixteenth, 4
-        to 24 samples; and of smaller outputs, whose noise is known from many samples only, a twenty-fifth, 16
-        to 64 samples.
+        All samples, where there are 16 or fewer. Else, of outputs with 256 elements or more, 4 to 24 samples,
+        a sixteenth; and of smaller outputs, whose noise is known from many samples only, 16 to 64 of them.
     """
     if calibrated <= _FEWEST:
         return calibrated
     if elements < _FEW_ELEMENTS:
-        return min(max(_FEWEST, calibrated // 25), MOST_SAMPLES)
+        return min(max(_FEWEST, calibrated // 16), MOST_SAMPLES)
     return min(max(4, calibrated // 16), 24)
 
 

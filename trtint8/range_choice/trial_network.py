@@ -17,8 +17,9 @@ from calibrators.data.feeds import FeedDict
 from calibrators.errors import CalibrationDataError
 from calibrators.host.devices import open_device
 from calibrators.host.onnx_session import first_line, run_silently
+from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.graph_constants import read_constant, set_constant_input
-from trtint8.models.model import fits_message, runnable, to_light
+from trtint8.models.model import fits_message, into_light, runnable
 from trtint8.quantization.placement import Placement
 from trtint8.quantization.qdq import activation_scales, insert_qdq, rounded_weights
 
@@ -43,6 +44,7 @@ class TrialNetwork:
         UnsupportedError: The device is unknown, or something that it needs is not installed.
     """
 
+    @pause_garbage_collection()
     def __init__(
         self,
         graph_model: ir.Model,
@@ -59,7 +61,7 @@ class TrialNetwork:
         with ThreadPoolExecutor(1) as pool:
             exact = None
             if reference is None:
-                exact = pool.submit(_open, graph_model, threads, device, return_memory)
+                exact = pool.submit(_open, graph_model.clone(), threads, device, return_memory)
             _round_weights(quantized, placement)
             insert_qdq(quantized, replace(placement, weights=()), dict.fromkeys(placement.tensors, 1.0))
             self._scale_inputs = _scales_as_inputs(quantized)
@@ -102,10 +104,11 @@ class TrialNetwork:
 
 
 def _open(graph_model: ir.Model, threads: int | None, device: str, return_memory: bool) -> Any:
+    """Opens a network, which is used up."""
     opened = open_device(device)
     options = {"optimize": True, "threads": threads, "one_of_many": return_memory}
     if fits_message(graph_model):
-        light = to_light(graph_model)
+        light = into_light(graph_model)
         return opened.open_session(light.message.SerializeToString(), weights=light.weights, **options)
     with runnable(graph_model) as path:
         return opened.open_session(path, **options)
