@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from calibrators.data.feeds import FeedDict
+from calibrators.data.feeds import FeedDict, pieces
 from calibrators.errors import CalibrationDataError
-from calibrators.host.onnx_session import first_line, open_session
+from calibrators.host.onnx_session import first_line, run_in_place
 from trtint8.equalization.following.channel_classes import Channels
-from trtint8.models.model import runnable
+from trtint8.models.activation_memory import calibration_batch_size
+from trtint8.models.separate_samples import computes_samples_separately
+from trtint8.models.session import open_graph_model
 
 #: The most values of one tensor that are kept.
 _MOST_VALUES = 1 << 18
@@ -58,17 +61,16 @@ def observe(
     copy.graph.outputs.extend(
         value for value in computed if value.name in labels and value.name not in present
     )
-    with runnable(copy) as source:
-        session = open_session(source, optimize=True)
+    session = open_graph_model(copy).session
     outputs = [name for name in names if name in {value.name for value in copy.graph.outputs}]
     peaks = {name: np.zeros(array.shape) for name, array in labels.items()}
     squares = {name: np.zeros(array.shape) for name, array in labels.items()}
     counts = dict.fromkeys(names, 0)
     values: dict[str, list[NDArray[np.float32]]] = {name: [] for name in kept}
     unfit: set[str] = set()
-    for feed in feeds:
+    for feed in _in_pieces(model, outputs, feeds):
         try:
-            found = dict(zip(outputs, session.run(outputs, feed), strict=True))
+            found = dict(zip(outputs, run_in_place(session, outputs, feed), strict=True))
         except Exception as error:
             raise CalibrationDataError(f"the model fails on a batch: {first_line(error)}") from error
         for name in names:
@@ -80,7 +82,8 @@ def observe(
                 unfit.add(name)
                 continue
             axes = tuple(axis for axis, size in enumerate(shape) if size == 1)
-            np.maximum(peaks[name], np.abs(array).max(axis=axes, keepdims=True), out=peaks[name])
+            for bound in (array.max(axis=axes, keepdims=True), -array.min(axis=axes, keepdims=True)):
+                np.maximum(peaks[name], bound, out=peaks[name])
             squares[name] += np.square(array).sum(axis=axes, keepdims=True, dtype=np.float64)
             counts[name] += array.size // max(labels[name].size, 1)
             if name in values:
@@ -91,6 +94,12 @@ def observe(
         {name: squares[name] / max(counts[name], 1) for name in fitting},
         {name: np.concatenate(arrays) for name, arrays in values.items() if arrays and name not in unfit},
     )
+
+
+def _in_pieces(model: ir.Model, tensors: list[str], feeds: Iterable[FeedDict]) -> Iterator[FeedDict]:
+    """The feeds; those of networks that compute each sample by itself in pieces of little memory."""
+    rows = calibration_batch_size(model, tensors) if computes_samples_separately(model) else None
+    return chain.from_iterable(pieces(feed, rows) for feed in feeds)
 
 
 def _rows(values: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -26,7 +26,9 @@ def factors_of(
     Returns:
         One factor per label, of the shape of ``labels``.
     """
-    result: NDArray[np.float64] = factors[channels.representatives[labels]] ** channels.powers[labels]
+    own, powers = factors[channels.representatives[labels]], channels.powers[labels]
+    # Raising to a power takes longer than all else here, and most powers are 1.
+    result: NDArray[np.float64] = own if (powers == 1).all() else own**powers
     return result
 
 
@@ -46,7 +48,8 @@ def changed_constant(
     """
     changed = array.astype(np.float64)
     for change in changes:
-        changed = changed * factors_of(channels, factors, change.channels) ** change.power
+        by = factors_of(channels, factors, change.channels)
+        changed = changed * (by if change.power == 1 else by**change.power)
     return np.asarray(changed, np.float32)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,27 +30,30 @@ class ModelSession:
         """Names of the model's outputs."""
         return [output.name for output in self.session.get_outputs()]
 
-    def run(self, feed: FeedDict) -> list[NDArray[Any]]:
+    def run(self, feed: FeedDict, names: Sequence[str] | None = None) -> list[NDArray[Any]]:
         """Runs the model on a batch.
 
         Args:
             feed: Input name to array.
+            names: The outputs that are wanted; all, in their order, where None.
 
         Returns:
-            All outputs, in their order.
+            The outputs.
 
         Raises:
             CalibrationDataError: ONNX Runtime fails on the batch.
         """
         try:
-            outputs: list[NDArray[Any]] = self.session.run(None, dict(feed))
+            outputs: list[NDArray[Any]] = self.session.run(names, dict(feed))
         except Exception as error:
             raise CalibrationDataError(f"the model fails on a batch: {first_line(error)}") from error
         return outputs
 
 
-def open_graph_model(graph_model: ir.Model, *, threads: int | None = None) -> ModelSession:
-    """Opens a model on the CPU, with all graph optimizations that keep Q/DQ pairs as they are.
+def open_graph_model(
+    graph_model: ir.Model, *, threads: int | None = None, optimize: bool = True
+) -> ModelSession:
+    """Opens a model on the CPU.
 
     Large weights are handed over where they lie: to serialize and parse them takes longer than to open the
     session.
@@ -57,6 +61,7 @@ def open_graph_model(graph_model: ir.Model, *, threads: int | None = None) -> Mo
     Args:
         graph_model: The model. Its weights are copied, so it may go when the session is open.
         threads: Threads per operator; ONNX Runtime's choice where None.
+        optimize: See :func:`calibrators.host.onnx_session.open_session`.
 
     Raises:
         ModelError: ONNX Runtime refuses the model.
@@ -64,6 +69,6 @@ def open_graph_model(graph_model: ir.Model, *, threads: int | None = None) -> Mo
     if fits_message(graph_model):
         light = to_light(graph_model)
         message = light.message.SerializeToString()
-        return ModelSession(open_session(message, optimize=True, threads=threads, weights=light.weights))
+        return ModelSession(open_session(message, optimize=optimize, threads=threads, weights=light.weights))
     with runnable(graph_model) as path:
-        return ModelSession(open_session(path, optimize=True, threads=threads))
+        return ModelSession(open_session(path, optimize=optimize, threads=threads))

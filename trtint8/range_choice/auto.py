@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from calibrators.data.feeds import FeedDict
 from calibrators.errors import ModelError
 from calibrators.histograms.histogram import Histogram
+from calibrators.histograms.rules import range_of
 from calibrators.tables.choice import RangeChoice
 from trtint8.models.activation_memory import calibration_batch_size
 from trtint8.models.model import Model
@@ -24,11 +25,13 @@ class AutoRanges:
         prepared: From :func:`trtint8.models.model.prepare`.
         threads: Threads per operator; ONNX Runtime's choice where None.
         device: Where the model runs.
+        known: The choice that was made for an equal function, which is followed; made here where None.
     """
 
     prepared: Model
     threads: int | None
     device: str
+    known: RangeChoice | None = None
 
     def choose(
         self,
@@ -55,6 +58,9 @@ class AutoRanges:
         Raises:
             CalibrationDataError: The model fails on a sample.
         """
+        if self.known:
+            rule = self.known.rule
+            return {name: range_of(histogram, rule) for name, histogram in histograms.items()}, self.known
         placement = self._placement()
         quantized = placement.tensors if placement else ()
         # A tensor that was zero throughout has no range to choose; the network takes one for it.

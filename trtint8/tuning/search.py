@@ -17,6 +17,7 @@ import onnx_ir as ir
 
 from calibrators.data.batches import Batches
 from calibrators.data.feeds import FeedDict
+from calibrators.tables.choice import RangeChoice
 from calibrators.tables.table import CalibrationTable
 from trtint8.equalization.equalize import equalize
 from trtint8.models.model import Model, rebuilt
@@ -58,7 +59,7 @@ _SCORES_OF_FLOAT = 16.0
 _EQUALIZATION, _ROUNDING, _CORRECTION = "cross-layer equalization", "adaptive rounding", "bias correction"
 
 #: Calibrates a model whose weights were changed.
-Recalibrate = Callable[[Model], CalibrationTable]
+Recalibrate = Callable[[Model, RangeChoice | None], CalibrationTable]
 
 #: Makes a candidate with a remedy from another candidate; None where the remedy does not apply.
 Remedy = Callable[[Candidate], "Candidate | None"]
@@ -222,7 +223,8 @@ class Search:
         if not equalized.forms:
             return None
         model = rebuilt(equalized.model, start.model.name)
-        table = self._recalibrate(model)
+        # It is the same function, so the rule that suits it is the same.
+        table = self._recalibrate(model, start.table.choice)
         remedies = (*start.remedies, _EQUALIZATION)
         return dataclasses.replace(start, model=model, table=table, remedies=remedies)
 

@@ -11,6 +11,7 @@ import numpy as np
 from calibrators.data.batches import DataSource, open_data
 from calibrators.data.options import DataOptions
 from calibrators.ray.run_options import RunOptions
+from calibrators.tables.choice import RangeChoice
 from calibrators.tables.source import table_among
 from calibrators.tables.table import CalibrationTable
 from trtint8.calibration import CalibrationOptions, calibrate_prepared
@@ -84,11 +85,10 @@ def tune_from_sources(
         tuned_on, validated_on = batches, open_data(held_out, prepared.inputs, unlabelled)
     calibration_data = replace(data_options, labels=None, limit=None)
 
-    def calibrated(changed: Model) -> CalibrationTable:
+    def calibrated(changed: Model, choice: RangeChoice | None = None) -> CalibrationTable:
         assert not isinstance(calibration, CalibrationTable)
-        return calibrate_prepared(
-            changed, calibration, options, calibration_data, RunOptions(progress=progress)
-        )
+        run = RunOptions(progress=progress)
+        return calibrate_prepared(changed, calibration, options, calibration_data, run, choice)
 
     goal = budget.goal(first_form(prepared, tuned_on))  # before the calibration, which may take long
     on_goal(goal)

@@ -185,7 +185,7 @@ def remedied(start, monkeypatch):
         search = Search(
             GivenGains(drop, gains),
             lambda score: score.drop <= 0.5,
-            recalibrate=lambda model: None,
+            recalibrate=lambda model, choice: None,
             round_weights=True,
             seed=0,
             on_trial=trials.append,

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict
 from calibrators.errors import CalibrationDataError
-from calibrators.host.onnx_session import first_line, open_session
 from trtint8.models.graph_constants import unused_name, value_names
-from trtint8.models.model import runnable
+from trtint8.models.session import open_graph_model
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +48,9 @@ def measure_shapes(model: ir.Model, feed: FeedDict) -> Shapes:
     Raises:
         CalibrationDataError: The model fails on the batch.
     """
+    few = _first_samples(model, feed)
+    if (known := _known_shapes(model.graph, few)) is not None:
+        return Shapes(known, {})
     copy = model.clone()
     graph, taken = copy.graph, value_names(copy.graph)
     from_shapes = _computed_from_shapes(graph)
@@ -68,19 +70,14 @@ def measure_shapes(model: ir.Model, feed: FeedDict) -> Shapes:
             graph.append(node)
             graph.outputs.append(node.outputs[0])
             shapes_of[name] = node.outputs[0].name
-    with runnable(copy) as source:
-        session = open_session(source, optimize=False)
+    session = open_graph_model(copy, optimize=False)
     names = [*shapes_of.values(), *integers]
-    few = _first_samples(model, feed)
     try:
-        found = session.run(names, few)
-    except Exception:
+        found = session.run(few, names)
+    except CalibrationDataError:
         logger.debug("the model does not take %d samples", _SAMPLES, exc_info=True)
         few = feed
-        try:
-            found = session.run(names, few)
-        except Exception as error:
-            raise CalibrationDataError(f"the model fails on a batch: {first_line(error)}") from error
+        found = session.run(few, names)
     results = dict(zip(names, found, strict=True))
     shapes = {name: tuple(results[shape].tolist()) for name, shape in shapes_of.items()}
     shapes |= {name: array.shape for name, array in few.items()}
@@ -92,6 +89,25 @@ def _first_samples(model: ir.Model, feed: FeedDict) -> FeedDict:
     inputs = [value for value in model.graph.inputs if value.name in feed]
     dynamic = all(value.shape and not isinstance(value.shape[0], int) for value in inputs)
     return {name: array[:_SAMPLES] for name, array in feed.items()} if dynamic else feed
+
+
+def _known_shapes(graph: ir.Graph, feed: FeedDict) -> dict[str, tuple[int, ...]] | None:
+    """The shapes that follow from the feed's, where all do and no values are computed from shapes."""
+    shapes = {name: array.shape for name, array in feed.items()}
+    sizes: dict[str | None, int] = {}
+    for value in graph.inputs:
+        for size, own in zip(value.shape or (), shapes.get(value.name or "", ()), strict=False):
+            if isinstance(size, ir.SymbolicDim) and size.value is not None:
+                sizes[size.value] = own
+    for value in (output for node in graph for output in node.outputs if output.name):
+        if value.shape is None or value.dtype in _INTEGERS:
+            return None
+        found = [size if isinstance(size, int) else sizes.get(size.value) for size in value.shape]
+        shape = tuple(size for size in found if size is not None)
+        if len(shape) != len(found):
+            return None
+        shapes[value.name or ""] = shape
+    return shapes
 
 
 def _computed_from_shapes(graph: ir.Graph) -> set[str]:
