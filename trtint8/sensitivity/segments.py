@@ -247,7 +247,7 @@ class _Block:
     def run(self, tensors: Mapping[str, NDArray[Any]]) -> Tensors:
         if self.session is None:
             self.session = open_session(
-                self._serialized(), optimize=True, threads=self.threads, one_of_many=True
+                self._serialized(), optimize=True, threads=self.threads, one_of_many=True, keep_layout=True
             )
         feed = {value.name: tensors[value.name] for value in self.session.get_inputs()}
         try:

@@ -101,7 +101,8 @@ class MatrixForm:
         else:
             values, pads = self._spread(values, window)
             strides, step = (1,) * rank, -1
-        padded = np.pad(values, [(0, 0), (0, 0), *zip(pads[:rank], pads[rank:], strict=True)])
+        edges = [(0, 0), (0, 0), *zip(pads[:rank], pads[rank:], strict=True)]
+        padded = np.pad(values, edges) if any(pads) else values  # which spares a copy
         extents = [(size - 1) * dilation + 1 for size, dilation in zip(kernel, window.dilations, strict=True)]
         axes: Any = tuple(range(2, 2 + rank))  # older stubs of NumPy know one axis only
         views = np.lib.stride_tricks.sliding_window_view(padded, tuple(extents), axis=axes)
