@@ -6,7 +6,8 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -52,12 +53,19 @@ class Model:
     Attributes:
         graph_model: The model in onnx-ir's form; not to be changed.
         name: The model's name in messages: its file name, or ``model``.
-        fingerprint: See :func:`trtint8.models.fingerprint.fingerprint`.
+        known_fingerprint: The fingerprint, where it is that of another graph.
+        light: What the graph was read from, where all its weights are in memory.
     """
 
     graph_model: ir.Model
     name: str
-    fingerprint: str
+    known_fingerprint: str | None = None
+    light: LightModel | None = field(default=None, repr=False, compare=False)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """See :func:`trtint8.models.fingerprint.fingerprint`; computed when it is asked for."""
+        return self.known_fingerprint or fingerprint(self.graph_model)
 
     @property
     def inputs(self) -> tuple[InputSpec, ...]:
@@ -321,7 +329,7 @@ def _checked(light: LightModel, name: str, path: Path | None) -> Model:
         raise ModelError(f"'{name}' cannot be read: {_innermost_reason(error)}; export it again") from error
     if path:
         ir.external_data.set_base_dir(graph_model.graph, path.parent)
-    return Model(graph_model, name, fingerprint(graph_model))
+    return Model(graph_model, name, light=None if external else light)
 
 
 def _check_attributes(graph: onnx.GraphProto, name: str) -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from calibrators.data.feeds import FeedDict
 from calibrators.errors import CalibrationDataError
 from calibrators.host.onnx_session import first_line, open_session
-from trtint8.models.model import fits_message, runnable, to_light
+from trtint8.models.model import Model, fits_message, runnable, to_light
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +48,22 @@ class ModelSession:
         except Exception as error:
             raise CalibrationDataError(f"the model fails on a batch: {first_line(error)}") from error
         return outputs
+
+
+def open_model(model: Model, *, threads: int | None = None) -> ModelSession:
+    """Opens a model on the CPU as it was read, where that can be done without converting it.
+
+    Args:
+        model: The model.
+        threads: Threads per operator; ONNX Runtime's choice where None.
+
+    Raises:
+        ModelError: ONNX Runtime refuses the model.
+    """
+    if model.light is None:
+        return open_graph_model(model.graph_model, threads=threads)
+    message, weights = model.light.message.SerializeToString(), model.light.weights
+    return ModelSession(open_session(message, optimize=True, threads=threads, weights=weights))
 
 
 def open_graph_model(

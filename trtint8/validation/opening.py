@@ -20,7 +20,7 @@ from calibrators.errors import GpuUnavailableError, ModelError
 from trtint8.engine.file import read_engine_info
 from trtint8.interop.integer_models import expand_static, integer_operators
 from trtint8.models.model import ModelSource, load_model
-from trtint8.models.session import ModelSession, open_graph_model
+from trtint8.models.session import ModelSession, open_graph_model, open_model
 from trtint8.runtime.engine import Engine
 from trtint8.validation.accuracy import Runner, ValidatedModel
 from trtint8.validation.comparison import OpenModels
@@ -133,7 +133,9 @@ def open_validated(
         left, description = (), whose.format("Q/DQ model") + " as fake quantization in ONNX Runtime"
     else:
         left, description = (), whose.format("model") + " in ONNX Runtime"
-    opened = open_graph_model(graph_model, threads=threads)
+    opened = (
+        open_graph_model(graph_model, threads=threads) if integers else open_model(loaded, threads=threads)
+    )
     dtypes = {spec.name: spec.dtype for spec in loaded.inputs}
     yield _validated(name, opened.run, dtypes, opened.output_names, inputs, output_names, description)
 

@@ -14,7 +14,7 @@ from calibrators.ray.run_options import RunOptions
 from trtint8.engine.file import read_engine_info, sidecar_path
 from trtint8.models.model import Model, ModelSource, load_model
 from trtint8.models.recorded_states import with_recorded_states
-from trtint8.models.session import open_graph_model
+from trtint8.models.session import open_model
 from trtint8.validation.accuracy import Accuracy
 from trtint8.validation.comparison import compare_models
 from trtint8.validation.measure import REFERENCE, VALIDATED
@@ -79,7 +79,7 @@ def validate_models(
             allow_host_code=allow_host_code,
             progress=run.progress,
         )
-    open_reference = partial(open_graph_model, original.graph_model, threads=run.threads)
+    open_reference = partial(open_model, original, threads=run.threads)
     with open_models(
         models,
         open_reference,
