@@ -14,7 +14,7 @@ from calibrators.errors import CalibrationDataError, ModelError, UnsupportedErro
 from calibrators.files import check_writable, write_atomically
 from trtint8.models.model import load_model
 from trtint8.models.recorded_states import with_recorded_states
-from trtint8.models.session import open_graph_model
+from trtint8.models.session import open_model
 from trtint8.report.files import ReportFiles, find_report_files
 from trtint8.validation.measure import VALIDATED
 from trtint8.validation.opening import open_validated
@@ -113,9 +113,11 @@ def _worst(
             "--data shows the worst samples, which needs the Q/DQ model or the engine; give one of them"
         )
     original = load_model(model)
-    batches = open_data(with_recorded_states(data, original), original.inputs, options)
+    batches = open_data(
+        with_recorded_states(data, original), original.inputs, options.on_cpu(original.inputs)
+    )
     with contextlib.ExitStack() as stack:
-        reference = open_graph_model(original.graph_model)
+        reference = open_model(original)
         names = reference.output_names
         opened = open_validated(VALIDATED, validated, original.inputs, names, allow_host_code=allow_host_code)
         int8 = stack.enter_context(opened)

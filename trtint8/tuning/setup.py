@@ -72,6 +72,7 @@ def tune_from_sources(
     Raises:
         TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
     """
+    data_options = data_options.on_cpu(prepared.inputs)
     # Data is shuffled where possible, so that both halves are alike.
     shuffled = isinstance(data, (str, os.PathLike, Mapping, np.ndarray))
     options_of_data = replace(data_options, shuffle=shuffled)

@@ -66,7 +66,7 @@ def validate_models(
     models = {VALIDATED: model, **also}
     _warn_of_other_models(models, original)
     recorded = with_recorded_states(data, original, run.threads)
-    batches = open_data(recorded, original.inputs, data_options)
+    batches = open_data(recorded, original.inputs, data_options.on_cpu(original.inputs))
     if run.ray:
         return compare_over_ray(
             models,

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from calibrators.data.feeds import (
     Binding,
@@ -10,6 +12,7 @@ from calibrators.data.feeds import (
     check_names,
     is_float,
     is_image_batch,
+    pieces,
     shape_text,
 )
 from calibrators.data.inputs import InputSpec
@@ -92,3 +95,23 @@ def test_images_are_preprocessed_and_the_rest_stays():
 def test_preprocessing_that_does_not_apply():
     with pytest.raises(CalibrationDataError, match=r"not uint8 images of shape .*: 'x' is float32"):
         Binding([VECTOR], RAW).check({"x": vectors(3)})
+
+
+@given(st.integers(1, 20), st.integers(1, 25))
+def test_pieces_are_the_feed(samples, rows):
+    feed = {"a": np.arange(samples * 3).reshape(samples, 3), "b": np.arange(samples)}
+    found = list(pieces(feed, rows))
+    assert [len(piece["a"]) for piece in found[:-1]] == [rows] * (len(found) - 1)
+    assert 1 <= len(found[-1]["b"]) <= rows
+    for name, array in feed.items():
+        np.testing.assert_array_equal(np.concatenate([piece[name] for piece in found]), array)
+
+
+def test_what_cannot_be_divided_stays_one_piece():
+    for feed, rows in (
+        ({"a": np.zeros((4, 2))}, None),
+        ({"a": np.zeros((4, 2)), "b": np.zeros(3)}, 2),
+        ({"a": np.zeros(())}, 1),
+    ):
+        (found,) = pieces(feed, rows)
+        assert found is feed

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from calibrators.data.batches import open_batches
+from calibrators.data.inputs import InputSpec
 from calibrators.data.options import DataOptions
 from calibrators.errors import CalibrationDataError
 from tests.calibrators.data.sample_data import RAW, VECTOR, refused, vectors
@@ -52,3 +54,22 @@ class TestOptions:
 
     def test_refuses_a_negative_seed(self):
         refused(vectors(4), "seed is -1; give", shuffle=True, seed=-1)
+
+
+@pytest.mark.parametrize(
+    ("shape", "size"),
+    [
+        (("N", 3, 32, 32), 32),
+        (("N", 3, 128, 128), 8),
+        (("N", 3, 224, 224), 2),
+        (("N", 3, 640, 640), 1),
+        (("N", 3, "height", "width"), 32),
+        (None, 32),
+    ],
+)
+def test_batches_on_the_cpu_are_small(shape, size):
+    image, row = InputSpec("image", np.dtype(np.float32), shape), InputSpec("row", np.dtype(np.int64), ("N",))
+    options = DataOptions(limit=7)
+    found = options.on_cpu([row, image])
+    assert (found.default_batch_size, found.batch_size, found.limit) == (size, None, 7)
+    assert DataOptions(batch_size=50).on_cpu([image]).batch_size == 50

@@ -7,7 +7,9 @@ from calibrators.data.batches import open_batches
 from calibrators.data.inputs import InputSpec
 from calibrators.errors import CalibrationDataError, ModelError
 from calibrators.histograms.histogram import Histogram
+from calibrators.host import devices
 from calibrators.host.observer import Observer, observe
+from calibrators.host.onnx_session import open_session
 
 INPUTS = (InputSpec("x", np.dtype(np.float32), ("n", 3)),)
 DATA = np.random.default_rng(5).standard_normal((40, 3)).astype(np.float32)
@@ -142,3 +144,29 @@ def test_a_model_of_a_fixed_batch_keeps_whole_batches():
     observer = Observer(_model().SerializeToString(), inputs, ("y",))
     seen = observer.observe(open_batches(DATA, inputs), progress=False, keep=3)
     assert [sample["x"].shape for sample in seen.kept.samples] == [(8, 3)] * 3
+
+
+def test_batches_are_run_in_pieces(monkeypatch):
+    whole = Observer(_model().SerializeToString(), INPUTS, ("x", "product", "y"))
+    pieces = Observer(_model().SerializeToString(), INPUTS, ("x", "product", "y"), most_rows=3)
+    run, rows = devices.run_in_place, []
+
+    def noted(session, names, feed):
+        rows.append(len(feed["x"]))
+        return run(session, names, feed)
+
+    monkeypatch.setattr(devices, "run_in_place", noted)
+    wanted, found = (
+        observer.observe(open_batches(DATA[:10], INPUTS, batch_size=8), progress=False)
+        for observer in (whole, pieces)
+    )
+    assert rows == [8, 2, 3, 3, 2, 2]
+    assert found.histograms == wanted.histograms and found.samples == 10
+
+
+def test_the_model_that_was_observed_is_a_reference():
+    model = _model().SerializeToString()
+    observer = Observer(model, INPUTS, ("product",))
+    (found,) = observer.reference({"x": DATA[:4]})
+    (wanted,) = open_session(model, optimize=True).run(None, {"x": DATA[:4]})
+    np.testing.assert_array_equal(found, wanted)

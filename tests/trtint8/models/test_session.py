@@ -7,7 +7,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from calibrators.errors import CalibrationDataError, ModelError
 from trtint8.models import session
-from trtint8.models.session import open_graph_model
+from trtint8.models.model import load_model
+from trtint8.models.session import open_graph_model, open_model
 
 X = np.linspace(-1.3, 1.3, 64 * 64, dtype=np.float32).reshape(64, 64)
 
@@ -71,3 +72,19 @@ def test_a_model_that_onnx_runtime_refuses():
     next(node for node in model.graph if node.op_type == "MatMul").op_type = "NoSuchOperator"
     with pytest.raises(ModelError, match=r"ONNX Runtime cannot run the model: .*NoSuchOperator"):
         open_graph_model(model)
+
+
+def test_a_model_is_opened_as_it_was_read(tmp_path):
+    graph_model = product((0.01,))
+    weights = ir.tensor(np.eye(64, dtype=np.float32), name="identity")
+    graph_model.graph.initializers["identity"].const_value = weights
+    path = tmp_path / "model.onnx"
+    ir.save(graph_model, path)
+    ir.save(graph_model, tmp_path / "external.onnx", external_data="external.data", size_threshold_bytes=0)
+    (wanted,) = open_graph_model(graph_model).run({"x": X})
+    inside, outside = load_model(path), load_model(tmp_path / "external.onnx")
+    assert inside.light is not None and outside.light is None
+    for model in (inside, outside):
+        opened = open_model(model, threads=1)
+        np.testing.assert_array_equal(opened.run({"x": X})[0], wanted)
+        np.testing.assert_array_equal(opened.run({"x": X}, ["y"])[0], wanted)

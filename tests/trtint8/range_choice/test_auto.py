@@ -5,9 +5,12 @@ import pytest
 
 import trtint8
 from calibrators.histograms.rules import RULES, ranges
+from calibrators.tables.choice import RangeChoice
 from tests.trtint8.interruptions import interrupted
 from tests.trtint8.range_choice import networks
 from trtint8.data import DEMO_MODEL
+from trtint8.models.model import load_model, prepare
+from trtint8.range_choice.auto import AutoRanges
 
 
 def calibrated(model, data, **options):
@@ -97,3 +100,12 @@ class TestDemoModel:
         assert calibrated(DEMO_MODEL, images[::-1].copy(), batch_size=7) == wanted
         interrupted(images, tmp_path / "c")
         assert calibrated(DEMO_MODEL, images, checkpoint=tmp_path / "c", resume=True) == wanted
+
+
+def test_a_rule_that_is_known_is_followed():
+    model = prepare(load_model(networks.convolutions()))
+    histograms = networks.histograms_of({"x": networks.normal(8), "relu_out": abs(networks.normal(8))})
+    known = RangeChoice("wide", {"wide": 30.0}, {"wide": 4})
+    found, choice = AutoRanges(model, 1, "cpu", known).choose(histograms, [], 8, progress=False)
+    assert choice is known
+    assert found == {name: ranges(histogram)["wide"] for name, histogram in histograms.items()}

@@ -6,6 +6,7 @@ import pytest
 from calibrators.errors import CalibrationDataError
 from tests.trtint8.onnx_models import Shaped
 from tests.trtint8.tuning.networks import normal, prepared
+from trtint8.equalization.following import shapes
 from trtint8.equalization.following.shapes import measure_shapes
 
 
@@ -44,3 +45,15 @@ def test_a_model_that_says_any_number_and_computes_with_one_only():
     x = g.op("Reshape", ["x", g.constant(np.int64([5, 6]))], "flat")
     model = prepared(g.model({"x": ["N", 2, 3]}, g.op("MatMul", [x, g.weights(6, 4)], "layer")))
     assert measure_shapes(model, {"x": normal(5, 2, 3)}).shapes["layer_out"] == (5, 4)
+
+
+def test_nothing_is_run_where_all_shapes_are_known(monkeypatch):
+    g = Shaped(quantized=False)
+    model = prepared(
+        g.model({"x": ["N", 3]}, g.op("Relu", [g.op("MatMul", ["x", g.weights(3, 5)], "layer")], "y"))
+    )
+    wanted = measure_shapes(model, {"x": normal(4, 3)})
+    monkeypatch.setattr(shapes, "open_graph_model", None)
+    found = measure_shapes(model, {"x": normal(4, 3)})
+    assert found == wanted
+    assert found.shapes == {"x": (2, 3), "layer_out": (2, 5), "y_out": (2, 5)} and not found.integers
