@@ -134,15 +134,16 @@ def pieces(feed: FeedDict, rows: int | None) -> Iterator[FeedDict]:
         rows: The most samples of a piece; None does not divide.
 
     Yields:
-        Views of the feed, in order; the feed itself where it is small enough or its arrays share no batch
-        axis.
+        Views of the feed, in order and about equally large; the feed itself where it is small enough or its
+        arrays share no batch axis.
     """
     samples = batch_rows(feed)
     if rows is None or samples is None or samples <= rows:
         yield feed
         return
-    for start in range(0, samples, rows):
-        yield {name: array[start : start + rows] for name, array in feed.items()}
+    size = -(-samples // -(-samples // rows))
+    for start in range(0, samples, size):
+        yield {name: array[start : start + size] for name, array in feed.items()}
 
 
 def check_names(names: Iterable[str], inputs: Sequence[InputSpec]) -> None:

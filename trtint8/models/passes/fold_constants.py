@@ -92,11 +92,7 @@ def _fold(model: ir.Model, node: ir.Node) -> bool:
             )
         return False
     try:
-        # Imported late: few models have anything to fold, and the import takes a twentieth of a second.
-        from onnx.reference import ReferenceEvaluator
-
-        evaluator = ReferenceEvaluator(ir.to_proto(node), opsets={"": model.opset_imports[""]})
-        result = np.asarray(next(iter(evaluator.run(None, arrays))))
+        result = _result(model, node, arrays)
         tensor = ir.tensor(result, name=node.outputs[0].name)
     except Exception:
         logger.debug("could not fold %s '%s'", node.op_type, node.name, exc_info=True)
@@ -112,6 +108,17 @@ def _fold(model: ir.Model, node: ir.Node) -> bool:
     graph.remove(node, safe=True)
     graph.register_initializer(value)
     return True
+
+
+def _result(model: ir.Model, node: ir.Node, arrays: dict[str, NDArray[Any]]) -> NDArray[Any]:
+    """What a node computes of constants."""
+    if node.op_type == "Identity":
+        return next(iter(arrays.values()))
+    # Imported late: few models have anything else to fold, and the import takes a twentieth of a second.
+    from onnx.reference import ReferenceEvaluator
+
+    evaluator = ReferenceEvaluator(ir.to_proto(node), opsets={"": model.opset_imports[""]})
+    return np.asarray(next(iter(evaluator.run(None, arrays))))
 
 
 def _predicted_bytes(model: ir.Model, node: ir.Node, arrays: Mapping[str, NDArray[Any]]) -> int | None:
