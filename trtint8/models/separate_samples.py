@@ -2,105 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-
 import onnx_ir as ir
 
 from trtint8.models.batch_sizes import BatchSizes
-from trtint8.models.graph_constants import read_constant
+from trtint8.models.sample_rules import RULES, SHAPING, Found
 
-#: Operators that compute every element from the elements at the same place, with broadcasting.
-_ELEMENTWISE = (
-    "Abs",
-    "Add",
-    "And",
-    "Cast",
-    "Ceil",
-    "Celu",
-    "Clip",
-    "Cos",
-    "Div",
-    "Elu",
-    "Equal",
-    "Erf",
-    "Exp",
-    "Floor",
-    "Gelu",
-    "Greater",
-    "GreaterOrEqual",
-    "HardSigmoid",
-    "HardSwish",
-    "Identity",
-    "LeakyRelu",
-    "Less",
-    "LessOrEqual",
-    "Log",
-    "Max",
-    "Mean",
-    "Min",
-    "Mish",
-    "Mod",
-    "Mul",
-    "Neg",
-    "Not",
-    "Or",
-    "PRelu",
-    "Pow",
-    "Reciprocal",
-    "Relu",
-    "Round",
-    "Selu",
-    "Sigmoid",
-    "Sign",
-    "Sin",
-    "Softplus",
-    "Softsign",
-    "Sqrt",
-    "Sub",
-    "Sum",
-    "Tanh",
-    "ThresholdedRelu",
-    "Where",
-    "Xor",
-)
-
-#: Operators that take the shape of what they compute as an input.
-_SHAPING = ("Expand", "Reshape")
-
-#: Operators whose axis 0 is the batch by definition; what else they read are weights.
-_BATCHED = (
-    "AveragePool",
-    "Conv",
-    "ConvTranspose",
-    "DepthToSpace",
-    "GlobalAveragePool",
-    "GlobalLpPool",
-    "GlobalMaxPool",
-    "GroupNormalization",
-    "InstanceNormalization",
-    "LRN",
-    "LpPool",
-    "MaxPool",
-    "SpaceToDepth",
-)
-
-#: Operators that work along the axis of an attribute, with its default.
-_ALONG_AXIS = {
-    "Hardmax": -1,
-    "LayerNormalization": -1,
-    "LogSoftmax": -1,
-    "RMSNormalization": -1,
-    "Softmax": -1,
-    "Split": 0,
-}
-
-#: Operators that work along the axes of an attribute or a constant input, with the number of the input.
-_ALONG_AXES = {"Slice": 3, "Squeeze": 1, "Unsqueeze": 1} | {
-    f"Reduce{kind}": 1
-    for kind in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
-}
+#: The kinds of attributes that hold graphs.
+_GRAPHS = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 
 
 def computes_samples_separately(graph_model: ir.Model) -> bool:
@@ -116,24 +24,11 @@ def computes_samples_separately(graph_model: ir.Model) -> bool:
     graph = graph_model.graph
     if not all(_is_open(value) for value in graph.inputs):
         return False
-    found = _Found(set(graph.inputs), BatchSizes())
+    found = Found(set(graph.inputs), BatchSizes())
     return all(_keeps_samples(node, found) for node in graph)
 
 
-@dataclass(frozen=True)
-class _Found:
-    """What the nodes so far have computed.
-
-    Attributes:
-        samples: Values that have samples along axis 0.
-        sizes: Values that were computed from shapes. All others are constants.
-    """
-
-    samples: set[ir.Value | None]
-    sizes: BatchSizes
-
-
-def _keeps_samples(node: ir.Node, found: _Found) -> bool:
+def _keeps_samples(node: ir.Node, found: Found) -> bool:
     """Whether a node computes samples by themselves, or none; adds what it computes to what was found."""
     if any(attribute.type in _GRAPHS for attribute in node.attributes.values()):
         return False  # graphs within a node may read any value
@@ -141,11 +36,11 @@ def _keeps_samples(node: ir.Node, found: _Found) -> bool:
     reads_sizes = any(value in found.sizes for value in node.inputs)
     if not reads_samples and not reads_sizes:
         return True
-    shapes = node.op_type in _SHAPING and node.domain == ""
+    shapes = node.op_type in SHAPING and node.domain == ""
     if not (shapes or reads_samples) or (node.op_type == "Shape" and node.domain == ""):
         found.sizes.follow(node)
         return True
-    rule = _RULES.get(node.op_type) if node.domain == "" else None
+    rule = RULES.get(node.op_type) if node.domain == "" else None
     if rule is None or (reads_sizes and not shapes) or not rule(node, found):
         return False
     found.samples.update(node.outputs)
@@ -155,164 +50,3 @@ def _keeps_samples(node: ir.Node, found: _Found) -> bool:
 def _is_open(value: ir.Value) -> bool:
     """Whether a tensor may have any size along axis 0."""
     return value.shape is not None and len(value.shape) > 0 and not isinstance(value.shape[0], int)
-
-
-#: The kinds of attributes that hold graphs.
-_GRAPHS = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
-
-
-def _elementwise(node: ir.Node, found: _Found) -> bool:
-    ranks = [_rank(value) for value in node.inputs if value is not None]
-    if None in ranks:
-        return False
-    most = max(rank for rank in ranks if rank is not None)
-    return all(
-        _rank(value) == most if value in found.samples else _broadcasts(value, most)
-        for value in node.inputs
-        if value is not None
-    )
-
-
-def _batched(node: ir.Node, found: _Found) -> bool:
-    return _reads_only_first(node, found)
-
-
-def _normalizes_batch(node: ir.Node, found: _Found) -> bool:
-    return _reads_only_first(node, found) and not node.attributes.get_int("training_mode", 0)
-
-
-def _along_axis(node: ir.Node, found: _Found) -> bool:
-    axis = node.attributes.get_int("axis", _ALONG_AXIS[node.op_type])
-    return _reads_only_first(node, found) and _is_other(axis, _rank(node.inputs[0]))
-
-
-def _along_axes(node: ir.Node, found: _Found) -> bool:
-    axes = _axes(node, _ALONG_AXES[node.op_type])
-    # New axes are counted among those of the output.
-    rank = _rank(node.outputs[0] if node.op_type == "Unsqueeze" else node.inputs[0])
-    return _reads_only_first(node, found) and bool(axes) and all(_is_other(axis, rank) for axis in axes)
-
-
-def _concatenates(node: ir.Node, found: _Found) -> bool:
-    axis = node.attributes.get_int("axis", 0)
-    return all(value in found.samples for value in node.inputs) and _is_other(axis, _rank(node.inputs[0]))
-
-
-def _flattens(node: ir.Node, found: _Found) -> bool:
-    return _reads_only_first(node, found) and node.attributes.get_int("axis", 1) == 1
-
-
-def _gathers(node: ir.Node, found: _Found) -> bool:
-    axis, (data, indices) = node.attributes.get_int("axis", 0), node.inputs
-    if data in found.samples:
-        return indices not in found.samples and _is_other(axis, _rank(data))
-    return axis == 0  # rows of a table
-
-
-def _multiplies(node: ir.Node, found: _Found) -> bool:
-    first, second = (_rank(value) or 0 for value in node.inputs)
-    if node.inputs[0] not in found.samples:
-        return first == 2 and second > 2
-    return first == second > 2 if node.inputs[1] in found.samples else first >= second == 2
-
-
-def _multiplies_matrices(node: ir.Node, found: _Found) -> bool:
-    bias = node.inputs[2] if len(node.inputs) > 2 else None
-    return (
-        _reads_only_first(node, found)
-        and not node.attributes.get_int("transA", 0)
-        and (bias is None or _broadcasts(bias, 2))
-    )
-
-
-def _pads(node: ir.Node, found: _Found) -> bool:
-    pads = read_constant(node.inputs[1]) if len(node.inputs) > 1 else None
-    if pads is None or any(value is not None for value in node.inputs[3:]):
-        return False
-    return _reads_only_first(node, found) and len(pads) > 0 and pads[0] == pads[len(pads) // 2] == 0
-
-
-def _expands(node: ir.Node, found: _Found) -> bool:
-    data, wanted = node.inputs[0], found.sizes.of(node.inputs[1])
-    if not wanted or wanted[0] is not None or data in found.sizes:
-        return False
-    return _rank(data) == len(wanted) if data in found.samples else _broadcasts(data, len(wanted))
-
-
-def _reshapes(node: ir.Node, found: _Found) -> bool:
-    wanted = found.sizes.of(node.inputs[1])
-    if node.inputs[0] not in found.samples or not wanted or node.attributes.get_int("allowzero", False):
-        return False
-    # Elements keep their order, so samples stay where their number stays.
-    return wanted[0] in (None, 0) or (wanted[0] == -1 and _elements(wanted[1:]) == _sample_elements(node))
-
-
-def _resizes(node: ir.Node, found: _Found) -> bool:
-    scales = read_constant(node.inputs[2]) if len(node.inputs) > 2 else None
-    if node.attributes.get_ints("axes", ()) or any(value is not None for value in node.inputs[3:]):
-        return False
-    return _reads_only_first(node, found) and scales is not None and scales.size > 0 and scales[0] == 1
-
-
-def _transposes(node: ir.Node, found: _Found) -> bool:
-    return _reads_only_first(node, found) and list(node.attributes.get_ints("perm", ()))[:1] == [0]
-
-
-def _reads_only_first(node: ir.Node, found: _Found) -> bool:
-    """Whether samples are in the first input only."""
-    return node.inputs[0] in found.samples and not any(value in found.samples for value in node.inputs[1:])
-
-
-def _rank(value: ir.Value | None) -> int | None:
-    return None if value is None or value.shape is None else len(value.shape)
-
-
-def _sample_elements(node: ir.Node) -> int | None:
-    """How many elements a sample of the first input has, where that is known."""
-    shape = node.inputs[0].shape if node.inputs[0] is not None else None
-    return None if shape is None else _elements(shape[1:])
-
-
-def _elements(sizes: Sequence[int | ir.SymbolicDim | None]) -> int | None:
-    known = [size for size in sizes if isinstance(size, int) and size > 0]
-    return math.prod(known) if len(known) == len(sizes) else None
-
-
-def _broadcasts(value: ir.Value | None, rank: int) -> bool:
-    """Whether a constant has no axis along the samples of a tensor of some rank, or one of size 1."""
-    own = _rank(value)
-    if own is None or value is None or value.shape is None:
-        return False
-    return own < rank or (own == rank and value.shape[0] == 1)
-
-
-def _axes(node: ir.Node, index: int) -> list[int]:
-    """The axes of an attribute, or of a constant input; none where they are left out or not constant."""
-    if "axes" in node.attributes:
-        return list(node.attributes.get_ints("axes", ()))
-    found = read_constant(node.inputs[index]) if len(node.inputs) > index else None
-    return [] if found is None else [int(axis) for axis in found.ravel()]
-
-
-def _is_other(axis: int, rank: int | None) -> bool:
-    """Whether an axis is not the first one."""
-    return axis > 0 or (rank is not None and -rank < axis < 0)
-
-
-_RULES: Mapping[str, Callable[[ir.Node, _Found], bool]] = {
-    **dict.fromkeys(_ELEMENTWISE, _elementwise),
-    **dict.fromkeys(_BATCHED, _batched),
-    **dict.fromkeys(_ALONG_AXIS, _along_axis),
-    **dict.fromkeys(_ALONG_AXES, _along_axes),
-    "BatchNormalization": _normalizes_batch,
-    "Concat": _concatenates,
-    "Expand": _expands,
-    "Flatten": _flattens,
-    "Gather": _gathers,
-    "Gemm": _multiplies_matrices,
-    "MatMul": _multiplies,
-    "Pad": _pads,
-    "Reshape": _reshapes,
-    "Resize": _resizes,
-    "Transpose": _transposes,
-}
