@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import metadata
@@ -176,7 +176,9 @@ class Calibration:
         device: The device that the model runs on, like ``cpu`` or ``cuda:1``.
         auto: Chooses ranges by what they cost the network; None where the method is another. Only this holds
             the prepared model.
-        reference: Runs the float model on a feed, where it stays open here.
+        reference: Gives what runs the float model on a feed. All observed tensors are among the outputs of
+            its session, so that the last bits of what it computes are the same here and over Ray. Gives None
+            where the model is run part by part.
     """
 
     observe: Callable[..., Observation]
@@ -184,7 +186,7 @@ class Calibration:
     model: str
     device: str
     auto: AutoRanges | None = None
-    reference: Reference | None = None
+    reference: Callable[[], Reference | None] = lambda: None
 
     def run(self, *, progress: bool, checkpoint: Checkpoint[Counted] | None = None) -> CalibrationTable:
         """Calibrates; the caller removes the checkpoint when the table is written."""
@@ -203,7 +205,7 @@ class Calibration:
                 seen.histograms,
                 seen.kept.samples,
                 seen.samples,
-                reference=self.reference,
+                reference=self.reference(),
                 progress=progress,
             )
             table = CalibrationTable(ranges, "auto", provenance, histograms=seen.histograms, choice=choice)
@@ -230,6 +232,7 @@ def open_calibration(
     most_rows = batch_size if on_cpu and computes_samples_separately(prepared.graph_model) else None
     data_options = replace(data_options, default_batch_size=batch_size)
     auto = AutoRanges(prepared, run.threads, run.device, choice) if options.method == "auto" else None
+    observer = partial(_open_observer, prepared, names, run, most_rows)
     if run.ray:
         shared = RayObserver(
             runnable(prepared.graph_model),
@@ -241,24 +244,21 @@ def open_calibration(
             most_rows,
         )
         batches = open_data(data, prepared.inputs, data_options)
-        return Calibration(
-            partial(shared.observe, batches), options.method, prepared.fingerprint, run.device, auto
-        )
-    batches = open_data(data, prepared.inputs, data_options)
+        observe, reference = partial(shared.observe, batches), lambda: observer().reference
+    else:
+        batches = open_data(data, prepared.inputs, data_options)
+        opened = observer()
+        observe, reference = partial(opened.observe, batches), lambda: opened.reference
+    return Calibration(observe, options.method, prepared.fingerprint, run.device, auto, reference)
+
+
+def _open_observer(prepared: Model, names: Sequence[str], run: RunOptions, most_rows: int | None) -> Observer:
+    """Opens the model in this process."""
     if fits_message(prepared.graph_model):
         light = to_light(prepared.graph_model)
-        observer = Observer(light, prepared.inputs, names, run.threads, run.device, most_rows)
-    else:
-        with runnable(prepared.graph_model) as path:
-            observer = Observer(path, prepared.inputs, names, run.threads, run.device, most_rows)
-    return Calibration(
-        partial(observer.observe, batches),
-        options.method,
-        prepared.fingerprint,
-        run.device,
-        auto,
-        observer.reference,
-    )
+        return Observer(light, prepared.inputs, names, run.threads, run.device, most_rows)
+    with runnable(prepared.graph_model) as path:
+        return Observer(path, prepared.inputs, names, run.threads, run.device, most_rows)
 
 
 def _runtime_version() -> str:
