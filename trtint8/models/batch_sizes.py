@@ -42,8 +42,7 @@ class BatchSizes:
         """
         if value in self._known:
             return self._known[value]
-        constant = read_constant(value)
-        return None if constant is None else tuple(map(int, constant.ravel()))
+        return constant_integers(value)
 
     def _computed(self, node: ir.Node) -> Sizes | None:
         if node.domain != "" or not node.inputs:
@@ -67,6 +66,14 @@ class BatchSizes:
         if not start or not end or axes not in ((0,), (-1,)) or step != (1,):
             return None
         return first[start[0] : end[0]]
+
+
+def constant_integers(value: ir.Value | None) -> tuple[int, ...] | None:
+    """The elements of a constant of integers, such as axes; None of anything else."""
+    if value is None or value.dtype not in (ir.DataType.INT64, ir.DataType.INT32):
+        return None
+    found = read_constant(value)
+    return None if found is None else tuple(map(int, found.ravel()))
 
 
 def _shape_of(node: ir.Node) -> Sizes | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from trtint8.models.batch_sizes import BatchSizes
+from trtint8.models.batch_sizes import BatchSizes, constant_integers
 from trtint8.models.graph_constants import read_constant
 
 #: Operators that take the shape of what they compute as an input.
@@ -181,10 +181,10 @@ def _multiplies_matrices(node: ir.Node, found: Found) -> bool:
 
 
 def _pads(node: ir.Node, found: Found) -> bool:
-    pads = read_constant(node.inputs[1]) if len(node.inputs) > 1 else None
-    if pads is None or any(value is not None for value in node.inputs[3:]):
+    pads = constant_integers(node.inputs[1]) if len(node.inputs) > 1 else None
+    if not pads or any(value is not None for value in node.inputs[3:]):
         return False
-    return _reads_only_first(node, found) and len(pads) > 0 and pads[0] == pads[len(pads) // 2] == 0
+    return _reads_only_first(node, found) and pads[0] == pads[len(pads) // 2] == 0
 
 
 def _expands(node: ir.Node, found: Found) -> bool:
@@ -245,8 +245,7 @@ def _axes(node: ir.Node, index: int) -> list[int]:
     """The axes of an attribute, or of a constant input; none where they are left out or not constant."""
     if "axes" in node.attributes:
         return list(node.attributes.get_ints("axes", ()))
-    found = read_constant(node.inputs[index]) if len(node.inputs) > index else None
-    return [] if found is None else [int(axis) for axis in found.ravel()]
+    return list(constant_integers(node.inputs[index]) or ()) if len(node.inputs) > index else []
 
 
 def _is_other(axis: int, rank: int | None) -> bool:

@@ -69,3 +69,11 @@ def test_constants_are_known():
     graph = ir.from_proto(g.model({"x": ["N"]}, "y_out")).graph
     assert BatchSizes().of(graph.node(0).inputs[1]) == (3, 5)
     assert BatchSizes().of(None) is None
+
+
+def test_numbers_that_are_no_sizes():
+    def scaled(g):
+        limits = g.constant(np.array([np.nan, -np.inf, 2], np.float32))
+        return g.op("Mul", [limits, g.op("Cast", [shape_of(g)], "float", to=onnx.TensorProto.FLOAT)], "y")
+
+    assert followed(scaled) is None
