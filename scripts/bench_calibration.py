@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -55,7 +54,13 @@ def child(options: argparse.Namespace) -> None:
     wall, cpu = time.perf_counter(), time.process_time()
     work()
     times = {"seconds": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
-    print(json.dumps({**times, "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))
+    print(json.dumps({**times, "peak": _peak_mib()}))
+
+
+def _peak_mib() -> float:
+    """The peak of this process's memory. ``ru_maxrss`` would begin with that of the parent."""
+    status = Path("/proc/self/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) / 1024
 
 
 # The parent --------------------------------------------------------------------------------------------

@@ -20,13 +20,13 @@ def _model(shape):
     ("elements", "tensors", "batch"),
     [
         (1_000, ("a", "y"), 32),
-        (3 << 17, ("a", "y"), 32),
-        ((3 << 17) + 1, ("a", "y"), 16),
-        ((3 << 17) + 1, ("y",), 32),
-        (3 << 20, ("a", "y"), 4),
+        (3 << 18, ("a", "y"), 32),
+        ((3 << 18) + 1, ("a", "y"), 16),
+        ((3 << 18) + 1, ("y",), 32),
+        (3 << 20, ("a", "y"), 8),
         (1 << 30, ("a",), 1),
         ("length", ("a", "y"), 32),
     ],
 )
-def test_activations_of_a_batch_fit_96_mib_as_far_as_shapes_are_known(elements, tensors, batch):
+def test_activations_of_a_batch_fit_192_mib_as_far_as_shapes_are_known(elements, tensors, batch):
     assert calibration_batch_size(_model(["n", elements]), tensors) == batch
