@@ -17,10 +17,11 @@ from calibrators.data.feeds import FeedDict
 from calibrators.errors import CalibrationDataError
 from calibrators.host.devices import open_device
 from calibrators.host.onnx_session import first_line, run_silently
+from calibrators.host.threads import available_threads
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.graph_constants import read_constant, set_constant_input
 from trtint8.models.model import fits_message, into_light, runnable
-from trtint8.quantization.placement import Placement
+from trtint8.quantization.placement import Edge, Placement
 from trtint8.quantization.qdq import activation_scales, insert_qdq, rounded_weights
 
 #: Runs a network on a feed and gives its outputs.
@@ -62,7 +63,7 @@ class TrialNetwork:
             exact = None
             if reference is None:
                 exact = pool.submit(_open, graph_model.clone(), threads, device, return_memory)
-            _round_weights(quantized, placement)
+            _round_weights(quantized, placement, threads)
             insert_qdq(quantized, replace(placement, weights=()), dict.fromkeys(placement.tensors, 1.0))
             self._scale_inputs = _scales_as_inputs(quantized)
             self._quantized = _open(quantized, threads, device, return_memory)
@@ -114,14 +115,19 @@ def _open(graph_model: ir.Model, threads: int | None, device: str, return_memory
         return opened.open_session(path, **options)
 
 
-def _round_weights(graph_model: ir.Model, placement: Placement) -> None:
+def _round_weights(graph_model: ir.Model, placement: Placement, threads: int | None) -> None:
     """Replaces quantized weights by the values that quantization leaves of them."""
     nodes = {node.name: node for node in graph_model.graph}
-    for edge in placement.weights:
-        node = nodes[edge.node]
-        weights = read_constant(node.inputs[edge.index])
+
+    def rounded(edge: Edge) -> NDArray[Any]:
+        weights = read_constant(nodes[edge.node].inputs[edge.index])
         assert weights is not None, f"the placement calls '{edge.tensor}' a weight"
-        set_constant_input(node, edge.index, rounded_weights(placement, edge, weights))
+        return rounded_weights(placement, edge, weights)
+
+    with ThreadPoolExecutor(threads or available_threads(), "trtint8-round") as pool:
+        found = pool.map(rounded, placement.weights)
+        for edge, weights in zip(placement.weights, found, strict=True):
+            set_constant_input(nodes[edge.node], edge.index, weights)
 
 
 def _scales_as_inputs(graph_model: ir.Model) -> dict[str, str]:
