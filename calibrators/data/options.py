@@ -75,9 +75,14 @@ class DataOptions:
             spec.dtype.itemsize * math.prod(dim for dim in (spec.shape or ())[1:] if isinstance(dim, int))
             for spec in inputs
         )
-        fitting = max(1, _BYTES_ON_CPU // max((1, *sizes)))
-        size = min(self.default_batch_size, 1 << (fitting.bit_length() - 1))
-        return replace(self, default_batch_size=size)
+        size = fitting_batch_size(_BYTES_ON_CPU, max((0, *sizes)))
+        return replace(self, default_batch_size=min(self.default_batch_size, size))
+
+
+def fitting_batch_size(budget: int, bytes_per_sample: int) -> int:
+    """How many samples per batch fit into so many bytes: a power of two, at most the usual batch size."""
+    fitting = max(1, budget // max(bytes_per_sample, 1))
+    return min(DEFAULT_BATCH_SIZE, 1 << (fitting.bit_length() - 1))
 
 
 def _check_positive(name: str, value: int | None) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import onnx_ir as ir
 
-from calibrators.data.options import DEFAULT_BATCH_SIZE
+from calibrators.data.options import fitting_batch_size
 
 #: Bytes of observed activations per batch. A ResNet-50 is hardly faster with more than 4 samples per batch,
 #: which take 160 MB; and memory that is used for the first time takes time.
@@ -29,8 +29,7 @@ def calibration_batch_size(graph_model: ir.Model, tensors: Iterable[str]) -> int
     graph, wanted = graph_model.graph, set(tensors)
     values = (value for node in graph for value in node.outputs if value.name in wanted)
     bytes_per_sample = _BYTES_PER_ELEMENT * sum(_elements_per_sample(value) for value in values)
-    fitting = max(1, _BUDGET // max(bytes_per_sample, 1))
-    return min(DEFAULT_BATCH_SIZE, 1 << (fitting.bit_length() - 1))
+    return fitting_batch_size(_BUDGET, bytes_per_sample)
 
 
 def _elements_per_sample(value: ir.Value) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import onnx_ir as ir
 
-from trtint8.models.graph_constants import read_constant
+from trtint8.models.graph_constants import constant_integers
 
 #: Sizes along the axes of a tensor; None in place of the number of samples.
 Sizes = tuple[int | None, ...]
@@ -66,14 +66,6 @@ class BatchSizes:
         if not start or not end or axes not in ((0,), (-1,)) or step != (1,):
             return None
         return first[start[0] : end[0]]
-
-
-def constant_integers(value: ir.Value | None) -> tuple[int, ...] | None:
-    """The elements of a constant of integers, such as axes; None of anything else."""
-    if value is None or value.dtype not in (ir.DataType.INT64, ir.DataType.INT32):
-        return None
-    found = read_constant(value)
-    return None if found is None else tuple(map(int, found.ravel()))
 
 
 def _shape_of(node: ir.Node) -> Sizes | None:

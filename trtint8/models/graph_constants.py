@@ -30,6 +30,14 @@ def read_constant(value: ir.Value | None) -> NDArray[Any] | None:
     return None if tensor is None else tensor.numpy()
 
 
+def constant_integers(value: ir.Value | None) -> tuple[int, ...] | None:
+    """The elements of a constant of integers, such as axes; None of anything else."""
+    if value is None or value.dtype not in (ir.DataType.INT64, ir.DataType.INT32):
+        return None
+    found = read_constant(value)
+    return None if found is None else tuple(map(int, found.ravel()))
+
+
 def add_initializer(graph: ir.Graph, name: str, array: NDArray[Any]) -> ir.Value:
     """Adds a constant to a graph.
 

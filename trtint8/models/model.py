@@ -228,7 +228,7 @@ def to_light(graph_model: ir.Model) -> LightModel:
         graph_model: A model that fits a message (:func:`fits_message`). The result refers to its weights, so
             they must not change.
     """
-    return into_light(_with_weights_in_memory(graph_model).clone())
+    return into_light(graph_model.clone())
 
 
 def into_light(graph_model: ir.Model) -> LightModel:

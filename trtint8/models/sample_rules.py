@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from trtint8.models.batch_sizes import BatchSizes, constant_integers
-from trtint8.models.graph_constants import read_constant
+from trtint8.models.batch_sizes import BatchSizes
+from trtint8.models.graph_constants import constant_input, constant_integers
 
 #: Operators that take the shape of what they compute as an input.
 SHAPING = ("Expand", "Reshape")
@@ -203,7 +203,7 @@ def _reshapes(node: ir.Node, found: Found) -> bool:
 
 
 def _resizes(node: ir.Node, found: Found) -> bool:
-    scales = read_constant(node.inputs[2]) if len(node.inputs) > 2 else None
+    scales = constant_input(node, 2)
     if node.attributes.get_ints("axes", ()) or any(value is not None for value in node.inputs[3:]):
         return False
     return _reads_only_first(node, found) and scales is not None and scales.size > 0 and scales[0] == 1

@@ -68,7 +68,7 @@ class TrialNetwork:
             self._scale_inputs = _scales_as_inputs(quantized)
             self._quantized = _open(quantized, threads, device, return_memory)
             if exact is not None:
-                reference = partial(run_silently, exact.result())
+                reference = exact.result()
             assert reference is not None
             self._reference = reference
 
@@ -91,7 +91,7 @@ class TrialNetwork:
             CalibrationDataError: ONNX Runtime fails on the feed.
         """
         inputs = {name: np.asarray(scales[tensor]) for name, tensor in self._scale_inputs.items()}
-        return _run(partial(run_silently, self._quantized), {**feed, **inputs})
+        return _run(self._quantized, {**feed, **inputs})
 
     def scales(self, amax: Mapping[str, float]) -> dict[str, np.float32]:
         """The scale of every quantized activation.
@@ -104,15 +104,16 @@ class TrialNetwork:
             return activation_scales(self._placement, amax)
 
 
-def _open(graph_model: ir.Model, threads: int | None, device: str, return_memory: bool) -> Any:
-    """Opens a network, which is used up."""
+def _open(graph_model: ir.Model, threads: int | None, device: str, return_memory: bool) -> Reference:
+    """Opens a network, which is used up, and gives what runs it."""
     opened = open_device(device)
     options = {"optimize": True, "threads": threads, "one_of_many": return_memory}
     if fits_message(graph_model):
         light = into_light(graph_model)
-        return opened.open_session(light.message.SerializeToString(), weights=light.weights, **options)
+        message = light.message.SerializeToString()
+        return partial(run_silently, opened.open_session(message, weights=light.weights, **options))
     with runnable(graph_model) as path:
-        return opened.open_session(path, **options)
+        return partial(run_silently, opened.open_session(path, **options))
 
 
 def _round_weights(graph_model: ir.Model, placement: Placement, threads: int | None) -> None:
