@@ -1,5 +1,7 @@
 """How the suite runs: which tests are slow, which share a worker, and examples that are always the same."""
 
+import os
+
 import pytest
 
 try:
@@ -16,6 +18,11 @@ else:
         suppress_health_check=[HealthCheck.too_slow],
     )
     settings.load_profile("suite")
+
+# Tests report no usage to Ray. Where they did, a thread of Ray Data would log a traceback every ten seconds,
+# for which Python parses the line at fault, and in Python 3.11 ast.parse fails with a SystemError in any test
+# that parses at that moment: the two share one counter.
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 
 #: Fixtures that start a Ray cluster; the first two share one for all tests of a process.
 RAY_FIXTURES = ("cluster", "ray_data", "head", "machines")

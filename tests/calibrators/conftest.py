@@ -22,20 +22,18 @@ def cluster(_no_ray_afterwards):
     ray = pytest.importorskip("ray", reason="Ray is not installed (pip install 'trtint8[ray]')")
     if ray.is_initialized():
         return
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        try:
-            ray.init(
-                "local",
-                num_cpus=3,
-                num_gpus=1,
-                object_store_memory=100 << 20,
-                include_dashboard=False,
-                log_to_driver=False,
-                logging_level="ERROR",
-            )
-        except (OSError, RuntimeError, ValueError) as error:
-            pytest.skip(f"Ray does not start here: {error}")
+    try:
+        ray.init(
+            "local",
+            num_cpus=3,
+            num_gpus=1,
+            object_store_memory=100 << 20,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level="ERROR",
+        )
+    except (OSError, RuntimeError, ValueError) as error:
+        pytest.skip(f"Ray does not start here: {error}")
 
 
 @pytest.fixture

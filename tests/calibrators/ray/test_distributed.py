@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from hashlib import sha256
@@ -151,6 +152,12 @@ def test_a_ray_dataset_that_is_there(ray_data, images, expected, tmp_path):
     dataset = ray_data.from_numpy(np.array_split(images, 7))  # blocks of 15 and 14, batches of 6
     assert _over_ray(dataset, tmp_path, shard_batches=4) == expected
     assert _over_ray(dataset, tmp_path, batch_size=40, workers=1) == expected
+
+
+@rays_own_warnings
+def test_ray_data_reports_no_usage_from_here(ray_data, images):
+    ray_data.from_numpy(images).map_batches(halved, batch_size=10).materialize()
+    assert not [thread.name for thread in threading.enumerate() if "usage" in thread.name]
 
 
 @rays_own_warnings
@@ -398,7 +405,6 @@ def test_ctrl_c_stops_the_workers(tmp_path):
         text=True,
         # A suite that runs in the background of a shell has Ctrl-C ignored, and hands that on.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0"},
     )
     try:
         # From then on the driver waits for results.

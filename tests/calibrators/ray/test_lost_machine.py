@@ -33,22 +33,20 @@ class Machines:
 def machines():
     from ray.cluster_utils import Cluster
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        ray.shutdown()  # tests before may have left their cluster running
-        # A machine is given up after a second without a sign of life.
-        system = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 200}
-        head = {"num_cpus": 0, "object_store_memory": 200 << 20, "_system_config": system}
-        try:
-            cluster = Cluster(initialize_head=True, head_node_args=head)
-            ray.init(cluster.address, log_to_driver=False, logging_level="ERROR")
-        except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-            pytest.skip(f"Ray does not start here: {error}")
-        found = Machines(cluster)
-        found.add()
-        yield found
-        ray.shutdown()
-        cluster.shutdown()
+    ray.shutdown()  # tests before may have left their cluster running
+    # A machine is given up after a second without a sign of life.
+    system = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 200}
+    head = {"num_cpus": 0, "object_store_memory": 200 << 20, "_system_config": system}
+    try:
+        cluster = Cluster(initialize_head=True, head_node_args=head)
+        ray.init(cluster.address, log_to_driver=False, logging_level="ERROR")
+    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        pytest.skip(f"Ray does not start here: {error}")
+    found = Machines(cluster)
+    found.add()
+    yield found
+    ray.shutdown()
+    cluster.shutdown()
 
 
 class Waiting:
