@@ -19,6 +19,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict
+from calibrators.host.threads import available_threads
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.session import ModelSession, open_graph_model
 from trtint8.sensitivity.gradients.backward import append_gradients
@@ -34,8 +35,11 @@ _DIRECTION = "trtint8_direction_"
 #: The input that says for which samples the margin is asked for.
 _MARGINS = "trtint8_margins"
 
-#: Bytes of layers' outputs per run. Errors and gradients of the same size come on top.
-_BUDGET = 32 << 20
+#: Bytes of layers' outputs that are wanted per run. Errors and gradients of the same size come on top.
+_WANTED = 16 << 20
+
+#: The most bytes of layers' outputs in a run for which several runs at once still fit into memory.
+_MOST_AT_ONCE = 32 << 20
 
 #: The oldest version of the operators in which elements can be added up at given places.
 _OLDEST_OPSET = 16
@@ -69,7 +73,9 @@ class ErrorNetwork:
         by_sample: Whether products are known for each sample.
         has_margins: Whether the first output is one row of classes per sample, and products are known for
             each sample.
-        samples_per_run: How many samples may be run at once, to keep memory small.
+        samples_per_run: How many samples one run takes, to keep memory small.
+        runs_at_once: How many runs may go on at once. Where it is more than one, each has a thread of its
+            own: that is faster than the threads of one run, which wait for each other at every operator.
 
     Raises:
         NoGradientError: The gradient of one of the network's operators is not known.
@@ -99,7 +105,10 @@ class ErrorNetwork:
             starts[outputs[0]] = _with_margins(writer, outputs[0], starts[outputs[0]])
         gradients = append_gradients(writer, nodes, starts, made)
         self.directions = tuple(output.name or "" for output in starts)
-        self.samples_per_run = max(1, _BUDGET // max(1, sum(map(_bytes_per_sample, made))))
+        size = max(1, sum(map(_bytes_per_sample, made)))
+        self.samples_per_run = max(1, _WANTED // size)
+        fits = self.splits and size * self.samples_per_run <= _MOST_AT_ONCE
+        self.runs_at_once = (threads or available_threads()) if fits else 1
         self._outputs = [output.name or "" for output in outputs]
         for layer, value in zip(layers, made, strict=True):
             graph.outputs.append(self._product(writer, gradients.get(value), errors[layer.name]))
@@ -108,10 +117,17 @@ class ErrorNetwork:
 
     @cached_property
     def _session(self) -> ModelSession:
-        """Opened by the first run, so that nothing else needs to be open beside it."""
         assert self._model is not None
         model, self._model = self._model, None
-        return open_graph_model(model, threads=self._threads)
+        return open_graph_model(model, threads=self._threads if self.runs_at_once == 1 else 1)
+
+    def open(self) -> None:
+        """Opens the session, where that is not done yet, so that nothing else needs to be open beside it.
+
+        Raises:
+            ModelError: ONNX Runtime refuses the network.
+        """
+        _ = self._session
 
     def _product(self, writer: GraphWriter, gradient: ir.Value | None, error: ir.Value) -> ir.Value:
         """The product with the error, for each sample or for all: shape (samples,) or (1,)."""
@@ -132,7 +148,7 @@ class ErrorNetwork:
         directions: Mapping[str, NDArray[np.float32]],
         margins: NDArray[np.bool_] | None = None,
     ) -> Responses:
-        """Runs the network on a batch.
+        """Runs the network on a batch; once it is open, in any thread.
 
         Args:
             feed: Input name to array.

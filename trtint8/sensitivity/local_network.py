@@ -84,7 +84,8 @@ class LocalNetwork:
                 self._give(layer, "passing", self._power(values[name]))
                 error = self._writer.op("Sub", values[name], in_int8[values[name]])
                 self._give(layer, "noise", self._power(error))
-        self._session = open_graph_model(model, threads=threads)
+        # It is run with a few samples: to optimize it takes longer than it would save.
+        self._session = open_graph_model(model, threads=threads, optimize=False)
 
     def measure(self, feed: FeedDict) -> tuple[Tensors, Mapping[str, LayerErrors]]:
         """Runs the network on a batch.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 import onnx_ir as ir
@@ -24,11 +26,13 @@ from trtint8.sensitivity.segments import Network, Quantizer, Tensors
 #: sample, and from which the scales of the outputs are taken.
 _LOCAL_SAMPLES = 2
 
-#: Samples with which the time is estimated.
+#: Samples of each run with which the time is estimated.
 _TIMED_SAMPLES = 4
 
 #: Of so many samples one shows its class with each layer alone in INT8, and the others the noise.
 _PER_CLASS = 8
+
+_Result = TypeVar("_Result")
 
 
 class QuickNetwork:
@@ -58,7 +62,7 @@ class QuickNetwork:
         quantized = self._graph_model.clone()
         ranges = {tensor: QMAX * float(scale) for tensor, scale in self._quantizer.scales.items()}
         insert_qdq(quantized, self._quantizer.placement, ranges)
-        return open_graph_model(quantized, threads=self._threads)
+        return open_graph_model(quantized, threads=self._threads if self._errors.runs_at_once == 1 else 1)
 
     def begin(self, feed: FeedDict) -> tuple[Tensors, float]:
         """Runs the first samples of a batch.
@@ -70,16 +74,17 @@ class QuickNetwork:
             The float network's outputs for these samples, and an estimate of the seconds for the whole batch.
         """
         reference, _ = self._local = self._measure_local(feed, _LOCAL_SAMPLES)
-        rows = batch_rows(feed) or 1
-        first = _taken(feed, self._parts(min(rows, _TIMED_SAMPLES))[0])
-        zeros = {name: np.zeros_like(array) for name, array in _outputs(self._int8, first).items()}
-        directions = {name: zeros[name] for name in self._errors.directions}
-        self._errors.run(first, directions)  # opens the session, so it is not timed
+        size = min(self._errors.samples_per_run, _TIMED_SAMPLES)
+        first = _taken(feed, slice(size * self._errors.runs_at_once)) if self._errors.splits else feed
+        parts = self._parts(batch_rows(first) or 1, size)
+        (outputs,) = self._int8_outputs(first, [slice(None)])
+        zeros = {name: np.zeros_like(outputs[name]) for name in self._errors.directions}
+        self._responses(first, zeros, None, parts)  # opens the session, so it is not timed
         start = time.perf_counter()
-        self._errors.run(first, directions)
-        _outputs(self._int8, first)
+        self._int8_outputs(first, parts)
+        self._responses(first, zeros, None, parts)
         seconds = time.perf_counter() - start
-        return reference, seconds * rows / (batch_rows(first) or 1)
+        return reference, seconds * (batch_rows(feed) or 1) / (batch_rows(first) or 1)
 
     def measure(
         self, feed: FeedDict, labels: NDArray[np.int64] | None, first: int, effects: EffectMeter
@@ -99,8 +104,9 @@ class QuickNetwork:
             CalibrationDataError: ONNX Runtime fails on the batch.
         """
         local = self._first_errors(feed, first)
-        int8 = _outputs(self._int8, feed)
         rows = batch_rows(feed) or 1
+        parts = self._parts(rows, self._errors.samples_per_run)
+        int8 = _joined(self._int8_outputs(feed, parts))
         indices = np.arange(first, first + rows)
         judged = indices % _PER_CLASS == 0
         if not (self._errors.has_margins and effects.classes):
@@ -109,14 +115,36 @@ class QuickNetwork:
         if self._errors.by_sample:
             for array in signs.values():
                 array[judged] = 0
-        references = []
-        for part in self._parts(rows):
-            found = self._errors.run(_taken(feed, part), _taken(signs, part), judged[part])
+        responses = self._responses(feed, signs, judged, parts)
+        for part, found in zip(parts, responses, strict=True):
             self._add(effects, found, judged[part], None if labels is None else labels[part])
-            references.append(found.reference)
-        reference = _joined(references)
-        effects.add(ALL, int8, reference, labels)
+        effects.add(ALL, int8, _joined([found.reference for found in responses]), labels)
         return local
+
+    def _int8_outputs(self, feed: FeedDict, parts: Sequence[slice]) -> list[Tensors]:
+        """The quantized network's outputs for parts of a batch."""
+        session = self._int8
+        names = session.output_names
+        return self._each(lambda part: dict(zip(names, session.run(_taken(feed, part)), strict=True)), parts)
+
+    def _responses(
+        self, feed: FeedDict, signs: Tensors, judged: NDArray[np.bool_] | None, parts: Sequence[slice]
+    ) -> list[Responses]:
+        """What the errors of layers do to the outputs, for parts of a batch."""
+        self._errors.open()
+        return self._each(
+            lambda part: self._errors.run(
+                _taken(feed, part), _taken(signs, part), None if judged is None else judged[part]
+            ),
+            parts,
+        )
+
+    def _each(self, work: Callable[[slice], _Result], parts: Sequence[slice]) -> list[_Result]:
+        """Does the same with every part of a batch, with several at once where that is allowed."""
+        if self._errors.runs_at_once == 1:
+            return [work(part) for part in parts]
+        with ThreadPoolExecutor(self._errors.runs_at_once, "trtint8-measure") as pool:
+            return list(pool.map(work, parts))
 
     def _add(
         self,
@@ -154,7 +182,7 @@ class QuickNetwork:
         network = LocalNetwork(self._graph_model, self._quantizer, self._network, threads=self._threads)
         meter = LocalMeter(self._names)
         references = []
-        for part in self._parts(min(batch_rows(feed) or 1, most)):
+        for part in self._parts(min(batch_rows(feed) or 1, most), self._errors.samples_per_run):
             taken = _taken(feed, part)
             reference, errors = network.measure(taken)
             meter.add(batch_rows(taken) or 1, errors)
@@ -170,16 +198,11 @@ class QuickNetwork:
             signs[name] = drawn.astype(np.float32) / np.float32(effects.scales[name])
         return signs
 
-    def _parts(self, rows: int) -> list[slice]:
-        """The first rows of a batch in parts whose activations are small; all of it where it is not cut."""
+    def _parts(self, rows: int, size: int) -> list[slice]:
+        """The first rows of a batch in parts of some samples; all of it where it is not cut."""
         if not self._errors.splits:
             return [slice(None)]
-        size = self._errors.samples_per_run
         return [slice(start, min(start + size, rows)) for start in range(0, rows, size)]
-
-
-def _outputs(session: ModelSession, feed: FeedDict) -> Tensors:
-    return dict(zip(session.output_names, session.run(feed), strict=True))
 
 
 def _taken(arrays: FeedDict, part: slice) -> Tensors:

@@ -38,7 +38,7 @@ def test_samples_are_shared_out():
 
 def test_what_a_batch_shows_does_not_depend_on_how_it_is_cut(monkeypatch):
     whole, _ = measured([ROWS])
-    monkeypatch.setattr("trtint8.sensitivity.error_network._BUDGET", 16 * 9)
+    monkeypatch.setattr("trtint8.sensitivity.error_network._WANTED", 16 * 9)
     parts, _ = measured([ROWS])
     np.testing.assert_allclose(parts.sums, whole.sums, rtol=1e-5)
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
-from trtint8.models.graph_constants import read_constant
+from trtint8.models.graph_constants import constant_input, read_constant
 from trtint8.sensitivity.gradients.rule import Rule, Step, normalized
 
 
@@ -53,12 +55,73 @@ def _pad(step: Step) -> Mapping[int, ir.Value]:
 
 
 def _picked(step: Step) -> Mapping[int, ir.Value]:
+    """Puts every gradient at the place that its element came from."""
+    if any(index != 0 for index in step.wanted):
+        raise step.refused("what it picks is computed")
+    places = _places_by_axis(step)
+    if places is None:
+        return {0: _added_up(step)}
+    gradient = step.gradient
+    if len(step.shape(step.output)) < len(step.shape(step.input(0))):  # one element was picked along an axis
+        gradient = step.writer.op("Unsqueeze", gradient, step.writer.integers(list(places)))
+    for axis, (picked, size) in places.items():
+        gradient = _spread(step, gradient, axis, picked, size)
+    gradient.shape, gradient.type = step.input(0).shape, step.input(0).type
+    return {0: gradient}
+
+
+def _places_by_axis(step: Step) -> Mapping[int, tuple[NDArray[np.int64], int]] | None:
+    """Which elements are picked along each axis, and of how many.
+
+    Returns:
+        Axis to indices, int64 of shape (picked,), and the size of the axis; None where they are not known
+        before the network runs, or where an element is picked twice.
+    """
+    node, shape = step.node, step.shape(step.input(0))
+    constants = [constant_input(node, index) for index in range(1, len(node.inputs))]
+    numbers = [value for value in constants if value is not None]
+    if len(numbers) < len(constants):
+        return None
+    picks: dict[int, Any]
+    if node.op_type == "Gather":
+        picks = {normalized([step.attributes.get("axis", 0)], len(shape))[0]: numbers[0]}
+    else:
+        starts, ends = numbers[:2]
+        axes = normalized(numbers[2].tolist() if len(numbers) > 2 else range(len(starts)), len(shape))
+        steps = numbers[3] if len(numbers) > 3 else [1] * len(axes)
+        bounds = zip(starts, ends, steps, strict=True)
+        picks = {axis: slice(*map(int, bound)) for axis, bound in zip(axes, bounds, strict=True)}
+    places: dict[int, tuple[NDArray[np.int64], int]] = {}
+    for axis, pick in picks.items():
+        size = shape[axis]
+        if not isinstance(size, int):
+            return None
+        picked = np.atleast_1d(np.arange(size)[pick])
+        if picked.ndim != 1 or len(set(picked.tolist())) != picked.size:
+            return None
+        places[axis] = (picked, size)
+    return places
+
+
+def _spread(step: Step, gradient: ir.Value, axis: int, picked: NDArray[np.int64], size: int) -> ir.Value:
+    """Puts a gradient's elements along an axis at their places among zeros; quicker than ScatterElements."""
+    writer, rank = step.writer, len(step.shape(step.input(0)))
+    pads = np.zeros((2, rank), np.int64)
+    if picked.size and np.array_equal(picked, np.arange(picked[0], picked[0] + picked.size)):
+        pads[:, axis] = picked[0], size - picked[0] - picked.size
+        return writer.op("Pad", gradient, writer.integers(pads.ravel().tolist()))
+    pads[1, axis] = 1
+    with_zero = writer.op("Pad", gradient, writer.integers(pads.ravel().tolist()))
+    sources = np.full(size, picked.size, np.int64)
+    sources[picked] = np.arange(picked.size)
+    return writer.op("Gather", with_zero, writer.constant(sources), axis=axis)
+
+
+def _added_up(step: Step) -> ir.Value:
     """Adds every gradient up at the place that its element came from.
 
     The operator is applied to the places of its input's elements, so it may pick them in any way.
     """
-    if any(index != 0 for index in step.wanted):
-        raise step.refused("what it picks is computed")
     writer, x, one = step.writer, step.input(0), step.writer.integers([1])
     shape, size = writer.op("Shape", x), writer.op("Size", x)
     places = writer.op("Range", writer.constant(np.int64(0)), size, writer.constant(np.int64(1)))
@@ -71,7 +134,7 @@ def _picked(step: Step) -> Mapping[int, ir.Value]:
     )
     values = [writer.op("Reshape", value, flat) for value in (taken, step.gradient)]
     summed = writer.op("ScatterElements", zeros, *values, axis=0, reduction="add")
-    return {0: writer.op("Reshape", summed, shape, like=x)}
+    return writer.op("Reshape", summed, shape, like=x)
 
 
 def _reduce_mean(step: Step) -> Mapping[int, ir.Value]:

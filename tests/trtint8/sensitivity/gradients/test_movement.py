@@ -35,9 +35,42 @@ CASES = {
 }
 
 
+PICKED = {
+    "one element": ([("Gather", ["x", "place"], "y", {"axis": 2})], integers(place=-2)),
+    "elements in another order": (
+        [("Gather", ["x", "places"], "y", {"axis": -1})],
+        integers(places=[4, 0, 2]),
+    ),
+    "neighbours": ([("Gather", ["x", "places"], "y", {"axis": 1})], integers(places=[1, 2])),
+    "an element twice": ([("Gather", ["x", "places"], "y", {"axis": 1})], integers(places=[1, 1, 0])),
+    "every other element": (
+        [("Slice", ["x", "from", "to", "axes", "steps"], "y", {})],
+        integers(**{"from": [0, 0], "to": [1 << 62, 1 << 62], "axes": [-1, -2], "steps": [2, 2]}),
+    ),
+    "backwards to the first": (
+        [("Slice", ["x", "from", "to", "axes", "steps"], "y", {})],
+        integers(**{"from": [-1], "to": [-(1 << 62)], "axes": [1], "steps": [-1]}),
+    ),
+    "beyond the end": (
+        [("Slice", ["x", "from", "to", "axes"], "y", {})],
+        integers(**{"from": [-3], "to": [100], "axes": [2]}),
+    ),
+    "some samples": (
+        [("Slice", ["x", "from", "to"], "y", {})],
+        integers(**{"from": [1], "to": [100]}),
+    ),
+}
+
+
 @pytest.mark.parametrize("kind", CASES)
 def test_gradient(kind):
     nodes, constants = CASES[kind]
+    assert_gradients(nodes, X, constants)
+
+
+@pytest.mark.parametrize("picked", PICKED)
+def test_gradients_of_elements_that_are_picked(picked):
+    nodes, constants = PICKED[picked]
     assert_gradients(nodes, X, constants)
 
 
