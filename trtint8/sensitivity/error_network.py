@@ -29,8 +29,10 @@ from trtint8.sensitivity.gradients.writer import GraphWriter, static_shape
 from trtint8.sensitivity.quantized_layers import QuantizedLayers
 from trtint8.sensitivity.segments import Quantizer, Tensors, find_layers
 
-#: Prefix of the inputs that hold the directions.
-_DIRECTION = "trtint8_direction_"
+#: Directions of a network with small and with large samples, each with a pass backwards of its own. More of
+#: them make the noise of a sample more certain, but not that of the other samples: two reach a given interval
+#: in a sixth less time than one. Where single samples take long, so few are given that time comes first.
+_DIRECTIONS_SMALL, _DIRECTIONS_LARGE = 2, 1
 
 #: The input that says for which samples the margin is asked for.
 _MARGINS = "trtint8_margins"
@@ -51,8 +53,9 @@ class Responses:
 
     Attributes:
         reference: The float network's outputs by name.
-        products: For every layer v J d, float64 of shape (layers, samples); of shape (layers, 1), and summed
-            over the samples of the batch, where samples cannot be told apart.
+        products: For every direction and layer v J d, float64 of shape (directions, layers, samples); of
+            shape (directions, layers, 1), and summed over the samples of the batch, where samples cannot be
+            told apart.
     """
 
     reference: Tensors
@@ -68,7 +71,8 @@ class ErrorNetwork:
         threads: Threads per operator; ONNX Runtime's choice where None.
 
     Attributes:
-        directions: Names of the outputs that have a direction: the floating-point ones.
+        directed: Names of the outputs that a direction is given for: the floating-point ones.
+        directions: How many directions a run takes.
         splits: Whether samples lie along the first axis of all inputs and outputs, and any number may be run.
         by_sample: Whether products are known for each sample.
         has_margins: Whether the first output is one row of classes per sample, and products are known for
@@ -94,24 +98,27 @@ class ErrorNetwork:
         quantized = QuantizedLayers(writer, quantizer)
         errors = {layer.name: quantized.error(layer) for layer in layers}
         made = [layer.node.outputs[0] for layer in layers]
-        starts = {output: _direction(output) for output in outputs if output.dtype == ir.DataType.FLOAT}
-        if not starts:
+        floats = [output for output in outputs if output.dtype == ir.DataType.FLOAT]
+        if not floats:
             raise NoGradientError("no output is of a floating-point type")
-        graph.inputs.extend(starts.values())
+        self.directed = tuple(output.name or "" for output in floats)
         self.splits = all(_is_batched(value) for value in outputs)
         self.by_sample = self.splits and all(map(_is_batched, made))
         self.has_margins = self.by_sample and _is_class_scores(outputs[0])
-        if self.has_margins:
-            starts[outputs[0]] = _with_margins(writer, outputs[0], starts[outputs[0]])
-        gradients = append_gradients(writer, nodes, starts, made)
-        self.directions = tuple(output.name or "" for output in starts)
         size = max(1, sum(map(_bytes_per_sample, made)))
         self.samples_per_run = max(1, _WANTED // size)
         fits = self.splits and size * self.samples_per_run <= _MOST_AT_ONCE
         self.runs_at_once = (threads or available_threads()) if fits else 1
+        self.directions = _DIRECTIONS_SMALL if self.samples_per_run > 1 else _DIRECTIONS_LARGE
         self._outputs = [output.name or "" for output in outputs]
-        for layer, value in zip(layers, made, strict=True):
-            graph.outputs.append(self._product(writer, gradients.get(value), errors[layer.name]))
+        for number in range(self.directions):
+            starts = {output: _direction(output, number) for output in floats}
+            graph.inputs.extend(starts.values())
+            if self.has_margins and number == 0:
+                starts[outputs[0]] = _with_margins(writer, outputs[0], starts[outputs[0]])
+            gradients = append_gradients(writer, nodes, starts, made)
+            for layer, value in zip(layers, made, strict=True):
+                graph.outputs.append(self._product(writer, gradients.get(value), errors[layer.name]))
         self._model: ir.Model | None = model
         self._threads = threads
 
@@ -145,31 +152,37 @@ class ErrorNetwork:
     def run(
         self,
         feed: FeedDict,
-        directions: Mapping[str, NDArray[np.float32]],
+        directions: Sequence[Mapping[str, NDArray[np.float32]]],
         margins: NDArray[np.bool_] | None = None,
     ) -> Responses:
         """Runs the network on a batch; once it is open, in any thread.
 
         Args:
             feed: Input name to array.
-            directions: For each of ``directions`` an array of the output's shape.
-            margins: For which samples the margin between the two likeliest classes is added to the direction,
-                bool of shape (samples,); for none where None. Only where there are margins.
+            directions: As many as ``directions`` says; each has for each of ``directed`` an array of the
+                output's shape.
+            margins: For which samples the margin between the two likeliest classes is added to the first
+                direction, bool of shape (samples,); for none where None. Only where there are margins.
 
         Raises:
             CalibrationDataError: ONNX Runtime fails on the batch.
             ModelError: ONNX Runtime refuses the network.
         """
-        inputs = {f"{_DIRECTION}{name}": array for name, array in directions.items()}
+        inputs = {
+            _direction_name(name, number): array
+            for number, one in enumerate(directions)
+            for name, array in one.items()
+        }
         if self.has_margins:
-            rows = len(next(iter(directions.values())))
+            rows = len(next(iter(directions[0].values())))
             chosen = np.zeros(rows, bool) if margins is None else margins
             inputs[_MARGINS] = chosen.astype(np.float32)[:, None]
         found = self._session.run({**feed, **inputs})
         products = found[len(self._outputs) :]
         length = max(len(product) for product in products)
         stacked = np.stack([np.broadcast_to(product, (length,)) for product in products])
-        return Responses(dict(zip(self._outputs, found, strict=False)), stacked.astype(np.float64))
+        by_direction = stacked.astype(np.float64).reshape(self.directions, -1, length)
+        return Responses(dict(zip(self._outputs, found, strict=False)), by_direction)
 
 
 def _is_batched(value: ir.Value) -> bool:
@@ -201,9 +214,13 @@ def _with_margins(writer: GraphWriter, output: ir.Value, direction: ir.Value) ->
     return writer.op("Add", direction, writer.op("Mul", margin, chosen), like=output)
 
 
-def _direction(output: ir.Value) -> ir.Value:
-    """The input that holds the direction of an output."""
-    return ir.Value(name=f"{_DIRECTION}{output.name}", shape=output.shape, type=output.type)
+def _direction(output: ir.Value, number: int) -> ir.Value:
+    """The input that holds one of the directions of an output."""
+    return ir.Value(name=_direction_name(output.name or "", number), shape=output.shape, type=output.type)
+
+
+def _direction_name(output: str, number: int) -> str:
+    return f"trtint8_direction_{number}_{output}"
 
 
 def _bytes_per_sample(value: ir.Value) -> int:

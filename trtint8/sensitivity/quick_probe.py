@@ -29,7 +29,7 @@ _LOCAL_SAMPLES = 2
 #: Samples of each run with which the time is estimated.
 _TIMED_SAMPLES = 4
 
-#: Of so many samples one shows its class with each layer alone in INT8, and the others the noise.
+#: Of so many samples one shows its class with each layer alone in INT8.
 _PER_CLASS = 8
 
 _Result = TypeVar("_Result")
@@ -78,11 +78,12 @@ class QuickNetwork:
         first = _taken(feed, slice(size * self._errors.runs_at_once)) if self._errors.splits else feed
         parts = self._parts(batch_rows(first) or 1, size)
         (outputs,) = self._int8_outputs(first, [slice(None)])
-        zeros = {name: np.zeros_like(outputs[name]) for name in self._errors.directions}
-        self._responses(first, zeros, None, parts)  # opens the session, so it is not timed
+        zeros = {name: np.zeros_like(outputs[name]) for name in self._errors.directed}
+        directions = [zeros] * self._errors.directions
+        self._responses(first, directions, None, parts)  # opens the session, so it is not timed
         start = time.perf_counter()
         self._int8_outputs(first, parts)
-        self._responses(first, zeros, None, parts)
+        self._responses(first, directions, None, parts)
         seconds = time.perf_counter() - start
         return reference, seconds * (batch_rows(feed) or 1) / (batch_rows(first) or 1)
 
@@ -111,11 +112,11 @@ class QuickNetwork:
         judged = indices % _PER_CLASS == 0
         if not (self._errors.has_margins and effects.classes):
             judged[:] = False
-        signs = self._signs(int8, first, effects)
+        directions = self._directions(int8, first, effects)
         if self._errors.by_sample:
-            for array in signs.values():
+            for array in directions[0].values():
                 array[judged] = 0
-        responses = self._responses(feed, signs, judged, parts)
+        responses = self._responses(feed, directions, judged, parts)
         for part, found in zip(parts, responses, strict=True):
             self._add(effects, found, judged[part], None if labels is None else labels[part])
         effects.add(ALL, int8, _joined([found.reference for found in responses]), labels)
@@ -128,13 +129,19 @@ class QuickNetwork:
         return self._each(lambda part: dict(zip(names, session.run(_taken(feed, part)), strict=True)), parts)
 
     def _responses(
-        self, feed: FeedDict, signs: Tensors, judged: NDArray[np.bool_] | None, parts: Sequence[slice]
+        self,
+        feed: FeedDict,
+        directions: Sequence[Tensors],
+        judged: NDArray[np.bool_] | None,
+        parts: Sequence[slice],
     ) -> list[Responses]:
         """What the errors of layers do to the outputs, for parts of a batch."""
         self._errors.open()
         return self._each(
             lambda part: self._errors.run(
-                _taken(feed, part), _taken(signs, part), None if judged is None else judged[part]
+                _taken(feed, part),
+                [_taken(direction, part) for direction in directions],
+                None if judged is None else judged[part],
             ),
             parts,
         )
@@ -154,16 +161,21 @@ class QuickNetwork:
         labels: NDArray[np.int64] | None,
     ) -> None:
         variants = [(ONLY, name) for name in self._names]
+        noise = np.square(found.products)
         if not self._errors.by_sample:
-            effects.add_noise(variants, np.square(found.products), found.reference)
+            effects.add_noise(variants, noise.mean(axis=0), found.reference)
             return
-        if not judged.all():
+        # Where the first direction is a margin, the others alone show the noise.
+        if self._errors.directions > 1:
+            power = np.where(judged, noise[1:].mean(axis=0), noise.mean(axis=0))
+            effects.add_noise(variants, power, found.reference)
+        elif not judged.all():
             others = {name: array[~judged] for name, array in found.reference.items()}
-            effects.add_noise(variants, np.square(found.products[:, ~judged]), others)
+            effects.add_noise(variants, noise[0][:, ~judged], others)
         if judged.any():
             scores = next(iter(found.reference.values()))[judged]
             own_labels = None if labels is None else labels[judged]
-            effects.add_classes(variants, scores, found.products[:, judged], own_labels)
+            effects.add_classes(variants, scores, found.products[0][:, judged], own_labels)
 
     def _first_errors(self, feed: FeedDict, first: int) -> LocalMeter:
         """The errors at every layer where the batch has some of the first samples of the data; else none."""
@@ -189,14 +201,17 @@ class QuickNetwork:
             references.append(reference)
         return _joined(references), meter
 
-    def _signs(self, outputs: Tensors, first: int, effects: EffectMeter) -> Tensors:
+    def _directions(self, outputs: Tensors, first: int, effects: EffectMeter) -> list[Tensors]:
         """Random signs divided by the outputs' scales, the same wherever the batch is run."""
         random = np.random.default_rng((0, first))
-        signs = {}
-        for name in self._errors.directions:
-            drawn = 2 * random.integers(0, 2, outputs[name].shape, np.int8) - 1
-            signs[name] = drawn.astype(np.float32) / np.float32(effects.scales[name])
-        return signs
+        directions = []
+        for _ in range(self._errors.directions):
+            signs = {}
+            for name in self._errors.directed:
+                drawn = 2 * random.integers(0, 2, outputs[name].shape, np.int8) - 1
+                signs[name] = drawn.astype(np.float32) / np.float32(effects.scales[name])
+            directions.append(signs)
+        return directions
 
     def _parts(self, rows: int, size: int) -> list[slice]:
         """The first rows of a batch in parts of some samples; all of it where it is not cut."""

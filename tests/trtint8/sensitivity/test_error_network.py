@@ -12,22 +12,46 @@ from trtint8.sensitivity.error_network import ErrorNetwork
 from trtint8.sensitivity.gradients.rule import NoGradientError
 from trtint8.sensitivity.segments import Form, Quantizer
 
+DIRECTIONS = np.array([[[1, -1], [1, 1]], [[0.5, 0], [-2, 3]]], np.float32)
 
-def test_products_are_those_of_the_direction_with_what_an_error_becomes():
+
+def errors_at_the_output():
+    """What the errors of both layers become at the output, and the output in float."""
     opened = opened_products()
-    network = ErrorNetwork(opened.model, opened.quantizer, threads=1)
-    assert network.directions == ("second_out",)
-    assert network.splits and network.by_sample and network.has_margins
-    assert network.samples_per_run > 1000
-    direction = np.array([[1, -1], [1, 1]], np.float32)
-    found = network.run({"x": X}, {"second_out": direction})
-    tensors, wanted = {"x": X}, []
+    tensors, found = {"x": X}, []
     for segment, rest in zip(opened.network.segments, (WEIGHTS, np.eye(2)), strict=True):
         error = segment.run_layer(Form.INT8, tensors) - segment.run_layer(Form.FLOAT, tensors)
-        wanted.append((direction * (error @ rest)).sum(axis=1))
+        found.append(error @ rest)
         tensors |= segment.run(Form.FLOAT, tensors)
+    return np.array(found), tensors["second_out"]
+
+
+def test_products_are_those_of_directions_with_what_an_error_becomes():
+    opened = opened_products()
+    network = ErrorNetwork(opened.model, opened.quantizer, threads=3)
+    assert (network.directed, network.directions) == (("second_out",), 2)
+    assert network.splits and network.by_sample and network.has_margins
+    assert network.samples_per_run > 1000 and network.runs_at_once == 3
+    found = network.run({"x": X}, [{"second_out": direction} for direction in DIRECTIONS])
+    errors, output = errors_at_the_output()
+    wanted = np.einsum("dsc,lsc->dls", DIRECTIONS, errors)
     np.testing.assert_allclose(found.products, wanted, rtol=1e-4, atol=1e-7)
-    np.testing.assert_allclose(found.reference["second_out"], tensors["second_out"], rtol=1e-6)
+    np.testing.assert_allclose(found.reference["second_out"], output, rtol=1e-6)
+
+
+def test_large_samples_get_one_direction_and_run_alone(monkeypatch):
+    opened = opened_products()  # 16 bytes a sample
+    monkeypatch.setattr("trtint8.sensitivity.error_network._WANTED", 31)
+    monkeypatch.setattr("trtint8.sensitivity.error_network._MOST_AT_ONCE", 16)
+    fitting = ErrorNetwork(opened.model, opened.quantizer, threads=3)
+    assert (fitting.samples_per_run, fitting.runs_at_once, fitting.directions) == (1, 3, 1)
+    monkeypatch.setattr("trtint8.sensitivity.error_network._MOST_AT_ONCE", 15)
+    large = ErrorNetwork(opened.model, opened.quantizer, threads=3)
+    assert (large.samples_per_run, large.runs_at_once, large.directions) == (1, 1, 1)
+    found = large.run({"x": X}, [{"second_out": DIRECTIONS[0]}])
+    errors, _ = errors_at_the_output()
+    wanted = np.einsum("sc,lsc->ls", DIRECTIONS[0], errors)
+    np.testing.assert_allclose(found.products[0], wanted, rtol=1e-4, atol=1e-7)
 
 
 def test_the_margin_is_the_largest_score_less_the_second():
@@ -35,11 +59,13 @@ def test_the_margin_is_the_largest_score_less_the_second():
     network = ErrorNetwork(opened.model, opened.quantizer, threads=1)
     scores = X @ WEIGHTS @ WEIGHTS
     largest = scores == scores.max(axis=1, keepdims=True)
-    by_hand = network.run({"x": X}, {"second_out": np.where(largest, 1, -1).astype(np.float32)})
-    zeros = np.zeros_like(scores)
-    asked = network.run({"x": X}, {"second_out": zeros}, np.array([True, False]))
-    np.testing.assert_array_equal(asked.products[:, 0], by_hand.products[:, 0])
-    np.testing.assert_array_equal(asked.products[:, 1], 0)
+    zeros = {"second_out": np.zeros_like(scores)}
+    margin = {"second_out": np.where(largest, 1, -1).astype(np.float32)}
+    by_hand = network.run({"x": X}, [margin, margin])
+    asked = network.run({"x": X}, [zeros, zeros], np.array([True, False]))
+    np.testing.assert_array_equal(asked.products[0, :, 0], by_hand.products[0, :, 0])
+    np.testing.assert_array_equal(asked.products[0, :, 1], 0)
+    np.testing.assert_array_equal(asked.products[1], 0)
 
 
 def other_model(shape, order):
@@ -57,10 +83,10 @@ def test_samples_that_cannot_be_told_apart_are_taken_together(shape, order):
     assert not (network.splits or network.by_sample or network.has_margins)
     x = np.linspace(-1, 1, 12, dtype=np.float32).reshape(2, 3, 2)
     output = np.transpose(x @ WEIGHTS, order)
-    found = network.run({"x": x}, {"turned_out": np.ones_like(output)})
-    assert found.products.shape == (1, 1)
-    half = network.run({"x": x}, {"turned_out": np.full_like(output, 0.5)})
-    np.testing.assert_allclose(half.products, found.products / 2)
+    ones, halves = np.ones_like(output), np.full_like(output, 0.5)
+    found = network.run({"x": x}, [{"turned_out": ones}, {"turned_out": halves}])
+    assert found.products.shape == (2, 1, 1)
+    np.testing.assert_allclose(found.products[1], found.products[0] / 2)
 
 
 def test_outputs_of_integers_alone_have_no_direction():

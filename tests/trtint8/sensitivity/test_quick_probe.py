@@ -1,6 +1,7 @@
 """Which samples of a batch show what."""
 
 import numpy as np
+import pytest
 
 from tests.trtint8.sensitivity.two_products import WEIGHTS, opened_products
 from trtint8.sensitivity.effects import ALL, ONLY, EffectMeter
@@ -10,10 +11,10 @@ NAMES = ("first", "second")
 ROWS = np.random.default_rng(4).standard_normal((64, 2)).astype(np.float32)
 
 
-def measured(feeds, *, labels=None):
+def measured(feeds, *, labels=None, threads=1):
     """The meter of effects and of local errors after some batches."""
     opened = opened_products()
-    network = QuickNetwork(opened.model, opened.quantizer, opened.network, threads=1)
+    network = QuickNetwork(opened.model, opened.quantizer, opened.network, threads=threads)
     variants = [ALL, *((ONLY, name) for name in NAMES)]
     effects = EffectMeter(
         variants, {"second_out": 0.5}, classes=True, labelled=labels is not None, predicted=True
@@ -26,20 +27,27 @@ def measured(feeds, *, labels=None):
     return effects, local
 
 
-def test_samples_are_shared_out():
-    """Every eighth shows its class, the others the noise."""
+def test_every_sample_shows_the_noise_and_every_eighth_its_class():
     effects, local = measured([ROWS], labels=np.zeros(64, np.int64))
     assert effects.effect(ALL).agreement.total == effects.reference_top1().total == 64
     alone = effects.effect((ONLY, "first"))
     assert alone.agreement.total == alone.top1.total == 8
-    assert effects.sums[:, 0].tolist() == [64, 56, 56]
+    assert effects.sums[:, 0].tolist() == [64, 64, 64]
     assert local[0].samples == 2
 
 
-def test_what_a_batch_shows_does_not_depend_on_how_it_is_cut(monkeypatch):
+def test_where_samples_are_large_every_eighth_shows_its_class_only(monkeypatch):
+    monkeypatch.setattr("trtint8.sensitivity.error_network._WANTED", 16)
+    effects, _ = measured([ROWS], labels=np.zeros(64, np.int64))
+    assert effects.effect((ONLY, "first")).agreement.total == 8
+    assert effects.sums[:, 0].tolist() == [64, 56, 56]
+
+
+@pytest.mark.parametrize(("threads", "size"), [(1, 16 * 9), (4, 16 * 9), (4, 16 << 20)])
+def test_what_a_batch_shows_does_not_depend_on_how_it_is_cut_and_run(monkeypatch, threads, size):
     whole, _ = measured([ROWS])
-    monkeypatch.setattr("trtint8.sensitivity.error_network._WANTED", 16 * 9)
-    parts, _ = measured([ROWS])
+    monkeypatch.setattr("trtint8.sensitivity.error_network._WANTED", size)
+    parts, _ = measured([ROWS], threads=threads)
     np.testing.assert_allclose(parts.sums, whole.sums, rtol=1e-5)
 
 
