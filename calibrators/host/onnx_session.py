@@ -22,6 +22,7 @@ def open_session(
     weights: Mapping[str, NDArray[Any]] | None = None,
     one_of_many: bool = False,
     keep_layout: bool = False,
+    pack_weights: bool = True,
     providers: Sequence[Any] = ("CPUExecutionProvider",),
 ) -> Any:
     """Opens a model, on the CPU by default.
@@ -43,6 +44,8 @@ def open_session(
             convolutions in a layout of its own, which is faster from one to the next; what enters and leaves
             a model is copied, which in a model of one convolution takes more than is won, and memory for
             three more activations.
+        pack_weights: Whether a second copy of the weights of products is made, in the order in which they are
+            read. It takes as much memory again, and time, which few runs do not win back.
         providers: ONNX Runtime's execution providers, the preferred one first, each a name or a name with its
             options. One that cannot be loaded is left out.
 
@@ -70,6 +73,8 @@ def open_session(
     options.add_session_config_entry("session.force_spinning_stop", "1")
     if threads is not None:
         options.intra_op_num_threads = threads
+    if not pack_weights:
+        options.add_session_config_entry("session.disable_prepacking", "1")
     if one_of_many:
         # Every arena would keep what its session once needed.
         options.enable_cpu_mem_arena = False

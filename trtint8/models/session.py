@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import onnx_ir as ir
@@ -67,7 +68,7 @@ def open_model(model: Model, *, threads: int | None = None) -> ModelSession:
 
 
 def open_graph_model(
-    graph_model: ir.Model, *, threads: int | None = None, optimize: bool = True
+    graph_model: ir.Model, *, threads: int | None = None, optimize: bool = True, pack_weights: bool = True
 ) -> ModelSession:
     """Opens a model on the CPU.
 
@@ -78,13 +79,14 @@ def open_graph_model(
         graph_model: The model. Its weights are copied, so it may go when the session is open.
         threads: Threads per operator; ONNX Runtime's choice where None.
         optimize: See :func:`calibrators.host.onnx_session.open_session`.
+        pack_weights: See there.
 
     Raises:
         ModelError: ONNX Runtime refuses the model.
     """
+    opened = partial(open_session, optimize=optimize, threads=threads, pack_weights=pack_weights)
     if fits_message(graph_model):
         light = to_light(graph_model)
-        message = light.message.SerializeToString()
-        return ModelSession(open_session(message, optimize=optimize, threads=threads, weights=light.weights))
+        return ModelSession(opened(light.message.SerializeToString(), weights=light.weights))
     with runnable(graph_model) as path:
-        return ModelSession(open_session(path, optimize=optimize, threads=threads))
+        return ModelSession(opened(path))

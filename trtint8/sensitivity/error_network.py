@@ -126,7 +126,9 @@ class ErrorNetwork:
     def _session(self) -> ModelSession:
         assert self._model is not None
         model, self._model = self._model, None
-        return open_graph_model(model, threads=self._threads if self.runs_at_once == 1 else 1)
+        threads = self._threads if self.runs_at_once == 1 else 1
+        # It has the weights three times over already: in float, rounded, and turned around for gradients.
+        return open_graph_model(model, threads=threads, pack_weights=False)
 
     def open(self) -> None:
         """Opens the session, where that is not done yet, so that nothing else needs to be open beside it.
