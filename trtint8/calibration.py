@@ -29,7 +29,7 @@ from calibrators.tables.loss_warning import loss_warning
 from calibrators.tables.table import CalibrationTable, Provenance
 from trtint8.models.activation_memory import calibration_batch_size
 from trtint8.models.garbage_collection import pause_garbage_collection
-from trtint8.models.model import Model, ModelSource, fits_message, load_model, prepare, runnable, to_light
+from trtint8.models.model import Model, ModelSource, light_or_file, load_model, prepare, runnable
 from trtint8.models.recorded_states import with_recorded_states
 from trtint8.models.separate_samples import computes_samples_separately
 from trtint8.quantization.placement import placed_tensors
@@ -254,11 +254,8 @@ def open_calibration(
 
 def _open_observer(prepared: Model, names: Sequence[str], run: RunOptions, most_rows: int | None) -> Observer:
     """Opens the model in this process."""
-    if fits_message(prepared.graph_model):
-        light = to_light(prepared.graph_model)
-        return Observer(light, prepared.inputs, names, run.threads, run.device, most_rows)
-    with runnable(prepared.graph_model) as path:
-        return Observer(path, prepared.inputs, names, run.threads, run.device, most_rows)
+    with light_or_file(prepared.graph_model) as source:
+        return Observer(source, prepared.inputs, names, run.threads, run.device, most_rows)
 
 
 def _runtime_version() -> str:

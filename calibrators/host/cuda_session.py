@@ -22,6 +22,7 @@ from calibrators.errors import GpuMemoryError, GpuUnavailableError, UnsupportedE
 from calibrators.histograms.device_counting import DeviceHistograms, OnDevice, histogram_of
 from calibrators.histograms.histogram import Histogram
 from calibrators.host.onnx_session import as_array, first_line, open_session
+from calibrators.host.weights import LightModel
 
 _PROVIDER = "CUDAExecutionProvider"
 
@@ -81,11 +82,11 @@ class Gpu:
     library: Any
     entered: Callable[[], AbstractContextManager[Any]]
 
-    def open_session(self, model: bytes | Path, **options: Any) -> Any:
+    def open_session(self, model: LightModel | bytes | Path, **options: Any) -> Any:
         """Opens a model on the GPU.
 
         Args:
-            model: The serialized model, or its path.
+            model: The model, serialized or not, or its path.
             **options: Keywords of :func:`calibrators.host.onnx_session.open_session`.
 
         Raises:

@@ -15,6 +15,7 @@ from calibrators.histograms.counting import ParallelHistograms
 from calibrators.histograms.histogram import Histogram
 from calibrators.host.cuda_session import Gpu, open_gpu
 from calibrators.host.onnx_session import open_session, run_in_place
+from calibrators.host.weights import LightModel
 
 _NAME = re.compile(r"(cpu)|cuda(?::(\d{1,4}))?")
 
@@ -23,7 +24,7 @@ _NAME = re.compile(r"(cpu)|cuda(?::(\d{1,4}))?")
 class Cpu:
     """The CPU; :class:`calibrators.host.cuda_session.Gpu` has the same three methods."""
 
-    def open_session(self, model: bytes | Path, **options: Any) -> Any:
+    def open_session(self, model: LightModel | bytes | Path, **options: Any) -> Any:
         """See :func:`calibrators.host.onnx_session.open_session`."""
         return open_session(model, **options)
 

@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.errors import ModelError
+from calibrators.host.weights import LightModel
 
 
 def open_session(
-    model: bytes | Path,
+    model: LightModel | bytes | Path,
     *,
     optimize: bool,
     threads: int | None = None,
@@ -28,15 +29,15 @@ def open_session(
     """Opens a model, on the CPU by default.
 
     Args:
-        model: The serialized model, or its path.
+        model: The model, serialized or not, or its path.
         optimize: True runs all graph optimizations except those that replace or join Q/DQ pairs: every pair
             rounds as it stands in the model, and layers compute in float on quantized values. False runs the
             nodes as they stand, which rounds differently in the last bits of float sums. Operators that
             compute on integers need True: only then are their sums exact on every processor.
         threads: Threads per operator; ONNX Runtime's choice where None.
         data_folder: The folder of the external data of a serialized model.
-        weights: Values of initializers that the model declares as external. The caller keeps them as long
-            as the session.
+        weights: Values of initializers that a serialized model declares as external. The caller keeps them as
+            long as the session, as those of a model in two parts.
         one_of_many: Whether the session runs alternately with many others. Its idle threads then stop
             spinning at once, because they would take processor time from the session that runs, and its
             memory is returned to the system after each run.
@@ -83,12 +84,15 @@ def open_session(
         options.add_session_config_entry(
             "session.model_external_initializers_file_folder_path", os.fspath(data_folder)
         )
+    source = model
+    if isinstance(model, LightModel):
+        source, weights = model.message.SerializeToString(), model.weights
     if weights:
         values = [ort.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
         options.add_external_initializers(list(weights), values)
     try:
         return ort.InferenceSession(
-            model if isinstance(model, bytes) else os.fspath(model),
+            os.fspath(source) if isinstance(source, Path) else source,
             options,
             providers=list(providers),
             # Of two pairs in a row it keeps one, with another scale.

@@ -19,6 +19,9 @@ _DEATHS = 3
 #: and takes more room in Ray's object store.
 _AHEAD = 4
 
+#: How long the end waits for workers that have not started, which may have no room in the cluster.
+_SECONDS_TO_START = 5.0
+
 
 @dataclass(eq=False)
 class _Job:
@@ -112,6 +115,10 @@ class WorkerPool:
 
     def close(self) -> None:
         """Ends all workers."""
+        starting = [reference for reference, call in self._calls.items() if call.job is None]
+        if starting:
+            # Of an actor that is killed while it starts, Ray 2.60 sometimes keeps the processor for minutes.
+            self._ray.wait(starting, num_returns=len(starting), timeout=_SECONDS_TO_START)
         for worker in self._workers:
             self._ray.kill(worker)
 

@@ -221,19 +221,15 @@ def to_proto(graph_model: ir.Model) -> onnx.ModelProto:
     return ir.to_proto(_with_weights_in_memory(graph_model))
 
 
-def to_light(graph_model: ir.Model) -> LightModel:
+def to_light(graph_model: ir.Model, *, used_up: bool = False) -> LightModel:
     """Converts a model for ONNX Runtime, without copying large weights.
 
     Args:
         graph_model: A model that fits a message (:func:`fits_message`). The result refers to its weights, so
             they must not change.
+        used_up: Whether the model is needed no longer: it has no large weights afterwards.
     """
-    return into_light(graph_model.clone())
-
-
-def into_light(graph_model: ir.Model) -> LightModel:
-    """Like :func:`to_light`, of a model that is used up: it has no large weights afterwards."""
-    graph_model, weights = _with_weights_in_memory(graph_model), {}
+    graph_model, weights = _with_weights_in_memory(graph_model if used_up else graph_model.clone()), {}
     for name, value in graph_model.graph.initializers.items():
         tensor = value.const_value
         if tensor is not None and tensor.dtype == ir.DataType.FLOAT and tensor.nbytes >= LARGE:
@@ -286,6 +282,26 @@ def runnable(graph_model: ir.Model) -> Iterator[bytes | Path]:
         return
     with tempfile.TemporaryDirectory(prefix="trtint8-") as folder:
         yield save_model(graph_model, Path(folder) / "model.onnx")
+
+
+@contextlib.contextmanager
+def light_or_file(graph_model: ir.Model, *, used_up: bool = False) -> Iterator[LightModel | Path]:
+    """Converts a model for ONNX Runtime as :func:`runnable` does, but without copying large weights.
+
+    Args:
+        graph_model: The model to run.
+        used_up: Whether the model is needed no longer: it may have no large weights afterwards.
+
+    Yields:
+        The model, which refers to the weights of ``graph_model``; beyond 2 GiB, the path of a file that
+        exists until the block ends.
+    """
+    if fits_message(graph_model):
+        yield to_light(graph_model, used_up=used_up)
+        return
+    with runnable(graph_model) as path:
+        assert isinstance(path, Path)
+        yield path
 
 
 def _parsed(name: str, parse: Callable[[], LightModel]) -> LightModel:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import onnx_ir as ir
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from calibrators.data.feeds import FeedDict
 from calibrators.errors import CalibrationDataError
 from calibrators.host.onnx_session import first_line, open_session
-from trtint8.models.model import Model, fits_message, runnable, to_light
+from trtint8.models.model import Model, light_or_file
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,8 +62,7 @@ def open_model(model: Model, *, threads: int | None = None) -> ModelSession:
     """
     if model.light is None:
         return open_graph_model(model.graph_model, threads=threads)
-    message, weights = model.light.message.SerializeToString(), model.light.weights
-    return ModelSession(open_session(message, optimize=True, threads=threads, weights=weights))
+    return ModelSession(open_session(model.light, optimize=True, threads=threads))
 
 
 def open_graph_model(
@@ -84,9 +82,7 @@ def open_graph_model(
     Raises:
         ModelError: ONNX Runtime refuses the model.
     """
-    opened = partial(open_session, optimize=optimize, threads=threads, pack_weights=pack_weights)
-    if fits_message(graph_model):
-        light = to_light(graph_model)
-        return ModelSession(opened(light.message.SerializeToString(), weights=light.weights))
-    with runnable(graph_model) as path:
-        return ModelSession(opened(path))
+    with light_or_file(graph_model) as source:
+        return ModelSession(
+            open_session(source, optimize=optimize, threads=threads, pack_weights=pack_weights)
+        )

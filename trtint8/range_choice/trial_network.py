@@ -20,7 +20,7 @@ from calibrators.host.onnx_session import first_line, run_silently
 from calibrators.host.threads import available_threads
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.graph_constants import read_constant, set_constant_input
-from trtint8.models.model import fits_message, into_light, runnable
+from trtint8.models.model import light_or_file
 from trtint8.quantization.placement import Edge, Placement
 from trtint8.quantization.qdq import activation_scales, insert_qdq, rounded_weights
 
@@ -108,12 +108,8 @@ def _open(graph_model: ir.Model, threads: int | None, device: str, return_memory
     """Opens a network, which is used up, and gives what runs it."""
     opened = open_device(device)
     options = {"optimize": True, "threads": threads, "one_of_many": return_memory}
-    if fits_message(graph_model):
-        light = into_light(graph_model)
-        message = light.message.SerializeToString()
-        return partial(run_silently, opened.open_session(message, weights=light.weights, **options))
-    with runnable(graph_model) as path:
-        return partial(run_silently, opened.open_session(path, **options))
+    with light_or_file(graph_model, used_up=True) as source:
+        return partial(run_silently, opened.open_session(source, **options))
 
 
 def _round_weights(graph_model: ir.Model, placement: Placement, threads: int | None) -> None:

@@ -62,3 +62,24 @@ def test_a_worker_that_dies_while_it_waits_is_held_against_no_shard(
         found = list(results)
     assert [done.first for done in found] == list(range(0, 40, 2))
     assert len(killed) == 2
+
+
+def test_workers_that_are_ended_while_they_start_free_their_processors(cluster, monkeypatch):
+    wait, asked = ray.wait, []
+
+    def interrupting(references, **options):
+        answered, others = wait(references, timeout=0) if not asked else wait(references, **options)
+        asked.append((len(answered), len(others)))
+        if len(asked) == 1:
+            raise KeyboardInterrupt
+        return answered, others
+
+    monkeypatch.setattr(ray, "wait", interrupting)
+    monkeypatch.setattr("calibrators.ray.worker_pool._SECONDS_TO_START", 600)
+    for _ in range(3):
+        asked.clear()
+        with pytest.raises(KeyboardInterrupt), fan_out_over(Echo, workers=3, shard_batches=1) as results:
+            next(results)
+        assert asked == [(0, 3), (3, 0)]
+    wait_for(lambda: ray.available_resources().get("CPU") == 3)
+    assert ray.available_resources()["CPU"] == 3

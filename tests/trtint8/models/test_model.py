@@ -1,6 +1,7 @@
 """Reading, checking, fingerprinting, preparing and saving models."""
 
 import os
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -8,10 +9,12 @@ import pytest
 from onnx import TensorProto, helper
 
 from calibrators.errors import ModelError
+from calibrators.host.onnx_session import open_session
+from calibrators.host.weights import LightModel
 from tests.trtint8.models.float_models import images, run, small
 from tests.trtint8.onnx_models import Shaped, save_external
-from trtint8.data import DEMO_MODEL
-from trtint8.models.model import load_model, prepare, save_model, to_light, to_proto
+from trtint8.data import DEMO_MODEL, load_digits_split
+from trtint8.models.model import light_or_file, load_model, prepare, save_model, to_light, to_proto
 
 
 @pytest.mark.parametrize("path", [".", "", "a" * 300 + ".onnx", "a\0b"])
@@ -101,6 +104,22 @@ def test_a_message_that_is_given_stays_as_it_is():
     assert light.weights and len(light.message.SerializeToString()) < len(before) / 5
     assert model.SerializeToString(deterministic=True) == before
     assert load_model(model).fingerprint == load_model(DEMO_MODEL).fingerprint
+
+
+def test_what_onnx_runtime_opens_is_light_or_a_file(monkeypatch):
+    graph_model = prepare(load_model(DEMO_MODEL)).graph_model
+    with light_or_file(graph_model) as light:
+        assert isinstance(light, LightModel) and light.weights
+    assert all(value.const_value.numpy() is not None for value in graph_model.graph.initializers.values())
+    monkeypatch.setattr("trtint8.models.model._LARGEST_INLINE", 1000)
+    x = {"images": load_digits_split().heldout_images[:3]}
+    with light_or_file(graph_model) as file:
+        assert isinstance(file, Path)
+        found = open_session(file, optimize=True).run(None, x)
+    assert not file.exists()
+    monkeypatch.undo()
+    with light_or_file(graph_model, used_up=True) as light:
+        np.testing.assert_array_equal(open_session(light, optimize=True).run(None, x), found)
 
 
 @pytest.mark.skipif(

@@ -6,7 +6,6 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from calibrators.errors import CalibrationDataError, ModelError
-from trtint8.models import session
 from trtint8.models.model import load_model
 from trtint8.models.session import open_graph_model, open_model
 
@@ -58,7 +57,7 @@ def test_the_session_outlives_the_weights():
 
 def test_a_model_too_large_for_a_message_goes_through_a_file(monkeypatch):
     wanted = open_graph_model(product((0.01,))).run({"x": X})
-    monkeypatch.setattr(session, "fits_message", lambda _model: False)
+    monkeypatch.setattr("trtint8.models.model._LARGEST_INLINE", 0)
     np.testing.assert_array_equal(open_graph_model(product((0.01,))).run({"x": X}), wanted)
 
 
