@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from trtint8.models.graph_constants import constant_input, read_constant
 from trtint8.sensitivity.gradients.rule import Rule, Step, normalized
+from trtint8.sensitivity.gradients.writer import static_shape
 
 
 def _reshaped(step: Step) -> Mapping[int, ir.Value]:
@@ -58,63 +60,78 @@ def _picked(step: Step) -> Mapping[int, ir.Value]:
     """Puts every gradient at the place that its element came from."""
     if any(index != 0 for index in step.wanted):
         raise step.refused("what it picks is computed")
-    places = _places_by_axis(step)
-    if places is None:
+    picks = _picks_by_axis(step)
+    if picks is None:
         return {0: _added_up(step)}
     gradient = step.gradient
-    if len(step.shape(step.output)) < len(step.shape(step.input(0))):  # one element was picked along an axis
-        gradient = step.writer.op("Unsqueeze", gradient, step.writer.integers(list(places)))
-    for axis, (picked, size) in places.items():
-        gradient = _spread(step, gradient, axis, picked, size)
+    if any(pick.places.ndim == 0 for pick in picks):  # which takes the axis away
+        gradient = step.writer.op("Unsqueeze", gradient, step.writer.integers([pick.axis for pick in picks]))
+    for pick in picks:
+        gradient = _spread(step, gradient, pick)
     gradient.shape, gradient.type = step.input(0).shape, step.input(0).type
     return {0: gradient}
 
 
-def _places_by_axis(step: Step) -> Mapping[int, tuple[NDArray[np.int64], int]] | None:
-    """Which elements are picked along each axis, and of how many.
+@dataclass(frozen=True)
+class _Pick:
+    """Which elements are picked along an axis.
 
-    Returns:
-        Axis to indices, int64 of shape (picked,), and the size of the axis; None where they are not known
-        before the network runs, or where an element is picked twice.
+    Attributes:
+        axis: The axis.
+        places: Their indices, int64 of shape () or (picked,), none twice.
+        size: How many elements there are along the axis.
+        rank: How many axes there are.
     """
-    node, shape = step.node, step.shape(step.input(0))
+
+    axis: int
+    places: NDArray[np.int64]
+    size: int
+    rank: int
+
+
+def _picks_by_axis(step: Step) -> list[_Pick] | None:
+    """What is picked; None where that is not known before the network runs, or an element is picked twice."""
+    node, shape = step.node, static_shape(step.input(0))
     constants = [constant_input(node, index) for index in range(1, len(node.inputs))]
     numbers = [value for value in constants if value is not None]
-    if len(numbers) < len(constants):
+    if shape is None or len(numbers) < len(constants):
         return None
-    picks: dict[int, Any]
+    indices: list[Any]
     if node.op_type == "Gather":
-        picks = {normalized([step.attributes.get("axis", 0)], len(shape))[0]: numbers[0]}
+        axes = [int(step.attributes.get("axis", 0))]
+        indices = [numbers[0]]
     else:
-        starts, ends = numbers[:2]
-        axes = normalized(numbers[2].tolist() if len(numbers) > 2 else range(len(starts)), len(shape))
-        steps = numbers[3] if len(numbers) > 3 else [1] * len(axes)
-        bounds = zip(starts, ends, steps, strict=True)
-        picks = {axis: slice(*map(int, bound)) for axis, bound in zip(axes, bounds, strict=True)}
-    places: dict[int, tuple[NDArray[np.int64], int]] = {}
-    for axis, pick in picks.items():
+        starts, ends, *others = (array.tolist() for array in numbers)
+        axes = others[0] if others else list(range(len(starts)))
+        steps = others[1] if len(others) > 1 else [1] * len(axes)
+        indices = [slice(*bounds) for bounds in zip(starts, ends, steps, strict=False)]
+    picks = []
+    for axis, index in zip(normalized(axes, len(shape)), indices, strict=False):
         size = shape[axis]
         if not isinstance(size, int):
             return None
-        picked = np.atleast_1d(np.arange(size)[pick])
-        if picked.ndim != 1 or len(set(picked.tolist())) != picked.size:
+        try:
+            places = np.arange(size)[index]
+        except (IndexError, ValueError):  # ONNX Runtime says what is wrong
             return None
-        places[axis] = (picked, size)
-    return places
+        if places.ndim > 1 or len(np.unique(places)) != places.size:
+            return None
+        picks.append(_Pick(axis, np.asarray(places), size, len(shape)))
+    return picks
 
 
-def _spread(step: Step, gradient: ir.Value, axis: int, picked: NDArray[np.int64], size: int) -> ir.Value:
+def _spread(step: Step, gradient: ir.Value, pick: _Pick) -> ir.Value:
     """Puts a gradient's elements along an axis at their places among zeros; quicker than ScatterElements."""
-    writer, rank = step.writer, len(step.shape(step.input(0)))
-    pads = np.zeros((2, rank), np.int64)
-    if picked.size and np.array_equal(picked, np.arange(picked[0], picked[0] + picked.size)):
-        pads[:, axis] = picked[0], size - picked[0] - picked.size
+    writer, places = step.writer, np.atleast_1d(pick.places)
+    pads = np.zeros((2, pick.rank), np.int64)
+    if places.size and np.array_equal(places, np.arange(places[0], places[0] + places.size)):
+        pads[:, pick.axis] = places[0], pick.size - places[0] - places.size
         return writer.op("Pad", gradient, writer.integers(pads.ravel().tolist()))
-    pads[1, axis] = 1
+    pads[1, pick.axis] = 1
     with_zero = writer.op("Pad", gradient, writer.integers(pads.ravel().tolist()))
-    sources = np.full(size, picked.size, np.int64)
-    sources[picked] = np.arange(picked.size)
-    return writer.op("Gather", with_zero, writer.constant(sources), axis=axis)
+    sources = np.full(pick.size, places.size, np.int64)
+    sources[places] = np.arange(places.size)
+    return writer.op("Gather", with_zero, writer.constant(sources), axis=pick.axis)
 
 
 def _added_up(step: Step) -> ir.Value:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.trtint8.sensitivity.gradients.differences import assert_gradients
+from tests.trtint8.sensitivity.gradients.differences import assert_gradients, network, with_gradients
 from trtint8.sensitivity.gradients.movement import MOVEMENT
 from trtint8.sensitivity.gradients.rule import NoGradientError
 
@@ -60,6 +60,21 @@ PICKED = {
         integers(**{"from": [1], "to": [100]}),
     ),
 }
+
+
+@pytest.mark.parametrize(
+    ("nodes", "constants"),
+    [
+        ([("Gather", ["x", "places"], "y", {"axis": 1})], integers(places=[0, 4])),
+        (
+            [("Slice", ["x", "from", "to", "axes", "steps"], "y", {})],
+            integers(**{"from": [0], "to": [2], "axes": [1], "steps": [0]}),
+        ),
+    ],
+)
+def test_what_cannot_be_picked_is_left_to_onnx_runtime_to_refuse(nodes, constants):
+    model = with_gradients(network(nodes, X, constants), list(X))
+    assert "ScatterElements" in [node.op_type for node in model.graph]
 
 
 @pytest.mark.parametrize("kind", CASES)
