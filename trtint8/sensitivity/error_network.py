@@ -12,14 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict
-from calibrators.host.threads import available_threads
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.session import ModelSession, open_graph_model
 from trtint8.sensitivity.gradients.backward import append_gradients
@@ -68,7 +66,6 @@ class ErrorNetwork:
     Args:
         graph_model: From :func:`trtint8.models.model.prepare`; not changed.
         quantizer: How the model's tensors are quantized.
-        threads: Threads per operator; ONNX Runtime's choice where None.
 
     Attributes:
         directed: Names of the outputs that a direction is given for: the floating-point ones.
@@ -78,15 +75,14 @@ class ErrorNetwork:
         has_margins: Whether the first output is one row of classes per sample, and products are known for
             each sample.
         samples_per_run: How many samples one run takes, to keep memory small.
-        runs_at_once: How many runs may go on at once. Where it is more than one, each has a thread of its
-            own: that is faster than the threads of one run, which wait for each other at every operator.
+        fits_beside_others: Whether a run takes so little memory that several may go on at once.
 
     Raises:
         NoGradientError: The gradient of one of the network's operators is not known.
     """
 
     @pause_garbage_collection()
-    def __init__(self, graph_model: ir.Model, quantizer: Quantizer, *, threads: int | None = None) -> None:
+    def __init__(self, graph_model: ir.Model, quantizer: Quantizer) -> None:
         model = graph_model.clone()
         graph = model.graph
         infer_shapes(model)
@@ -107,8 +103,7 @@ class ErrorNetwork:
         self.has_margins = self.by_sample and _is_class_scores(outputs[0])
         size = max(1, sum(map(_bytes_per_sample, made)))
         self.samples_per_run = max(1, _WANTED // size)
-        fits = self.splits and size * self.samples_per_run <= _MOST_AT_ONCE
-        self.runs_at_once = (threads or available_threads()) if fits else 1
+        self.fits_beside_others = self.splits and size * self.samples_per_run <= _MOST_AT_ONCE
         self.directions = _DIRECTIONS_SMALL if self.samples_per_run > 1 else _DIRECTIONS_LARGE
         self._outputs = [output.name or "" for output in outputs]
         for number in range(self.directions):
@@ -120,23 +115,21 @@ class ErrorNetwork:
             for layer, value in zip(layers, made, strict=True):
                 graph.outputs.append(self._product(writer, gradients.get(value), errors[layer.name]))
         self._model: ir.Model | None = model
-        self._threads = threads
+        self._session: ModelSession | None = None
 
-    @cached_property
-    def _session(self) -> ModelSession:
-        assert self._model is not None
-        model, self._model = self._model, None
-        threads = self._threads if self.runs_at_once == 1 else 1
-        # It has the weights three times over already: in float, rounded, and turned around for gradients.
-        return open_graph_model(model, threads=threads, pack_weights=False)
+    def open(self, threads: int | None) -> None:
+        """Opens the session, which takes memory; before the first run.
 
-    def open(self) -> None:
-        """Opens the session, where that is not done yet, so that nothing else needs to be open beside it.
+        Args:
+            threads: Threads per operator; ONNX Runtime's choice where None.
 
         Raises:
             ModelError: ONNX Runtime refuses the network.
         """
-        _ = self._session
+        assert self._model is not None, "it is open already"
+        model, self._model = self._model, None
+        # It has the weights three times over already: in float, rounded, and turned around for gradients.
+        self._session = open_graph_model(model, threads=threads, pack_weights=False)
 
     def _product(self, writer: GraphWriter, gradient: ir.Value | None, error: ir.Value) -> ir.Value:
         """The product with the error, for each sample or for all: shape (samples,) or (1,)."""
@@ -157,7 +150,7 @@ class ErrorNetwork:
         directions: Sequence[Mapping[str, NDArray[np.float32]]],
         margins: NDArray[np.bool_] | None = None,
     ) -> Responses:
-        """Runs the network on a batch; once it is open, in any thread.
+        """Runs the network, which is open, on a batch; several threads may do so at once.
 
         Args:
             feed: Input name to array.
@@ -168,8 +161,8 @@ class ErrorNetwork:
 
         Raises:
             CalibrationDataError: ONNX Runtime fails on the batch.
-            ModelError: ONNX Runtime refuses the network.
         """
+        assert self._session is not None, "it is not open"
         inputs = {
             _direction_name(name, number): array
             for number, one in enumerate(directions)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
@@ -13,6 +12,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict, batch_rows
+from calibrators.host.threads import available_threads
 from calibrators.tables.table import QMAX
 from trtint8.models.session import ModelSession, open_graph_model
 from trtint8.quantization.qdq import insert_qdq
@@ -54,15 +54,26 @@ class QuickNetwork:
         self._graph_model, self._quantizer, self._network = graph_model, quantizer, network
         self._threads = threads
         self._names = tuple(layer.name for layer in network.layers)
-        self._errors = ErrorNetwork(graph_model, quantizer, threads=threads)
+        self._errors = ErrorNetwork(graph_model, quantizer)
         self._local: tuple[Tensors, LocalMeter] | None = None
+        self._int8: ModelSession | None = None
+        self._runs_at_once = 1
 
-    @cached_property
-    def _int8(self) -> ModelSession:
+    def _open(self, feed: FeedDict) -> None:
+        """Opens the networks for batches like the first one, where that is not done yet."""
+        if self._int8 is not None:
+            return
+        threads = self._threads
+        available = threads or available_threads()
+        parts = self._parts(batch_rows(feed) or 1, self._errors.samples_per_run)
+        if self._errors.fits_beside_others and len(parts) >= available:
+            # The threads of one run wait for each other at every operator; one thread for each is faster.
+            self._runs_at_once, threads = available, 1
         quantized = self._graph_model.clone()
         ranges = {tensor: QMAX * float(scale) for tensor, scale in self._quantizer.scales.items()}
         insert_qdq(quantized, self._quantizer.placement, ranges)
-        return open_graph_model(quantized, threads=self._threads if self._errors.runs_at_once == 1 else 1)
+        self._int8 = open_graph_model(quantized, threads=threads)
+        self._errors.open(threads)
 
     def begin(self, feed: FeedDict) -> tuple[Tensors, float]:
         """Runs the first samples of a batch.
@@ -74,13 +85,14 @@ class QuickNetwork:
             The float network's outputs for these samples, and an estimate of the seconds for the whole batch.
         """
         reference, _ = self._local = self._measure_local(feed, _LOCAL_SAMPLES)
+        self._open(feed)
         size = min(self._errors.samples_per_run, _TIMED_SAMPLES)
-        first = _taken(feed, slice(size * self._errors.runs_at_once)) if self._errors.splits else feed
+        first = _taken(feed, slice(size * self._runs_at_once)) if self._errors.splits else feed
         parts = self._parts(batch_rows(first) or 1, size)
         (outputs,) = self._int8_outputs(first, [slice(None)])
         zeros = {name: np.zeros_like(outputs[name]) for name in self._errors.directed}
         directions = [zeros] * self._errors.directions
-        self._responses(first, directions, None, parts)  # opens the session, so it is not timed
+        self._responses(first, directions, None, parts)  # takes new memory, so it is not timed
         start = time.perf_counter()
         self._int8_outputs(first, parts)
         self._responses(first, directions, None, parts)
@@ -105,6 +117,7 @@ class QuickNetwork:
             CalibrationDataError: ONNX Runtime fails on the batch.
         """
         local = self._first_errors(feed, first)
+        self._open(feed)
         rows = batch_rows(feed) or 1
         parts = self._parts(rows, self._errors.samples_per_run)
         int8 = _joined(self._int8_outputs(feed, parts))
@@ -125,6 +138,7 @@ class QuickNetwork:
     def _int8_outputs(self, feed: FeedDict, parts: Sequence[slice]) -> list[Tensors]:
         """The quantized network's outputs for parts of a batch."""
         session = self._int8
+        assert session is not None
         names = session.output_names
         return self._each(lambda part: dict(zip(names, session.run(_taken(feed, part)), strict=True)), parts)
 
@@ -136,7 +150,6 @@ class QuickNetwork:
         parts: Sequence[slice],
     ) -> list[Responses]:
         """What the errors of layers do to the outputs, for parts of a batch."""
-        self._errors.open()
         return self._each(
             lambda part: self._errors.run(
                 _taken(feed, part),
@@ -148,9 +161,9 @@ class QuickNetwork:
 
     def _each(self, work: Callable[[slice], _Result], parts: Sequence[slice]) -> list[_Result]:
         """Does the same with every part of a batch, with several at once where that is allowed."""
-        if self._errors.runs_at_once == 1:
+        if self._runs_at_once == 1:
             return [work(part) for part in parts]
-        with ThreadPoolExecutor(self._errors.runs_at_once, "trtint8-measure") as pool:
+        with ThreadPoolExecutor(self._runs_at_once, "trtint8-measure") as pool:
             return list(pool.map(work, parts))
 
     def _add(

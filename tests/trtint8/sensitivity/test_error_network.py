@@ -15,6 +15,12 @@ from trtint8.sensitivity.segments import Form, Quantizer
 DIRECTIONS = np.array([[[1, -1], [1, 1]], [[0.5, 0], [-2, 3]]], np.float32)
 
 
+def opened_network(opened):
+    network = ErrorNetwork(opened.model, opened.quantizer)
+    network.open(threads=1)
+    return network
+
+
 def errors_at_the_output():
     """What the errors of both layers become at the output, and the output in float."""
     opened = opened_products()
@@ -28,10 +34,10 @@ def errors_at_the_output():
 
 def test_products_are_those_of_directions_with_what_an_error_becomes():
     opened = opened_products()
-    network = ErrorNetwork(opened.model, opened.quantizer, threads=3)
+    network = opened_network(opened)
     assert (network.directed, network.directions) == (("second_out",), 2)
     assert network.splits and network.by_sample and network.has_margins
-    assert network.samples_per_run > 1000 and network.runs_at_once == 3
+    assert network.samples_per_run > 1000 and network.fits_beside_others
     found = network.run({"x": X}, [{"second_out": direction} for direction in DIRECTIONS])
     errors, output = errors_at_the_output()
     wanted = np.einsum("dsc,lsc->dls", DIRECTIONS, errors)
@@ -43,11 +49,11 @@ def test_large_samples_get_one_direction_and_run_alone(monkeypatch):
     opened = opened_products()  # 16 bytes a sample
     monkeypatch.setattr("trtint8.sensitivity.error_network._WANTED", 31)
     monkeypatch.setattr("trtint8.sensitivity.error_network._MOST_AT_ONCE", 16)
-    fitting = ErrorNetwork(opened.model, opened.quantizer, threads=3)
-    assert (fitting.samples_per_run, fitting.runs_at_once, fitting.directions) == (1, 3, 1)
+    fitting = opened_network(opened)
+    assert (fitting.samples_per_run, fitting.fits_beside_others, fitting.directions) == (1, True, 1)
     monkeypatch.setattr("trtint8.sensitivity.error_network._MOST_AT_ONCE", 15)
-    large = ErrorNetwork(opened.model, opened.quantizer, threads=3)
-    assert (large.samples_per_run, large.runs_at_once, large.directions) == (1, 1, 1)
+    large = opened_network(opened)
+    assert (large.samples_per_run, large.fits_beside_others, large.directions) == (1, False, 1)
     found = large.run({"x": X}, [{"second_out": DIRECTIONS[0]}])
     errors, _ = errors_at_the_output()
     wanted = np.einsum("sc,lsc->ls", DIRECTIONS[0], errors)
@@ -56,7 +62,7 @@ def test_large_samples_get_one_direction_and_run_alone(monkeypatch):
 
 def test_the_margin_is_the_largest_score_less_the_second():
     opened = opened_products()
-    network = ErrorNetwork(opened.model, opened.quantizer, threads=1)
+    network = opened_network(opened)
     scores = X @ WEIGHTS @ WEIGHTS
     largest = scores == scores.max(axis=1, keepdims=True)
     zeros = {"second_out": np.zeros_like(scores)}
@@ -79,7 +85,8 @@ def other_model(shape, order):
 
 @pytest.mark.parametrize(("shape", "order"), [(["N", 3, 2], [1, 0, 2]), ([2, 3, 2], [0, 1, 2])])
 def test_samples_that_cannot_be_told_apart_are_taken_together(shape, order):
-    network = ErrorNetwork(*other_model(shape, order), threads=1)
+    network = ErrorNetwork(*other_model(shape, order))
+    network.open(threads=1)
     assert not (network.splits or network.by_sample or network.has_margins)
     x = np.linspace(-1, 1, 12, dtype=np.float32).reshape(2, 3, 2)
     output = np.transpose(x @ WEIGHTS, order)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tests.trtint8.sensitivity.two_products import WEIGHTS, opened_products
+from trtint8.sensitivity import quick_probe
 from trtint8.sensitivity.effects import ALL, ONLY, EffectMeter
 from trtint8.sensitivity.quick_probe import QuickNetwork
 
@@ -49,6 +50,20 @@ def test_what_a_batch_shows_does_not_depend_on_how_it_is_cut_and_run(monkeypatch
     monkeypatch.setattr("trtint8.sensitivity.error_network._WANTED", size)
     parts, _ = measured([ROWS], threads=threads)
     np.testing.assert_allclose(parts.sums, whole.sums, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("threads", "per_run"), [(1, 1), (4, 1), (8, 1), (9, 9)])
+def test_threads_run_parts_of_their_own_where_there_are_enough_parts(monkeypatch, threads, per_run):
+    monkeypatch.setattr("trtint8.sensitivity.error_network._WANTED", 16 * 9)
+    opened, open_graph_model = [], quick_probe.open_graph_model
+
+    def noted(model, *, threads):
+        opened.append(threads)
+        return open_graph_model(model, threads=threads)
+
+    monkeypatch.setattr(quick_probe, "open_graph_model", noted)
+    measured([ROWS, ROWS[:1]], threads=threads)  # eight parts, and one
+    assert opened == [per_run]
 
 
 def test_local_errors_are_measured_with_the_first_samples_only():
