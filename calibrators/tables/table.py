@@ -7,7 +7,6 @@ import fnmatch
 import hashlib
 import math
 import os
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +29,7 @@ from calibrators.tables.file_names import check_table_name
 from calibrators.tables.formats import json as json_format
 from calibrators.tables.formats import onnxruntime, registry, tensorrt_cache
 from calibrators.tables.formats.registry import FORMATS, SUFFIXES
+from calibrators.tables.model_check import check_model
 from calibrators.tables.table_display import ShownRange, ranges_frame, ranges_html
 
 #: The largest magnitude of symmetric INT8.
@@ -460,45 +460,8 @@ class CalibrationTable:
         Warns:
             UserWarning: The table does not say which model it was made for, and has names of other tensors.
         """
-        missing = [name for name in tensors if name not in self.amax]
-        shown = ", ".join(f"'{name}'" for name in missing[:5]) + (", …" if len(missing) > 5 else "")
-        count = f"{len(missing)} tensor{'s' if len(missing) > 1 else ''}"
-        made_for_other = self.provenance.model is not None and self.provenance.model != fingerprint
-        if made_for_other and missing:
-            raise TableError(
-                f"the table was made for another model: it has no range for {shown}; calibrate this one"
-            )
-        if made_for_other:
-            raise TableError(
-                "the table is stale: the model has the same tensors but its weights or nodes have changed "
-                f"since it was calibrated (fingerprint {self.provenance.model} then, {fingerprint} now); "
-                "calibrate again"
-            )
-        if missing:
-            raise TableError(
-                f"the table has no range for {count}: {shown}; calibrate this model, or set them by hand"
-            )
-        if self.provenance.model is None:
-            self._compare_names(frozenset(known))
-
-    def _compare_names(self, known: frozenset[str]) -> None:
-        """Warns of tensors that the model lacks, and refuses a table without a single tensor of the model."""
         imported = [name for name in self.amax if name not in self.overridden]
-        strange = [name for name in imported if name not in known]
-        if not (known and strange):
-            return
-        if len(strange) == len(self.amax):
-            raise TableError(
-                f"none of the table's {len(strange)} tensors ('{strange[0]}' among them) is in the model; "
-                "give the table of this model, or calibrate it"
-            )
-        warnings.warn(
-            f"{len(strange)} of the table's {len(imported)} tensors ('{strange[0]}' among them) are not in "
-            "the model, and the table does not say which model it was made for; make sure that it was "
-            "this one",
-            UserWarning,
-            stacklevel=3,
-        )
+        check_model(self.amax, imported, self.provenance.model, fingerprint, tensors, known)
 
     def _origin(self, algorithm: str, tensorrt_version: str) -> CacheOrigin:
         """The sidecar of the table as a calibration cache."""

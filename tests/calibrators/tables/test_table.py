@@ -84,20 +84,6 @@ def test_diff_puts_the_largest_ratio_first():
     assert [(d.name, d.ratio) for d in differences] == [("b", 4.0), ("a", 2.0)]
 
 
-@pytest.mark.parametrize(
-    ("fingerprint", "tensors", "words"),
-    [
-        ("other", ["a", "x"], "another model: it has no range for 'x'"),
-        ("other", ["a"], "stale"),
-        ("m", ["a", "x"], "no range for 1 tensor: 'x'"),
-    ],
-)
-def test_a_table_serves_its_own_model_only(fingerprint, tensors, words):
-    with pytest.raises(TableError, match=words):
-        _table("m").check_model(fingerprint, tensors)
-    _table("m").check_model("m", ["a"])
-
-
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 0.0])
 def test_a_range_set_by_hand_is_a_positive_number(value):
     with pytest.raises(TableError, match="'a'"):
@@ -211,22 +197,3 @@ def test_json_keeps_any_name(tmp_path):
 def test_the_version_of_a_header_cannot_inject_lines(tmp_path):
     with pytest.raises(TableError, match="header is '8601\\\\nx'; give digits, like 8601"):
         CalibrationTable({"a": 1.0}).save(tmp_path / "t.cache", tensorrt_version="8601\nx")
-
-
-def test_names_are_compared_where_nothing_says_which_model_it_is():
-    table = CalibrationTable({"a": 1.0, "b": 1.0, "c": 1.0})
-    with pytest.warns(UserWarning) as caught:
-        table.check_model("m", ["a"], ["a", "x"])
-    assert [str(warning.message) for warning in caught] == [
-        "2 of the table's 3 tensors ('b' among them) are not in the model, and the table does not say which "
-        "model it was made for; make sure that it was this one"
-    ]
-    with pytest.raises(TableError) as refused:
-        table.check_model("m", (), ["x", "y"])
-    assert str(refused.value) == (
-        "none of the table's 3 tensors ('a' among them) is in the model; give the table of this model, or "
-        "calibrate it"
-    )
-    table.check_model("m", ["a"], ["a", "b", "c", "x"])
-    table.override({"b": 2.0, "c": 2.0}).check_model("m", ["a"], ["a"])
-    _table("m").check_model("m", ["a"], ["a"])

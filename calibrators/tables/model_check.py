@@ -1,0 +1,73 @@
+"""Whether a table was made for a model."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Collection, Iterable, Sequence
+
+from calibrators.errors import TableError
+
+
+def check_model(
+    names: Collection[str],
+    imported: Sequence[str],
+    made_for: str | None,
+    fingerprint: str,
+    tensors: Iterable[str],
+    known: Iterable[str],
+) -> None:
+    """Refuses a model that a table was not made for.
+
+    Args:
+        names: Names of the tensors that the table has ranges for.
+        imported: Those of them whose range was not set by hand.
+        made_for: The fingerprint of the model that the table was made for; None where it does not say.
+        fingerprint: The model's fingerprint.
+        tensors: Names of the tensors whose ranges are needed.
+        known: Names of all tensors of the model, with which the table's names are compared where the table
+            does not say which model it was made for; without any, nothing is compared.
+
+    Raises:
+        TableError: The table was made for another model, is stale, or lacks a range.
+
+    Warns:
+        UserWarning: The table does not say which model it was made for, and has names of other tensors.
+    """
+    missing = [name for name in tensors if name not in names]
+    shown = ", ".join(f"'{name}'" for name in missing[:5]) + (", …" if len(missing) > 5 else "")
+    count = f"{len(missing)} tensor{'s' if len(missing) > 1 else ''}"
+    made_for_other = made_for is not None and made_for != fingerprint
+    if made_for_other and missing:
+        raise TableError(
+            f"the table was made for another model: it has no range for {shown}; calibrate this one"
+        )
+    if made_for_other:
+        raise TableError(
+            "the table is stale: the model has the same tensors but its weights or nodes have changed "
+            f"since it was calibrated (fingerprint {made_for} then, {fingerprint} now); calibrate again"
+        )
+    if missing:
+        raise TableError(
+            f"the table has no range for {count}: {shown}; calibrate this model, or set them by hand"
+        )
+    if made_for is None:
+        _compare_names(len(names), imported, frozenset(known))
+
+
+def _compare_names(count: int, imported: Sequence[str], known: frozenset[str]) -> None:
+    """Warns of tensors that the model lacks, and refuses a table without a single tensor of the model."""
+    strange = [name for name in imported if name not in known]
+    if not (known and strange):
+        return
+    if len(strange) == count:
+        raise TableError(
+            f"none of the table's {len(strange)} tensors ('{strange[0]}' among them) is in the model; "
+            "give the table of this model, or calibrate it"
+        )
+    warnings.warn(
+        f"{len(strange)} of the table's {len(imported)} tensors ('{strange[0]}' among them) are not in "
+        "the model, and the table does not say which model it was made for; make sure that it was "
+        "this one",
+        UserWarning,
+        stacklevel=4,  # at the call of CalibrationTable.check_model
+    )

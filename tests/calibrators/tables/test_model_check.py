@@ -1,0 +1,41 @@
+"""Tables of other models."""
+
+import pytest
+
+from calibrators.errors import TableError
+from calibrators.tables.table import CalibrationTable, Provenance
+
+
+@pytest.mark.parametrize(
+    ("fingerprint", "tensors", "words"),
+    [
+        ("other", ["a", "x"], "another model: it has no range for 'x'"),
+        ("other", ["a"], "stale"),
+        ("m", ["a", "x"], "no range for 1 tensor: 'x'"),
+    ],
+)
+def test_a_table_serves_its_own_model_only(fingerprint, tensors, words):
+    table = CalibrationTable({"a": 1.0, "b::c d": 1.0}, provenance=Provenance("m"))
+    with pytest.raises(TableError, match=words):
+        table.check_model(fingerprint, tensors)
+    table.check_model("m", ["a"])
+
+
+def test_names_are_compared_where_nothing_says_which_model_it_is():
+    table = CalibrationTable({"a": 1.0, "b": 1.0, "c": 1.0})
+    with pytest.warns(UserWarning) as caught:
+        table.check_model("m", ["a"], ["a", "x"])
+    assert [str(warning.message) for warning in caught] == [
+        "2 of the table's 3 tensors ('b' among them) are not in the model, and the table does not say which "
+        "model it was made for; make sure that it was this one"
+    ]
+    assert caught[0].filename == __file__
+    with pytest.raises(TableError) as refused:
+        table.check_model("m", (), ["x", "y"])
+    assert str(refused.value) == (
+        "none of the table's 3 tensors ('a' among them) is in the model; give the table of this model, or "
+        "calibrate it"
+    )
+    table.check_model("m", ["a"], ["a", "b", "c", "x"])
+    table.override({"b": 2.0, "c": 2.0}).check_model("m", ["a"], ["a"])
+    CalibrationTable({"a": 1.0}, provenance=Provenance("m")).check_model("m", ["a"], ["a"])
