@@ -30,6 +30,7 @@ from pathlib import Path
 import numpy as np
 from calibration_bench.cases import MEAN, STD, Case, cases
 from calibration_bench.tools import PEERS, install, run_modelopt, run_onnx, run_ort, run_ours, run_ppq
+from process_memory import peak_mib
 
 _FIELDS = ("seconds", "cpu", "peak")
 _OURS = ("auto", "entropy", "minmax")
@@ -54,13 +55,7 @@ def child(options: argparse.Namespace) -> None:
     wall, cpu = time.perf_counter(), time.process_time()
     work()
     times = {"seconds": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
-    print(json.dumps({**times, "peak": _peak_mib()}))
-
-
-def _peak_mib() -> float:
-    """The peak of this process's memory. ``ru_maxrss`` would begin with that of the parent."""
-    status = Path("/proc/self/status").read_text()
-    return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) / 1024
+    print(json.dumps({**times, "peak": peak_mib()}))
 
 
 # The parent --------------------------------------------------------------------------------------------

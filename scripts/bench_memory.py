@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -18,11 +17,10 @@ import time
 from pathlib import Path
 
 import numpy as np
+from process_memory import peak_mib
 
 #: Name to image size, channels and number of layers.
 _CASES = {"1760 x 1760": (1760, 16, 6), "4 GB per image": (1024, 32, 32)}
-
-_MIB = 1 << 10  # ru_maxrss is in KiB
 
 
 def network(size: int, channels: int, layers: int) -> bytes:
@@ -65,8 +63,7 @@ def run(kind: str, model: Path, data: Path) -> None:
         import trtint8
 
         trtint8.calibrate(model, data, tensors="all", method=kind, progress=False)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _MIB
-    print(f"{peak:.0f} {time.perf_counter() - begun:.2f}")
+    print(f"{peak_mib():.0f} {time.perf_counter() - begun:.2f}")
 
 
 def main() -> None:

@@ -14,14 +14,13 @@ BEFORE = "before"
 AFTER = "after"
 
 
-def kill_at_write(place, number, arguments, **options):
+def kill_at_write(place, number, arguments):
     """Runs the command line and kills it where it writes a checkpoint for the ``number``-th time.
 
     Args:
         place: ``BEFORE`` or ``AFTER`` the rename.
         number: Which write, counted from 1.
         arguments: Of the command line.
-        options: Of :class:`subprocess.Popen`.
     """
     with subprocess.Popen(
         [sys.executable, "-m", __name__, place, str(number), *map(str, arguments)],
@@ -30,7 +29,6 @@ def kill_at_write(place, number, arguments, **options):
         stderr=subprocess.DEVNULL,
         cwd=ROOT,
         text=True,
-        **options,
     ) as process:
         said = process.stdout.readline()
         process.kill()

@@ -280,8 +280,8 @@ def runnable(graph_model: ir.Model) -> Iterator[bytes | Path]:
     if fits_message(graph_model):
         yield to_proto(graph_model).SerializeToString()
         return
-    with tempfile.TemporaryDirectory(prefix="trtint8-") as folder:
-        yield save_model(graph_model, Path(folder) / "model.onnx")
+    with _temporary_file(graph_model) as path:
+        yield path
 
 
 @contextlib.contextmanager
@@ -299,9 +299,14 @@ def light_or_file(graph_model: ir.Model, *, used_up: bool = False) -> Iterator[L
     if fits_message(graph_model):
         yield to_light(graph_model, used_up=used_up)
         return
-    with runnable(graph_model) as path:
-        assert isinstance(path, Path)
+    with _temporary_file(graph_model) as path:
         yield path
+
+
+@contextlib.contextmanager
+def _temporary_file(graph_model: ir.Model) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="trtint8-") as folder:
+        yield save_model(graph_model, Path(folder) / "model.onnx")
 
 
 def _parsed(name: str, parse: Callable[[], LightModel]) -> LightModel:

@@ -80,13 +80,11 @@ class _Pick:
         axis: The axis.
         places: Their indices, int64 of shape () or (picked,), none twice.
         size: How many elements there are along the axis.
-        rank: How many axes there are.
     """
 
     axis: int
     places: NDArray[np.int64]
     size: int
-    rank: int
 
 
 def _picks_by_axis(step: Step) -> list[_Pick] | None:
@@ -111,27 +109,29 @@ def _picks_by_axis(step: Step) -> list[_Pick] | None:
         if not isinstance(size, int):
             return None
         try:
-            places = np.arange(size)[index]
+            places = np.asarray(np.arange(size)[index])
         except (IndexError, ValueError):  # ONNX Runtime says what is wrong
             return None
         if places.ndim > 1 or len(np.unique(places)) != places.size:
             return None
-        picks.append(_Pick(axis, np.asarray(places), size, len(shape)))
+        picks.append(_Pick(axis, places, size))
     return picks
 
 
 def _spread(step: Step, gradient: ir.Value, pick: _Pick) -> ir.Value:
     """Puts a gradient's elements along an axis at their places among zeros; quicker than ScatterElements."""
     writer, places = step.writer, np.atleast_1d(pick.places)
-    pads = np.zeros((2, pick.rank), np.int64)
-    if places.size and np.array_equal(places, np.arange(places[0], places[0] + places.size)):
-        pads[:, pick.axis] = places[0], pick.size - places[0] - places.size
-        return writer.op("Pad", gradient, writer.integers(pads.ravel().tolist()))
-    pads[1, pick.axis] = 1
-    with_zero = writer.op("Pad", gradient, writer.integers(pads.ravel().tolist()))
+    first = int(places[0]) if places.size else 0
+    in_a_row = np.array_equal(places, np.arange(first, first + places.size))
+    pads = np.zeros((2, len(step.shape(step.input(0)))), np.int64)
+    pads[:, pick.axis] = (first, pick.size - first - places.size) if in_a_row else (0, 1)
+    padded = writer.op("Pad", gradient, writer.integers(pads.ravel().tolist()))
+    if in_a_row:
+        return padded
+    # Behind the last element there is a zero now, for all places that nothing came from.
     sources = np.full(pick.size, places.size, np.int64)
     sources[places] = np.arange(places.size)
-    return writer.op("Gather", with_zero, writer.constant(sources), axis=pick.axis)
+    return writer.op("Gather", padded, writer.constant(sources), axis=pick.axis)
 
 
 def _added_up(step: Step) -> ir.Value:
