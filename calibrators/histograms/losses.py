@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calibrators.histograms.histogram import Histogram
-from calibrators.histograms.thresholds import LEVELS, occupied, quantization_error
+from calibrators.histograms.thresholds import LEVELS, least_errors, occupied
 
 #: A range that clips a larger share of the values than this loses more than it should.
 MOST_CLIPPED = 0.01
@@ -60,10 +61,11 @@ def range_loss(histogram: Histogram, amax: float) -> RangeLoss:
     if len(counts) < 2 or not amax:
         return RangeLoss(0.0, math.inf, math.inf)
     candidates = np.append(np.arange(1, len(counts) - 1, _STRIDE), len(counts) - 1)
-    best = candidates[int(np.argmin(quantization_error(counts, candidates)))]
-    own = range_sqnr(histogram, amax)
+    best = candidates[int(np.argmin(least_errors(counts, candidates)))]
     clipped = histogram.above(amax * (1 + 0.5 / (LEVELS - 1))) / histogram.total
-    return RangeLoss(clipped, own, max(own, range_sqnr(histogram, (float(best) + 0.5) * histogram.bin_width)))
+    spread = _Spread.of(histogram)
+    own, least = spread.sqnr(amax), spread.sqnr((float(best) + 0.5) * histogram.bin_width)
+    return RangeLoss(clipped, own, max(own, least))
 
 
 def range_sqnr(histogram: Histogram, amax: float) -> float:
@@ -78,16 +80,37 @@ def range_sqnr(histogram: Histogram, amax: float) -> float:
     Returns:
         10 log10(sum(x^2) / sum((x - q(x))^2)) in decibels; infinite where all values are zero.
     """
-    filled = np.flatnonzero(histogram.counts)
-    if not len(filled):
-        return math.inf
-    points = (filled[:, None] + (np.arange(_POINTS) + 0.5) / _POINTS) * histogram.bin_width
-    points = np.minimum(points, histogram.amax)
-    scale = amax / (LEVELS - 1)
-    rounded = scale * np.minimum(np.rint(points / scale), (LEVELS - 1)) if scale else np.zeros_like(points)
-    weights = histogram.counts[filled][:, None] / _POINTS
-    noise = float((weights * (points - rounded) ** 2).sum())
-    return decibels(float((weights * points**2).sum()), noise)
+    return _Spread.of(histogram).sqnr(amax)
+
+
+@dataclass(frozen=True)
+class _Spread:
+    """The values of a histogram, spread evenly over their bins.
+
+    Attributes:
+        points: Magnitudes, float64, shape (non-empty bins, points per bin).
+        counts: How many values stand at each point of a bin, float64, shape (non-empty bins, 1).
+        signal: The sum of squares of all values.
+    """
+
+    points: NDArray[np.float64]
+    counts: NDArray[np.float64]
+    signal: float
+
+    @classmethod
+    def of(cls, histogram: Histogram) -> _Spread:
+        filled = np.flatnonzero(histogram.counts)
+        points = (filled[:, None] + (np.arange(_POINTS) + 0.5) / _POINTS) * histogram.bin_width
+        points = np.minimum(points, histogram.amax)
+        counts = histogram.counts[filled][:, None] / _POINTS
+        return cls(points, counts, float((counts * points**2).sum()))
+
+    def sqnr(self, amax: float) -> float:
+        scale = amax / (LEVELS - 1)
+        rounded = np.zeros_like(self.points)
+        if scale:
+            rounded = scale * np.minimum(np.rint(self.points / scale), LEVELS - 1)
+        return decibels(self.signal, float((self.counts * (self.points - rounded) ** 2).sum()))
 
 
 def excessive_losses(histograms: Mapping[str, Histogram], amax: Mapping[str, float]) -> dict[str, RangeLoss]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from calibrators.histograms.histogram import Histogram
-from calibrators.histograms.thresholds import METHODS, occupied, quantization_error
+from calibrators.histograms.thresholds import METHODS, least_errors, occupied
 
 #: How far the squared error of the wide range may lie above the least, in decibels.
 NEAR_LEAST_DB = 0.5
@@ -59,8 +59,9 @@ def near_least_error(histogram: Histogram, decibels: float = NEAR_LEAST_DB) -> t
     if len(counts) < 2:
         return histogram.amax, histogram.amax
     candidates = np.arange(1, len(counts))
-    error = quantization_error(counts, candidates)
-    close = candidates[error <= error.min() * 10 ** (decibels / 10)]
+    factor = 10 ** (decibels / 10)
+    error = least_errors(counts, candidates, factor=factor)
+    close = candidates[error <= error.min() * factor]
     ends = (candidates[int(np.argmin(error))], close[-1])
     best, wide = (min((float(end) + 0.5) * histogram.bin_width, histogram.amax) for end in ends)
     return best, wide

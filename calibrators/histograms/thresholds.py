@@ -20,6 +20,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, TypeAlias
 
@@ -39,6 +40,12 @@ MOST_CLIPPED = 0.001
 
 #: Candidates that are judged at once: what is computed for them stays in the processor's cache.
 _ROWS = 128
+
+#: Of the ranges among which the one of least error is searched, every so many say how small it is at most.
+_COARSE = 16
+
+#: How far sums over a histogram are off at most by rounding, relative to the sum of all squares.
+_ROUNDING = 1e-9
 
 _Floats = NDArray[np.float64]
 
@@ -152,15 +159,41 @@ def mse(histogram: Histogram, levels: int = LEVELS) -> float:
     if len(counts) < 2:
         return histogram.amax
     candidates = np.arange(1, len(counts))
-    error = quantization_error(counts, candidates, levels)
+    error = least_errors(counts, candidates, levels)
     best = candidates[int(np.argmin(error))]
     return min((float(best) + 0.5) * histogram.bin_width, histogram.amax)
+
+
+def least_errors(
+    counts: _Floats, candidates: NDArray[np.int64], levels: int = LEVELS, *, factor: float = 1.0
+) -> _Floats:
+    """The errors of :func:`quantization_error`, as far as they are close to the least of them.
+
+    What a range clips is a part of its error and quickly computed, so ranges that clip too much are left out.
+
+    Args:
+        counts: h, shape (bins,), float64, not negative.
+        candidates: The last bin in range, int64, shape (n,), increasing; at least one.
+        levels: How many magnitudes the quantized type tells apart.
+        factor: How many times the least error is still close to it, 1 or more.
+
+    Returns:
+        Errors, shape (n,); infinite for some of the ranges whose error is more than ``factor`` times the
+        least.
+    """
+    moments = _Moments.of(counts)
+    errors = np.full(len(candidates), np.inf)
+    coarse = moments.quantization_error(candidates[::_COARSE], levels)
+    most = factor * float(coarse.min()) + _ROUNDING * float(moments.second[0])
+    kept = moments.clipping_error(candidates) <= most
+    errors[kept] = moments.quantization_error(candidates[kept], levels)
+    return errors
 
 
 def quantization_error(counts: _Floats, candidates: NDArray[np.int64], levels: int = LEVELS) -> _Floats:
     """Sum of squared errors, in squared bin widths, of ranges that end at the centre of a bin.
 
-    Every value stands at its bin's centre. With prefix sums of h, h c and h c^2 a candidate takes one
+    Every value stands at its bin's centre c. With suffix sums of h, h c and h c^2 a candidate takes one
     look-up a level.
 
     Args:
@@ -171,22 +204,52 @@ def quantization_error(counts: _Floats, candidates: NDArray[np.int64], levels: i
     Returns:
         Errors, shape (n,).
     """
-    centres = np.arange(len(counts)) + 0.5
-    moment0, moment1, moment2 = (_prefix_sums(counts * centres**k) for k in range(3))
-    step = (candidates + 0.5) / (levels - 1)
-    all_bounds = _rounding_bounds(_round_up(len(counts)), levels)
-    # The bins that round to level k or more begin at bound k. So sum_k k s1[k], where s1[k] is the moment of
-    # level k alone, is sum_k (total - moment1[bound k]), and sum_k k^2 s0[k] is
-    # sum_k (2k - 1) (total - moment0[bound k]).
-    weights = 2.0 * np.arange(1, levels) - 1
-    linear, square = np.empty(len(candidates)), np.empty(len(candidates))
-    for start in range(0, len(candidates), _ROWS):
-        rows = slice(start, start + _ROWS)
-        bounds = all_bounds[candidates[rows]]
-        linear[rows] = (moment1[-1] - moment1.take(bounds)).sum(axis=1)
-        square[rows] = (moment0[-1] - moment0.take(bounds)) @ weights
-    error: _Floats = moment2[-1] - 2 * step * linear + step**2 * square
-    return error
+    return _Moments.of(counts).quantization_error(candidates, levels)
+
+
+@dataclass(frozen=True)
+class _Moments:
+    """Sums of h, h c and h c^2 over the bins from each one on, where c is a bin's centre in bin widths.
+
+    Attributes:
+        lower: The sums of h (real part) and of h c (imaginary part), so that one look-up finds both;
+            complex128, shape (bins + 1,).
+        second: The sums of h c^2, float64, shape (bins + 1,).
+    """
+
+    lower: NDArray[np.complex128]
+    second: _Floats
+
+    @classmethod
+    def of(cls, counts: _Floats) -> _Moments:
+        centres = np.arange(len(counts)) + 0.5
+        first = counts * centres
+        lower = np.empty(len(counts) + 1, np.complex128)
+        lower.real, lower.imag = _suffix_sums(counts), _suffix_sums(first)
+        return cls(lower, _suffix_sums(first * centres))
+
+    def quantization_error(self, candidates: NDArray[np.int64], levels: int) -> _Floats:
+        step = (candidates + 0.5) / (levels - 1)
+        all_bounds = _rounding_bounds(_round_up(len(self.second) - 1), levels)
+        # The bins that round to level k or more begin at bound k. So sum_k k s1[k], where s1[k] is the sum of
+        # h c over level k alone, adds up h c from every bound on; sum_k k^2 s0[k] adds up h, 2k - 1 times.
+        weights = np.zeros((levels - 1, 2, 2))
+        weights[:, 0, 0] = 2.0 * np.arange(1, levels) - 1
+        weights[:, 1, 1] = 1.0
+        weights.shape = -1, 2
+        sums = np.empty((len(candidates), 2))
+        for start in range(0, len(candidates), _ROWS):
+            rows = slice(start, start + _ROWS)
+            sums[rows] = self.lower.take(all_bounds[candidates[rows]]).view(np.float64) @ weights
+        square, linear = sums.T
+        error: _Floats = self.second[0] - 2 * step * linear + step**2 * square
+        return error
+
+    def clipping_error(self, candidates: NDArray[np.int64]) -> _Floats:
+        """The part of the errors that lies beyond the ranges."""
+        ends, lower = candidates + 0.5, self.lower[candidates]
+        error: _Floats = self.second[candidates] - 2 * ends * lower.imag + ends**2 * lower.real
+        return error
 
 
 #: Names of the methods that are functions of one histogram.
@@ -239,6 +302,10 @@ def _round_up(bins: int) -> int:
 
 def _prefix_sums(values: _Floats) -> _Floats:
     return np.concatenate([[0.0], np.cumsum(values)])
+
+
+def _suffix_sums(values: _Floats) -> _Floats:
+    return np.append(np.cumsum(values[::-1])[::-1], 0.0)
 
 
 def _x_ln_x(x: _Floats) -> _Floats:

@@ -477,7 +477,6 @@ class CalibrationTable:
         )
 
     def _record(self) -> json_format.TableRecord:
-        encode = json_format.HistogramRecord.of
         return json_format.TableRecord(
             method=self.method,
             model=self.provenance.model,
@@ -487,7 +486,7 @@ class CalibrationTable:
             overridden=tuple(sorted(self.overridden)),
             amax=dict(self.amax),
             choice=self.choice,
-            histograms={name: encode(histogram) for name, histogram in self.histograms.items()},
+            histograms=json_format.encode_histograms(self.histograms),
         )
 
     @classmethod

@@ -24,6 +24,18 @@ def test_ctrl_c_while_the_program_is_imported(module):
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
 
 
+def test_the_program_ends_without_a_search_for_garbage():
+    script = (
+        "import atexit, gc, trtint8.__main__, trtint8.cli.main\n"
+        "atexit.register(lambda: print(len(gc.get_objects())))\n"
+        "made = []\n"
+        "trtint8.cli.main.main = lambda: made.extend([] for _ in range(5000)) or 0\n"
+        "trtint8.__main__.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert int(done.stdout) < 1000
+
+
 def test_the_program_is_the_command_line(tmp_path):
     command = [sys.executable, "-m", "trtint8", "table", "show", "x.json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)

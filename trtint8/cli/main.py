@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib
 import logging
 import signal
@@ -17,6 +18,7 @@ from trtint8.cli.completion import asked_to_complete, complete
 from trtint8.cli.interruption import STATUS, interrupted
 from trtint8.cli.lazy_imports import import_lazily
 from trtint8.cli.output import say
+from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.version import __version__
 
 #: Verb to its one-line help; its module is ``trtint8.cli.<verb>``.
@@ -84,7 +86,10 @@ def _run(arguments: Sequence[str] | None) -> int:
     argv = list(sys.argv[1:] if arguments is None else arguments)
     if asked_to_complete():
         complete(_parser)
-    options = _parser(argv).parse_args(argv)
+    with pause_garbage_collection():
+        options = _parser(argv).parse_args(argv)
+    if arguments is None:  # the process runs nothing else, and what modules define stays until it ends
+        gc.freeze()
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
         warnings.showwarning = lambda message, *_args, **_kwargs: say(f"warning: {message}")

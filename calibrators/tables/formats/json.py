@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,6 +20,9 @@ VERSION = 1
 
 #: Of compression. Level 9 saves half a per cent and takes fifteen times as long.
 _LEVEL = 6
+
+#: Histograms that are packed at once: zlib takes most of the time that writing a table takes.
+_THREADS = 4
 
 #: The most bytes that the counts of a histogram unpack to: a million bins, where ours have 2048.
 _MOST_BYTES = 8 << 20
@@ -141,6 +145,16 @@ def parse(data: bytes, source: str) -> TableRecord:
         raise TableError(
             f"the table '{source}' is damaged ({error}); correct it, or calibrate again"
         ) from error
+
+
+def encode_histograms(histograms: Mapping[str, Histogram]) -> dict[str, HistogramRecord]:
+    """The records of a table's histograms.
+
+    Args:
+        histograms: Tensor name to histogram.
+    """
+    with ThreadPoolExecutor(_THREADS, "trtint8-pack") as pool:
+        return dict(zip(histograms, pool.map(HistogramRecord.of, histograms.values()), strict=True))
 
 
 def decode_histograms(record: TableRecord, source: str) -> dict[str, Histogram]:

@@ -108,6 +108,29 @@ def test_mse_equals_a_search_over_the_definition():
     np.testing.assert_allclose(thresholds.quantization_error(counts, candidates, 16), expected, rtol=1e-9)
 
 
+@given(
+    # With more values in all than 2^53 / (bins * levels), sums would be rounded.
+    arrays(np.int64, st.integers(2, 300), elements=st.sampled_from([0, 0, 1, 7, 1000, 10**6, 10**8])),
+    st.sampled_from([1, 8]),
+    st.sampled_from([1.0, 1.2]),
+)
+def test_ranges_of_nearly_the_least_error_are_never_left_out(counts, stride, factor):
+    counts[-1] = 1
+    candidates = np.arange(1, len(counts), stride)
+    every = thresholds.quantization_error(counts.astype(np.float64), candidates)
+    found = thresholds.least_errors(counts.astype(np.float64), candidates, factor=factor)
+    close = every <= factor * every.min()
+    np.testing.assert_array_equal(found[close], every[close])
+    assert found.argmin() == every.argmin()
+
+
+def test_ranges_that_clip_much_are_left_out():
+    histogram = histogram_of("normal")
+    counts = thresholds.occupied(histogram)
+    found = thresholds.least_errors(counts, np.arange(1, len(counts)))
+    assert np.isinf(found[: len(found) // 2]).all()
+
+
 def test_nothing_but_zeros_has_the_range_zero():
     histogram = Histogram()
     histogram.observe(np.zeros(10, np.float32))

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from onnx import defs, helper, numpy_helper, shape_inference
 
 from calibrators.errors import ModelError
+from trtint8.models.passes.integer_nodes import compute_integers
 
 logger = logging.getLogger(__name__)
 
@@ -114,6 +115,11 @@ def _result(model: ir.Model, node: ir.Node, arrays: dict[str, NDArray[Any]]) -> 
     """What a node computes of constants."""
     if node.op_type == "Identity":
         return next(iter(arrays.values()))
+    computed = compute_integers(
+        node, [None if value is None else arrays[value.name or ""] for value in node.inputs]
+    )
+    if computed is not None:
+        return computed
     # Imported late: few models have anything else to fold, and the import takes a twentieth of a second.
     from onnx.reference import ReferenceEvaluator
 
