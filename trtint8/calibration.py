@@ -7,9 +7,9 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib import metadata
 from typing import Literal, TypeAlias, get_args
 
+import numpy as np
 import onnx_ir as ir
 
 from calibrators.data.batches import DataSource, open_data
@@ -36,6 +36,7 @@ from trtint8.quantization.placement import placed_tensors
 from trtint8.range_choice.auto import AutoRanges
 from trtint8.range_choice.choose import MOST_SAMPLES
 from trtint8.range_choice.trial_network import Reference
+from trtint8.version import __version__
 
 #: Which tensors are observed: all float activations, as the implicit route needs them, or only those that get
 #: Q/DQ pairs.
@@ -135,7 +136,7 @@ def open_checkpoint(prepared: Model, options: CheckpointOptions, device: str) ->
         return None
     identity = {
         "model": prepared.fingerprint,
-        "trtint8": metadata.version("trtint8"),
+        "trtint8": __version__,
         "onnxruntime": _runtime_version(),
         "device": device_kind(device),
     }
@@ -195,8 +196,7 @@ class Calibration:
         for warning in seen.warnings():
             warnings.warn(warning, stacklevel=4)  # at the call of trtint8.calibrate
         runtime = "onnxruntime" if device_kind(self.device) == "cpu" else "onnxruntime (CUDA)"
-        versions = {name: metadata.version(name) for name in ("trtint8", "numpy")}
-        versions[runtime] = _runtime_version()
+        versions = {"trtint8": __version__, "numpy": np.__version__, runtime: _runtime_version()}
         provenance = Provenance(self.model, seen.data_fingerprint, seen.samples, versions)
         if self.auto is None:
             table = CalibrationTable.from_histograms(seen.histograms, self.method, provenance)

@@ -88,8 +88,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         complete(_parser)
     with pause_garbage_collection():
         options = _parser(argv).parse_args(argv)
-    if arguments is None:  # the process runs nothing else, and what modules define stays until it ends
-        gc.freeze()
+        if arguments is None:  # the process runs nothing else, and what modules define stays until it ends
+            gc.freeze()
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
         warnings.showwarning = lambda message, *_args, **_kwargs: say(f"warning: {message}")
