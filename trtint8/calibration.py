@@ -21,13 +21,13 @@ from calibrators.host.checkpoint import SECONDS as CHECKPOINT_SECONDS
 from calibrators.host.checkpoint import Checkpoint
 from calibrators.host.counted import Counted, CountedFormat
 from calibrators.host.devices import device_kind
-from calibrators.host.observer import Observation, Observer
+from calibrators.host.observer import MostRows, Observation, Observer
 from calibrators.ray.distributed import RayObserver
 from calibrators.ray.run_options import RunOptions
 from calibrators.tables.choice import RangeChoice
 from calibrators.tables.loss_warning import loss_warning
 from calibrators.tables.table import CalibrationTable, Provenance
-from trtint8.models.activation_memory import calibration_batch_size
+from trtint8.models.activation_memory import FittingBatchSize
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.model import Model, ModelSource, light_or_file, load_model, prepare, runnable
 from trtint8.models.recorded_states import with_recorded_states
@@ -226,13 +226,14 @@ def open_calibration(
     """Opens model and data: see :func:`calibrate_prepared`."""
     placed = options.tensors == "placed"
     names = placed_tensors(prepared.graph_model) if placed else float_tensors(prepared)
-    batch_size = calibration_batch_size(prepared.graph_model, names)
+    fitting = FittingBatchSize(prepared.graph_model, names)
+    size = fitting.for_all or fitting
     # A GPU has memory for the batches that it is given, and is faster with large ones.
     on_cpu = device_kind(run.device) == "cpu"
-    most_rows = batch_size if on_cpu and computes_samples_separately(prepared.graph_model) else None
-    data_options = replace(data_options, default_batch_size=batch_size)
+    in_pieces = on_cpu and computes_samples_separately(prepared.graph_model)
+    data_options = replace(data_options, default_batch_size=size)
     auto = AutoRanges(prepared, run.threads, run.device, choice) if options.method == "auto" else None
-    observer = partial(_open_observer, prepared, names, run, most_rows)
+    observer = partial(_open_observer, prepared, names, run, size if in_pieces else None)
     if run.ray:
         shared = RayObserver(
             runnable(prepared.graph_model),
@@ -241,7 +242,7 @@ def open_calibration(
             run.threads,
             run.ray,
             run.device,
-            most_rows,
+            fitting.for_all if in_pieces else None,
         )
         batches = open_data(data, prepared.inputs, data_options)
         observe, reference = partial(shared.observe, batches), lambda: observer().reference
@@ -252,7 +253,7 @@ def open_calibration(
     return Calibration(observe, options.method, prepared.fingerprint, run.device, auto, reference)
 
 
-def _open_observer(prepared: Model, names: Sequence[str], run: RunOptions, most_rows: int | None) -> Observer:
+def _open_observer(prepared: Model, names: Sequence[str], run: RunOptions, most_rows: MostRows) -> Observer:
     """Opens the model in this process."""
     with light_or_file(prepared.graph_model) as source:
         return Observer(source, prepared.inputs, names, run.threads, run.device, most_rows)

@@ -292,7 +292,7 @@ def open_data(data: DataSource, inputs: Sequence[InputSpec], options: DataOption
     if options.shuffle:
         raise CalibrationDataError("cannot shuffle an iterable of feed dicts; shuffle it where it is made")
     if has_columns(data):
-        size = options.batch_size or options.default_batch_size
+        size = options.batch_size or options.default_size(dict)
         data, options = partial(row_batches, data, binding), replace(options, batch_size=size)
     return _open_dataset(data, binding, options) if is_dataset(data) else _open_stream(data, binding, options)
 
@@ -321,7 +321,10 @@ def _open_samples(data: Any, binding: Binding, options: DataOptions) -> Batches:
     """Data whose samples can be read in any order."""
     first = None if options.shuffle else options.limit
     source = open_source(data, binding, options.seed, first)
-    order, size = _single(source.count, options) if source.single else _order(source.count, binding, options)
+    if source.single:
+        order, size = _single(source.count, options)
+    else:
+        order, size = _order(source.count, binding, options, source.read)
     labels = source.labels if options.labels is None else _own_labels(source, options, first)
     start: Callable[[], Iterator[Any]] = partial(runs, order, size)
     reader: Reader
@@ -347,19 +350,22 @@ def _open_indexed(data: Any, binding: Binding, options: DataOptions) -> Batches:
     """A dataset that gives one sample per index, and perhaps its label with it."""
     if not len(data):
         raise CalibrationDataError(f"the data is an empty {type(data).__name__}; pass at least one sample")
-    order, size = _order(len(data), binding, options)
     labels = None if options.labels is None else load_labels(options.labels, len(data))
+    reader = SampleReader.of(data, binding, labelled=labels is None)
+    order, size = _order(len(data), binding, options, lambda indices: reader.read(indices)[0])
     return Batches(
         partial(runs, order, size),
         batch_size=size,
         num_samples=len(order),
         labels=None if labels is None else labels[order],
-        reader=SampleReader.of(data, binding, labelled=labels is None),
+        reader=reader,
     )
 
 
-def _order(count: int, binding: Binding, options: DataOptions) -> tuple[NDArray[np.intp], int]:
-    """Which samples are taken, in which order, and how many make a batch."""
+def _order(
+    count: int, binding: Binding, options: DataOptions, read: Callable[[NDArray[np.intp]], FeedDict]
+) -> tuple[NDArray[np.intp], int]:
+    """Which samples are taken, in which order, and how many make a batch, for which one may be read."""
     fixed = fixed_batches(binding.inputs)
     if len(fixed) > 1:
         raise CalibrationDataError(
@@ -368,8 +374,9 @@ def _order(count: int, binding: Binding, options: DataOptions) -> tuple[NDArray[
         )
     check_fixed(options.batch_size, fixed)
     fixed_batch = next(iter(fixed), None)
-    size = options.batch_size or fixed_batch or options.default_batch_size
-    return sample_order(count, options, fixed_batch), size
+    order = sample_order(count, options, fixed_batch)
+    size = options.batch_size or fixed_batch or options.default_size(lambda: read(order[:1]))
+    return order, size
 
 
 def _open_stream(data: Any, binding: Binding, options: DataOptions) -> Batches:
@@ -395,7 +402,7 @@ def _open_dataset(data: Any, binding: Binding, options: DataOptions) -> Batches:
         )
     fixed = fixed_batches(binding.inputs)
     check_fixed(options.batch_size, fixed)
-    size = options.batch_size or next(iter(fixed), None) or options.default_batch_size
+    size = options.batch_size or next(iter(fixed), None) or options.default_size(dict)
     return Batches(
         partial(block_batches, data, size, options.limit, whole=bool(fixed)),
         batch_size=size,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -24,6 +24,10 @@ _BYTES_ON_CPU = 2 << 20
 #: An array of any shape and element type.
 Array: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 
+#: Samples per batch, from the arrays of one sample as the model is fed it; from none where samples cannot be
+#: looked at beforehand.
+SizeRule: TypeAlias = Callable[[Mapping[str, Array]], int]
+
 #: Labels, one per sample: class indices, an array whose axis 0 is the samples, or the path of a .npy or .npz
 #: file; or, for a folder of images, of a .json file of COCO's instances.
 LabelSource: TypeAlias = Sequence[int] | Array | str | os.PathLike[str]
@@ -41,7 +45,8 @@ class DataOptions:
         seed: Seed of the random order, and of the values of ``random:COUNT``.
         preprocessing: How raw uint8 images become what the model is fed; None feeds the data as it is.
         labels: One label per sample in the order of the data, which replace the data's own.
-        default_batch_size: Samples per feed dict where neither ``batch_size`` nor the model says.
+        default_batch_size: Samples per feed dict where neither ``batch_size`` nor the model says, or what
+            tells it from a sample.
 
     Raises:
         CalibrationDataError: ``batch_size`` or ``limit`` is no positive integer, or ``seed`` is negative.
@@ -53,7 +58,7 @@ class DataOptions:
     seed: int = 0
     preprocessing: Preprocessing | None = None
     labels: LabelSource | None = None
-    default_batch_size: int = DEFAULT_BATCH_SIZE
+    default_batch_size: int | SizeRule = DEFAULT_BATCH_SIZE
 
     def __post_init__(self) -> None:
         _check_positive("batch_size", self.batch_size)
@@ -61,22 +66,42 @@ class DataOptions:
         if not isinstance(self.seed, int) or self.seed < 0:
             raise CalibrationDataError(f"seed is {self.seed!r}; give an integer of 0 or more")
 
+    def default_size(self, sample: Callable[[], Mapping[str, Array]]) -> int:
+        """Samples per feed dict where neither ``batch_size`` nor the model says.
+
+        Args:
+            sample: Reads one sample; called only where the size depends on it.
+        """
+        size = self.default_batch_size
+        return size(sample()) if callable(size) else size
+
     def on_cpu(self, inputs: Sequence[InputSpec]) -> DataOptions:
         """The same options with the batch size that suits runs on the CPU, where nothing else says one.
 
         Args:
-            inputs: The model's inputs; unknown dimensions count as 1.
+            inputs: The model's inputs.
 
         Returns:
-            Options whose ``default_batch_size`` is a power of two, at most the one here, with which no input
-            takes more than 2 MiB if there is more than one sample.
+            Options by which batches have a power of two of samples, 32 at most, with which no input takes
+            more than 2 MiB if there is more than one sample. Sizes that the model leaves open are those of
+            the first sample.
         """
-        sizes = (
-            spec.dtype.itemsize * math.prod(dim for dim in (spec.shape or ())[1:] if isinstance(dim, int))
+
+        def size_for(sample: Mapping[str, Array]) -> int:
+            most = max((0, *(_bytes_per_sample(spec, sample.get(spec.name)) for spec in inputs)))
+            return fitting_batch_size(_BYTES_ON_CPU, most)
+
+        known = all(
+            spec.shape is not None and all(isinstance(size, int) for size in spec.shape[1:])
             for spec in inputs
         )
-        size = fitting_batch_size(_BYTES_ON_CPU, max((0, *sizes)))
-        return replace(self, default_batch_size=min(self.default_batch_size, size))
+        return replace(self, default_batch_size=size_for({}) if known else size_for)
+
+
+def _bytes_per_sample(spec: InputSpec, array: Array | None) -> int:
+    """What an input takes for one sample; sizes that are not known count as 1."""
+    shape = array.shape if array is not None else spec.shape or ()
+    return spec.dtype.itemsize * math.prod(size for size in shape[1:] if isinstance(size, int))
 
 
 def fitting_batch_size(budget: int, bytes_per_sample: int) -> int:

@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 
@@ -37,6 +37,9 @@ from calibrators.host.onnx_session import first_line, run_silently
 from calibrators.host.threads import available_threads, check_threads
 from calibrators.host.weights import LightModel
 from calibrators.progress import progress_bar
+
+#: The most samples of a batch that are run at once, or what tells them from the batch; None for all.
+MostRows: TypeAlias = int | Callable[[FeedDict], int] | None
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,7 @@ class Observer:
         tensors: Iterable[str],
         threads: int | None = None,
         device: str = "cpu",
-        most_rows: int | None = None,
+        most_rows: MostRows = None,
     ) -> None:
         """Opens the model, with all that is to be observed among its outputs.
 
@@ -265,7 +268,7 @@ class _Pass:
         kept: SampleKeeper,
         advance: Callable[[int], None],
         checkpoint: Checkpoint[Counted] | None,
-        most_rows: int | None,
+        most_rows: MostRows,
     ) -> None:
         self.fingerprint = DataFingerprint()
         self.preflight, self.kept = preflight, kept
@@ -310,7 +313,8 @@ class _Pass:
         return self.fingerprint.hexdigest() if self._checkpoint else ""
 
     def _run(self, feed: FeedDict) -> None:
-        for piece in pieces(feed, self._most_rows):
+        rows = self._most_rows(feed) if callable(self._most_rows) else self._most_rows
+        for piece in pieces(feed, rows):
             self._run_piece(piece)
 
     def _run_piece(self, feed: FeedDict) -> None:

@@ -14,7 +14,7 @@ from calibrators.data.feeds import FeedDict, pieces
 from calibrators.errors import CalibrationDataError
 from calibrators.host.onnx_session import first_line, run_in_place
 from trtint8.equalization.following.channel_classes import Channels
-from trtint8.models.activation_memory import calibration_batch_size
+from trtint8.models.activation_memory import FittingBatchSize
 from trtint8.models.separate_samples import computes_samples_separately
 from trtint8.models.session import open_graph_model
 
@@ -98,8 +98,10 @@ def observe(
 
 def _in_pieces(model: ir.Model, tensors: list[str], feeds: Iterable[FeedDict]) -> Iterator[FeedDict]:
     """The feeds; those of networks that compute each sample by itself in pieces of little memory."""
-    rows = calibration_batch_size(model, tensors) if computes_samples_separately(model) else None
-    return chain.from_iterable(pieces(feed, rows) for feed in feeds)
+    if not computes_samples_separately(model):
+        return iter(feeds)
+    size = FittingBatchSize(model, tensors)
+    return chain.from_iterable(pieces(feed, size(feed)) for feed in feeds)
 
 
 def _rows(values: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -14,7 +14,7 @@ from calibrators.ray.run_options import RunOptions
 from calibrators.tables.table import CalibrationTable
 from trtint8.calibration import CalibrationOptions, calibrate_prepared
 from trtint8.equalization.equalize import Equalized, equalize
-from trtint8.models.activation_memory import calibration_batch_size
+from trtint8.models.activation_memory import FittingBatchSize
 from trtint8.models.model import Model, rebuilt
 from trtint8.models.recorded_states import with_recorded_states
 from trtint8.quantization.placement import place
@@ -71,9 +71,9 @@ def equalize_and_calibrate(
             f"the range of '{min(table.overridden)}' was set by hand, and equalization changes ranges; give "
             "a table without such ranges, and set them in the new table"
         )
-    batch_size = calibration_batch_size(prepared.graph_model, placement.tensors)
+    size = FittingBatchSize(prepared.graph_model, placement.tensors)
     data = with_recorded_states(data, prepared)
-    batches = open_data(data, prepared.inputs, replace(data_options, default_batch_size=batch_size))
+    batches = open_data(data, prepared.inputs, replace(data_options, default_batch_size=size))
     equalized = equalize(prepared.graph_model, first_feeds(batches, _SAMPLES), table.method)
     if not equalized.forms:
         raise ModelError(_nothing_done(prepared.name, equalized))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import onnx_ir as ir
+from numpy.typing import NDArray
 
 from calibrators.data.options import fitting_batch_size
+from trtint8.models.static_shapes import StaticShapes
 
 #: Bytes of observed activations per batch. A ResNet-50 is hardly faster with more than 4 samples per batch,
 #: which take 160 MB; and memory that is used for the first time takes time.
@@ -16,22 +19,59 @@ _BUDGET = 192 << 20
 _BYTES_PER_ELEMENT = 4
 
 
-def calibration_batch_size(graph_model: ir.Model, tensors: Iterable[str]) -> int:
+class FittingBatchSize:
     """The number of samples per batch where neither the model nor the user fixes it.
 
     Args:
-        graph_model: A model with inferred shapes; unknown dimensions count as 1.
+        graph_model: A prepared model. Its shapes must not change afterwards.
         tensors: Names of the float32 tensors that are kept until the batch is over.
 
-    Returns:
-        Samples per batch: a power of two, at most the usual batch size.
+    Attributes:
+        for_all: The size for samples of every shape: a power of two, at most the usual batch size. None where
+            it depends on the sizes of the inputs, which the model leaves open.
     """
-    graph, wanted = graph_model.graph, set(tensors)
-    values = (value for node in graph for value in node.outputs if value.name in wanted)
-    bytes_per_sample = _BYTES_PER_ELEMENT * sum(_elements_per_sample(value) for value in values)
-    return fitting_batch_size(_BUDGET, bytes_per_sample)
+
+    def __init__(self, graph_model: ir.Model, tensors: Iterable[str]) -> None:
+        wanted = set(tensors)
+        self._model = graph_model
+        self._values = [value for node in graph_model.graph for value in node.outputs if value.name in wanted]
+        self._known: dict[tuple[tuple[str, tuple[int, ...]], ...], int] = {}
+        is_open = any(_has_open_sizes(value) for value in graph_model.graph.inputs)
+        self.for_all = None if is_open else self({})
+
+    def __call__(self, feed: Mapping[str, NDArray[Any]]) -> int:
+        """The size for samples of the shapes in a feed.
+
+        Args:
+            feed: Input name to array, with one sample or more. Sizes that neither the feed nor the model has
+                count as 1.
+        """
+        shapes = {
+            value.name or "": _sample_shape(value, feed[value.name or ""].shape)
+            for value in self._model.graph.inputs
+            if value.name in feed and _has_open_sizes(value)
+        }
+        key = tuple(sorted(shapes.items()))
+        if key not in self._known:
+            found = StaticShapes(self._model, shapes)
+            elements = (
+                _elements_per_sample(found.of(value) if shapes else value.shape) for value in self._values
+            )
+            self._known[key] = fitting_batch_size(_BUDGET, _BYTES_PER_ELEMENT * sum(elements))
+        return self._known[key]
 
 
-def _elements_per_sample(value: ir.Value) -> int:
-    dims = () if value.shape is None else tuple(value.shape)[1:]
-    return math.prod(dim for dim in dims if isinstance(dim, int))
+def _has_open_sizes(value: ir.Value) -> bool:
+    """Whether a size beside the number of samples is open."""
+    return value.shape is None or any(not isinstance(size, int) for size in tuple(value.shape)[1:])
+
+
+def _sample_shape(value: ir.Value, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of one sample, where the model leaves the number of samples open."""
+    fixed = value.shape is not None and len(value.shape) > 0 and isinstance(value.shape[0], int)
+    return shape if fixed or not shape else (1, *shape[1:])
+
+
+def _elements_per_sample(shape: Iterable[int | ir.SymbolicDim | None] | None) -> int:
+    sizes = () if shape is None else tuple(shape)[1:]
+    return math.prod(size for size in sizes if isinstance(size, int))

@@ -23,6 +23,7 @@ from calibrators.host.weights import LARGE, LOCATION, LightModel
 from trtint8.models.fingerprint import fingerprint
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.input_bounds import input_bound
+from trtint8.models.ir_versions import lower_ir_version
 from trtint8.models.names import check_names
 from trtint8.models.opset import with_opset
 from trtint8.models.output_shapes import declare_output_shapes
@@ -35,6 +36,7 @@ from trtint8.models.passes.lower_case_einsum import LowerCaseEinsumPass
 from trtint8.models.passes.name_nodes import NameNodesPass
 from trtint8.models.passes.nan_guards import RemoveNanGuardsPass
 from trtint8.models.stored_tensors import check_stored_tensors
+from trtint8.models.unknown_sizes import clear_unknown_sizes
 
 #: The first opset whose QuantizeLinear and DequantizeLinear take one scale per channel.
 _OLDEST_OPSET = 13
@@ -335,6 +337,8 @@ def _checked(light: LightModel, name: str, path: Path | None) -> Model:
         )
     check_names(light.message, name)
     _check_attributes(light.message.graph, name)
+    lower_ir_version(light.message)
+    clear_unknown_sizes(light.message)
     declare_output_shapes(light.message)
     _leave_devices_out(light.message)
     external = check_stored_tensors(light, name, path)

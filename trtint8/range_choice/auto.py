@@ -10,7 +10,7 @@ from calibrators.errors import ModelError
 from calibrators.histograms.histogram import Histogram
 from calibrators.histograms.rules import range_of
 from calibrators.tables.choice import RangeChoice
-from trtint8.models.activation_memory import calibration_batch_size
+from trtint8.models.activation_memory import FittingBatchSize
 from trtint8.models.model import Model
 from trtint8.quantization.placement import Placement, place
 from trtint8.range_choice.choose import MOST_ROWS, choose_ranges, plain_ranges
@@ -66,7 +66,7 @@ class AutoRanges:
         # A tensor that was zero throughout has no range to choose; the network takes one for it.
         if not (placement and samples and any(histograms[name].amax for name in quantized)):
             return plain_ranges(histograms)
-        rows = min(MOST_ROWS, calibration_batch_size(self.prepared.graph_model, quantized))
+        rows = min(MOST_ROWS, FittingBatchSize(self.prepared.graph_model, quantized)(samples[0]))
         network = TrialNetwork(
             self.prepared.graph_model,
             placement,

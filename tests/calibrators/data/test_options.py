@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from calibrators.data.batches import open_batches
+from calibrators.data.batches import open_batches, open_data
 from calibrators.data.inputs import InputSpec
 from calibrators.data.options import DataOptions
 from calibrators.errors import CalibrationDataError
@@ -63,8 +63,6 @@ class TestOptions:
         (("N", 3, 128, 128), 8),
         (("N", 3, 224, 224), 2),
         (("N", 3, 640, 640), 1),
-        (("N", 3, "height", "width"), 32),
-        (None, 32),
     ],
 )
 def test_batches_on_the_cpu_are_small(shape, size):
@@ -73,3 +71,18 @@ def test_batches_on_the_cpu_are_small(shape, size):
     found = options.on_cpu([row, image])
     assert (found.default_batch_size, found.batch_size, found.limit) == (size, None, 7)
     assert DataOptions(batch_size=50).on_cpu([image]).batch_size == 50
+
+
+@pytest.mark.parametrize("shape", [("N", 3, "height", "width"), (None, 3, None, 128), None])
+@pytest.mark.parametrize(("height", "size"), [(32, 32), (128, 8), (640, 2)])
+def test_where_a_size_is_open_the_first_sample_decides(shape, height, size):
+    image = InputSpec("image", np.dtype(np.float32), shape)
+    images = np.zeros((40, 3, height, 128), np.float32)
+    batches = open_data({"image": images}, [image], DataOptions().on_cpu([image]))
+    assert batches.batch_size == size and len(next(iter(batches))["image"]) == size
+
+
+def test_an_open_size_counts_as_one_where_no_sample_can_be_read_beforehand():
+    image = InputSpec("image", np.dtype(np.float32), ("N", 3, "height", 1 << 17))
+    assert DataOptions().on_cpu([image]).default_size(dict) == 1
+    assert DataOptions().on_cpu([InputSpec("x", np.dtype(np.float32), None)]).default_size(dict) == 32

@@ -146,9 +146,10 @@ def test_a_model_of_a_fixed_batch_keeps_whole_batches():
     assert [sample["x"].shape for sample in seen.kept.samples] == [(8, 3)] * 3
 
 
-def test_batches_are_run_in_pieces(monkeypatch):
+@pytest.mark.parametrize("most_rows", [3, lambda feed: 3 if len(feed["x"]) > 1 else 1])
+def test_batches_are_run_in_pieces(monkeypatch, most_rows):
     whole = Observer(_model().SerializeToString(), INPUTS, ("x", "product", "y"))
-    pieces = Observer(_model().SerializeToString(), INPUTS, ("x", "product", "y"), most_rows=3)
+    pieces = Observer(_model().SerializeToString(), INPUTS, ("x", "product", "y"), most_rows=most_rows)
     run, rows = devices.run_in_place, []
 
     def noted(session, names, feed):

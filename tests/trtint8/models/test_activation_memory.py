@@ -1,8 +1,10 @@
+import numpy as np
 import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper
 
-from trtint8.models.activation_memory import calibration_batch_size
+from trtint8.models.activation_memory import FittingBatchSize
+from trtint8.models.model import load_model, prepare
 
 
 def _model(shape):
@@ -25,8 +27,39 @@ def _model(shape):
         ((3 << 18) + 1, ("y",), 32),
         (3 << 20, ("a", "y"), 8),
         (1 << 30, ("a",), 1),
-        ("length", ("a", "y"), 32),
     ],
 )
-def test_activations_of_a_batch_fit_192_mib_as_far_as_shapes_are_known(elements, tensors, batch):
-    assert calibration_batch_size(_model(["n", elements]), tensors) == batch
+def test_activations_of_a_batch_fit_192_mib(elements, tensors, batch):
+    size = FittingBatchSize(_model(["n", elements]), tensors)
+    assert size.for_all == size({}) == batch
+
+
+@pytest.mark.parametrize(("elements", "batch"), [(1_000, 32), (3 << 18, 32), (3 << 20, 8), (1 << 26, 1)])
+@pytest.mark.parametrize("samples", [1, 5])
+def test_where_a_size_is_open_the_data_decides(elements, samples, batch):
+    size = FittingBatchSize(_model(["n", "length"]), ("a", "y"))
+    feed = {"x": np.broadcast_to(np.float32(0), (samples, elements))}
+    assert (size.for_all, size(feed), size({})) == (None, batch, 32)
+
+
+def test_sizes_are_followed_through_computed_shapes():
+    """The first half of a row: its size is that of the input, divided by two."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"], start=1),
+        helper.make_node("Div", ["shape", "two"], ["half"]),
+        helper.make_node("Slice", ["x", "zero", "half", "one"], ["a"]),
+        helper.make_node("Relu", ["a"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", "length"])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", "shorter"])],
+        [
+            helper.make_tensor(name, TensorProto.INT64, [1], [i])
+            for i, name in enumerate(("zero", "one", "two"))
+        ],
+    )
+    source = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    feed = {"x": np.broadcast_to(np.float32(0), (4, 12 << 20))}
+    assert FittingBatchSize(prepare(load_model(source)).graph_model, ("y",))(feed) == 8
