@@ -32,6 +32,11 @@ from trtint8.sensitivity.segments import Quantizer, Tensors, find_layers
 #: in a sixth less time than one. Where single samples take long, so few are given that time comes first.
 _DIRECTIONS_SMALL, _DIRECTIONS_LARGE = 2, 1
 
+#: Of fewer samples than so many, each has at least so many directions, which make most of what is uncertain
+#: then. With 13 and 16 images of two detectors, four of them raised the rank correlation with every layer run
+#: by itself from 0.93 and 0.95 to 0.98.
+_DIRECTIONS_OF_FEW = ((16, 4), (32, 2))
+
 #: The input that says for which samples the margin is asked for.
 _MARGINS = "trtint8_margins"
 
@@ -66,6 +71,9 @@ class ErrorNetwork:
     Args:
         graph_model: From :func:`trtint8.models.model.prepare`; not changed.
         quantizer: How the model's tensors are quantized.
+        sizes: Input name to the shape of a batch, for inputs that leave other sizes open than the number of
+            samples. The network then takes samples of this shape alone.
+        samples: How many samples will be measured in all, where that is known.
 
     Attributes:
         directed: Names of the outputs that a direction is given for: the floating-point ones.
@@ -82,10 +90,16 @@ class ErrorNetwork:
     """
 
     @pause_garbage_collection()
-    def __init__(self, graph_model: ir.Model, quantizer: Quantizer) -> None:
+    def __init__(
+        self,
+        graph_model: ir.Model,
+        quantizer: Quantizer,
+        sizes: Mapping[str, Sequence[int]] | None = None,
+        samples: int | None = None,
+    ) -> None:
         model = graph_model.clone()
         graph = model.graph
-        infer_shapes(model)
+        infer_shapes(model, sizes)
         nodes, outputs = list(graph), list(graph.outputs)
         layers = find_layers(graph, quantizer.placement)
         # Nothing that has a gradient changed its meaning between the oldest opset that is prepared and this.
@@ -105,6 +119,9 @@ class ErrorNetwork:
         self.samples_per_run = max(1, _WANTED // size)
         self.fits_beside_others = self.splits and size * self.samples_per_run <= _MOST_AT_ONCE
         self.directions = _DIRECTIONS_SMALL if self.samples_per_run > 1 else _DIRECTIONS_LARGE
+        for fewer_than, directions in _DIRECTIONS_OF_FEW:
+            if samples is not None and samples < fewer_than:
+                self.directions = max(self.directions, directions)
         self._outputs = [output.name or "" for output in outputs]
         for number in range(self.directions):
             starts = {output: _direction(output, number) for output in floats}
@@ -116,6 +133,11 @@ class ErrorNetwork:
                 graph.outputs.append(self._product(writer, gradients.get(value), errors[layer.name]))
         self._model: ir.Model | None = model
         self._session: ModelSession | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the session is open."""
+        return self._session is not None
 
     def open(self, threads: int | None) -> None:
         """Opens the session, which takes memory; before the first run.

@@ -97,6 +97,7 @@ def measure(
         prepared.inputs,
         measurement.skip,
         measurement.effects,
+        samples=batches.num_samples,
         threads=threads,
     )
     head, batches = batches.begun()
@@ -118,6 +119,7 @@ def measure(
                 tuple(keep_float),
                 measurement.skip,
                 probe.effects,
+                batches.num_samples,
                 threads,
             )
             del probe  # and what it has opened

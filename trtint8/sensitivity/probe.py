@@ -10,7 +10,7 @@ from typing import Any
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from calibrators.data.feeds import FeedDict, batch_rows
+from calibrators.data.feeds import FeedDict, batch_rows, shape_text
 from calibrators.data.fingerprint import DataFingerprint
 from calibrators.data.inputs import InputSpec
 from calibrators.data.preflight import check_feed
@@ -62,6 +62,7 @@ class Probe:
         skip: How many of the first samples are checked and not run.
         effects: A meter whose scales hold, and which says whether effects are predicted; None decides by the
             first batch, see :meth:`begin`.
+        samples: How many samples the data has, where that is known.
         threads: Threads per operator; ONNX Runtime's choice where None.
 
     Attributes:
@@ -77,6 +78,7 @@ class Probe:
         skip: int,
         effects: EffectMeter | None,
         *,
+        samples: int | None = None,
         threads: int | None = None,
     ) -> None:
         self.effects = effects
@@ -86,7 +88,9 @@ class Probe:
         self._quick: QuickNetwork | None = None
         if self.layers and (effects is None or effects.predicted):
             try:
-                self._quick = QuickNetwork(graph_model, quantizer, self._network, threads=threads)
+                self._quick = QuickNetwork(
+                    graph_model, quantizer, self._network, samples=samples, threads=threads
+                )
             except NoGradientError as error:
                 logger.info("every layer is run by itself: %s", error)
 
@@ -137,7 +141,15 @@ class Probe:
         own_labels = first_labels(labels, fingerprint.samples, first)
         effects = self.effects.fresh()
         if self._quick is not None:
-            return BatchEffects(fingerprint, effects, self._quick.measure(feed, own_labels, first, effects))
+            try:
+                local = self._quick.measure(feed, own_labels, first, effects)
+            except NoGradientError as error:
+                shapes = ", ".join(f"'{name}' {shape_text(array.shape)}" for name, array in feed.items())
+                raise CalibrationDataError(
+                    f"a batch of other shapes than the first one, {shapes}, cannot be measured like it "
+                    f"({error}); give samples of one shape"
+                ) from error
+            return BatchEffects(fingerprint, effects, local)
         local = LocalMeter(tuple(layer.name for layer in self.layers))
         watch = local.watch(fingerprint.samples, alone=first < _LOCAL_SAMPLES)
         found = propagate(self._network, feed, watch)

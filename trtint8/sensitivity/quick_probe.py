@@ -18,6 +18,7 @@ from trtint8.models.session import ModelSession, open_graph_model
 from trtint8.quantization.qdq import insert_qdq
 from trtint8.sensitivity.effects import ALL, ONLY, EffectMeter
 from trtint8.sensitivity.error_network import ErrorNetwork, Responses
+from trtint8.sensitivity.gradients.shapes import open_inputs
 from trtint8.sensitivity.local import LocalMeter
 from trtint8.sensitivity.local_network import LocalNetwork
 from trtint8.sensitivity.segments import Network, Quantizer, Tensors
@@ -42,37 +43,65 @@ class QuickNetwork:
         graph_model: From :func:`trtint8.models.model.prepare`; not changed.
         quantizer: How the model's tensors are quantized.
         network: The same model cut at its layers.
+        samples: How many samples will be measured in all, where that is known.
         threads: Threads per operator; ONNX Runtime's choice where None.
 
     Raises:
-        NoGradientError: The gradient of one of the network's operators is not known.
+        NoGradientError: The gradient of one of the network's operators is not known. Where the network leaves
+            the size of an input open, the first batch tells.
     """
 
     def __init__(
-        self, graph_model: ir.Model, quantizer: Quantizer, network: Network, *, threads: int | None = None
+        self,
+        graph_model: ir.Model,
+        quantizer: Quantizer,
+        network: Network,
+        *,
+        samples: int | None = None,
+        threads: int | None = None,
     ) -> None:
         self._graph_model, self._quantizer, self._network = graph_model, quantizer, network
-        self._threads = threads
+        self._samples, self._threads = samples, threads
         self._names = tuple(layer.name for layer in network.layers)
-        self._errors = ErrorNetwork(graph_model, quantizer)
+        self._open_inputs = open_inputs(graph_model)
+        self._sizes: dict[str, tuple[int, ...]] = {}
+        self._network_of_errors: ErrorNetwork | None = None
+        if not self._open_inputs:
+            self._network_of_errors = ErrorNetwork(graph_model, quantizer, samples=samples)
         self._local: tuple[Tensors, LocalMeter] | None = None
         self._int8: ModelSession | None = None
         self._runs_at_once = 1
 
+    @property
+    def _errors(self) -> ErrorNetwork:
+        assert self._network_of_errors is not None, "no batch has been looked at yet"
+        return self._network_of_errors
+
+    def _adapt(self, feed: FeedDict) -> None:
+        """Makes the network of errors for the shapes in a batch, which gradients depend on."""
+        sizes = {name: feed[name].shape[1:] for name in self._open_inputs}
+        if self._network_of_errors is None or sizes != self._sizes:
+            self._network_of_errors = None  # the one before takes memory
+            batch = {name: (0, *shape) for name, shape in sizes.items()}
+            self._network_of_errors = ErrorNetwork(self._graph_model, self._quantizer, batch, self._samples)
+            self._sizes = sizes
+
     def _open(self, feed: FeedDict) -> None:
-        """Opens the networks for batches like the first one, where that is not done yet."""
-        if self._int8 is not None:
+        """Opens the networks for batches like this one, where that is not done yet."""
+        if self._errors.is_open:
             return
         threads = self._threads
         available = threads or available_threads()
         parts = self._parts(batch_rows(feed) or 1, self._errors.samples_per_run)
+        self._runs_at_once = 1
         if self._errors.fits_beside_others and len(parts) >= available:
             # The threads of one run wait for each other at every operator; one thread for each is faster.
             self._runs_at_once, threads = available, 1
-        quantized = self._graph_model.clone()
-        ranges = {tensor: QMAX * float(scale) for tensor, scale in self._quantizer.scales.items()}
-        insert_qdq(quantized, self._quantizer.placement, ranges)
-        self._int8 = open_graph_model(quantized, threads=threads)
+        if self._int8 is None:
+            quantized = self._graph_model.clone()
+            ranges = {tensor: QMAX * float(scale) for tensor, scale in self._quantizer.scales.items()}
+            insert_qdq(quantized, self._quantizer.placement, ranges)
+            self._int8 = open_graph_model(quantized, threads=threads)
         self._errors.open(threads)
 
     def begin(self, feed: FeedDict) -> tuple[Tensors, float]:
@@ -84,6 +113,7 @@ class QuickNetwork:
         Returns:
             The float network's outputs for these samples, and an estimate of the seconds for the whole batch.
         """
+        self._adapt(feed)
         reference, _ = self._local = self._measure_local(feed, _LOCAL_SAMPLES)
         self._open(feed)
         size = min(self._errors.samples_per_run, _TIMED_SAMPLES)
@@ -116,6 +146,7 @@ class QuickNetwork:
         Raises:
             CalibrationDataError: ONNX Runtime fails on the batch.
         """
+        self._adapt(feed)
         local = self._first_errors(feed, first)
         self._open(feed)
         rows = batch_rows(feed) or 1

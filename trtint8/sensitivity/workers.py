@@ -27,6 +27,7 @@ class SensitivityWork:
         keep_float: Names of nodes, or patterns, that stay in float.
         skip: How many of the data's first samples are compared with a checkpoint and not run.
         effects: A meter without data, whose scales hold.
+        samples: How many samples the data has; None where that is not known.
         threads: Threads per operator.
     """
 
@@ -36,6 +37,7 @@ class SensitivityWork:
     keep_float: tuple[str, ...]
     skip: int
     effects: EffectMeter
+    samples: int | None
     threads: int
 
     def open(self) -> BatchFunction[BatchEffects]:
@@ -43,5 +45,13 @@ class SensitivityWork:
         check_sees(self.model)
         graph_model = load_model(self.model).graph_model
         quantizer = Quantizer.of(place(graph_model, self.keep_float), self.amax)
-        probe = Probe(graph_model, quantizer, self.inputs, self.skip, self.effects, threads=self.threads)
+        probe = Probe(
+            graph_model,
+            quantizer,
+            self.inputs,
+            self.skip,
+            self.effects,
+            samples=self.samples,
+            threads=self.threads,
+        )
         return probe.run

@@ -74,6 +74,16 @@ def test_the_margin_is_the_largest_score_less_the_second():
     np.testing.assert_array_equal(asked.products[1], 0)
 
 
+@pytest.mark.parametrize(
+    ("samples", "small", "large"), [(None, 2, 1), (32, 2, 1), (31, 2, 2), (16, 2, 2), (15, 4, 4), (1, 4, 4)]
+)
+def test_few_samples_have_more_directions(monkeypatch, samples, small, large):
+    opened = opened_products()
+    assert ErrorNetwork(opened.model, opened.quantizer, samples=samples).directions == small
+    monkeypatch.setattr("trtint8.sensitivity.error_network._WANTED", 16)
+    assert ErrorNetwork(opened.model, opened.quantizer, samples=samples).directions == large
+
+
 def other_model(shape, order):
     """A product whose output has its axes turned around."""
     g = Shaped(quantized=False)

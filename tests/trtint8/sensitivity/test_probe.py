@@ -12,7 +12,9 @@ from tests.trtint8.onnx_models import Shaped
 from trtint8.models.model import load_model, prepare
 from trtint8.quantization.placement import place
 from trtint8.sensitivity.effects import ALL, ONLY, WITHOUT, EffectMeter
+from trtint8.sensitivity.gradients.rule import NoGradientError
 from trtint8.sensitivity.probe import Probe
+from trtint8.sensitivity.quick_probe import QuickNetwork
 from trtint8.sensitivity.segments import Form, Quantizer, cut
 
 INPUTS = (InputSpec("x", np.dtype(np.float32), ("N", 4)),)
@@ -111,6 +113,15 @@ def test_a_network_whose_gradients_are_unknown_is_run_layer_by_layer(caplog):
     assert not found.predicted
     assert found.effect((WITHOUT, "first")).sqnr_db == np.inf
     assert found.effect((ONLY, "first")) == found.effect(ALL)
+
+
+def test_a_batch_of_other_shapes_whose_gradients_are_unknown_is_refused(opened, probe, monkeypatch):
+    def unknown(*_):
+        raise NoGradientError("Concat 'join': sizes differ")
+
+    monkeypatch.setattr(QuickNetwork, "measure", unknown)
+    with pytest.raises(CalibrationDataError, match=r"'x' 5x4, cannot be measured like it \(Concat 'join'"):
+        probe.run({"x": X}, np.zeros(5, np.int64), 0)
 
 
 def test_samples_that_were_measured_before_are_only_looked_at(opened, probe):

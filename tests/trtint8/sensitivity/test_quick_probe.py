@@ -3,10 +3,14 @@
 import numpy as np
 import pytest
 
+from tests.trtint8.onnx_models import Shaped
 from tests.trtint8.sensitivity.two_products import WEIGHTS, opened_products
+from trtint8.models.model import load_model, prepare
+from trtint8.quantization.placement import place
 from trtint8.sensitivity import quick_probe
 from trtint8.sensitivity.effects import ALL, ONLY, EffectMeter
 from trtint8.sensitivity.quick_probe import QuickNetwork
+from trtint8.sensitivity.segments import Quantizer, cut
 
 NAMES = ("first", "second")
 ROWS = np.random.default_rng(4).standard_normal((64, 2)).astype(np.float32)
@@ -69,6 +73,29 @@ def test_threads_run_parts_of_their_own_where_there_are_enough_parts(monkeypatch
 def test_local_errors_are_measured_with_the_first_samples_only():
     _, local = measured([ROWS[:1], ROWS[1:6], ROWS[6:]])
     assert [meter.samples for meter in local] == [1, 1, 0]
+
+
+def pooled(shape):
+    """A product with every row of an image and the mean over all rows, of which gradients need the number."""
+    g = Shaped(quantized=False)
+    product = g.op("MatMul", ["x", g.constant(WEIGHTS)], "first")
+    source = g.model({"x": shape}, g.op("ReduceMean", [product], "mean", axes=[1], keepdims=0))
+    model = prepare(load_model(source)).graph_model
+    quantizer = Quantizer.of(place(model), {"x": 1.0})
+    return QuickNetwork(model, quantizer, cut(model, quantizer), threads=1)
+
+
+def test_where_a_size_is_open_gradients_are_those_of_each_batch():
+    variants, random = [ALL, (ONLY, "first")], np.random.default_rng(5)
+    network, found = pooled(["N", "rows", 2]), []
+    for rows in (3, 5, 5, 3):
+        feed = {"x": random.uniform(-1, 1, (8, rows, 2)).astype(np.float32)}
+        for one in (network, pooled(["N", rows, 2])):
+            effects = EffectMeter(variants, {"mean_out": 0.5}, classes=True, labelled=False, predicted=True)
+            one.measure(feed, None, 8, effects)
+            found.append(effects.sums)
+        np.testing.assert_array_equal(found[-2], found[-1])
+    assert (found[0][1] != found[2][1]).any()
 
 
 def test_the_first_samples_give_scales_and_a_time():

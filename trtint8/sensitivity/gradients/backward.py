@@ -9,11 +9,12 @@ import onnx_ir as ir
 from trtint8.models.inner_graphs import values_read
 from trtint8.sensitivity.gradients.elementwise import ELEMENTWISE
 from trtint8.sensitivity.gradients.movement import MOVEMENT
+from trtint8.sensitivity.gradients.resizing import RESIZING
 from trtint8.sensitivity.gradients.rule import NoGradientError, Step
 from trtint8.sensitivity.gradients.weighted import WEIGHTED_RULES
 from trtint8.sensitivity.gradients.writer import GraphWriter, reached_from
 
-_RULES = {**ELEMENTWISE, **MOVEMENT, **WEIGHTED_RULES}
+_RULES = {**ELEMENTWISE, **MOVEMENT, **RESIZING, **WEIGHTED_RULES}
 
 
 def append_gradients(
@@ -67,6 +68,4 @@ def _of_inputs(
     rule = None if inside or node.domain else _RULES.get(node.op_type)
     if rule is None:
         raise NoGradientError(f"{node.op_type} '{node.name}': the gradient of this operator is not known")
-    if any(output in gradients for output in node.outputs[1:]):
-        raise NoGradientError(f"{node.op_type} '{node.name}': more than its first output is read")
-    return rule(Step(writer, node, gradients[node.outputs[0]], wanted))
+    return rule(Step(writer, node, [gradients.get(output) for output in node.outputs], wanted))

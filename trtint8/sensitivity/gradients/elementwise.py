@@ -78,6 +78,61 @@ def _erf(step: Step) -> ir.Value:
     return writer.op("Mul", bell, writer.number(2 / math.sqrt(math.pi)))
 
 
+def _reciprocal(step: Step) -> ir.Value:
+    return step.writer.op("Neg", step.writer.op("Mul", step.output, step.output))
+
+
+def _sine(step: Step) -> ir.Value:
+    return step.writer.op("Cos", step.input(0))
+
+
+def _cosine(step: Step) -> ir.Value:
+    return step.writer.op("Neg", step.writer.op("Sin", step.input(0)))
+
+
+def _elu(step: Step) -> ir.Value:
+    """1 above zero, and below it alpha exp(x), which is the output and alpha more."""
+    writer = step.writer
+    below = writer.op("Add", step.output, writer.number(step.attributes.get("alpha", 1.0)))
+    positive = writer.op("Greater", step.input(0), writer.number(0.0))
+    return writer.op("Where", positive, writer.number(1.0), below)
+
+
+def _gelu(step: Step) -> ir.Value:
+    """Of x P(x): P(x) and x times the density; for the approximation the slope of the exact function."""
+    writer, x = step.writer, step.input(0)
+    error = writer.op("Erf", writer.op("Mul", x, writer.number(math.sqrt(0.5))))
+    share = writer.op("Mul", writer.op("Add", error, writer.number(1.0)), writer.number(0.5))
+    bell = writer.op("Exp", writer.op("Mul", writer.op("Mul", x, x), writer.number(-0.5)))
+    density = writer.op("Mul", bell, writer.number(1 / math.sqrt(2 * math.pi)))
+    return writer.op("Add", share, writer.op("Mul", x, density))
+
+
+def _mish(step: Step) -> ir.Value:
+    """Of x tanh(softplus(x)): the tanh t, and x (1 - t^2) sigmoid(x)."""
+    writer, x = step.writer, step.input(0)
+    bent = writer.op("Tanh", writer.op("Softplus", x))
+    slope = writer.op("Sub", writer.number(1.0), writer.op("Mul", bent, bent))
+    more = writer.op("Mul", writer.op("Mul", x, slope), writer.op("Sigmoid", x))
+    return writer.op("Add", bent, more)
+
+
+def _extreme(step: Step) -> Mapping[int, ir.Value]:
+    """Every gradient goes to the operand that was the largest, or the smallest; of equal ones, to each."""
+    writer, gradients = step.writer, {}
+    for index in step.wanted:
+        chosen = writer.op("Equal", step.input(index), step.output)
+        kept = writer.op("Cast", chosen, to=ir.DataType.FLOAT.value)
+        gradients[index] = step.like(index, writer.op("Mul", step.gradient, kept))
+    return gradients
+
+
+def _cast(step: Step) -> Mapping[int, ir.Value]:
+    if step.output.dtype != step.input(0).dtype:
+        raise step.refused("it changes the type")
+    return {0: step.gradient}
+
+
 def _sqrt(step: Step) -> ir.Value:
     return step.writer.op("Div", step.writer.number(0.5), step.output)
 
@@ -159,20 +214,39 @@ def _softmax(step: Step) -> Mapping[int, ir.Value]:
     return {0: writer.op("Mul", centred, output, like=output)}
 
 
+def _log_softmax(step: Step) -> Mapping[int, ir.Value]:
+    writer, output = step.writer, step.output
+    axis = int(step.attributes.get("axis", -1)) % len(step.shape(output))
+    total = writer.reduced("ReduceSum", step.gradient, [axis])
+    back = writer.op("Mul", writer.op("Exp", output), total)
+    return {0: writer.op("Sub", step.gradient, back, like=output)}
+
+
+def _instance_normalization(step: Step) -> Mapping[int, ir.Value]:
+    rank = len(step.shape(step.input(0)))
+    factor = step.constant(1).astype("float32").reshape(-1, *[1] * (rank - 2))
+    scaled = step.writer.op("Mul", step.gradient, step.writer.constant(factor))
+    return {0: _normalized(step, scaled, list(range(2, rank)))}
+
+
 def _layer_normalization(step: Step) -> Mapping[int, ir.Value]:
-    writer, x = step.writer, step.input(0)
-    rank = len(step.shape(x))
+    writer, rank = step.writer, len(step.shape(step.input(0)))
     axes = list(range(int(step.attributes.get("axis", -1)) % rank, rank))
+    return {0: _normalized(step, writer.op("Mul", step.gradient, step.input(1)), axes)}
+
+
+def _normalized(step: Step, gradient: ir.Value, axes: list[int]) -> ir.Value:
+    """The gradient through a normalization along axes, from that of the normal values."""
+    writer, x = step.writer, step.input(0)
     centred = writer.op("Sub", x, writer.reduced("ReduceMean", x, axes))
     variance = writer.reduced("ReduceMean", writer.op("Mul", centred, centred), axes)
     floor = writer.number(step.attributes.get("epsilon", 1e-5))
     deviation = writer.op("Sqrt", writer.op("Add", variance, floor))
     normal = writer.op("Div", centred, deviation)
-    scaled = writer.op("Mul", step.gradient, step.input(1))
-    along = writer.reduced("ReduceMean", writer.op("Mul", scaled, normal), axes)
-    rest = writer.op("Sub", scaled, writer.reduced("ReduceMean", scaled, axes))
+    along = writer.reduced("ReduceMean", writer.op("Mul", gradient, normal), axes)
+    rest = writer.op("Sub", gradient, writer.reduced("ReduceMean", gradient, axes))
     rest = writer.op("Sub", rest, writer.op("Mul", normal, along))
-    return {0: writer.op("Div", rest, deviation, like=x)}
+    return writer.op("Div", rest, deviation, like=x)
 
 
 def _batch_normalization(step: Step) -> Mapping[int, ir.Value]:
@@ -186,25 +260,39 @@ def _batch_normalization(step: Step) -> Mapping[int, ir.Value]:
 
 
 ELEMENTWISE: Mapping[str, Rule] = {
+    "Abs": _one_input(lambda step: step.writer.op("Sign", step.input(0))),
     "Add": _add,
     "BatchNormalization": _batch_normalization,
+    "Cast": _cast,
     "Clip": _kept_where(_within),
+    "Cos": _one_input(_cosine),
     "Div": _div,
     "Dropout": _identity,
+    "Elu": _one_input(_elu),
     "Erf": _one_input(_erf),
     "Exp": _one_input(lambda step: step.output),
+    "Gelu": _one_input(_gelu),
     "HardSigmoid": _hard_sigmoid,
     "HardSwish": _one_input(_hard_swish),
     "Identity": _identity,
+    "InstanceNormalization": _instance_normalization,
     "LayerNormalization": _layer_normalization,
     "LeakyRelu": _leaky_relu,
+    "Log": lambda step: {0: step.writer.op("Div", step.gradient, step.input(0), like=step.output)},
+    "LogSoftmax": _log_softmax,
+    "Max": _extreme,
+    "Min": _extreme,
+    "Mish": _one_input(_mish),
     "Mul": _mul,
     "Neg": lambda step: {0: step.writer.op("Neg", step.gradient, like=step.output)},
     "PRelu": _prelu,
     "Pow": _pow,
+    "Reciprocal": _one_input(_reciprocal),
     "Relu": _kept_where(_positive),
     "Sigmoid": _one_input(_sigmoid),
+    "Sin": _one_input(_sine),
     "Softmax": _softmax,
+    "Softplus": _one_input(lambda step: step.writer.op("Sigmoid", step.input(0))),
     "Sqrt": _one_input(_sqrt),
     "Sub": _sub,
     "Tanh": _one_input(_tanh),

@@ -43,6 +43,43 @@ def _concat(step: Step) -> Mapping[int, ir.Value]:
     return gradients
 
 
+def _split(step: Step) -> Mapping[int, ir.Value]:
+    """The gradients of all parts, with zeros for those that nothing depends on."""
+    writer = step.writer
+    parts = [
+        writer.op("Mul", output, writer.number(0.0), like=output) if gradient is None else gradient
+        for output, gradient in zip(step.node.outputs, step.gradients, strict=True)
+    ]
+    return {0: writer.op("Concat", *parts, like=step.input(0), axis=int(step.attributes.get("axis", 0)))}
+
+
+def _expand(step: Step) -> Mapping[int, ir.Value]:
+    x = step.input(0)
+    own, whole = step.shape(x), step.shape(step.output)
+    lead = len(whole) - len(own)
+    aligned = list(zip(own, whole[lead:], strict=True))
+    if any(size is None or (size != 1 and size != other) for size, other in aligned):
+        raise step.refused(f"whether '{x.name}' is broadcast is not known")
+    axes = [*range(lead), *(axis for axis, (size, other) in enumerate(aligned, lead) if size != other)]
+    summed = step.writer.reduced("ReduceSum", step.gradient, axes) if axes else step.gradient
+    return {0: step.writer.op("Reshape", summed, step.writer.op("Shape", x), like=x)}
+
+
+def _rearranged(step: Step) -> Mapping[int, ir.Value]:
+    """Of blocks of pixels that become channels, or the reverse: the other of these operators."""
+    attributes = dict(step.attributes)
+    if step.node.op_type == "SpaceToDepth":
+        return {0: step.writer.op("DepthToSpace", step.gradient, like=step.input(0), **attributes)}
+    if attributes.pop("mode", "DCR") == "DCR":
+        return {0: step.writer.op("SpaceToDepth", step.gradient, like=step.input(0), **attributes)}
+    writer, x, size = step.writer, step.input(0), int(attributes["blocksize"])
+    channels, height, width = step.sizes(x, [1, 2, 3])
+    blocks = writer.integers([0, channels // size**2, height, size, width, size])
+    apart = writer.op("Reshape", step.gradient, blocks)
+    ordered = writer.op("Transpose", apart, perm=[0, 1, 3, 5, 2, 4])
+    return {0: writer.op("Reshape", ordered, writer.integers([0, channels, height, width]), like=x)}
+
+
 def _pad(step: Step) -> Mapping[int, ir.Value]:
     if step.attributes.get("mode", "constant") != "constant":
         raise step.refused("it pads with elements of its input")
@@ -154,17 +191,32 @@ def _added_up(step: Step) -> ir.Value:
     return writer.op("Reshape", summed, shape, like=x)
 
 
-def _reduce_mean(step: Step) -> Mapping[int, ir.Value]:
-    writer, x = step.writer, step.input(0)
-    rank = len(step.shape(x))
+def _reduced_axes(step: Step) -> list[int]:
+    rank = len(step.shape(step.input(0)))
     axes = step.attributes.get("axes")
     if axes is None and len(step.node.inputs) > 1:
         axes = read_constant(step.input(1))
-    axes = normalized(range(rank) if axes is None else axes, rank)
-    gradient = step.gradient
-    if not step.attributes.get("keepdims", 1):
-        gradient = writer.op("Unsqueeze", gradient, writer.integers(axes))
-    factor = 1.0
+    return normalized(range(rank) if axes is None else axes, rank)
+
+
+def _with_axes(step: Step, value: ir.Value, axes: list[int]) -> ir.Value:
+    """A value of the output's shape with the axes that were reduced."""
+    if step.attributes.get("keepdims", 1):
+        return value
+    return step.writer.op("Unsqueeze", value, step.writer.integers(axes))
+
+
+def _reduce_extreme(step: Step) -> Mapping[int, ir.Value]:
+    """Every gradient goes to the largest element, or the smallest; of equal ones, to each."""
+    writer, x, axes = step.writer, step.input(0), _reduced_axes(step)
+    chosen = writer.op("Equal", x, _with_axes(step, step.output, axes))
+    kept = writer.op("Cast", chosen, to=ir.DataType.FLOAT.value)
+    return {0: writer.op("Mul", kept, _with_axes(step, step.gradient, axes), like=x)}
+
+
+def _reduce_mean(step: Step) -> Mapping[int, ir.Value]:
+    writer, x, axes = step.writer, step.input(0), _reduced_axes(step)
+    gradient, factor = _with_axes(step, step.gradient, axes), 1.0
     if step.node.op_type == "ReduceMean":
         factor = 1 / math.prod(step.sizes(x, axes))
     scaled = writer.op("Mul", gradient, writer.number(factor))
@@ -173,13 +225,19 @@ def _reduce_mean(step: Step) -> Mapping[int, ir.Value]:
 
 MOVEMENT: Mapping[str, Rule] = {
     "Concat": _concat,
+    "DepthToSpace": _rearranged,
+    "Expand": _expand,
     "Flatten": _reshaped,
     "Gather": _picked,
     "Pad": _pad,
+    "ReduceMax": _reduce_extreme,
     "ReduceMean": _reduce_mean,
+    "ReduceMin": _reduce_extreme,
     "ReduceSum": _reduce_mean,
     "Reshape": _reshaped,
     "Slice": _picked,
+    "SpaceToDepth": _rearranged,
+    "Split": _split,
     "Squeeze": _reshaped,
     "Transpose": _transpose,
     "Unsqueeze": _reshaped,

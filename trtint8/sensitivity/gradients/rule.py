@@ -25,14 +25,26 @@ class Step:
     Attributes:
         writer: Where nodes are appended.
         node: The node.
-        gradient: The gradient of its first output.
+        gradients: The gradient of each of its outputs; None for one that nothing depends on.
         wanted: Indices of the inputs whose gradient is needed.
     """
 
     writer: GraphWriter
     node: ir.Node
-    gradient: ir.Value
+    gradients: Sequence[ir.Value | None]
     wanted: Sequence[int]
+
+    @property
+    def gradient(self) -> ir.Value:
+        """The gradient of the first output.
+
+        Raises:
+            NoGradientError: Something depends on another output.
+        """
+        first, *others = self.gradients
+        if first is None or any(gradient is not None for gradient in others):
+            raise self.refused("more than its first output is read")
+        return first
 
     @property
     def output(self) -> ir.Value:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes import common
@@ -23,7 +25,18 @@ def batch_is_free(graph_model: ir.Model) -> bool:
     return all((static_shape(value) or [0])[:1] and not _first_size(value) for value in inputs)
 
 
-def infer_shapes(graph_model: ir.Model) -> None:
+def open_inputs(graph_model: ir.Model) -> tuple[str, ...]:
+    """The inputs that leave a size open beside that of their first axis."""
+    graph = graph_model.graph
+    return tuple(
+        value.name or ""
+        for value in graph.inputs
+        if value.name not in graph.initializers
+        and any(not isinstance(size, int) for size in (static_shape(value) or [])[1:])
+    )
+
+
+def infer_shapes(graph_model: ir.Model, sizes: Mapping[str, Sequence[int]] | None = None) -> None:
     """Sets the shapes of all tensors; a first axis of samples is named ``BATCH``.
 
     Shapes are inferred for two batch sizes. A dimension that is the same in both is a number; one that is the
@@ -31,10 +44,12 @@ def infer_shapes(graph_model: ir.Model) -> None:
 
     Args:
         graph_model: The model; shapes in it are replaced. Where its batch size is fixed, nothing is changed.
+        sizes: Input name to the shape of a batch, whose first size does not count, for inputs that leave
+            other sizes open.
     """
     if not batch_is_free(graph_model):
         return
-    inferred = [_inferred(graph_model, size) for size in _SIZES]
+    inferred = [_inferred(graph_model, size, sizes or {}) for size in _SIZES]
     graph = graph_model.graph
     for value in (*graph.inputs, *(output for node in graph for output in node.outputs)):
         shapes = [shapes.get(value.name or "") for shapes in inferred]
@@ -50,7 +65,9 @@ def _first_size(value: ir.Value) -> bool:
     return bool(shape) and isinstance((shape or [0])[0], int)
 
 
-def _inferred(graph_model: ir.Model, size: int) -> dict[str, list[int | str | None] | None]:
+def _inferred(
+    graph_model: ir.Model, size: int, sizes: Mapping[str, Sequence[int]]
+) -> dict[str, list[int | str | None] | None]:
     copy = graph_model.clone()
     graph = copy.graph
     for node in graph:
@@ -58,7 +75,8 @@ def _inferred(graph_model: ir.Model, size: int) -> dict[str, list[int | str | No
             output.shape = None
     for value in graph.inputs:
         if value.name not in graph.initializers and value.shape is not None:
-            value.shape = ir.Shape([size, *list(value.shape)[1:]])
+            shape = sizes.get(value.name or "", list(value.shape))
+            value.shape = ir.Shape([size, *shape[1:]])
     infer = common.ShapeInferencePass(check_type=False, strict_mode=False)
     infer(copy)
     # Exporters compute shapes of later tensors from those of earlier ones.

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from trtint8.models.graph_constants import read_constant
+from trtint8.quantization.integer.products import Window, padding
 from trtint8.sensitivity.gradients.rule import Rule, Step
 
 
@@ -25,15 +26,17 @@ class _Window:
 
     @classmethod
     def of(cls, step: Step, kernel: Sequence[int]) -> _Window:
-        attributes, axes = step.attributes, len(kernel)
-        if attributes.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
-            raise step.refused("its padding is chosen when it runs")
-        return cls(
-            list(kernel),
-            list(attributes.get("strides", [1] * axes)),
-            list(attributes.get("dilations", [1] * axes)),
-            list(attributes.get("pads", [0] * 2 * axes)),
-        )
+        attributes, ones = step.attributes, (1,) * len(kernel)
+        strides, dilations = (tuple(attributes.get(name, ones)) for name in ("strides", "dilations"))
+        auto_pad, sizes = attributes.get("auto_pad", "NOTSET"), []
+        if auto_pad.startswith("SAME"):
+            if step.node.op_type == "ConvTranspose":
+                raise step.refused("its padding is chosen when it runs")
+            sizes = step.sizes(step.input(0), range(2, 2 + len(kernel)))
+        pads = padding(
+            auto_pad, attributes.get("pads", ()), sizes, kernel, Window(strides, dilations, ())
+        ).pads
+        return cls(list(kernel), strides, dilations, pads)
 
     @property
     def reach(self) -> list[int]:
@@ -220,6 +223,13 @@ def _global_average_pool(step: Step) -> Mapping[int, ir.Value]:
     return {0: _evenly(step, step.sizes(x, range(2, len(step.shape(x)))))}
 
 
+def _global_max_pool(step: Step) -> Mapping[int, ir.Value]:
+    """Every gradient goes to the element that was the largest; of equal ones, to each."""
+    writer, x = step.writer, step.input(0)
+    kept = writer.op("Cast", writer.op("Equal", x, step.output), to=ir.DataType.FLOAT.value)
+    return {0: writer.op("Mul", kept, step.gradient, like=x)}
+
+
 def _max_pool(step: Step) -> Mapping[int, ir.Value]:
     """Every gradient goes to the element that was the largest of its window."""
     writer, x = step.writer, step.input(0)
@@ -242,6 +252,7 @@ WEIGHTED_RULES: Mapping[str, Rule] = {
     "ConvTranspose": _conv_transpose,
     "Gemm": _gemm,
     "GlobalAveragePool": _global_average_pool,
+    "GlobalMaxPool": _global_max_pool,
     "MatMul": _matmul,
     "MaxPool": _max_pool,
 }

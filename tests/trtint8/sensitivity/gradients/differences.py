@@ -17,13 +17,16 @@ def network(nodes, shapes, constants=None, opset=OPSET):
     """A model of nodes given as (operator, inputs, output, attributes), whose output is ``y``.
 
     Args:
-        nodes: The nodes, in graph order.
+        nodes: The nodes, in graph order; several outputs are separated by blanks.
         shapes: Name of the input to its shape; text is a symbol.
         constants: Name to array.
         opset: The version of the operators.
     """
     graph = helper.make_graph(
-        [helper.make_node(kind, inputs, [output], output, **more) for kind, inputs, output, more in nodes],
+        [
+            helper.make_node(kind, inputs, output.split(), output.split()[0], **more)
+            for kind, inputs, output, more in nodes
+        ],
         "g",
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],

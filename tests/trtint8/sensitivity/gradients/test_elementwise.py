@@ -36,7 +36,18 @@ CASES = {
     "BatchNormalization": of_one("BatchNormalization", [1, 2, 3], [0, 1, 2], [0.5, 0, 1], [1, 2, 3]),
     "Identity": of_one("Identity"),
     "Dropout": of_one("Dropout"),
+    "Abs": of_one("Abs"),
+    "Cast": of_one("Cast", to=1),
+    "Cos": of_one("Cos"),
+    "Elu": of_one("Elu", alpha=0.7),
+    "InstanceNormalization": of_one("InstanceNormalization", [1, 2, 3], [0, 1, 2], epsilon=0.1),
+    "LogSoftmax": of_one("LogSoftmax", axis=1),
+    "Sin": of_one("Sin"),
+    "Softplus": of_one("Softplus"),
 }
+
+#: Of operators that are new in opset 18 or 20.
+LATER = {"Gelu": (20, {}), "Mish": (18, {})}
 
 
 @pytest.mark.parametrize("kind", CASES)
@@ -45,8 +56,26 @@ def test_of_one_tensor(kind):
     assert_gradients(nodes, {"x": ["N", 3, 5]}, constants, feed={"x": AWAY}, step=1e-3)
 
 
-def test_square_root():
-    assert_gradients([("Sqrt", ["x"], "y", {})], {"x": ["N", 3, 5]}, feed={"x": POSITIVE}, step=1e-3)
+@pytest.mark.parametrize("kind", LATER)
+def test_of_one_tensor_in_later_opsets(kind):
+    opset, attributes = LATER[kind]
+    assert_gradients(
+        [(kind, ["x"], "y", attributes)], {"x": ["N", 3, 5]}, opset=opset, feed={"x": AWAY}, step=1e-3
+    )
+
+
+@pytest.mark.parametrize("kind", ["Log", "Reciprocal", "Sqrt"])
+def test_of_positive_values(kind):
+    assert_gradients([(kind, ["x"], "y", {})], {"x": ["N", 3, 5]}, feed={"x": POSITIVE}, step=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["Max", "Min"])
+@pytest.mark.parametrize("second", [["N", 3, 5], [3, 1], [5]])
+def test_the_larger_or_the_smaller_of_two_that_differ(kind, second):
+    size = [2 if size == "N" else size for size in second]
+    feed = {"x": AWAY, "z": np.resize(AWAY.ravel()[::-1], size) + np.float32(0.2)}
+    shapes = {"x": ["N", 3, 5], "z": second}
+    assert_gradients([(kind, ["x", "z"], "y", {})], shapes, feed=feed, step=1e-3)
 
 
 def test_a_clip_without_bounds_passes_everything_on():
@@ -71,4 +100,5 @@ def test_where():
 
 
 def test_every_rule_is_tested():
-    assert {*CASES, "Sqrt", "Add", "Sub", "Mul", "Div", "Where"} == set(ELEMENTWISE)
+    others = {"Sqrt", "Log", "Reciprocal", "Add", "Sub", "Mul", "Div", "Max", "Min", "Where"}
+    assert {*CASES, *LATER, *others} == set(ELEMENTWISE)

@@ -31,6 +31,27 @@ CASES = {
     ),
     "Gather": ([("Gather", ["x", "places"], "y", {"axis": 1})], integers(places=[[0, 3], [3, -1]])),
     "ReduceMean": ([("ReduceMean", ["x"], "y", {"axes": [1, -1], "keepdims": 0})], {}),
+    "ReduceMax": ([("ReduceMax", ["x"], "y", {"axes": [-1]})], {}),
+    "ReduceMin": ([("ReduceMin", ["x"], "y", {"axes": [1, 2], "keepdims": 0})], {}),
+    "Split": (
+        [
+            ("Split", ["x", "sizes"], "a b c", {"axis": 1}),
+            ("Mul", ["a", "c"], "y", {}),
+        ],
+        integers(sizes=[1, 2, 1]),
+    ),
+    "Expand": (
+        [("ReduceMean", ["x"], "m", {"axes": [1]}), ("Expand", ["m", "to"], "y", {})],
+        integers(to=[5, 1, 4, 1]),
+    ),
+    "DepthToSpace": (
+        [("Reshape", ["x", "to"], "r", {}), ("DepthToSpace", ["r"], "y", {"blocksize": 2})],
+        integers(to=[0, 4, 2, 3]),
+    ),
+    "SpaceToDepth": (
+        [("Reshape", ["x", "to"], "r", {}), ("SpaceToDepth", ["r"], "y", {"blocksize": 2})],
+        integers(to=[0, 1, 4, 6]),
+    ),
     "ReduceSum": ([("ReduceSum", ["x", "axes"], "y", {})], integers(axes=[2])),
 }
 
@@ -87,6 +108,14 @@ def test_gradient(kind):
 def test_gradients_of_elements_that_are_picked(picked):
     nodes, constants = PICKED[picked]
     assert_gradients(nodes, X, constants)
+
+
+def test_pixels_from_channels_that_are_ordered_by_channel():
+    nodes = [
+        ("Reshape", ["x", "to"], "r", {}),
+        ("DepthToSpace", ["r"], "y", {"blocksize": 2, "mode": "CRD"}),
+    ]
+    assert_gradients(nodes, X, integers(to=[0, 8, 1, 3]))
 
 
 def test_every_rule_is_tested():

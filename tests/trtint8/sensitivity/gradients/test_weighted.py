@@ -27,6 +27,9 @@ def weights(*shape):
         ((6, 4, 2, 2), {"dilations": [2, 3]}),
         ((6, 4, 1, 1), {"pads": [1, 1, 1, 1]}),
         ((6, 4, 3, 3), {"auto_pad": "VALID"}),
+        ((6, 4, 3, 3), {"auto_pad": "SAME_UPPER", "strides": [2, 2]}),
+        ((6, 4, 2, 4), {"auto_pad": "SAME_UPPER"}),
+        ((6, 4, 2, 4), {"auto_pad": "SAME_LOWER", "strides": [1, 2]}),
     ],
 )
 def test_conv(kernel, attributes):
@@ -79,6 +82,10 @@ def test_global_average_pool():
     assert_gradients([("GlobalAveragePool", ["x"], "y", {})], IMAGES)
 
 
+def test_global_max_pool():
+    assert_gradients([("GlobalMaxPool", ["x"], "y", {})], IMAGES, step=1e-3)
+
+
 def test_max_pool_with_windows_that_overlap():
     attributes = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}
     # The largest of a window stays the largest.
@@ -89,13 +96,16 @@ def test_max_pool_with_windows_that_overlap():
 @pytest.mark.parametrize(
     ("node", "reason"),
     [
-        (("Conv", ["x", "w"], "y", {"auto_pad": "SAME_UPPER"}), "its padding is chosen when it runs"),
+        (
+            ("ConvTranspose", ["x", "w"], "y", {"auto_pad": "SAME_UPPER"}),
+            "its padding is chosen when it runs",
+        ),
         (("Gemm", ["x", "w"], "y", {"transA": 1}), "its first operand is transposed"),
     ],
 )
 def test_what_has_no_gradient(node, reason):
-    shapes = IMAGES if node[0] == "Conv" else {"x": [2, 5]}
-    constants = weights(6, 4, 3, 3) if node[0] == "Conv" else weights(2, 3)
+    shapes = {"x": [2, 5]} if node[0] == "Gemm" else IMAGES
+    constants = weights(2, 3) if node[0] == "Gemm" else weights(4, 6, 3, 3)
     with pytest.raises(NoGradientError, match=f"{node[0]} 'y': {reason}"):
         assert_gradients([node], shapes, constants)
 
@@ -118,6 +128,7 @@ def test_every_rule_is_tested():
         "ConvTranspose",
         "Gemm",
         "GlobalAveragePool",
+        "GlobalMaxPool",
         "MatMul",
         "MaxPool",
     }
