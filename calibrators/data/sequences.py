@@ -159,6 +159,11 @@ class SequenceReader:
                     f"the rank of input '{spec.name}' is unknown, so one sequence cannot be told from "
                     "several; export the model with its shapes"
                 )
+            if not spec.shape and array.ndim > 1:
+                raise CalibrationDataError(
+                    f"the data for input {spec} has the shape {shape_text(array.shape)}, and an input of one "
+                    "number is the same at every step; give one number, or one per sequence"
+                )
             if array.ndim - len(spec.shape) not in (0, 1):
                 raise CalibrationDataError(
                     f"the data for input {spec} has the shape {shape_text(array.shape)}, which has no axis "

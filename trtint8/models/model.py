@@ -27,11 +27,11 @@ from trtint8.models.ir_versions import lower_ir_version
 from trtint8.models.names import check_names
 from trtint8.models.opset import with_opset
 from trtint8.models.output_shapes import declare_output_shapes
-from trtint8.models.passes.branch_outputs import ComputeBranchOutputsPass
 from trtint8.models.passes.einsum_products import EinsumProductsPass
 from trtint8.models.passes.float32 import ComputeInFloat32Pass
 from trtint8.models.passes.fold_batchnorm import FoldBatchNormPass
 from trtint8.models.passes.fold_constants import FoldConstantsPass
+from trtint8.models.passes.identities import RemoveIdentitiesPass
 from trtint8.models.passes.lower_case_einsum import LowerCaseEinsumPass
 from trtint8.models.passes.name_nodes import NameNodesPass
 from trtint8.models.passes.nan_guards import RemoveNanGuardsPass
@@ -177,8 +177,7 @@ def prepare(model: Model) -> Model:
         LowerCaseEinsumPass(),
         common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
         FoldConstantsPass(),
-        common.IdentityEliminationPass(),
-        ComputeBranchOutputsPass(),
+        RemoveIdentitiesPass(),
         EinsumProductsPass(),
         FoldBatchNormPass(),
         RemoveNanGuardsPass(),

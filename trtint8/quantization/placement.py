@@ -228,9 +228,7 @@ class _Placer:
         unique = dict.fromkeys(self.activations)
         self.activations = sorted(unique, key=lambda edge: (self.order[edge.node], edge.index))
         if not any(decision.operator in WEIGHTED for decision in self.decisions.values()):
-            raise ModelError(
-                f"the model has no {', '.join(WEIGHTED)} node, so there is nothing to run in INT8"
-            )
+            raise _nothing_to_quantize(self.model)
         decisions = tuple(self._ordered_decisions())
         slower = tuple(node.name or "" for node in self.slower)
         return Placement(tuple(self.activations), tuple(self.weights), self._configs(), decisions, slower)
@@ -383,6 +381,16 @@ def _candidates(model: ir.Model) -> Iterator[ir.Node]:
 def _nodes_inside(node: ir.Node) -> Iterator[ir.Node]:
     for graph in inner_graphs(node):
         yield from ir.traversal.RecursiveGraphIterator(graph)
+
+
+def _nothing_to_quantize(model: ir.Model) -> ModelError:
+    for node in model.graph:
+        if any(inner.op_type in WEIGHTED for inner in _nodes_inside(node)):
+            return ModelError(
+                f"the model's layers are in the graphs of {node.op_type} '{node.name}', which stay as they "
+                "are; export the branch that you need as a model of its own"
+            )
+    return ModelError(f"the model has no {', '.join(WEIGHTED)} node, so there is nothing to run in INT8")
 
 
 def _quantizable_names(model: ir.Model, attentions: Sequence[Attention]) -> list[str]:

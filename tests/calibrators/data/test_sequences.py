@@ -106,6 +106,11 @@ def test_steps_along_another_axis():
             {},
             r"input 'sound' \(float32, batchx2\) has the shape 2, which has no axis of steps; give an array",
         ),
+        (
+            {"sound": SOUND, "rate": np.full((3, 2), 8)},
+            {},
+            r"input 'rate' \(int64, \) has the shape 3x2, and an input of one number is the same at every",
+        ),
         ({"sound": np.array(1), "rate": np.array(8)}, {}, "every input is one number, with no axis of steps"),
         (
             {"sound": SOUND[0], "rate": np.array([8, 8])},

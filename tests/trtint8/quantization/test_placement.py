@@ -3,6 +3,7 @@
 import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto, helper
 
 from calibrators.errors import ModelError
 from tests.trtint8.onnx_models import Shaped
@@ -177,6 +178,20 @@ def test_model_without_weighted_nodes():
     g = Shaped()
     with pytest.raises(ModelError, match="nothing to run in INT8"):
         placed(g.model(IMAGES, g.op("Relu", ["x"], "relu")))
+
+
+def test_layers_within_branches_are_not_found():
+    """As in networks that hold a variant for every sampling rate."""
+    g = Shaped()
+    weights, branches = g.weights(4, 4), {}
+    for name in ("then_branch", "else_branch"):
+        product = helper.make_node("MatMul", ["x", weights], [name])
+        output = helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 4])
+        branches[name] = helper.make_graph([product], name, [], [output])
+    fast = g.op("Greater", [g.op("ReduceSum", ["x"], "sum", keepdims=0), g.constant(np.float32(0))], "fast")
+    model = g.model({"x": ["N", 4]}, g.op("If", [fast], "rate", **branches))
+    with pytest.raises(ModelError, match="the model's layers are in the graphs of If 'rate', which stay as"):
+        placed(model)
 
 
 def test_batch_size_does_not_change_the_placement():

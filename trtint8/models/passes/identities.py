@@ -1,0 +1,34 @@
+"""Removes nodes that pass a tensor on."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+
+class RemoveIdentitiesPass(ir.passes.InPlacePass):
+    """Removes the Identity nodes of the main graph.
+
+    Those of branches and loop bodies stay: ONNX does not allow a graph inside a node to return a tensor from
+    outside of it directly.
+    """
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Removes an Identity unless outputs of the model would lose their names."""
+        identities = [node for node in model.graph if node.op_type == "Identity" and node.domain == ""]
+        removed = sum(map(_remove, identities))
+        return ir.passes.PassResult(model, removed > 0)
+
+
+def _remove(node: ir.Node) -> bool:
+    (passed,), (output,) = node.inputs, node.outputs
+    assert passed is not None, "the checker refuses an Identity without an input"
+    if output.is_graph_output():
+        if passed.is_graph_input() or passed.is_initializer() or passed.is_graph_output():
+            return False
+        passed.name = output.name
+    passed.shape = passed.shape or output.shape
+    passed.type = passed.type or output.type
+    output.replace_all_uses_with(passed, replace_graph_outputs=True)
+    assert node.graph is not None
+    node.graph.remove(node, safe=True)
+    return True
