@@ -117,7 +117,8 @@ def compare_with_exact(
     session = ort.InferenceSession(case.model, providers=["CPUExecutionProvider"])
     name = session.get_inputs()[0].name
     first = case.held_out[: case.batch_size]
-    outputs = {session.get_outputs()[0].name: session.run(None, {name: first})[0]}
+    made = [output.name for output in session.get_outputs()]
+    outputs = dict(zip(made, session.run(None, {name: first}), strict=True))
     variants = [ALL, *((word, layer) for word in (ONLY, WITHOUT) for layer in names)]
     exact = EffectMeter(variants, output_scales(outputs), classes=False, labelled=False)
     probe = Probe(prepared.graph_model, quantizer, prepared.inputs, 0, exact, threads=threads)

@@ -101,3 +101,14 @@ def test_a_state_survives_json():
     assert again.effect(("all", "")) == meter.effect(("all", ""))
     again.add(("all", ""), GOT, WANTED, LABELS)
     assert again.effect(("all", "")).top1 == Share(2, 6)
+
+
+@pytest.mark.parametrize(("decibels", "half"), [(0, 12.0), (20, 1.39), (40, 0.71), (80, 0.70)])
+def test_what_gradients_predict_is_less_certain_where_the_noise_is_large(decibels, half):
+    """Of samples that are all alike, so that their number adds nothing."""
+    meter = EffectMeter([("only", "a")], {"y": 1.0}, classes=False, labelled=False, predicted=True)
+    noise = np.full((1, 64), 10.0 * 10 ** (-decibels / 10))
+    meter.add_noise([("only", "a")], noise, {"y": np.tile(np.float32([3.0, 1.0]), (64, 1))})
+    effect = meter.effect(("only", "a"))
+    assert effect.sqnr_db == pytest.approx(decibels, abs=1e-6)
+    assert effect.interval_db[1] - effect.sqnr_db == pytest.approx(half, abs=0.03)
