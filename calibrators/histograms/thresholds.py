@@ -233,10 +233,9 @@ class _Moments:
         all_bounds = _rounding_bounds(_round_up(len(self.second) - 1), levels)
         # The bins that round to level k or more begin at bound k. So sum_k k s1[k], where s1[k] is the sum of
         # h c over level k alone, adds up h c from every bound on; sum_k k^2 s0[k] adds up h, 2k - 1 times.
-        weights = np.zeros((levels - 1, 2, 2))
-        weights[:, 0, 0] = 2.0 * np.arange(1, levels) - 1
-        weights[:, 1, 1] = 1.0
-        weights.shape = -1, 2
+        weights = np.zeros((2 * (levels - 1), 2))
+        weights[0::2, 0] = 2.0 * np.arange(1, levels) - 1
+        weights[1::2, 1] = 1.0
         sums = np.empty((len(candidates), 2))
         for start in range(0, len(candidates), _ROWS):
             rows = slice(start, start + _ROWS)
