@@ -9,9 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-#: By how many standard errors two means have to differ before the difference counts.
-_STANDARD_ERRORS = 1.5
-
 #: The level of outputs without an error, in decibels: float32 resolves about 140 dB.
 LOWEST_DB = -140.0
 
@@ -71,17 +68,20 @@ def mean_level(levels: Sequence[float]) -> float:
     return 60 * math.log10(math.fsum(10 ** (level / 60) for level in levels) / len(levels))
 
 
-def is_clearly_better(levels: Sequence[float], others: Sequence[float], advantage: float) -> bool:
-    """Whether noise is lower by more than chance explains: by 1.5 standard errors of the paired differences.
+def is_clearly_better(
+    levels: Sequence[float], others: Sequence[float], advantage: float, standard_errors: float
+) -> bool:
+    """Whether noise is lower by more than chance explains.
 
     Args:
         levels: Noise levels in decibels, one per sample.
         others: Those of something else on the same samples.
         advantage: Decibels that the first may be worse by.
+        standard_errors: By how many standard errors of the paired differences it has to be lower.
     """
     own, other = (np.array(values) for values in (levels, others))
     differences = 10 ** ((own - advantage) / 60) - 10 ** (other / 60)
     if len(differences) < 2:
         return bool(differences.mean() < 0)
     error = differences.std(ddof=1) / math.sqrt(len(differences))
-    return bool(differences.mean() < -_STANDARD_ERRORS * error)
+    return bool(differences.mean() < -standard_errors * error)

@@ -24,6 +24,7 @@ def play(
     measure: Callable[[str, int, int], Sequence[float]],
     mean: Callable[[Sequence[float]], float],
     always: str | None = None,
+    decided: Callable[[Mapping[str, Sequence[float]]], bool] = lambda _measured: False,
 ) -> dict[str, list[float]]:
     """Measures candidates on samples, and those that do badly on fewer of them.
 
@@ -40,6 +41,8 @@ def play(
             number per sample, and smaller is better.
         mean: The mean of measurements by which candidates are compared.
         always: A candidate that is measured on all samples, whatever its measurements.
+        decided: Called after each round with the measurements so far, the best candidate's first; says
+            whether more of them are needless.
 
     Returns:
         Candidate to its measurements, the best first; only those of the last round have seen all samples.
@@ -58,4 +61,6 @@ def play(
             measured[name] += measure(name, start, stop)
         best_first = sorted(playing, key=lambda name: mean(measured[name]) + handicaps[name])
         order, start = [*best_first, *(name for name in order if name not in playing)], stop
+        if decided({name: measured[name] for name in order}):
+            break
     return {name: measured[name] for name in order}

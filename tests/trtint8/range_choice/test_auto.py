@@ -77,7 +77,7 @@ def test_samples_of_different_shapes():
     model = networks.convolutions({"x": ["N", 4, "height", 8]})
     feeds = [{"x": networks.normal(1, 4, height, 8, seed=height)} for height in range(4, 16)]
     table = calibrated(model, feeds)
-    assert max(table.choice.samples.values()) == 12
+    assert set(table.choice.samples.values()) == {6}  # after half of them no rule is better than the usual
     again = calibrated(model, feeds[::-1])
     assert (again.choice.rule, again.amax) == (table.choice.rule, table.amax)
 
@@ -91,7 +91,9 @@ def test_a_tensor_that_is_always_zero():
 
 class TestDemoModel:
     def test_auto_is_the_default(self, table):
-        assert (table.method, max(table.choice.samples.values())) == ("auto", 31)  # of 500
+        # Of 31 samples, a sixteenth of 500, half say that no other rule is better than the usual one.
+        assert (table.method, table.choice.rule) == ("auto", "mse")
+        assert max(table.choice.samples.values()) == 16
         assert table.choice.sqnr_db[table.choice.rule] > 30
 
     def test_neither_order_nor_batch_size_nor_an_interruption_leaves_a_trace(self, split, tmp_path):

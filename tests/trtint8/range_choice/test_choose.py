@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from calibrators.histograms.rules import RULES, ranges
-from calibrators.histograms.thresholds import mse
+from calibrators.histograms.thresholds import minmax, mse
 from calibrators.tables.choice import RangeChoice
 from tests.trtint8.range_choice import networks
 from trtint8.range_choice.choose import USUAL, choose_ranges, plain_ranges, samples_to_try
@@ -142,3 +142,28 @@ def test_no_more_samples_are_run_at_once_than_fit():
     network = Noisy(lambda found: 0.1 / found)
     choose_ranges(network, HISTOGRAMS, ["a"], FEEDS, 8, rows=3)
     assert max(network.sizes) == 3
+
+
+@pytest.mark.parametrize(
+    ("gain", "rule", "tried"),
+    [
+        ([0.0], "mse", 16),  # no difference after half of the samples
+        ([0.0, 0.001], "mse", 16),  # better by less than one standard error
+        ([0.02, 0.03], "minmax", 31),
+        ([0.05] * 16 + [-0.05] * 15, "mse", 31),  # better at first, and not in the end
+    ],
+)
+def test_half_of_the_samples_are_enough_where_no_rule_is_better(gain, rule, tried):
+    """The noise with mse is 0.1 of the signal, at random a quarter more or less; minmax has the gain less."""
+    usual, largest = (float(np.float32(rule(HISTOGRAMS["a"]))) for rule in (mse, minmax))
+    chance = np.random.default_rng(6).uniform(0.75, 1.25, (2, 31))
+
+    def noise(found, number):
+        if found == largest:
+            return 0.1 * chance[1, number] - gain[number % len(gain)]
+        return 0.1 * chance[0, number] if found == usual else 0.3
+
+    feeds = [{"x": np.full((1, 2), row + 1, np.float32)} for row in range(31)]
+    network = NoisyInTurn(noise, rows=1)
+    _, choice = choose_ranges(network, HISTOGRAMS, ["a"], feeds, 500)
+    assert (choice.rule, choice.samples["mse"]) == (rule, tried)

@@ -78,8 +78,11 @@ def test_a_ruined_sample_is_not_made_up_for_by_one_that_becomes_still_better():
 
 def test_better_by_more_than_chance():
     usual = [-30.0, -32.0, -28.0, -31.0]
-    assert is_clearly_better([level - 1 for level in usual], usual, 0.0)
-    assert not is_clearly_better([-35.0, -27.0, -33.0, -28.0], usual, 0.0)
-    assert not is_clearly_better([level - 1 for level in usual], usual, -1.1)
-    assert is_clearly_better([level + 1 for level in usual], usual, 1.1)
-    assert is_clearly_better([-31.0], [-30.0], 0.0) and not is_clearly_better([-30.0], [-30.0], 0.0)
+    assert is_clearly_better([level - 1 for level in usual], usual, 0.0, 1.5)
+    assert not is_clearly_better([-35.0, -27.0, -33.0, -28.0], usual, 0.0, 1.5)
+    assert not is_clearly_better([level - 1 for level in usual], usual, -1.1, 1.5)
+    assert is_clearly_better([level + 1 for level in usual], usual, 1.1, 1.5)
+    assert is_clearly_better([-31.0], [-30.0], 0.0, 1.5) and not is_clearly_better([-30.0], [-30.0], 0.0, 1.5)
+    # The difference is 1 in the mean and 0.58 in its standard error.
+    assert is_clearly_better([-31.0, -33.0, -31.0], [-30.0, -31.0, -31.0], 0.0, 1.5)
+    assert not is_clearly_better([-31.0, -33.0, -31.0], [-30.0, -31.0, -31.0], 0.0, 2.0)

@@ -95,3 +95,23 @@ def test_one_may_always_play():
     found = play(dict.fromkeys("abcdefgz", 0.0), 32, measure, fmean, always="z")
     assert [part for name, *part in calls if name == "z"] == [[0, 4], [4, 8], [8, 16], [16, 32]]
     assert len(found["z"]) == len(found["a"]) == 32 and len(found["g"]) == 4
+
+
+def test_nothing_more_is_measured_once_it_is_decided():
+    seen = []
+
+    def decided(measured):
+        seen.append({name: len(found) for name, found in measured.items()})
+        return len(seen) == 2
+
+    costs = dict(zip("abcd", range(4), strict=True))
+    found = play(
+        dict.fromkeys(costs, 0.0),
+        32,
+        lambda name, start, stop: [float(costs[name])] * (stop - start),
+        fmean,
+        always="d",
+        decided=decided,
+    )
+    assert seen == [{"a": 4, "b": 4, "c": 4, "d": 4}, {"a": 8, "b": 8, "d": 8, "c": 4}]
+    assert {name: len(measured) for name, measured in found.items()} == seen[-1]
