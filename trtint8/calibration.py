@@ -227,13 +227,12 @@ def open_calibration(
     placed = options.tensors == "placed"
     names = placed_tensors(prepared.graph_model) if placed else float_tensors(prepared)
     fitting = FittingBatchSize(prepared.graph_model, names)
-    size = fitting.for_all or fitting
     # A GPU has memory for the batches that it is given, and is faster with large ones.
     on_cpu = device_kind(run.device) == "cpu"
     in_pieces = on_cpu and computes_samples_separately(prepared.graph_model)
-    data_options = replace(data_options, default_batch_size=size)
+    data_options = replace(data_options, default_batch_size=fitting.rule)
     auto = AutoRanges(prepared, run.threads, run.device, choice) if options.method == "auto" else None
-    observer = partial(_open_observer, prepared, names, run, size if in_pieces else None)
+    observer = partial(_open_observer, prepared, names, run, fitting.rule if in_pieces else None)
     if run.ray:
         shared = RayObserver(
             runnable(prepared.graph_model),

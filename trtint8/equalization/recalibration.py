@@ -71,7 +71,7 @@ def equalize_and_calibrate(
             f"the range of '{min(table.overridden)}' was set by hand, and equalization changes ranges; give "
             "a table without such ranges, and set them in the new table"
         )
-    size = FittingBatchSize(prepared.graph_model, placement.tensors)
+    size = FittingBatchSize(prepared.graph_model, placement.tensors).rule
     data = with_recorded_states(data, prepared)
     batches = open_data(data, prepared.inputs, replace(data_options, default_batch_size=size))
     equalized = equalize(prepared.graph_model, first_feeds(batches, _SAMPLES), table.method)

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from calibrators.data.options import fitting_batch_size
-from trtint8.models.static_shapes import StaticShapes
+from trtint8.models.static_shapes import StaticShapes, open_inputs
 
 #: Bytes of observed activations per batch. A ResNet-50 is hardly faster with more than 4 samples per batch,
 #: which take 160 MB; and memory that is used for the first time takes time.
@@ -36,8 +36,13 @@ class FittingBatchSize:
         self._model = graph_model
         self._values = [value for node in graph_model.graph for value in node.outputs if value.name in wanted]
         self._known: dict[tuple[tuple[str, tuple[int, ...]], ...], int] = {}
-        is_open = any(_has_open_sizes(value) for value in graph_model.graph.inputs)
-        self.for_all = None if is_open else self({})
+        self._open = set(open_inputs(graph_model))
+        self.for_all = None if self._open else self({})
+
+    @property
+    def rule(self) -> int | FittingBatchSize:
+        """The size for all samples, or, where there is none, this object, which tells it from a sample."""
+        return self.for_all or self
 
     def __call__(self, feed: Mapping[str, NDArray[Any]]) -> int:
         """The size for samples of the shapes in a feed.
@@ -49,7 +54,7 @@ class FittingBatchSize:
         shapes = {
             value.name or "": _sample_shape(value, feed[value.name or ""].shape)
             for value in self._model.graph.inputs
-            if value.name in feed and _has_open_sizes(value)
+            if value.name in feed and value.name in self._open
         }
         key = tuple(sorted(shapes.items()))
         if key not in self._known:
@@ -59,11 +64,6 @@ class FittingBatchSize:
             )
             self._known[key] = fitting_batch_size(_BUDGET, _BYTES_PER_ELEMENT * sum(elements))
         return self._known[key]
-
-
-def _has_open_sizes(value: ir.Value) -> bool:
-    """Whether a size beside the number of samples is open."""
-    return value.shape is None or any(not isinstance(size, int) for size in tuple(value.shape)[1:])
 
 
 def _sample_shape(value: ir.Value, shape: tuple[int, ...]) -> tuple[int, ...]:

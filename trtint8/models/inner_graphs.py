@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import onnx
 import onnx_ir as ir
 
 
@@ -14,6 +15,17 @@ def inner_graphs(node: ir.Node) -> Iterator[ir.Graph]:
             yield attribute.as_graph()
         elif attribute.type == ir.AttributeType.GRAPHS:
             yield from attribute.as_graphs()
+
+
+def message_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """A graph and those inside its nodes, however deep, as messages."""
+    waiting = [graph]
+    while waiting:
+        current = waiting.pop()
+        yield current
+        for node in current.node:
+            for attribute in node.attribute:
+                waiting.extend([attribute.g] if attribute.HasField("g") else attribute.graphs)
 
 
 def values_read(node: ir.Node) -> Iterator[ir.Value]:

@@ -22,6 +22,7 @@ from calibrators.files import finish_writing, is_file, is_folder, write_atomical
 from calibrators.host.weights import LARGE, LOCATION, LightModel
 from trtint8.models.fingerprint import fingerprint
 from trtint8.models.garbage_collection import pause_garbage_collection
+from trtint8.models.inner_graphs import message_graphs
 from trtint8.models.input_bounds import input_bound
 from trtint8.models.ir_versions import lower_ir_version
 from trtint8.models.names import check_names
@@ -358,16 +359,13 @@ def _checked(light: LightModel, name: str, path: Path | None) -> Model:
 
 def _check_attributes(graph: onnx.GraphProto, name: str) -> None:
     """Refuses attributes without a value, which only functions have."""
-    waiting = [graph]
-    while waiting:
-        for node in waiting.pop().node:
-            for attribute in node.attribute:
-                if attribute.ref_attr_name:
-                    raise ModelError(
-                        f"'{name}' is not a valid ONNX model: the attribute '{attribute.name}' of node "
-                        f"'{node.name}' refers to '{attribute.ref_attr_name}', which only a function can have"
-                    )
-                waiting.extend([attribute.g] if attribute.HasField("g") else attribute.graphs)
+    for node in (node for inner in message_graphs(graph) for node in inner.node):
+        for attribute in node.attribute:
+            if attribute.ref_attr_name:
+                raise ModelError(
+                    f"'{name}' is not a valid ONNX model: the attribute '{attribute.name}' of node "
+                    f"'{node.name}' refers to '{attribute.ref_attr_name}', which only a function can have"
+                )
 
 
 def _leave_devices_out(message: onnx.ModelProto) -> None:

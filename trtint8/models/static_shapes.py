@@ -15,6 +15,7 @@ from onnx import defs, helper, numpy_helper, shape_inference
 
 from trtint8.models.graph_constants import is_constant, read_constant
 from trtint8.models.inner_graphs import inner_graphs
+from trtint8.models.passes.constant_nodes import compute_node
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +26,15 @@ _KEPT = "trtint8.static_shapes"
 
 #: The most elements of a tensor that is computed because others' shapes may depend on it.
 _FEW = 64
+
+
+def open_inputs(graph_model: ir.Model) -> tuple[str, ...]:
+    """Names of the inputs that leave a size open beside that of their first axis."""
+    graph = graph_model.graph
+    shapes = {
+        value.name or "": _sizes(value) for value in graph.inputs if value.name not in graph.initializers
+    }
+    return tuple(name for name, sizes in shapes.items() if sizes is None or None in sizes[1:])
 
 
 class StaticShapes:
@@ -109,18 +119,15 @@ class _Computation:
                 return None
             start = node.attributes.get_int("start", 0)
             return np.asarray(sizes[start : node.attributes.get_int("end", len(sizes))], np.int64)
-        arrays = {value.name or "": self._value(value) for value in node.inputs if value is not None}
-        if not arrays or any(array is None for array in arrays.values()):
+        values = {value.name or "": self._value(value) for value in node.inputs if value is not None}
+        arrays = {name: array for name, array in values.items() if array is not None}
+        if not arrays or len(arrays) < len(values):
             return None
         predicted = self._infer(node).get(node.outputs[0].name or "")
         if predicted is None or None in predicted or np.prod([size or 0 for size in predicted]) > _FEW:
             return None
         try:
-            # Imported late: few models need it, and the import takes a twentieth of a second.
-            from onnx.reference import ReferenceEvaluator
-
-            evaluator = ReferenceEvaluator(ir.to_proto(node), opsets={"": self._opset})
-            return np.asarray(next(iter(evaluator.run(None, arrays))))
+            return compute_node(node, arrays, self._opset)
         except Exception:
             logger.debug("could not compute %s '%s'", node.op_type, node.name, exc_info=True)
             return None

@@ -115,6 +115,7 @@ def choose_ranges(
     handicaps = {
         rule: -DECIBELS_PER_DOUBLING * _mean_log2(by_rule[rule][name] for name in quantized) for rule in RULES
     }
+    advantages = {rule: handicaps[USUAL] - handicap for rule, handicap in handicaps.items()}
     scales = {rule: network.scales(found) for rule, found in by_rule.items()}
     most = min(len(samples), _MOST_OF_TWO)
     with progress_bar("Choosing ranges", None, enabled=progress) as advance:
@@ -126,8 +127,7 @@ def choose_ranges(
         def is_better(played: Mapping[str, Sequence[float]], standard_errors: float) -> bool:
             """Whether the first rule is better than the usual one, by so many standard errors."""
             first = next(iter(played))
-            advantage = handicaps[USUAL] - handicaps[first]
-            return is_clearly_better(played[first], played[USUAL], advantage, standard_errors)
+            return is_clearly_better(played[first], played[USUAL], advantages[first], standard_errors)
 
         def decided(played: Mapping[str, Sequence[float]]) -> bool:
             tried = len(played[USUAL])
@@ -138,8 +138,7 @@ def choose_ranges(
         best = next(iter(played))
         while best != USUAL and not is_better(played, _CLEARLY):
             start, count = count, min(2 * count, most)
-            advantage = handicaps[USUAL] - handicaps[best]
-            if start >= count or mean_level(played[best]) - advantage >= mean_level(played[USUAL]):
+            if start >= count or mean_level(played[best]) - advantages[best] >= mean_level(played[USUAL]):
                 best = USUAL
                 break
             for rule in (best, USUAL):

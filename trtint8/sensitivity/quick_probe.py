@@ -15,10 +15,10 @@ from calibrators.data.feeds import FeedDict, batch_rows
 from calibrators.host.threads import available_threads
 from calibrators.tables.table import QMAX
 from trtint8.models.session import ModelSession, open_graph_model
+from trtint8.models.static_shapes import open_inputs
 from trtint8.quantization.qdq import insert_qdq
 from trtint8.sensitivity.effects import ALL, ONLY, EffectMeter
 from trtint8.sensitivity.error_network import ErrorNetwork, Responses
-from trtint8.sensitivity.gradients.shapes import open_inputs
 from trtint8.sensitivity.local import LocalMeter
 from trtint8.sensitivity.local_network import LocalNetwork
 from trtint8.sensitivity.segments import Network, Quantizer, Tensors

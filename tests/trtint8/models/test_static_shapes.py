@@ -2,10 +2,13 @@
 
 import numpy as np
 import onnx
+import onnx_ir as ir
+import pytest
+from onnx import TensorProto, helper
 
 from tests.trtint8.onnx_models import Graph, Shaped
 from trtint8.models.model import load_model, prepare
-from trtint8.models.static_shapes import StaticShapes
+from trtint8.models.static_shapes import StaticShapes, open_inputs
 
 
 def reshaped(divided):
@@ -74,3 +77,20 @@ def test_inputs_of_given_shape():
     assert StaticShapes(graph_model, {"x": (3, 7, 8)}).of(output) == (3, 7, 4)
     assert StaticShapes(graph_model, {"x": (3, 9, 8)}).of(output) == (3, 9, 4)
     assert StaticShapes(graph_model).of(output) == (1, None, 4)
+
+
+@pytest.mark.parametrize(
+    ("shape", "is_open"),
+    [
+        ([], False),
+        (["N"], False),
+        (["N", 3], False),
+        (["N", "length"], True),
+        ([2, 3, None], True),
+        (None, True),
+    ],
+)
+def test_inputs_with_an_open_size(shape, is_open):
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [x], [])
+    assert open_inputs(ir.from_proto(helper.make_model(graph))) == (("x",) if is_open else ())

@@ -7,14 +7,13 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 from onnx import defs, helper, numpy_helper, shape_inference
 
 from calibrators.errors import ModelError
-from trtint8.models.passes.integer_nodes import compute_integers
+from trtint8.models.passes.constant_nodes import compute_node
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +92,7 @@ def _fold(model: ir.Model, node: ir.Node) -> bool:
             )
         return False
     try:
-        result = _result(model, node, arrays)
+        result = compute_node(node, arrays, model.opset_imports[""])
         tensor = ir.tensor(result, name=node.outputs[0].name)
     except Exception:
         logger.debug("could not fold %s '%s'", node.op_type, node.name, exc_info=True)
@@ -109,22 +108,6 @@ def _fold(model: ir.Model, node: ir.Node) -> bool:
     graph.remove(node, safe=True)
     graph.register_initializer(value)
     return True
-
-
-def _result(model: ir.Model, node: ir.Node, arrays: dict[str, NDArray[Any]]) -> NDArray[Any]:
-    """What a node computes of constants."""
-    if node.op_type == "Identity":
-        return next(iter(arrays.values()))
-    computed = compute_integers(
-        node, [None if value is None else arrays[value.name or ""] for value in node.inputs]
-    )
-    if computed is not None:
-        return computed
-    # Imported late: few models have anything else to fold, and the import takes a twentieth of a second.
-    from onnx.reference import ReferenceEvaluator
-
-    evaluator = ReferenceEvaluator(ir.to_proto(node), opsets={"": model.opset_imports[""]})
-    return np.asarray(next(iter(evaluator.run(None, arrays))))
 
 
 def _predicted_bytes(model: ir.Model, node: ir.Node, arrays: Mapping[str, NDArray[Any]]) -> int | None:

@@ -24,9 +24,7 @@ def _kept_where(condition: Callable[[Step], ir.Value]) -> Rule:
     """The rule of an operator that passes some elements on, and others not."""
 
     def rule(step: Step) -> Mapping[int, ir.Value]:
-        # Faster than Where.
-        kept = step.writer.op("Cast", condition(step), to=ir.DataType.FLOAT.value)
-        return {0: step.writer.op("Mul", step.gradient, kept, like=step.output)}
+        return {0: step.kept_where(condition(step), like=step.output)}
 
     return rule
 
@@ -119,12 +117,8 @@ def _mish(step: Step) -> ir.Value:
 
 def _extreme(step: Step) -> Mapping[int, ir.Value]:
     """Every gradient goes to the operand that was the largest, or the smallest; of equal ones, to each."""
-    writer, gradients = step.writer, {}
-    for index in step.wanted:
-        chosen = writer.op("Equal", step.input(index), step.output)
-        kept = writer.op("Cast", chosen, to=ir.DataType.FLOAT.value)
-        gradients[index] = step.like(index, writer.op("Mul", step.gradient, kept))
-    return gradients
+    chosen = {index: step.writer.op("Equal", step.input(index), step.output) for index in step.wanted}
+    return {index: step.like(index, step.kept_where(condition)) for index, condition in chosen.items()}
 
 
 def _cast(step: Step) -> Mapping[int, ir.Value]:

@@ -176,19 +176,13 @@ def _added_up(step: Step) -> ir.Value:
 
     The operator is applied to the places of its input's elements, so it may pick them in any way.
     """
-    writer, x, one = step.writer, step.input(0), step.writer.integers([1])
-    shape, size = writer.op("Shape", x), writer.op("Size", x)
-    places = writer.op("Range", writer.constant(np.int64(0)), size, writer.constant(np.int64(1)))
-    grid = writer.op("Reshape", places, shape)
+    writer, x = step.writer, step.input(0)
+    first, by = (writer.constant(np.int64(number)) for number in (0, 1))
+    places = writer.op("Range", first, writer.op("Size", x), by)
+    grid = writer.op("Reshape", places, writer.op("Shape", x))
     taken = writer.copy(step.node, [grid, *step.node.inputs[1:]])
     taken.type = ir.TensorType(ir.DataType.INT64)
-    flat = writer.integers([-1])
-    zeros = writer.op(
-        "ConstantOfShape", writer.op("Reshape", size, one), value=ir.tensor(np.zeros(1, np.float32))
-    )
-    values = [writer.op("Reshape", value, flat) for value in (taken, step.gradient)]
-    summed = writer.op("ScatterElements", zeros, *values, axis=0, reduction="add")
-    return writer.op("Reshape", summed, shape, like=x)
+    return step.added_up(taken)
 
 
 def _reduced_axes(step: Step) -> list[int]:
@@ -208,10 +202,9 @@ def _with_axes(step: Step, value: ir.Value, axes: list[int]) -> ir.Value:
 
 def _reduce_extreme(step: Step) -> Mapping[int, ir.Value]:
     """Every gradient goes to the largest element, or the smallest; of equal ones, to each."""
-    writer, x, axes = step.writer, step.input(0), _reduced_axes(step)
-    chosen = writer.op("Equal", x, _with_axes(step, step.output, axes))
-    kept = writer.op("Cast", chosen, to=ir.DataType.FLOAT.value)
-    return {0: writer.op("Mul", kept, _with_axes(step, step.gradient, axes), like=x)}
+    x, axes = step.input(0), _reduced_axes(step)
+    chosen = step.writer.op("Equal", x, _with_axes(step, step.output, axes))
+    return {0: step.kept_where(chosen, gradient=_with_axes(step, step.gradient, axes), like=x)}
 
 
 def _reduce_mean(step: Step) -> Mapping[int, ir.Value]:

@@ -120,6 +120,28 @@ class Step:
         # This fails, where an axis whose size is only known when the network runs is broadcast after all.
         return writer.op("Reshape", summed, writer.op("Shape", value), like=value)
 
+    def kept_where(
+        self, condition: ir.Value, *, gradient: ir.Value | None = None, like: ir.Value | None = None
+    ) -> ir.Value:
+        """A gradient, that of the output where None, where a condition holds, and zero elsewhere."""
+        # Faster than Where.
+        kept = self.writer.op("Cast", condition, to=ir.DataType.FLOAT.value)
+        return self.writer.op("Mul", self.gradient if gradient is None else gradient, kept, like=like)
+
+    def added_up(self, places: ir.Value) -> ir.Value:
+        """The gradient of the first input, of which the output is elements in any order.
+
+        Args:
+            places: Where in the flattened input each element of the output came from, int64.
+        """
+        writer, x = self.writer, self.input(0)
+        shape = writer.op("Reshape", writer.op("Size", x), writer.integers([1]))
+        zeros = writer.op("ConstantOfShape", shape, value=ir.tensor(np.zeros(1, np.float32)))
+        flat = writer.integers([-1])
+        values = [writer.op("Reshape", value, flat) for value in (places, self.gradient)]
+        summed = writer.op("ScatterElements", zeros, *values, axis=0, reduction="add")
+        return writer.op("Reshape", summed, writer.op("Shape", x), like=x)
+
     def refused(self, reason: str) -> NoGradientError:
         """The error for a node whose gradient is not known."""
         return NoGradientError(f"{self.node.op_type} '{self.node.name}': {reason}")

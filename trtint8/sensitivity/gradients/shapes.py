@@ -25,17 +25,6 @@ def batch_is_free(graph_model: ir.Model) -> bool:
     return all((static_shape(value) or [0])[:1] and not _first_size(value) for value in inputs)
 
 
-def open_inputs(graph_model: ir.Model) -> tuple[str, ...]:
-    """The inputs that leave a size open beside that of their first axis."""
-    graph = graph_model.graph
-    return tuple(
-        value.name or ""
-        for value in graph.inputs
-        if value.name not in graph.initializers
-        and any(not isinstance(size, int) for size in (static_shape(value) or [])[1:])
-    )
-
-
 def infer_shapes(graph_model: ir.Model, sizes: Mapping[str, Sequence[int]] | None = None) -> None:
     """Sets the shapes of all tensors; a first axis of samples is named ``BATCH``.
 

@@ -225,25 +225,13 @@ def _global_average_pool(step: Step) -> Mapping[int, ir.Value]:
 
 def _global_max_pool(step: Step) -> Mapping[int, ir.Value]:
     """Every gradient goes to the element that was the largest; of equal ones, to each."""
-    writer, x = step.writer, step.input(0)
-    kept = writer.op("Cast", writer.op("Equal", x, step.output), to=ir.DataType.FLOAT.value)
-    return {0: writer.op("Mul", kept, step.gradient, like=x)}
+    x = step.input(0)
+    return {0: step.kept_where(step.writer.op("Equal", x, step.output), like=x)}
 
 
 def _max_pool(step: Step) -> Mapping[int, ir.Value]:
     """Every gradient goes to the element that was the largest of its window."""
-    writer, x = step.writer, step.input(0)
-    indices = writer.op("MaxPool", x, outputs=2, **step.attributes)
-    flat = writer.integers([-1])
-    size = writer.op("Size", x)
-    zeros = writer.op(
-        "ConstantOfShape",
-        writer.op("Reshape", size, writer.integers([1])),
-        value=ir.tensor(np.zeros(1, np.float32)),
-    )
-    values = [writer.op("Reshape", value, flat) for value in (indices, step.gradient)]
-    summed = writer.op("ScatterElements", zeros, *values, axis=0, reduction="add")
-    return {0: writer.op("Reshape", summed, writer.op("Shape", x), like=x)}
+    return {0: step.added_up(step.writer.op("MaxPool", step.input(0), outputs=2, **step.attributes))}
 
 
 WEIGHTED_RULES: Mapping[str, Rule] = {

@@ -1,0 +1,36 @@
+"""What a node computes of constants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from trtint8.models.passes.integer_nodes import compute_integers
+
+
+def compute_node(node: ir.Node, arrays: Mapping[str, NDArray[Any]], opset: int) -> NDArray[Any]:
+    """Computes the first output of a node of the standard domain.
+
+    Args:
+        node: The node.
+        arrays: The values of all its inputs, by their names.
+        opset: The version of the operators, 13 or later.
+
+    Raises:
+        Exception: Of any kind, where the inputs do not fit the operator or nobody can compute it.
+    """
+    if node.op_type == "Identity":
+        return next(iter(arrays.values()))
+    inputs = [None if value is None else arrays[value.name or ""] for value in node.inputs]
+    computed = compute_integers(node, inputs)
+    if computed is not None:
+        return computed
+    # Imported late: few models have anything else to compute, and the import takes a twentieth of a second.
+    from onnx.reference import ReferenceEvaluator
+
+    evaluator = ReferenceEvaluator(ir.to_proto(node), opsets={"": opset})
+    return np.asarray(next(iter(evaluator.run(None, dict(arrays)))))
