@@ -167,3 +167,19 @@ def test_half_of_the_samples_are_enough_where_no_rule_is_better(gain, rule, trie
     network = NoisyInTurn(noise, rows=1)
     _, choice = choose_ranges(network, HISTOGRAMS, ["a"], feeds, 500)
     assert (choice.rule, choice.samples["mse"]) == (rule, tried)
+
+
+def test_of_seven_samples_none_is_left_out():
+    """Minmax is better by less than one standard error after four of seven samples, and after all of them."""
+    usual, largest = (float(np.float32(rule(HISTOGRAMS["a"]))) for rule in (mse, minmax))
+    gains, seen = [0.03, -0.025, 0.03, -0.025], {usual: [], largest: []}
+
+    def noise(found, number):
+        seen.setdefault(found, []).append(number)
+        if found == largest:
+            return 0.1 - gains[number % 4]
+        return 0.1 if found == usual else 0.3
+
+    feeds = [{"x": np.full((1, 256), row + 1, np.float32)} for row in range(31)]
+    _, choice = choose_ranges(NoisyInTurn(noise, rows=1), HISTOGRAMS, ["a"], feeds, 112)
+    assert choice.rule == "mse" and seen[usual] == seen[largest] == [*range(8)]
