@@ -29,7 +29,7 @@ from calibrators.tables.loss_warning import loss_warning
 from calibrators.tables.table import CalibrationTable, Provenance
 from trtint8.models.activation_memory import FittingBatchSize
 from trtint8.models.garbage_collection import pause_garbage_collection
-from trtint8.models.model import Model, ModelSource, light_or_file, load_model, prepare, runnable
+from trtint8.models.model import Model, ModelSource, light_or_file, load_float_model, prepare, runnable
 from trtint8.models.recorded_states import with_recorded_states
 from trtint8.models.separate_samples import computes_samples_separately
 from trtint8.quantization.placement import placed_tensors
@@ -112,7 +112,7 @@ def calibrate_model(
         TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
     """
     # Prepared here, where nothing else refers to it: it goes below, unless the method `auto` still needs it.
-    loaded = load_model(model)
+    loaded = load_float_model(model)
     data = with_recorded_states(data, loaded, run.threads)
     prepared = prepare(loaded)
     del loaded

@@ -132,7 +132,11 @@ def _check_shape(array: NDArray[Any], spec: InputSpec) -> None:
     if spec.shape is None:
         return
     if array.ndim != len(spec.shape):
-        advice = "add a batch axis with array[None]" if array.ndim == len(spec.shape) - 1 else "reshape it"
+        advice = "reshape it"
+        if not spec.shape:
+            advice = "give one number, an array without axes, which is fed with every sample"
+        elif array.ndim == len(spec.shape) - 1:
+            advice = "add a batch axis with array[None]"
         raise CalibrationDataError(
             f"the data for input '{spec.name}' has shape {shape} but the model takes "
             f"{shape_text(spec.shape)}: rank {array.ndim} instead of {len(spec.shape)}; {advice}"

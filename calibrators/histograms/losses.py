@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from calibrators.histograms.histogram import Histogram
 from calibrators.histograms.thresholds import LEVELS, least_errors, occupied
 
-#: A range that clips a larger share of the values than this loses more than it should.
-MOST_CLIPPED = 0.01
+#: A range that clips a larger share of the values than this loses more than it should, unless its SQNR is
+#: within so many decibels of the best range's: values that few steps tell apart may be best clipped.
+MOST_CLIPPED, NEARLY_BEST_DB = 0.01, 0.5
 
 #: So does a range whose SQNR lies this far below that of the best range, in decibels.
 MOST_BELOW_BEST_DB = 6.0
@@ -44,7 +45,9 @@ class RangeLoss:
     @property
     def excessive(self) -> bool:
         """Whether the range loses more than it should."""
-        return self.clipped > MOST_CLIPPED or self.best_db - self.sqnr_db > MOST_BELOW_BEST_DB
+        below_best_db = self.best_db - self.sqnr_db
+        clips = self.clipped > MOST_CLIPPED and below_best_db > NEARLY_BEST_DB
+        return clips or below_best_db > MOST_BELOW_BEST_DB
 
 
 def range_loss(histogram: Histogram, amax: float) -> RangeLoss:

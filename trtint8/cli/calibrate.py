@@ -20,7 +20,7 @@ from trtint8.cli.data_options import (
 )
 from trtint8.cli.output import print_json, print_table, say
 from trtint8.cli.own_data import data_from
-from trtint8.models.model import load_model, prepare
+from trtint8.models.model import load_float_model, prepare
 from trtint8.models.recorded_states import with_recorded_states
 
 EXAMPLE = "example:\n  trtint8 calibrate resnet50.onnx calibration.npz -o resnet50.table.json --method mse"
@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> None:
     refuse_overwriting([output], [options.model, options.data])
     run_options = RunOptions(options.threads, executor_from(options), options.device)
     cut = cut_from(options.model, options)
-    loaded = cut.head if cut else load_model(options.model)
+    loaded = cut.head if cut else load_float_model(options.model)
     data = with_recorded_states(data_from(options.data, options), loaded, options.threads)
     prepared = cut.head if cut else prepare(loaded)
     path = output.with_name(f"{output.name}.checkpoint")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -37,6 +39,7 @@ from trtint8.models.passes.lower_case_einsum import LowerCaseEinsumPass
 from trtint8.models.passes.name_nodes import NameNodesPass
 from trtint8.models.passes.nan_guards import RemoveNanGuardsPass
 from trtint8.models.stored_tensors import check_stored_tensors
+from trtint8.models.training_mode import switch_to_inference
 from trtint8.models.unknown_sizes import clear_unknown_sizes
 
 #: The first opset whose QuantizeLinear and DequantizeLinear take one scale per channel.
@@ -341,6 +344,7 @@ def _checked(light: LightModel, name: str, path: Path | None) -> Model:
     clear_unknown_sizes(light.message)
     declare_output_shapes(light.message)
     _leave_devices_out(light.message)
+    _leave_training_mode(light.message, name)
     external = check_stored_tensors(light, name, path)
     try:
         # By its path where weights are in other files, because the checker looks for them beside it.
@@ -366,6 +370,17 @@ def _check_attributes(graph: onnx.GraphProto, name: str) -> None:
                     f"'{name}' is not a valid ONNX model: the attribute '{attribute.name}' of node "
                     f"'{node.name}' refers to '{attribute.ref_attr_name}', which only a function can have"
                 )
+
+
+def _leave_training_mode(message: onnx.ModelProto, name: str) -> None:
+    switched = Counter(switch_to_inference(message))
+    if switched:
+        nodes = " and ".join(f"{count} {operator}" for operator, count in sorted(switched.items()))
+        warnings.warn(
+            f"'{name}' was exported in training mode, and {nodes} nodes compute as in inference instead; "
+            "export it in evaluation mode, after model.eval()",
+            stacklevel=3,
+        )
 
 
 def _leave_devices_out(message: onnx.ModelProto) -> None:

@@ -27,6 +27,9 @@ from trtint8.quantization.tensor_configs import join_configs
 #: Operators that read the size of a tensor and none of its values.
 _SIZES = frozenset({"Shape", "Size"})
 
+#: Operators of layers whose weights are integers.
+_INTEGER = frozenset({"ConvInteger", "MatMulInteger", "QGemm", "QLinearConv", "QLinearMatMul"})
+
 
 @dataclass(frozen=True)
 class Edge:
@@ -389,6 +392,11 @@ def _nothing_to_quantize(model: ir.Model) -> ModelError:
             return ModelError(
                 f"the model's layers are in the graphs of {node.op_type} '{node.name}', which stay as they "
                 "are; export the branch that you need as a model of its own"
+            )
+        if node.op_type in _INTEGER:
+            return ModelError(
+                f"the model computes in integers already, as in {node.op_type} '{node.name}'; give the float "
+                "model, or make one of this with 'trtint8 lint MODEL --fix -o MENDED'"
             )
     return ModelError(f"the model has no {', '.join(WEIGHTED)} node, so there is nothing to run in INT8")
 

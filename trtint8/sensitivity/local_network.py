@@ -80,7 +80,8 @@ class LocalNetwork:
             if layer.activations:
                 self._give(layer, "activations", self._power(quantized.error(layer, weights=False)))
                 self._append_channels(layer)
-            for name in sorted(name for name in leaving[layer.name] if values[name] in in_int8):
+            reached = (name for name in leaving[layer.name] if values[name] in in_int8)
+            for name in sorted(name for name in reached if _is_float(values[name])):
                 self._give(layer, "passing", self._power(values[name]))
                 error = self._writer.op("Sub", values[name], in_int8[values[name]])
                 self._give(layer, "noise", self._power(error))
@@ -154,3 +155,8 @@ class LocalNetwork:
         value.type = ir.TensorType(ir.DataType.FLOAT)
         self._writer.graph.outputs.append(value)
         self._parts.append((layer.name, part))
+
+
+def _is_float(value: ir.Value) -> bool:
+    """Whether a tensor can have noise, and does not hold classes or sizes; true where the type is unknown."""
+    return value.dtype is None or value.dtype.is_floating_point()

@@ -22,6 +22,7 @@ from trtint8.sensitivity.local import LocalMeter
 from trtint8.sensitivity.propagation import estimate_seconds, propagate, run_float
 from trtint8.sensitivity.quick_probe import QuickNetwork
 from trtint8.sensitivity.segments import Quantizer, Tensors, cut
+from trtint8.validation.batch import ArrayForm
 
 logger = logging.getLogger(__name__)
 
@@ -160,9 +161,13 @@ class Probe:
         return BatchEffects(fingerprint, effects, local)
 
     def _new_effects(self, reference: Tensors, *, labelled: bool) -> EffectMeter:
-        output = reference[self._network.outputs[0]]
+        first = ArrayForm.of(reference[self._network.outputs[0]])
         predicted = self._quick is not None
         variants = variants_of((layer.name for layer in self.layers), predicted=predicted)
-        classes = output.ndim == 2 and output.shape[1] > 1
-        scales = output_scales(reference)
-        return EffectMeter(variants, scales, classes=classes, labelled=labelled, predicted=predicted)
+        return EffectMeter(
+            variants,
+            output_scales(reference),
+            classes=first.is_table and first.shape[1] > 1 and not first.is_embedding,
+            labelled=labelled,
+            predicted=predicted,
+        )

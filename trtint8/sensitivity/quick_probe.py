@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -17,8 +18,9 @@ from calibrators.tables.table import QMAX
 from trtint8.models.session import ModelSession, open_graph_model
 from trtint8.models.static_shapes import open_inputs
 from trtint8.quantization.qdq import insert_qdq
-from trtint8.sensitivity.effects import ALL, ONLY, EffectMeter
+from trtint8.sensitivity.effects import ALL, ONLY, EffectMeter, output_scales
 from trtint8.sensitivity.error_network import ErrorNetwork, Responses
+from trtint8.sensitivity.gradients.rule import NoGradientError
 from trtint8.sensitivity.local import LocalMeter
 from trtint8.sensitivity.local_network import LocalNetwork
 from trtint8.sensitivity.segments import Network, Quantizer, Tensors
@@ -32,6 +34,9 @@ _TIMED_SAMPLES = 4
 
 #: Of so many samples one shows its class with each layer alone in INT8.
 _PER_CLASS = 8
+
+#: How many times the noise of the quantized network gradients may predict.
+_CONTRADICTED = 20.0
 
 _Result = TypeVar("_Result")
 
@@ -112,6 +117,10 @@ class QuickNetwork:
 
         Returns:
             The float network's outputs for these samples, and an estimate of the seconds for the whole batch.
+
+        Raises:
+            NoGradientError: The gradient of an operator is not known, or gradients predict far more noise
+                than there is.
         """
         self._adapt(feed)
         reference, _ = self._local = self._measure_local(feed, _LOCAL_SAMPLES)
@@ -120,9 +129,10 @@ class QuickNetwork:
         first = _taken(feed, slice(size * self._runs_at_once)) if self._errors.splits else feed
         parts = self._parts(batch_rows(first) or 1, size)
         (outputs,) = self._int8_outputs(first, [slice(None)])
-        zeros = {name: np.zeros_like(outputs[name]) for name in self._errors.directed}
-        directions = [zeros] * self._errors.directions
-        self._responses(first, directions, None, parts)  # takes new memory, so it is not timed
+        scales = output_scales(reference)
+        directions = self._directions(outputs, 0, scales)
+        # Takes new memory, so it is not timed.
+        self._check(outputs, self._responses(first, directions, None, parts), scales)
         start = time.perf_counter()
         self._int8_outputs(first, parts)
         self._responses(first, directions, None, parts)
@@ -156,7 +166,7 @@ class QuickNetwork:
         judged = indices % _PER_CLASS == 0
         if not (self._errors.has_margins and effects.classes):
             judged[:] = False
-        directions = self._directions(int8, first, effects)
+        directions = self._directions(int8, first, effects.scales)
         if self._errors.by_sample:
             for array in directions[0].values():
                 array[judged] = 0
@@ -245,7 +255,22 @@ class QuickNetwork:
             references.append(reference)
         return _joined(references), meter
 
-    def _directions(self, outputs: Tensors, first: int, effects: EffectMeter) -> list[Tensors]:
+    def _check(self, int8: Tensors, found: Sequence[Responses], scales: Mapping[str, float]) -> None:
+        """Refuses gradients that predict far more noise than the quantized network has.
+
+        A logarithm of what is nearly zero, as in spectrograms, has slopes without bound, but no such errors.
+        """
+        reference = _joined([responses.reference for responses in found])
+        errors = ((int8[name] - reference[name]) / scales[name] for name in self._errors.directed)
+        measured = sum(float(np.square(error, dtype=np.float64).sum()) for error in errors)
+        predicted = sum(float(np.square(one.products).mean(axis=0).sum()) for one in found)
+        if predicted > _CONTRADICTED * measured > 0:
+            level = 10 * math.log10(predicted / measured)
+            raise NoGradientError(
+                f"by their gradients, layers have {level:.0f} dB more noise than the quantized network"
+            )
+
+    def _directions(self, outputs: Tensors, first: int, scales: Mapping[str, float]) -> list[Tensors]:
         """Random signs divided by the outputs' scales, the same wherever the batch is run."""
         random = np.random.default_rng((0, first))
         directions = []
@@ -253,7 +278,7 @@ class QuickNetwork:
             signs = {}
             for name in self._errors.directed:
                 drawn = 2 * random.integers(0, 2, outputs[name].shape, np.int8) - 1
-                signs[name] = drawn.astype(np.float32) / np.float32(effects.scales[name])
+                signs[name] = drawn.astype(np.float32) / np.float32(scales[name])
             directions.append(signs)
         return directions
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict, is_float, shape_text
+
+#: By how much the length of a row may differ from 1: float16 resolves a thousandth.
+_UNIT = 2e-3
 
 #: Output name to array.
 Outputs = Mapping[str, NDArray[Any]]
@@ -41,20 +44,28 @@ class ArrayForm:
     Attributes:
         dtype: The element type.
         shape: The shape.
+        is_embedding: Whether it is a table whose rows have the length 1, and are no probabilities: so are
+            vectors that are compared by their angles.
     """
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
+    is_embedding: bool = field(default=False, compare=False)
 
     @classmethod
     def of(cls, array: NDArray[Any]) -> ArrayForm:
         """The form of an array."""
-        return cls(array.dtype, array.shape)
+        return cls(array.dtype, array.shape, _has_unit_rows(array))
 
     @property
     def is_float(self) -> bool:
         """Whether the element type is a floating-point type."""
         return is_float(self.dtype)
+
+    @property
+    def is_table(self) -> bool:
+        """Whether it has rows of floating-point numbers."""
+        return self.is_float and len(self.shape) == 2
 
     @property
     def is_integer(self) -> bool:
@@ -108,8 +119,15 @@ class BatchForm:
     def is_class_scores(self, name: str) -> bool:
         """Whether an output is one row of scores per sample, of two classes or more."""
         form = self.outputs[name]
-        is_table = form.is_float and len(form.shape) == 2 and form.shape[1] > 1
+        is_table = form.is_table and form.shape[1] > 1
         return is_table and form.shape[0] == self.rows and name not in self.without_samples
+
+
+def _has_unit_rows(array: NDArray[Any]) -> bool:
+    if not is_float(array.dtype) or array.ndim != 2 or not array.size or not array.min() < 0:
+        return False
+    lengths = np.linalg.norm(array.astype(np.float64), axis=1)
+    return bool((np.abs(lengths - 1) < _UNIT).all())
 
 
 def by_sample(array: NDArray[Any], rows: int) -> NDArray[Any]:

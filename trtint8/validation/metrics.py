@@ -128,18 +128,22 @@ def usual_metrics(form: BatchForm) -> Choice:
 
     Returns:
         Where the first output is one row of class scores per sample ``top1``, with ``top5`` where there are
-        more than five classes, if the labels are class indices; and ``agreement``. For every model ``sqnr``,
-        ``cosine`` and ``max_error`` of every output.
+        more than five classes, if the labels are class indices; and ``agreement``. Rows of length 1 are
+        embeddings and no class scores. For every model ``sqnr``, ``cosine`` and ``max_error`` of every
+        output.
     """
     first = next(iter(form.outputs))
     names, words = [], []
-    if form.is_class_scores(first):
+    is_embedding = form.is_class_scores(first) and form.outputs[first].is_embedding
+    if form.is_class_scores(first) and not is_embedding:
         if form.has_class_indices:
             names = ["top1", "top5"] if form.outputs[first].shape[1] > 5 else ["top1"]
             words = [name.replace("top", "top-") for name in names]
         names.append("agreement")
         words.append("agreement")
     what = "one row of class scores per sample" if names else "no row of class scores per sample"
+    if is_embedding:
+        what = "one row of length 1 per sample, as embeddings are"
     reason = (
         f"output '{first}' ({form.outputs[first]}) is {what}: chose "
         f"{', '.join([*words, 'SQNR, cosine and largest error of every output'])}"

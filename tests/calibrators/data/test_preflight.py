@@ -56,6 +56,8 @@ def test_refuses_another_rank():
     refused({"x": normal(3, 4, 5)}, [IMAGE], r"shape 3x4x5 .* Nx3x4x5: rank 3 instead of 4; add a batch axis")
     refused({"x": normal(5)}, [IMAGE], "shape 5 .*: rank 1 instead of 4; reshape it")
     refused({"x": normal()}, [IMAGE], "shape scalar .*: rank 0 instead of 4")
+    number = InputSpec("x", np.dtype(np.float32), ())
+    refused({"x": normal(8)}, [number], "shape 8 but the model takes scalar: .*; give one number, an array w")
 
 
 def test_refuses_another_fixed_dimension():

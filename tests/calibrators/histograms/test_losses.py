@@ -86,7 +86,9 @@ def test_nothing_observed_loses_nothing():
     ("loss", "excessive"),
     [
         (RangeLoss(0.01, 30.0, 36.0), False),
-        (RangeLoss(0.0101, 36.0, 36.0), True),
+        (RangeLoss(0.0101, 35.4, 36.0), True),
+        (RangeLoss(0.01, 35.4, 36.0), False),
+        (RangeLoss(0.0101, 35.5, 36.0), False),  # no other range would lose less
         (RangeLoss(0.0, 29.9, 36.0), True),
         (RangeLoss(0.0, 40.0, 40.0), False),
     ],

@@ -1,8 +1,10 @@
 """Inputs and ranges by the public calls."""
 
 import numpy as np
+import pytest
 
 import trtint8
+from calibrators.errors import ModelError
 from trtint8.data import DEMO_MODEL
 from trtint8.models.model import load_model, prepare
 from trtint8.quantization.placement import placed_tensors
@@ -26,3 +28,9 @@ def test_keywords_reach_the_calibration(split):
     assert (table.method, table.provenance.samples) == ("minmax", 32)
     assert table.amax["images"] == float(np.abs(split.calibration_images[:32]).max())
     assert list(table.amax) == list(placed_tensors(prepare(load_model(DEMO_MODEL)).graph_model))
+
+
+def test_a_quantized_model_is_refused(split, table):
+    quantized = trtint8.quantize(DEMO_MODEL, table)
+    with pytest.raises(ModelError, match="'model' holds Q/DQ pairs already"):
+        trtint8.calibrate(quantized, split.calibration_images[:8], progress=False)

@@ -3,8 +3,10 @@
 import json
 
 import numpy as np
+import onnx
 import pytest
 
+import trtint8
 from tests.trtint8.interruptions import interrupted
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL
@@ -38,3 +40,12 @@ def test_the_command_says_what_it_leaves_unused_and_continues_when_asked(images,
     path.write_bytes(b"nonsense")
     assert main([*command, "--resume"]) == 2
     assert "cannot read the checkpoint" in capsys.readouterr().err
+
+
+def test_a_quantized_model_is_refused(images, table, tmp_path, capsys):
+    np.save(tmp_path / "d.npy", images)
+    onnx.save(trtint8.quantize(DEMO_MODEL, table), tmp_path / "q.onnx")
+    output = tmp_path / "t.json"
+    assert main(["calibrate", str(tmp_path / "q.onnx"), str(tmp_path / "d.npy"), "-o", str(output)]) == 2
+    assert "'q.onnx' holds Q/DQ pairs already; build it as it is" in capsys.readouterr().err
+    assert not output.exists()

@@ -180,6 +180,16 @@ def test_model_without_weighted_nodes():
         placed(g.model(IMAGES, g.op("Relu", ["x"], "relu")))
 
 
+def test_a_model_of_integer_operators_is_named_as_such():
+    g = Shaped()
+    weights = g.constant(np.ones((4, 4), np.uint8))
+    product = g.op("MatMulInteger", ["x", weights], "product")
+    with pytest.raises(
+        ModelError, match=r"in integers already, as in MatMulInteger 'product'; .* lint MODEL"
+    ):
+        placed(g.model({"x": ["N", 4]}, g.op("Cast", [product], "y", to=1)))
+
+
 def test_layers_within_branches_are_not_found():
     """As in networks that hold a variant for every sampling rate."""
     g = Shaped()

@@ -1,9 +1,11 @@
 """What one batch shows of every layer."""
 
+import re
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 import trtint8
 from calibrators.data.inputs import InputSpec
@@ -113,6 +115,40 @@ def test_a_network_whose_gradients_are_unknown_is_run_layer_by_layer(caplog):
     assert not found.predicted
     assert found.effect((WITHOUT, "first")).sqnr_db == np.inf
     assert found.effect((ONLY, "first")) == found.effect(ALL)
+
+
+def test_gradients_that_predict_far_more_noise_than_there_is_are_not_used(caplog):
+    """As of a logarithm of values that are nearly zero: any error is large beside them."""
+    g = Shaped(quantized=False)
+    first = g.op("MatMul", ["x", g.constant(np.array([[1], [-0.5], [0], [0]], np.float32))], "first")
+    power = g.op("Add", [g.op("Mul", [first, first], "square"), g.constant(np.float32(1e-9))], "power")
+    model = prepare(load_model(g.model({"x": ["N", 4]}, g.op("Log", [power], "level")))).graph_model
+    x = X.copy()
+    x[:, 0] = x[:, 1] / 2 + np.float32(3e-5)
+    caplog.set_level("INFO", logger="trtint8.sensitivity.probe")
+    probe = Probe(model, Quantizer.of(place(model), {"x": 4.0}), INPUTS, 0, None)
+    probe.begin({"x": x}, 0, labelled=False)
+    assert not probe.effects.predicted
+    assert re.search(r"by their gradients, layers have \d\d dB more noise than the quantized", caplog.text)
+    assert probe.run({"x": x}, None, 0).effects.effect((ONLY, "first")).sqnr_db > -10
+
+
+def test_classes_that_are_the_first_output_are_no_scores():
+    """As of networks that give the likeliest class of every position before its scores."""
+    g = Shaped(quantized=False)
+    scores = g.op("MatMul", ["x", g.constant(g.random.standard_normal((4, 3)).astype(np.float32))], "scores")
+    best = g.op("ArgMax", [g.op("Softsign", [scores], "bent")], "best", axis=2, keepdims=0)
+    graph = g.model({"x": ["N", 2, 4]}, scores)
+    graph.graph.output.insert(0, helper.make_tensor_value_info(best, TensorProto.INT64, ["N", 2]))
+    model = prepare(load_model(graph)).graph_model
+    inputs = (InputSpec("x", np.dtype(np.float32), ("N", 2, 4)),)
+    probe = Probe(model, Quantizer.of(place(model), {"x": 4.0}), inputs, 0, None)
+    feed = {"x": X[:4, None] + np.zeros((1, 2, 1), np.float32)}
+    probe.begin(feed, 0, labelled=False)
+    found = probe.run(feed, None, 0).effects
+    assert not found.classes
+    assert found.effect(ALL).sqnr_db > 30
+    assert found.effect(ALL).agreement is None
 
 
 def test_a_batch_of_other_shapes_whose_gradients_are_unknown_is_refused(opened, probe, monkeypatch):

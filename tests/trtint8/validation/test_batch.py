@@ -40,3 +40,29 @@ def test_rows_are_samples_where_axis_0_is():
 
 def test_a_form_in_words():
     assert str(ArrayForm.of(np.zeros((1, 22, 95), np.float32))) == "float32, 1x22x95"
+
+
+def unit_rows(dtype="float32"):
+    rows = np.random.default_rng(0).standard_normal((4, 16))
+    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(dtype)
+
+
+@pytest.mark.parametrize(
+    ("array", "is_embedding"),
+    [
+        (unit_rows(), True),
+        (unit_rows("float16"), True),
+        (unit_rows() * np.float32(1.01), False),
+        (unit_rows() * np.array([[1], [1], [1], [2]], np.float32), False),
+        (np.eye(4, dtype=np.float32), False),  # probabilities of certain classes have the length 1, too
+        (unit_rows()[:, :, None], False),
+        (np.ones((2, 1), np.int64), False),
+        (np.ones((0, 3), np.float32), False),
+    ],
+)
+def test_embeddings_are_rows_of_length_1(array, is_embedding):
+    assert ArrayForm.of(array).is_embedding is is_embedding
+
+
+def test_two_batches_have_one_form_whatever_the_length_of_their_rows():
+    assert ArrayForm.of(unit_rows()) == ArrayForm.of(2 * unit_rows())

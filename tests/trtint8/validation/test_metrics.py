@@ -48,3 +48,12 @@ def test_the_usual_metrics(shape, labelled, names):
     labels = np.zeros(4, np.int64) if labelled else None
     form = BatchForm.of({"y": np.zeros(shape)}, labels, 4)
     assert usual_metrics(form).names == names
+
+
+def test_embeddings_are_no_class_scores():
+    rows = np.array([[0.6, -0.8], [-1, 0]], np.float32)
+    choice = usual_metrics(BatchForm.of({"y": rows}, None, 2))
+    assert choice.names == ("sqnr", "cosine", "max_error")
+    assert choice.reason.startswith(
+        "output 'y' (float32, 2x2) is one row of length 1 per sample, as embeddings are: chose SQNR"
+    )

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 
 import onnx_ir as ir
 
-from trtint8.models.graph_constants import read_constant
 from trtint8.sensitivity.gradients.rule import Rule, Step
 
 
@@ -199,64 +198,9 @@ def _identity(step: Step) -> Mapping[int, ir.Value]:
     return {0: step.gradient}
 
 
-def _softmax(step: Step) -> Mapping[int, ir.Value]:
-    writer, output = step.writer, step.output
-    axis = int(step.attributes.get("axis", -1)) % len(step.shape(output))
-    product = writer.op("Mul", step.gradient, output)
-    mean = writer.reduced("ReduceSum", product, [axis])
-    centred = writer.op("Sub", step.gradient, mean)
-    return {0: writer.op("Mul", centred, output, like=output)}
-
-
-def _log_softmax(step: Step) -> Mapping[int, ir.Value]:
-    writer, output = step.writer, step.output
-    axis = int(step.attributes.get("axis", -1)) % len(step.shape(output))
-    total = writer.reduced("ReduceSum", step.gradient, [axis])
-    back = writer.op("Mul", writer.op("Exp", output), total)
-    return {0: writer.op("Sub", step.gradient, back, like=output)}
-
-
-def _instance_normalization(step: Step) -> Mapping[int, ir.Value]:
-    rank = len(step.shape(step.input(0)))
-    factor = step.constant(1).astype("float32").reshape(-1, *[1] * (rank - 2))
-    scaled = step.writer.op("Mul", step.gradient, step.writer.constant(factor))
-    return {0: _normalized(step, scaled, list(range(2, rank)))}
-
-
-def _layer_normalization(step: Step) -> Mapping[int, ir.Value]:
-    writer, rank = step.writer, len(step.shape(step.input(0)))
-    axes = list(range(int(step.attributes.get("axis", -1)) % rank, rank))
-    return {0: _normalized(step, writer.op("Mul", step.gradient, step.input(1)), axes)}
-
-
-def _normalized(step: Step, gradient: ir.Value, axes: list[int]) -> ir.Value:
-    """The gradient through a normalization along axes, from that of the normal values."""
-    writer, x = step.writer, step.input(0)
-    centred = writer.op("Sub", x, writer.reduced("ReduceMean", x, axes))
-    variance = writer.reduced("ReduceMean", writer.op("Mul", centred, centred), axes)
-    floor = writer.number(step.attributes.get("epsilon", 1e-5))
-    deviation = writer.op("Sqrt", writer.op("Add", variance, floor))
-    normal = writer.op("Div", centred, deviation)
-    along = writer.reduced("ReduceMean", writer.op("Mul", gradient, normal), axes)
-    rest = writer.op("Sub", gradient, writer.reduced("ReduceMean", gradient, axes))
-    rest = writer.op("Sub", rest, writer.op("Mul", normal, along))
-    return writer.op("Div", rest, deviation, like=x)
-
-
-def _batch_normalization(step: Step) -> Mapping[int, ir.Value]:
-    scale, variance = (read_constant(step.input(index)) for index in (1, 4))
-    if scale is None or variance is None:
-        raise step.refused("its parameters are computed")
-    factor = scale / (variance + step.attributes.get("epsilon", 1e-5)) ** 0.5
-    rank = len(step.shape(step.input(0)))
-    shaped = factor.reshape(-1, *[1] * (rank - 2)).astype(scale.dtype)
-    return {0: step.writer.op("Mul", step.gradient, step.writer.constant(shaped), like=step.output)}
-
-
 ELEMENTWISE: Mapping[str, Rule] = {
     "Abs": _one_input(lambda step: step.writer.op("Sign", step.input(0))),
     "Add": _add,
-    "BatchNormalization": _batch_normalization,
     "Cast": _cast,
     "Clip": _kept_where(_within),
     "Cos": _one_input(_cosine),
@@ -269,11 +213,8 @@ ELEMENTWISE: Mapping[str, Rule] = {
     "HardSigmoid": _hard_sigmoid,
     "HardSwish": _one_input(_hard_swish),
     "Identity": _identity,
-    "InstanceNormalization": _instance_normalization,
-    "LayerNormalization": _layer_normalization,
     "LeakyRelu": _leaky_relu,
     "Log": lambda step: {0: step.writer.op("Div", step.gradient, step.input(0), like=step.output)},
-    "LogSoftmax": _log_softmax,
     "Max": _extreme,
     "Min": _extreme,
     "Mish": _one_input(_mish),
@@ -285,7 +226,6 @@ ELEMENTWISE: Mapping[str, Rule] = {
     "Relu": _kept_where(_positive),
     "Sigmoid": _one_input(_sigmoid),
     "Sin": _one_input(_sine),
-    "Softmax": _softmax,
     "Softplus": _one_input(lambda step: step.writer.op("Sigmoid", step.input(0))),
     "Sqrt": _one_input(_sqrt),
     "Sub": _sub,

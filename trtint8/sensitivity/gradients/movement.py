@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from trtint8.models.graph_constants import constant_input, read_constant
+from trtint8.models.graph_constants import constant_input
 from trtint8.sensitivity.gradients.rule import Rule, Step, normalized
 from trtint8.sensitivity.gradients.writer import static_shape
 
@@ -82,7 +81,7 @@ def _rearranged(step: Step) -> Mapping[int, ir.Value]:
 
 def _pad(step: Step) -> Mapping[int, ir.Value]:
     if step.attributes.get("mode", "constant") != "constant":
-        raise step.refused("it pads with elements of its input")
+        return {0: _added_up(step)}  # What is padded with are elements of the input.
     writer, x = step.writer, step.input(0)
     rank = len(step.shape(x))
     pads = step.constant(1).tolist()
@@ -185,37 +184,6 @@ def _added_up(step: Step) -> ir.Value:
     return step.added_up(taken)
 
 
-def _reduced_axes(step: Step) -> list[int]:
-    rank = len(step.shape(step.input(0)))
-    axes = step.attributes.get("axes")
-    if axes is None and len(step.node.inputs) > 1:
-        axes = read_constant(step.input(1))
-    return normalized(range(rank) if axes is None else axes, rank)
-
-
-def _with_axes(step: Step, value: ir.Value, axes: list[int]) -> ir.Value:
-    """A value of the output's shape with the axes that were reduced."""
-    if step.attributes.get("keepdims", 1):
-        return value
-    return step.writer.op("Unsqueeze", value, step.writer.integers(axes))
-
-
-def _reduce_extreme(step: Step) -> Mapping[int, ir.Value]:
-    """Every gradient goes to the largest element, or the smallest; of equal ones, to each."""
-    x, axes = step.input(0), _reduced_axes(step)
-    chosen = step.writer.op("Equal", x, _with_axes(step, step.output, axes))
-    return {0: step.kept_where(chosen, gradient=_with_axes(step, step.gradient, axes), like=x)}
-
-
-def _reduce_mean(step: Step) -> Mapping[int, ir.Value]:
-    writer, x, axes = step.writer, step.input(0), _reduced_axes(step)
-    gradient, factor = _with_axes(step, step.gradient, axes), 1.0
-    if step.node.op_type == "ReduceMean":
-        factor = 1 / math.prod(step.sizes(x, axes))
-    scaled = writer.op("Mul", gradient, writer.number(factor))
-    return {0: writer.op("Expand", scaled, writer.op("Shape", x), like=x)}
-
-
 MOVEMENT: Mapping[str, Rule] = {
     "Concat": _concat,
     "DepthToSpace": _rearranged,
@@ -223,10 +191,6 @@ MOVEMENT: Mapping[str, Rule] = {
     "Flatten": _reshaped,
     "Gather": _picked,
     "Pad": _pad,
-    "ReduceMax": _reduce_extreme,
-    "ReduceMean": _reduce_mean,
-    "ReduceMin": _reduce_extreme,
-    "ReduceSum": _reduce_mean,
     "Reshape": _reshaped,
     "Slice": _picked,
     "SpaceToDepth": _rearranged,

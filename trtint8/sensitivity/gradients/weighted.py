@@ -173,6 +173,25 @@ def _like_operand(step: Step, index: int, gradient: ir.Value) -> ir.Value:
     raise step.refused(f"'{step.input(index).name}' may be broadcast")
 
 
+def _einsum(step: Step) -> Mapping[int, ir.Value]:
+    """Of sums of products: products of the gradient and the other operands, summed over other indices."""
+    equation = str(step.attributes["equation"]).replace(" ", "")
+    terms, arrow, result = equation.partition("->")
+    operands = terms.split(",")
+    if not arrow or "." in equation or any(len(set(term)) < len(term) for term in (*operands, result)):
+        raise step.refused(f"its equation is '{equation}'")
+    gradients = {}
+    for index in step.wanted:
+        others = [number for number in range(len(operands)) if number != index]
+        known = {*result, *(letter for number in others for letter in operands[number])}
+        if not known.issuperset(operands[index]):
+            raise step.refused(f"it sums one operand by itself: '{equation}'")
+        back = ",".join([result, *(operands[number] for number in others)]) + f"->{operands[index]}"
+        values = [step.gradient, *(step.input(number) for number in others)]
+        gradients[index] = step.writer.op("Einsum", *values, like=step.input(index), equation=back)
+    return gradients
+
+
 def _gemm(step: Step) -> Mapping[int, ir.Value]:
     _only_data(step)
     attributes, weights = step.attributes, step.constant(1)
@@ -238,6 +257,7 @@ WEIGHTED_RULES: Mapping[str, Rule] = {
     "AveragePool": _average_pool,
     "Conv": _conv,
     "ConvTranspose": _conv_transpose,
+    "Einsum": _einsum,
     "Gemm": _gemm,
     "GlobalAveragePool": _global_average_pool,
     "GlobalMaxPool": _global_max_pool,

@@ -1,5 +1,7 @@
 """Gradients of convolutions, matrix products and pooling."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -46,6 +48,22 @@ def test_conv(kernel, attributes):
 )
 def test_conv_transpose(kernel, attributes):
     assert_gradients([("ConvTranspose", ["x", "w"], "y", attributes)], IMAGES, weights(*kernel))
+
+
+@pytest.mark.parametrize(
+    ("equation", "second"),
+    [("nchw,ck->nkhw", [4, 5]), ("nchw, nchv -> nhwv", ["N", 4, 7, 3]), ("nchw,h->nwc", [7])],
+)
+def test_einsum(equation, second):
+    nodes = [("Einsum", ["x", "z"], "y", {"equation": equation})]
+    assert_gradients(nodes, {**IMAGES, "z": second})
+
+
+@pytest.mark.parametrize("equation", ["nchw,ck->nkh", "nccw,ck->nkw", "...hw,kw->...hk"])
+def test_einsum_whose_gradient_is_not_one_sum_of_products(equation):
+    nodes = [("Einsum", ["x", "w"], "y", {"equation": equation})]
+    with pytest.raises(NoGradientError, match=re.escape(f"'{equation}'")):
+        assert_gradients(nodes, {"x": ["N", 4, 4, 6]}, weights(4, 6))
 
 
 @pytest.mark.parametrize("transposed", [0, 1])
@@ -126,6 +144,7 @@ def test_every_rule_is_tested():
         "AveragePool",
         "Conv",
         "ConvTranspose",
+        "Einsum",
         "Gemm",
         "GlobalAveragePool",
         "GlobalMaxPool",
