@@ -344,7 +344,7 @@ def _checked(light: LightModel, name: str, path: Path | None) -> Model:
     clear_unknown_sizes(light.message)
     declare_output_shapes(light.message)
     _leave_devices_out(light.message)
-    _leave_training_mode(light.message, name)
+    _leave_training_mode(light, name)
     external = check_stored_tensors(light, name, path)
     try:
         # By its path where weights are in other files, because the checker looks for them beside it.
@@ -372,8 +372,8 @@ def _check_attributes(graph: onnx.GraphProto, name: str) -> None:
                 )
 
 
-def _leave_training_mode(message: onnx.ModelProto, name: str) -> None:
-    switched = Counter(switch_to_inference(message))
+def _leave_training_mode(light: LightModel, name: str) -> None:
+    switched = Counter(switch_to_inference(light))
     if switched:
         nodes = " and ".join(f"{count} {operator}" for operator, count in sorted(switched.items()))
         warnings.warn(

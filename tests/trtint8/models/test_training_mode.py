@@ -8,6 +8,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import trtint8
+from calibrators.host.weights import LightModel
 from trtint8.models.model import load_model
 from trtint8.models.training_mode import switch_to_inference
 
@@ -51,6 +52,10 @@ def model(*, trains=True, as_node=False, outputs=("y",), statistics=False):
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 15)], ir_version=8)
 
 
+def switched(message, weights=None):
+    return switch_to_inference(LightModel(message, weights or {}))
+
+
 def node(message, name):
     return next(node for node in message.graph.node if node.name == name)
 
@@ -58,7 +63,7 @@ def node(message, name):
 @pytest.mark.parametrize("as_node", [False, True])
 def test_nodes_in_training_mode_are_switched(as_node):
     message = model(as_node=as_node)
-    assert switch_to_inference(message) == ["BatchNormalization", "Dropout"]
+    assert switched(message) == ["BatchNormalization", "Dropout"]
     assert list(node(message, "drop").input) == ["n", "share"]
     assert list(node(message, "norm").output) == ["n"]
     assert not node(message, "norm").attribute
@@ -70,7 +75,7 @@ def test_nodes_in_training_mode_are_switched(as_node):
 def test_a_model_in_inference_mode_stays_as_it_is():
     message = model(trains=False)
     before = message.SerializeToString()
-    assert switch_to_inference(message) == []
+    assert switched(message) == []
     assert message.SerializeToString() == before
 
 
@@ -78,7 +83,7 @@ def test_what_is_computed_or_read_stays():
     message = model(outputs=("y", "new_mean"))
     node(message, "drop").input[2] = "asked"
     message.graph.input.append(helper.make_tensor_value_info("asked", TensorProto.BOOL, []))
-    assert switch_to_inference(message) == []
+    assert switched(message) == []
 
 
 def test_a_normalization_without_statistics_of_its_own_stays():
@@ -87,8 +92,27 @@ def test_a_normalization_without_statistics_of_its_own_stays():
         if tensor.name in ("mean", "variance"):
             array = np.full(4, tensor.name == "variance", np.float32)
             tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
-    assert switch_to_inference(message) == ["Dropout"]
+    assert switched(message) == ["Dropout"]
     assert list(node(message, "norm").output) == ["n", "new_mean", "new_variance"]
+
+
+@pytest.mark.parametrize(("mean", "found"), [(0.1, ["BatchNormalization", "Dropout"]), (0.0, ["Dropout"])])
+def test_statistics_that_lie_apart_from_the_message(mean, found):
+    light = LightModel.parse(model().SerializeToString())
+    weights = {"mean": np.full(4, mean, np.float32), "variance": np.ones(4, np.float32)}
+    for tensor in light.message.graph.initializer:
+        if tensor.name in weights:
+            tensor.ClearField("raw_data")
+            tensor.data_location = TensorProto.EXTERNAL
+    assert switched(light.message, weights) == found
+
+
+def test_statistics_in_another_file_are_not_read():
+    message = model()
+    for tensor in message.graph.initializer:
+        if tensor.name == "mean":
+            tensor.data_location = TensorProto.EXTERNAL
+    assert switched(message) == ["Dropout"]
 
 
 def test_ranges_are_those_of_inference_and_a_warning_says_so():
