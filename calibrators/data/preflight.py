@@ -56,7 +56,8 @@ class Preflight:
         """
         check_feed(feed, self._inputs, self.samples)
         for spec in self._inputs:
-            if is_float(spec.dtype):
+            # A number that is fed with every sample is meant to be the same.
+            if is_float(spec.dtype) and feed[spec.name].ndim:
                 found = _range_of(feed[spec.name], self._ranges.get(spec.name))
                 self._ranges[spec.name] = found
         rows = batch_rows(feed)

@@ -30,6 +30,9 @@ _CLIPPED = 0.01
 #: smallest, for activations the largest over the median channel, which then has 8 of the 127 steps.
 _UNEVEN_WEIGHTS, _UNEVEN_ACTIVATIONS = 100.0, 16.0
 
+#: Channels of weights that are smaller than the largest by this factor are as good as zero.
+_NOTHING = 1e-5
+
 #: The share of channels that are always zero from which they are reported.
 _DEAD = 0.1
 
@@ -103,7 +106,8 @@ def weight_suspects(tensor: str, weights: NDArray[np.float32], axis: int | None)
         found.append(
             Suspect("dead-channels", f"{dead} of {len(channels)} channels of '{tensor}' are all zero")
         )
-    alive = channels[channels > 0]
+    # What is left of a sine of pi is no channel that needs a finer scale.
+    alive = channels[channels > channels.max() * _NOTHING]
     # With one scale per channel, differences between channels cost nothing.
     if axis is None and len(alive) and alive.max() / alive.min() > _UNEVEN_WEIGHTS:
         times = f"{alive.max() / alive.min():.0f}x"

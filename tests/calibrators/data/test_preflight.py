@@ -161,6 +161,7 @@ def test_a_feed_without_a_common_axis_counts_as_one_sample():
     preflight = Preflight([IMAGE, InputSpec("scale", FLOAT, ())])
     preflight.observe({"x": normal(2, 3, 4, 5), "scale": np.array(2, np.float32)})
     assert preflight.samples == 1
+    assert preflight.finish() == []
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=5))

@@ -56,6 +56,11 @@ def test_weights_of_uneven_and_dead_channels():
     assert weight_suspects("w", weights, 1) == []
 
 
+def test_a_channel_of_rounding_errors_is_not_uneven():
+    weights = np.array([[1.0, 0.5], [1.2e-7, 0], [0.2, 0.1]], np.float32)
+    assert kinds(weight_suspects("w", weights, None)) == []
+
+
 @pytest.mark.parametrize(("dead", "found"), [(1, []), (2, ["dead-channels"])])
 def test_dead_channels_of_an_activation(dead, found):
     channels = np.where(np.arange(10) < dead, 0.0, 1.0)
