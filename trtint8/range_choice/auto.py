@@ -12,6 +12,7 @@ from calibrators.histograms.rules import range_of
 from calibrators.tables.choice import RangeChoice
 from trtint8.models.activation_memory import FittingBatchSize
 from trtint8.models.model import Model
+from trtint8.models.separate_samples import computes_samples_separately
 from trtint8.quantization.placement import Placement, place
 from trtint8.range_choice.choose import MOST_ROWS, choose_ranges, plain_ranges
 from trtint8.range_choice.trial_network import Reference, TrialNetwork
@@ -76,7 +77,14 @@ class AutoRanges:
             return_memory=rows == 1,
         )
         return choose_ranges(
-            network, histograms, quantized, samples, calibrated, rows=rows, progress=progress
+            network,
+            histograms,
+            quantized,
+            samples,
+            calibrated,
+            rows=rows,
+            separate=computes_samples_separately(self.prepared.graph_model),
+            progress=progress,
         )
 
     def _placement(self) -> Placement | None:

@@ -12,6 +12,10 @@ from trtint8.data import DEMO_MODEL
 from trtint8.models.model import load_model, prepare
 from trtint8.range_choice.auto import AutoRanges
 
+#: Samples of large outputs that rules are tried on: six, three where no rule is better than the usual one,
+#: and up to 16 where two are close.
+TRIED = (3, 6, 12, 16)
+
 
 def calibrated(model, data, **options):
     return trtint8.calibrate(model, data, progress=False, **options)
@@ -42,7 +46,8 @@ def test_the_ranges_are_those_of_the_rule_that_is_best():
     choice = table.choice
     assert (table.method, set(table.amax)) == ("auto", {"x", "relu_out"})
     assert table.amax == {name: ranges(found)[choice.rule] for name, found in table.histograms.items()}
-    assert choice.samples[choice.rule] == max(choice.samples.values()) == 4
+    assert choice.samples[choice.rule] == max(choice.samples.values())
+    assert max(choice.samples.values()) in TRIED
     assert set(choice.samples) == set(choice.sqnr_db) == set(RULES)
     assert 25 < choice.sqnr_db[choice.rule] < 60
 
@@ -57,19 +62,19 @@ def test_without_outputs_to_compare_the_squared_error_decides(build):
 def test_a_fixed_batch():
     table = calibrated(networks.convolutions({"x": [4, 4, 8, 8]}), networks.normal(24))
     assert table.provenance.samples == 24
-    assert table.choice.samples["mse"] in (4, 6)  # of six batches, all of them where two rules are close
+    assert table.choice.samples["mse"] in (3, 6)  # batches
 
 
 def test_two_inputs_and_outputs():
     data = {"x": networks.normal(20), "z": networks.normal(20, seed=1)}
     table = calibrated(networks.two_inputs_and_outputs(), data)
-    assert table.choice.samples["mse"] in (4, 8)  # more where two rules are close
+    assert table.choice.samples["mse"] in TRIED
     assert 25 < table.choice.sqnr_db[table.choice.rule] < 60
 
 
 def test_a_network_that_takes_one_sample_at_a_time(capfd):
     table = calibrated(networks.one_row(), networks.normal(20), batch_size=1)
-    assert max(table.choice.samples.values()) == 4
+    assert max(table.choice.samples.values()) in TRIED
     assert "".join(capfd.readouterr()) == ""
 
 
@@ -77,7 +82,7 @@ def test_samples_of_different_shapes():
     model = networks.convolutions({"x": ["N", 4, "height", 8]})
     feeds = [{"x": networks.normal(1, 4, height, 8, seed=height)} for height in range(4, 16)]
     table = calibrated(model, feeds)
-    assert set(table.choice.samples.values()) == {6}  # after half of them no rule is better than the usual
+    assert max(table.choice.samples.values()) in TRIED
     again = calibrated(model, feeds[::-1])
     assert (again.choice.rule, again.amax) == (table.choice.rule, table.amax)
 

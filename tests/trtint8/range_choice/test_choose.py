@@ -89,11 +89,14 @@ def test_without_floating_point_outputs_the_squared_error_decides():
     ("calibrated", "elements", "tried"),
     [
         (1, 10, 1),
-        (16, 1000, 16),
+        (4, 1000, 4),
+        (16, 1000, 6),
+        (16, 255, 16),
+        (11, 255, 11),
         (17, 10, 16),
         (272, 255, 17),
         (10**6, 10, 64),
-        (17, 256, 4),
+        (17, 256, 6),
         (112, 1000, 7),
         (10**6, 1000, 24),
     ],
@@ -119,23 +122,23 @@ class NoisyInTurn(Noisy):
 
 @pytest.mark.parametrize(
     ("calibrated", "late", "rule", "tried"),
-    [(64, 0.05, "minmax", 8), (64, 0.2, "mse", 8), (64, 0.1001, "mse", 8), (4, 0.05, "mse", 4)],
+    [(64, 0.05, "minmax", 12), (64, 0.2, "mse", 12), (64, 0.1001, "mse", 16), (6, 0.05, "mse", 6)],
 )
 def test_what_is_better_but_not_clearly_so_is_run_on_more_samples(calibrated, late, rule, tried):
-    """Of the first four samples one is much better with minmax; later ones decide, where there are any."""
+    """Of the first six samples one is much better with minmax; later ones decide, where there are any."""
     largest = np.float32(HISTOGRAMS["a"].amax)
 
     def noise(found, sample):
         if found != largest:
             return 0.1 if found == np.float32(ranges(HISTOGRAMS["a"])["mse"]) else 0.9
-        return {0: 0.01, 1: 0.11, 2: 0.12, 3: 0.11}.get(sample, late)
+        return {0: 0.01, 1: 0.11, 2: 0.12, 3: 0.11, 4: 0.1, 5: 0.1}.get(sample, late)
 
     feeds = [{"x": np.full((1, 256), row + 1, np.float32)} for row in range(min(calibrated, 32))]
     network = NoisyInTurn(noise, rows=1)
     _, choice = choose_ranges(network, HISTOGRAMS, ["a"], feeds, calibrated)
     assert choice.rule == rule
     assert choice.samples["minmax"] == choice.samples["mse"] == tried
-    assert {choice.samples[name] for name in RULES} == {min(tried, 4) // 2, tried}
+    assert {choice.samples[name] for name in RULES} == {3, tried}
 
 
 def test_no_more_samples_are_run_at_once_than_fit():
@@ -169,10 +172,11 @@ def test_half_of_the_samples_are_enough_where_no_rule_is_better(gain, rule, trie
     assert (choice.rule, choice.samples["mse"]) == (rule, tried)
 
 
-def test_of_seven_samples_none_is_left_out():
-    """Minmax is better by less than one standard error after four of seven samples, and after all of them."""
+@pytest.mark.parametrize(("gain", "tried"), [(0.002, 4), (0.015, 16)])
+def test_what_is_stopped_halfway_is_not_continued_later(gain, tried):
+    """Minmax is better by less than a quarter of a standard error after four of seven samples, or by more."""
     usual, largest = (float(np.float32(rule(HISTOGRAMS["a"]))) for rule in (mse, minmax))
-    gains, seen = [0.03, -0.025, 0.03, -0.025], {usual: [], largest: []}
+    gains, seen = [0.03, -0.03, gain, 0.0], {usual: [], largest: []}
 
     def noise(found, number):
         seen.setdefault(found, []).append(number)
@@ -182,4 +186,22 @@ def test_of_seven_samples_none_is_left_out():
 
     feeds = [{"x": np.full((1, 256), row + 1, np.float32)} for row in range(31)]
     _, choice = choose_ranges(NoisyInTurn(noise, rows=1), HISTOGRAMS, ["a"], feeds, 112)
-    assert choice.rule == "mse" and seen[usual] == seen[largest] == [*range(8)]
+    assert choice.rule == "mse" and seen[usual] == seen[largest] == [*range(tried)]
+
+
+@pytest.mark.parametrize(("separate", "references"), [(False, [3, 1, 3]), (True, [3, 3])])
+def test_a_network_that_is_known_to_take_batches_is_not_asked(separate, references):
+    network = Noisy(lambda found: 0.1 / found)
+    feeds = [{"x": np.full((1, 256), row + 1, np.float32)} for row in range(8)]
+    seen, reference = [], network.reference
+    network.reference = lambda feed: (seen.append(len(feed["x"])), reference(feed))[1]
+    _, choice = choose_ranges(network, HISTOGRAMS, ["a"], feeds, 8, separate=separate)
+    assert seen == references and choice.rule == "minmax"
+
+
+def test_an_output_without_a_row_per_sample_is_compared_sample_by_sample():
+    network = Noisy(lambda found: 0.1 / found)
+    network.reference = lambda feed: [feed["x"].sum(axis=0)]
+    network.outputs = lambda feed, scales: [feed["x"].sum(axis=0) * np.float32(1 + 0.1 / scales["a"])]
+    _, choice = choose_ranges(network, HISTOGRAMS, ["a"], FEEDS, 8, separate=True)
+    assert (choice.rule, choice.samples["minmax"]) == ("minmax", 8)
