@@ -49,10 +49,16 @@ _DELICATE = {
     "Sqrt": "takes a root",
 }
 
+#: Operators along sequences, and the input that holds the sequences' lengths.
+_RECURRENT, _LENGTHS = frozenset({"GRU", "LSTM", "RNN"}), 4
+
 #: Operators whose output is about as large as the largest of their inputs.
 _KEEPING_SIZE = frozenset(
     {"Add", "Concat", "Expand", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
 )
+
+#: Operators that put the elements of their first input into other places.
+_MOVING = frozenset({"Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 
 #: The largest relative error of a scalar constant that is rounded to FP16.
 _LARGEST_ERROR = 0.01
@@ -163,8 +169,28 @@ def _reasons(
         array = read_constant(value)
         if array is not None and not _fits(array):
             yield f"the constant '{value.name}' does not fit FP16"
+    if _hides_by_length(node):
+        yield "TensorRT hides what lies beyond a sequence's length by zeros in FP32"
+    for reader in _readers(node):
+        if _hides_by_length(reader):
+            yield f"it makes the sequences of '{reader.name}', right before which TensorRT takes no cast"
     if node.op_type == "Softmax" and _producer_name(floats[0]) in kept:
         yield "its input is in FP32, where masks may lie beyond FP16"
+
+
+def _readers(node: ir.Node) -> Iterator[ir.Node]:
+    """The nodes whose first input is an output of a node, as it is or with its elements in other places."""
+    for reader, index in (use for output in node.outputs for use in output.uses()):
+        if index == 0:
+            yield reader
+            if reader.op_type in _MOVING and reader.domain == "":
+                yield from _readers(reader)
+
+
+def _hides_by_length(node: ir.Node) -> bool:
+    """Whether a node runs along sequences of given lengths."""
+    lengths = node.inputs[_LENGTHS] if len(node.inputs) > _LENGTHS else None
+    return node.op_type in _RECURRENT and lengths is not None
 
 
 def _beyond_half(node: ir.Node, magnitudes: Mapping[str, float]) -> float | None:

@@ -3,8 +3,10 @@
 import numpy as np
 import onnx_ir as ir
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
+import trtint8
+from calibrators.tables.table import CalibrationTable
 from tests.trtint8.onnx_models import Shaped
 from tests.trtint8.quantization.float16.half_models import (
     FLOAT,
@@ -104,3 +106,53 @@ def test_an_operator_that_onnx_does_not_define():
     assert float32_nodes(model, {}) == {
         "relu0": "ONNX does not define the operator, so its types are unknown"
     }
+
+
+TURNS = (("projection_out", "turn"), ("turn", "turned"))
+
+
+def recurrent(operator, *, lengths):
+    """A projection in INT8 or FP16, and a recurrent operator whose sequences have lengths of their own."""
+    gates = {"GRU": 3, "LSTM": 4, "RNN": 1}[operator]
+    g = Shaped(quantized=False)
+    x = g.op("MatMul", ["x", g.weights(8, 8)], "projection")
+    kernels = [g.weights(1, gates * 8, 8), g.weights(1, gates * 8, 8), g.weights(1, 2 * gates * 8)]
+    inputs = [x, *kernels, *(["lengths"] if lengths else [])]
+    model = g.model({"x": [5, 2, 8]}, g.op(operator, inputs, "steps", hidden_size=8))
+    if lengths:
+        model.graph.input.append(helper.make_tensor_value_info("lengths", TensorProto.INT32, [2]))
+    return model
+
+
+@pytest.mark.parametrize("operator", ["GRU", "LSTM", "RNN"])
+@pytest.mark.parametrize("lengths", [False, True])
+def test_recurrent_operators_with_lengths_stay_in_fp32(operator, lengths):
+    _, kept = convert(recurrent(operator, lengths=lengths))
+    reasons = {
+        "projection": "it makes the sequences of 'steps', right before which TensorRT takes no cast",
+        "steps": "TensorRT hides what lies beyond a sequence's length by zeros in FP32",
+    }
+    assert kept == (reasons if lengths else {})
+
+
+def test_what_makes_the_sequences_may_be_moved_first():
+    model = recurrent("GRU", lengths=True)
+    turn, turned = [helper.make_node("Transpose", [x], [y], name=y, perm=[1, 0, 2]) for x, y in TURNS]
+    model.graph.node.insert(1, turn)
+    model.graph.node.insert(2, turned)
+    model.graph.node[3].input[0] = turned.output[0]
+    assert set(convert(model)[1]) == {"projection", "turn", "turned", "steps"}
+
+
+@pytest.mark.parametrize("operator", ["GRU", "LSTM", "RNN"])
+def test_tensorrt_for_rtx_builds_recurrent_operators_with_lengths(rtx, operator, tmp_path):
+    built = trtint8.build_int8_engine(
+        recurrent(operator, lengths=True),
+        CalibrationTable({"x": 3.0}),
+        tmp_path / "m.engine",
+        target="rtx",
+        fp16=True,
+        keep_int8=["projection"],
+        progress=False,
+    )
+    assert built.info.quantized_nodes == ("projection",)
