@@ -121,10 +121,10 @@ def test_gradients_that_predict_far_more_noise_than_there_is_are_not_used(caplog
     """As of a logarithm of values that are nearly zero: any error is large beside them."""
     g = Shaped(quantized=False)
     first = g.op("MatMul", ["x", g.constant(np.array([[1], [-0.5], [0], [0]], np.float32))], "first")
-    power = g.op("Add", [g.op("Mul", [first, first], "square"), g.constant(np.float32(1e-9))], "power")
+    power = g.op("Add", [g.op("Mul", [first, first], "square"), g.constant(np.float32(1e-11))], "power")
     model = prepare(load_model(g.model({"x": ["N", 4]}, g.op("Log", [power], "level")))).graph_model
     x = X.copy()
-    x[:, 0] = x[:, 1] / 2 + np.float32(3e-5)
+    x[:, 0] = x[:, 1] / 2 + np.float32(3e-6)
     caplog.set_level("INFO", logger="trtint8.sensitivity.probe")
     probe = Probe(model, Quantizer.of(place(model), {"x": 4.0}), INPUTS, 0, None)
     probe.begin({"x": x}, 0, labelled=False)
