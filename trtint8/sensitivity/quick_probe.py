@@ -35,8 +35,8 @@ _TIMED_SAMPLES = 4
 #: Of so many samples one shows its class with each layer alone in INT8.
 _PER_CLASS = 8
 
-#: How many times the noise of the quantized network gradients may predict for the first samples. Of two samples
-#: with nearly certain classes it was 75 times, and good for 32 of them; of a spectrogram it was 25,000 times.
+#: How many times the noise of the quantized network gradients may predict for the first samples. Of two
+#: samples with nearly certain classes it was 75 times, and good for 32; of a spectrogram 25,000 times.
 _CONTRADICTED = 1000.0
 
 _Result = TypeVar("_Result")
