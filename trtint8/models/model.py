@@ -344,7 +344,6 @@ def _checked(light: LightModel, name: str, path: Path | None) -> Model:
     clear_unknown_sizes(light.message)
     declare_output_shapes(light.message)
     _leave_devices_out(light.message)
-    _leave_training_mode(light, name)
     external = check_stored_tensors(light, name, path)
     try:
         # By its path where weights are in other files, because the checker looks for them beside it.
@@ -352,6 +351,7 @@ def _checked(light: LightModel, name: str, path: Path | None) -> Model:
     except Exception as error:
         reason = " ".join(str(error).split())
         raise ModelError(f"'{name}' is not a valid ONNX model: {reason[:300]}") from error
+    _leave_training_mode(light, name)
     try:
         graph_model = _from_light(light)
     except ir.serde.SerdeError as error:
