@@ -167,7 +167,7 @@ class Probe:
         return EffectMeter(
             variants,
             output_scales(reference),
-            classes=first.is_table and first.shape[1] > 1 and not first.is_embedding,
+            classes=first.is_table and not first.is_embedding,
             labelled=labelled,
             predicted=predicted,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -44,8 +44,8 @@ class ArrayForm:
     Attributes:
         dtype: The element type.
         shape: The shape.
-        is_embedding: Whether it is a table whose rows have the length 1, and are no probabilities: so are
-            vectors that are compared by their angles.
+        is_embedding: Whether it is a table of two rows or more that have the length 1, and are no
+            probabilities: so are vectors that are compared by their angles.
     """
 
     dtype: np.dtype[Any]
@@ -64,8 +64,8 @@ class ArrayForm:
 
     @property
     def is_table(self) -> bool:
-        """Whether it has rows of floating-point numbers."""
-        return self.is_float and len(self.shape) == 2
+        """Whether it has rows of two floating-point numbers or more."""
+        return self.is_float and len(self.shape) == 2 and self.shape[1] > 1
 
     @property
     def is_integer(self) -> bool:
@@ -119,12 +119,24 @@ class BatchForm:
     def is_class_scores(self, name: str) -> bool:
         """Whether an output is one row of scores per sample, of two classes or more."""
         form = self.outputs[name]
-        is_table = form.is_table and form.shape[1] > 1
-        return is_table and form.shape[0] == self.rows and name not in self.without_samples
+        return form.is_table and form.shape[0] == self.rows and name not in self.without_samples
+
+    @property
+    def embeddings(self) -> frozenset[str]:
+        """Names of the outputs that are embeddings."""
+        return frozenset(name for name, form in self.outputs.items() if form.is_embedding)
+
+    def with_embeddings(self, names: frozenset[str]) -> BatchForm:
+        """The form where these outputs are embeddings, and no others, whatever their values are here."""
+        forms = self.outputs.items()
+        return replace(
+            self, outputs={name: replace(form, is_embedding=name in names) for name, form in forms}
+        )
 
 
 def _has_unit_rows(array: NDArray[Any]) -> bool:
-    if not is_float(array.dtype) or array.ndim != 2 or not array.size or not array.min() < 0:
+    # The scores of one sample may have the length 1 by chance.
+    if not is_float(array.dtype) or array.ndim != 2 or len(array) < 2 or not array.size or array.min() >= 0:
         return False
     lengths = np.linalg.norm(array.astype(np.float64), axis=1)
     return bool((np.abs(lengths - 1) < _UNIT).all())

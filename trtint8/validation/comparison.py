@@ -191,6 +191,8 @@ class OpenModels:
         self._outputs, self._inputs = tuple(output_names), tuple(inputs)
         self._shapes = dict(shapes or {})
         self._without_samples = outputs_without_samples(self._shapes, self._inputs)
+        #: Outputs that are embeddings by the first batch's values, which those of another may contradict.
+        self._embeddings: frozenset[str] | None = None
 
     def run(self, feed: FeedDict, labels: NDArray[Any] | None, first: int) -> BatchResult:
         """Runs all models on a batch and measures their outputs.
@@ -215,6 +217,9 @@ class OpenModels:
         rows = samples or (len(output) if output.ndim else 1)
         own_labels = first_labels(labels, rows, first)
         form = BatchForm.of(wanted, own_labels, rows, self._without_samples)
+        if self._embeddings is None:
+            self._embeddings = form.embeddings
+        form = form.with_embeddings(self._embeddings)
         choice = usual_metrics(form) if self.metrics is None else None
         metrics = _metrics(self.metrics, choice)
         asked = measurands(metrics, form)

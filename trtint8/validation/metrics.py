@@ -134,8 +134,9 @@ def usual_metrics(form: BatchForm) -> Choice:
     """
     first = next(iter(form.outputs))
     names, words = [], []
-    is_embedding = form.is_class_scores(first) and form.outputs[first].is_embedding
-    if form.is_class_scores(first) and not is_embedding:
+    has_rows = form.is_class_scores(first)
+    is_embedding = has_rows and form.outputs[first].is_embedding
+    if has_rows and not is_embedding:
         if form.has_class_indices:
             names = ["top1", "top5"] if form.outputs[first].shape[1] > 5 else ["top1"]
             words = [name.replace("top", "top-") for name in names]

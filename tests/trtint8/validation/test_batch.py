@@ -56,6 +56,7 @@ def unit_rows(dtype="float32"):
         (unit_rows() * np.array([[1], [1], [1], [2]], np.float32), False),
         (np.eye(4, dtype=np.float32), False),  # probabilities of certain classes have the length 1, too
         (unit_rows()[:, :, None], False),
+        (unit_rows()[:1], False),  # one row of scores may have the length 1 by chance
         (np.ones((2, 1), np.int64), False),
         (np.ones((0, 3), np.float32), False),
     ],

@@ -11,6 +11,7 @@ from trtint8.validation.comparison import compare
 from trtint8.validation.significance import Share
 
 INPUTS = (InputSpec("x", np.dtype(np.float32), ("n", 6)),)
+PAIRS = (InputSpec("x", np.dtype(np.float32), ("n", 2)),)
 LOGITS = np.eye(6, dtype=np.float32) * 2 + np.arange(6, dtype=np.float32) * 0.1
 
 
@@ -210,6 +211,37 @@ def test_outputs_that_are_no_classes():
         CalibrationDataError, match=r"needs one row of class scores .* 'y' is float32 of shape \(3, 2, 2\)"
     ):
         run(metrics=["agreement"])
+
+
+@pytest.mark.parametrize("lengths", [(2, 2, 1, 1), (2, 2, 1), (1, 1, 2, 2)])
+def test_the_first_batch_decides_whether_rows_are_embeddings(lengths):
+    """Rows of scores may have the length 1 by chance, and rows of embeddings another one by mistake."""
+    rows = np.array([[0.6, -0.8]], np.float32) * np.array(lengths, np.float32)[:, None]
+    result = compare(
+        [ValidatedModel("INT8", lambda feed: [feed["x"]], "a test")],
+        lambda feed: [feed["x"]],
+        ["y"],
+        PAIRS,
+        open_batches({"x": rows}, PAIRS, batch_size=2),
+        progress=False,
+    )
+    assert result.top1 is None
+    assert result.agreement == (None if lengths[0] == 1 else Share(len(lengths), len(lengths)))
+    assert result.outputs[0].cosine == pytest.approx(1.0)
+
+
+def test_labels_of_embeddings_are_not_classes_of_theirs():
+    """Of which there are more than an embedding has elements."""
+    result = compare(
+        [ValidatedModel("INT8", lambda feed: [feed["x"]], "a test")],
+        lambda feed: [feed["x"]],
+        ["y"],
+        PAIRS,
+        open_batches({"x": np.array([[0.6, -0.8]] * 4, np.float32)}, PAIRS, labels=np.array([7, 8, 9, 7])),
+        progress=False,
+    )
+    assert result.agreement is None and result.top1 is None
+    assert "the labels (int64, 4) are not used" in result.chosen
 
 
 def test_what_was_chosen_is_said():
