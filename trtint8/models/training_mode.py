@@ -24,7 +24,8 @@ def switch_to_inference(light: LightModel) -> list[str]:
     those of the deployed network; a BatchNormalization takes its statistics from the batch. TensorRT refuses
     both. What stays is a Dropout whose mode is computed, and a BatchNormalization whose new statistics are
     read or which has none of its own: means of 0 and variances of 1 are written where a network
-    normalizes by the batch, or standardizes weights, in inference as well. So do statistics in other files.
+    normalizes by the batch, or standardizes weights, in inference as well. What lies in other files is not
+    read, so that it stays as it is.
 
     Args:
         light: The model; its message is changed.

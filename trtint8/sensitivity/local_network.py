@@ -14,7 +14,7 @@ from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.inner_graphs import values_read
 from trtint8.models.session import open_graph_model
 from trtint8.sensitivity.gradients.rule import NoGradientError
-from trtint8.sensitivity.gradients.writer import GraphWriter, reached_from, static_shape
+from trtint8.sensitivity.gradients.writer import GraphWriter, may_be_float, reached_from, static_shape
 from trtint8.sensitivity.quantized_layers import QuantizedLayers
 from trtint8.sensitivity.segments import Layer, Network, Quantizer, Tensors, find_layers
 
@@ -81,7 +81,7 @@ class LocalNetwork:
                 self._give(layer, "activations", self._power(quantized.error(layer, weights=False)))
                 self._append_channels(layer)
             reached = (name for name in leaving[layer.name] if values[name] in in_int8)
-            for name in sorted(name for name in reached if _is_float(values[name])):
+            for name in sorted(name for name in reached if may_be_float(values[name])):
                 self._give(layer, "passing", self._power(values[name]))
                 error = self._writer.op("Sub", values[name], in_int8[values[name]])
                 self._give(layer, "noise", self._power(error))
@@ -155,8 +155,3 @@ class LocalNetwork:
         value.type = ir.TensorType(ir.DataType.FLOAT)
         self._writer.graph.outputs.append(value)
         self._parts.append((layer.name, part))
-
-
-def _is_float(value: ir.Value) -> bool:
-    """Whether a tensor can have noise, and does not hold classes or sizes; true where the type is unknown."""
-    return value.dtype is None or value.dtype.is_floating_point()

@@ -52,13 +52,11 @@ _DELICATE = {
 #: Operators along sequences, and the input that holds the sequences' lengths.
 _RECURRENT, _LENGTHS = frozenset({"GRU", "LSTM", "RNN"}), 4
 
-#: Operators whose output is about as large as the largest of their inputs.
-_KEEPING_SIZE = frozenset(
-    {"Add", "Concat", "Expand", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
-)
-
 #: Operators that put the elements of their first input into other places.
 _MOVING = frozenset({"Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+
+#: Operators whose output is about as large as the largest of their inputs.
+_KEEPING_SIZE = _MOVING | {"Add", "Concat", "Expand", "Gather", "Slice"}
 
 #: The largest relative error of a scalar constant that is rounded to FP16.
 _LARGEST_ERROR = 0.01

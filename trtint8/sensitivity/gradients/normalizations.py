@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
 from trtint8.models.graph_constants import read_constant
 from trtint8.sensitivity.gradients.reductions import LEAST_NORM
@@ -30,88 +32,95 @@ def _log_softmax(step: Step) -> Mapping[int, ir.Value]:
 
 
 def _instance_normalization(step: Step) -> Mapping[int, ir.Value]:
-    rank = len(step.shape(step.input(0)))
-    factor = step.constant(1).astype("float32").reshape(-1, *[1] * (rank - 2))
-    scaled = step.writer.op("Mul", step.gradient, step.writer.constant(factor))
-    return {0: _normalized(step, scaled, list(range(2, rank)))}
+    scaled = _scaled(step, step.constant(1).astype("float32"))
+    return {0: _standardized(step, scaled, step.input(0), list(range(2, len(step.shape(step.input(0))))))}
 
 
 def _layer_normalization(step: Step) -> Mapping[int, ir.Value]:
-    writer, rank = step.writer, len(step.shape(step.input(0)))
-    axes = list(range(int(step.attributes.get("axis", -1)) % rank, rank))
-    return {0: _normalized(step, writer.op("Mul", step.gradient, step.input(1)), axes)}
+    scaled = step.writer.op("Mul", step.gradient, step.input(1))
+    return {0: _standardized(step, scaled, step.input(0), _last_axes(step))}
 
 
 def _group_normalization(step: Step) -> Mapping[int, ir.Value]:
     """That of the channels of a group together, which lie along one axis once the tensor is reshaped."""
     writer, x = step.writer, step.input(0)
-    (channels,), rank = step.sizes(x, [1]), len(step.shape(x))
+    (channels,) = step.sizes(x, [1])
     scale, groups = step.constant(1).astype("float32"), int(step.attributes["num_groups"])
     # One factor per channel, and per group in opset 18.
-    factor = np.repeat(scale, channels // len(scale)).reshape(-1, *[1] * (rank - 2))
-    scaled = writer.op("Mul", step.gradient, writer.constant(factor))
+    scaled = _scaled(step, np.repeat(scale, channels // len(scale)))
     apart = writer.integers([0, groups, -1])
     values, gradient = (writer.op("Reshape", value, apart) for value in (x, scaled))
-    found = _normalized(step, gradient, [2], values)
+    found = _standardized(step, gradient, values, [2])
     return {0: writer.op("Reshape", found, writer.op("Shape", x), like=x)}
 
 
 def _rms_normalization(step: Step) -> Mapping[int, ir.Value]:
-    """As of a layer normalization without centring."""
-    writer, x = step.writer, step.input(0)
-    rank = len(step.shape(x))
-    axes = list(range(int(step.attributes.get("axis", -1)) % rank, rank))
-    gradient = writer.op("Mul", step.gradient, step.input(1))
-    power = writer.reduced("ReduceMean", writer.op("Mul", x, x), axes)
-    root = writer.op("Sqrt", writer.op("Add", power, writer.number(step.attributes.get("epsilon", 1e-5))))
-    normal = writer.op("Div", x, root)
-    along = writer.reduced("ReduceMean", writer.op("Mul", gradient, normal), axes)
-    rest = writer.op("Sub", gradient, writer.op("Mul", normal, along))
-    return {0: writer.op("Div", rest, root, like=x)}
+    scaled = step.writer.op("Mul", step.gradient, step.input(1))
+    return {0: _by_root_mean_square(step, scaled, step.input(0), _last_axes(step), like=step.input(0))}
 
 
 def _lp_normalization(step: Step) -> Mapping[int, ir.Value]:
-    """Of y = x / |x|: the gradient less its part along y, over the norm."""
     writer, x = step.writer, step.input(0)
     if step.attributes.get("p", 2) != 2:
         raise step.refused("it divides by another norm than the Euclidean one")
     axes = normalized([int(step.attributes.get("axis", -1))], len(step.shape(x)))
     norm = writer.op("Max", writer.reduced("ReduceL2", x, axes), writer.number(LEAST_NORM))
-    along = writer.reduced("ReduceSum", writer.op("Mul", step.gradient, step.output), axes)
-    rest = writer.op("Sub", step.gradient, writer.op("Mul", step.output, along))
+    rest = _less_along(step, step.gradient, step.output, "ReduceSum", axes)
     return {0: writer.op("Div", rest, norm, like=x)}
-
-
-def _normalized(step: Step, gradient: ir.Value, axes: list[int], x: ir.Value | None = None) -> ir.Value:
-    """The gradient through a normalization along axes, from that of the normal values.
-
-    Args:
-        step: The node.
-        gradient: The gradient of the normal values.
-        axes: The axes that mean and variance are taken over.
-        x: What is normalized; the node's first input where None.
-    """
-    writer = step.writer
-    x = step.input(0) if x is None else x
-    centred = writer.op("Sub", x, writer.reduced("ReduceMean", x, axes))
-    variance = writer.reduced("ReduceMean", writer.op("Mul", centred, centred), axes)
-    floor = writer.number(step.attributes.get("epsilon", 1e-5))
-    deviation = writer.op("Sqrt", writer.op("Add", variance, floor))
-    normal = writer.op("Div", centred, deviation)
-    along = writer.reduced("ReduceMean", writer.op("Mul", gradient, normal), axes)
-    rest = writer.op("Sub", gradient, writer.reduced("ReduceMean", gradient, axes))
-    rest = writer.op("Sub", rest, writer.op("Mul", normal, along))
-    return writer.op("Div", rest, deviation, like=x)
 
 
 def _batch_normalization(step: Step) -> Mapping[int, ir.Value]:
     scale, variance = (read_constant(step.input(index)) for index in (1, 4))
     if scale is None or variance is None:
         raise step.refused("its parameters are computed")
-    factor = scale / (variance + step.attributes.get("epsilon", 1e-5)) ** 0.5
+    factors = scale / (variance + step.attributes.get("epsilon", 1e-5)) ** 0.5
+    return {0: _scaled(step, factors.astype(scale.dtype), like=step.output)}
+
+
+def _scaled(step: Step, factors: NDArray[Any], *, like: ir.Value | None = None) -> ir.Value:
+    """The gradient times one factor per channel."""
+    shaped = factors.reshape(-1, *[1] * (len(step.shape(step.input(0))) - 2))
+    return step.writer.op("Mul", step.gradient, step.writer.constant(shaped), like=like)
+
+
+def _last_axes(step: Step) -> list[int]:
+    """The axes that a node normalizes: its own one and those behind it."""
     rank = len(step.shape(step.input(0)))
-    shaped = factor.reshape(-1, *[1] * (rank - 2)).astype(scale.dtype)
-    return {0: step.writer.op("Mul", step.gradient, step.writer.constant(shaped), like=step.output)}
+    return list(range(int(step.attributes.get("axis", -1)) % rank, rank))
+
+
+def _standardized(step: Step, gradient: ir.Value, x: ir.Value, axes: list[int]) -> ir.Value:
+    """The gradient of values whose mean is subtracted before they are divided by their root mean square.
+
+    Args:
+        step: The node.
+        gradient: The gradient of the standardized values.
+        x: The values.
+        axes: The axes that mean and square are taken over.
+    """
+    writer = step.writer
+    centred = writer.op("Sub", x, writer.reduced("ReduceMean", x, axes))
+    back = _by_root_mean_square(step, gradient, centred, axes)
+    return writer.op("Sub", back, writer.reduced("ReduceMean", back, axes), like=x)
+
+
+def _by_root_mean_square(
+    step: Step, gradient: ir.Value, x: ir.Value, axes: list[int], *, like: ir.Value | None = None
+) -> ir.Value:
+    """The gradient of values that are divided by their root mean square, from that of the quotients."""
+    writer = step.writer
+    power = writer.reduced("ReduceMean", writer.op("Mul", x, x), axes)
+    floor = writer.number(step.attributes.get("epsilon", 1e-5))
+    root = writer.op("Sqrt", writer.op("Add", power, floor))
+    rest = _less_along(step, gradient, writer.op("Div", x, root), "ReduceMean", axes)
+    return writer.op("Div", rest, root, like=like)
+
+
+def _less_along(step: Step, gradient: ir.Value, normal: ir.Value, kind: str, axes: list[int]) -> ir.Value:
+    """A gradient less its part along the normal values, which a change of their length cannot change."""
+    writer = step.writer
+    along = writer.reduced(kind, writer.op("Mul", gradient, normal), axes)
+    return writer.op("Sub", gradient, writer.op("Mul", normal, along))
 
 
 NORMALIZATIONS: Mapping[str, Rule] = {

@@ -112,7 +112,7 @@ class GraphWriter:
         return self.constant(np.float32(value))
 
     def reduced(self, kind: str, value: ir.Value, axes: Sequence[int], *, keep: bool = True) -> ir.Value:
-        """Appends ``ReduceSum`` or ``ReduceMean`` over axes."""
+        """Appends a reduction over axes, such as ``ReduceSum``."""
         if kind == "ReduceSum" or self.opset >= 18:
             return self.op(kind, value, self.integers(axes), keepdims=int(keep))
         return self.op(kind, value, axes=list(axes), keepdims=int(keep))
@@ -122,6 +122,11 @@ class GraphWriter:
         unused = unused_name(f"trtint8_{name}_{self._count}", self._names)
         self._names.add(unused)
         return unused
+
+
+def may_be_float(value: ir.Value) -> bool:
+    """Whether a tensor has floating-point values, no classes or sizes; true where the type is unknown."""
+    return value.dtype in (None, ir.DataType.FLOAT)
 
 
 def reached_from(nodes: Iterable[ir.Node], tensors: Iterable[ir.Value]) -> set[ir.Value]:
@@ -134,7 +139,7 @@ def reached_from(nodes: Iterable[ir.Node], tensors: Iterable[ir.Value]) -> set[i
     reached = set(tensors)
     for node in nodes:
         if any(value in reached for value in values_read(node)):
-            reached.update(output for output in node.outputs if output.dtype in (None, ir.DataType.FLOAT))
+            reached.update(filter(may_be_float, node.outputs))
     return reached
 
 

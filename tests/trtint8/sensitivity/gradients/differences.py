@@ -36,6 +36,12 @@ def network(nodes, shapes, constants=None, opset=OPSET):
     return ir.from_proto(onnx.shape_inference.infer_shapes(proto))
 
 
+def of_one(kind, *constants, **attributes):
+    """A node that reads ``x`` and constants, and the constants by name, as :func:`network` takes them."""
+    names = [f"c{index}" for index in range(len(constants))]
+    return [(kind, ["x", *names], "y", attributes)], dict(zip(names, map(np.float32, constants), strict=True))
+
+
 def with_gradients(model, tensors):
     """The model with an input ``direction`` and the gradients of chosen tensors as further outputs."""
     infer_shapes(model)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.trtint8.sensitivity.gradients.differences import assert_gradients
+from tests.trtint8.sensitivity.gradients.differences import assert_gradients, of_one
 from trtint8.sensitivity.gradients.elementwise import ELEMENTWISE
 
 RANDOM = np.random.default_rng(1)
@@ -11,11 +11,6 @@ RANDOM = np.random.default_rng(1)
 #: Values at a distance from the places where the functions have a kink.
 AWAY = (RANDOM.integers(-4, 4, (2, 3, 5)) + np.float32(0.5)).astype(np.float32) * np.float32(0.9)
 POSITIVE = np.abs(AWAY) + np.float32(0.3)
-
-
-def of_one(kind, *constants, **attributes):
-    names = [f"c{index}" for index in range(len(constants))]
-    return [(kind, ["x", *names], "y", attributes)], dict(zip(names, map(np.float32, constants), strict=True))
 
 
 CASES = {

@@ -3,17 +3,18 @@
 import numpy as np
 import pytest
 
-from tests.trtint8.sensitivity.gradients.differences import assert_gradients, network, run, with_gradients
+from tests.trtint8.sensitivity.gradients.differences import (
+    assert_gradients,
+    network,
+    of_one,
+    run,
+    with_gradients,
+)
 from trtint8.sensitivity.gradients.normalizations import NORMALIZATIONS
 from trtint8.sensitivity.gradients.rule import NoGradientError
 
 X = {"x": ["N", 3, 5]}
 GROUPS = {"x": ["N", 6, 2, 3]}
-
-
-def of_one(kind, *constants, **attributes):
-    names = [f"c{index}" for index in range(len(constants))]
-    return [(kind, ["x", *names], "y", attributes)], dict(zip(names, map(np.float32, constants), strict=True))
 
 
 CASES = {
