@@ -9,7 +9,6 @@ the squares of J d: the noise of the layer.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -22,7 +21,7 @@ from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.session import ModelSession, open_graph_model
 from trtint8.sensitivity.gradients.backward import append_gradients
 from trtint8.sensitivity.gradients.rule import NoGradientError
-from trtint8.sensitivity.gradients.shapes import BATCH, infer_shapes
+from trtint8.sensitivity.gradients.shapes import BATCH, elements_per_sample, infer_shapes
 from trtint8.sensitivity.gradients.writer import GraphWriter, static_shape
 from trtint8.sensitivity.quantized_layers import QuantizedLayers
 from trtint8.sensitivity.segments import Quantizer, Tensors, find_layers
@@ -78,10 +77,9 @@ class ErrorNetwork:
     Attributes:
         directed: Names of the outputs that a direction is given for: the floating-point ones.
         directions: How many directions a run takes.
-        splits: Whether samples lie along the first axis of all inputs and outputs, and any number may be run.
-        by_sample: Whether products are known for each sample.
-        has_margins: Whether the first output is one row of classes per sample, and products are known for
-            each sample.
+        splits: Whether samples lie along the first axis of all inputs and outputs: then any number of them up
+            to ``samples_per_run`` may be run, and products are known for each sample.
+        has_margins: Whether samples lie so, and the first output is one row of classes per sample.
         samples_per_run: How many samples one run takes, to keep memory small.
         fits_beside_others: Whether a run takes so little memory that several may go on at once.
 
@@ -112,13 +110,15 @@ class ErrorNetwork:
         if not floats:
             raise NoGradientError("no output is of a floating-point type")
         self.directed = tuple(output.name or "" for output in floats)
-        self.splits = all(_is_batched(value) for value in outputs)
-        self.by_sample = self.splits and all(map(_is_batched, made))
-        self.has_margins = self.by_sample and _is_class_scores(outputs[0])
-        size = max(1, sum(map(_bytes_per_sample, made)))
-        self.samples_per_run = max(1, _WANTED // size)
+        self.splits = all(map(_is_batched, outputs))
+        self.has_margins = self.splits and _is_class_scores(outputs[0])
+        size = max(1, 4 * sum(map(elements_per_sample, made)))
+        fitting = max(1, _WANTED // size)
+        # Where the samples lie elsewhere in a layer's output than along its first axis, as where tokens or
+        # windows were joined to them, only a run of a single one shows what the layer does to this sample.
+        self.samples_per_run = fitting if all(map(_is_batched, made)) else 1
         self.fits_beside_others = self.splits and size * self.samples_per_run <= _MOST_AT_ONCE
-        self.directions = _DIRECTIONS_SMALL if self.samples_per_run > 1 else _DIRECTIONS_LARGE
+        self.directions = _DIRECTIONS_SMALL if fitting > 1 else _DIRECTIONS_LARGE
         for fewer_than, directions in _DIRECTIONS_OF_FEW:
             if samples is not None and samples < fewer_than:
                 self.directions = max(self.directions, directions)
@@ -157,7 +157,7 @@ class ErrorNetwork:
         """The product with the error, for each sample or for all: shape (samples,) or (1,)."""
         if gradient is None:  # no output depends on the layer
             product = writer.op("Identity", writer.constant(np.zeros(1, np.float32)))
-        elif self.by_sample:
+        elif self.splits and _is_batched(error):
             flat = writer.op("Flatten", writer.op("Mul", gradient, error), axis=1)
             product = writer.reduced("ReduceSum", flat, [1], keep=False)
         else:
@@ -238,8 +238,3 @@ def _direction(output: ir.Value, number: int) -> ir.Value:
 
 def _direction_name(output: str, number: int) -> str:
     return f"trtint8_direction_{number}_{output}"
-
-
-def _bytes_per_sample(value: ir.Value) -> int:
-    sizes: Sequence[int] = [size for size in (static_shape(value) or [0])[1:] if isinstance(size, int)]
-    return 4 * math.prod(sizes)

@@ -168,7 +168,7 @@ class QuickNetwork:
         if not (self._errors.has_margins and effects.classes):
             judged[:] = False
         directions = self._directions(int8, first, effects.scales)
-        if self._errors.by_sample:
+        if self._errors.splits:
             for array in directions[0].values():
                 array[judged] = 0
         responses = self._responses(feed, directions, judged, parts)
@@ -217,7 +217,7 @@ class QuickNetwork:
     ) -> None:
         variants = [(ONLY, name) for name in self._names]
         noise = np.square(found.products)
-        if not self._errors.by_sample:
+        if not self._errors.splits:
             effects.add_noise(variants, noise.mean(axis=0), found.reference)
             return
         # Where the first direction is a margin, the others alone show the noise.

@@ -36,7 +36,7 @@ def test_products_are_those_of_directions_with_what_an_error_becomes():
     opened = opened_products()
     network = opened_network(opened)
     assert (network.directed, network.directions) == (("second_out",), 2)
-    assert network.splits and network.by_sample and network.has_margins
+    assert network.splits and network.has_margins
     assert network.samples_per_run > 1000 and network.fits_beside_others
     found = network.run({"x": X}, [{"second_out": direction} for direction in DIRECTIONS])
     errors, output = errors_at_the_output()
@@ -97,13 +97,36 @@ def other_model(shape, order):
 def test_samples_that_cannot_be_told_apart_are_taken_together(shape, order):
     network = ErrorNetwork(*other_model(shape, order))
     network.open(threads=1)
-    assert not (network.splits or network.by_sample or network.has_margins)
+    assert not (network.splits or network.has_margins)
     x = np.linspace(-1, 1, 12, dtype=np.float32).reshape(2, 3, 2)
     output = np.transpose(x @ WEIGHTS, order)
     ones, halves = np.ones_like(output), np.full_like(output, 0.5)
     found = network.run({"x": x}, [{"turned_out": ones}, {"turned_out": halves}])
     assert found.products.shape == (2, 1, 1)
     np.testing.assert_allclose(found.products[1], found.products[0] / 2)
+
+
+@pytest.mark.parametrize("joined", [[-1, 2], [3, -1, 2]], ids=["tokens joined to samples", "samples second"])
+def test_samples_that_a_layer_has_elsewhere_are_run_one_by_one(joined):
+    """As of GPT-2's products, of windows, and of attention that has positions first."""
+    g = Shaped(quantized=False)
+    flat = g.op("Reshape", ["x", g.constant(np.array(joined, np.int64))], "joined")
+    product = g.op("MatMul", [flat, g.constant(WEIGHTS)], "first")
+    made = g.model({"x": ["N", 3, 2]}, g.op("Reshape", [product, g.constant(np.array([-1, 6]))], "apart"))
+    prepared = prepare(load_model(made)).graph_model
+    network = ErrorNetwork(prepared, Quantizer.of(place(prepared), {"joined_out": 1.0, "x": 1.0}))
+    network.open(threads=1)
+    assert (network.splits, network.samples_per_run, network.directions) == (True, 1, 2)
+    x = np.linspace(-0.9, 1, 12, dtype=np.float32).reshape(2, 3, 2)
+    direction = np.array([[1, -1, 1, 1, -1, 1]], np.float32)
+    for row in range(2):
+        feed = {"x": x[row : row + 1]}
+        found = network.run(feed, [{"apart_out": direction}, {"apart_out": -direction}])
+        rounded = np.rint(x[row] * 127) / 127
+        scales = np.abs(WEIGHTS).max(axis=0) / 127
+        error = rounded @ (np.rint(WEIGHTS / scales) * scales) - x[row] @ WEIGHTS
+        wanted = float((error.ravel() * direction[0]).sum())
+        np.testing.assert_allclose(found.products[:, 0, 0], [wanted, -wanted], rtol=1e-4)
 
 
 def test_outputs_of_integers_alone_have_no_direction():

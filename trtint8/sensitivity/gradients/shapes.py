@@ -14,6 +14,9 @@ from trtint8.sensitivity.gradients.writer import attributes_of, static_shape
 #: The name of an axis along which the samples of a batch lie.
 BATCH = "trtint8_batch"
 
+#: How the name of an axis begins along which every sample has several elements; their number follows.
+_SEVERAL = f"{BATCH}_times_"
+
 #: Two batch sizes with which shapes are inferred: what differs depends on the batch.
 _SIZES = (3, 5)
 
@@ -26,10 +29,11 @@ def batch_is_free(graph_model: ir.Model) -> bool:
 
 
 def infer_shapes(graph_model: ir.Model, sizes: Mapping[str, Sequence[int]] | None = None) -> None:
-    """Sets the shapes of all tensors; a first axis of samples is named ``BATCH``.
+    """Sets the shapes of all tensors; an axis of samples is named ``BATCH``.
 
     Shapes are inferred for two batch sizes. A dimension that is the same in both is a number; one that is the
-    batch size is named ``BATCH``, and others that differ stay unknown.
+    batch size is named ``BATCH``; one that is a multiple of it, as where samples were flattened, has a name
+    that tells the factor; and others that differ stay unknown.
 
     Args:
         graph_model: The model; shapes in it are replaced. Where its batch size is fixed, nothing is changed.
@@ -100,6 +104,21 @@ def _fold_shapes(graph_model: ir.Model) -> bool:
 
 
 def _dimension(first: int | str | None, second: int | str | None) -> int | str | None:
-    if (first, second) == _SIZES:
-        return BATCH
-    return first if first == second else None
+    if first == second:
+        return first
+    if not (isinstance(first, int) and isinstance(second, int)):
+        return None
+    factor = first // _SIZES[0]
+    if (first, second) != (factor * _SIZES[0], factor * _SIZES[1]):
+        return None
+    return BATCH if factor == 1 else f"{_SEVERAL}{factor}"
+
+
+def elements_per_sample(value: ir.Value) -> int:
+    """How many elements a tensor has for one sample, where :func:`infer_shapes` knows; at least that many."""
+    count = 1
+    for size in static_shape(value) or []:
+        if isinstance(size, str):
+            size = int(size.removeprefix(_SEVERAL)) if size.startswith(_SEVERAL) else 1
+        count *= 1 if size is None else size
+    return count

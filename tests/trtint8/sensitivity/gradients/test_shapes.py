@@ -3,7 +3,7 @@
 import numpy as np
 
 from tests.trtint8.sensitivity.gradients.differences import network
-from trtint8.sensitivity.gradients.shapes import BATCH, batch_is_free, infer_shapes
+from trtint8.sensitivity.gradients.shapes import BATCH, batch_is_free, elements_per_sample, infer_shapes
 from trtint8.sensitivity.gradients.writer import static_shape
 
 
@@ -21,6 +21,22 @@ def test_axes_of_samples_are_named_and_others_known():
     model = network(nodes, {"x": ["N", 6]}, {"heads": np.array([-1, 2, 3], np.int64)})
     assert batch_is_free(model)
     assert shapes(model) == {"split": [BATCH, 2, 3], "turned": [2, BATCH, 3], "y": [BATCH, 2, 3]}
+
+
+def test_elements_per_sample_are_known_where_samples_are_flattened():
+    nodes = [
+        ("Reshape", ["x", "tokens"], "flat", {}),
+        ("Reshape", ["x", "rows"], "pairs", {}),
+        ("Transpose", ["x"], "turned", {"perm": [1, 2, 0]}),
+        ("Add", ["flat", "flat"], "y", {}),
+    ]
+    constants = {"tokens": np.array([-1, 6], np.int64), "rows": np.array([-1, 2], np.int64)}
+    model = network(nodes, {"x": ["N", 4, 6]}, constants)
+    found = shapes(model)
+    assert found["flat"] == found["y"] != found["pairs"]
+    assert [found["flat"][1], found["pairs"][1]] == [6, 2]
+    assert found["turned"] == [4, 6, BATCH]
+    assert [elements_per_sample(node.outputs[0]) for node in model.graph] == [24] * 4
 
 
 def test_shapes_that_are_computed_from_shapes():
@@ -48,3 +64,11 @@ def test_sizes_beside_the_samples_stay_unknown():
     model = network([("Relu", ["x"], "y", {})], {"x": ["N", 3, "h"]})
     first, second, third = shapes(model)["y"]
     assert (first, second) == (BATCH, 3) and not isinstance(third, int)
+    assert elements_per_sample(model.graph[0].outputs[0]) == 3
+
+
+def test_sizes_that_only_partly_grow_with_the_samples_stay_unknown():
+    model = network(
+        [("Concat", ["x", "more"], "y", {"axis": 0})], {"x": ["N", 2]}, {"more": np.ones((1, 2), np.float32)}
+    )
+    assert shapes(model) == {"y": [None, 2]}
