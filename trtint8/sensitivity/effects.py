@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from calibrators.data.feeds import shape_text
 from calibrators.errors import CalibrationDataError
-from trtint8.validation.significance import Z95, Comparison, Share, mcnemar, paired_interval
+from trtint8.validation.significance import Comparison, Share, mcnemar, paired_interval, t95
 
 _DECIBELS = 10 / math.log(10)
 
@@ -373,7 +373,8 @@ def _level(
     """The level 10 log10(signal / noise) and half the width of its 95 % interval, in decibels.
 
     The interval comes from the variance, to first order, of the logarithm of a ratio of means (the delta
-    method).
+    method), and Student's t distribution, as the variance is not known from few samples. Of a single sample
+    it has no width.
 
     Args:
         count: Number of samples.
@@ -390,5 +391,6 @@ def _level(
     s, n = signal / count, noise / count
     variances = (signal2 / count - s * s) / (s * s) + (noise2 / count - n * n) / (n * n)
     covariance = (both / count - s * n) / (s * n)
-    spread = math.sqrt(max(0.0, variances - 2 * covariance) / count)
-    return _DECIBELS * math.log(s / n), Z95 * _DECIBELS * spread
+    freedom = max(1, count - 1)
+    spread = math.sqrt(max(0.0, variances - 2 * covariance) / freedom)
+    return _DECIBELS * math.log(s / n), t95(freedom) * _DECIBELS * spread

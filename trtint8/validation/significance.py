@@ -55,6 +55,25 @@ class Share:
         return max(0.0, centre - half), min(1.0, centre + half)
 
 
+def t95(freedom: int) -> float:
+    """The 97.5 % quantile of Student's t distribution, for 95 % intervals from few samples.
+
+    The expansion in powers of 1 / freedom of Abramowitz and Stegun, Handbook of Mathematical Functions, 1964,
+    26.7.5: too small by 11 % for one degree of freedom, by 0.7 % for two, and by at most 0.13 % for more.
+
+    Args:
+        freedom: Degrees of freedom, at least 1: one less than there are samples.
+    """
+    z = Z95
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return z + math.fsum(term / freedom**power for power, term in enumerate(terms, 1))
+
+
 @dataclass(frozen=True)
 class Comparison:
     """One model's metric minus another's, over the same samples.

@@ -12,6 +12,7 @@ from trtint8.validation.significance import (
     compare_values,
     mcnemar,
     paired_interval,
+    t95,
 )
 
 counts = st.integers(0, 60)
@@ -20,6 +21,20 @@ counts = st.integers(0, 60)
 def test_wilson_interval_of_eight_of_ten():
     low, high = Share(8, 10).interval
     assert (low, high) == pytest.approx((0.49016, 0.94331), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("freedom", "quantile", "off"),
+    [
+        (1, 12.7062, 0.12),
+        (2, 4.30265, 0.008),
+        (3, 3.18245, 0.0013),
+        (15, 2.13145, 1e-5),
+        (999, 1.96234, 1e-5),
+    ],
+)
+def test_quantiles_of_the_t_distribution_as_tables_have_them(freedom, quantile, off):
+    assert t95(freedom) == pytest.approx(quantile, rel=off)
 
 
 def test_the_interval_stays_within_zero_and_one():
