@@ -58,7 +58,7 @@ def test_table(tmp_path):
     assert table.with_method("percentile").amax["étage/relu:0"] == pytest.approx(3.06, abs=0.01)
     again = table.save(tmp_path / "t.json")
     assert CalibrationTable.load(again) == table
-    assert document(again) == {"choice": None, **document(path)}
+    assert document(again) == {"choice": None, "input_sizes": {}, **document(path)}
 
 
 def test_engine_sidecar(tmp_path):

@@ -197,7 +197,7 @@ class Calibration:
             warnings.warn(warning, stacklevel=4)  # at the call of trtint8.calibrate
         runtime = "onnxruntime" if device_kind(self.device) == "cpu" else "onnxruntime (CUDA)"
         versions = {"trtint8": __version__, "numpy": np.__version__, runtime: _runtime_version()}
-        provenance = Provenance(self.model, seen.data_fingerprint, seen.samples, versions)
+        provenance = Provenance(self.model, seen.data_fingerprint, seen.samples, versions, seen.input_sizes)
         if self.auto is None:
             table = CalibrationTable.from_histograms(seen.histograms, self.method, provenance)
         else:

@@ -15,6 +15,7 @@ from calibrators.cuda import require_gpu
 from calibrators.data.batches import DataSource
 from calibrators.data.options import DataOptions
 from calibrators.data.random_samples import RANDOM, with_shapes
+from calibrators.data.sample_sizes import SampleSizes
 from calibrators.errors import BuildError, CalibrationDataError, TableError, UnsupportedError
 from calibrators.files import check_writable, refuse_overwriting
 from calibrators.histograms.thresholds import Method
@@ -34,7 +35,7 @@ from trtint8.builder.routes import Route, choose_route, is_calibrator, quantizat
 from trtint8.built_files import BuildResult, BuiltFiles, qdq_file_of, table_file_of
 from trtint8.calibration import CalibrationOptions, Observed, calibrate_prepared, float_tensors
 from trtint8.engine.file import sidecar_path
-from trtint8.engine.profiles import Profile, complete_profile, largest_shapes
+from trtint8.engine.profiles import Profile, check_profile, complete_profile, largest_shapes
 from trtint8.interop.unquantize import quantized_nodes
 from trtint8.models.model import Model, ModelSource, load_model, prepare, runnable
 from trtint8.models.recorded_states import with_recorded_states
@@ -75,7 +76,7 @@ class Int8Options:
     Attributes:
         route: ``explicit``, ``implicit`` or ``auto``.
         target: Which TensorRT builds.
-        profiles: Shapes of dynamic inputs.
+        profiles: Shapes of dynamic inputs; defaults are those of :func:`complete_profile`.
         compute_capabilities: GPUs to build for, like "8.6"; TensorRT for RTX only.
         keep_float: Names of nodes, or patterns, that stay in float.
         keep_int8: Names of nodes, or patterns, that are in INT8 although that is estimated to be slower.
@@ -198,28 +199,23 @@ class _Build:
                 self._run(graph_model, None, int8=True), graph_model, wanted, None, self.options
             )
         prepared = prepare(self.loaded)
-        # A pattern without a match fails here, and not after minutes of calibration.
+        # A profile or a pattern that does not fit fails here, and not after minutes of calibration.
+        for profile in self.wanted.profiles:
+            check_profile(profile, prepared.inputs)
         target = quantization_target(self.flavor, self.options)
-        largest = largest_shapes(self.wanted.profiles, prepared.inputs)
         asked, float16 = self.wanted, self._types_in_graph
-        place(
-            prepared.graph_model,
-            asked.keep_float,
-            target,
-            largest,
-            float16=float16,
-            keep_int8=asked.keep_int8,
-        )
+        place(prepared.graph_model, asked.keep_float, target, float16=float16, keep_int8=asked.keep_int8)
         self._check_manual(float_tensors(prepared))
         if self.sources.calibrates:
             refuse_unsupported(prepared, self.flavor, self.options)
         table = self.sources.table(prepared, "placed")
+        sizes = table.provenance.input_sizes
         graph_model, placement = quantize_graph(
             prepared,
             table,
             asked.keep_float,
             target=target,
-            largest=largest,
+            largest=largest_shapes(asked.profiles, prepared.inputs, sizes),
             float16=float16,
             keep_int8=asked.keep_int8,
         )
@@ -233,7 +229,7 @@ class _Build:
                 stacklevel=4,
             )
         graph_model = self._typed(graph_model, table.peaks)
-        built = self._run(graph_model, prepared, int8=True)
+        built = self._run(graph_model, prepared, int8=True, sizes=sizes)
         scales = _scales(placement.shared)
         return BuiltFiles(
             built,
@@ -271,6 +267,7 @@ class _Build:
                 frozenset(self.sources.manual),
                 tuple(self.wanted.keep_float),
             ),
+            sizes=table.provenance.input_sizes if table else None,
         )
         if isinstance(calibrator, Calibrator):
             table = calibrator.table
@@ -327,6 +324,7 @@ class _Build:
         implicit: ImplicitInt8 | None = None,
         *,
         int8: bool = False,
+        sizes: Mapping[str, SampleSizes] | None = None,
     ) -> BuiltEngine:
         """Builds an engine.
 
@@ -335,20 +333,23 @@ class _Build:
             prepared: The float model that it was made of; None where there is none.
             implicit: The ranges of the implicit route.
             int8: Whether the graph has the Q/DQ pairs of the explicit route.
+            sizes: Input name to the sizes that the calibration samples had, where they are known.
 
         Raises:
             BuildError: TensorRT fails; where its parser refuses nodes of the float model, all are named.
         """
-        options = self.options
+        inputs, options = self.loaded.inputs, self.options
         if self.flavor.strongly_typed_only:
             options = replace(options, fp16=None)  # the graph has the types already
         try:
             with runnable(graph_model) as serialized:
                 return build_engine(
                     serialized,
-                    self.loaded.inputs,
+                    inputs,
                     flavor=self.flavor,
-                    profiles=self.wanted.profiles,
+                    profiles=[
+                        complete_profile(given, inputs, sizes) for given in self.wanted.profiles or [{}]
+                    ],
                     compute_capabilities=self.wanted.compute_capabilities,
                     options=options,
                     int8=int8,
@@ -366,9 +367,9 @@ def _shaped(
     calibration: CalibrationSource | None, loaded: Model, profiles: Sequence[Profile]
 ) -> CalibrationSource | None:
     """What ranges are calibrated from; random samples get the optimal shapes of the first profile."""
-    if not isinstance(calibration, str) or not calibration.startswith(RANDOM):
+    if not isinstance(calibration, str) or not calibration.startswith(RANDOM) or not profiles:
         return calibration
-    profile = complete_profile(profiles[0] if profiles else {}, loaded.inputs)
+    profile = complete_profile(profiles[0], loaded.inputs)
     return with_shapes(calibration, loaded.inputs, {name: sizes.opt for name, sizes in profile.items()})
 
 

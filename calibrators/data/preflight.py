@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict, batch_rows, check_dtype, check_names, is_float, shape_text
 from calibrators.data.inputs import InputSpec
+from calibrators.data.sample_sizes import SampleSizes, has_open_sizes
 from calibrators.errors import CalibrationDataError
 
 
@@ -41,10 +42,13 @@ class Preflight:
 
     Attributes:
         samples: How many samples were observed.
+        sizes: Input name to the sizes of its samples, for inputs that leave some open besides the number of
+            samples.
     """
 
     def __init__(self, inputs: Sequence[InputSpec]) -> None:
         self.samples = 0
+        self.sizes: dict[str, SampleSizes] = {}
         self._inputs = tuple(inputs)
         self._ranges: dict[str, _Range] = {}
 
@@ -60,6 +64,9 @@ class Preflight:
             if is_float(spec.dtype) and feed[spec.name].ndim:
                 found = _range_of(feed[spec.name], self._ranges.get(spec.name))
                 self._ranges[spec.name] = found
+            if has_open_sizes(spec):
+                sizes = SampleSizes.of(feed[spec.name].shape)
+                self.sizes[spec.name] = sizes.merge(self.sizes.get(spec.name, sizes))
         rows = batch_rows(feed)
         self.samples += 1 if rows is None else rows
 
@@ -71,6 +78,9 @@ class Preflight:
         """
         merged = Preflight(self._inputs)
         merged.samples = self.samples + other.samples
+        merged.sizes = dict(self.sizes)
+        for name, sizes in other.sizes.items():
+            merged.sizes[name] = sizes.merge(self.sizes.get(name, sizes))
         merged._ranges = dict(self._ranges)
         for name, found in other._ranges.items():
             mine = self._ranges.get(name, found)

@@ -25,6 +25,7 @@ from calibrators.data.fingerprint import DataFingerprint
 from calibrators.data.inputs import InputSpec, has_fixed_batch
 from calibrators.data.preflight import Preflight
 from calibrators.data.sample import SampleKeeper
+from calibrators.data.sample_sizes import SampleSizes
 from calibrators.errors import CalibrationDataError, TrtInt8Error
 from calibrators.histograms.counting import ParallelHistograms
 from calibrators.histograms.histogram import Histogram
@@ -69,6 +70,11 @@ class Observation:
     def data_fingerprint(self) -> str:
         """The samples' fingerprint as text."""
         return self.fingerprint.hexdigest()
+
+    @property
+    def input_sizes(self) -> dict[str, SampleSizes]:
+        """Input name to the sizes of its samples, for inputs that leave some open besides the batch."""
+        return self.preflight.sizes
 
     def warnings(self) -> list[str]:
         """What looks odd about the data as a whole, one sentence each.

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from calibrators import records
+from calibrators.data.sample_sizes import SampleSizes
 from calibrators.display.cards import card_of
 from calibrators.display.picture import Picture
 from calibrators.display.plotting import plot_histogram
@@ -54,12 +55,15 @@ class Provenance:
         data: Fingerprint of the samples, which depends neither on their order nor on the batch size.
         samples: How many samples the model was run on.
         versions: Name of a tool to its version.
+        input_sizes: Input name to the sizes of its samples, for inputs that leave some open besides the
+            number of samples.
     """
 
     model: str | None = None
     data: str | None = None
     samples: int | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
+    input_sizes: Mapping[str, SampleSizes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -483,6 +487,7 @@ class CalibrationTable:
             data=self.provenance.data,
             samples=self.provenance.samples,
             versions=dict(self.provenance.versions),
+            input_sizes=dict(self.provenance.input_sizes),
             overridden=tuple(sorted(self.overridden)),
             amax=dict(self.amax),
             choice=self.choice,
@@ -491,7 +496,9 @@ class CalibrationTable:
 
     @classmethod
     def _from_record(cls, record: json_format.TableRecord, source: str) -> CalibrationTable:
-        provenance = Provenance(record.model, record.data, record.samples, record.versions)
+        provenance = Provenance(
+            record.model, record.data, record.samples, record.versions, record.input_sizes
+        )
         histograms = json_format.decode_histograms(record, source)
         try:
             overridden = frozenset(record.overridden)

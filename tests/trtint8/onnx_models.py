@@ -72,8 +72,8 @@ def specs(model):
     ]
 
 
-def conv_relu_conv(quantized=True, channels=16, names=("first", "second")):
-    """Conv, Relu, Conv on images of 3x16x16."""
+def conv_relu_conv(quantized=True, channels=16, names=("first", "second"), size=(16, 16)):
+    """Conv, Relu, Conv on images of 3x16x16 or another size."""
     g = Graph(quantized)
     x = g.op(
         "Conv",
@@ -84,7 +84,7 @@ def conv_relu_conv(quantized=True, channels=16, names=("first", "second")):
     x = g.qdq(g.op("Relu", [x], "relu"))
     weights = g.qdq(g.weights(channels, channels, 3, 3), 0, channels)
     return g.model(
-        {"images": ["N", 3, 16, 16]}, g.op("Conv", [x, weights, g.weights(channels)], names[1], pads=[1] * 4)
+        {"images": ["N", 3, *size]}, g.op("Conv", [x, weights, g.weights(channels)], names[1], pads=[1] * 4)
     )
 
 

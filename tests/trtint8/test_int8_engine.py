@@ -212,6 +212,24 @@ def test_random_samples_have_the_optimal_shape_of_the_profile(tmp_path):
 
 
 @pytest.mark.slow
+def test_sizes_that_a_model_leaves_open_are_those_of_the_samples(tmp_path):
+    onnx.save(plain(length="length"), tmp_path / "m.onnx")
+    random = np.random.default_rng(0)
+    lengths = (24, 40, 32)
+    samples = [{"x": random.standard_normal((2, length, 32)).astype(np.float32)} for length in lengths]
+    keywords = {"target": "rtx", "compute_capabilities": ["8.6"], "progress": False}
+    result = trtint8.build_int8_engine(tmp_path / "m.onnx", samples, tmp_path / "m.engine", **keywords)
+    wanted = {"x": trtint8.ShapeRange((1, 24, 32), (8, 40, 32), (32, 40, 32))}
+    assert result.info.profiles == (wanted,)
+    again = trtint8.build_int8_engine(
+        tmp_path / "m.onnx", result.table_file, tmp_path / "again.engine", **keywords
+    )
+    assert again.info.profiles == (wanted,)
+    sizes = trtint8.CalibrationTable.load(result.table_file).provenance.input_sizes
+    assert (sizes["x"].smallest, sizes["x"].largest) == ((24, 32), (40, 32))
+
+
+@pytest.mark.slow
 def test_pairs_are_placed_for_the_tensorrt_that_builds(tmp_path):
     g = Shaped()
     y = g.op(

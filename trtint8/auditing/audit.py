@@ -41,7 +41,7 @@ def audit_model(
         UnsupportedError: This TensorRT does not list the layers of an engine.
         GpuUnavailableError: This TensorRT needs a GPU to build.
     """
-    estimator = Estimator.open(prepare(model), gpu, options)
+    estimator = Estimator.open(prepare(model), table.provenance.input_sizes, gpu, options)
     fixed, peaks, work = estimator.model, table.peaks, estimator.work
     target, shapes = estimator.quantization_target, estimator.shapes
     quantized, _ = quantize_graph(fixed, table, keep_float, target=target, largest=shapes)

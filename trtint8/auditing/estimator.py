@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from calibrators.data.inputs import InputSpec
+from calibrators.data.sample_sizes import SampleSizes
 from calibrators.errors import UnsupportedError
 from calibrators.tensorrt import flavor as flavors
 from calibrators.tensorrt.flavor import Flavor, Target
@@ -66,11 +67,15 @@ class Estimator:
     options: EstimatorOptions
 
     @classmethod
-    def open(cls, prepared: Model, gpu: Gpu, options: EstimatorOptions) -> Estimator:
+    def open(
+        cls, prepared: Model, sizes: Mapping[str, SampleSizes], gpu: Gpu, options: EstimatorOptions
+    ) -> Estimator:
         """Prepares builds.
 
         Args:
             prepared: From :func:`trtint8.models.model.prepare`; not changed.
+            sizes: Input name to the sizes that samples had, which a dynamic input gets where the profile
+                leaves it out; may lack inputs.
             gpu: The GPU that times are estimated for.
             options: How engines are built.
 
@@ -79,7 +84,7 @@ class Estimator:
             UnsupportedError: This TensorRT is not installed.
         """
         flavor = flavors.load(options.target)
-        profile = complete_profile(options.profile or {}, prepared.inputs)
+        profile = complete_profile(options.profile or {}, prepared.inputs, sizes)
         fixed = at_shapes(prepared, {name: shapes.opt for name, shapes in profile.items()})
         capability = nearest_capability(flavor, gpu.compute_capability)
         return cls(flavor, fixed, count_work(fixed.graph_model), gpu, capability, options)

@@ -68,6 +68,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Builds and writes the engine."""
     cut = cut_from(options.model, options)
+    profiles = profiles_from(options.profile)
     output, inputs = check_writable(options.output), [options.model, options.calibration]
     cut_files = files_of_cut(output, inputs) if cut else {}
     result = building.build_int8_engine(
@@ -75,7 +76,7 @@ def run(options: argparse.Namespace) -> None:
         data_from(options.calibration, options),
         options.output,
         **keywords(options, "method", "route", "target", "dynamic_ranges", "keep_float", "keep_int8"),
-        profiles=profiles_from(options.profile),
+        profiles=profiles,
         compute_capabilities=options.compute_capability,
         options=build_options_from(options),
         **data_keywords(options),
@@ -96,6 +97,12 @@ def run(options: argparse.Namespace) -> None:
         rows += [("float model", str(result.float_model)), ("the rest, in float", str(cut_files[TAIL]))]
     rows += [*engine_rows(result.info), ("build", f"{result.seconds:.1f} s")]
     print_table("Built", ("", ""), rows)
+    for name in result.table.provenance.input_sizes if result.table else ():
+        if not any(name in profile for profile in profiles):
+            say(
+                f"input '{name}' takes samples of the sizes that the calibration samples had; "
+                f"--profile '{name}=MIN,OPT,MAX' gives others"
+            )
     if options.fp16 is None and not options.bf16 and is_typed_by_graph(result.info):
         say("what is outside INT8 is in FP32, as in the model; --fp16 puts it into FP16, half the bytes")
 

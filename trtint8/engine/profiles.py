@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from calibrators.data.inputs import InputSpec
+from calibrators.data.sample_sizes import SampleSizes
 from calibrators.errors import BuildError, ModelError
 
 Shape = tuple[int, ...]
@@ -61,41 +62,26 @@ def parse_profile(text: str) -> tuple[str, ShapeRange]:
     return name, ShapeRange(smallest, optimal, largest)
 
 
-def default_profile(
-    inputs: Sequence[InputSpec], batch: _DimRange = _DEFAULT_BATCH_SIZES
+def complete_profile(
+    profile: Profile, inputs: Sequence[InputSpec], sizes: Mapping[str, SampleSizes] | None = None
 ) -> dict[str, ShapeRange]:
-    """The profile where the user gives none: a dynamic first dimension is the batch.
+    """Checks a user's profile and adds the dynamic inputs that it leaves out.
 
-    Args:
-        inputs: The model's inputs.
-        batch: The smallest, the optimal and the largest batch size.
-
-    Returns:
-        The shapes of every input that has a dynamic dimension; empty where all inputs are static.
-
-    Raises:
-        BuildError: A dimension other than the first one is dynamic, so the user must give its sizes.
-        ModelError: An input's rank is unknown.
-    """
-    return {spec.name: _default_range(spec, batch, {}) for spec in inputs if _is_dynamic(spec)}
-
-
-def complete_profile(profile: Profile, inputs: Sequence[InputSpec]) -> dict[str, ShapeRange]:
-    """Checks a user's profile and adds the inputs that it leaves out.
-
-    A dimension that has the name of a dimension of a given input gets the same sizes, so that inputs with the
-    same batch dimension have the same batch sizes.
+    A dynamic first dimension is the number of samples, 1 to 32, and 8 at best. Other dimensions get the sizes
+    that samples had, and the engine is tuned for the largest. A dimension that has the name of a dimension of
+    a given input gets the same sizes, so that inputs with the same batch dimension have the same batch sizes.
 
     Args:
         profile: Shapes of some or all inputs.
         inputs: The model's inputs.
+        sizes: Input name to the sizes that samples had; may lack inputs.
 
     Returns:
-        ``profile`` with the defaults of the other dynamic inputs.
+        ``profile`` with the defaults of the other dynamic inputs; empty where all inputs are static.
 
     Raises:
-        BuildError: The profile contradicts the model (:func:`check_profile`), or has to give sizes that have
-            no default (:func:`default_profile`).
+        BuildError: The profile contradicts the model (:func:`check_profile`), or a dimension other than the
+            first one is dynamic and no sizes of it are known, so the user must give them.
         ModelError: An input's rank is unknown.
     """
     check_profile(profile, inputs)
@@ -103,19 +89,35 @@ def complete_profile(profile: Profile, inputs: Sequence[InputSpec]) -> dict[str,
     for spec in inputs:
         if spec.name in profile and spec.shape is not None:
             given = profile[spec.name]
-            for dim, sizes in zip(spec.shape, zip(given.min, given.opt, given.max, strict=True), strict=True):
+            for dim, three in zip(spec.shape, zip(given.min, given.opt, given.max, strict=True), strict=True):
                 if isinstance(dim, str):
-                    known[dim] = sizes
+                    known[dim] = three
     missing = [spec for spec in inputs if spec.name not in profile and _is_dynamic(spec)]
-    return {**profile, **{spec.name: _default_range(spec, _DEFAULT_BATCH_SIZES, known) for spec in missing}}
+    for spec in missing:
+        if spec.shape and isinstance(spec.shape[0], str):
+            # The samples of another input may lie along a later axis, as those of an LSTM's state do.
+            known.setdefault(spec.shape[0], _DEFAULT_BATCH_SIZES)
+    found = {
+        name: found for name, found in (sizes or {}).items() if name not in _without_samples_first(inputs)
+    }
+    return {**profile, **{spec.name: _default_range(spec, known, found.get(spec.name)) for spec in missing}}
 
 
-def largest_shapes(profiles: Sequence[Profile], inputs: Sequence[InputSpec]) -> dict[str, tuple[int, ...]]:
+def _without_samples_first(inputs: Sequence[InputSpec]) -> set[str]:
+    """Inputs whose first dimension is fixed where that of others is the number of samples, as of states."""
+    fixed = {spec.name for spec in inputs if spec.shape and isinstance(spec.shape[0], int)}
+    return fixed if len(fixed) < len(inputs) else set()
+
+
+def largest_shapes(
+    profiles: Sequence[Profile], inputs: Sequence[InputSpec], sizes: Mapping[str, SampleSizes] | None = None
+) -> dict[str, tuple[int, ...]]:
     """The largest shape of every dynamic input in any profile.
 
     Args:
         profiles: The user's profiles; empty for one of defaults.
         inputs: The model's inputs.
+        sizes: Input name to the sizes that samples had: see :func:`complete_profile`.
 
     Raises:
         BuildError: A profile contradicts the model, or has to give sizes that have no default.
@@ -123,8 +125,8 @@ def largest_shapes(profiles: Sequence[Profile], inputs: Sequence[InputSpec]) -> 
     """
     largest: dict[str, tuple[int, ...]] = {}
     for profile in profiles or [{}]:
-        for name, sizes in complete_profile(profile, inputs).items():
-            largest[name] = tuple(map(max, sizes.max, largest.get(name, sizes.max)))
+        for name, shapes in complete_profile(profile, inputs, sizes).items():
+            largest[name] = tuple(map(max, shapes.max, largest.get(name, shapes.max)))
     return largest
 
 
@@ -169,7 +171,7 @@ def _check_range(spec: InputSpec, shapes: ShapeRange) -> None:
             )
 
 
-def _default_range(spec: InputSpec, batch: _DimRange, known: Mapping[str, _DimRange]) -> ShapeRange:
+def _default_range(spec: InputSpec, known: Mapping[str, _DimRange], sizes: SampleSizes | None) -> ShapeRange:
     if spec.shape is None:
         raise ModelError(f"input '{spec.name}' has no shape in the model; export the model with one")
     columns: list[_DimRange] = []
@@ -179,7 +181,10 @@ def _default_range(spec: InputSpec, batch: _DimRange, known: Mapping[str, _DimRa
         elif dim is not None and dim in known:
             columns.append(known[dim])
         elif axis == 0:
-            columns.append(batch)
+            columns.append(_DEFAULT_BATCH_SIZES)
+        elif sizes is not None and len(sizes.largest) == len(spec.shape) - 1:
+            smallest_size, largest_size = sizes.smallest[axis - 1], sizes.largest[axis - 1]
+            columns.append((smallest_size, largest_size, largest_size))
         else:
             raise BuildError(
                 f"input {spec} has a dynamic dimension {axis} ('{dim or '?'}') besides the batch; give its "

@@ -51,7 +51,7 @@ class SpeedPlanner:
 
     def __init__(self, prepared: Model, table: CalibrationTable, goal: SpeedGoal, journal: Journal) -> None:
         self._table, self._goal, self._journal = table, goal, journal
-        self._estimator = Estimator.open(prepared, goal.gpu, goal.options)
+        self._estimator = Estimator.open(prepared, table.provenance.input_sizes, goal.gpu, goal.options)
         self._target, self._shapes = self._estimator.quantization_target, self._estimator.shapes
         graph_model = self._estimator.model.graph_model
         #: Names of the layers that can be in INT8.

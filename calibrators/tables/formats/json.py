@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from calibrators import records
+from calibrators.data.sample_sizes import SampleSizes
 from calibrators.errors import TableError
 from calibrators.histograms.histogram import Histogram
 from calibrators.records import Count, NonNegativeFloat32
@@ -95,6 +96,8 @@ class TableRecord:
         data: Fingerprint of the samples; None where it is not known.
         samples: How many samples were fed; None where it is not known.
         versions: Tool name to version.
+        input_sizes: Input name to the sizes of its samples, for inputs that leave some open besides the
+            number of samples.
         overridden: Names of the tensors whose range was set by hand.
         amax: Tensor name to range. A range that is negative or not finite is the table's to refuse, by the
             tensor's name.
@@ -109,6 +112,7 @@ class TableRecord:
     data: str | None = None
     samples: Count | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
+    input_sizes: Mapping[str, SampleSizes] = field(default_factory=dict)
     overridden: tuple[str, ...] = ()
     amax: Mapping[str, float]
     choice: RangeChoice | None = None

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from calibrators.data.inputs import InputSpec
 from calibrators.data.preflight import Preflight, check_feed
+from calibrators.data.sample_sizes import SampleSizes
 from calibrators.errors import CalibrationDataError
 
 FLOAT, INT = np.dtype(np.float32), np.dtype(np.int64)
@@ -170,3 +171,16 @@ def test_counts_samples(sizes):
     for size in sizes:
         preflight.observe({"x": normal(size, 3, 4, 5)})
     assert preflight.samples == sum(sizes)
+
+
+def test_sizes_are_kept_of_inputs_that_leave_them_open():
+    first, second = (
+        Preflight([InputSpec("x", FLOAT, ("N", 3, "height", 5)), InputSpec("tokens", INT, ("N", 7))])
+        for _ in range(2)
+    )
+    tokens = np.zeros((2, 7), np.int64)
+    first.observe({"x": normal(2, 3, 4, 5), "tokens": tokens})
+    first.observe({"x": normal(2, 3, 9, 5), "tokens": tokens})
+    second.observe({"x": normal(2, 3, 2, 5), "tokens": tokens})
+    assert first.sizes == {"x": SampleSizes((3, 4, 5), (3, 9, 5))}
+    assert first.merge(second).sizes == second.merge(first).sizes == {"x": SampleSizes((3, 2, 5), (3, 9, 5))}

@@ -2,6 +2,7 @@ import dataclasses
 
 import pytest
 
+from calibrators.data.sample_sizes import SampleSizes
 from calibrators.errors import BuildError, UnsupportedError
 from tests.trtint8.onnx_models import conv_relu_conv
 from trtint8.auditing import estimator as module
@@ -17,8 +18,10 @@ def prepared():
     return prepare(load_model(conv_relu_conv(quantized=False).SerializeToString()))
 
 
-def opened(prepared, **options):
-    return Estimator.open(prepared, find_gpu("A10"), EstimatorOptions("rtx", progress=False, **options))
+def opened(prepared, sizes=None, **options):
+    return Estimator.open(
+        prepared, sizes or {}, find_gpu("A10"), EstimatorOptions("rtx", progress=False, **options)
+    )
 
 
 def test_shapes_and_work(rtx, prepared):
@@ -31,6 +34,13 @@ def test_shapes_and_work(rtx, prepared):
     }
     profile = {"images": ShapeRange((1, 3, 16, 16), (2, 3, 16, 16), (4, 3, 16, 16))}
     assert opened(prepared, profile=profile).shapes == {"images": (2, 3, 16, 16)}
+
+
+def test_open_sizes_are_those_of_the_samples(rtx):
+    model = conv_relu_conv(quantized=False, size=("height", "width"))
+    prepared = prepare(load_model(model.SerializeToString()))
+    sizes = {"images": SampleSizes((3, 16, 8), (3, 32, 8))}
+    assert opened(prepared, sizes).shapes == {"images": (8, 3, 32, 8)}
 
 
 def test_types_of_an_engine(rtx, prepared):

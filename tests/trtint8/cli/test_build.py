@@ -2,9 +2,12 @@
 
 import json
 
+import numpy as np
+import onnx
 import pytest
 
 from calibrators.tables.table import CalibrationTable
+from tests.trtint8.onnx_models import conv_relu_conv
 from trtint8.cli.build import is_typed_by_graph
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL
@@ -24,6 +27,23 @@ def test_build_from_a_table(table, tmp_path, capsys):
     info = json.loads(capsys.readouterr().out)
     assert info["profiles"][0]["images"]["max"] == [16, 1, 8, 8]
     assert engine.stat().st_size > 10_000
+
+
+def test_who_leaves_sizes_to_the_samples_is_told_of_it(tmp_path, capsys):
+    pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")
+    model, data, engine = (str(tmp_path / name) for name in ("m.onnx", "data.npz", "m.engine"))
+    onnx.save(conv_relu_conv(quantized=False, size=("height", 16)), model)
+    np.savez(data, images=np.random.default_rng(0).standard_normal((4, 3, 24, 16)).astype(np.float32))
+    build = ["build", model, data, "-o", engine, "--target", "rtx", "--compute-capability", "8.6"]
+    assert main([*build, "--json"]) == 0
+    output = capsys.readouterr()
+    shapes = json.loads(output.out)["profiles"][0]["images"]
+    assert [shapes[end] for end in ("min", "max")] == [[1, 3, 24, 16], [32, 3, 24, 16]]
+    told = "input 'images' takes samples of the sizes that the calibration samples had; --profile 'images=MIN"
+    assert main(build) == 0
+    assert told in capsys.readouterr().err
+    assert main([*build, "--profile", "images=1x3x8x16,1x3x8x16,1x3x8x16"]) == 0
+    assert told not in capsys.readouterr().err
 
 
 def test_ranges_by_hand_from_a_file(table, tmp_path, capsys):

@@ -2,12 +2,12 @@ import numpy as np
 import pytest
 
 from calibrators.data.inputs import InputSpec
+from calibrators.data.sample_sizes import SampleSizes
 from calibrators.errors import BuildError, ModelError
 from trtint8.engine.profiles import (
     ShapeRange,
     check_profile,
     complete_profile,
-    default_profile,
     largest_shapes,
     parse_profile,
 )
@@ -53,21 +53,50 @@ def test_range_prints_as_it_is_written():
     assert str(parse_profile("x=1x3,2x3,4x3")[1]) == "1x3,2x3,4x3"
 
 
-def test_default_profile():
-    assert default_profile([IMAGES, spec("fixed", 4, 5), spec("ids", None, 16)]) == {
+def test_without_a_profile_the_batch_has_a_default():
+    assert complete_profile({}, [IMAGES, spec("fixed", 4, 5), spec("ids", None, 16)]) == {
         "images": ShapeRange((1, 3, 224, 224), (8, 3, 224, 224), (32, 3, 224, 224)),
         "ids": ShapeRange((1, 16), (8, 16), (32, 16)),
     }
-    assert default_profile([IMAGES], batch=(2, 4, 6))["images"].opt == (4, 3, 224, 224)
 
 
-def test_default_profile_of_static_inputs_is_empty():
-    assert default_profile([spec("a", 1, 3), spec("b")]) == {}
+def test_static_inputs_need_no_profile():
+    assert complete_profile({}, [spec("a", 1, 3), spec("b")]) == {}
 
 
-def test_default_profile_needs_help_with_other_dimensions():
+def test_other_dimensions_have_the_sizes_of_samples():
+    sizes = {"images": SampleSizes((3, 64, 320), (3, 96, 320)), "unknown": SampleSizes((1,), (1,))}
+    images = spec("images", "N", 3, "height", None)
+    wanted = ShapeRange((1, 3, 64, 320), (8, 3, 96, 320), (32, 3, 96, 320))
+    assert complete_profile({}, [images], sizes) == {"images": wanted}
+    assert complete_profile({}, [images, spec("scale", 1)], sizes) == {"images": wanted}
+    assert largest_shapes((), [images], sizes) == {"images": (32, 3, 96, 320)}
+    fixed = complete_profile({}, [spec("images", 1, 3, "height", "width"), spec("scale", 1)], sizes)
+    assert fixed == {"images": ShapeRange((1, 3, 64, 320), (1, 3, 96, 320), (1, 3, 96, 320))}
+
+
+def test_a_profile_comes_before_the_sizes_of_samples():
+    given = {"ids": ShapeRange((1, 4), (2, 8), (4, 16))}
+    sizes = {"ids": SampleSizes((5,), (5,)), "mask": SampleSizes((5, 7), (6, 7))}
+    found = complete_profile(given, [spec("ids", "B", "L"), spec("mask", "B", "L", "W")], sizes)
+    assert found == {**given, "mask": ShapeRange((1, 4, 7), (2, 8, 7), (4, 16, 7))}
+
+
+def test_samples_of_a_state_lie_where_the_dimension_is_named_so():
+    inputs = [spec("sound", "N", 64), spec("state", 2, "N", 32)]
+    assert complete_profile({}, inputs)["state"] == ShapeRange((2, 1, 32), (2, 8, 32), (2, 32, 32))
+
+
+def test_sizes_of_samples_say_nothing_where_these_do_not_lie_first():
+    """A state's second dimension is the number of samples, whatever its name."""
+    inputs = [spec("sound", "N", 64), spec("state", 2, "?", 32)]
+    with pytest.raises(BuildError, match=r"^input 'state' .* has a dynamic dimension 1 \('\?'\) besides"):
+        complete_profile({}, inputs, {"state": SampleSizes((1, 32), (1, 32))})
+
+
+def test_without_sizes_of_samples_other_dimensions_need_a_profile():
     with pytest.raises(BuildError) as caught:
-        default_profile([spec("images", "N", 3, "height", None)])
+        complete_profile({}, [spec("images", "N", 3, "height", None)])
     assert str(caught.value) == (
         "input 'images' (float32, Nx3xheightx?) has a dynamic dimension 2 ('height') besides the batch; give "
         "its sizes with a profile 'images=MIN,OPT,MAX', three shapes like 8x3xSIZExSIZE"
@@ -76,7 +105,7 @@ def test_default_profile_needs_help_with_other_dimensions():
 
 def test_unknown_rank():
     with pytest.raises(ModelError, match=r"^input 'x' has no shape in the model; export"):
-        default_profile([InputSpec("x", np.dtype(np.float32), None)])
+        complete_profile({}, [InputSpec("x", np.dtype(np.float32), None)])
 
 
 def test_complete_profile_fills_in_defaults():

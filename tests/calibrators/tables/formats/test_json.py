@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from calibrators import records
+from calibrators.data.sample_sizes import SampleSizes
 from calibrators.errors import TableError
 from calibrators.histograms.histogram import Histogram
 from calibrators.tables.formats import json as json_format
@@ -140,7 +141,9 @@ def table():
     histogram = Histogram()
     histogram.observe(np.array([0, 0.5, -1.0, 3.0, np.inf], np.float32))
     return CalibrationTable.from_histograms(
-        {"a::b": histogram}, "minmax", Provenance("model", "data", 5, {"numpy": "2"})
+        {"a::b": histogram},
+        "minmax",
+        Provenance("model", "data", 5, {"numpy": "2"}, {"x": SampleSizes((3, 64), (3, 96))}),
     )
 
 
