@@ -110,7 +110,7 @@ class EffectMeter:
         self.scales = dict(scales)
         self.classes, self._labelled = classes, labelled and classes
         self.predicted = predicted
-        self.sums = np.zeros((len(self._rows), COLUMNS))
+        self.sums: NDArray[np.float64] = np.zeros((len(self._rows), COLUMNS))
 
     def add(
         self,
@@ -284,7 +284,7 @@ class EffectMeter:
             labelled=state["labelled"],
             predicted=state.get("predicted", False),
         )
-        sums = np.array(state["sums"])
+        sums: NDArray[np.float64] = np.array(state["sums"], np.float64)
         if "predicted" not in state:  # written when every sample showed the noise and the class
             judged = sums[:, 0] * state["classes"]
             sums = np.insert(sums, _SUMS.index("judged"), judged, axis=1)
