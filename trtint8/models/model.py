@@ -38,6 +38,7 @@ from trtint8.models.passes.identities import RemoveIdentitiesPass
 from trtint8.models.passes.lower_case_einsum import LowerCaseEinsumPass
 from trtint8.models.passes.name_nodes import NameNodesPass
 from trtint8.models.passes.nan_guards import RemoveNanGuardsPass
+from trtint8.models.passes.sums import SumsAsAddsPass
 from trtint8.models.stored_tensors import check_stored_tensors
 from trtint8.models.training_mode import switch_to_inference
 from trtint8.models.unknown_sizes import clear_unknown_sizes
@@ -162,9 +163,9 @@ def prepare(model: Model) -> Model:
     """Brings a model into the form that both calibration and quantization use.
 
     FP16 becomes FP32, except inputs and outputs. Constants are folded, BatchNormalization is folded into
-    convolutions, Identity nodes and guards against NaN where there is none are removed, every node has a
-    unique name, and every tensor has its shape as far as it can be inferred. Inputs, outputs and the names of
-    the remaining tensors stay the same.
+    convolutions, Identity nodes and guards against NaN where there is none are removed, a Sum is written as
+    Adds, every node has a unique name, and every tensor has its shape as far as it can be inferred. Inputs,
+    outputs and the names of the remaining tensors stay the same.
 
     Args:
         model: A checked model; not changed.
@@ -182,6 +183,7 @@ def prepare(model: Model) -> Model:
         common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
         FoldConstantsPass(),
         RemoveIdentitiesPass(),
+        SumsAsAddsPass(),
         EinsumProductsPass(),
         FoldBatchNormPass(),
         RemoveNanGuardsPass(),

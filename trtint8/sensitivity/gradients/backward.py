@@ -10,13 +10,22 @@ from trtint8.models.inner_graphs import values_read
 from trtint8.sensitivity.gradients.elementwise import ELEMENTWISE
 from trtint8.sensitivity.gradients.movement import MOVEMENT
 from trtint8.sensitivity.gradients.normalizations import NORMALIZATIONS
+from trtint8.sensitivity.gradients.picking import PICKING
 from trtint8.sensitivity.gradients.reductions import REDUCTIONS
 from trtint8.sensitivity.gradients.resizing import RESIZING
 from trtint8.sensitivity.gradients.rule import NoGradientError, Step
 from trtint8.sensitivity.gradients.weighted import WEIGHTED_RULES
 from trtint8.sensitivity.gradients.writer import GraphWriter, reached_from
 
-_RULES = {**ELEMENTWISE, **MOVEMENT, **NORMALIZATIONS, **REDUCTIONS, **RESIZING, **WEIGHTED_RULES}
+_RULES = {
+    **ELEMENTWISE,
+    **MOVEMENT,
+    **NORMALIZATIONS,
+    **PICKING,
+    **REDUCTIONS,
+    **RESIZING,
+    **WEIGHTED_RULES,
+}
 
 
 def append_gradients(

@@ -1,18 +1,14 @@
-"""Gradients of operators that move, join, repeat or average elements."""
+"""Gradients of operators that move, join, repeat or add up elements."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
-from trtint8.models.graph_constants import constant_input
-from trtint8.sensitivity.gradients.rule import Rule, Step, normalized
-from trtint8.sensitivity.gradients.writer import static_shape
+from trtint8.sensitivity.gradients.picking import added_up
+from trtint8.sensitivity.gradients.rule import Rule, Step
 
 
 def _reshaped(step: Step) -> Mapping[int, ir.Value]:
@@ -64,6 +60,18 @@ def _expand(step: Step) -> Mapping[int, ir.Value]:
     return {0: step.writer.op("Reshape", summed, step.writer.op("Shape", x), like=x)}
 
 
+def _tile(step: Step) -> Mapping[int, ir.Value]:
+    """The sum of the gradients of all copies."""
+    writer, x = step.writer, step.input(0)
+    columns = (step.input(1), writer.op("Shape", x))
+    one = writer.integers([1])
+    pairs = writer.op("Concat", *(writer.op("Unsqueeze", column, one) for column in columns), axis=1)
+    apart = writer.op("Reshape", step.gradient, writer.op("Reshape", pairs, writer.integers([-1])))
+    summed = writer.reduced("ReduceSum", apart, range(0, 2 * len(step.shape(x)), 2), keep=False)
+    summed.shape, summed.type = x.shape, x.type
+    return {0: summed}
+
+
 def _rearranged(step: Step) -> Mapping[int, ir.Value]:
     """Of blocks of pixels that become channels, or the reverse: the other of these operators."""
     attributes = dict(step.attributes)
@@ -81,121 +89,37 @@ def _rearranged(step: Step) -> Mapping[int, ir.Value]:
 
 def _pad(step: Step) -> Mapping[int, ir.Value]:
     if step.attributes.get("mode", "constant") != "constant":
-        return {0: _added_up(step)}  # What is padded with are elements of the input.
-    writer, x = step.writer, step.input(0)
-    rank = len(step.shape(x))
-    pads = step.constant(1).tolist()
-    if len(pads) != 2 * rank or len(step.node.inputs) > 3 or min(pads) < 0:
-        raise step.refused("it does not pad all axes")
-    ends = [-pad if pad else np.iinfo(np.int64).max for pad in pads[rank:]]
-    bounds = [writer.integers(values) for values in (pads[:rank], ends, range(rank))]
-    return {0: writer.op("Slice", step.gradient, *bounds, like=x)}
+        return {0: added_up(step)}  # What is padded with are elements of the input.
+    # Pads that are negative cut off. They may be computed, as PyTorch's older exporter writes them.
+    negated, axes = step.writer.op("Neg", step.input(1)), step.node.inputs[3:]
+    others = [None, *axes] if axes else []
+    return {0: step.writer.op("Pad", step.gradient, negated, *others, like=step.input(0))}
 
 
-def _picked(step: Step) -> Mapping[int, ir.Value]:
-    """Puts every gradient at the place that its element came from."""
-    if any(index != 0 for index in step.wanted):
-        raise step.refused("what it picks is computed")
-    picks = _picks_by_axis(step)
-    if picks is None:
-        return {0: _added_up(step)}
-    gradient = step.gradient
-    if any(pick.places.ndim == 0 for pick in picks):  # which takes the axis away
-        gradient = step.writer.op("Unsqueeze", gradient, step.writer.integers([pick.axis for pick in picks]))
-    for pick in picks:
-        gradient = _spread(step, gradient, pick)
-    gradient.shape, gradient.type = step.input(0).shape, step.input(0).type
-    return {0: gradient}
-
-
-@dataclass(frozen=True)
-class _Pick:
-    """Which elements are picked along an axis.
-
-    Attributes:
-        axis: The axis.
-        places: Their indices, int64 of shape () or (picked,), none twice.
-        size: How many elements there are along the axis.
-    """
-
-    axis: int
-    places: NDArray[np.int64]
-    size: int
-
-
-def _picks_by_axis(step: Step) -> list[_Pick] | None:
-    """What is picked; None where that is not known before the network runs, or an element is picked twice."""
-    node, shape = step.node, static_shape(step.input(0))
-    constants = [constant_input(node, index) for index in range(1, len(node.inputs))]
-    numbers = [value for value in constants if value is not None]
-    if shape is None or len(numbers) < len(constants):
-        return None
-    indices: list[Any]
-    if node.op_type == "Gather":
-        axes = [int(step.attributes.get("axis", 0))]
-        indices = [numbers[0]]
-    else:
-        starts, ends, *others = (array.tolist() for array in numbers)
-        axes = others[0] if others else list(range(len(starts)))
-        steps = others[1] if len(others) > 1 else [1] * len(axes)
-        indices = [slice(*bounds) for bounds in zip(starts, ends, steps, strict=False)]
-    picks = []
-    for axis, index in zip(normalized(axes, len(shape)), indices, strict=False):
-        size = shape[axis]
-        if not isinstance(size, int):
-            return None
-        try:
-            places = np.asarray(np.arange(size)[index])
-        except (IndexError, ValueError):  # ONNX Runtime says what is wrong
-            return None
-        if places.ndim > 1 or len(np.unique(places)) != places.size:
-            return None
-        picks.append(_Pick(axis, places, size))
-    return picks
-
-
-def _spread(step: Step, gradient: ir.Value, pick: _Pick) -> ir.Value:
-    """Puts a gradient's elements along an axis at their places among zeros; quicker than ScatterElements."""
-    writer, places = step.writer, np.atleast_1d(pick.places)
-    first = int(places[0]) if places.size else 0
-    in_a_row = np.array_equal(places, np.arange(first, first + places.size))
-    pads = np.zeros((2, len(step.shape(step.input(0)))), np.int64)
-    pads[:, pick.axis] = (first, pick.size - first - places.size) if in_a_row else (0, 1)
-    padded = writer.op("Pad", gradient, writer.integers(pads.ravel().tolist()))
-    if in_a_row:
-        return padded
-    # Behind the last element there is a zero now, for all places that nothing came from.
-    sources = np.full(pick.size, places.size, np.int64)
-    sources[places] = np.arange(places.size)
-    return writer.op("Gather", padded, writer.constant(sources), axis=pick.axis)
-
-
-def _added_up(step: Step) -> ir.Value:
-    """Adds every gradient up at the place that its element came from.
-
-    The operator is applied to the places of its input's elements, so it may pick them in any way.
-    """
-    writer, x = step.writer, step.input(0)
-    first, by = (writer.constant(np.int64(number)) for number in (0, 1))
-    places = writer.op("Range", first, writer.op("Size", x), by)
-    grid = writer.op("Reshape", places, writer.op("Shape", x))
-    taken = writer.copy(step.node, [grid, *step.node.inputs[1:]])
-    taken.type = ir.TensorType(ir.DataType.INT64)
-    return step.added_up(taken)
+def _cumulative_sum(step: Step) -> Mapping[int, ir.Value]:
+    """Every element is in all sums from it on, so the gradients are summed the other way round."""
+    if step.wanted != [0]:
+        raise step.refused("its axis is computed")
+    attributes = dict(step.attributes)
+    backwards = 1 - int(attributes.pop("reverse", 0))
+    summed = step.writer.op(
+        "CumSum", step.gradient, step.input(1), like=step.input(0), reverse=backwards, **attributes
+    )
+    return {0: summed}
 
 
 MOVEMENT: Mapping[str, Rule] = {
     "Concat": _concat,
+    "CumSum": _cumulative_sum,
     "DepthToSpace": _rearranged,
     "Expand": _expand,
     "Flatten": _reshaped,
-    "Gather": _picked,
     "Pad": _pad,
     "Reshape": _reshaped,
-    "Slice": _picked,
     "SpaceToDepth": _rearranged,
     "Split": _split,
     "Squeeze": _reshaped,
+    "Tile": _tile,
     "Transpose": _transpose,
     "Unsqueeze": _reshaped,
 }
