@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes import common
 
+from trtint8.models.inner_graphs import values_read
 from trtint8.models.model import Model
-from trtint8.models.passes.fold_constants import FoldConstantsPass
+from trtint8.models.static_shapes import StaticShapes
 
 _EINSUM_OPERANDS = 2
 
@@ -54,12 +54,13 @@ def at_shapes(model: Model, shapes: Mapping[str, Sequence[int]]) -> Model:
     graph = graph_model.graph
     for node in graph:
         for value in node.outputs:
-            if _dimensions(value) is None:
+            if value.shape is not None and not value.shape.is_static():
                 value.shape = None
     for value in graph.inputs:
         if (name := value.name or "") in shapes:
             value.shape = ir.Shape(shapes[name])
-    return Model(_infer_shapes(graph_model), model.name, model.fingerprint)
+    inference = common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)
+    return Model(inference(graph_model).model, model.name, model.fingerprint)
 
 
 def count_work(graph_model: ir.Model) -> Work:
@@ -71,12 +72,12 @@ def count_work(graph_model: ir.Model) -> Work:
     Returns:
         The multiply-adds per node of the main graph.
     """
-    graph_model = fold_shapes(graph_model)
+    shapes = StaticShapes(graph_model)
     counted: dict[str, int] = {}
     uncounted = []
-    for node in graph_model.graph:
+    for node in _nodes_that_run(graph_model.graph):
         if node.op_type in _PRODUCTS:
-            number = _multiply_adds(node)
+            number = _multiply_adds(node, shapes)
             if number is None:
                 uncounted.append(node.name or "")
             else:
@@ -84,53 +85,20 @@ def count_work(graph_model: ir.Model) -> Work:
     return Work(counted, tuple(uncounted))
 
 
-def fold_shapes(graph_model: ir.Model) -> ir.Model:
-    """Computes the shapes that the graph itself computes from those of its inputs.
-
-    ONNX's inference follows such computations through few operators; exporters use many.
-
-    Args:
-        graph_model: A model whose inputs have fixed shapes; not changed.
-
-    Returns:
-        A new model, in which tensors have fixed shapes as far as these can be computed.
-    """
-    graph_model = graph_model.clone()
-    graph = graph_model.graph
-    while True:
-        graph_model = _infer_shapes(graph_model)
-        replaced = False
-        for node in list(graph):
-            shape = _dimensions(node.inputs[0]) if node.op_type == "Shape" else None
-            if shape is None:
-                continue
-            start, end = node.attributes.get_int("start", 0), node.attributes.get_int("end", len(shape))
-            values = np.asarray(shape[start:end], np.int64)
-            constant = ir.Value(
-                name=f"{node.outputs[0].name}_audited",
-                const_value=ir.Tensor(values),
-                shape=ir.Shape(values.shape),
-                type=ir.TensorType(ir.DataType.INT64),
-            )
-            graph.register_initializer(constant)
-            node.outputs[0].replace_all_uses_with(constant, replace_graph_outputs=True)
-            graph.remove(node, safe=True)
-            replaced = True
-        if not replaced:
-            return graph_model
-        FoldConstantsPass()(graph_model)
+def _nodes_that_run(graph: ir.Graph) -> Iterator[ir.Node]:
+    """The nodes that depend on the values of an input; the builder computes others, which shapes decide."""
+    fed = {value for value in graph.inputs if value.name not in graph.initializers}
+    for node in graph:
+        if node.op_type != "Shape" and any(value in fed for value in values_read(node)):
+            fed.update(node.outputs)
+            yield node
 
 
-def _infer_shapes(graph_model: ir.Model) -> ir.Model:
-    inference = common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)
-    return inference(graph_model).model
-
-
-def _multiply_adds(node: ir.Node) -> int | None:
+def _multiply_adds(node: ir.Node, shapes: StaticShapes) -> int | None:
     if node.op_type in _RECURRENT:
-        return _recurrent(node)
-    operands = [_dimensions(value) for value in node.inputs[:2]]
-    output = _dimensions(node.outputs[0])
+        return _recurrent(node, shapes)
+    operands = [_dimensions(shapes.of(value)) for value in node.inputs[:2]]
+    output = _dimensions(shapes.of(node.outputs[0]))
     if len(operands) != 2 or operands[0] is None or operands[1] is None or output is None:
         return None
     first, second = operands[0], operands[1]
@@ -149,9 +117,9 @@ def _multiply_adds(node: ir.Node) -> int | None:
     return None
 
 
-def _recurrent(node: ir.Node) -> int | None:
+def _recurrent(node: ir.Node, shapes: StaticShapes) -> int | None:
     """The products of all steps of a sequence with the weights of the input and of the hidden state."""
-    sequence, weights, recurrence = (_dimensions(value) for value in node.inputs[:3])
+    sequence, weights, recurrence = (_dimensions(shapes.of(value)) for value in node.inputs[:3])
     if sequence is None or weights is None or recurrence is None:
         return None
     return math.prod(sequence[:2]) * (math.prod(weights) + math.prod(recurrence))
@@ -169,9 +137,9 @@ def _einsum(equation: str, first: Sequence[int], second: Sequence[int]) -> int |
     return math.prod(sizes.values())
 
 
-def _dimensions(value: ir.Value | None) -> tuple[int, ...] | None:
+def _dimensions(sizes: Sequence[int | None] | None) -> tuple[int, ...] | None:
     """The dimensions of a tensor; None where one of them is not known."""
-    if value is None or value.shape is None:
+    if sizes is None:
         return None
-    dimensions = tuple(size for size in value.shape if isinstance(size, int))
-    return dimensions if len(dimensions) == len(value.shape) else None
+    dimensions = tuple(size for size in sizes if size is not None)
+    return dimensions if len(dimensions) == len(sizes) else None

@@ -45,19 +45,24 @@ class StaticShapes:
 
     Args:
         model: A prepared model. Its shapes must not change afterwards.
-        inputs: Input name to shape. Other inputs have one sample per batch, and open sizes stay open.
+        inputs: Input name to shape, None for a size that is open. Other inputs have one sample per batch, and
+            open sizes stay open.
     """
 
-    def __init__(self, model: ir.Model, inputs: Mapping[str, Sequence[int]] | None = None) -> None:
+    def __init__(self, model: ir.Model, inputs: Mapping[str, Sequence[int | None]] | None = None) -> None:
         self._model = model
         self._inputs = {name: tuple(shape) for name, shape in (inputs or {}).items()}
+        fed = {value.name or "": value for value in model.graph.inputs}
+        sizes = [self._inputs.get(name, _sizes(value)) for name, value in fed.items()]
+        #: Axes that may stay open without anything being computed: the samples'.
+        self._open_axes = 1 if any(shape and shape[0] is None for shape in sizes) else 0
 
     def of(self, value: ir.Value | None) -> _Sizes | None:
         """The shape of a tensor.
 
         Args:
-            value: A value of the model. Where all its dimensions but the first are known, nothing is
-                computed.
+            value: A value of the model. Where all its dimensions are known, or all but the first where the
+                inputs leave the number of samples open, nothing is computed.
 
         Returns:
             The sizes; None in place of one that is not fixed. None where not even the rank is known.
@@ -65,7 +70,7 @@ class StaticShapes:
         if value is None:
             return None
         known = _sizes(value)
-        if known is not None and None not in known[1:]:
+        if known is not None and None not in known[self._open_axes :]:
             return known
         return self._computed.get(value.name or "", known)
 
@@ -105,7 +110,7 @@ class _Computation:
             return
         inferred = self._infer(node)
         for value in node.outputs:
-            sizes = inferred.get(value.name or "") or _sizes(value)
+            sizes = inferred.get(value.name or "", _sizes(value))
             if value.name and sizes is not None:
                 self._shapes[value.name] = sizes
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from calibrators.records import Count, Positive
+from trtint8.models.static_shapes import StaticShapes
 from trtint8.tuning.time_limit import OutOfTimeError, TimeLimit
 
 #: The share of the time that a change has to gain: estimates are not that exact.
@@ -118,16 +119,17 @@ def group_layers(graph_model: ir.Model, names: Collection[str]) -> tuple[tuple[s
     of them have one type.
 
     Args:
-        graph_model: A model whose tensors have fixed shapes.
+        graph_model: A prepared model whose inputs have fixed shapes.
         names: Names of the layers.
 
     Returns:
         The names in groups, in the order of the graph.
     """
     groups: dict[object, list[str]] = {}
+    shapes = StaticShapes(graph_model)
     for node in graph_model.graph:
         if node.name and node.name in names:
-            groups.setdefault(_signature(node), []).append(node.name)
+            groups.setdefault(_signature(node, shapes), []).append(node.name)
     return tuple(map(tuple, groups.values()))
 
 
@@ -191,7 +193,7 @@ def _describe(group: Sequence[str], kept: frozenset[str]) -> str:
     return f"'{group[0]}'{alike} in {'FP16' if group[0] in kept else 'INT8'}"
 
 
-def _signature(node: ir.Node) -> object:
+def _signature(node: ir.Node, shapes: StaticShapes) -> object:
     """What layers have in common that are decided together."""
     operands = node.inputs[:2]
     if node.op_type == "MatMul" and all(
@@ -199,10 +201,4 @@ def _signature(node: ir.Node) -> object:
     ):
         return "products of activations"
     attributes = tuple(sorted((name, repr(attribute.value)) for name, attribute in node.attributes.items()))
-    return node.op_type, attributes, *(_dimensions(value) for value in operands)
-
-
-def _dimensions(value: ir.Value | None) -> tuple[object, ...] | None:
-    if value is None or value.shape is None:
-        return None
-    return tuple(size if isinstance(size, int) else None for size in value.shape)
+    return node.op_type, attributes, *(shapes.of(value) for value in operands)

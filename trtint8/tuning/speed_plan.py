@@ -11,7 +11,6 @@ from calibrators.errors import UnsupportedError
 from calibrators.tables.table import CalibrationTable
 from trtint8.auditing.estimator import Estimator, EstimatorOptions
 from trtint8.auditing.gpus import Gpu
-from trtint8.auditing.work import fold_shapes
 from trtint8.models.model import Model
 from trtint8.quantization.placement import place
 from trtint8.quantization.quantize import quantize_graph
@@ -70,7 +69,7 @@ class SpeedPlanner:
             OutputError: The journal cannot be written.
             UnsupportedError: This TensorRT does not list the layers of its engines.
         """
-        groups = group_layers(fold_shapes(self._estimator.model.graph_model), self.layers)
+        groups = group_layers(self._estimator.model.graph_model, self.layers)
         name, on_trial = self._goal.gpu.name, self._goal.on_trial
         return search_speed(groups, self.estimate, name, limit, on_trial, self._slower)
 

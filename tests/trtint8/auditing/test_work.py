@@ -93,6 +93,16 @@ def test_graphs_inside_nodes_are_not_counted():
     assert work(model) == Work({}, ("choice",))
 
 
+def test_products_that_only_shapes_decide_are_not_counted():
+    """As of an embedding of positions, which the builder computes."""
+    g = Shaped(quantized=False)
+    zeros = g.op("ConstantOfShape", [g.op("Shape", ["x"], "shape")], "zeros")
+    positions = g.op("MatMul", [zeros, g.weights(64, 8)], "positions")
+    product = g.op("MatMul", ["x", g.weights(64, 8)], "product")
+    model = g.model({"x": ["N", 64]}, g.op("Add", [product, positions], "sum"))
+    assert work(model, x=(5, 64)) == Work({"product": 5 * 64 * 8}, ())
+
+
 def test_the_model_keeps_its_fingerprint_and_is_not_changed():
     g = Shaped(quantized=False)
     prepared = prepare(load_model(g.model({"x": ["N", 64]}, matmul(g)).SerializeToString()))

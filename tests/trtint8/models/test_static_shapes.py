@@ -52,6 +52,14 @@ def test_nothing_is_computed_where_only_the_first_size_is_open():
     assert "_computed" not in vars(shapes)
 
 
+def test_the_number_of_samples_is_computed_where_the_inputs_tell_it():
+    model, values = reshaped(divided=True)
+    heads = values["heads_out"]
+    heads.shape = ir.Shape(["unknown", 7, 4, 6])
+    assert StaticShapes(model).of(heads) == (None, 7, 4, 6)
+    assert StaticShapes(model, {"x": (3, 7, 24)}).of(heads) == (3, 7, 4, 6)
+
+
 def test_sizes_that_are_open_stay_so():
     g = Shaped()
     y = g.op("MatMul", ["x", g.weights(8, 4)], "product")
@@ -67,6 +75,15 @@ def test_a_tensor_of_unknown_rank():
     model.graph.input.append(onnx.helper.make_tensor_value_info("sizes", onnx.TensorProto.INT64, ["rank"]))
     graph_model = prepare(load_model(onnx.shape_inference.infer_shapes(model))).graph_model
     assert StaticShapes(graph_model).of(graph_model.graph.node(0).outputs[0]) is None
+
+
+def test_a_single_number_has_no_sizes():
+    g = Shaped()
+    sum_of_all = g.op("ReduceSum", ["x"], "sum", keepdims=0)
+    graph_model = prepare(load_model(g.model({"x": ["N", 8]}, sum_of_all))).graph_model
+    (output,) = graph_model.graph.outputs
+    output.shape = None
+    assert StaticShapes(graph_model).of(output) == ()
 
 
 def test_inputs_of_given_shape():

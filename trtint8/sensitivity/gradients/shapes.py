@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import onnx_ir as ir
-from onnx_ir.passes import common
 
-from trtint8.models.passes.fold_constants import FoldConstantsPass
-from trtint8.sensitivity.gradients.writer import attributes_of, static_shape
+from trtint8.models.static_shapes import StaticShapes
+from trtint8.sensitivity.gradients.writer import static_shape
 
 #: The name of an axis along which the samples of a batch lie.
 BATCH = "trtint8_batch"
@@ -60,47 +58,21 @@ def _first_size(value: ir.Value) -> bool:
 
 def _inferred(
     graph_model: ir.Model, size: int, sizes: Mapping[str, Sequence[int]]
-) -> dict[str, list[int | str | None] | None]:
+) -> dict[str, list[int | None] | None]:
     copy = graph_model.clone()
-    graph = copy.graph
+    graph, given = copy.graph, {}
     for node in graph:
         for output in node.outputs:
             output.shape = None
     for value in graph.inputs:
-        if value.name not in graph.initializers and value.shape is not None:
-            shape = sizes.get(value.name or "", list(value.shape))
-            value.shape = ir.Shape([size, *shape[1:]])
-    infer = common.ShapeInferencePass(check_type=False, strict_mode=False)
-    infer(copy)
-    # Exporters compute shapes of later tensors from those of earlier ones.
-    while _fold_shapes(copy):
-        infer(copy)
+        name = value.name or ""
+        if name not in graph.initializers and value.shape is not None:
+            value.shape = ir.Shape([size, *sizes.get(name, list(value.shape))[1:]])
+            given[name] = [dim if isinstance(dim, int) else None for dim in value.shape]
+    shapes = StaticShapes(copy, given)
     made = (output for node in graph for output in node.outputs)
-    values = (*graph.inputs, *graph.initializers.values(), *made)
-    return {value.name or "": static_shape(value) for value in values}
-
-
-def _fold_shapes(graph_model: ir.Model) -> bool:
-    """Replaces shapes that are known by constants, and what is computed from them; False where none is."""
-    graph, found = graph_model.graph, False
-    for node in list(graph):
-        shape = static_shape(node.inputs[0]) if node.op_type == "Shape" and node.domain == "" else None
-        if shape is None or not all(isinstance(size, int) for size in shape):
-            continue
-        attributes = attributes_of(node)
-        part = shape[attributes.get("start", 0) : attributes.get("end", len(shape))]
-        name = node.outputs[0].name or ""
-        constant = ir.tensor(np.array(part, np.int64), name=name)
-        replacement = ir.node("Constant", [], {"value": constant}, name=node.name)
-        replacement.outputs[0].name = name
-        ir.convenience.replace_nodes_and_values(
-            graph, node, [node], [replacement], node.outputs, replacement.outputs
-        )
-        found = True
-    if found:
-        common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(graph_model)
-        FoldConstantsPass()(graph_model)
-    return found
+    found = {value.name or "": shapes.of(value) for value in (*graph.inputs, *made)}
+    return {name: None if shape is None else list(shape) for name, shape in found.items()}
 
 
 def _dimension(first: int | str | None, second: int | str | None) -> int | str | None:
