@@ -249,14 +249,18 @@ class _Build:
         if self.sources.calibrates:
             refuse_unsupported(prepared, self.flavor, self.options)
         calibrator, table = self._calibrator(prepared), None
+        sizes: Mapping[str, SampleSizes] | None = None
+        if isinstance(calibrator, Calibrator):
+            sizes = calibrator.input_sizes()
         if calibrator is not None and self.sources.manual:
             # TensorRT does not say which of the two wins, so its calibration becomes a table first.
             given = ImplicitInt8(calibrator, keep_float=tuple(self.wanted.keep_float))
-            self._run(graph_model, prepared, given)
+            self._run(graph_model, prepared, given, sizes=sizes)
             table = _table_of(calibrator).override(self.sources.manual)
             calibrator = None
         elif calibrator is None:
             table = self.sources.table(prepared, "all")
+            sizes = table.provenance.input_sizes
             table.check_model(prepared.fingerprint, (), tensor_names(graph_model))
         built = self._run(
             graph_model,
@@ -267,7 +271,7 @@ class _Build:
                 frozenset(self.sources.manual),
                 tuple(self.wanted.keep_float),
             ),
-            sizes=table.provenance.input_sizes if table else None,
+            sizes=sizes,
         )
         if isinstance(calibrator, Calibrator):
             table = calibrator.table

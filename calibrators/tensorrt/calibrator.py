@@ -20,6 +20,7 @@ from calibrators.cuda import Device, open_device
 from calibrators.data.batches import Batches, open_batches
 from calibrators.data.inputs import InputSpec
 from calibrators.data.preprocessing import Preprocessing
+from calibrators.data.sample_sizes import SampleSizes, has_open_sizes
 from calibrators.errors import CalibrationDataError, TableError
 from calibrators.files import check_writable
 from calibrators.progress import progress_bar
@@ -155,6 +156,19 @@ class Calibrator:
             self._shapes = self._opened().shapes
         return self._shapes
 
+    def input_sizes(self) -> dict[str, SampleSizes]:
+        """The sizes of samples by input, for inputs that leave some open besides the number of samples.
+
+        Raises:
+            CalibrationDataError: There is no batch, or it does not fit the model.
+        """
+        shapes = self.shapes() or {}
+        return {
+            spec.name: SampleSizes.of(shapes[spec.name])
+            for spec in self._inputs
+            if spec.name in shapes and has_open_sizes(spec)
+        }
+
     def raise_failure(self, build_error: BaseException | None = None) -> None:
         """Raises what a callback failed with, if one did; to be called after every build.
 
@@ -215,7 +229,7 @@ class Calibrator:
             origin = self._origin(self._pass)
             if self._cache is not None:
                 write_cache(self._cache, data, origin)
-            self.table = _table(data, origin)
+            self.table = _table(data, origin, self.input_sizes())
             dead = [name for name, amax in self.table.amax.items() if not amax]
             if dead:
                 _warn(f"{len(dead)} tensors were zero in all batches, '{dead[0]}' among them; check the data")
@@ -294,7 +308,7 @@ class Calibrator:
                 raise
             _warn(f"calibrating again: {error}")
             return None
-        self.table = _table(data, wanted) if data is not None else None
+        self.table = _table(data, wanted, self.input_sizes()) if data is not None else None
         return data
 
     def _whole_pass(self) -> CalibrationPass:
@@ -317,9 +331,10 @@ class Calibrator:
         )
 
 
-def _table(data: bytes, origin: CacheOrigin) -> CalibrationTable:
+def _table(data: bytes, origin: CacheOrigin, sizes: Mapping[str, SampleSizes]) -> CalibrationTable:
     content = parse(data, "the calibration cache", allow_zero=True)
-    provenance = Provenance(origin.model, origin.data, origin.samples, {"tensorrt": origin.tensorrt})
+    versions = {"tensorrt": origin.tensorrt}
+    provenance = Provenance(origin.model, origin.data, origin.samples, versions, sizes)
     return CalibrationTable.from_cache(content, provenance)
 
 

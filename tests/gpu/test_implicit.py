@@ -1,12 +1,14 @@
 """The implicit route on a device: calibrate, build, run."""
 
 import numpy as np
+import onnx
 import pytest
 
 from calibrators.errors import BuildError
 from calibrators.tables.cache_origin import read_origin
 from calibrators.tensorrt.calibrators import calibrator_class
 from tests.gpu.conftest import NORMALIZED
+from tests.trtint8.onnx_models import conv_relu_conv
 from tests.trtint8.refused_models import NODES, refused_model
 from trtint8 import BuildOptions, Engine, build_int8_engine, calibrate, validate
 from trtint8.engine.profiles import ShapeRange
@@ -114,6 +116,25 @@ def test_one_engine_takes_every_batch_size(cifar, implicit_flavor, tmp_path):
     whole = logits_of(result.engine, cifar.images[:200])
     for batch in (1, 8, 50):
         np.testing.assert_allclose(logits_of(result.engine, cifar.images[:200], batch), whole, atol=0.5)
+
+
+def test_sizes_that_a_model_leaves_open_are_those_of_the_samples(implicit_flavor, tmp_path):
+    onnx.save(conv_relu_conv(quantized=False, size=("height", "width")), tmp_path / "m.onnx")
+    images = np.random.default_rng(0).standard_normal((16, 3, 24, 16)).astype(np.float32)
+    result = build_int8_engine(
+        tmp_path / "m.onnx",
+        images,
+        tmp_path / "m.engine",
+        target="tensorrt",
+        route="implicit",
+        options=OPTIONS,
+        progress=False,
+    )
+    wanted = {"images": ShapeRange((1, 3, 24, 16), (8, 3, 24, 16), (32, 3, 24, 16))}
+    assert result.info.profiles == (wanted,)
+    with Engine.load(result.engine) as engine:
+        (output,) = engine.infer({"images": images[:4]}).values()
+    assert output.shape == (4, 16, 24, 16)
 
 
 def test_explicit_beside_implicit(cifar, implicit_flavor, tmp_path, record_property):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from calibrators.data.inputs import InputSpec
+from calibrators.data.sample_sizes import SampleSizes
 from calibrators.errors import CalibrationDataError, TableError
 from calibrators.tensorrt.calibrator import Calibrator
 from tests.host_device import HostDevice, read
@@ -44,6 +45,19 @@ def test_batches_arrive_and_the_result_is_a_table():
     assert calibrator.table.scale("x") == np.frombuffer(bytes.fromhex("0402013c"), "<f4")[0]
     assert calibrator.table.provenance.samples == 8
     assert not device.live
+
+
+def test_the_table_keeps_the_sizes_that_the_model_leaves_open(tmp_path):
+    inputs = (InputSpec("x", np.dtype(np.float32), ("n", "width")),)
+    calibrator = make(inputs=inputs, cache=tmp_path / "c.cache")
+    assert calibrator.input_sizes() == {"x": SampleSizes((3,), (3,))}
+    calibrate(calibrator)
+    again = make(inputs=inputs, cache=tmp_path / "c.cache")
+    assert calibrate(again) == []
+    for one in (calibrator, again):
+        assert one.table.provenance.input_sizes == {"x": SampleSizes((3,), (3,))}
+    without_data = make(None, (), cache=tmp_path / "c.cache")
+    assert without_data.input_sizes() == make().input_sizes() == {}
 
 
 def test_the_data_can_be_read_a_second_time():
