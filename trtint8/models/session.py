@@ -66,7 +66,12 @@ def open_model(model: Model, *, threads: int | None = None) -> ModelSession:
 
 
 def open_graph_model(
-    graph_model: ir.Model, *, threads: int | None = None, optimize: bool = True, pack_weights: bool = True
+    graph_model: ir.Model,
+    *,
+    threads: int | None = None,
+    optimize: bool = True,
+    pack_weights: bool = True,
+    used_up: bool = False,
 ) -> ModelSession:
     """Opens a model on the CPU.
 
@@ -78,11 +83,13 @@ def open_graph_model(
         threads: Threads per operator; ONNX Runtime's choice where None.
         optimize: See :func:`calibrators.host.onnx_session.open_session`.
         pack_weights: See there.
+        used_up: Whether the model is needed no longer: it has no large weights afterwards. Otherwise it is
+            copied, which for a graph of a thousand nodes takes as long as opening the session.
 
     Raises:
         ModelError: ONNX Runtime refuses the model.
     """
-    with light_or_file(graph_model) as source:
+    with light_or_file(graph_model, used_up=used_up) as source:
         return ModelSession(
             open_session(source, optimize=optimize, threads=threads, pack_weights=pack_weights)
         )

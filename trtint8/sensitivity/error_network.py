@@ -151,7 +151,7 @@ class ErrorNetwork:
         assert self._model is not None, "it is open already"
         model, self._model = self._model, None
         # It has the weights three times over already: in float, rounded, and turned around for gradients.
-        self._session = open_graph_model(model, threads=threads, pack_weights=False)
+        self._session = open_graph_model(model, threads=threads, pack_weights=False, used_up=True)
 
     def _product(self, writer: GraphWriter, gradient: ir.Value | None, error: ir.Value) -> ir.Value:
         """The product with the error, for each sample or for all: shape (samples,) or (1,)."""

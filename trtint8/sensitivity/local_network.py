@@ -86,7 +86,7 @@ class LocalNetwork:
                 error = self._writer.op("Sub", values[name], in_int8[values[name]])
                 self._give(layer, "noise", self._power(error))
         # It is run with a few samples: to optimize it takes longer than it would save.
-        self._session = open_graph_model(model, threads=threads, optimize=False)
+        self._session = open_graph_model(model, threads=threads, optimize=False, used_up=True)
 
     def measure(self, feed: FeedDict) -> tuple[Tensors, Mapping[str, LayerErrors]]:
         """Runs the network on a batch.

@@ -120,7 +120,7 @@ class _ErrorNetwork:
             outputs += [sums, size]
         # Nothing else is wanted of the float network.
         graph.outputs[:] = outputs
-        self._session = open_graph_model(copy) if outputs else None
+        self._session = open_graph_model(copy, used_up=True) if outputs else None
 
     def errors(self, feed: FeedDict) -> dict[str, tuple[NDArray[np.float64], int]]:
         """Name of the layer to the sums of its errors, float64 of shape (channels,), and their number."""

@@ -45,6 +45,17 @@ def test_every_pair_rounds(scales):
     assert opened.output_names == ["y"]
 
 
+def test_a_model_that_is_used_up_is_not_copied():
+    kept, used_up = product([0.01]), product([0.01])
+    found = [
+        open_graph_model(model, threads=1, used_up=model is used_up).run({"x": X})[0]
+        for model in (kept, used_up)
+    ]
+    np.testing.assert_array_equal(*found)
+    np.testing.assert_array_equal(kept.graph.initializers["identity"].const_value.numpy(), np.eye(64))
+    assert isinstance(used_up.graph.initializers["identity"].const_value, ir.ExternalTensor)
+
+
 def test_the_session_outlives_the_weights():
     model = product((0.01,))
     weights = np.eye(64, dtype=np.float32)

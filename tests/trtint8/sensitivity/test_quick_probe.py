@@ -61,9 +61,9 @@ def test_threads_run_parts_of_their_own_where_there_are_enough_parts(monkeypatch
     monkeypatch.setattr("trtint8.sensitivity.error_network._WANTED", 16 * 9)
     opened, open_graph_model = [], quick_probe.open_graph_model
 
-    def noted(model, *, threads):
+    def noted(model, *, threads, **options):
         opened.append(threads)
-        return open_graph_model(model, threads=threads)
+        return open_graph_model(model, threads=threads, **options)
 
     monkeypatch.setattr(quick_probe, "open_graph_model", noted)
     measured([ROWS, ROWS[:1]], threads=threads)  # eight parts, and one

@@ -70,7 +70,7 @@ def measure_shapes(model: ir.Model, feed: FeedDict) -> Shapes:
             graph.append(node)
             graph.outputs.append(node.outputs[0])
             shapes_of[name] = node.outputs[0].name
-    session = open_graph_model(copy, optimize=False)
+    session = open_graph_model(copy, optimize=False, used_up=True)
     names = [*shapes_of.values(), *integers]
     try:
         found = session.run(few, names)
