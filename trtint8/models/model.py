@@ -228,6 +228,7 @@ def to_proto(graph_model: ir.Model) -> onnx.ModelProto:
     return ir.to_proto(_with_weights_in_memory(graph_model))
 
 
+@pause_garbage_collection()
 def to_light(graph_model: ir.Model, *, used_up: bool = False) -> LightModel:
     """Converts a model for ONNX Runtime, without copying large weights.
 
