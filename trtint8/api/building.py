@@ -62,7 +62,8 @@ def build_int8_engine(
             TensorRT for RTX.
         dynamic_ranges: Tensor name to amax or (min, max), or a file (see
             :func:`calibrators.tables.ranges.read_ranges`); overrides what was calibrated.
-        profiles: Shapes of dynamic inputs.
+        profiles: Shapes of dynamic inputs. Without them the engine takes 1 to 32 samples, of sizes from the
+            smallest to the largest that the calibration samples had where the model leaves sizes open.
         compute_capabilities: GPUs to build for, like "8.6"; TensorRT for RTX only.
         fp16: Whether layers outside INT8 may run in FP16; overrides ``options``. TensorRT decides where;
             TensorRT 11 and RTX take types from the graph, which is converted, except nodes that would lose

@@ -47,7 +47,8 @@ def audit(
         model: A path, the serialized model or a ``ModelProto``; a float model.
         table: Its calibration table, or the file that holds it.
         gpu: Name of a GPU such as "RTX 4090" (see :data:`trtint8.auditing.gpus.GPUS`), or the figures of one.
-        profile: Shapes of dynamic inputs, of which the optimal ones are taken; a batch of 8 where None.
+        profile: Shapes of dynamic inputs, of which the optimal ones are taken; where None, a batch of 8 of
+            the largest calibration samples.
         target: Which TensorRT builds; ``auto`` takes the full TensorRT where it and a GPU are present, else
             TensorRT for RTX.
         keep_float: Names of nodes, or patterns, that stay in float.

@@ -97,10 +97,9 @@ def complete_profile(
         if spec.shape and isinstance(spec.shape[0], str):
             # The samples of another input may lie along a later axis, as those of an LSTM's state do.
             known.setdefault(spec.shape[0], _DEFAULT_BATCH_SIZES)
-    found = {
-        name: found for name, found in (sizes or {}).items() if name not in _without_samples_first(inputs)
-    }
-    return {**profile, **{spec.name: _default_range(spec, known, found.get(spec.name)) for spec in missing}}
+    elsewhere = _without_samples_first(inputs)
+    usable = {name: one for name, one in (sizes or {}).items() if name not in elsewhere}
+    return {**profile, **{spec.name: _default_range(spec, known, usable.get(spec.name)) for spec in missing}}
 
 
 def _without_samples_first(inputs: Sequence[InputSpec]) -> set[str]:
