@@ -69,6 +69,34 @@ def _lp_normalization(step: Step) -> Mapping[int, ir.Value]:
     return {0: writer.op("Div", rest, norm, like=x)}
 
 
+def _local_response_normalization(step: Step) -> Mapping[int, ir.Value]:
+    """Of values that are divided by a power of what the squares of neighbouring channels sum up to.
+
+    With y = x / d^b and d = c + a mean(x^2), the gradient is g / d^b - 2 a b x mean(g y / d); the means are
+    over channels around each one, and zeros beyond the first and the last count.
+    """
+    writer, x, attributes = step.writer, step.input(0), step.attributes
+    size = int(attributes["size"])
+    alpha, beta = (float(attributes.get(name, usual)) for name, usual in (("alpha", 1e-4), ("beta", 0.75)))
+    if size % 2 == 0:
+        raise step.refused("its window has no channel in the middle")
+    (channels,) = step.sizes(x, [1])
+    around, shape = size // 2, writer.op("Shape", x)
+
+    def mean(value: ir.Value) -> ir.Value:
+        planes = writer.op("Reshape", value, writer.integers([0, 1, channels, -1]))
+        pads = [around, 0, around, 0]
+        means = writer.op("AveragePool", planes, kernel_shape=[size, 1], pads=pads, count_include_pad=1)
+        return writer.op("Reshape", means, shape)
+
+    power = writer.op("Mul", mean(writer.op("Mul", x, x)), writer.number(alpha))
+    divisor = writer.op("Add", power, writer.number(float(attributes.get("bias", 1.0))))
+    direct = writer.op("Div", step.gradient, writer.op("Pow", divisor, writer.number(beta)))
+    shares = mean(writer.op("Div", writer.op("Mul", step.gradient, step.output), divisor))
+    back = writer.op("Mul", writer.op("Mul", x, shares), writer.number(2 * alpha * beta))
+    return {0: writer.op("Sub", direct, back, like=x)}
+
+
 def _batch_normalization(step: Step) -> Mapping[int, ir.Value]:
     scale, variance = (read_constant(step.input(index)) for index in (1, 4))
     if scale is None or variance is None:
@@ -127,6 +155,7 @@ NORMALIZATIONS: Mapping[str, Rule] = {
     "BatchNormalization": _batch_normalization,
     "GroupNormalization": _group_normalization,
     "InstanceNormalization": _instance_normalization,
+    "LRN": _local_response_normalization,
     "LayerNormalization": _layer_normalization,
     "LogSoftmax": _log_softmax,
     "LpNormalization": _lp_normalization,

@@ -26,8 +26,10 @@ CASES = {
     "LpNormalization": of_one("LpNormalization", axis=1),
 }
 
-#: Of operators that are new in opset 18, 21 or 23.
-LATER = [
+#: Of operators that take images alone, or are new in opset 18, 21 or 23.
+OTHERS = [
+    (17, GROUPS, of_one("LRN", size=3, alpha=2.0, beta=0.6, bias=0.7)),
+    (17, GROUPS, of_one("LRN", size=5, alpha=3.0)),
     (18, GROUPS, of_one("GroupNormalization", [1, 2], [0, 1], num_groups=2)),
     (21, GROUPS, of_one("GroupNormalization", range(1, 7), range(6), num_groups=3, epsilon=0.1)),
     (23, X, of_one("RMSNormalization", [1, 2, 3, 4, 5], epsilon=0.1)),
@@ -41,8 +43,8 @@ def test_of_one_tensor(kind):
     assert_gradients(nodes, X, constants, step=1e-3)
 
 
-@pytest.mark.parametrize(("opset", "shapes", "case"), LATER)
-def test_of_one_tensor_in_later_opsets(opset, shapes, case):
+@pytest.mark.parametrize(("opset", "shapes", "case"), OTHERS)
+def test_of_one_tensor_of_other_operators(opset, shapes, case):
     nodes, constants = case
     assert_gradients(nodes, shapes, constants, opset=opset, step=1e-3)
 
@@ -54,6 +56,12 @@ def test_values_of_length_zero_have_no_infinite_gradient():
     assert np.isfinite(gradient).all()
 
 
+def test_a_window_without_a_middle_has_no_gradient():
+    nodes, constants = of_one("LRN", size=2)
+    with pytest.raises(NoGradientError, match="its window has no channel in the middle"):
+        with_gradients(network(nodes, GROUPS, constants), ["x"])
+
+
 def test_another_norm_has_no_gradient():
     nodes, constants = of_one("LpNormalization", p=1)
     with pytest.raises(NoGradientError, match="'y': it divides by another norm than the Euclidean one"):
@@ -61,4 +69,4 @@ def test_another_norm_has_no_gradient():
 
 
 def test_every_rule_is_tested():
-    assert {*CASES, *(nodes[0][0] for _, _, (nodes, _) in LATER)} == set(NORMALIZATIONS)
+    assert {*CASES, *(nodes[0][0] for _, _, (nodes, _) in OTHERS)} == set(NORMALIZATIONS)
