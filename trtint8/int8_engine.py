@@ -342,18 +342,17 @@ class _Build:
         Raises:
             BuildError: TensorRT fails; where its parser refuses nodes of the float model, all are named.
         """
-        inputs, options = self.loaded.inputs, self.options
+        options = self.options
         if self.flavor.strongly_typed_only:
             options = replace(options, fp16=None)  # the graph has the types already
         try:
             with runnable(graph_model) as serialized:
                 return build_engine(
                     serialized,
-                    inputs,
+                    self.loaded.inputs,
                     flavor=self.flavor,
-                    profiles=[
-                        complete_profile(given, inputs, sizes) for given in self.wanted.profiles or [{}]
-                    ],
+                    profiles=self.wanted.profiles,
+                    sizes=sizes,
                     compute_capabilities=self.wanted.compute_capabilities,
                     options=options,
                     int8=int8,

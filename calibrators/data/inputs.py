@@ -33,6 +33,11 @@ class InputSpec:
         """The first dimension where it is fixed, else None."""
         return self.shape[0] if self.shape and isinstance(self.shape[0], int) else None
 
+    @property
+    def has_open_sizes(self) -> bool:
+        """Whether the model leaves sizes of the input open besides that of its first axis."""
+        return any(not isinstance(size, int) for size in (self.shape or ())[1:])
+
     def __str__(self) -> str:
         dims = (
             "unknown shape"

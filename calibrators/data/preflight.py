@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict, batch_rows, check_dtype, check_names, is_float, shape_text
 from calibrators.data.inputs import InputSpec
-from calibrators.data.sample_sizes import SampleSizes, has_open_sizes
+from calibrators.data.sample_sizes import SampleSizes
 from calibrators.errors import CalibrationDataError
 
 
@@ -64,7 +64,7 @@ class Preflight:
             if is_float(spec.dtype) and feed[spec.name].ndim:
                 found = _range_of(feed[spec.name], self._ranges.get(spec.name))
                 self._ranges[spec.name] = found
-            if has_open_sizes(spec):
+            if spec.has_open_sizes:
                 sizes = SampleSizes.of(feed[spec.name].shape)
                 self.sizes[spec.name] = sizes.merge(self.sizes.get(spec.name, sizes))
         rows = batch_rows(feed)

@@ -91,9 +91,8 @@ def with_shapes(data: str, inputs: Sequence[InputSpec], shapes: Mapping[str, Seq
         for spec in inputs
         if spec.name in shapes
         and spec.name not in said
-        and spec.shape is not None
-        and len(shapes[spec.name]) == len(spec.shape)
-        and not all(isinstance(size, int) for size in spec.shape[1:])
+        and spec.has_open_sizes
+        and len(shapes[spec.name]) == len(spec.shape or ())
     ]
     return data + "".join(added)
 

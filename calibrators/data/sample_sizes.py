@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from calibrators.data.inputs import InputSpec
 from calibrators.records import PositiveCount
 
 
@@ -45,8 +44,3 @@ class SampleSizes:
         return SampleSizes(
             tuple(map(min, self.smallest, other.smallest)), tuple(map(max, self.largest, other.largest))
         )
-
-
-def has_open_sizes(spec: InputSpec) -> bool:
-    """Whether a model leaves sizes of an input open besides the number of samples."""
-    return any(not isinstance(size, int) for size in (spec.shape or ())[1:])

@@ -20,7 +20,7 @@ from calibrators.cuda import Device, open_device
 from calibrators.data.batches import Batches, open_batches
 from calibrators.data.inputs import InputSpec
 from calibrators.data.preprocessing import Preprocessing
-from calibrators.data.sample_sizes import SampleSizes, has_open_sizes
+from calibrators.data.sample_sizes import SampleSizes
 from calibrators.errors import CalibrationDataError, TableError
 from calibrators.files import check_writable
 from calibrators.progress import progress_bar
@@ -166,7 +166,7 @@ class Calibrator:
         return {
             spec.name: SampleSizes.of(shapes[spec.name])
             for spec in self._inputs
-            if spec.name in shapes and has_open_sizes(spec)
+            if spec.name in shapes and spec.has_open_sizes
         }
 
     def raise_failure(self, build_error: BaseException | None = None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +19,7 @@ from calibrators.cuda import (
     require_gpu,
 )
 from calibrators.data.inputs import InputSpec
+from calibrators.data.sample_sizes import SampleSizes
 from calibrators.errors import BuildError, ModelError, TrtInt8Error, UnsupportedError
 from calibrators.files import is_file
 from calibrators.progress import progress_bar
@@ -87,6 +88,7 @@ def build_engine(
     *,
     flavor: Flavor,
     profiles: Sequence[Profile] = (),
+    sizes: Mapping[str, SampleSizes] | None = None,
     compute_capabilities: Sequence[str] = (),
     options: BuildOptions = _DEFAULTS,
     int8: bool = False,
@@ -101,6 +103,8 @@ def build_engine(
         flavor: The TensorRT to build with.
         profiles: The shapes of dynamic inputs in every optimization profile; inputs that a profile leaves out
             get defaults. Empty means one profile of defaults.
+        sizes: Input name to the sizes that samples had, of which defaults are made: see
+            :func:`~trtint8.engine.profiles.complete_profile`.
         compute_capabilities: The compute capabilities to build for: see
             :func:`~trtint8.builder.compute_capabilities.resolve_capabilities`.
         options: All other options of the build.
@@ -120,7 +124,7 @@ def build_engine(
             seconds.
         BaseException: The calibrator failed; its own exception is raised.
     """
-    shapes = tuple(filter(None, (complete_profile(profile, inputs) for profile in profiles or [{}])))
+    shapes = tuple(filter(None, (complete_profile(profile, inputs, sizes) for profile in profiles or [{}])))
     if not isinstance(model, bytes) and not is_file(model):
         raise ModelError(f"there is no model '{os.fspath(model)}'; give the path of an ONNX file")
     if implicit is not None and not flavor.implicit_int8:

@@ -52,8 +52,7 @@ class StaticShapes:
     def __init__(self, model: ir.Model, inputs: Mapping[str, Sequence[int | None]] | None = None) -> None:
         self._model = model
         self._inputs = {name: tuple(shape) for name, shape in (inputs or {}).items()}
-        fed = {value.name or "": value for value in model.graph.inputs}
-        sizes = [self._inputs.get(name, _sizes(value)) for name, value in fed.items()]
+        sizes = [self._inputs.get(value.name or "", _sizes(value)) for value in model.graph.inputs]
         #: Axes that may stay open without anything being computed: the samples'.
         self._open_axes = 1 if any(shape and shape[0] is None for shape in sizes) else 0
 

@@ -21,3 +21,18 @@ FLOAT = np.dtype(np.float32)
 def test_its_batch_and_its_words(shape, batch, text):
     spec = InputSpec("x", FLOAT, shape)
     assert (spec.static_batch, str(spec)) == (batch, text)
+
+
+@pytest.mark.parametrize(
+    ("shape", "is_open"),
+    [
+        (("N", 3, 64), False),
+        (("N", 3, "width"), True),
+        ((1, None), True),
+        (("N",), False),
+        ((), False),
+        (None, False),
+    ],
+)
+def test_open_sizes(shape, is_open):
+    assert InputSpec("x", np.dtype(np.float32), shape).has_open_sizes is is_open

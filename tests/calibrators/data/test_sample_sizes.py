@@ -1,12 +1,10 @@
 """The sizes of samples where a model leaves them open."""
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrators.data.inputs import InputSpec
-from calibrators.data.sample_sizes import SampleSizes, has_open_sizes
+from calibrators.data.sample_sizes import SampleSizes
 
 shapes = st.tuples(st.integers(1, 9), st.integers(1, 99), st.integers(1, 99))
 
@@ -29,18 +27,3 @@ def test_both_ends_of_all_shapes(seen):
 def test_what_are_no_sizes(smallest, largest):
     with pytest.raises(ValueError, match="sizes"):
         SampleSizes(smallest, largest)
-
-
-@pytest.mark.parametrize(
-    ("shape", "is_open"),
-    [
-        (("N", 3, 64), False),
-        (("N", 3, "width"), True),
-        ((1, None), True),
-        (("N",), False),
-        ((), False),
-        (None, False),
-    ],
-)
-def test_open_sizes(shape, is_open):
-    assert has_open_sizes(InputSpec("x", np.dtype(np.float32), shape)) is is_open

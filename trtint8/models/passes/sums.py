@@ -17,7 +17,7 @@ class SumsAsAddsPass(ir.passes.InPlacePass):
         """Rewrites the nodes of the main graph."""
         graph = model.graph
         sums = [node for node in graph if (node.domain, node.op_type) == ("", "Sum") and len(node.inputs) > 1]
-        names = value_names(graph) if any(len(node.inputs) > 2 for node in sums) else set()
+        names = value_names(graph) if sums else set()
         for node in sums:
             *first, last = node.inputs
             total = first[0]

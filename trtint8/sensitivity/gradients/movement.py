@@ -67,9 +67,8 @@ def _tile(step: Step) -> Mapping[int, ir.Value]:
     one = writer.integers([1])
     pairs = writer.op("Concat", *(writer.op("Unsqueeze", column, one) for column in columns), axis=1)
     apart = writer.op("Reshape", step.gradient, writer.op("Reshape", pairs, writer.integers([-1])))
-    summed = writer.reduced("ReduceSum", apart, range(0, 2 * len(step.shape(x)), 2), keep=False)
-    summed.shape, summed.type = x.shape, x.type
-    return {0: summed}
+    copies = range(0, 2 * len(step.shape(x)), 2)
+    return {0: writer.reduced("ReduceSum", apart, copies, keep=False, like=x)}
 
 
 def _rearranged(step: Step) -> Mapping[int, ir.Value]:
@@ -98,8 +97,7 @@ def _pad(step: Step) -> Mapping[int, ir.Value]:
 
 def _cumulative_sum(step: Step) -> Mapping[int, ir.Value]:
     """Every element is in all sums from it on, so the gradients are summed the other way round."""
-    if step.wanted != [0]:
-        raise step.refused("its axis is computed")
+    step.only_data("its axis is computed")
     attributes = dict(step.attributes)
     backwards = 1 - int(attributes.pop("reverse", 0))
     summed = step.writer.op(

@@ -17,8 +17,7 @@ from trtint8.sensitivity.gradients.writer import static_shape
 
 def _picked(step: Step) -> Mapping[int, ir.Value]:
     """Puts every gradient at the place that its element came from."""
-    if any(index != 0 for index in step.wanted):
-        raise step.refused("what it picks is computed")
+    step.only_data("what it picks is computed")
     picks = _picks_by_axis(step)
     if picks is None:
         return {0: added_up(step)}
@@ -112,15 +111,13 @@ def _places(step: Step) -> ir.Value:
 
 def _gathered(step: Step) -> Mapping[int, ir.Value]:
     """Adds every gradient up at the place that its element came from."""
-    if any(index != 0 for index in step.wanted):
-        raise step.refused("what it picks is computed")
+    step.only_data("what it picks is computed")
     return {0: added_up(step)}
 
 
 def _largest(step: Step) -> Mapping[int, ir.Value]:
     """Of TopK: the places of the largest elements are its second output."""
-    if any(index != 0 for index in step.wanted):
-        raise step.refused("what it picks is computed")
+    step.only_data("what it picks is computed")
     places = step.writer.op(
         "GatherElements", _places(step), step.node.outputs[1], axis=int(step.attributes.get("axis", -1))
     )

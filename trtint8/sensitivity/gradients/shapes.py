@@ -40,15 +40,20 @@ def infer_shapes(graph_model: ir.Model, sizes: Mapping[str, Sequence[int]] | Non
     """
     if not batch_is_free(graph_model):
         return
-    inferred = [_inferred(graph_model, size, sizes or {}) for size in _SIZES]
-    graph = graph_model.graph
-    for value in (*graph.inputs, *(output for node in graph for output in node.outputs)):
-        shapes = [shapes.get(value.name or "") for shapes in inferred]
-        if any(shape is None for shape in shapes) or len({len(shape or []) for shape in shapes}) != 1:
+    copy = graph_model.clone()
+    for node in copy.graph:
+        for output in node.outputs:
+            output.shape = None  # exporters declare shapes that do not hold for other batches
+    inferred = [_inferred(copy, size, sizes or {}) for size in _SIZES]
+    for value, first, second in zip(_values(graph_model.graph), *inferred, strict=True):
+        if first is None or second is None or len(first) != len(second):
             value.shape = None
-            continue
-        pairs = zip(*(shape or [] for shape in shapes), strict=True)
-        value.shape = ir.Shape([_dimension(*pair) for pair in pairs])
+        else:
+            value.shape = ir.Shape([_dimension(*pair) for pair in zip(first, second, strict=True)])
+
+
+def _values(graph: ir.Graph) -> list[ir.Value]:
+    return [*graph.inputs, *(output for node in graph for output in node.outputs)]
 
 
 def _first_size(value: ir.Value) -> bool:
@@ -58,28 +63,23 @@ def _first_size(value: ir.Value) -> bool:
 
 def _inferred(
     graph_model: ir.Model, size: int, sizes: Mapping[str, Sequence[int]]
-) -> dict[str, list[int | None] | None]:
-    copy = graph_model.clone()
-    graph, given = copy.graph, {}
-    for node in graph:
-        for output in node.outputs:
-            output.shape = None
-    for value in graph.inputs:
-        name = value.name or ""
-        if name not in graph.initializers and value.shape is not None:
-            value.shape = ir.Shape([size, *sizes.get(name, list(value.shape))[1:]])
-            given[name] = [dim if isinstance(dim, int) else None for dim in value.shape]
-    shapes = StaticShapes(copy, given)
-    made = (output for node in graph for output in node.outputs)
-    found = {value.name or "": shapes.of(value) for value in (*graph.inputs, *made)}
-    return {name: None if shape is None else list(shape) for name, shape in found.items()}
+) -> list[tuple[int | None, ...] | None]:
+    """The shapes of a graph's inputs and of what its nodes make, for so many samples."""
+    given = {}
+    for value in graph_model.graph.inputs:
+        name, shape = value.name or "", static_shape(value)
+        if name not in graph_model.graph.initializers and shape is not None:
+            others = sizes.get(name, shape)[1:]
+            given[name] = [size, *(dim if isinstance(dim, int) else None for dim in others)]
+    shapes = StaticShapes(graph_model, given)
+    return [shapes.of(value) for value in _values(graph_model.graph)]
 
 
-def _dimension(first: int | str | None, second: int | str | None) -> int | str | None:
+def _dimension(first: int | None, second: int | None) -> int | str | None:
+    if first is None or second is None:
+        return None
     if first == second:
         return first
-    if not (isinstance(first, int) and isinstance(second, int)):
-        return None
     factor = first // _SIZES[0]
     if (first, second) != (factor * _SIZES[0], factor * _SIZES[1]):
         return None

@@ -107,20 +107,15 @@ class _Window:
         )
 
 
-def _only_data(step: Step) -> None:
-    if any(index != 0 for index in step.wanted):
-        raise step.refused("its weights are computed")
-
-
 def _conv(step: Step) -> Mapping[int, ir.Value]:
-    _only_data(step)
+    step.only_data("its weights are computed")
     weights = step.constant(1)
     window = _Window.of(step, weights.shape[2:])
     return {0: window.spread(step, step.gradient, weights, int(step.attributes.get("group", 1)))}
 
 
 def _conv_transpose(step: Step) -> Mapping[int, ir.Value]:
-    _only_data(step)
+    step.only_data("its weights are computed")
     attributes = dict(step.attributes)
     if attributes.pop("output_shape", None):
         raise step.refused("its padding is chosen when it runs")
@@ -193,7 +188,7 @@ def _einsum(step: Step) -> Mapping[int, ir.Value]:
 
 
 def _gemm(step: Step) -> Mapping[int, ir.Value]:
-    _only_data(step)
+    step.only_data("its weights are computed")
     attributes, weights = step.attributes, step.constant(1)
     if attributes.get("transA", 0):
         raise step.refused("its first operand is transposed")

@@ -111,11 +111,19 @@ class GraphWriter:
         """A float32 constant, shape ()."""
         return self.constant(np.float32(value))
 
-    def reduced(self, kind: str, value: ir.Value, axes: Sequence[int], *, keep: bool = True) -> ir.Value:
-        """Appends a reduction over axes, such as ``ReduceSum``."""
+    def reduced(
+        self,
+        kind: str,
+        value: ir.Value,
+        axes: Sequence[int],
+        *,
+        keep: bool = True,
+        like: ir.Value | None = None,
+    ) -> ir.Value:
+        """Appends a reduction over axes, such as ``ReduceSum``; see :meth:`op` for ``like``."""
         if kind == "ReduceSum" or self.opset >= 18:
-            return self.op(kind, value, self.integers(axes), keepdims=int(keep))
-        return self.op(kind, value, axes=list(axes), keepdims=int(keep))
+            return self.op(kind, value, self.integers(axes), like=like, keepdims=int(keep))
+        return self.op(kind, value, like=like, axes=list(axes), keepdims=int(keep))
 
     def _new_name(self, name: str) -> str:
         self._count += 1

@@ -5,6 +5,8 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto
 
+import trtint8
+from calibrators.tables.table import CalibrationTable
 from tests.trtint8.onnx_models import Shaped
 from trtint8.models.model import load_model, prepare, to_proto
 from trtint8.quantization.float16.convert import to_float16
@@ -21,6 +23,14 @@ def convert(model, *, float32_io=False, peaks=None):
     proto = to_proto(graph_model)
     onnx.checker.check_model(proto, full_check=True)
     return proto, kept
+
+
+def built_for_rtx(model, amax, folder, **options):
+    """The engine of TensorRT for RTX with layers in INT8, and FP16 around them."""
+    table = CalibrationTable(amax)
+    return trtint8.build_int8_engine(
+        model, table, folder / "m.engine", target="rtx", fp16=True, progress=False, **options
+    )
 
 
 def types(model):

@@ -15,6 +15,7 @@ from tests.trtint8.onnx_models import Shaped
 from tests.trtint8.quantization.float16.half_models import (
     FLOAT,
     HALF,
+    built_for_rtx,
     convert,
     network,
     operators,
@@ -203,15 +204,7 @@ def test_tensorrt_for_rtx_builds_it_with_int8_and_fp16(tmp_path):
     x = g.op("Conv", ["images", g.weights(16, 3, 3, 3)], "conv", pads=[1] * 4)
     x = g.op("Flatten", [g.op("GlobalAveragePool", [g.op("Relu", [x], "relu")], "pool")], "flat")
     model = g.model({"images": [4, 3, 16, 16]}, g.op("MatMul", [x, g.weights(16, 10)], "head"))
-    built = trtint8.build_int8_engine(
-        model,
-        CalibrationTable({"images": 2.0, "relu_out": 1.0}),
-        tmp_path / "m.engine",
-        target="rtx",
-        fp16=True,
-        keep_float=["head"],
-        progress=False,
-    )
+    built = built_for_rtx(model, {"images": 2.0, "relu_out": 1.0}, tmp_path, keep_float=["head"])
     assert built.info.quantized_nodes == ("conv",)
     assert built.info.layers.weighted_summary(["conv", "head"]) == {"INT8": ["conv"], "FP16": ["head"]}
     assert [(spec.name, spec.dtype) for spec in (*built.info.inputs, *built.info.outputs)] == [

@@ -5,12 +5,11 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper
 
-import trtint8
-from calibrators.tables.table import CalibrationTable
 from tests.trtint8.onnx_models import Shaped
 from tests.trtint8.quantization.float16.half_models import (
     FLOAT,
     HALF,
+    built_for_rtx,
     convert,
     network,
     operators,
@@ -146,13 +145,6 @@ def test_what_makes_the_sequences_may_be_moved_first():
 
 @pytest.mark.parametrize("operator", ["GRU", "LSTM", "RNN"])
 def test_tensorrt_for_rtx_builds_recurrent_operators_with_lengths(rtx, operator, tmp_path):
-    built = trtint8.build_int8_engine(
-        recurrent(operator, lengths=True),
-        CalibrationTable({"x": 3.0}),
-        tmp_path / "m.engine",
-        target="rtx",
-        fp16=True,
-        keep_int8=["projection"],
-        progress=False,
-    )
+    model = recurrent(operator, lengths=True)
+    built = built_for_rtx(model, {"x": 3.0}, tmp_path, keep_int8=["projection"])
     assert built.info.quantized_nodes == ("projection",)

@@ -36,6 +36,11 @@ def network(nodes, shapes, constants=None, opset=OPSET):
     return ir.from_proto(onnx.shape_inference.infer_shapes(proto))
 
 
+def integers(**values):
+    """Constants of int64 by name, as :func:`network` takes them."""
+    return {name: np.array(value, np.int64) for name, value in values.items()}
+
+
 def of_one(kind, *constants, **attributes):
     """A node that reads ``x`` and constants, and the constants by name, as :func:`network` takes them."""
     names = [f"c{index}" for index in range(len(constants))]

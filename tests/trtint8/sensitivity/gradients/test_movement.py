@@ -1,16 +1,11 @@
 """Gradients of operators that move, join, repeat or add up elements."""
 
-import numpy as np
 import pytest
 
-from tests.trtint8.sensitivity.gradients.differences import assert_gradients
+from tests.trtint8.sensitivity.gradients.differences import assert_gradients, integers
 from trtint8.sensitivity.gradients.movement import MOVEMENT
 
 X = {"x": ["N", 4, 6]}
-
-
-def integers(**values):
-    return {name: np.array(value, np.int64) for name, value in values.items()}
 
 
 CASES = {

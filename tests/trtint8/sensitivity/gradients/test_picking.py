@@ -3,16 +3,17 @@
 import numpy as np
 import pytest
 
-from tests.trtint8.sensitivity.gradients.differences import assert_gradients, network, with_gradients
+from tests.trtint8.sensitivity.gradients.differences import (
+    assert_gradients,
+    integers,
+    network,
+    with_gradients,
+)
 from trtint8.sensitivity.gradients.picking import PICKING
 from trtint8.sensitivity.gradients.rule import NoGradientError
 
 X = {"x": ["N", 4, 6]}
 BOTH = {"x": [2, 4, 6], "new": [2, 2, 6]}
-
-
-def integers(**values):
-    return {name: np.array(value, np.int64) for name, value in values.items()}
 
 
 CASES = {
