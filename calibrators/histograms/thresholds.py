@@ -242,7 +242,8 @@ class _Moments:
             sums[rows] = self.lower.take(all_bounds[candidates[rows]]).view(np.float64) @ weights
         square, linear = sums.T
         error: _Floats = self.second[0] - 2 * step * linear + step**2 * square
-        return error
+        # Of values that a range holds exactly, rounding leaves a little more or less than nothing.
+        return np.maximum(error, 0.0)
 
     def clipping_error(self, candidates: NDArray[np.int64]) -> _Floats:
         """The part of the errors that lies beyond the ranges."""

@@ -57,3 +57,13 @@ def test_values_in_the_first_bin_alone():
     counts = np.zeros(BINS, np.int64)
     counts[0] = 5
     assert set(ranges(Histogram(counts, 0.5, 0.25)).values()) == {0.25}
+
+
+@settings(max_examples=40)
+@given(st.integers(1, BINS - 1), st.integers(1, 10**6))
+def test_values_in_one_bin_keep_that_bin(index, count):
+    counts = np.zeros(BINS, np.int64)
+    counts[index] = count
+    amax = (index + 1) * 0.5
+    for rule, found in ranges(Histogram(counts, 0.5, amax)).items():
+        assert index * 0.5 <= found <= amax, rule
