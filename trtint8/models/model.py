@@ -28,6 +28,7 @@ from trtint8.models.inner_graphs import message_graphs
 from trtint8.models.input_bounds import input_bound
 from trtint8.models.ir_versions import lower_ir_version
 from trtint8.models.names import check_names
+from trtint8.models.node_order import sort_nodes
 from trtint8.models.opset import with_opset
 from trtint8.models.output_shapes import declare_output_shapes
 from trtint8.models.passes.einsum_products import EinsumProductsPass
@@ -345,6 +346,7 @@ def _checked(light: LightModel, name: str, path: Path | None) -> Model:
     _check_attributes(light.message.graph, name)
     lower_ir_version(light.message)
     clear_unknown_sizes(light.message)
+    sort_nodes(light.message)
     declare_output_shapes(light.message)
     _leave_devices_out(light.message)
     external = check_stored_tensors(light, name, path)
