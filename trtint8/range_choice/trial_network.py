@@ -21,6 +21,7 @@ from calibrators.host.threads import available_threads
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.graph_constants import read_constant, set_constant_input
 from trtint8.models.model import light_or_file
+from trtint8.models.output_parts import output_parts, split_outputs
 from trtint8.quantization.placement import Edge, Placement
 from trtint8.quantization.qdq import activation_scales, insert_qdq, rounded_weights
 
@@ -57,6 +58,8 @@ class TrialNetwork:
         return_memory: bool = False,
     ) -> None:
         self._placement = placement
+        self._names = [value.name or "" for value in graph_model.graph.outputs]
+        self._parts = output_parts(graph_model)
         quantized = graph_model.clone()
         # Opening a session takes as long as rounding the weights, and one thread each.
         with ThreadPoolExecutor(1) as pool:
@@ -73,15 +76,15 @@ class TrialNetwork:
             self._reference = reference
 
     def reference(self, feed: FeedDict) -> list[NDArray[Any]]:
-        """The outputs of the float network.
+        """The outputs of the float network, each of their parts by itself.
 
         Raises:
             CalibrationDataError: ONNX Runtime fails on the feed.
         """
-        return _run(self._reference, feed)
+        return self._run(self._reference, feed)
 
     def outputs(self, feed: FeedDict, scales: Mapping[str, np.float32]) -> list[NDArray[Any]]:
-        """The outputs of the quantized network.
+        """The outputs of the quantized network, each of their parts by itself.
 
         Args:
             feed: Input name to array.
@@ -91,7 +94,14 @@ class TrialNetwork:
             CalibrationDataError: ONNX Runtime fails on the feed.
         """
         inputs = {name: np.asarray(scales[tensor]) for name, tensor in self._scale_inputs.items()}
-        return _run(self._quantized, {**feed, **inputs})
+        return self._run(self._quantized, {**feed, **inputs})
+
+    def _run(self, run: Reference, feed: FeedDict) -> list[NDArray[Any]]:
+        try:
+            outputs = run(feed)
+        except Exception as error:
+            raise CalibrationDataError(f"the model fails on a sample: {first_line(error)}") from error
+        return list(split_outputs(self._parts, dict(zip(self._names, outputs, strict=True))).values())
 
     def scales(self, amax: Mapping[str, float]) -> dict[str, np.float32]:
         """The scale of every quantized activation.
@@ -143,10 +153,3 @@ def _scales_as_inputs(graph_model: ir.Model) -> dict[str, str]:
             graph.inputs.append(scale)
             found[scale.name] = tensor.name or ""
     return found
-
-
-def _run(run: Reference, feed: FeedDict) -> list[NDArray[Any]]:
-    try:
-        return run(feed)
-    except Exception as error:
-        raise CalibrationDataError(f"the model fails on a sample: {first_line(error)}") from error

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from trtint8.report.files import ReportFiles
 from trtint8.runtime.benchmark import Benchmarks
 from trtint8.validation.accuracy import Accuracy
+from trtint8.validation.fidelity import Fidelity, least_faithful
 from trtint8.validation.measure import REFERENCE, VALIDATED
 from trtint8.validation.significance import Share
 from trtint8.validation.wording import accuracy_rows, verdicts
@@ -43,7 +44,7 @@ class Headline:
         reference_top1: FP32's share of samples with the right class.
         top1: INT8's share of samples with the right class.
         agreement: Share of samples where INT8 gives FP32's class.
-        sqnr_db: SQNR of the first output in decibels.
+        lowest: The output, or part of one, with the lowest SQNR.
         first_row: The row of the first metric for INT8 where it is not one of a classifier: its title, the
             value for FP32 (empty where it compares with FP32) and the value for INT8; else None.
         chosen: Which metrics were chosen by the shapes of the outputs, and why, in words.
@@ -65,7 +66,7 @@ class Headline:
     reference_top1: Share | None
     top1: Share | None
     agreement: Share | None
-    sqnr_db: float | None
+    lowest: Fidelity | None
     first_row: tuple[str, str, str] | None
     chosen: str | None
     verdicts: tuple[str, ...]
@@ -103,7 +104,7 @@ def make_headline(files: ReportFiles, model_bytes: int | None = None) -> Headlin
         accuracy.reference_top1 if accuracy else None,
         accuracy.top1 if accuracy else None,
         accuracy.agreement if accuracy else None,
-        accuracy.outputs[0].sqnr_db if accuracy and accuracy.outputs else None,
+        least_faithful(accuracy.outputs) if accuracy else None,
         _first_row(accuracy) if accuracy else None,
         accuracy.chosen if accuracy else None,
         tuple(verdicts(accuracy, VALIDATED)) if accuracy else (),

@@ -18,6 +18,7 @@ from calibrators.data.preprocessing import Preprocessing
 from calibrators.data.sources import is_class_indices
 from calibrators.errors import CalibrationDataError, ModelError
 from calibrators.progress import progress_bar
+from trtint8.models.output_parts import OutputPart, split_outputs
 from trtint8.report.pictures import pixels
 from trtint8.validation.accuracy import Runner, ValidatedModel
 
@@ -116,6 +117,7 @@ def find_worst(
     int8: ValidatedModel,
     reference: Runner,
     output_names: Sequence[str],
+    parts: Sequence[OutputPart],
     inputs: Sequence[InputSpec],
     batches: Batches,
     *,
@@ -130,6 +132,7 @@ def find_worst(
         int8: The INT8 model.
         reference: Runs the FP32 model, which has the same outputs.
         output_names: Names of the outputs, in order.
+        parts: The parts of the outputs whose errors are measured by themselves.
         inputs: The inputs of both models.
         batches: The data.
         preprocessing: The preprocessing of the data's images, which is undone for the pictures.
@@ -149,9 +152,11 @@ def find_worst(
     with progress_bar("Worst samples", batches.num_samples, enabled=progress) as advance:
         for feed in batches:
             check_feed(feed, inputs, fed)
-            wanted = dict(zip(output_names, reference(feed), strict=True))
-            got = dict(zip(output_names, int8.run(feed), strict=True))
-            rows = batch_rows(feed) or len(wanted[output_names[0]])
+            wanted, got = (
+                split_outputs(parts, dict(zip(output_names, run(feed), strict=True)))
+                for run in (reference, int8.run)
+            )
+            rows = batch_rows(feed) or len(next(iter(wanted.values())))
             labels = batches.labels[fed : fed + rows] if is_class_indices(batches.labels) else None
             measured = measure_batch(wanted, got, labels, first=fed)
             flips += sum(sample.flipped for sample in measured)

@@ -13,6 +13,7 @@ from calibrators.data.options import DataOptions
 from calibrators.errors import CalibrationDataError, ModelError, UnsupportedError
 from calibrators.files import check_writable, write_atomically
 from trtint8.models.model import load_model
+from trtint8.models.output_parts import output_parts
 from trtint8.models.recorded_states import with_recorded_states
 from trtint8.models.session import open_model
 from trtint8.report.files import ReportFiles, find_report_files
@@ -125,6 +126,7 @@ def _worst(
             int8,
             reference.run,
             names,
+            output_parts(original.graph_model),
             original.inputs,
             batches,
             preprocessing=options.preprocessing,

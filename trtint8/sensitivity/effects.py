@@ -84,8 +84,8 @@ class EffectMeter:
 
     Args:
         variants: The variants.
-        scales: Output name to the number that the output is divided by, so that outputs of different units
-            count equally.
+        scales: Name of an output, or of a part of one, to the number that it is divided by, so that values
+            of different units count equally.
         classes: Whether the first output is one row of classes per sample.
         labelled: Whether the data has labels.
         predicted: Whether the effects of single layers are predicted by gradients.

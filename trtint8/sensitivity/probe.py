@@ -16,6 +16,7 @@ from calibrators.data.inputs import InputSpec
 from calibrators.data.preflight import check_feed
 from calibrators.data.sources import first_labels
 from calibrators.errors import CalibrationDataError
+from trtint8.models.output_parts import output_parts, split_outputs
 from trtint8.sensitivity.effects import ALL, ONLY, WITHOUT, EffectMeter, output_scales, variants_of
 from trtint8.sensitivity.gradients.rule import NoGradientError
 from trtint8.sensitivity.local import LocalMeter
@@ -85,6 +86,7 @@ class Probe:
         self.effects = effects
         self._network = cut(graph_model, quantizer, threads=threads)
         self._inputs, self._skip = tuple(inputs), skip
+        self._parts = output_parts(graph_model)
         self.layers = self._network.layers
         self._quick: QuickNetwork | None = None
         if self.layers and (effects is None or effects.predicted):
@@ -154,10 +156,11 @@ class Probe:
         local = LocalMeter(tuple(layer.name for layer in self.layers))
         watch = local.watch(fingerprint.samples, alone=first < _LOCAL_SAMPLES)
         found = propagate(self._network, feed, watch)
-        effects.add(ALL, found.quantized, found.reference, own_labels)
+        reference = split_outputs(self._parts, found.reference)
+        effects.add(ALL, split_outputs(self._parts, found.quantized), reference, own_labels)
         for word, variants in ((ONLY, found.only), (WITHOUT, found.without)):
             for name, outputs in variants.items():
-                effects.add((word, name), outputs, found.reference, own_labels)
+                effects.add((word, name), split_outputs(self._parts, outputs), reference, own_labels)
         return BatchEffects(fingerprint, effects, local)
 
     def _new_effects(self, reference: Tensors, *, labelled: bool) -> EffectMeter:
@@ -166,7 +169,7 @@ class Probe:
         variants = variants_of((layer.name for layer in self.layers), predicted=predicted)
         return EffectMeter(
             variants,
-            output_scales(reference),
+            output_scales(split_outputs(self._parts, reference)),
             classes=first.is_table and not first.is_embedding,
             labelled=labelled,
             predicted=predicted,

@@ -26,7 +26,7 @@ from trtint8.validation.accuracy import Accuracy, Runner, ValidatedModel
 from trtint8.validation.comparison import compare
 from trtint8.validation.measure import VALIDATED
 from trtint8.validation.metrics import Metric, metric_name
-from trtint8.validation.output_shapes import declared_shapes
+from trtint8.validation.output_shapes import DeclaredOutputs
 
 #: How candidates are run, in words.
 _DESCRIPTION = "the Q/DQ model as fake quantization in ONNX Runtime"
@@ -85,6 +85,7 @@ class Scorer:
 
     def __init__(self, model: Model, batches: Batches, metric: Metric) -> None:
         self.model, self.batches, self.metric = model, batches, metric
+        self._declared = DeclaredOutputs.of(model.graph_model)
         self._outputs: list[list[NDArray[Any]]] = []
         self._names: list[str] = []
         self._scored = False
@@ -138,7 +139,7 @@ class Scorer:
                 self.model.inputs,
                 self.batches,
                 metrics=metrics,
-                shapes=declared_shapes(self.model.graph_model),
+                declared=self._declared,
                 progress=False,
             )
 

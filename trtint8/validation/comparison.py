@@ -20,6 +20,7 @@ from calibrators.data.preflight import check_feed
 from calibrators.data.sources import first_labels
 from calibrators.errors import CalibrationDataError, ModelError
 from calibrators.ray.in_order import results_here
+from trtint8.models.output_parts import OutputPart, split_outputs
 from trtint8.validation.accuracy import Accuracy, Runner, ValidatedModel
 from trtint8.validation.batch import Batch, BatchForm
 from trtint8.validation.fidelity import OUTPUT_METRICS, FidelityMeter
@@ -27,7 +28,7 @@ from trtint8.validation.measurand import Measurand
 from trtint8.validation.measure import REFERENCE, Measure
 from trtint8.validation.metrics import Choice, Metric, check_metrics, measurands, usual_metrics
 from trtint8.validation.output_shapes import (
-    DeclaredShape,
+    DeclaredOutputs,
     check_comparable,
     differing_outputs,
     outputs_without_samples,
@@ -43,7 +44,7 @@ def compare(
     batches: Batches,
     *,
     metrics: Sequence[Metric] | None = None,
-    shapes: Mapping[str, DeclaredShape] | None = None,
+    declared: DeclaredOutputs | None = None,
     progress: bool = True,
 ) -> Accuracy:
     """Runs all models on every batch and compares their outputs with the reference's.
@@ -55,7 +56,8 @@ def compare(
         inputs: The inputs of all models.
         batches: The data, with labels where there are some.
         metrics: What to measure. None measures the usual metrics that apply to the model and the data.
-        shapes: The shapes that the reference declares for its outputs; all are fixed where None.
+        declared: What the reference declares of its outputs; where None all shapes are fixed, and no output
+            is measured in parts.
         progress: Show a progress bar on a terminal.
 
     Returns:
@@ -66,7 +68,7 @@ def compare(
             does not apply to them.
         ModelError: A model's outputs differ from the reference's in shape.
     """
-    opened = OpenModels(models, reference, output_names, inputs, metrics, shapes)
+    opened = OpenModels(models, reference, output_names, inputs, metrics, declared)
     return compare_models(opened, batches, progress=progress)
 
 
@@ -141,7 +143,7 @@ class BatchResult:
 
     Attributes:
         descriptions: The name of each model to how it was run, in words.
-        outputs: Names of the outputs.
+        parts: The parts of the outputs that are measured by themselves.
         choice: The usual metrics that apply; None where metrics were asked for.
         form: The form of the batch.
         samples: Number of samples in the batch.
@@ -150,7 +152,7 @@ class BatchResult:
     """
 
     descriptions: Mapping[str, str]
-    outputs: tuple[str, ...]
+    parts: tuple[OutputPart, ...]
     choice: Choice | None
     form: BatchForm
     samples: int
@@ -167,7 +169,8 @@ class OpenModels:
         output_names: Names of the outputs, in order.
         inputs: The inputs of all models.
         metrics: What to measure. None measures the usual metrics that apply to the model and the data.
-        shapes: The shapes that the reference declares for its outputs; all are fixed where None.
+        declared: What the reference declares of its outputs; where None all shapes are fixed, and no output
+            is measured in parts.
 
     Attributes:
         metrics: The metrics that were asked for, or None.
@@ -183,13 +186,14 @@ class OpenModels:
         output_names: Sequence[str],
         inputs: Sequence[InputSpec],
         metrics: Sequence[Metric] | None,
-        shapes: Mapping[str, DeclaredShape] | None = None,
+        declared: DeclaredOutputs | None = None,
     ) -> None:
         check_metrics(metrics or ())  # before the run
         self.metrics = metrics
         self._models, self._reference = tuple(models), reference
         self._outputs, self._inputs = tuple(output_names), tuple(inputs)
-        self._shapes = dict(shapes or {})
+        whole = tuple(OutputPart(name, name) for name in output_names)
+        self._shapes, self._parts = (declared.shapes, declared.parts) if declared else ({}, whole)
         self._without_samples = outputs_without_samples(self._shapes, self._inputs)
         #: Outputs that are embeddings by the first batch's values, which those of another may contradict.
         self._embeddings: frozenset[str] | None = None
@@ -228,14 +232,14 @@ class OpenModels:
         for model in self._models:
             got = dict(zip(self._outputs, model.run(feed), strict=True))
             check_comparable(asked, differing_outputs(got, wanted, self._shapes), got)
-            fidelity = _fidelity_meter(metrics, self._outputs)
+            fidelity = _fidelity_meter(metrics, self._parts)
             if fidelity:
-                fidelity.add(got, wanted)
+                fidelity.add(split_outputs(self._parts, got), split_outputs(self._parts, wanted))
             meters = _measured(asked, Batch(feed, got, wanted, own_labels, rows))
             models.append(ModelMeters(meters, fidelity))
         return BatchResult(
             {model.name: model.description for model in self._models},
-            self._outputs,
+            self._parts,
             choice,
             form,
             1 if samples is None else samples,
@@ -255,7 +259,7 @@ class _Totals:
         self._descriptions, self._samples = first.descriptions, 0
         self._reference = ModelMeters(_empty_meters(_on_reference(self._asked)), None)
         self._models = [
-            ModelMeters(_empty_meters(self._asked), _fidelity_meter(chosen, first.outputs))
+            ModelMeters(_empty_meters(self._asked), _fidelity_meter(chosen, first.parts))
             for _ in first.models
         ]
 
@@ -363,9 +367,10 @@ def _measured(asked: Sequence[Measurand], batch: Batch) -> dict[str, Any]:
     return {measurand.name: measurand.measure(batch) for measurand in asked}
 
 
-def _fidelity_meter(metrics: Sequence[Metric], output_names: Sequence[str]) -> FidelityMeter | None:
+def _fidelity_meter(metrics: Sequence[Metric], parts: Sequence[OutputPart]) -> FidelityMeter | None:
     asked = {metric for metric in metrics if isinstance(metric, str)}.intersection(OUTPUT_METRICS)
-    return FidelityMeter(output_names, tokens="token_cosine" in asked) if asked else None
+    names = [part.name for part in parts]
+    return FidelityMeter(names, tokens="token_cosine" in asked) if asked else None
 
 
 def _share(measures: Mapping[str, Measure], name: str, *, of_reference: bool = False) -> Share | None:

@@ -39,6 +39,16 @@ class Fidelity:
     token_cosine: float | None = None
 
 
+def least_faithful(outputs: Sequence[Fidelity]) -> Fidelity | None:
+    """The output with the lowest SQNR; None where no output has one.
+
+    Args:
+        outputs: The outputs.
+    """
+    comparable = [output for output in outputs if not math.isnan(output.sqnr_db)]
+    return min(comparable, key=lambda output: output.sqnr_db, default=None)
+
+
 class FidelityMeter:
     """Sums over the elements of outputs, kept for each batch until all are added up in the order of the data.
 

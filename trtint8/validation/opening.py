@@ -25,7 +25,7 @@ from trtint8.runtime.engine import Engine
 from trtint8.validation.accuracy import Runner, ValidatedModel
 from trtint8.validation.comparison import OpenModels
 from trtint8.validation.metrics import Metric
-from trtint8.validation.output_shapes import DeclaredShape
+from trtint8.validation.output_shapes import DeclaredOutputs
 
 
 @contextlib.contextmanager
@@ -35,7 +35,7 @@ def open_models(
     inputs: Sequence[InputSpec],
     metrics: Sequence[Metric] | None,
     threads: int | None = None,
-    shapes: Mapping[str, DeclaredShape] | None = None,
+    declared: DeclaredOutputs | None = None,
     *,
     allow_host_code: bool = False,
 ) -> Iterator[OpenModels]:
@@ -47,7 +47,8 @@ def open_models(
         inputs: The inputs of all models.
         metrics: What to measure. None measures the usual metrics that apply to the model and the data.
         threads: Threads per operator; ONNX Runtime's choice where None.
-        shapes: The shapes that the reference declares for its outputs; all are fixed where None.
+        declared: What the reference declares of its outputs; where None all shapes are fixed, and no output
+            is measured in parts.
         allow_host_code: Whether code that an engine contains may run; see
             :meth:`trtint8.runtime.engine.Engine.load`.
 
@@ -71,7 +72,7 @@ def open_models(
             )
             for name, model in read.items()
         ]
-        yield OpenModels(validated, reference.run, names, inputs, metrics, shapes)
+        yield OpenModels(validated, reference.run, names, inputs, metrics, declared)
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import onnx_ir as ir
@@ -10,11 +11,31 @@ import onnx_ir as ir
 from calibrators.data.feeds import shape_text
 from calibrators.data.inputs import InputSpec
 from calibrators.errors import CalibrationDataError, ModelError
+from trtint8.models.output_parts import OutputPart, output_parts
 from trtint8.validation.batch import Outputs
 from trtint8.validation.measurand import Measurand
 
 #: The shape that a model declares for an output: None for a dimension, or for the rank, that is not fixed.
 DeclaredShape: TypeAlias = tuple[int | None, ...] | None
+
+
+@dataclass(frozen=True)
+class DeclaredOutputs:
+    """What a model says of its outputs before it is run.
+
+    Attributes:
+        shapes: Output name to shape.
+        parts: The parts that are measured by themselves; see
+            :func:`trtint8.models.output_parts.output_parts`.
+    """
+
+    shapes: Mapping[str, DeclaredShape]
+    parts: tuple[OutputPart, ...]
+
+    @classmethod
+    def of(cls, graph_model: ir.Model) -> DeclaredOutputs:
+        """What a model declares."""
+        return cls(declared_shapes(graph_model), output_parts(graph_model))
 
 
 def declared_shapes(graph_model: ir.Model) -> dict[str, DeclaredShape]:

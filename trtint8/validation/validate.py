@@ -20,7 +20,7 @@ from trtint8.validation.comparison import compare_models
 from trtint8.validation.measure import REFERENCE, VALIDATED
 from trtint8.validation.metrics import Metric
 from trtint8.validation.opening import engine_path, open_models
-from trtint8.validation.output_shapes import declared_shapes
+from trtint8.validation.output_shapes import DeclaredOutputs
 from trtint8.validation.workers import compare_over_ray
 
 
@@ -86,7 +86,7 @@ def validate_models(
         original.inputs,
         metrics,
         run.threads,
-        declared_shapes(original.graph_model),
+        DeclaredOutputs.of(original.graph_model),
         allow_host_code=allow_host_code,
     ) as opened:
         return compare_models(opened, batches, progress=run.progress)

@@ -23,7 +23,7 @@ from trtint8.validation.accuracy import Accuracy
 from trtint8.validation.comparison import BatchResult, OpenModels, merge_results
 from trtint8.validation.metrics import Metric, check_metrics
 from trtint8.validation.opening import engine_path, open_models
-from trtint8.validation.output_shapes import DeclaredShape, declared_shapes
+from trtint8.validation.output_shapes import DeclaredOutputs
 from trtint8.validation.user_metrics import check_mergeable
 
 
@@ -69,7 +69,7 @@ def compare_over_ray(
         original.inputs,
         None if metrics is None else tuple(metrics),
         threads,
-        declared_shapes(original.graph_model),
+        DeclaredOutputs.of(original.graph_model),
         allow_host_code,
     )
     with results_in_order(
@@ -92,7 +92,7 @@ class _ValidationWork:
         inputs: What all models are fed.
         metrics: What to measure; what applies of the usual metrics where None.
         threads: Threads per operator.
-        shapes: The shapes that the FP32 model declares for its outputs.
+        declared: What the FP32 model declares of its outputs.
         allow_host_code: Whether code that an engine contains may run.
     """
 
@@ -101,7 +101,7 @@ class _ValidationWork:
     inputs: tuple[InputSpec, ...]
     metrics: tuple[Metric, ...] | None
     threads: int
-    shapes: Mapping[str, DeclaredShape]
+    declared: DeclaredOutputs
     allow_host_code: bool
 
     def open(self) -> BatchFunction[BatchResult]:
@@ -116,7 +116,7 @@ class _ValidationWork:
                 self.inputs,
                 self.metrics,
                 self.threads,
-                self.shapes,
+                self.declared,
                 allow_host_code=self.allow_host_code,
             )
         )

@@ -6,6 +6,7 @@ import pytest
 
 import trtint8
 from calibrators.errors import CalibrationDataError
+from tests.trtint8.detectors import detector, images
 from tests.trtint8.range_choice import networks
 from trtint8.models.fingerprint import fingerprint
 from trtint8.models.model import load_model, prepare
@@ -66,3 +67,14 @@ def test_a_sample_that_the_model_refuses():
     _, _, network = networks.trial_network(networks.convolutions())
     with pytest.raises(CalibrationDataError, match="the model fails on a sample: "):
         network.reference({"x": networks.normal(1, 5, 8, 8)})
+
+
+def test_the_parts_of_an_output_are_told_apart():
+    _, placement, network = networks.trial_network(detector())
+    feed = {"images": images(3)}
+    (whole,) = run(detector(), feed)
+    boxes, scores = network.reference(feed)
+    np.testing.assert_allclose(boxes, whole[:, :4], rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(scores, whole[:, 4:], rtol=1e-4, atol=1e-5)
+    quantized = network.outputs(feed, network.scales(dict.fromkeys(placement.tensors, 4.0)))
+    assert [array.shape for array in quantized] == [boxes.shape, scores.shape]

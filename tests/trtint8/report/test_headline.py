@@ -15,7 +15,8 @@ class TestHeadline:
         head = make_headline(found, 4000)
         assert (head.reference_top1, head.top1) == (Share(320, 400), Share(316, 400))
         assert head.drop_points == pytest.approx(-1.0)
-        assert head.agreement == Share(390, 400) and head.sqnr_db == 26.25 and head.samples == 400
+        assert head.agreement == Share(390, 400) and head.samples == 400
+        assert (head.lowest.name, head.lowest.sqnr_db) == ("scores", 26.25)
         assert head.first_row is None and head.chosen is None
         assert head.in_int8 == (1, 2)
         assert (head.weights_bytes, head.engine_bytes, head.model_bytes) == (5248, 1000, 4000)

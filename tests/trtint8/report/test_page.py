@@ -303,7 +303,9 @@ def test_mismatches_are_said_on_top(found):
 def test_accuracy_of_what_is_no_classifier(found):
     plain = dataclasses.replace(found.accuracy, top1=None, reference_top1=None, agreement=None, measures=())
     document = parsed(render(gather(dataclasses.replace(found, accuracy=plain))))
-    assert texts(by_class(document, "tile")[0]) == "Accuracy 26.2 dB SQNR of the first output on 400 samples."
+    assert texts(by_class(document, "tile")[0]) == (
+        "Accuracy 26.2 dB SQNR of 'scores', where it is lowest, on 400 samples."
+    )
 
 
 @pytest.mark.slow
@@ -312,11 +314,12 @@ def test_accuracy_of_what_is_no_classifier(found):
     [
         (
             Measure("psnr", 26.15, 27.25, title="PSNR of 'hr'", unit="dB"),
-            "PSNR of 'hr' FP32 27.25 dB INT8 26.15 dB 400 samples. SQNR of the first output: 26.2 dB.",
+            "PSNR of 'hr' FP32 27.25 dB INT8 26.15 dB 400 samples. SQNR of 'scores', where it is lowest: "
+            "26.2 dB.",
         ),
         (
             Measure("pixels", 0.75, title="positions <of> 'y'", unit="%"),
-            "positions <of> 'y' 75.00 % 400 samples. SQNR of the first output: 26.2 dB.",
+            "positions <of> 'y' 75.00 % 400 samples. SQNR of 'scores', where it is lowest: 26.2 dB.",
         ),
     ],
 )

@@ -11,6 +11,7 @@ import tests.trtint8.report.extra  # noqa: F401
 from calibrators.data.batches import open_batches
 from calibrators.data.inputs import InputSpec
 from calibrators.errors import CalibrationDataError, ModelError
+from trtint8.models.output_parts import OutputPart
 from trtint8.report.worst import (
     Answers,
     Worst,
@@ -70,7 +71,10 @@ def test_outputs_that_cannot_be_told_apart_by_sample():
         measure_batch({"a": np.ones((2, 3))}, {"a": np.ones((2, 4))}, None)
 
 
-def worst_of(values, noise, batch_size, count=5, labels=None):
+WHOLE = (OutputPart("y", "y"),)
+
+
+def worst_of(values, noise, batch_size, count=5, labels=None, parts=WHOLE):
     """Runs a network that passes its input on, and one that adds noise to it."""
     table = {row.tobytes(): row + more for row, more in zip(values, noise, strict=True)}
     inputs = [InputSpec("x", np.dtype(np.float32), ("N", values.shape[1]))]
@@ -80,6 +84,7 @@ def worst_of(values, noise, batch_size, count=5, labels=None):
         ),
         lambda feed: [feed["x"]],
         ["y"],
+        parts,
         inputs,
         open_batches(values, inputs, batch_size=batch_size, labels=labels),
         count=count,
@@ -105,3 +110,15 @@ def test_labels_follow_their_samples():
     found = worst_of(values, 0.5 * values, 3, labels=np.array([7, 6, 5, 4]))
     assert {sample.index: sample.label for sample in found.worst} == {0: 7, 1: 6, 2: 5, 3: 4}
     assert found.description == "a stand-in" and found.class_name(2) == "2"
+
+
+def test_an_error_of_a_small_part_of_an_output_counts():
+    values = np.array([[100.0, 1.0], [100.0, 1.0]], np.float32)
+    noise = np.array([[4.0, 0.0], [0.0, 0.5]], np.float32)
+    parts = [
+        OutputPart("a", "y", (slice(None), slice(0, 1))),
+        OutputPart("b", "y", (slice(None), slice(1, 2))),
+    ]
+    found = worst_of(values + np.float32(np.arange(2))[:, None], noise, 2, parts=parts)
+    assert [sample.index for sample in found.worst] == [1, 0]
+    assert [sample.error for sample in found.worst] == pytest.approx([0.25, 0.04])

@@ -15,7 +15,7 @@ from trtint8.models.model import load_model
 from trtint8.models.session import open_graph_model
 from trtint8.runtime import benchmark
 from trtint8.validation import opening, workers
-from trtint8.validation.output_shapes import declared_shapes
+from trtint8.validation.output_shapes import DeclaredOutputs
 
 DATA = np.random.default_rng(0).random((4, 3, 16, 16), np.float32)
 
@@ -61,9 +61,9 @@ def test_validate(model, asked):
 @pytest.mark.parametrize("allowed", [False, True])
 def test_the_workers_of_validate(allowed, model, asked):
     loaded = load_model(model)
-    shapes = declared_shapes(loaded.graph_model)
+    declared = DeclaredOutputs.of(loaded.graph_model)
     work = workers._ValidationWork(
-        {"INT8": model.with_name("x.engine")}, model, loaded.inputs, None, 1, shapes, allowed
+        {"INT8": model.with_name("x.engine")}, model, loaded.inputs, None, 1, declared, allowed
     )
     model.with_name("x.engine").touch()
     pickle.loads(pickle.dumps(work)).open()

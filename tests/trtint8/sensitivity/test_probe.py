@@ -10,12 +10,14 @@ from onnx import TensorProto, helper
 import trtint8
 from calibrators.data.inputs import InputSpec
 from calibrators.errors import CalibrationDataError
+from tests.trtint8.detectors import BOXES, SCORES, detector, images
 from tests.trtint8.onnx_models import Shaped
 from trtint8.models.model import load_model, prepare
 from trtint8.quantization.placement import place
-from trtint8.sensitivity.effects import ALL, ONLY, WITHOUT, EffectMeter
+from trtint8.sensitivity.effects import ALL, ONLY, WITHOUT, EffectMeter, variants_of
 from trtint8.sensitivity.gradients.rule import NoGradientError
 from trtint8.sensitivity.probe import Probe
+from trtint8.sensitivity.propagation import propagate
 from trtint8.sensitivity.quick_probe import QuickNetwork
 from trtint8.sensitivity.segments import Form, Quantizer, cut
 
@@ -185,3 +187,24 @@ def test_an_input_that_is_an_output_too():
     table = trtint8.calibrate(model, data, method="minmax", progress=False)
     result = trtint8.measure_sensitivity(model, table, data, progress=False)
     assert result.quantized.agreement.total == 16
+
+
+@pytest.mark.parametrize("predicted", [True, False])
+def test_boxes_do_not_hide_the_scores_of_a_detector(predicted):
+    model = prepare(load_model(detector())).graph_model
+    placement = place(model)
+    quantizer = Quantizer.of(placement, dict.fromkeys(placement.tensors, 4.0))
+    inputs = (InputSpec("images", np.dtype(np.float32), ("N", 3, 8, 8)),)
+    layers, scales = ("one_stem", "one_boxes", "one_classes"), {BOXES: 200.0, SCORES: 0.5}
+    variants = variants_of(layers, predicted=predicted)
+    meter = EffectMeter(variants, scales, classes=False, labelled=False, predicted=predicted)
+    feed = {"images": images(64)}
+    effects = Probe(model, quantizer, inputs, 0, meter).run(feed, None, 0).effects
+    found = propagate(cut(model, quantizer), feed, lambda *_: None)
+    for layer in layers:
+        error = (found.only[layer]["joined_out"] - found.reference["joined_out"]).astype(np.float64)
+        noise = np.square(error[:, :4] / 200).sum() + np.square(error[:, 4:] / 0.5).sum()
+        assert effects.noise((ONLY, layer)) == pytest.approx(noise, rel=0.25 if predicted else 1e-4)
+    first = Probe(model, quantizer, inputs, 0, None)
+    first.begin(feed, 0, labelled=False)
+    assert list(first.effects.scales) == [BOXES, SCORES]

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 from calibrators.histograms.losses import decibels
-from trtint8.validation.fidelity import FidelityMeter, inner_product, row_cosines
+from trtint8.validation.fidelity import (
+    Fidelity,
+    FidelityMeter,
+    inner_product,
+    least_faithful,
+    row_cosines,
+)
 
 
 def measured(*batches, tokens=False):
@@ -58,3 +64,12 @@ def test_ratios_and_products():
     assert decibels(100.0, 1.0) == 20.0
     assert (decibels(1.0, 0.0), decibels(0.0, 1.0), decibels(0.0, 0.0)) == (math.inf, -math.inf, math.inf)
     assert inner_product(np.array([[1.0, 2.0]]), np.array([[3.0, 4.0]])) == 11.0
+
+
+@pytest.mark.parametrize(
+    ("levels", "lowest"),
+    [((30.0, 20.0, 25.0), 1), ((math.nan, 20.0), 1), ((math.inf,), 0), ((math.nan,), None), ((), None)],
+)
+def test_the_output_with_the_lowest_sqnr(levels, lowest):
+    outputs = [Fidelity(str(index), level, 1.0, 0.0) for index, level in enumerate(levels)]
+    assert least_faithful(outputs) == (None if lowest is None else outputs[lowest])

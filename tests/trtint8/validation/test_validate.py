@@ -9,9 +9,11 @@ from onnx import TensorProto
 
 import trtint8
 from calibrators.errors import ModelError
+from tests.trtint8.detectors import BOXES, SCORES, detector, images
 from tests.trtint8.validation.small_models import scaled
 from trtint8.engine.file import EngineInfo, TensorSpec, save_engine
 from trtint8.models.model import load_model
+from trtint8.models.session import open_model
 from trtint8.validation import opening
 
 DATA = np.eye(4, dtype=np.float32) + np.float32(1 / 3)
@@ -75,3 +77,17 @@ def test_an_engine_of_another_model_than_the_reference_is_named(tmp_path, monkey
         f"{fingerprints['other'][:12]}); give the model that the engine was made from"
     )
     assert said == {"mine": [], "other": [sentence] if table else []}
+
+
+def test_the_scores_of_a_detector_are_measured_beside_its_boxes():
+    model, data = detector(), images(8)
+    table = trtint8.calibrate(model, images(16, seed=1), progress=False)
+    quantized = trtint8.quantize(model, table)
+    found = trtint8.validate(quantized, data, reference=model, progress=False)
+    assert [output.name for output in found.outputs] == [BOXES, SCORES]
+    wanted, got = (open_model(load_model(one)).run({"images": data})[0] for one in (model, quantized))
+    for output, index in zip(found.outputs, (slice(0, 4), slice(4, None)), strict=True):
+        error = (wanted - got)[:, index].astype(np.float64)
+        level = 10 * np.log10(np.square(wanted[:, index], dtype=np.float64).sum() / np.square(error).sum())
+        assert output.sqnr_db == pytest.approx(level, abs=1e-3)
+        assert output.max_error == pytest.approx(np.abs(error).max())

@@ -1,0 +1,193 @@
+"""Outputs in which several quantities are joined, such as the boxes and the scores of a detector.
+
+One measure of such an output says how well the quantity with the largest values is kept, and nothing of the
+others: boxes in pixels hide any error of scores between 0 and 1. So each quantity is measured by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import onnx_ir as ir
+from numpy.typing import NDArray
+from onnx_ir.passes import common
+
+from trtint8.models.garbage_collection import pause_garbage_collection
+
+#: The most quantities that are told apart; a join of more, as of the layers of a dense block, is one.
+_MOST = 8
+
+#: Operators behind which an element is still the same quantity.
+_SAME = ("Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose")
+
+#: Of those, the ones that join axes. What is joined behind them are positions, such as those of the levels of
+#: a feature pyramid, which are of one quantity.
+_RESHAPING = ("Reshape", "Squeeze", "Unsqueeze", "Flatten")
+
+
+@dataclass(frozen=True)
+class OutputPart:
+    """A part of an output, or all of it.
+
+    Attributes:
+        name: The output's name, and which part it is as NumPy would index it, such as ``output0[:, 4:84]``.
+        output: The output's name.
+        index: What selects the part; empty for all of it.
+    """
+
+    name: str
+    output: str
+    index: tuple[slice, ...] = ()
+
+    def of(self, array: NDArray[Any]) -> NDArray[Any]:
+        """The part, as a view.
+
+        Args:
+            array: The output.
+        """
+        return array[self.index] if self.index else array
+
+
+@pause_garbage_collection()
+def output_parts(graph_model: ir.Model) -> tuple[OutputPart, ...]:
+    """The parts of a model's outputs, in order.
+
+    An output of three axes or more has a part for each tensor that a Concat joins to it, along another axis
+    than the first, as far as the graph tells their sizes. Casts, transpositions and reshapings that keep the
+    axis may follow the Concat, and so may one of several levels. Every other output is one part.
+
+    Args:
+        graph_model: The model; not changed.
+    """
+    outputs = graph_model.graph.outputs
+    if any(_lacks_sizes(node) for output in outputs for node in _joins_before(output)):
+        graph_model = graph_model.clone()
+        common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(graph_model)
+    parts: list[OutputPart] = []
+    for output in graph_model.graph.outputs:
+        name = output.name or ""
+        joined = _joined(output) if len(_sizes(output) or ()) > 2 else None
+        parts += [OutputPart(name, name)] if joined is None else joined.parts(name)
+    return tuple(parts)
+
+
+def split_outputs(
+    parts: Sequence[OutputPart], outputs: Mapping[str, NDArray[Any]]
+) -> dict[str, NDArray[Any]]:
+    """Outputs by the names of their parts.
+
+    Args:
+        parts: The parts.
+        outputs: All outputs by name.
+    """
+    return {part.name: part.of(outputs[part.output]) for part in parts}
+
+
+@dataclass(frozen=True)
+class _Joined:
+    """How a tensor is made of several along an axis.
+
+    Attributes:
+        axis: The axis, counted from the first one.
+        sizes: How many elements each has along it.
+        rank: The number of the tensor's axes.
+    """
+
+    axis: int
+    sizes: tuple[int, ...]
+    rank: int
+
+    def parts(self, output: str) -> list[OutputPart]:
+        found, start = [], 0
+        for size in self.sizes:
+            index = (*(slice(None),) * self.axis, slice(start, start + size))
+            before = "..., " if 1 < self.axis == self.rank - 1 else ":, " * self.axis
+            found.append(OutputPart(f"{output}[{before}{start}:{start + size}]", output, index))
+            start += size
+        return found
+
+
+_Sizes: TypeAlias = tuple[int | None, ...]
+
+
+def _joins_before(value: ir.Value | None) -> Iterator[ir.Node]:
+    """The Concats between a tensor and what computes its elements."""
+    node = None if value is None else value.producer()
+    if node is not None and not node.domain:
+        if node.op_type == "Concat":
+            yield node
+            for joined in node.inputs:
+                yield from _joins_before(joined)
+        elif node.op_type in _SAME:
+            yield from _joins_before(node.inputs[0])
+
+
+def _lacks_sizes(node: ir.Node) -> bool:
+    """Whether the model does not say how long the inputs of a Concat are along its axis."""
+    axis = node.attributes.get_int("axis", 0)
+    found = [_sizes(value) for value in node.inputs]
+    return any(not sizes or sizes[axis] is None for sizes in found)
+
+
+def _joined(value: ir.Value | None) -> _Joined | None:
+    """How a tensor is made of several; None where it is of one piece, or sizes are not known."""
+    node = None if value is None else value.producer()
+    if node is None or node.domain:
+        return None
+    if node.op_type == "Concat":
+        return _of_concat(node)
+    if node.op_type not in _SAME:
+        return None
+    before = _joined(node.inputs[0])
+    if before is None or node.op_type in ("Identity", "Cast"):
+        return before
+    if node.op_type == "Transpose":
+        permutation = node.attributes.get_ints("perm", tuple(reversed(range(before.rank))))
+        return _Joined(list(permutation).index(before.axis), before.sizes, before.rank)
+    return _reshaped(before, _sizes(node.inputs[0]), _sizes(node.outputs[0]))
+
+
+def _of_concat(node: ir.Node) -> _Joined | None:
+    if _lacks_sizes(node):
+        return None
+    found = [_sizes(value) or () for value in node.inputs]
+    rank = len(found[0])
+    axis = node.attributes.get_int("axis", 0) % rank
+    if all(_is_reshaped(value) for value in node.inputs):
+        # Levels: the result is made of the quantities that all of them are made of.
+        levels = {_joined(value) for value in node.inputs}
+        (level,) = levels if len(levels) == 1 else (None,)
+        return level if level is not None and level.axis != axis else None
+    sizes = tuple(sizes[axis] or 0 for sizes in found)
+    return _Joined(axis, sizes, rank) if axis and 1 < len(sizes) <= _MOST and all(sizes) else None
+
+
+def _is_reshaped(value: ir.Value | None) -> bool:
+    """Whether axes of a tensor were joined or parted since it was computed."""
+    node = None if value is None else value.producer()
+    while node is not None and node.op_type in _SAME and not node.domain:
+        if node.op_type in _RESHAPING:
+            return True
+        node = None if node.inputs[0] is None else node.inputs[0].producer()
+    return False
+
+
+def _reshaped(joined: _Joined, before: _Sizes | None, after: _Sizes | None) -> _Joined | None:
+    """What a reshaping leaves; None where it does not keep the axis."""
+    if not before or not after:
+        return None
+    ahead, behind = before[: joined.axis + 1], before[joined.axis :]
+    if None not in behind and after[-len(behind) :] == behind:
+        return _Joined(len(after) - len(behind), joined.sizes, len(after))
+    # The number of samples may be open on both sides.
+    if None not in ahead[1:] and after[: len(ahead)] == ahead:
+        return _Joined(joined.axis, joined.sizes, len(after))
+    return None
+
+
+def _sizes(value: ir.Value | None) -> _Sizes | None:
+    if value is None or value.shape is None:
+        return None
+    return tuple(dim if isinstance(dim, int) else None for dim in value.shape)
