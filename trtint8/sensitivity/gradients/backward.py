@@ -14,6 +14,7 @@ from trtint8.sensitivity.gradients.picking import PICKING
 from trtint8.sensitivity.gradients.reductions import REDUCTIONS
 from trtint8.sensitivity.gradients.resizing import RESIZING
 from trtint8.sensitivity.gradients.rule import NoGradientError, Step
+from trtint8.sensitivity.gradients.sampling import SAMPLING
 from trtint8.sensitivity.gradients.weighted import WEIGHTED_RULES
 from trtint8.sensitivity.gradients.writer import GraphWriter, reached_from
 
@@ -24,6 +25,7 @@ _RULES = {
     **PICKING,
     **REDUCTIONS,
     **RESIZING,
+    **SAMPLING,
     **WEIGHTED_RULES,
 }
 

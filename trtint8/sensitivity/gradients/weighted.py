@@ -161,11 +161,19 @@ def _matmul(step: Step) -> Mapping[int, ir.Value]:
 
 
 def _like_operand(step: Step, index: int, gradient: ir.Value) -> ir.Value:
-    """A gradient in the shape of an operand of a product, whose leading axes may have been broadcast."""
-    own, other = step.shape(step.input(index))[:-2], step.shape(step.input(1 - index))[:-2]
+    """A gradient in the shape of an operand of a product: summed where leading axes were broadcast."""
+    writer, value = step.writer, step.input(index)
+    own, other = step.shape(value)[:-2], step.shape(step.input(1 - index))[:-2]
     if not other or own == other:
         return gradient
-    raise step.refused(f"'{step.input(index).name}' may be broadcast")
+    whole = step.shape(step.output)[:-2]
+    lead = len(whole) - len(own)
+    aligned = list(zip(own, whole[lead:], strict=True))
+    if any(size is None or (size != 1 and size != full) for size, full in aligned):
+        raise step.refused(f"'{value.name}' may be broadcast")
+    axes = [*range(lead), *(axis for axis, (size, full) in enumerate(aligned, lead) if size != full)]
+    summed = writer.reduced("ReduceSum", gradient, axes) if axes else gradient
+    return writer.op("Reshape", summed, writer.op("Shape", value), like=value)
 
 
 def _einsum(step: Step) -> Mapping[int, ir.Value]:

@@ -84,6 +84,25 @@ def test_matmul_of_two_activations():
 
 
 @pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ([2, 4, 3, 5], [1, 4, 5, 6]),
+        (["N", 4, 3, 5], [4, 5, 6]),
+        (["N", 4, 3, 5], [5, 6]),
+        ([3, 5], ["N", 4, 5, 6]),
+        ([2, 1, 3, 5], [1, 4, 5, 6]),
+    ],
+)
+def test_matmul_of_activations_that_are_broadcast(first, second):
+    assert_gradients([("MatMul", ["x", "z"], "y", {})], {"x": first, "z": second})
+
+
+def test_matmul_that_may_be_broadcast():
+    with pytest.raises(NoGradientError, match="MatMul 'y': 'x' may be broadcast"):
+        assert_gradients([("MatMul", ["x", "z"], "y", {})], {"x": ["N", "K", 3, 5], "z": ["N", 1, 5, 6]})
+
+
+@pytest.mark.parametrize(
     "attributes",
     [
         {"kernel_shape": [7, 6]},
