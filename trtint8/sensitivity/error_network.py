@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from calibrators.data.feeds import FeedDict
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.session import ModelSession, open_graph_model
+from trtint8.sensitivity.decisions import deciding_operators
 from trtint8.sensitivity.gradients.backward import append_gradients
 from trtint8.sensitivity.gradients.rule import NoGradientError
 from trtint8.sensitivity.gradients.shapes import BATCH, elements_per_sample, infer_shapes
@@ -44,6 +45,10 @@ _WANTED = 16 << 20
 
 #: The most bytes of layers' outputs in a run for which several runs at once still fit into memory.
 _MOST_AT_ONCE = 32 << 20
+
+#: The operator that picks what has the largest scores, as detectors pick queries, and how many layers may
+#: decide by it alone: each is run by itself, which takes a session with all weights.
+_PICKS, _MOST_PICKING = "TopK", 4
 
 #: The oldest version of the operators in which elements can be added up at given places.
 _OLDEST_OPSET = 16
@@ -82,9 +87,11 @@ class ErrorNetwork:
         has_margins: Whether samples lie so, and the first output is one row of classes per sample.
         samples_per_run: How many samples one run takes, to keep memory small.
         fits_beside_others: Whether a run takes so little memory that several may go on at once.
+        picking: Names of the layers that only decide which elements a TopK picks; their products are zero.
 
     Raises:
-        NoGradientError: The gradient of one of the network's operators is not known.
+        NoGradientError: The gradient of one of the network's operators is not known, or layers decide
+            something that gradients do not show.
     """
 
     @pause_garbage_collection()
@@ -129,6 +136,9 @@ class ErrorNetwork:
             if self.has_margins and number == 0:
                 starts[outputs[0]] = _with_margins(writer, outputs[0], starts[outputs[0]])
             gradients = append_gradients(writer, nodes, starts, made)
+            if number == 0:
+                unseen = [layer for layer, value in zip(layers, made, strict=True) if value not in gradients]
+                self.picking = _picking(deciding_operators(nodes, floats, unseen))
             for layer, value in zip(layers, made, strict=True):
                 graph.outputs.append(self._product(writer, gradients.get(value), errors[layer.name]))
         self._model: ir.Model | None = model
@@ -200,6 +210,17 @@ class ErrorNetwork:
         stacked = np.stack([np.broadcast_to(product, (length,)) for product in products])
         by_direction = stacked.astype(np.float64).reshape(self.directions, -1, length)
         return Responses(dict(zip(self._outputs, found, strict=False)), by_direction)
+
+
+def _picking(deciding: Mapping[str, frozenset[str]]) -> tuple[str, ...]:
+    """The layers that decide by TopK alone, where all that decide do so and they are few."""
+    others = {name: sorted(operators - {_PICKS}) for name, operators in deciding.items()}
+    for name, operators in others.items():
+        if operators:
+            raise NoGradientError(f"layer '{name}' decides something by {' and '.join(operators)} alone")
+    if len(others) > _MOST_PICKING:
+        raise NoGradientError(f"{len(others)} layers only decide which elements a TopK picks")
+    return tuple(others)
 
 
 def _is_batched(value: ir.Value) -> bool:

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -18,6 +19,7 @@ from calibrators.tables.table import QMAX
 from trtint8.models.output_parts import output_parts, split_outputs
 from trtint8.models.session import ModelSession, open_graph_model
 from trtint8.models.static_shapes import open_inputs
+from trtint8.quantization.placement import Placement
 from trtint8.quantization.qdq import insert_qdq
 from trtint8.sensitivity.effects import ALL, ONLY, EffectMeter, output_scales
 from trtint8.sensitivity.error_network import ErrorNetwork, Responses
@@ -78,6 +80,7 @@ class QuickNetwork:
             self._network_of_errors = ErrorNetwork(graph_model, quantizer, samples=samples)
         self._local: tuple[Tensors, LocalMeter] | None = None
         self._int8: ModelSession | None = None
+        self._alone: dict[str, ModelSession] = {}
         self._runs_at_once = 1
 
     @property
@@ -106,11 +109,19 @@ class QuickNetwork:
             # The threads of one run wait for each other at every operator; one thread for each is faster.
             self._runs_at_once, threads = available, 1
         if self._int8 is None:
-            quantized = self._graph_model.clone()
-            ranges = {tensor: QMAX * float(scale) for tensor, scale in self._quantizer.scales.items()}
-            insert_qdq(quantized, self._quantizer.placement, ranges)
-            self._int8 = open_graph_model(quantized, threads=threads, used_up=True)
+            placement = self._quantizer.placement
+            self._int8 = self._quantized(placement, threads)
+            self._alone = {
+                name: self._quantized(_only(placement, name), threads) for name in self._errors.picking
+            }
         self._errors.open(threads)
+
+    def _quantized(self, placement: Placement, threads: int | None) -> ModelSession:
+        """Opens the network with Q/DQ pairs at the edges of a placement."""
+        quantized = self._graph_model.clone()
+        ranges = {tensor: QMAX * float(scale) for tensor, scale in self._quantizer.scales.items()}
+        insert_qdq(quantized, placement, ranges)
+        return open_graph_model(quantized, threads=threads, used_up=True)
 
     def begin(self, feed: FeedDict) -> tuple[Tensors, float]:
         """Runs the first samples of a batch.
@@ -134,7 +145,8 @@ class QuickNetwork:
         scales = output_scales(self._split(reference))
         # These runs take new memory, so later ones are somewhat faster.
         start = time.perf_counter()
-        outputs = _joined(self._int8_outputs(first, parts))
+        assert self._int8 is not None
+        outputs = self._outputs(self._int8, first, parts)
         found = self._responses(first, self._directions(outputs, 0, scales), None, parts)
         seconds = time.perf_counter() - start
         self._check(outputs, found, scales)
@@ -162,7 +174,8 @@ class QuickNetwork:
         self._open(feed)
         rows = batch_rows(feed) or 1
         parts = self._parts(rows, self._errors.samples_per_run)
-        int8 = _joined(self._int8_outputs(feed, parts))
+        assert self._int8 is not None
+        int8 = self._outputs(self._int8, feed, parts)
         indices = np.arange(first, first + rows)
         judged = indices % _PER_CLASS == 0
         if not (self._errors.has_margins and effects.classes):
@@ -176,14 +189,17 @@ class QuickNetwork:
             self._add(effects, found, judged[part], None if labels is None else labels[part])
         reference = _joined([found.reference for found in responses])
         effects.add(ALL, self._split(int8), self._split(reference), labels)
+        for name, session in self._alone.items():
+            outputs = self._outputs(session, feed, parts)
+            effects.add((ONLY, name), self._split(outputs), self._split(reference), labels)
         return local
 
-    def _int8_outputs(self, feed: FeedDict, parts: Sequence[slice]) -> list[Tensors]:
-        """The quantized network's outputs for parts of a batch."""
-        session = self._int8
-        assert session is not None
+    def _outputs(self, session: ModelSession, feed: FeedDict, parts: Sequence[slice]) -> Tensors:
+        """A quantized network's outputs for a batch, which is run in parts."""
         names = session.output_names
-        return self._each(lambda part: dict(zip(names, session.run(_taken(feed, part)), strict=True)), parts)
+        return _joined(
+            self._each(lambda part: dict(zip(names, session.run(_taken(feed, part)), strict=True)), parts)
+        )
 
     def _responses(
         self,
@@ -216,8 +232,10 @@ class QuickNetwork:
         judged: NDArray[np.bool_],
         labels: NDArray[np.int64] | None,
     ) -> None:
-        variants = [(ONLY, name) for name in self._names]
-        noise = np.square(found.products)
+        predicted = [index for index, name in enumerate(self._names) if name not in self._alone]
+        variants = [(ONLY, self._names[index]) for index in predicted]
+        products = found.products[:, predicted]
+        noise = np.square(products)
         if not self._errors.splits:
             effects.add_noise(variants, noise.mean(axis=0), self._split(found.reference))
             return
@@ -231,7 +249,7 @@ class QuickNetwork:
         if judged.any():
             scores = next(iter(found.reference.values()))[judged]
             own_labels = None if labels is None else labels[judged]
-            effects.add_classes(variants, scores, found.products[0][:, judged], own_labels)
+            effects.add_classes(variants, scores, products[0][:, judged], own_labels)
 
     def _first_errors(self, feed: FeedDict, first: int) -> LocalMeter:
         """The errors at every layer where the batch has some of the first samples of the data; else none."""
@@ -296,6 +314,15 @@ class QuickNetwork:
         if not self._errors.splits:
             return [slice(None)]
         return [slice(start, min(start + size, rows)) for start in range(0, rows, size)]
+
+
+def _only(placement: Placement, layer: str) -> Placement:
+    """The edges of one layer."""
+    activations, weights = (
+        tuple(edge for edge in edges if edge.node == layer)
+        for edges in (placement.activations, placement.weights)
+    )
+    return replace(placement, activations=activations, weights=weights)
 
 
 def _taken(arrays: FeedDict, part: slice) -> Tensors:
