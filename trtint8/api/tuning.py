@@ -78,8 +78,9 @@ def tune(
             labels half a decibel; ``sqnr``, and ``psnr`` against FP32, have to be 20 dB.
         metric: What :func:`validate` takes as one of its metrics; of a function larger values are better.
             Where None, the outputs decide: for one row of class scores per sample top-1 where there are class
-            indices as labels, else agreement; for every other network, and for embeddings, ``sqnr``. Of
-            ``sqnr``, ``cosine``, ``max_error`` and ``token_cosine`` the output counts where it is worst.
+            indices as labels, else agreement; for detections with true boxes as labels ``map``; for every
+            other network, and for embeddings, ``sqnr``. Of ``sqnr``, ``cosine``, ``max_error`` and
+            ``token_cosine`` the output, or the quantity in one, counts where it is worst.
         labels: Labels that do not come with the data.
         judge: Other samples to judge the result by, with labels of their own; every other batch of the
             shuffled ``data`` where None.

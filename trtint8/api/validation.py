@@ -60,9 +60,9 @@ def validate(
             Functions of ``(feeds, outputs)`` or ``(feeds, outputs, reference_outputs)`` of a batch, which
             return a number or one per sample. Metrics over the data set such as
             :class:`MeanAveragePrecision`. Where None, the outputs decide: for one row of class scores per
-            sample ``top1`` and ``top5`` where there are labels, and ``agreement``; for every network, and
-            alone for embeddings (rows of length 1), ``sqnr``, ``cosine`` and ``max_error``. ``chosen`` of the
-            result says so.
+            sample ``top1`` and ``top5`` where there are labels, and ``agreement``; for detections, where the
+            labels are true boxes, ``map`` and ``map50``; for every network, and alone for embeddings (rows of
+            length 1), ``sqnr``, ``cosine`` and ``max_error``. ``chosen`` of the result says so.
         batch_size: Samples per batch.
         limit: Use only this many samples.
         preprocessing: How raw images become what the model is fed.

@@ -50,8 +50,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--metric",
         metavar="NAME",
-        help="a metric of 'trtint8 validate'; default top1 for class scores, without labels agreement, and "
-        "sqnr for other networks",
+        help="a metric of 'trtint8 validate'; default top1 for class scores, without labels agreement; "
+        "map for detections with true boxes as labels; and sqnr for other networks",
     )
     parser.add_argument("--labels", metavar="FILE", help="labels that do not come with DATA")
     parser.add_argument(

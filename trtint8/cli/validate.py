@@ -47,7 +47,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="top1, top5 or any topK, agreement, psnr, pixels, miou, detections, map, map50, sqnr, cosine, "
         "max_error, token_cosine; of another output than the first as in psnr:NAME; may be repeated; by "
         "default what the outputs' shapes say: for class scores top1 and top5 with labels, and agreement; "
-        "for every network sqnr, cosine and max_error",
+        "for detections map and map50 with true boxes as labels; for every network sqnr, cosine and "
+        "max_error",
     )
     parser.add_argument(
         "--labels",

@@ -81,7 +81,8 @@ class Budget:
         max_drop: The largest drop from FP32's value, in the metric's unit: percentage points for shares; for
             ``max_error`` the largest error.
         metric: What accuracy is measured by, the larger the better (except for ``max_error``). None takes
-            what fits the network: top-1 or agreement for class scores, else SQNR.
+            what fits the network: top-1 or agreement for class scores, mean average precision for detections
+            with true boxes as labels, else SQNR.
         minimum: The least value, in the metric's unit: per cent for shares.
 
     Raises:

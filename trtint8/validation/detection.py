@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -234,6 +235,11 @@ def _annotations(tables: Sequence[NDArray[np.float64]]) -> list[dict[str, Any]]:
             }
             entries.append(entry | ({"score": score[0]} if score else {}))
     return entries
+
+
+def has_library() -> bool:
+    """Whether the package that computes mean average precision is installed."""
+    return importlib.util.find_spec("faster_coco_eval") is not None
 
 
 def require_library() -> ModuleType:

@@ -10,8 +10,9 @@ from typing import TypeAlias
 from calibrators.errors import CalibrationDataError
 from trtint8.validation.batch import BatchForm
 from trtint8.validation.class_scores import agreement, top_k
-from trtint8.validation.detection import Detections, MeanAveragePrecision, Truth
+from trtint8.validation.detection import Detections, MeanAveragePrecision, Truth, has_library
 from trtint8.validation.detection_agreement import DetectionAgreement
+from trtint8.validation.detection_layouts import layout_reader
 from trtint8.validation.fidelity import OUTPUT_METRICS
 from trtint8.validation.image_metrics import psnr
 from trtint8.validation.labelled_boxes import PRECISIONS, box_precision, has_true_boxes
@@ -50,6 +51,10 @@ _OF_ONE_OUTPUT: dict[str, Callable[[str, str, BatchForm], Measurand]] = {
 
 #: What follows the name of a metric that does not exist.
 _NAMES = ", ".join(("top1", "top5 and so on", *_OF_ONE_OUTPUT, "detections", *PRECISIONS, *OUTPUT_METRICS))
+
+
+#: The metrics that are measured for every model, and the same in words.
+_FOR_ALL, _OF_ALL = ("sqnr", "cosine", "max_error"), "SQNR, cosine and largest error of every output"
 
 
 @dataclass(frozen=True)
@@ -129,9 +134,12 @@ def usual_metrics(form: BatchForm) -> Choice:
     Returns:
         Where the first output is one row of class scores per sample ``top1``, with ``top5`` where there are
         more than five classes, if the labels are class indices; and ``agreement``. Rows of length 1 are
-        embeddings and no class scores. For every model ``sqnr``, ``cosine`` and ``max_error`` of every
-        output.
+        embeddings and no class scores. Where the labels are true boxes and the outputs hold detections
+        ``map`` and ``map50``, or ``detections`` where faster-coco-eval is not installed. For every model
+        ``sqnr``, ``cosine`` and ``max_error`` of every output.
     """
+    if has_true_boxes(form) and _holds_detections(form):
+        return _of_detector(form)
     first = next(iter(form.outputs))
     names, words = [], []
     has_rows = form.is_class_scores(first)
@@ -145,20 +153,34 @@ def usual_metrics(form: BatchForm) -> Choice:
     what = "one row of class scores per sample" if names else "no row of class scores per sample"
     if is_embedding:
         what = "one row of length 1 per sample, as embeddings are"
-    reason = (
-        f"output '{first}' ({form.outputs[first]}) is {what}: chose "
-        f"{', '.join([*words, 'SQNR, cosine and largest error of every output'])}"
-    )
+    reason = f"output '{first}' ({form.outputs[first]}) is {what}: chose {', '.join([*words, _OF_ALL])}"
     if form.labels is not None and "top1" not in names:
         reason += f"; the labels ({form.labels}) are not used{_use_of_labels(form)}"
-    return Choice((*names, "sqnr", "cosine", "max_error"), reason)
+    return Choice((*names, *_FOR_ALL), reason)
+
+
+def _of_detector(form: BatchForm) -> Choice:
+    names = tuple(PRECISIONS) if has_library() else (DetectionAgreement.name,)
+    reason = (
+        f"the outputs hold detections and the labels ({form.labels}) are boxes: chose "
+        f"{', '.join([*names, _OF_ALL])}"
+    )
+    return Choice((*names, *_FOR_ALL), reason)
+
+
+def _holds_detections(form: BatchForm) -> bool:
+    try:
+        layout_reader(form)
+    except CalibrationDataError:
+        return False
+    return True
 
 
 def _use_of_labels(form: BatchForm) -> str:
     """Which metrics would compare an output with the labels, as the end of a sentence."""
     assert form.labels is not None
     if has_true_boxes(form):
-        return f"; metrics detections, {' and '.join(PRECISIONS)} compare with them"
+        return "; trtint8.DetectionAgreement(decode) compares with them"
     for name, output in form.outputs.items():
         suffix = "" if name == next(iter(form.outputs)) else f":{name}"
         if form.labels.is_float and form.labels.shape == output.shape:

@@ -52,6 +52,12 @@ def test_the_goal_in_words(outputs, labels, budget, words):
     assert (found.chosen is None) == ("metric" in budget)
 
 
+def test_true_boxes_are_the_goal_of_a_detector():
+    pytest.importorskip("faster_coco_eval")
+    found = goal({"output0": np.zeros((4, 10, 64), np.float32)}, np.zeros((4, 3, 5), np.float32))
+    assert str(found) == "map: a drop of at most 1 point"
+
+
 def test_why_a_metric_was_chosen():
     assert goal(MAPS).chosen == (
         "output 'classes' (float32, 4x3x8x8) is no row of class scores per sample: chose SQNR, cosine and "

@@ -118,8 +118,14 @@ def test_a_detector_on_the_command_line(folder, capsys):
     assert found["map50"]["reference"] == pytest.approx(76 / 101)
     assert found["map"]["reference"] == pytest.approx(76 / 101)
     assert found["detections"]["value"] == pytest.approx(2 * 3 / (4 + 4))
-    assert main(validate) == 0
-    assert "metrics detections, map and map50 compare with them" in " ".join(capsys.readouterr().out.split())
+    assert main([*validate, "--json"]) == 0
+    usual = json.loads(capsys.readouterr().out)
+    assert [one["name"] for one in usual["measures"]] == ["map", "map50"]
+    assert usual["measures"][1] == found["map50"]
+    assert usual["chosen"] == (
+        "the outputs hold detections and the labels (float32, 4x1x5) are boxes: chose map, map50, SQNR, "
+        "cosine and largest error of every output"
+    )
 
 
 def test_a_metric_that_needs_true_boxes_says_so(folder, capsys):

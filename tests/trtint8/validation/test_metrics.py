@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from trtint8.validation import metrics
 from trtint8.validation.batch import Batch, BatchForm
 from trtint8.validation.metrics import measurands, usual_metrics
 
@@ -48,6 +49,23 @@ def test_the_usual_metrics(shape, labelled, names):
     labels = np.zeros(4, np.int64) if labelled else None
     form = BatchForm.of({"y": np.zeros(shape)}, labels, 4)
     assert usual_metrics(form).names == names
+
+
+@pytest.mark.parametrize(
+    ("shape", "library", "names"),
+    [
+        ((2, 10, 64), True, ("map", "map50")),
+        ((2, 10, 64), False, ("detections",)),
+        ((2, 10, 8, 8), True, ()),  # in no layout of detections
+    ],
+)
+def test_labels_that_are_boxes(shape, library, names, monkeypatch):
+    monkeypatch.setattr(metrics, "has_library", lambda: library)
+    labels = np.zeros((2, 3, 5), np.float32)
+    choice = usual_metrics(BatchForm.of({"y": np.zeros(shape, np.float32)}, labels, 2))
+    assert choice.names == (*names, "sqnr", "cosine", "max_error")
+    if not names:
+        assert choice.reason.endswith("; trtint8.DetectionAgreement(decode) compares with them")
 
 
 def test_embeddings_are_no_class_scores():
