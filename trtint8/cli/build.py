@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 
 from calibrators.files import check_writable
 from calibrators.tensorrt.flavor import Flavor
@@ -97,12 +98,12 @@ def run(options: argparse.Namespace) -> None:
         rows += [("float model", str(result.float_model)), ("the rest, in float", str(cut_files[TAIL]))]
     rows += [*engine_rows(result.info), ("build", f"{result.seconds:.1f} s")]
     print_table("Built", ("", ""), rows)
-    for name in result.table.provenance.input_sizes if result.table else ():
-        if not any(name in profile for profile in profiles):
-            say(
-                f"input '{name}' takes samples of the sizes that the calibration samples had; "
-                f"--profile '{name}=MIN,OPT,MAX' gives others"
-            )
+    sized = result.table.provenance.input_sizes if result.table else ()
+    if open_inputs := [name for name in sized if not any(name in profile for profile in profiles)]:
+        say(
+            f"{_listed(open_inputs)} samples of the sizes that the calibration samples had; "
+            f"--profile '{open_inputs[0]}=MIN,OPT,MAX' gives others"
+        )
     if options.fp16 is None and not options.bf16 and is_typed_by_graph(result.info):
         say("what is outside INT8 is in FP32, as in the model; --fp16 puts it into FP16, half the bytes")
 
@@ -110,3 +111,11 @@ def run(options: argparse.Namespace) -> None:
 def is_typed_by_graph(info: EngineInfo) -> bool:
     """Whether the TensorRT that built an engine takes the types of all tensors from the model."""
     return Flavor("rtx" if info.flavor == "rtx" else "tensorrt", info.tensorrt_version).strongly_typed_only
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Some inputs as the subject of a sentence, with its verb."""
+    first, *others = (f"'{name}'" for name in names)
+    if not others:
+        return f"input {first} takes"
+    return f"inputs {', '.join([first, *others[:-1]])} and {others[-1]} take"

@@ -8,6 +8,7 @@ import pytest
 
 from calibrators.tables.table import CalibrationTable
 from tests.trtint8.onnx_models import conv_relu_conv
+from trtint8.cli import build
 from trtint8.cli.build import is_typed_by_graph
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL
@@ -34,16 +35,28 @@ def test_who_leaves_sizes_to_the_samples_is_told_of_it(tmp_path, capsys):
     model, data, engine = (str(tmp_path / name) for name in ("m.onnx", "data.npz", "m.engine"))
     onnx.save(conv_relu_conv(quantized=False, size=("height", 16)), model)
     np.savez(data, images=np.random.default_rng(0).standard_normal((4, 3, 24, 16)).astype(np.float32))
-    build = ["build", model, data, "-o", engine, "--target", "rtx", "--compute-capability", "8.6"]
-    assert main([*build, "--json"]) == 0
+    command = ["build", model, data, "-o", engine, "--target", "rtx", "--compute-capability", "8.6"]
+    assert main([*command, "--json"]) == 0
     output = capsys.readouterr()
     shapes = json.loads(output.out)["profiles"][0]["images"]
     assert [shapes[end] for end in ("min", "max")] == [[1, 3, 24, 16], [32, 3, 24, 16]]
     told = "input 'images' takes samples of the sizes that the calibration samples had; --profile 'images=MIN"
-    assert main(build) == 0
+    assert main(command) == 0
     assert told in capsys.readouterr().err
-    assert main([*build, "--profile", "images=1x3x8x16,1x3x8x16,1x3x8x16"]) == 0
+    assert main([*command, "--profile", "images=1x3x8x16,1x3x8x16,1x3x8x16"]) == 0
     assert told not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (["x"], "input 'x' takes"),
+        (["x", "y"], "inputs 'x' and 'y' take"),
+        (["x", "y", "z"], "inputs 'x', 'y' and 'z' take"),
+    ],
+)
+def test_inputs_in_words(names, words):
+    assert build._listed(names) == words
 
 
 def test_ranges_by_hand_from_a_file(table, tmp_path, capsys):
