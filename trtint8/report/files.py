@@ -158,6 +158,11 @@ def _kind(path: Path) -> str | None:
     for kind, format_name in (("table", TABLE_FORMAT), ("sensitivity", SENSITIVITY_FORMAT)):
         if document.get("format") == format_name:
             return kind
+    if {"quantized", "layers", "converged"} <= document.keys():
+        raise TableError(
+            f"'{path}' is what 'trtint8 sensitivity --json' prints; measure again with -o, which writes the file "
+            "that a report reads, or leave it out"
+        )
     if {"judged", "measures"} <= document.keys():
         return "accuracy"
     if {"gpu", "engines", "verdict"} <= document.keys():

@@ -6,6 +6,7 @@ import pytest
 
 from calibrators.errors import TableError
 from tests.trtint8.report.samples import ACCURACY, TUNING_LOG, write_all
+from trtint8.cli.output import print_json
 from trtint8.report.files import ReportFiles, find_report_files
 
 KINDS = ["engine", "qdq", "table", "sensitivity", "accuracy", "audit", "bench", "tuning"]
@@ -54,6 +55,14 @@ def test_single_files_may_be_named_twice(folder):
     )
     assert list(found.paths) == ["table", "accuracy"]
     assert found.engine is found.sensitivity is found.bench is None
+
+
+def test_sensitivity_as_it_is_printed(folder, capsys):
+    print_json(find_report_files([folder]).sensitivity)
+    (folder / "printed.json").write_text(capsys.readouterr().out)
+    for source in (folder, folder / "printed.json"):
+        with pytest.raises(TableError, match=r"printed\.json' is what 'trtint8 sensitivity --json' prints"):
+            find_report_files([source])
 
 
 def test_mistakes(folder):
