@@ -160,8 +160,8 @@ def _kind(path: Path) -> str | None:
             return kind
     if {"quantized", "layers", "converged"} <= document.keys():
         raise TableError(
-            f"'{path}' is what 'trtint8 sensitivity --json' prints; measure again with -o, which writes the file "
-            "that a report reads, or leave it out"
+            f"'{path}' is what 'trtint8 sensitivity --json' prints; measure again with -o, which writes "
+            "the file that a report reads, or leave it out"
         )
     if {"judged", "measures"} <= document.keys():
         return "accuracy"
