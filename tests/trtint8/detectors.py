@@ -41,8 +41,6 @@ def detector(size=8):
     g = Detector()
     boxes, scores = g.level("one")
     joined = [g.flat(boxes, 4, "flat_boxes"), g.flat(scores, CLASSES, "flat_scores")]
-    # What is scaled behind the reshaping is no level of a pyramid.
-    joined[0] = g.op("Abs", [joined[0]], "sizes")
     return g.model({"images": ["N", 3, size, size]}, g.op("Concat", joined, "joined", axis=1))
 
 

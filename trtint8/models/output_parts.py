@@ -22,10 +22,6 @@ _MOST = 8
 #: Operators behind which an element is still the same quantity.
 _SAME = ("Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose")
 
-#: Of those, the ones that join axes. What is joined behind them are positions, such as those of the levels of
-#: a feature pyramid, which are of one quantity.
-_RESHAPING = ("Reshape", "Squeeze", "Unsqueeze", "Flatten")
-
 
 @dataclass(frozen=True)
 class OutputPart:
@@ -118,7 +114,7 @@ def _joins_before(value: ir.Value | None) -> Iterator[ir.Node]:
     if node is not None and not node.domain:
         if node.op_type == "Concat":
             yield node
-            for joined in node.inputs:
+            for joined in dict.fromkeys(node.inputs):
                 yield from _joins_before(joined)
         elif node.op_type in _SAME:
             yield from _joins_before(node.inputs[0])
@@ -144,8 +140,7 @@ def _joined(value: ir.Value | None) -> _Joined | None:
     if before is None or node.op_type in ("Identity", "Cast"):
         return before
     if node.op_type == "Transpose":
-        permutation = node.attributes.get_ints("perm", tuple(reversed(range(before.rank))))
-        return _Joined(list(permutation).index(before.axis), before.sizes, before.rank)
+        return _Joined(_permutation(node, before.rank).index(before.axis), before.sizes, before.rank)
     return _reshaped(before, _sizes(node.inputs[0]), _sizes(node.outputs[0]))
 
 
@@ -155,23 +150,33 @@ def _of_concat(node: ir.Node) -> _Joined | None:
     found = [_sizes(value) or () for value in node.inputs]
     rank = len(found[0])
     axis = node.attributes.get_int("axis", 0) % rank
-    if all(_is_reshaped(value) for value in node.inputs):
-        # Levels: the result is made of the quantities that all of them are made of.
-        levels = {_joined(value) for value in node.inputs}
+    if all(_holds_positions(value, axis) for value in node.inputs):
+        # Levels of a feature pyramid: the result is made of the quantities that all of them are made of.
+        levels = {_joined(value) for value in dict.fromkeys(node.inputs)}
         (level,) = levels if len(levels) == 1 else (None,)
         return level if level is not None and level.axis != axis else None
     sizes = tuple(sizes[axis] or 0 for sizes in found)
     return _Joined(axis, sizes, rank) if axis and 1 < len(sizes) <= _MOST and all(sizes) else None
 
 
-def _is_reshaped(value: ir.Value | None) -> bool:
-    """Whether axes of a tensor were joined or parted since it was computed."""
+def _holds_positions(value: ir.Value | None, axis: int) -> bool:
+    """Whether an axis was made of others since the tensor was computed, such as of height and width."""
     node = None if value is None else value.producer()
     while node is not None and node.op_type in _SAME and not node.domain:
-        if node.op_type in _RESHAPING:
-            return True
+        before, after = _sizes(node.inputs[0]), _sizes(node.outputs[0])
+        if node.op_type == "Transpose":
+            axis = _permutation(node, len(after or ()))[axis]
+        elif node.op_type not in ("Identity", "Cast"):
+            kept = _reshaped(_Joined(axis, (), len(after or ())), after, before)
+            if kept is None:
+                return True
+            axis = kept.axis
         node = None if node.inputs[0] is None else node.inputs[0].producer()
     return False
+
+
+def _permutation(node: ir.Node, rank: int) -> Sequence[int]:
+    return list(node.attributes.get_ints("perm", tuple(reversed(range(rank)))))
 
 
 def _reshaped(joined: _Joined, before: _Sizes | None, after: _Sizes | None) -> _Joined | None:
