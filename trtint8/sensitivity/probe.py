@@ -15,7 +15,7 @@ from calibrators.data.fingerprint import DataFingerprint
 from calibrators.data.inputs import InputSpec
 from calibrators.data.preflight import check_feed
 from calibrators.data.sources import first_labels
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import CalibrationDataError, TableError
 from trtint8.models.output_parts import output_parts, split_outputs
 from trtint8.sensitivity.effects import ALL, ONLY, WITHOUT, EffectMeter, output_scales, variants_of
 from trtint8.sensitivity.gradients.rule import NoGradientError
@@ -67,6 +67,9 @@ class Probe:
         samples: How many samples the data has, where that is known.
         threads: Threads per operator; ONNX Runtime's choice where None.
 
+    Raises:
+        TableError: The meter is of other outputs than the network's.
+
     Attributes:
         effects: A meter without data, whose scales hold; None before they are known.
         layers: The network's layers, in the order in which they run.
@@ -87,6 +90,11 @@ class Probe:
         self._network = cut(graph_model, quantizer, threads=threads)
         self._inputs, self._skip = tuple(inputs), skip
         self._parts = output_parts(graph_model)
+        if effects and not set(effects.scales).issubset(part.name for part in self._parts):
+            raise TableError(
+                f"the checkpoint is of the outputs {', '.join(effects.scales)}, which are not those of the "
+                "model; remove it to begin anew"
+            )
         self.layers = self._network.layers
         self._quick: QuickNetwork | None = None
         if self.layers and (effects is None or effects.predicted):

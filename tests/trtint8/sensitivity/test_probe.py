@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 
 import trtint8
 from calibrators.data.inputs import InputSpec
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import CalibrationDataError, TableError
 from tests.trtint8.detectors import BOXES, SCORES, detector, images
 from tests.trtint8.onnx_models import Shaped
 from trtint8.models.model import load_model, prepare
@@ -187,6 +187,13 @@ def test_an_input_that_is_an_output_too():
     table = trtint8.calibrate(model, data, method="minmax", progress=False)
     result = trtint8.measure_sensitivity(model, table, data, progress=False)
     assert result.quantized.agreement.total == 16
+
+
+def test_a_meter_of_other_outputs(opened):
+    variants = [ALL, *((ONLY, name) for name in NAMES)]
+    meter = EffectMeter(variants, {"whole": 1.0}, classes=False, labelled=False, predicted=True)
+    with pytest.raises(TableError, match="the checkpoint is of the outputs whole, which are not those"):
+        Probe(opened.model, opened.quantizer, INPUTS, 0, meter)
 
 
 @pytest.mark.parametrize("predicted", [True, False])

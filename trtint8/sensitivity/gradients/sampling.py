@@ -21,8 +21,10 @@ _CORNERS = np.array([[0, 0], [1, 0], [0, 1], [1, 1]], np.float32)
 def _grid_sample(step: Step) -> Mapping[int, ir.Value]:
     attributes = step.attributes
     mode, padding = attributes.get("mode", "bilinear"), attributes.get("padding_mode", "zeros")
-    if mode not in _LINEAR or padding != "zeros" or len(step.shape(step.input(0))) != 4:
-        raise step.refused(f"its mode is '{mode}' and its padding '{padding}', or it has no images")
+    if mode not in _LINEAR or padding != "zeros":
+        raise step.refused(f"its mode is '{mode}' and its padding '{padding}'")
+    if len(step.shape(step.input(0))) != 4:
+        raise step.refused("what it samples are no images")
     places = _Places.of(step)
     gradients = {}
     if 0 in step.wanted:
@@ -72,10 +74,10 @@ def _of_images(step: Step, places: _Places) -> ir.Value:
     """Every gradient goes to the four pixels around its place, as much as each was weighed."""
     writer, x = step.writer, step.input(0)
     width, height = places.sizes
-    last = writer.integers([-1])
-    behind = writer.integers([-2])
-    share = writer.op("Unsqueeze", writer.op("Sub", places.pixels, places.lower), behind)
-    corners = writer.op("Add", writer.op("Unsqueeze", places.lower, behind), writer.constant(_CORNERS))
+    # One axis more, before x and y, for the four pixels.
+    four = writer.integers([-2])
+    share = writer.op("Unsqueeze", writer.op("Sub", places.pixels, places.lower), four)
+    corners = writer.op("Add", writer.op("Unsqueeze", places.lower, four), writer.constant(_CORNERS))
     nearest = writer.op(
         "Min",
         writer.op("Max", corners, writer.number(0.0)),
@@ -88,7 +90,7 @@ def _of_images(step: Step, places: _Places) -> ir.Value:
     flat = writer.reduced("ReduceSum", index, [-1], keep=False)
     shared = writer.op(
         "Mul",
-        writer.op("Unsqueeze", step.gradient, last),
+        writer.op("Unsqueeze", step.gradient, writer.integers([-1])),
         writer.op("Unsqueeze", weights, writer.integers([1])),
     )
     values = writer.op("Reshape", shared, writer.integers([0, 0, -1]))

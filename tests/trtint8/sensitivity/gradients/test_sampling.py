@@ -60,6 +60,12 @@ def test_other_modes_and_paddings_have_no_gradient(attributes):
         assert_gradients([("GridSample", ["x", "grid"], "y", attributes)], SHAPES, opset=16)
 
 
+def test_volumes_have_no_gradient():
+    shapes = {"x": ["N", 3, 2, 5, 7], "grid": ["N", 1, 4, 6, 3]}
+    with pytest.raises(NoGradientError, match="what it samples are no images"):
+        assert_gradients([("GridSample", ["x", "grid"], "y", {})], shapes, opset=20)
+
+
 def test_images_of_one_pixel_have_no_scale():
     shapes = {"x": ["N", 3, 1, 7], "grid": ["N", 4, 6, 2]}
     with pytest.raises(NoGradientError, match="one pixel wide or high"):
