@@ -97,6 +97,9 @@ def _transformers(model: str, config: str, key: str, **options: Any) -> Callable
 
 
 _BERT = {"num_hidden_layers": 2, "hidden_size": 128, "num_attention_heads": 4, "intermediate_size": 512}
+_MODERN = {**_BERT, **dict.fromkeys(("pad_token_id", "bos_token_id", "cls_token_id"), 0)}
+_MODERN |= dict.fromkeys(("eos_token_id", "sep_token_id"), 1)
+_VIT = {**_BERT, "image_size": 112, "patch_size": 14}
 _TEXT, _TEXT_NAMES = tokens(32, 1000), ("input_ids", "attention_mask")
 
 #: Name to architecture.
@@ -188,10 +191,126 @@ ARCHITECTURES: dict[str, Architecture] = {
                 "logits",
                 {"n_layer": 2, "n_embd": 128, "n_head": 4, "use_cache": False},
             ),
+            (
+                "qwen3, 2 layers",
+                "Qwen3ForCausalLM",
+                "Qwen3Config",
+                "logits",
+                {**_BERT, "num_key_value_heads": 2, "head_dim": 32, "use_cache": False},
+            ),
+            (
+                "gemma 3, 2 layers",
+                "Gemma3ForCausalLM",
+                "Gemma3TextConfig",
+                "logits",
+                {**_BERT, "num_key_value_heads": 2, "head_dim": 32, "use_cache": False},
+            ),
+            (
+                "mamba, 2 layers",
+                "MambaForCausalLM",
+                "MambaConfig",
+                "logits",
+                {"hidden_size": 64, "num_hidden_layers": 2, "state_size": 8, "use_cache": False},
+            ),
+            (
+                "modernbert, 2 layers",
+                "ModernBertModel",
+                "ModernBertConfig",
+                "last_hidden_state",
+                _MODERN,
+            ),
+            (
+                "deberta v2, 2 layers",
+                "DebertaV2Model",
+                "DebertaV2Config",
+                "last_hidden_state",
+                {**_BERT, "relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_buckets": 16},
+            ),
+            (
+                "bart, 2 layers",
+                "BartModel",
+                "BartConfig",
+                "last_hidden_state",
+                {
+                    "d_model": 128,
+                    "encoder_layers": 1,
+                    "decoder_layers": 1,
+                    "encoder_attention_heads": 4,
+                    "decoder_attention_heads": 4,
+                    "encoder_ffn_dim": 512,
+                    "decoder_ffn_dim": 512,
+                    "use_cache": False,
+                },
+            ),
         )
     },
     "segformer_b0": Architecture(
         _transformers("SegformerForSemanticSegmentation", "SegformerConfig", "logits", num_labels=19),
+        images(128),
+    ),
+    "dinov2, 2 layers": Architecture(
+        _transformers("Dinov2Model", "Dinov2Config", "last_hidden_state", **_VIT), images(112)
+    ),
+    "swin v2, 4 layers": Architecture(
+        _transformers(
+            "Swinv2ForImageClassification",
+            "Swinv2Config",
+            "logits",
+            image_size=64,
+            embed_dim=48,
+            depths=[2, 2],
+            num_heads=[2, 4],
+            window_size=4,
+        ),
+        images(64),
+    ),
+    "convnext v2": Architecture(
+        _transformers(
+            "ConvNextV2ForImageClassification",
+            "ConvNextV2Config",
+            "logits",
+            hidden_sizes=[32, 64, 96, 128],
+            depths=[1, 1, 2, 1],
+        ),
+        images(96),
+    ),
+    "depth anything, 4 layers": Architecture(
+        _transformers(
+            "DepthAnythingForDepthEstimation",
+            "DepthAnythingConfig",
+            "predicted_depth",
+            backbone_config={
+                "model_type": "dinov2",
+                **_VIT,
+                "num_hidden_layers": 4,
+                "out_features": ["stage1", "stage2", "stage3", "stage4"],
+                "reshape_hidden_states": False,
+            },
+            reassemble_hidden_size=128,
+            neck_hidden_sizes=[16, 32, 48, 64],
+            fusion_hidden_size=32,
+            head_hidden_size=16,
+        ),
+        images(112),
+    ),
+    "detr, 2 layers": Architecture(
+        _transformers(
+            "DetrForObjectDetection",
+            "DetrConfig",
+            "logits",
+            use_timm_backbone=False,
+            use_pretrained_backbone=False,
+            backbone=None,
+            backbone_config={"model_type": "resnet", "depths": [1, 1, 1, 1], "out_features": ["stage4"]},
+            d_model=128,
+            encoder_layers=1,
+            decoder_layers=1,
+            encoder_attention_heads=4,
+            decoder_attention_heads=4,
+            encoder_ffn_dim=512,
+            decoder_ffn_dim=512,
+            num_queries=50,
+        ),
         images(128),
     ),
     "whisper encoder, 2 layers": Architecture(lambda: small_networks.whisper_encoder(), features(80, 200)),
@@ -206,6 +325,20 @@ ARCHITECTURES: dict[str, Architecture] = {
                 "num_conv_pos_embeddings": 16,
                 "num_conv_pos_embedding_groups": 4,
             },
+        ),
+        features(8000),
+    ),
+    "wav2vec2 conformer, 2 layers": Architecture(
+        _transformers(
+            "Wav2Vec2ConformerModel",
+            "Wav2Vec2ConformerConfig",
+            "last_hidden_state",
+            **_BERT,
+            position_embeddings_type="relative",
+            max_source_positions=400,
+            conv_dim=[64] * 7,
+            num_conv_pos_embeddings=16,
+            num_conv_pos_embedding_groups=4,
         ),
         features(8000),
     ),
