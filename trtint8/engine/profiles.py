@@ -138,13 +138,17 @@ def check_profile(profile: Profile, inputs: Sequence[InputSpec]) -> None:
 
     Raises:
         BuildError: The model lacks an input or has another rank or static dimension, a size is not positive,
-            or min <= opt <= max does not hold.
+            min <= opt <= max does not hold, or shapes are no :class:`ShapeRange`.
     """
     specs = {spec.name: spec for spec in inputs}
     for name, shapes in profile.items():
         if name not in specs:
             known = ", ".join(f"'{spec}'" for spec in specs)
             raise BuildError(f"the profile names an input '{name}' that the model lacks; it has {known}")
+        if not isinstance(shapes, ShapeRange):
+            raise BuildError(
+                f"the profile of input '{name}' is {shapes!r:.80}; give trtint8.ShapeRange(min, opt, max)"
+            )
         _check_range(specs[name], shapes)
 
 

@@ -142,6 +142,14 @@ def test_check_profile_refuses(text, message):
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize("shapes", [((1, 3), (4, 3), (8, 3)), "1x3,4x3,8x3", None])
+def test_shapes_that_are_no_range(shapes):
+    with pytest.raises(
+        BuildError, match=r"^the profile of input 'x' is .*; give trtint8\.ShapeRange\(min, opt, max\)"
+    ):
+        check_profile({"x": shapes}, [spec("x", "N", 3)])
+
+
 def test_check_profile_takes_a_static_input_as_it_is():
     check_profile({"x": ShapeRange((2, 3), (2, 3), (2, 3))}, [spec("x", 2, 3)])
 
