@@ -58,7 +58,7 @@ def divided(
     graph = light.message.graph
     infos = {info.name: info for info in (*graph.input, *graph.value_info, *graph.output)}
     constants = {tensor.name for tensor in graph.initializer}
-    reads = [{name for name in _read(node) if name and name not in constants} for node in graph.node]
+    reads = [{name for name in names_read(node) if name and name not in constants} for node in graph.node]
     spans = list(_spans(graph, reads, set(observed), infos, inputs, bytes_per_part))
     parts = []
     for first, stop in spans:
@@ -103,7 +103,7 @@ def _part(
     carried: tuple[str, ...],
 ) -> ObservationPart:
     graph = light.message.graph
-    used = {name for node in nodes for name in _read(node)}
+    used = {name for node in nodes for name in names_read(node)}
     part = onnx.ModelProto()
     part.CopyFrom(light.message)
     part.graph.CopyFrom(
@@ -132,11 +132,11 @@ def _has_type(info: onnx.ValueInfoProto | None) -> bool:
     return info is not None and info.type.tensor_type.elem_type != onnx.TensorProto.UNDEFINED
 
 
-def _read(node: onnx.NodeProto) -> Iterator[str]:
+def names_read(node: onnx.NodeProto) -> Iterator[str]:
     """The names that a node and the graphs in it read; some may be of those graphs themselves."""
     yield from node.input
     for attribute in node.attribute:
         for graph in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
             yield from (output.name for output in graph.output)
             for inner in graph.node:
-                yield from _read(inner)
+                yield from names_read(inner)

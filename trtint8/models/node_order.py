@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import graphlib
 import heapq
-from collections.abc import Iterator
 
 import onnx
 
+from calibrators.host.model_parts import names_read
 from trtint8.models.inner_graphs import message_graphs
 
 
@@ -27,7 +27,7 @@ def sort_nodes(message: onnx.ModelProto) -> None:
 def _sort(graph: onnx.GraphProto) -> None:
     made_by = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
     before = {
-        index: {made_by[name] for name in _names_read(node) if name in made_by}
+        index: {made_by[name] for name in names_read(node) if name in made_by}
         for index, node in enumerate(graph.node)
     }
     if all(other < index for index, others in before.items() for other in others):
@@ -48,14 +48,3 @@ def _sort(graph: onnx.GraphProto) -> None:
     nodes = [graph.node[index] for index in order]
     del graph.node[:]
     graph.node.extend(nodes)
-
-
-def _names_read(node: onnx.NodeProto) -> Iterator[str]:
-    """Names of what a node reads, also of what only graphs inside it read."""
-    yield from node.input
-    for attribute in node.attribute:
-        for graph in [attribute.g] if attribute.HasField("g") else attribute.graphs:
-            for inner in message_graphs(graph):
-                for inside in inner.node:
-                    yield from inside.input
-                yield from (output.name for output in inner.output)

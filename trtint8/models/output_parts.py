@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from onnx_ir.passes import common
 
 from trtint8.models.garbage_collection import pause_garbage_collection
+from trtint8.models.static_shapes import declared_sizes
 
 #: The most quantities that are told apart; a join of more, as of the layers of a dense block, is one.
 _MOST = 8
@@ -64,7 +65,7 @@ def output_parts(graph_model: ir.Model) -> tuple[OutputPart, ...]:
     parts: list[OutputPart] = []
     for output in graph_model.graph.outputs:
         name = output.name or ""
-        joined = _joined(output) if len(_sizes(output) or ()) > 2 else None
+        joined = _joined(output) if len(declared_sizes(output) or ()) > 2 else None
         parts += [OutputPart(name, name)] if joined is None else joined.parts(name)
     return tuple(parts)
 
@@ -123,7 +124,7 @@ def _joins_before(value: ir.Value | None) -> Iterator[ir.Node]:
 def _lacks_sizes(node: ir.Node) -> bool:
     """Whether the model does not say how long the inputs of a Concat are along its axis."""
     axis = node.attributes.get_int("axis", 0)
-    found = [_sizes(value) for value in node.inputs]
+    found = [declared_sizes(value) for value in node.inputs]
     return any(not sizes or sizes[axis] is None for sizes in found)
 
 
@@ -141,13 +142,13 @@ def _joined(value: ir.Value | None) -> _Joined | None:
         return before
     if node.op_type == "Transpose":
         return _Joined(_permutation(node, before.rank).index(before.axis), before.sizes, before.rank)
-    return _reshaped(before, _sizes(node.inputs[0]), _sizes(node.outputs[0]))
+    return _reshaped(before, declared_sizes(node.inputs[0]), declared_sizes(node.outputs[0]))
 
 
 def _of_concat(node: ir.Node) -> _Joined | None:
     if _lacks_sizes(node):
         return None
-    found = [_sizes(value) or () for value in node.inputs]
+    found = [declared_sizes(value) or () for value in node.inputs]
     rank = len(found[0])
     axis = node.attributes.get_int("axis", 0) % rank
     if all(_holds_positions(value, axis) for value in node.inputs):
@@ -163,7 +164,7 @@ def _holds_positions(value: ir.Value | None, axis: int) -> bool:
     """Whether an axis was made of others since the tensor was computed, such as of height and width."""
     node = None if value is None else value.producer()
     while node is not None and node.op_type in _SAME and not node.domain:
-        before, after = _sizes(node.inputs[0]), _sizes(node.outputs[0])
+        before, after = declared_sizes(node.inputs[0]), declared_sizes(node.outputs[0])
         if node.op_type == "Transpose":
             axis = _permutation(node, len(after or ()))[axis]
         elif node.op_type not in ("Identity", "Cast"):
@@ -190,9 +191,3 @@ def _reshaped(joined: _Joined, before: _Sizes | None, after: _Sizes | None) -> _
     if None not in ahead[1:] and after[: len(ahead)] == ahead:
         return _Joined(joined.axis, joined.sizes, len(after))
     return None
-
-
-def _sizes(value: ir.Value | None) -> _Sizes | None:
-    if value is None or value.shape is None:
-        return None
-    return tuple(dim if isinstance(dim, int) else None for dim in value.shape)

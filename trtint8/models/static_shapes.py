@@ -32,7 +32,9 @@ def open_inputs(graph_model: ir.Model) -> tuple[str, ...]:
     """Names of the inputs that leave a size open beside that of their first axis."""
     graph = graph_model.graph
     shapes = {
-        value.name or "": _sizes(value) for value in graph.inputs if value.name not in graph.initializers
+        value.name or "": declared_sizes(value)
+        for value in graph.inputs
+        if value.name not in graph.initializers
     }
     return tuple(name for name, sizes in shapes.items() if sizes is None or None in sizes[1:])
 
@@ -52,7 +54,7 @@ class StaticShapes:
     def __init__(self, model: ir.Model, inputs: Mapping[str, Sequence[int | None]] | None = None) -> None:
         self._model = model
         self._inputs = {name: tuple(shape) for name, shape in (inputs or {}).items()}
-        sizes = [self._inputs.get(value.name or "", _sizes(value)) for value in model.graph.inputs]
+        sizes = [self._inputs.get(value.name or "", declared_sizes(value)) for value in model.graph.inputs]
         #: Axes that may stay open without anything being computed: the samples'.
         self._open_axes = 1 if any(shape and shape[0] is None for shape in sizes) else 0
 
@@ -68,7 +70,7 @@ class StaticShapes:
         """
         if value is None:
             return None
-        known = _sizes(value)
+        known = declared_sizes(value)
         if known is not None and None not in known[self._open_axes :]:
             return known
         return self._computed.get(value.name or "", known)
@@ -93,7 +95,7 @@ class _Computation:
     def run(self) -> dict[str, _Sizes]:
         """The sizes of all tensors of known rank, by name."""
         for value in self._graph.inputs:
-            sizes = self._inputs.get(value.name or "", _sizes(value))
+            sizes = self._inputs.get(value.name or "", declared_sizes(value))
             if sizes is not None:
                 batched = len(sizes) > 1 and sizes[0] is None
                 self._shapes[value.name or ""] = (1, *sizes[1:]) if batched else sizes
@@ -109,7 +111,7 @@ class _Computation:
             return
         inferred = self._infer(node)
         for value in node.outputs:
-            sizes = inferred.get(value.name or "", _sizes(value))
+            sizes = inferred.get(value.name or "", declared_sizes(value))
             if value.name and sizes is not None:
                 self._shapes[value.name] = sizes
 
@@ -161,7 +163,7 @@ class _Computation:
         return helper.make_tensor_type_proto(element, self._shape(value))
 
     def _shape(self, value: ir.Value | None) -> _Sizes | None:
-        return self._shapes.get(value.name or "", _sizes(value)) if value is not None else None
+        return self._shapes.get(value.name or "", declared_sizes(value)) if value is not None else None
 
     def _value(self, value: ir.Value) -> NDArray[Any] | None:
         tensor = ir.convenience.get_const_tensor(value) if is_constant(value) else None
@@ -170,8 +172,16 @@ class _Computation:
         return self._values.get(value.name or "")
 
 
-def _sizes(value: ir.Value) -> _Sizes | None:
-    if value.shape is None:
+def declared_sizes(value: ir.Value | None) -> _Sizes | None:
+    """The sizes that a model says a tensor has.
+
+    Args:
+        value: A value of the model.
+
+    Returns:
+        The sizes, None in place of one that is not fixed; None where not even the rank is known.
+    """
+    if value is None or value.shape is None:
         return None
     return tuple(dim if isinstance(dim, int) else None for dim in value.shape)
 

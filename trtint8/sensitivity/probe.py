@@ -16,7 +16,6 @@ from calibrators.data.inputs import InputSpec
 from calibrators.data.preflight import check_feed
 from calibrators.data.sources import first_labels
 from calibrators.errors import CalibrationDataError, TableError
-from trtint8.models.output_parts import output_parts, split_outputs
 from trtint8.sensitivity.effects import ALL, ONLY, WITHOUT, EffectMeter, output_scales, variants_of
 from trtint8.sensitivity.gradients.rule import NoGradientError
 from trtint8.sensitivity.local import LocalMeter
@@ -89,8 +88,7 @@ class Probe:
         self.effects = effects
         self._network = cut(graph_model, quantizer, threads=threads)
         self._inputs, self._skip = tuple(inputs), skip
-        self._parts = output_parts(graph_model)
-        if effects and not set(effects.scales).issubset(part.name for part in self._parts):
+        if effects and not set(effects.scales).issubset(part.name for part in self._network.parts):
             raise TableError(
                 f"the checkpoint is of the outputs {', '.join(effects.scales)}, which are not those of the "
                 "model; remove it to begin anew"
@@ -164,11 +162,11 @@ class Probe:
         local = LocalMeter(tuple(layer.name for layer in self.layers))
         watch = local.watch(fingerprint.samples, alone=first < _LOCAL_SAMPLES)
         found = propagate(self._network, feed, watch)
-        reference = split_outputs(self._parts, found.reference)
-        effects.add(ALL, split_outputs(self._parts, found.quantized), reference, own_labels)
+        reference = self._network.split(found.reference)
+        effects.add(ALL, self._network.split(found.quantized), reference, own_labels)
         for word, variants in ((ONLY, found.only), (WITHOUT, found.without)):
             for name, outputs in variants.items():
-                effects.add((word, name), split_outputs(self._parts, outputs), reference, own_labels)
+                effects.add((word, name), self._network.split(outputs), reference, own_labels)
         return BatchEffects(fingerprint, effects, local)
 
     def _new_effects(self, reference: Tensors, *, labelled: bool) -> EffectMeter:
@@ -177,7 +175,7 @@ class Probe:
         variants = variants_of((layer.name for layer in self.layers), predicted=predicted)
         return EffectMeter(
             variants,
-            output_scales(split_outputs(self._parts, reference)),
+            output_scales(self._network.split(reference)),
             classes=first.is_table and not first.is_embedding,
             labelled=labelled,
             predicted=predicted,

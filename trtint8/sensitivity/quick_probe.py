@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from calibrators.data.feeds import FeedDict, batch_rows
 from calibrators.host.threads import available_threads
 from calibrators.tables.table import QMAX
-from trtint8.models.output_parts import output_parts, split_outputs
 from trtint8.models.session import ModelSession, open_graph_model
 from trtint8.models.static_shapes import open_inputs
 from trtint8.quantization.placement import Placement
@@ -72,7 +71,6 @@ class QuickNetwork:
         self._graph_model, self._quantizer, self._network = graph_model, quantizer, network
         self._samples, self._threads = samples, threads
         self._names = tuple(layer.name for layer in network.layers)
-        self._parts_of_outputs = output_parts(graph_model)
         self._open_inputs = open_inputs(graph_model)
         self._sizes: dict[str, tuple[int, ...]] = {}
         self._network_of_errors: ErrorNetwork | None = None
@@ -142,7 +140,7 @@ class QuickNetwork:
         size = min(self._errors.samples_per_run, _TIMED_SAMPLES)
         first = _taken(feed, slice(size * self._runs_at_once)) if self._errors.splits else feed
         parts = self._parts(batch_rows(first) or 1, size)
-        scales = output_scales(self._split(reference))
+        scales = output_scales(self._network.split(reference))
         # These runs take new memory, so later ones are somewhat faster.
         start = time.perf_counter()
         assert self._int8 is not None
@@ -188,10 +186,10 @@ class QuickNetwork:
         for part, found in zip(parts, responses, strict=True):
             self._add(effects, found, judged[part], None if labels is None else labels[part])
         reference = _joined([found.reference for found in responses])
-        effects.add(ALL, self._split(int8), self._split(reference), labels)
+        effects.add(ALL, self._network.split(int8), self._network.split(reference), labels)
         for name, session in self._alone.items():
             outputs = self._outputs(session, feed, parts)
-            effects.add((ONLY, name), self._split(outputs), self._split(reference), labels)
+            effects.add((ONLY, name), self._network.split(outputs), self._network.split(reference), labels)
         return local
 
     def _outputs(self, session: ModelSession, feed: FeedDict, parts: Sequence[slice]) -> Tensors:
@@ -237,15 +235,15 @@ class QuickNetwork:
         products = found.products[:, predicted]
         noise = np.square(products)
         if not self._errors.splits:
-            effects.add_noise(variants, noise.mean(axis=0), self._split(found.reference))
+            effects.add_noise(variants, noise.mean(axis=0), self._network.split(found.reference))
             return
         # Where the first direction is a margin, the others alone show the noise.
         if self._errors.directions > 1:
             power = np.where(judged, noise[1:].mean(axis=0), noise.mean(axis=0))
-            effects.add_noise(variants, power, self._split(found.reference))
+            effects.add_noise(variants, power, self._network.split(found.reference))
         elif not judged.all():
             others = {name: array[~judged] for name, array in found.reference.items()}
-            effects.add_noise(variants, noise[0][:, ~judged], self._split(others))
+            effects.add_noise(variants, noise[0][:, ~judged], self._network.split(others))
         if judged.any():
             scores = next(iter(found.reference.values()))[judged]
             own_labels = None if labels is None else labels[judged]
@@ -280,7 +278,8 @@ class QuickNetwork:
 
         A logarithm of what is nearly zero, as in spectrograms, has slopes without bound, but no such errors.
         """
-        wanted, got = self._split(_joined([responses.reference for responses in found])), self._split(int8)
+        reference = _joined([responses.reference for responses in found])
+        wanted, got = map(self._network.split, (reference, int8))
         errors = ((got[name] - wanted[name]) / scale for name, scale in scales.items())
         measured = sum(float(np.square(error, dtype=np.float64).sum()) for error in errors)
         predicted = sum(float(np.square(one.products).mean(axis=0).sum()) for one in found)
@@ -289,9 +288,6 @@ class QuickNetwork:
             raise NoGradientError(
                 f"by their gradients, layers have {level:.0f} dB more noise than the quantized network"
             )
-
-    def _split(self, outputs: Tensors) -> Tensors:
-        return split_outputs(self._parts_of_outputs, outputs)
 
     def _directions(self, outputs: Tensors, first: int, scales: Mapping[str, float]) -> list[Tensors]:
         """Random signs divided by the outputs' scales, the same wherever the batch is run."""
@@ -302,7 +298,7 @@ class QuickNetwork:
             for name in self._errors.directed:
                 drawn = 2 * random.integers(0, 2, outputs[name].shape, np.int8) - 1
                 signs[name] = drawn.astype(np.float32)
-            for part in self._parts_of_outputs:
+            for part in self._network.parts:
                 if part.output in signs:
                     values = part.of(signs[part.output])
                     values /= np.float32(scales[part.name])

@@ -21,6 +21,7 @@ from onnx import helper, numpy_helper
 from calibrators.errors import CalibrationDataError, ModelError
 from calibrators.host.onnx_session import first_line, open_session
 from trtint8.models.inner_graphs import values_read
+from trtint8.models.output_parts import OutputPart, output_parts, split_outputs
 from trtint8.quantization.placement import Edge, Placement
 from trtint8.quantization.qdq import activation_scales, rounded_weights
 
@@ -151,11 +152,13 @@ class Network:
     Attributes:
         segments: The segments, in the order in which they run.
         outputs: Names of the model's outputs.
+        parts: The parts of the outputs that are measured by themselves.
         last_use: Tensor name to the number of the last segment that reads it.
     """
 
     segments: tuple[Segment, ...]
     outputs: tuple[str, ...]
+    parts: tuple[OutputPart, ...]
     last_use: Mapping[str, int]
 
     def last_read_by(self, number: int) -> set[str]:
@@ -166,6 +169,10 @@ class Network:
         """
         read = {name for name in self.segments[number].inputs if self.last_use[name] == number}
         return read - set(self.outputs)
+
+    def split(self, outputs: Mapping[str, NDArray[Any]]) -> Tensors:
+        """The model's outputs by the names of their parts."""
+        return split_outputs(self.parts, outputs)
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -217,7 +224,8 @@ def cut(model: ir.Model, quantizer: Quantizer, *, threads: int | None = None) ->
                 {form: _Block(*common, form, tuple(nodes[:1]), alone) for form in Form} if layer else {},
             )
         )
-    return Network(tuple(segments), tuple(value.name or "" for value in graph.outputs), last_use)
+    names = tuple(value.name or "" for value in graph.outputs)
+    return Network(tuple(segments), names, output_parts(model), last_use)
 
 
 @dataclass(eq=False)

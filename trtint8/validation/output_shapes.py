@@ -12,6 +12,7 @@ from calibrators.data.feeds import shape_text
 from calibrators.data.inputs import InputSpec
 from calibrators.errors import CalibrationDataError, ModelError
 from trtint8.models.output_parts import OutputPart, output_parts
+from trtint8.models.static_shapes import declared_sizes
 from trtint8.validation.batch import Outputs
 from trtint8.validation.measurand import Measurand
 
@@ -47,7 +48,7 @@ def declared_shapes(graph_model: ir.Model) -> dict[str, DeclaredShape]:
     Returns:
         Output name to shape.
     """
-    return {str(value.name): _declared(value.shape) for value in graph_model.graph.outputs}
+    return {str(value.name): declared_sizes(value) for value in graph_model.graph.outputs}
 
 
 def outputs_without_samples(
@@ -115,7 +116,3 @@ def _may_differ(shape: Sequence[int], other: Sequence[int], declared: DeclaredSh
     return len(shape) == len(other) == len(declared) and all(
         one == two or fixed is None for one, two, fixed in zip(shape, other, declared, strict=True)
     )
-
-
-def _declared(shape: ir.Shape | None) -> DeclaredShape:
-    return None if shape is None else tuple(dim if isinstance(dim, int) else None for dim in shape)

@@ -119,7 +119,7 @@ class Step:
         Raises:
             NoGradientError: Whether the input is broadcast is not known.
         """
-        value, writer = self.input(index), self.writer
+        value = self.input(index)
         own, whole = static_shape(value), static_shape(self.output)
         others = [static_shape(other) for other in self.node.inputs if other is not value]
         if own is not None and all(_never_wider(other, own) for other in others):
@@ -128,9 +128,14 @@ class Step:
             raise self.refused(f"the shape of '{value.name}' is unknown")
         lead = len(whole) - len(own)
         axes = [*range(lead), *(axis for axis, size in enumerate(own, lead) if size == 1 != whole[axis])]
-        summed = writer.reduced("ReduceSum", gradient, axes) if axes else gradient
+        return self.summed(index, gradient, axes)
+
+    def summed(self, index: int, gradient: ir.Value, axes: Sequence[int]) -> ir.Value:
+        """A gradient summed over axes, in the shape of an input."""
+        value, writer = self.input(index), self.writer
+        total = writer.reduced("ReduceSum", gradient, axes) if axes else gradient
         # This fails, where an axis whose size is only known when the network runs is broadcast after all.
-        return writer.op("Reshape", summed, writer.op("Shape", value), like=value)
+        return writer.op("Reshape", total, writer.op("Shape", value), like=value)
 
     def kept_where(
         self, condition: ir.Value, *, gradient: ir.Value | None = None, like: ir.Value | None = None

@@ -41,14 +41,18 @@ class _Places:
     Attributes:
         sizes: Width and height of the images.
         half: What a grid's 1 is in pixels, along x and y.
+        centre: The middle of the images in pixels, x and y.
         pixels: The places in pixels: x and y along the last axis.
         lower: The pixel with the lowest coordinates of the four around each place.
+        share: How far the place is from that pixel.
     """
 
     sizes: tuple[int, int]
     half: tuple[float, float]
+    centre: ir.Value
     pixels: ir.Value
     lower: ir.Value
+    share: ir.Value
 
     @classmethod
     def of(cls, step: Step) -> _Places:
@@ -61,13 +65,13 @@ class _Places:
         scaled = writer.op("Mul", step.input(1), _numbers(writer, *half))
         centre = _numbers(writer, (width - 1) / 2, (height - 1) / 2)
         pixels = writer.op("Add", scaled, centre)
-        return cls((width, height), half, pixels, writer.op("Floor", pixels))
+        lower = writer.op("Floor", pixels)
+        return cls((width, height), half, centre, pixels, lower, writer.op("Sub", pixels, lower))
 
     def as_grid(self, step: Step, pixels: ir.Value) -> ir.Value:
         """Places in pixels as GridSample takes them."""
-        writer, (width, height) = step.writer, self.sizes
-        centre = _numbers(writer, (width - 1) / 2, (height - 1) / 2)
-        return writer.op("Div", writer.op("Sub", pixels, centre), _numbers(writer, *self.half))
+        writer = step.writer
+        return writer.op("Div", writer.op("Sub", pixels, self.centre), _numbers(writer, *self.half))
 
 
 def _of_images(step: Step, places: _Places) -> ir.Value:
@@ -76,7 +80,7 @@ def _of_images(step: Step, places: _Places) -> ir.Value:
     width, height = places.sizes
     # One axis more, before x and y, for the four pixels.
     four = writer.integers([-2])
-    share = writer.op("Unsqueeze", writer.op("Sub", places.pixels, places.lower), four)
+    share = writer.op("Unsqueeze", places.share, four)
     corners = writer.op("Add", writer.op("Unsqueeze", places.lower, four), writer.constant(_CORNERS))
     nearest = writer.op(
         "Min",
@@ -116,8 +120,7 @@ def _of_grid(step: Step, places: _Places) -> ir.Value:
     slopes = []
     for axis, half in enumerate(places.half):
         along = _numbers(writer, axis == 0, axis == 1)
-        share = writer.op("Sub", places.pixels, places.lower)
-        below = writer.op("Sub", places.pixels, writer.op("Mul", share, along))
+        below = writer.op("Sub", places.pixels, writer.op("Mul", places.share, along))
         above = writer.op("Add", below, along)
         ends = [
             writer.copy(step.node, [step.input(0), places.as_grid(step, pixels)]) for pixels in (above, below)

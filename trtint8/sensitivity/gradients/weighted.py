@@ -162,7 +162,7 @@ def _matmul(step: Step) -> Mapping[int, ir.Value]:
 
 def _like_operand(step: Step, index: int, gradient: ir.Value) -> ir.Value:
     """A gradient in the shape of an operand of a product: summed where leading axes were broadcast."""
-    writer, value = step.writer, step.input(index)
+    value = step.input(index)
     own, other = step.shape(value)[:-2], step.shape(step.input(1 - index))[:-2]
     if not other or own == other:
         return gradient
@@ -172,8 +172,7 @@ def _like_operand(step: Step, index: int, gradient: ir.Value) -> ir.Value:
     if any(size is None or (size != 1 and size != full) for size, full in aligned):
         raise step.refused(f"'{value.name}' may be broadcast")
     axes = [*range(lead), *(axis for axis, (size, full) in enumerate(aligned, lead) if size != full)]
-    summed = writer.reduced("ReduceSum", gradient, axes) if axes else gradient
-    return writer.op("Reshape", summed, writer.op("Shape", value), like=value)
+    return step.summed(index, gradient, axes)
 
 
 def _einsum(step: Step) -> Mapping[int, ir.Value]:
