@@ -6,6 +6,8 @@ whose squared error is close to the least.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from calibrators.histograms.histogram import Histogram
@@ -18,17 +20,23 @@ NEAR_LEAST_DB = 0.5
 RULES = (*METHODS, "wide")
 
 
-def ranges(histogram: Histogram) -> dict[str, float]:
-    """The range that each rule gives.
+def ranges_by_rule(histograms: Mapping[str, Histogram]) -> dict[str, dict[str, float]]:
+    """The ranges that each rule gives.
 
     Args:
-        histogram: The histogram of a tensor's magnitudes.
+        histograms: Tensor name to the histogram of its magnitudes.
 
     Returns:
-        Rule to amax, for all of :data:`RULES`.
+        Rule to tensor name to amax, for all of :data:`RULES`.
     """
-    found = {rule: METHODS[rule](histogram) for rule in ("entropy", "percentile", "minmax")}
-    found["mse"], found["wide"] = near_least_error(histogram)
+    # Rule by rule: the bounds that a rule looks up for each tensor fill a processor's cache.
+    found = {
+        rule: {name: METHODS[rule](histogram) for name, histogram in histograms.items()}
+        for rule in ("entropy", "percentile", "minmax")
+    }
+    errors = {name: near_least_error(histogram) for name, histogram in histograms.items()}
+    found["mse"] = {name: least for name, (least, _) in errors.items()}
+    found["wide"] = {name: widest for name, (_, widest) in errors.items()}
     return found
 
 

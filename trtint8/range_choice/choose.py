@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from calibrators.data.feeds import FeedDict, is_float
 from calibrators.errors import CalibrationDataError
 from calibrators.histograms.histogram import Histogram
-from calibrators.histograms.rules import RULES, range_of, ranges
+from calibrators.histograms.rules import RULES, range_of, ranges_by_rule
 from calibrators.histograms.thresholds import mse
 from calibrators.progress import progress_bar
 from calibrators.tables.choice import RangeChoice
@@ -136,8 +136,7 @@ def choose_ranges(
     count = min(len(samples), samples_to_try(calibrated, elements))
     if not elements:
         return plain_ranges(histograms)
-    proposals = {name: ranges(histograms[name]) for name in quantized}
-    by_rule = {rule: {name: found[rule] for name, found in proposals.items()} for rule in RULES}
+    by_rule = ranges_by_rule({name: histograms[name] for name in quantized})
     handicaps = {
         rule: -DECIBELS_PER_DOUBLING * _mean_log2(by_rule[rule][name] for name in quantized) for rule in RULES
     }

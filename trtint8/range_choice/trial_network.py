@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict
 from calibrators.errors import CalibrationDataError
-from calibrators.host.devices import open_device
+from calibrators.host.cuda_session import Gpu
+from calibrators.host.devices import Cpu, open_device
 from calibrators.host.onnx_session import first_line, run_silently
 from calibrators.host.threads import available_threads
 from trtint8.models.garbage_collection import pause_garbage_collection
@@ -42,7 +43,6 @@ class TrialNetwork:
             takes much; it costs small networks time.
 
     Raises:
-        ModelError: ONNX Runtime cannot run a network.
         UnsupportedError: The device is unknown, or something that it needs is not installed.
     """
 
@@ -61,27 +61,30 @@ class TrialNetwork:
         self._names = [value.name or "" for value in graph_model.graph.outputs]
         self._parts = output_parts(graph_model)
         quantized = graph_model.clone()
-        # Opening a session takes as long as rounding the weights, and one thread each.
-        with ThreadPoolExecutor(1) as pool:
-            exact = None
-            if reference is None:
-                exact = pool.submit(_open, graph_model.clone(), threads, device, return_memory)
-            _round_weights(quantized, placement, threads)
-            insert_qdq(quantized, replace(placement, weights=()), dict.fromkeys(placement.tensors, 1.0))
-            self._scale_inputs = _scales_as_inputs(quantized)
-            self._quantized = _open(quantized, threads, device, return_memory)
-            if exact is not None:
-                reference = exact.result()
-            assert reference is not None
-            self._reference = reference
+        open_session = partial(
+            _open, device=open_device(device), threads=threads, return_memory=return_memory
+        )
+        # Sessions open, one thread each, while weights are rounded and while the caller goes on.
+        opening = ThreadPoolExecutor(2, "trtint8-open")
+        self._opening_float: Future[Reference] = Future()
+        if reference is None:
+            self._opening_float = opening.submit(open_session, graph_model.clone())
+        else:
+            self._opening_float.set_result(reference)
+        _round_weights(quantized, placement, threads)
+        insert_qdq(quantized, replace(placement, weights=()), dict.fromkeys(placement.tensors, 1.0))
+        self._scale_inputs = _scales_as_inputs(quantized)
+        self._opening = opening.submit(open_session, quantized)
+        opening.shutdown(wait=False)
 
     def reference(self, feed: FeedDict) -> list[NDArray[Any]]:
         """The outputs of the float network, each of their parts by itself.
 
         Raises:
             CalibrationDataError: ONNX Runtime fails on the feed.
+            ModelError: ONNX Runtime cannot run the network.
         """
-        return self._run(self._reference, feed)
+        return self._run(self._opening_float.result(), feed)
 
     def outputs(self, feed: FeedDict, scales: Mapping[str, np.float32]) -> list[NDArray[Any]]:
         """The outputs of the quantized network, each of their parts by itself.
@@ -92,9 +95,10 @@ class TrialNetwork:
 
         Raises:
             CalibrationDataError: ONNX Runtime fails on the feed.
+            ModelError: ONNX Runtime cannot run the network.
         """
         inputs = {name: np.asarray(scales[tensor]) for name, tensor in self._scale_inputs.items()}
-        return self._run(self._quantized, {**feed, **inputs})
+        return self._run(self._opening.result(), {**feed, **inputs})
 
     def _run(self, run: Reference, feed: FeedDict) -> list[NDArray[Any]]:
         try:
@@ -114,12 +118,11 @@ class TrialNetwork:
             return activation_scales(self._placement, amax)
 
 
-def _open(graph_model: ir.Model, threads: int | None, device: str, return_memory: bool) -> Reference:
+def _open(graph_model: ir.Model, *, device: Cpu | Gpu, threads: int | None, return_memory: bool) -> Reference:
     """Opens a network, which is used up, and gives what runs it."""
-    opened = open_device(device)
     options = {"optimize": True, "threads": threads, "one_of_many": return_memory}
     with light_or_file(graph_model, used_up=True) as source:
-        return partial(run_silently, opened.open_session(source, **options))
+        return partial(run_silently, device.open_session(source, **options))
 
 
 def _round_weights(graph_model: ir.Model, placement: Placement, threads: int | None) -> None:

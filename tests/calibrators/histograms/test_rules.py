@@ -7,10 +7,14 @@ from hypothesis import strategies as st
 
 from calibrators.histograms import thresholds
 from calibrators.histograms.histogram import BINS, Histogram
-from calibrators.histograms.rules import RULES, near_least_error, range_of, ranges
+from calibrators.histograms.rules import RULES, near_least_error, range_of, ranges_by_rule
 from tests.calibrators.histograms.distributions import DISTRIBUTIONS, histogram_of
 
 NAMES = ("entropy", "percentile", "mse", "minmax", "wide")
+
+
+def ranges(histogram):
+    return {rule: found["x"] for rule, found in ranges_by_rule({"x": histogram}).items()}
 
 
 def test_names():
@@ -26,6 +30,14 @@ def test_every_rule_has_a_range(name):
         assert found[method] == threshold(histogram)
     assert (found["mse"], found["wide"]) == near_least_error(histogram)
     assert {rule: range_of(histogram, rule) for rule in RULES} == found
+
+
+def test_every_tensor_has_its_own_ranges():
+    histograms = {name: histogram_of(name) for name in DISTRIBUTIONS}
+    found = ranges_by_rule(histograms)
+    assert list(found["mse"]) == list(histograms)
+    for name, histogram in histograms.items():
+        assert {rule: each[name] for rule, each in found.items()} == ranges(histogram)
 
 
 @settings(max_examples=20)

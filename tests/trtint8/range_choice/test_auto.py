@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import trtint8
-from calibrators.histograms.rules import RULES, ranges
+from calibrators.histograms.rules import RULES, range_of
 from calibrators.tables.choice import RangeChoice
 from tests.trtint8.interruptions import interrupted
 from tests.trtint8.range_choice import networks
@@ -45,7 +45,7 @@ def test_the_ranges_are_those_of_the_rule_that_is_best():
     table = calibrated(networks.convolutions(), networks.normal(40), tensors="placed")
     choice = table.choice
     assert (table.method, set(table.amax)) == ("auto", {"x", "relu_out"})
-    assert table.amax == {name: ranges(found)[choice.rule] for name, found in table.histograms.items()}
+    assert table.amax == {name: range_of(found, choice.rule) for name, found in table.histograms.items()}
     assert choice.samples[choice.rule] == max(choice.samples.values())
     assert max(choice.samples.values()) in TRIED
     assert set(choice.samples) == set(choice.sqnr_db) == set(RULES)
@@ -115,4 +115,4 @@ def test_a_rule_that_is_known_is_followed():
     known = RangeChoice("wide", {"wide": 30.0}, {"wide": 4})
     found, choice = AutoRanges(model, 1, "cpu", known).choose(histograms, [], 8, progress=False)
     assert choice is known
-    assert found == {name: ranges(histogram)["wide"] for name, histogram in histograms.items()}
+    assert found == {name: range_of(histogram, "wide") for name, histogram in histograms.items()}

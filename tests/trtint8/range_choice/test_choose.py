@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from calibrators.histograms.rules import RULES, ranges
+from calibrators.histograms.rules import RULES, range_of, ranges_by_rule
 from calibrators.histograms.thresholds import minmax, mse
 from calibrators.tables.choice import RangeChoice
 from tests.trtint8.range_choice import networks
@@ -45,10 +45,10 @@ def chosen(noise, feeds=FEEDS, **options):
 
 @pytest.mark.parametrize("rule", ["percentile", "entropy", "minmax"])
 def test_the_rule_with_the_least_noise_gives_the_ranges_of_all_tensors(rule):
-    wanted = ranges(HISTOGRAMS["a"])[rule]
+    wanted = range_of(HISTOGRAMS["a"], rule)
     amax, choice, _ = chosen(lambda found: 0.01 if found == np.float32(wanted) else 0.1)
-    assert ranges(HISTOGRAMS["a"])[choice.rule] == wanted
-    assert amax == {name: ranges(histogram)[choice.rule] for name, histogram in HISTOGRAMS.items()}
+    assert range_of(HISTOGRAMS["a"], choice.rule) == wanted
+    assert amax == {name: range_of(histogram, choice.rule) for name, histogram in HISTOGRAMS.items()}
     assert choice.sqnr_db[choice.rule] == pytest.approx(40, abs=0.01)
     assert choice.samples[choice.rule] == 8 and set(choice.samples) == set(RULES)
     assert min(choice.samples.values()) == 4
@@ -67,7 +67,7 @@ def test_wide_ranges_may_cost_a_decibel_for_twice_the_width():
     amax, _, _ = chosen(lambda found: 0.01 * found ** (0.95 / 20 / np.log10(2)))
     assert amax["a"] == HISTOGRAMS["a"].amax
     amax, _, _ = chosen(lambda found: 0.01 * found ** (1.05 / 20 / np.log10(2)))
-    assert amax["a"] == min(ranges(HISTOGRAMS["a"]).values())
+    assert amax["a"] == min(found["a"] for found in ranges_by_rule(HISTOGRAMS).values())
 
 
 @pytest.mark.parametrize(("rows", "largest"), [(16, 4), (1, 1)])
@@ -130,7 +130,7 @@ def test_what_is_better_but_not_clearly_so_is_run_on_more_samples(calibrated, la
 
     def noise(found, sample):
         if found != largest:
-            return 0.1 if found == np.float32(ranges(HISTOGRAMS["a"])["mse"]) else 0.9
+            return 0.1 if found == np.float32(range_of(HISTOGRAMS["a"], "mse")) else 0.9
         return {0: 0.01, 1: 0.11, 2: 0.12, 3: 0.11, 4: 0.1, 5: 0.1}.get(sample, late)
 
     feeds = [{"x": np.full((1, 256), row + 1, np.float32)} for row in range(min(calibrated, 32))]
