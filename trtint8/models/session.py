@@ -13,6 +13,7 @@ from calibrators.data.feeds import FeedDict
 from calibrators.errors import CalibrationDataError
 from calibrators.host.onnx_session import first_line, open_session
 from trtint8.models.model import Model, light_or_file
+from trtint8.models.picked_outputs import with_outputs
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,16 +51,19 @@ class ModelSession:
         return outputs
 
 
-def open_model(model: Model, *, threads: int | None = None) -> ModelSession:
+def open_model(model: Model, further: Sequence[str] = (), *, threads: int | None = None) -> ModelSession:
     """Opens a model on the CPU as it was read, where that can be done without converting it.
 
     Args:
         model: The model.
+        further: Names of tensors that become outputs behind its own.
         threads: Threads per operator; ONNX Runtime's choice where None.
 
     Raises:
         ModelError: ONNX Runtime refuses the model.
     """
+    if further:
+        return open_graph_model(with_outputs(model.graph_model, further), threads=threads, used_up=True)
     if model.light is None:
         return open_graph_model(model.graph_model, threads=threads)
     return ModelSession(open_session(model.light, optimize=True, threads=threads))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import onnx_ir as ir
+
 from calibrators.data.feeds import FeedDict
 from calibrators.errors import ModelError
 from calibrators.histograms.histogram import Histogram
@@ -12,6 +14,7 @@ from calibrators.histograms.rules import range_of
 from calibrators.tables.choice import RangeChoice
 from trtint8.models.activation_memory import FittingBatchSize
 from trtint8.models.model import Model
+from trtint8.models.picked_outputs import before_picks
 from trtint8.models.separate_samples import computes_samples_separately
 from trtint8.quantization.placement import Placement, place
 from trtint8.range_choice.choose import MOST_ROWS, choose_ranges, plain_ranges
@@ -49,7 +52,8 @@ class AutoRanges:
             histograms: Tensor name to the histogram of its magnitudes.
             samples: Samples to try ranges on; how many are used depends on the network.
             calibrated: How many samples the histograms are of.
-            reference: Runs the float network on a feed, where it is open already.
+            reference: Runs the float network on a feed, where it is open already. It is not used where the
+                network picks elements at its end (:mod:`trtint8.models.picked_outputs`).
             progress: Whether to show a progress bar on a terminal.
 
         Returns:
@@ -62,16 +66,17 @@ class AutoRanges:
         if self.known:
             rule = self.known.rule
             return {name: range_of(histogram, rule) for name, histogram in histograms.items()}, self.known
-        placement = self._placement()
+        judged = before_picks(self.prepared.graph_model)
+        placement = _placement(judged)
         quantized = placement.tensors if placement else ()
         # A tensor that was zero throughout has no range to choose; the network takes one for it.
         if not (placement and samples and any(histograms[name].amax for name in quantized)):
             return plain_ranges(histograms)
-        rows = min(MOST_ROWS, FittingBatchSize(self.prepared.graph_model, quantized)(samples[0]))
+        rows = min(MOST_ROWS, FittingBatchSize(judged, quantized)(samples[0]))
         network = TrialNetwork(
-            self.prepared.graph_model,
+            judged,
             placement,
-            reference=reference,
+            reference=reference if judged is self.prepared.graph_model else None,
             threads=self.threads,
             device=self.device,
             return_memory=rows == 1,
@@ -83,12 +88,13 @@ class AutoRanges:
             samples,
             calibrated,
             rows=rows,
-            separate=computes_samples_separately(self.prepared.graph_model),
+            separate=computes_samples_separately(judged),
             progress=progress,
         )
 
-    def _placement(self) -> Placement | None:
-        try:
-            return place(self.prepared.graph_model)
-        except ModelError:  # there is nothing to quantize
-            return None
+
+def _placement(graph_model: ir.Model) -> Placement | None:
+    try:
+        return place(graph_model)
+    except ModelError:  # there is nothing to quantize
+        return None

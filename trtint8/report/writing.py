@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from calibrators.errors import CalibrationDataError, ModelError, UnsupportedErro
 from calibrators.files import check_writable, write_atomically
 from trtint8.models.model import load_model
 from trtint8.models.output_parts import output_parts
+from trtint8.models.picked_outputs import before_picks, find_picks
 from trtint8.models.recorded_states import with_recorded_states
 from trtint8.models.session import open_model
 from trtint8.report.files import ReportFiles, find_report_files
@@ -117,16 +117,23 @@ def _worst(
     batches = open_data(
         with_recorded_states(data, original), original.inputs, options.on_cpu(original.inputs)
     )
-    with contextlib.ExitStack() as stack:
-        reference = open_model(original)
-        names = reference.output_names
-        opened = open_validated(VALIDATED, validated, original.inputs, names, allow_host_code=allow_host_code)
-        int8 = stack.enter_context(opened)
+    names = tuple(output.name or "" for output in original.graph_model.graph.outputs)
+    picks = find_picks(original.graph_model)
+    with open_validated(
+        VALIDATED,
+        validated,
+        original.inputs,
+        names,
+        sources=picks.sources,
+        allow_host_code=allow_host_code,
+    ) as int8:
+        # An engine gives only what is picked.
+        compared = before_picks(original.graph_model, picks) if int8.sources else original.graph_model
         return find_worst(
             int8,
-            reference.run,
-            names,
-            output_parts(original.graph_model),
+            open_model(original, int8.sources).run,
+            (*names, *int8.sources),
+            output_parts(compared),
             original.inputs,
             batches,
             preprocessing=options.preprocessing,

@@ -133,7 +133,7 @@ class EffectMeter:
         first = next(iter(self.scales))
         lengths = {reference[name].shape[:1] for name in self.scales}
         # Outputs without a common first dimension are counted as one sample.
-        rows = lengths.pop()[0] if len(lengths) == 1 and reference[first].ndim else 1
+        rows = (lengths.pop()[0] or 1) if len(lengths) == 1 and reference[first].ndim else 1
         columns = np.zeros((rows, 6))
         for output, scale in self.scales.items():
             if outputs[output].shape != reference[output].shape:
@@ -357,7 +357,7 @@ def output_scales(outputs: Mapping[str, NDArray[Any]]) -> dict[str, float]:
     """
     floats = {name: array for name, array in outputs.items() if np.issubdtype(array.dtype, np.floating)}
     levels = {
-        name: math.sqrt(float(np.square(array, dtype=np.float64).mean()))
+        name: math.sqrt(float(np.square(array, dtype=np.float64).mean())) if array.size else 0.0
         for name, array in (floats or outputs).items()
     }
     return {name: level or 1.0 for name, level in levels.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from calibrators.data.batches import Batches
 from calibrators.data.sources import is_class_indices
@@ -13,6 +13,7 @@ from calibrators.ray.executor import WORKER_THREADS, RayExecutor
 from calibrators.ray.in_order import results_here, results_in_order
 from calibrators.tables.table import CalibrationTable
 from trtint8.models.model import Model, runnable
+from trtint8.models.picked_outputs import before_picks
 from trtint8.quantization.placement import Placement, place
 from trtint8.sensitivity.checkpoint import measurement_checkpoint
 from trtint8.sensitivity.measurement import Measurement, no_samples
@@ -56,6 +57,9 @@ def measure(
     does to the outputs (:class:`trtint8.sensitivity.error_network.ErrorNetwork`), and the noise of all layers
     but one is what remains of the whole network's. Elsewhere each layer is run alone and left out alone.
 
+    Where the network picks elements at its end, such as boxes, noise is that of the tensors that they are
+    picked from (:mod:`trtint8.models.picked_outputs`).
+
     Stops before the data ends once the SQNR of every layer alone is known to within the tolerance (95 %
     interval) from 64 samples or more; layers that make less than 2 % of the noise may stay uncertain.
 
@@ -82,6 +86,12 @@ def measure(
         UnsupportedError: Ray is not installed, cannot be reached or has no room.
         WorkerError: Workers of Ray died again and again.
     """
+    prepared = replace(
+        prepared,
+        graph_model=before_picks(prepared.graph_model),
+        known_fingerprint=prepared.fingerprint,
+        light=None,
+    )
     placement = _checked_placement(prepared, table, keep_float)
     kept = None
     if checkpoint is not None:

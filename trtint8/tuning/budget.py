@@ -11,6 +11,7 @@ from calibrators.data.preflight import check_feed
 from calibrators.data.sources import first_labels
 from calibrators.errors import CalibrationDataError
 from trtint8.models.model import Model
+from trtint8.models.picked_outputs import find_picks
 from trtint8.models.session import open_graph_model
 from trtint8.tuning.scores import EQUAL_OUTPUTS, LARGEST_ERROR, Score
 from trtint8.validation.batch import BatchForm
@@ -121,7 +122,7 @@ class Budget:
         metric, chosen = self.metric, None
         if metric is None:
             choice = usual_metrics(form)
-            metric, chosen = choice.names[0], choice.reason
+            metric, chosen = choice.budget, choice.reason
         if isinstance(metric, str) and metric in OUTPUT_METRICS:
             name, unit, equal = metric, DECIBELS if metric == "sqnr" else "", EQUAL_OUTPUTS[metric]
         else:
@@ -179,7 +180,8 @@ def first_form(model: Model, batches: Batches) -> BatchForm:
         first = next(iter(outputs.values()))
         rows = batch_rows(batch.feed) or (len(first) if first.ndim else 1)
         without_samples = outputs_without_samples(declared_shapes(model.graph_model), model.inputs)
-        return BatchForm.of(outputs, first_labels(batch.labels, rows, 0), rows, without_samples)
+        picked = find_picks(model.graph_model).outputs
+        return BatchForm.of(outputs, first_labels(batch.labels, rows, 0), rows, without_samples, picked)
     raise CalibrationDataError("the data has no samples; pass at least one")
 
 

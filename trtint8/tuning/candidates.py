@@ -17,6 +17,7 @@ from calibrators.data.feeds import FeedDict
 from calibrators.errors import CalibrationDataError
 from calibrators.tables.table import CalibrationTable
 from trtint8.models.model import Model
+from trtint8.models.picked_outputs import with_outputs
 from trtint8.models.session import open_graph_model
 from trtint8.quantization.placement import Placement, place
 from trtint8.quantization.qdq import insert_qdq
@@ -131,7 +132,8 @@ class Scorer:
             reference = stack.enter_context(self._reference())
             models = []
             for name, model in {VALIDATED: graph_model, **(others or {})}.items():
-                models.append(ValidatedModel(name, open_graph_model(model).run, _DESCRIPTION))
+                opened = open_graph_model(with_outputs(model, self._declared.picks.sources))
+                models.append(ValidatedModel(name, opened.run, _DESCRIPTION, self._declared.picks.sources))
             return compare(
                 models,
                 reference,
@@ -151,8 +153,9 @@ class Scorer:
             yield lambda _feed: next(replay)
             return
         kept: list[list[NDArray[Any]]] = []
-        reference = open_graph_model(self.model.graph_model)
-        self._names = reference.output_names
+        graph_model = self.model.graph_model
+        reference = open_graph_model(with_outputs(graph_model, self._declared.picks.sources))
+        self._names = [output.name or "" for output in graph_model.graph.outputs]
 
         def run_and_keep(feed: FeedDict) -> list[NDArray[Any]]:
             kept.append(reference.run(feed))

@@ -24,13 +24,17 @@ class ValidatedModel:
 
     Attributes:
         name: The model's name in results, such as INT8.
-        run: Runs the model; its outputs are the reference's, in the reference's order.
+        run: Runs the model; its outputs are the reference's, in the reference's order, and ``sources`` come
+            behind them.
         description: How the model is run, in words, such as "the engine on NVIDIA T1000".
+        sources: The tensors that outputs are picked from, where the model gives them; empty or all that the
+            reference gives.
     """
 
     name: str
     run: Runner
     description: str
+    sources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, repr=False)

@@ -85,12 +85,15 @@ class BatchForm:
         labels: The form of the labels; None where there are none.
         rows: Number of samples in the batch.
         without_samples: Names of outputs whose axis 0 is known not to be the samples, whatever its length.
+        picked: Names of outputs that hold what the network picks; see
+            :mod:`trtint8.models.picked_outputs`.
     """
 
     outputs: Mapping[str, ArrayForm]
     labels: ArrayForm | None
     rows: int
     without_samples: frozenset[str] = frozenset()
+    picked: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -99,6 +102,7 @@ class BatchForm:
         labels: NDArray[Any] | None,
         rows: int,
         without_samples: frozenset[str] = frozenset(),
+        picked: tuple[str, ...] = (),
     ) -> BatchForm:
         """The form of a batch.
 
@@ -107,9 +111,10 @@ class BatchForm:
             labels: The labels of the batch, or None.
             rows: Number of samples in the batch.
             without_samples: Names of outputs whose axis 0 is known not to be the samples.
+            picked: Names of outputs that hold what the network picks.
         """
         forms = {name: ArrayForm.of(array) for name, array in outputs.items()}
-        return cls(forms, None if labels is None else ArrayForm.of(labels), rows, without_samples)
+        return cls(forms, None if labels is None else ArrayForm.of(labels), rows, without_samples, picked)
 
     @property
     def has_class_indices(self) -> bool:

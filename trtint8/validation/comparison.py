@@ -22,7 +22,7 @@ from calibrators.errors import CalibrationDataError, ModelError
 from calibrators.ray.in_order import results_here
 from trtint8.models.output_parts import OutputPart, split_outputs
 from trtint8.validation.accuracy import Accuracy, Runner, ValidatedModel
-from trtint8.validation.batch import Batch, BatchForm
+from trtint8.validation.batch import Batch, BatchForm, Outputs
 from trtint8.validation.fidelity import OUTPUT_METRICS, FidelityMeter
 from trtint8.validation.measurand import Measurand
 from trtint8.validation.measure import REFERENCE, Measure
@@ -51,7 +51,8 @@ def compare(
 
     Args:
         models: The validated models, with different names; the first is the one that the result describes.
-        reference: Runs the FP32 model, which has the same outputs.
+        reference: Runs the FP32 model, which has the same outputs; the tensors that outputs are picked from
+            come behind them, where ``declared`` names some.
         output_names: Names of the outputs, in order.
         inputs: The inputs of all models.
         batches: The data, with labels where there are some.
@@ -165,7 +166,8 @@ class OpenModels:
 
     Args:
         models: The validated models, with different names.
-        reference: Runs the FP32 model, which has the same outputs.
+        reference: Runs the FP32 model, which has the same outputs; the tensors that outputs are picked from
+            come behind them, where ``declared`` names some.
         output_names: Names of the outputs, in order.
         inputs: The inputs of all models.
         metrics: What to measure. None measures the usual metrics that apply to the model and the data.
@@ -193,7 +195,8 @@ class OpenModels:
         self._models, self._reference = tuple(models), reference
         self._outputs, self._inputs = tuple(output_names), tuple(inputs)
         whole = tuple(OutputPart(name, name) for name in output_names)
-        self._shapes, self._parts = (declared.shapes, declared.parts) if declared else ({}, whole)
+        declared = declared or DeclaredOutputs({}, whole)
+        self._shapes, self._parts, self._picks = declared.shapes, declared.parts, declared.picks
         self._without_samples = outputs_without_samples(self._shapes, self._inputs)
         #: Outputs that are embeddings by the first batch's values, which those of another may contradict.
         self._embeddings: frozenset[str] | None = None
@@ -215,12 +218,12 @@ class OpenModels:
             ModelError: A model's outputs differ from the reference's in shape.
         """
         check_feed(feed, self._inputs, first)
-        wanted = dict(zip(self._outputs, self._reference(feed), strict=True))
+        wanted, wanted_sources = self._sorted(self._reference(feed), self._picks.sources)
         output = wanted[self._outputs[0]]
         samples = batch_rows(feed)
         rows = samples or (len(output) if output.ndim else 1)
         own_labels = first_labels(labels, rows, first)
-        form = BatchForm.of(wanted, own_labels, rows, self._without_samples)
+        form = BatchForm.of(wanted, own_labels, rows, self._without_samples, self._picks.outputs)
         if self._embeddings is None:
             self._embeddings = form.embeddings
         form = form.with_embeddings(self._embeddings)
@@ -230,11 +233,11 @@ class OpenModels:
         reference = _measured(_on_reference(asked), Batch(feed, wanted, wanted, own_labels, rows))
         models = []
         for model in self._models:
-            got = dict(zip(self._outputs, model.run(feed), strict=True))
+            got, sources = self._sorted(model.run(feed), model.sources)
             check_comparable(asked, differing_outputs(got, wanted, self._shapes), got)
             fidelity = _fidelity_meter(metrics, self._parts)
             if fidelity:
-                fidelity.add(split_outputs(self._parts, got), split_outputs(self._parts, wanted))
+                fidelity.add(self._split({**got, **sources}), self._split({**wanted, **wanted_sources}))
             meters = _measured(asked, Batch(feed, got, wanted, own_labels, rows))
             models.append(ModelMeters(meters, fidelity))
         return BatchResult(
@@ -246,6 +249,18 @@ class OpenModels:
             ModelMeters(reference, None),
             tuple(models),
         )
+
+    def _sorted(self, arrays: Sequence[NDArray[Any]], sources: Sequence[str]) -> tuple[Outputs, Outputs]:
+        """What a model gives: its outputs, and what some of them are picked from."""
+        found = dict(zip((*self._outputs, *sources), arrays, strict=True))
+        return (
+            {name: found[name] for name in self._outputs},
+            {name: found[name] for name in sources},
+        )
+
+    def _split(self, outputs: Outputs) -> Outputs:
+        """The parts that a model gives."""
+        return split_outputs([part for part in self._parts if part.output in outputs], outputs)
 
 
 class _Totals:

@@ -100,7 +100,9 @@ def _roles(forms: Mapping[str, ArrayForm], boxes: str) -> dict[str, str] | None:
 
 def _read(outputs: Outputs, boxes: str, roles: Mapping[str, str]) -> list[Detections]:
     corners = _images(outputs[boxes], 3)
-    scores = outputs[roles["scores"]].reshape(*corners.shape[:2], -1)
+    scores = outputs[roles["scores"]]
+    kinds_of_scores = 1 if scores.shape == outputs[boxes].shape[:-1] else scores.shape[-1]
+    scores = scores.reshape(*corners.shape[:2], kinds_of_scores)  # of no box, where there are none
     if "classes" in roles:
         classes = outputs[roles["classes"]].reshape(corners.shape[:2])
     else:

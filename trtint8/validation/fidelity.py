@@ -24,7 +24,8 @@ class Fidelity:
         name: The name of the output.
         sqnr_db: Signal to quantization noise, 10 log10(sum(fp32^2) / sum((fp32 - int8)^2)) over all
             samples, in decibels; infinite where they are equal. NaN, as the other figures, where values are
-            NaN, or where the output's shape depends on the values and differs from FP32's.
+            NaN, or where the output's shape depends on the values and differs from FP32's, or the model does
+            not give it, as an engine gives no tensors inside the network.
         cosine: Cosine of the angle between the two, over all samples.
         max_error: The largest |fp32 - int8|.
         token_cosine: Mean of the cosines of the vectors along the last axis, over samples and positions (all
@@ -69,10 +70,10 @@ class FidelityMeter:
 
         Args:
             outputs: The model's outputs, by name.
-            reference: The reference's outputs. An output of another shape than the reference's has no
+            reference: The reference's outputs. One that the model does not give, or in another shape, has no
                 fidelity: all its figures are NaN.
         """
-        self._parts.append(np.array([self._part(outputs[name], reference[name]) for name in self._names]))
+        self._parts.append(np.array([self._part(outputs.get(name), reference[name]) for name in self._names]))
 
     def merge(self, other: FidelityMeter) -> None:
         """Adds what another meter of the same outputs has measured on later batches."""
@@ -84,8 +85,8 @@ class FidelityMeter:
         sums, largest = parts[:, :, :-1].sum(axis=0), parts[:, :, -1].max(axis=0)
         return tuple(map(_fidelity, self._names, sums.tolist(), largest.tolist()))
 
-    def _part(self, output: NDArray[Any], reference: NDArray[Any]) -> list[float]:
-        if output.shape != reference.shape:
+    def _part(self, output: NDArray[Any] | None, reference: NDArray[Any]) -> list[float]:
+        if output is None or output.shape != reference.shape:
             cosines_of_tokens = [math.nan, 1.0] if self._tokens and reference.ndim > 1 else [0.0, 0.0]
             return [*[math.nan] * 4, *cosines_of_tokens, math.nan]
         wanted, got = reference.astype(np.float64), output.astype(np.float64)

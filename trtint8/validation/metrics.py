@@ -56,6 +56,9 @@ _NAMES = ", ".join(("top1", "top5 and so on", *_OF_ONE_OUTPUT, "detections", *PR
 #: The metrics that are measured for every model, and the same in words.
 _FOR_ALL, _OF_ALL = ("sqnr", "cosine", "max_error"), "SQNR, cosine and largest error of every output"
 
+#: The same of what outputs are picked from.
+_OF_SOURCES = "SQNR, cosine and largest error of the tensors that it picks from"
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -64,10 +67,13 @@ class Choice:
     Attributes:
         names: Names of the metrics.
         reason: What was chosen and why, in words.
+        budget: The name of the metric that a budget is of where none is asked for. Detections in common with
+            FP32 are too few for that in small data, and say nothing of how near the next one is.
     """
 
     names: tuple[str, ...]
     reason: str
+    budget: str
 
 
 def check_metrics(metrics: Sequence[Metric]) -> None:
@@ -135,11 +141,14 @@ def usual_metrics(form: BatchForm) -> Choice:
         Where the first output is one row of class scores per sample ``top1``, with ``top5`` where there are
         more than five classes, if the labels are class indices; and ``agreement``. Rows of length 1 are
         embeddings and no class scores. Where the labels are true boxes and the outputs hold detections
-        ``map`` and ``map50``, or ``detections`` where faster-coco-eval is not installed. For every model
-        ``sqnr``, ``cosine`` and ``max_error`` of every output.
+        ``map`` and ``map50``, or ``detections`` where faster-coco-eval is not installed. Where the network
+        picks elements at its end ``detections``, or ``pixels`` of the first output of class indices. For
+        every model ``sqnr``, ``cosine`` and ``max_error`` of every output, or of what it is picked from.
     """
     if has_true_boxes(form) and _holds_detections(form):
         return _of_detector(form)
+    if form.picked:
+        return _of_picks(form)
     first = next(iter(form.outputs))
     names, words = [], []
     has_rows = form.is_class_scores(first)
@@ -156,7 +165,7 @@ def usual_metrics(form: BatchForm) -> Choice:
     reason = f"output '{first}' ({form.outputs[first]}) is {what}: chose {', '.join([*words, _OF_ALL])}"
     if form.labels is not None and "top1" not in names:
         reason += f"; the labels ({form.labels}) are not used{_use_of_labels(form)}"
-    return Choice((*names, *_FOR_ALL), reason)
+    return Choice((*names, *_FOR_ALL), reason, budget=[*names, *_FOR_ALL][0])
 
 
 def _of_detector(form: BatchForm) -> Choice:
@@ -165,7 +174,29 @@ def _of_detector(form: BatchForm) -> Choice:
         f"the outputs hold detections and the labels ({form.labels}) are boxes: chose "
         f"{', '.join([*names, _OF_ALL])}"
     )
-    return Choice((*names, *_FOR_ALL), reason)
+    return Choice((*names, *_FOR_ALL), reason, budget=names[0])
+
+
+def _of_picks(form: BatchForm) -> Choice:
+    """What is measured where outputs hold what the network picks, such as the boxes of a detector."""
+    names, words = _for_picks(form)
+    outputs = ", ".join(f"'{name}' ({form.outputs[name]})" for name in form.picked)
+    subject = f"output {outputs} holds" if len(form.picked) == 1 else f"outputs {outputs} hold"
+    reason = f"{subject} what the network picks by its scores: chose {words}{_OF_SOURCES}"
+    if form.labels is not None and not form.has_class_indices:
+        reason += f"; the labels ({form.labels}) are not used{_use_of_labels(form)}"
+    return Choice((*names, *_FOR_ALL), reason, budget=_FOR_ALL[0])
+
+
+def _for_picks(form: BatchForm) -> tuple[tuple[str, ...], str]:
+    """The metrics of what is picked, by name and in words."""
+    if _holds_detections(form):
+        return (DetectionAgreement.name,), "the detections in common with FP32, and "
+    for name in form.picked:
+        if form.outputs[name].is_integer:
+            metric = "pixels" if name == next(iter(form.outputs)) else f"pixels:{name}"
+            return (metric,), f"the positions of '{name}' that are FP32's, and "
+    return (), ""
 
 
 def _holds_detections(form: BatchForm) -> bool:

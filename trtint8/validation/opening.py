@@ -20,6 +20,7 @@ from calibrators.errors import GpuUnavailableError, ModelError
 from trtint8.engine.file import read_engine_info
 from trtint8.interop.integer_models import expand_static, integer_operators
 from trtint8.models.model import ModelSource, load_model
+from trtint8.models.picked_outputs import computes_all, with_outputs
 from trtint8.models.session import ModelSession, open_graph_model, open_model
 from trtint8.runtime.engine import Engine
 from trtint8.validation.accuracy import Runner, ValidatedModel
@@ -43,7 +44,8 @@ def open_models(
 
     Args:
         models: Models or paths of engine files, by their names in results.
-        open_reference: Opens the FP32 model. It is called while the other models are read.
+        open_reference: Opens the FP32 model; its last outputs are the tensors that others are picked from,
+            where ``declared`` names some. It is called while the other models are read.
         inputs: The inputs of all models.
         metrics: What to measure. None measures the usual metrics that apply to the model and the data.
         threads: Threads per operator; ONNX Runtime's choice where None.
@@ -64,11 +66,12 @@ def open_models(
         opening = pool.submit(open_reference)
         read = {name: model if engine_path(model) else load_model(model) for name, model in models.items()}
         reference = opening.result()
-    names = reference.output_names
+    sources = declared.picks.sources if declared else ()
+    names = reference.output_names[: len(reference.output_names) - len(sources)]
     with contextlib.ExitStack() as stack:
         validated = [
             stack.enter_context(
-                open_validated(name, model, inputs, names, threads, allow_host_code=allow_host_code)
+                open_validated(name, model, inputs, names, threads, sources, allow_host_code=allow_host_code)
             )
             for name, model in read.items()
         ]
@@ -82,6 +85,7 @@ def open_validated(
     inputs: Sequence[InputSpec],
     output_names: Sequence[str],
     threads: int | None = None,
+    sources: tuple[str, ...] = (),
     *,
     allow_host_code: bool = False,
 ) -> Iterator[ValidatedModel]:
@@ -97,6 +101,8 @@ def open_validated(
         inputs: The inputs of the reference.
         output_names: Names of the reference's outputs, in order.
         threads: Threads per operator of a model in ONNX Runtime; ONNX Runtime's choice where None.
+        sources: The tensors that outputs are picked from. A model in ONNX Runtime gives them too, if it
+            computes all of them.
         allow_host_code: Whether code that an engine contains may run; see
             :meth:`trtint8.runtime.engine.Engine.load`.
 
@@ -134,11 +140,14 @@ def open_validated(
         left, description = (), whose.format("Q/DQ model") + " as fake quantization in ONNX Runtime"
     else:
         left, description = (), whose.format("model") + " in ONNX Runtime"
-    opened = (
-        open_graph_model(graph_model, threads=threads) if integers else open_model(loaded, threads=threads)
-    )
+    sources = sources if computes_all(graph_model, sources) else ()
+    if integers:
+        opened = open_graph_model(with_outputs(graph_model, sources), threads=threads)
+    else:
+        opened = open_model(loaded, sources, threads=threads)
     dtypes = {spec.name: spec.dtype for spec in loaded.inputs}
-    yield _validated(name, opened.run, dtypes, opened.output_names, inputs, output_names, description)
+    names = opened.output_names[: len(opened.output_names) - len(sources)]
+    yield _validated(name, opened.run, dtypes, names, inputs, output_names, description, sources)
 
 
 def _describe_integer_model(model: str, integers: Sequence[str], left: Sequence[str]) -> str:
@@ -177,6 +186,7 @@ def _validated(
     inputs: Sequence[InputSpec],
     output_names: Sequence[str],
     description: str,
+    sources: tuple[str, ...] = (),
 ) -> ValidatedModel:
     """A runner as a validated model, checked against the reference.
 
@@ -188,6 +198,7 @@ def _validated(
         inputs: The inputs of the reference.
         output_names: Names of the reference's outputs, in order.
         description: How the model is run, in words.
+        sources: The tensors that ``run`` gives behind the outputs.
 
     Raises:
         ModelError: The model's inputs or outputs are not the reference's.
@@ -201,7 +212,7 @@ def _validated(
     def rounded(feed: FeedDict) -> list[NDArray[Any]]:
         return run({key: _rounded(array, dtypes[key]) for key, array in feed.items()})
 
-    return ValidatedModel(name, rounded, description)
+    return ValidatedModel(name, rounded, description, sources)
 
 
 def _rounded(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:

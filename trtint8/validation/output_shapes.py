@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import onnx_ir as ir
@@ -12,6 +12,7 @@ from calibrators.data.feeds import shape_text
 from calibrators.data.inputs import InputSpec
 from calibrators.errors import CalibrationDataError, ModelError
 from trtint8.models.output_parts import OutputPart, output_parts
+from trtint8.models.picked_outputs import Picks, before_picks, find_picks
 from trtint8.models.static_shapes import declared_sizes
 from trtint8.validation.batch import Outputs
 from trtint8.validation.measurand import Measurand
@@ -26,17 +27,20 @@ class DeclaredOutputs:
 
     Attributes:
         shapes: Output name to shape.
-        parts: The parts that are measured by themselves; see
-            :func:`trtint8.models.output_parts.output_parts`.
+        parts: The parts that are measured by themselves, of the outputs and of what outputs are picked from;
+            see :func:`trtint8.models.output_parts.output_parts`.
+        picks: The outputs that hold what the model picks; see :mod:`trtint8.models.picked_outputs`.
     """
 
     shapes: Mapping[str, DeclaredShape]
     parts: tuple[OutputPart, ...]
+    picks: Picks = field(default_factory=Picks)
 
     @classmethod
     def of(cls, graph_model: ir.Model) -> DeclaredOutputs:
         """What a model declares."""
-        return cls(declared_shapes(graph_model), output_parts(graph_model))
+        picks = find_picks(graph_model)
+        return cls(declared_shapes(graph_model), output_parts(before_picks(graph_model, picks)), picks)
 
 
 def declared_shapes(graph_model: ir.Model) -> dict[str, DeclaredShape]:

@@ -79,14 +79,15 @@ def validate_models(
             allow_host_code=allow_host_code,
             progress=run.progress,
         )
-    open_reference = partial(open_model, original, threads=run.threads)
+    declared = DeclaredOutputs.of(original.graph_model)
+    open_reference = partial(open_model, original, declared.picks.sources, threads=run.threads)
     with open_models(
         models,
         open_reference,
         original.inputs,
         metrics,
         run.threads,
-        DeclaredOutputs.of(original.graph_model),
+        declared,
         allow_host_code=allow_host_code,
     ) as opened:
         return compare_models(opened, batches, progress=run.progress)

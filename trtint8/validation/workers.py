@@ -18,7 +18,7 @@ from calibrators.ray.executor import WORKER_THREADS, RayExecutor
 from calibrators.ray.fan_out import check_sees
 from calibrators.ray.in_order import BatchFunction, results_in_order
 from trtint8.models.model import Model, ModelSource, fits_message, load_model, to_proto
-from trtint8.models.session import ModelSession
+from trtint8.models.session import ModelSession, open_model
 from trtint8.validation.accuracy import Accuracy
 from trtint8.validation.comparison import BatchResult, OpenModels, merge_results
 from trtint8.validation.metrics import Metric, check_metrics
@@ -123,6 +123,8 @@ class _ValidationWork:
         return _Validated(models, stack)
 
     def _open_reference(self) -> ModelSession:
+        if sources := self.declared.picks.sources:
+            return open_model(load_model(self.reference), sources, threads=self.threads)
         return ModelSession(open_session(self.reference, optimize=True, threads=self.threads))
 
 

@@ -38,12 +38,26 @@ def two_inputs_and_outputs():
     return model
 
 
+def one_convolution():
+    """A convolution alone."""
+    g = Shaped()
+    return g.model(IMAGES, conv(g, "x", "first"))
+
+
 def class_numbers():
     """A convolution and the number of its largest channel: the only output is of integers."""
+    return _of_integers("ArgMax", axis=1)
+
+
+def whole_numbers():
+    """A convolution that is rounded to whole numbers: the only output is of integers."""
+    return _of_integers("Cast", to=onnx.TensorProto.INT64)
+
+
+def _of_integers(operator, **attributes):
     g = Shaped()
-    model = g.model(IMAGES, g.op("ArgMax", [conv(g, "x", "first")], "numbers", axis=1))
-    numbers = onnx.helper.make_tensor_value_info("numbers_out", onnx.TensorProto.INT64, ["N", 1, 8, 8])
-    model.graph.output[0].CopyFrom(numbers)
+    model = g.model(IMAGES, g.op(operator, [conv(g, "x", "first")], "numbers", **attributes))
+    model.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.INT64
     return model
 
 

@@ -6,6 +6,7 @@ import pytest
 import trtint8
 from calibrators.histograms.rules import RULES, range_of
 from calibrators.tables.choice import RangeChoice
+from tests.trtint8.detectors import images, suppressing_detector, unordered_detector
 from tests.trtint8.interruptions import interrupted
 from tests.trtint8.range_choice import networks
 from trtint8.data import DEMO_MODEL
@@ -52,11 +53,25 @@ def test_the_ranges_are_those_of_the_rule_that_is_best():
     assert 25 < choice.sqnr_db[choice.rule] < 60
 
 
-@pytest.mark.parametrize("build", [networks.class_numbers, networks.without_weights])
+@pytest.mark.parametrize("build", [networks.whole_numbers, networks.without_weights])
 def test_without_outputs_to_compare_the_squared_error_decides(build):
     table = calibrated(build(), networks.normal(8))
     assert (table.choice.rule, table.choice.samples, table.choice.sqnr_db) == ("mse", {}, {})
     assert table.amax == table.with_method("mse").amax
+
+
+def test_what_is_picked_is_judged_by_what_it_is_picked_from():
+    table = calibrated(networks.class_numbers(), networks.normal(40))
+    scores = calibrated(networks.one_convolution(), networks.normal(40))
+    assert table.choice == scores.choice and table.choice.samples
+    assert table.amax == {name: scores.amax[name] for name in table.amax}
+
+
+def test_detections_by_suppression():
+    dense, picking = unordered_detector(batch=1), suppressing_detector()
+    found, wanted = (calibrated(model, images(24), batch_size=1) for model in (picking, dense))
+    assert found.choice.samples == wanted.choice.samples and found.choice.rule == wanted.choice.rule
+    assert found.choice.sqnr_db == pytest.approx(wanted.choice.sqnr_db, abs=1e-3)
 
 
 def test_a_fixed_batch():

@@ -2,11 +2,14 @@
 
 import json
 
+import onnx
 import pytest
 
 import tests.trtint8.report.extra  # noqa: F401
+import trtint8
 from calibrators.data.options import DataOptions
 from calibrators.errors import CalibrationDataError, ModelError, OutputError
+from tests.trtint8.detectors import images, suppressing_detector
 from trtint8.report.writing import write_report
 
 
@@ -42,3 +45,22 @@ def test_half_a_character_in_a_name_is_replaced(found, tmp_path):
     finally:
         path.write_text(whole)
     assert f"{name}?" in page
+
+
+@pytest.mark.filterwarnings("ignore:.*much of the tensor")
+def test_the_worst_samples_of_a_detector_are_those_that_its_boxes_are_picked_from(tmp_path):
+    """After non-maximum suppression, INT8 has another number of boxes."""
+    model = suppressing_detector()
+    table = trtint8.calibrate(model, images(8), batch_size=1, progress=False)
+    onnx.save(model, tmp_path / "detector.onnx")
+    onnx.save(trtint8.quantize(model, table), tmp_path / "detector.qdq.onnx")
+    table.save(tmp_path / "detector.table.json")
+    sources = [tmp_path / "detector.qdq.onnx", tmp_path / "detector.table.json"]
+    page = write_report(
+        sources,
+        tmp_path / "report.html",
+        model=tmp_path / "detector.onnx",
+        data=images(6, seed=1),
+        data_options=DataOptions(batch_size=1),
+    )
+    assert page.read_text().count('<p class="muted">no.&nbsp;') == 6

@@ -113,3 +113,11 @@ def test_what_gradients_predict_is_less_certain_where_the_noise_is_large(decibel
     effect = meter.effect(("only", "a"))
     assert effect.sqnr_db == pytest.approx(decibels, abs=1e-6)
     assert effect.interval_db[1] - effect.sqnr_db == pytest.approx(half, abs=0.03)
+
+
+def test_outputs_without_elements_make_no_noise(recwarn):
+    """As the boxes of an image in which there is nothing."""
+    nothing = {"y": np.empty((0, 4), np.float32)}
+    assert output_scales(nothing) == {"y": 1.0}
+    assert meter_of(nothing, nothing, labels=None, classes=False).effect(("all", "")).sqnr_db == math.inf
+    assert not recwarn.list

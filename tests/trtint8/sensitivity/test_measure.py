@@ -5,6 +5,7 @@ import pytest
 
 import trtint8
 from calibrators.errors import CalibrationDataError
+from tests.trtint8.detectors import images, suppressing_detector, unordered_detector
 from tests.trtint8.sensitivity.measuring import SPLIT, measured
 from trtint8.data import DEMO_MODEL
 
@@ -80,3 +81,20 @@ def test_data_that_does_not_fit(table):
         measured(table, iter([]), labels=None)
     with pytest.raises(CalibrationDataError, match="images"):
         measured(table, {"pictures": SPLIT.heldout_images}, labels=None)
+
+
+def test_detections_are_measured_by_what_they_are_picked_from():
+    """After non-maximum suppression, INT8 has another number of boxes."""
+    picking, dense = suppressing_detector(), unordered_detector(batch=1)
+    options = {"batch_size": 1, "progress": False}
+    table = trtint8.calibrate(dense, images(16, seed=1), **options)
+    table = trtint8.calibrate(picking, images(16, seed=1), **options).override(dict(table.amax))
+    found = trtint8.measure_sensitivity(picking, table, images(12), **options)
+    wanted = trtint8.measure_sensitivity(
+        dense, trtint8.CalibrationTable(dict(table.amax)), images(12), **options
+    )
+    assert [layer.node for layer in found.layers] == ["one_stem", "one_boxes", "one_classes"]
+    assert found.samples == wanted.samples == 12
+    for got, other in zip(found.layers, wanted.layers, strict=True):
+        assert got.only.sqnr_db == pytest.approx(other.only.sqnr_db, abs=0.01)
+        assert 20 < got.only.sqnr_db < 90

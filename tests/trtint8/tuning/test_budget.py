@@ -52,6 +52,13 @@ def test_the_goal_in_words(outputs, labels, budget, words):
     assert (found.chosen is None) == ("metric" in budget)
 
 
+def test_what_detections_are_picked_from_is_the_goal_of_a_detector():
+    form = BatchForm.of({"rows": np.zeros((4, 10, 6), np.float32)}, None, 4, picked=("rows",))
+    found = Budget().goal(form)
+    assert str(found) == "sqnr: at least 20 dB"
+    assert "chose the detections in common with FP32, and SQNR" in found.chosen
+
+
 def test_true_boxes_are_the_goal_of_a_detector():
     pytest.importorskip("faster_coco_eval")
     found = goal({"output0": np.zeros((4, 10, 64), np.float32)}, np.zeros((4, 3, 5), np.float32))

@@ -5,7 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 
+import trtint8
 from calibrators.data.batches import open_batches
+from tests.trtint8.detectors import PICKED_FROM, images, ranking_detector
 from trtint8.data import DEMO_MODEL
 from trtint8.models.model import load_model, prepare
 from trtint8.models.session import ModelSession, open_graph_model
@@ -80,3 +82,16 @@ def test_a_metric_of_ones_own_is_in_its_own_unit(candidate, batches):
     scorer = Scorer(candidate.model, batches, spread)
     measure = scorer.compare(candidate.quantized(), [spread]).measures[0]
     assert scorer.score(candidate).drop == pytest.approx(measure.reference - measure.value)
+
+
+def test_detections_are_scored_by_what_they_are_picked_from():
+    model = prepare(load_model(ranking_detector()))
+    table = trtint8.calibrate(ranking_detector(), images(8), progress=False)
+    scorer = Scorer(model, open_batches(images(6, seed=1), model.inputs, batch_size=3), "detections")
+    candidate = Candidate(model, table)
+    score = scorer.score(candidate)
+    assert scorer.score(candidate) == score, "with the float model's outputs that were kept"
+    accuracy = scorer.compare(candidate.quantized(), ["detections", "sqnr"])
+    assert [output.name for output in accuracy.outputs] == [*PICKED_FROM, "best_out"]
+    assert score.sqnr_db == min(output.sqnr_db for output in accuracy.outputs) > 30
+    assert score.drop == pytest.approx(100 * (1 - accuracy.measures[0].value))

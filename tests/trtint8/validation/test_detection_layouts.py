@@ -40,6 +40,16 @@ def test_the_number_of_detections():
     assert found[1] == ([], [], [])
 
 
+@pytest.mark.parametrize("lead", [(0,), (1, 0), (2, 0)])
+@pytest.mark.parametrize("scores", [(), (3,)])
+def test_images_without_any_box(lead, scores):
+    outputs = {"boxes": np.empty((*lead, 4), np.float32), "scores": np.empty((*lead, *scores), np.float32)}
+    if not scores:
+        outputs["labels"] = np.empty(lead, np.int64)
+    rows = lead[0] if len(lead) == 2 else 1
+    assert read(outputs, rows) == [([], [], [])] * rows
+
+
 def test_scores_of_each_class():
     table = np.zeros((2, 3, 3), np.float32)
     np.put_along_axis(table, CLASSES[..., None], SCORES[..., None], axis=2)

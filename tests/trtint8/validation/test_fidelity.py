@@ -73,3 +73,11 @@ def test_ratios_and_products():
 def test_the_output_with_the_lowest_sqnr(levels, lowest):
     outputs = [Fidelity(str(index), level, 1.0, 0.0) for index, level in enumerate(levels)]
     assert least_faithful(outputs) == (None if lowest is None else outputs[lowest])
+
+
+def test_an_output_that_a_model_does_not_give():
+    meter = FidelityMeter(["a", "b"], tokens=False)
+    meter.add({"a": np.ones((2, 3))}, {"a": np.ones((2, 3)), "b": np.ones((2, 3))})
+    first, second = meter.value()
+    assert first.sqnr_db == math.inf and first.cosine == pytest.approx(1)
+    assert all(math.isnan(value) for value in (second.sqnr_db, second.cosine, second.max_error))

@@ -75,3 +75,28 @@ def test_embeddings_are_no_class_scores():
     assert choice.reason.startswith(
         "output 'y' (float32, 2x2) is one row of length 1 per sample, as embeddings are: chose SQNR"
     )
+
+
+@pytest.mark.parametrize(
+    ("outputs", "picked", "names"),
+    [
+        ({"rows": np.zeros((2, 5, 6), np.float32)}, ("rows",), ("detections",)),
+        ({"map": np.zeros((2, 8, 8), np.int64)}, ("map",), ("pixels",)),
+        (
+            {"y": np.zeros((2, 3), np.float32), "map": np.zeros((2, 8, 8), np.int64)},
+            ("map",),
+            ("pixels:map",),
+        ),
+        (
+            {"top": np.zeros((2, 5), np.float32), "of": np.zeros((2, 5), np.int64)},
+            ("top", "of"),
+            ("pixels:of",),
+        ),
+        ({"top": np.zeros((2, 5), np.float32)}, ("top",), ()),
+    ],
+)
+def test_outputs_that_hold_picks(outputs, picked, names):
+    choice = usual_metrics(BatchForm.of(outputs, None, 2, picked=picked))
+    assert choice.names == (*names, "sqnr", "cosine", "max_error")
+    assert choice.budget == "sqnr"
+    assert choice.reason.endswith("of the tensors that it picks from")

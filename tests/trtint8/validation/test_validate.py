@@ -9,7 +9,17 @@ from onnx import TensorProto
 
 import trtint8
 from calibrators.errors import ModelError
-from tests.trtint8.detectors import BOXES, SCORES, detector, images
+from tests.trtint8.detectors import (
+    BOXES,
+    PICKED_FROM,
+    SCORES,
+    detector,
+    images,
+    ranking_detector,
+    suppressing_detector,
+    unordered_detector,
+)
+from tests.trtint8.range_choice import networks
 from tests.trtint8.validation.small_models import scaled
 from trtint8.engine.file import EngineInfo, TensorSpec, save_engine
 from trtint8.models.model import load_model
@@ -91,3 +101,52 @@ def test_the_scores_of_a_detector_are_measured_beside_its_boxes():
         level = 10 * np.log10(np.square(wanted[:, index], dtype=np.float64).sum() / np.square(error).sum())
         assert output.sqnr_db == pytest.approx(level, abs=1e-3)
         assert output.max_error == pytest.approx(np.abs(error).max())
+
+
+@pytest.mark.parametrize(("build", "batch"), [(ranking_detector, 4), (suppressing_detector, 1)])
+def test_detections_are_judged_by_matches_and_by_what_they_are_picked_from(build, batch):
+    model, data = build(), images(8)
+    options = {"progress": False, "batch_size": batch}
+    table = trtint8.calibrate(model, images(16, seed=1), **options)
+    quantized = trtint8.quantize(model, table)
+    found = trtint8.validate(quantized, data, reference=model, also={"same": model}, **options)
+    assert [measure.name for measure in found.measures] == ["detections"]
+    assert found.also["same"].measures[0].value == 1.0
+    assert "hold" in found.chosen and "what the network picks by its scores: chose" in found.chosen
+    dense = unordered_detector()
+    wanted = trtint8.validate(
+        trtint8.quantize(dense, table_of(dense, table)), data, reference=dense, **options
+    )
+    levels = {output.name: output.sqnr_db for output in wanted.outputs}
+    got = {output.name: output.sqnr_db for output in found.outputs}
+    assert set(levels) == set(PICKED_FROM) == set(got) - {"best_out"}
+    for name, level in levels.items():
+        assert got[name] == pytest.approx(level, abs=0.1) and 30 < level < 70
+
+
+def table_of(model, table):
+    """A table for another model that has the same tensors."""
+    return trtint8.CalibrationTable(
+        {name: table.amax[name] for name in trtint8.calibrate(model, images(2), progress=False).amax}
+    )
+
+
+def test_a_model_that_does_not_compute_what_detections_are_picked_from():
+    """As an engine, which gives its outputs alone."""
+    model, other = suppressing_detector(), suppressing_detector()
+    for node in other.graph.node:
+        for names in (node.input, node.output):
+            names[:] = [name.replace(PICKED_FROM[1], "unknown") for name in names]
+    del other.graph.value_info[:]
+    found = trtint8.validate(other, images(3), reference=model, batch_size=1, progress=False)
+    assert found.measures[0].value == 1.0
+    assert [output.name for output in found.outputs] == list(PICKED_FROM)
+    assert all(np.isnan(output.sqnr_db) for output in found.outputs)
+
+
+def test_maps_of_classes_are_judged_by_their_positions():
+    model = networks.class_numbers()
+    found = trtint8.validate(model, networks.normal(5), reference=model, progress=False)
+    assert [measure.name for measure in found.measures] == ["pixels"]
+    assert found.measures[0].value == 1.0
+    assert [output.name for output in found.outputs] == ["first_out"]

@@ -10,6 +10,7 @@ import pytest
 
 import trtint8
 from calibrators.errors import CalibrationDataError, ModelError, UnsupportedError
+from tests.trtint8.detectors import PICKED_FROM, images, ranking_detector
 from tests.trtint8.validation.metrics_for_workers import (
     Alone,
     DiesOnce,
@@ -344,3 +345,14 @@ def test_on_the_command_line(cluster, quantized, tmp_path, capsys):
     assert capsys.readouterr().out == alone
     assert main([*arguments, "--ray", "somewhere"]) == 2
     assert "connected to a Ray cluster already" in capsys.readouterr().err
+
+
+def test_what_detections_are_picked_from(cluster):
+    model = ranking_detector()
+    table = trtint8.calibrate(model, images(8), progress=False)
+    how = {"reference": model, "labels": None, "batch_size": 2}
+    found, alone = (
+        _validated(trtint8.quantize(model, table), images(6), executor=executor, **how)
+        for executor in (RayExecutor(shard_batches=2), "local")
+    )
+    assert found == alone and [output.name for output in found.outputs] == [*PICKED_FROM, "best_out"]

@@ -34,18 +34,21 @@ def infer_shapes(graph_model: ir.Model, sizes: Mapping[str, Sequence[int]] | Non
     that tells the factor; and others that differ stay unknown.
 
     Args:
-        graph_model: The model; shapes in it are replaced. Where its batch size is fixed, nothing is changed.
+        graph_model: The model; shapes in it are replaced. Where its batch size is fixed and no sizes are
+            given, nothing is changed.
         sizes: Input name to the shape of a batch, whose first size does not count, for inputs that leave
             other sizes open.
     """
-    if not batch_is_free(graph_model):
+    batches = _SIZES if batch_is_free(graph_model) else (None,)
+    if batches == (None,) and not sizes:
         return
     copy = graph_model.clone()
     for node in copy.graph:
         for output in node.outputs:
             output.shape = None  # exporters declare shapes that do not hold for other batches
-    inferred = [_inferred(copy, size, sizes or {}) for size in _SIZES]
-    for value, first, second in zip(_values(graph_model.graph), *inferred, strict=True):
+    inferred = [_inferred(copy, size, sizes or {}) for size in batches]
+    for value, *shapes in zip(_values(graph_model.graph), *inferred, strict=True):
+        first, second = shapes[0], shapes[-1]
         if first is None or second is None or len(first) != len(second):
             value.shape = None
         else:
@@ -62,15 +65,16 @@ def _first_size(value: ir.Value) -> bool:
 
 
 def _inferred(
-    graph_model: ir.Model, size: int, sizes: Mapping[str, Sequence[int]]
+    graph_model: ir.Model, size: int | None, sizes: Mapping[str, Sequence[int]]
 ) -> list[tuple[int | None, ...] | None]:
-    """The shapes of a graph's inputs and of what its nodes make, for so many samples."""
+    """The shapes of a graph's inputs and of what its nodes make, for so many samples; None: for its own."""
     given = {}
     for value in graph_model.graph.inputs:
         name, shape = value.name or "", static_shape(value)
         if name not in graph_model.graph.initializers and shape is not None:
-            others = sizes.get(name, shape)[1:]
-            given[name] = [size, *(dim if isinstance(dim, int) else None for dim in others)]
+            own = shape[:1] if size is None else [size]
+            whole = [*own, *sizes.get(name, shape)[1:]]
+            given[name] = [dim if isinstance(dim, int) else None for dim in whole]
     shapes = StaticShapes(graph_model, given)
     return [shapes.of(value) for value in _values(graph_model.graph)]
 

@@ -60,6 +60,14 @@ def test_a_fixed_batch_is_not_called_samples():
     assert shapes(model) == {"y": [1, 6]}
 
 
+def test_sizes_that_are_given_for_a_fixed_batch():
+    """As exporters write x.view(1, 3, -1)."""
+    nodes = [("Reshape", ["x", "to"], "flat", {}), ("Relu", ["flat"], "y", {})]
+    model = network(nodes, {"x": [1, 3, "h", "w"]}, {"to": np.array([1, 3, -1], np.int64)})
+    infer_shapes(model, {"x": (0, 3, 4, 5)})
+    assert [static_shape(node.outputs[0]) for node in model.graph] == [[1, 3, 20]] * 2
+
+
 def test_sizes_beside_the_samples_stay_unknown():
     model = network([("Relu", ["x"], "y", {})], {"x": ["N", 3, "h"]})
     first, second, third = shapes(model)["y"]

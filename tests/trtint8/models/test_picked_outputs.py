@@ -1,0 +1,141 @@
+"""Outputs that hold what a network picks."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from tests.trtint8.detectors import PICKED_FROM, images, ranking_detector, suppressing_detector
+from tests.trtint8.onnx_models import Shaped
+from trtint8.models.fingerprint import fingerprint
+from trtint8.models.model import load_model, prepare
+from trtint8.models.picked_outputs import Picks, before_picks, computes_all, find_picks, with_outputs
+from trtint8.models.session import open_graph_model
+
+NOTHING = Picks()
+
+
+def graph_model(model):
+    return load_model(model).graph_model
+
+
+def two_outputs(g, inputs, first, second):
+    """A model with an output that is a float, and one of indices."""
+    model = g.model(inputs, first)
+    model.graph.output.append(helper.make_tensor_value_info(second, TensorProto.INT64, None))
+    return onnx.shape_inference.infer_shapes(model)
+
+
+def classifier(g, source="x"):
+    return g.op("MatMul", [source, g.weights(4, 6)], "scores")
+
+
+def run(model, feed):
+    session = open_graph_model(model)
+    return dict(zip(session.output_names, session.run(feed), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("build", "wanted"),
+    [
+        (ranking_detector, Picks(("rows_out",), (*PICKED_FROM, "best_out"))),
+        (suppressing_detector, Picks(("kept_out", "own_out", "classes_out"), PICKED_FROM)),
+    ],
+)
+def test_detections_are_picked_from_boxes_and_scores(build, wanted):
+    assert find_picks(graph_model(build())) == wanted
+    assert find_picks(prepare(load_model(build())).graph_model) == wanted
+
+
+def test_types_that_the_model_does_not_say_are_inferred():
+    model = suppressing_detector()
+    del model.graph.value_info[:]
+    assert find_picks(graph_model(model)).sources == PICKED_FROM
+
+
+def test_the_classes_of_a_classifier_are_picked_from_its_scores():
+    g = Shaped()
+    model = g.model({"x": ["N", 4]}, g.op("ArgMax", [classifier(g)], "best", axis=1))
+    model.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64
+    assert find_picks(graph_model(model)) == Picks(("best_out",), ("scores_out",))
+
+
+def test_values_at_places_that_are_picked_can_be_compared():
+    """A weighted mean around the largest value, as pitch detectors compute it."""
+    g = Shaped()
+    scores = classifier(g)
+    place = g.op("ArgMax", [scores], "place", axis=1, keepdims=1)
+    model = two_outputs(g, {"x": ["N", 4]}, g.op("GatherElements", [scores, place], "value", axis=1), place)
+    assert find_picks(graph_model(model)) == Picks(("place_out",), ("scores_out",))
+
+
+def test_what_layers_read_is_no_output():
+    """A decoder that picks its queries computes with them."""
+    g = Shaped()
+    values = classifier(g)
+    g.nodes.append(helper.make_node("TopK", [values, g.constant(np.int64([4]))], ["top", "places"]))
+    model = g.model({"x": ["N", 4]}, g.op("MatMul", ["top", g.weights(4, 2)], "decoded"))
+    assert find_picks(graph_model(model)) == NOTHING
+
+
+def test_what_is_picked_without_layers_does_not_count():
+    """The last token of a sentence, found in the input."""
+    g = Shaped()
+    place = g.op("ArgMax", ["x"], "place", axis=1, keepdims=1)
+    model = two_outputs(g, {"x": ["N", 4]}, classifier(g), place)
+    assert find_picks(graph_model(model)) == NOTHING
+
+
+def test_a_network_that_picks_nothing():
+    g = Shaped()
+    assert find_picks(graph_model(g.model({"x": ["N", 4]}, classifier(g)))) == NOTHING
+
+
+def test_operators_of_another_domain_pick_nothing():
+    g = Shaped()
+    model = g.model({"x": ["N", 4]}, g.op("ArgMax", [classifier(g)], "best", axis=1))
+    model.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64
+    changed = graph_model(model)
+    node = changed.graph[-1]
+    node.domain = "mine"
+    assert find_picks(changed) == NOTHING
+
+
+@pytest.mark.parametrize("build", [ranking_detector, suppressing_detector])
+def test_the_model_before_the_picks_computes_what_they_are_picked_from(build):
+    model = graph_model(build())
+    picks, before = find_picks(model), fingerprint(model)
+    found = before_picks(model)
+    assert fingerprint(model) == before, "it is not changed"
+    assert [value.name for value in found.graph.outputs] == list(picks.sources)
+    assert [value.name for value in found.graph.inputs] == ["images"]
+    assert not {"TopK", "NonMaxSuppression"} & {node.op_type for node in found.graph}
+    assert found.graph.num_nodes() < model.graph.num_nodes()
+    feed = {"images": images(1)}
+    everything = run(with_outputs(model, picks.sources), feed)
+    assert list(everything) == [value.name for value in model.graph.outputs] + list(picks.sources)
+    for name, array in run(found, feed).items():
+        np.testing.assert_array_equal(array, everything[name])
+
+
+def test_other_outputs_stay_where_they_are_and_none_is_there_twice():
+    g = Shaped()
+    scores = classifier(g)
+    place = g.op("ArgMax", [scores], "place", axis=1)
+    model = two_outputs(g, {"x": ["N", 4]}, scores, place)
+    model.graph.output.extend([helper.make_tensor_value_info("x_out", TensorProto.FLOAT, ["N", 4])])
+    model.graph.node.append(helper.make_node("Relu", ["x"], ["x_out"]))
+    found = before_picks(graph_model(model))
+    assert [value.name for value in found.graph.outputs] == ["scores_out", "x_out"]
+
+
+def test_a_model_without_picks_is_returned_as_it_is():
+    g = Shaped()
+    model = graph_model(g.model({"x": ["N", 4]}, classifier(g)))
+    assert before_picks(model) is model and with_outputs(model, ()) is model
+
+
+def test_a_model_that_computes_some_tensors():
+    model = graph_model(suppressing_detector())
+    assert computes_all(model, PICKED_FROM) and computes_all(model, ())
+    assert not computes_all(model, (*PICKED_FROM, "images"))

@@ -1,0 +1,199 @@
+"""Outputs that hold what a network picks, such as the boxes that non-maximum suppression leaves.
+
+Element by element such outputs say little of a quantized network: where two scores are close, others are
+picked, or the same in another order, and their number may differ. So what they are picked from is compared in
+their place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+from onnx_ir.passes import common
+
+from trtint8.models.garbage_collection import pause_garbage_collection
+from trtint8.models.inner_graphs import inner_graphs, values_read
+
+#: Operators that pick elements by their values and put them in order.
+_RANKING = ("TopK", "NonMaxSuppression")
+
+#: Operators that pick the place of one element in each row. What is computed from such places stays where it
+#: is, so that its values can be compared, but not the places themselves.
+_PLACING = ("ArgMax", "ArgMin")
+
+#: Operators that compute with weights, or products of two activations. What they compute is worth comparing,
+#: also where it is computed from picked elements, as in a decoder that picks its queries.
+_LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Einsum", "Attention", "LSTM", "GRU", "RNN")
+
+#: Operators behind which all elements are still there.
+_SAME = ("Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose")
+
+
+@dataclass(frozen=True)
+class Picks:
+    """What a network picks at its end.
+
+    Attributes:
+        outputs: Names of the outputs that hold picked elements, or which they are.
+        sources: Names of the floating-point tensors that they are picked from, and picked by.
+    """
+
+    outputs: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+
+
+@pause_garbage_collection()
+def find_picks(graph_model: ir.Model) -> Picks:
+    """Finds the outputs that hold what a network picks by its own activations.
+
+    What is picked behind the last layer counts, of what a layer has computed: all outputs behind TopK and
+    NonMaxSuppression, which give elements by rank, and integers behind ArgMax and ArgMin.
+
+    Args:
+        graph_model: The model; not changed.
+
+    Returns:
+        Nothing where there is no such output, or it is not known what it is picked from.
+    """
+    if not any(node.op_type in _RANKING + _PLACING for node in graph_model.graph):
+        return Picks()
+    outputs, sources = _found(graph_model)
+    if any(value.dtype is None for value in (*outputs, *sources)):
+        graph_model = graph_model.clone()
+        common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(graph_model)
+        outputs, sources = _found(graph_model)
+    origins = dict.fromkeys(_origin(value) for value in sources if _is_float(value))
+    if not outputs or not origins:
+        return Picks()
+    return Picks(*(tuple(value.name or "" for value in values) for values in (outputs, origins)))
+
+
+def with_outputs(graph_model: ir.Model, names: Sequence[str]) -> ir.Model:
+    """A model with further outputs.
+
+    Args:
+        graph_model: The model; not changed.
+        names: Names of tensors that its nodes compute.
+
+    Returns:
+        A copy; the model itself where there are no names.
+    """
+    if not names:
+        return graph_model
+    extended = graph_model.clone()
+    computed = _computed(extended)
+    extended.graph.outputs.extend(computed[name] for name in names)
+    return extended
+
+
+def computes_all(graph_model: ir.Model, names: Sequence[str]) -> bool:
+    """Whether a model's nodes compute all tensors of some names.
+
+    Args:
+        graph_model: The model.
+        names: The names.
+    """
+    return _computed(graph_model).keys() >= set(names)
+
+
+@pause_garbage_collection()
+def before_picks(graph_model: ir.Model, picks: Picks | None = None) -> ir.Model:
+    """A model that gives what is picked from in place of what is picked.
+
+    Args:
+        graph_model: The model; not changed.
+        picks: What :func:`find_picks` finds in it, where that is known.
+
+    Returns:
+        A copy with the same inputs, without the nodes that only its picked outputs need; the model itself
+        where it has no such outputs.
+    """
+    picks = picks or find_picks(graph_model)
+    if not picks.outputs:
+        return graph_model
+    changed = graph_model.clone()
+    graph, computed = changed.graph, _computed(changed)
+    kept: dict[ir.Value, None] = {}
+    for output in graph.outputs:
+        names = picks.sources if output.name in picks.outputs else (output.name or "",)
+        kept.update(dict.fromkeys(computed.get(name, output) for name in names))
+    graph.outputs.clear()
+    graph.outputs.extend(kept)
+    common.RemoveUnusedNodesPass()(changed)
+    return changed
+
+
+def _computed(graph_model: ir.Model) -> dict[str, ir.Value]:
+    """The tensors that nodes of the main graph compute, by name."""
+    return {value.name or "": value for node in graph_model.graph for value in node.outputs}
+
+
+def _found(graph_model: ir.Model) -> tuple[list[ir.Value], list[ir.Value]]:
+    """The outputs that hold picks, and the activations that these are computed from."""
+    nodes = list(graph_model.graph)
+    activations = _behind(nodes, _is_layer)
+    needed: set[ir.Value] = set()  # by layers
+    for node in reversed(nodes):
+        if _is_layer(node) or any(value in needed for value in node.outputs):
+            needed.update(values_read(node))
+
+    def picks(node: ir.Node, operators: tuple[str, ...]) -> bool:
+        at_the_end = not any(value in needed for value in node.outputs)
+        by_activations = any(value in activations for value in values_read(node))
+        return node.op_type in operators and not node.domain and at_the_end and by_activations
+
+    ranked = _behind(nodes, lambda node: picks(node, _RANKING))
+    placed = _behind(nodes, lambda node: picks(node, _PLACING))
+    outputs = [
+        value
+        for value in graph_model.graph.outputs
+        if value in ranked or (value in placed and not _is_float(value))
+    ]
+    waiting, sources, seen = [*outputs], dict[ir.Value, None](), set(outputs)
+    while waiting:
+        producer = waiting.pop().producer()
+        for value in () if producer is None else values_read(producer):
+            if value in ranked or value in placed:
+                waiting += [] if value in seen else [value]
+            elif value in activations:
+                sources[value] = None
+            seen.add(value)
+    # In the order in which they are computed.
+    return outputs, [value for node in nodes for value in node.outputs if value in sources]
+
+
+def _behind(nodes: Sequence[ir.Node], starts: Callable[[ir.Node], bool]) -> set[ir.Value]:
+    """What some nodes compute, and all that is computed from it."""
+    found: set[ir.Value] = set()
+    for node in nodes:
+        if starts(node) or any(value in found for value in values_read(node)):
+            found.update(node.outputs)
+    return found
+
+
+def _is_layer(node: ir.Node) -> bool:
+    return any(inner.op_type in _LAYERS and not inner.domain for inner in _with_inner(node))
+
+
+def _with_inner(node: ir.Node) -> Iterator[ir.Node]:
+    """A node and all inside it."""
+    yield node
+    for graph in inner_graphs(node):
+        yield from ir.traversal.RecursiveGraphIterator(graph)
+
+
+def _origin(value: ir.Value) -> ir.Value:
+    """The tensor that has the same elements, before they were put elsewhere."""
+    node = value.producer()
+    while node is not None and node.op_type in _SAME and not node.domain:
+        before = node.inputs[0]
+        if before is None or before.producer() is None or not _is_float(before):
+            break
+        value, node = before, before.producer()
+    return value
+
+
+def _is_float(value: ir.Value) -> bool:
+    return value.dtype is not None and value.dtype.is_floating_point()
