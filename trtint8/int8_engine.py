@@ -30,7 +30,7 @@ from calibrators.tensorrt.flavor import Flavor, Target
 from trtint8.builder.build import BuiltEngine, build_engine
 from trtint8.builder.implicit import ImplicitInt8
 from trtint8.builder.options import BuildOptions
-from trtint8.builder.refusals import refuse_unsupported
+from trtint8.builder.refusals import refuse_unimplemented, refuse_unsupported
 from trtint8.builder.routes import Route, choose_route, is_calibrator, quantization_target
 from trtint8.built_files import BuildResult, BuiltFiles, qdq_file_of, table_file_of
 from trtint8.calibration import CalibrationOptions, Observed, calibrate_prepared, float_tensors
@@ -340,7 +340,8 @@ class _Build:
             sizes: Input name to the sizes that the calibration samples had, where they are known.
 
         Raises:
-            BuildError: TensorRT fails; where its parser refuses nodes of the float model, all are named.
+            BuildError: TensorRT fails; where its parser refuses nodes of the float model, all are named, and
+                where its builder does, one of them.
         """
         options = self.options
         if self.flavor.strongly_typed_only:
@@ -359,10 +360,11 @@ class _Build:
                     implicit=implicit,
                     progress=self.sources.progress,
                 )
-        except BuildError:
+        except BuildError as error:
             # Its message has one of the refused nodes, and not where the model could be cut.
             if prepared is not None:
                 refuse_unsupported(prepared, self.flavor, self.options)
+                refuse_unimplemented(prepared, self.flavor, str(error))
             raise
 
 

@@ -1,4 +1,4 @@
-"""Finds the nodes that TensorRT's parser refuses, before the work that they would make useless."""
+"""Finds the nodes that TensorRT does not take, and says where a model could be cut before them."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ from trtint8.builder.options import BuildOptions
 from trtint8.builder.parsing import network_flags, new_builder, parse_model, reason_of
 from trtint8.models.cutting import cut_model, tensors_before
 from trtint8.models.model import Model, runnable
+
+#: What the builder says of a layer that it has no kernel for, after the layer's name.
+_UNIMPLEMENTED = " has no runners that implement it"
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,29 @@ def refuse_unsupported(prepared: Model, flavor: Flavor, options: BuildOptions) -
         part = _head(prepared, tensors)
     if refusals:
         raise BuildError(_message(prepared, flavor, list(refusals.values()), tensors if part else ()))
+
+
+def refuse_unimplemented(prepared: Model, flavor: Flavor, reason: str) -> None:
+    """Fails where TensorRT's builder has nothing that computes a node, and says where the model could be cut.
+
+    Args:
+        prepared: From :func:`trtint8.models.model.prepare`; not changed.
+        flavor: The TensorRT that was to build.
+        reason: Why the build failed. Nothing happens where that is something else.
+
+    Raises:
+        BuildError: A node cannot be computed; names it, and the tensors before it.
+    """
+    before, found, _ = reason.partition(_UNIMPLEMENTED)
+    graph, layer = prepared.graph_model.graph, before.rpartition("failed. ")[2]
+    # TensorRT for RTX appends a number to the name of the node.
+    named = [node for node in graph if node.name and layer.startswith(node.name)]
+    if not (found and named):
+        return
+    node = max(named, key=lambda node: len(node.name or ""))
+    refusal = _Refusal(node.name or "", node.op_type, "it has nothing that computes it")
+    tensors = tensors_before(graph, [node])
+    raise BuildError(_message(prepared, flavor, [refusal], tensors if _head(prepared, tensors) else ()))
 
 
 def _head(prepared: Model, tensors: tuple[str, ...]) -> ir.Model | None:

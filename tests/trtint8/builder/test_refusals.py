@@ -9,10 +9,11 @@ import pytest
 import trtint8
 from calibrators.errors import BuildError
 from calibrators.tables.table import CalibrationTable
+from tests.trtint8.detectors import images, suppressing_detector
 from tests.trtint8.refused_models import NODES, refused_model
 from trtint8 import int8_engine
 from trtint8.builder.options import BuildOptions
-from trtint8.builder.refusals import refuse_unsupported
+from trtint8.builder.refusals import refuse_unimplemented, refuse_unsupported
 from trtint8.calibration import float_tensors
 from trtint8.models.model import load_model, prepare
 
@@ -138,3 +139,24 @@ def test_the_implicit_route(rtx, tmp_path, early, monkeypatch, calibrated):
         )
     assert early == [1]
     assert not taken and not list(tmp_path.iterdir())
+
+
+def test_a_node_that_the_builder_cannot_compute_and_the_cut_before_it(rtx, tmp_path):
+    """The parser takes it."""
+    model = suppressing_detector()
+    with pytest.raises(BuildError) as caught:
+        trtint8.build_int8_engine(
+            model, images(4), tmp_path / "x.engine", target="rtx", batch_size=1, progress=False
+        )
+    assert str(caught.value) == (
+        f"{rtx} cannot take node 'suppression' (NonMaxSuppression) of 'model': it has nothing that computes "
+        "it; what comes before can be built with the model cut at 'corners_out' and 'by_class_out' and "
+        "'flat_boxes_out' and 'table_out' (--cut-at), and the rest run in ONNX Runtime"
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def test_other_reasons_say_nothing_of_nodes(rtx):
+    prepared = prepare(load_model(suppressing_detector()))
+    refuse_unimplemented(prepared, rtx, "out of memory")
+    refuse_unimplemented(prepared, rtx, "unknown_1 has no runners that implement it")
