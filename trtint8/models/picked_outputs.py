@@ -16,8 +16,11 @@ from onnx_ir.passes import common
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.inner_graphs import inner_graphs, values_read
 
-#: Operators that pick elements by their values and put them in order.
-_RANKING = ("TopK", "NonMaxSuppression")
+#: Operators that pick elements by their values: those in the order of their values, or so many as there are.
+_RANKING = ("TopK", "NonMaxSuppression", "NonZero", "Compress", "Unique")
+
+#: Operators whose results do not depend on values.
+_OF_SHAPES = ("Shape", "Size")
 
 #: Operators that pick the place of one element in each row. What is computed from such places stays where it
 #: is, so that its values can be compared, but not the places themselves.
@@ -48,8 +51,9 @@ class Picks:
 def find_picks(graph_model: ir.Model) -> Picks:
     """Finds the outputs that hold what a network picks by its own activations.
 
-    What is picked behind the last layer counts, of what a layer has computed: all outputs behind TopK and
-    NonMaxSuppression, which give elements by rank, and integers behind ArgMax and ArgMin.
+    What is picked behind the last layer counts, of what a layer has computed: all outputs behind TopK,
+    NonMaxSuppression and others that give elements by rank or some number of them, and integers behind ArgMax
+    and ArgMin.
 
     Args:
         graph_model: The model; not changed.
@@ -155,19 +159,24 @@ def _found(graph_model: ir.Model) -> tuple[list[ir.Value], list[ir.Value]]:
     while waiting:
         producer = waiting.pop().producer()
         for value in () if producer is None else values_read(producer):
-            if value in ranked or value in placed:
-                waiting += [] if value in seen else [value]
-            elif value in activations:
-                sources[value] = None
+            if value in seen or value not in activations:
+                continue
             seen.add(value)
+            # Where elements are picked by a comparison, it is of floating-point values.
+            if value in ranked or value in placed or not _may_be_float(value):
+                waiting.append(value)
+            else:
+                sources[value] = None
     # In the order in which they are computed.
     return outputs, [value for node in nodes for value in node.outputs if value in sources]
 
 
 def _behind(nodes: Sequence[ir.Node], starts: Callable[[ir.Node], bool]) -> set[ir.Value]:
-    """What some nodes compute, and all that is computed from it."""
+    """What some nodes compute, and all that is computed from its values."""
     found: set[ir.Value] = set()
     for node in nodes:
+        if node.op_type in _OF_SHAPES and not node.domain:
+            continue
         if starts(node) or any(value in found for value in values_read(node)):
             found.update(node.outputs)
     return found
@@ -197,3 +206,7 @@ def _origin(value: ir.Value) -> ir.Value:
 
 def _is_float(value: ir.Value) -> bool:
     return value.dtype is not None and value.dtype.is_floating_point()
+
+
+def _may_be_float(value: ir.Value) -> bool:
+    return value.dtype is None or value.dtype.is_floating_point()

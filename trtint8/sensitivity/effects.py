@@ -146,13 +146,14 @@ class EffectMeter:
             error = wanted - got
             pairs = ((wanted, wanted), (error, error), (wanted, got), (got, got))
             columns[:, :4] += np.stack([np.einsum("ij,ij->i", a, b) for a, b in pairs], axis=1)
-        if self.classes:
+        judges = self.classes and len(reference[first]) == rows
+        if judges:
             wanted_class, got_class = (tensors[first].argmax(axis=1) for tensors in (reference, outputs))
             columns[:, 4], columns[:, 5] = 1, wanted_class == got_class
         signal, noise, product, got2, judged, agree = columns.T
         both = signal * noise
         row: list[Any] = [rows, signal, signal**2, noise, noise**2, both, product, got2, judged, agree]
-        if self._labelled and labels is not None:
+        if judges and self._labelled and labels is not None:
             row += self._hits(wanted_class, got_class, labels)
         else:
             row += [0] * len(_HITS)

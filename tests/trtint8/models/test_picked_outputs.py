@@ -69,6 +69,31 @@ def test_values_at_places_that_are_picked_can_be_compared():
     assert find_picks(graph_model(model)) == Picks(("place_out",), ("scores_out",))
 
 
+def filtered(g, scores, data):
+    """The elements of data whose score is large, as torchvision's detectors filter."""
+    large = g.op("Greater", [scores, g.constant(np.float32(0.5))], "large")
+    places = g.op("Transpose", [g.op("NonZero", [large], "found")], "places")
+    return g.op("GatherND", [data, places], "kept")
+
+
+def test_elements_above_a_threshold_are_picked_by_what_is_compared():
+    g = Shaped()
+    data = g.op("MatMul", ["x", g.weights(4, 6)], "data")
+    model = g.model({"x": ["N", 4]}, filtered(g, classifier(g), data))
+    assert find_picks(graph_model(model)) == Picks(("kept_out",), ("data_out", "scores_out"))
+
+
+def test_what_follows_from_shapes_is_no_activation():
+    """Anchors are made for the sizes of feature maps."""
+    g = Shaped()
+    scores = classifier(g)
+    length = g.op("Gather", [g.op("Shape", [scores], "shape"), g.constant(np.int64([1]))], "length")
+    anchors = g.op("Expand", [g.constant(np.float32([[3]])), length], "anchors")
+    anchors = g.op("Add", [anchors, g.constant(np.zeros((5, 6), np.float32))], "all_anchors")
+    model = g.model({"x": [5, 4]}, filtered(g, scores, anchors))
+    assert find_picks(graph_model(model)) == Picks(("kept_out",), ("scores_out",))
+
+
 def test_what_layers_read_is_no_output():
     """A decoder that picks its queries computes with them."""
     g = Shaped()

@@ -121,3 +121,10 @@ def test_outputs_without_elements_make_no_noise(recwarn):
     assert output_scales(nothing) == {"y": 1.0}
     assert meter_of(nothing, nothing, labels=None, classes=False).effect(("all", "")).sqnr_db == math.inf
     assert not recwarn.list
+
+
+def test_a_first_output_whose_rows_are_no_samples_has_no_classes():
+    wanted = {"y": np.ones((3, 2), np.float32), "z": np.ones((5, 4), np.float32)}
+    got = {"y": np.full((3, 2), 2, np.float32), "z": np.ones((5, 4), np.float32)}
+    effect = meter_of(got, wanted, labels=None, scales={"y": 1.0, "z": 1.0}).effect(("all", ""))
+    assert effect.sqnr_db == pytest.approx(10 * math.log10(26 / 6)) and effect.agreement is None

@@ -21,31 +21,40 @@ _SIZES = (3, 5)
 
 def batch_is_free(graph_model: ir.Model) -> bool:
     """Whether every input takes any number of samples along its first axis."""
+    return all((static_shape(value) or [0])[:1] and not _first_size(value) for value in _fed(graph_model))
+
+
+def _batch_is_fixed(graph_model: ir.Model) -> bool:
+    """Whether no input leaves the number of samples open."""
+    return all(not static_shape(value) or _first_size(value) for value in _fed(graph_model))
+
+
+def _fed(graph_model: ir.Model) -> list[ir.Value]:
+    """The inputs that are no initializers."""
     graph = graph_model.graph
-    inputs = [value for value in graph.inputs if value.name not in graph.initializers]
-    return all((static_shape(value) or [0])[:1] and not _first_size(value) for value in inputs)
+    return [value for value in graph.inputs if value.name not in graph.initializers]
 
 
 def infer_shapes(graph_model: ir.Model, sizes: Mapping[str, Sequence[int]] | None = None) -> None:
     """Sets the shapes of all tensors; an axis of samples is named ``BATCH``.
 
-    Shapes are inferred for two batch sizes. A dimension that is the same in both is a number; one that is the
-    batch size is named ``BATCH``; one that is a multiple of it, as where samples were flattened, has a name
-    that tells the factor; and others that differ stay unknown.
+    Where the batch size is free, shapes are inferred for two. A dimension that is the same in both is a
+    number; one that is the batch size is named ``BATCH``; one that is a multiple of it, as where samples were
+    flattened, has a name that tells the factor; and others that differ stay unknown.
 
     Args:
-        graph_model: The model; shapes in it are replaced. Where its batch size is fixed and no sizes are
-            given, nothing is changed.
+        graph_model: The model; shapes in it are replaced. Where some inputs fix the batch size and others
+            leave it open, nothing is changed.
         sizes: Input name to the shape of a batch, whose first size does not count, for inputs that leave
             other sizes open.
     """
-    batches = _SIZES if batch_is_free(graph_model) else (None,)
-    if batches == (None,) and not sizes:
+    is_free = batch_is_free(graph_model)
+    if not (is_free or _batch_is_fixed(graph_model)):
         return
+    batches: Sequence[int | None] = _SIZES if is_free else (None,)
     copy = graph_model.clone()
-    for node in copy.graph:
-        for output in node.outputs:
-            output.shape = None  # exporters declare shapes that do not hold for other batches
+    for value in [output for node in copy.graph for output in node.outputs] if is_free else ():
+        value.shape = None  # exporters declare shapes that do not hold for other batches
     inferred = [_inferred(copy, size, sizes or {}) for size in batches]
     for value, *shapes in zip(_values(graph_model.graph), *inferred, strict=True):
         first, second = shapes[0], shapes[-1]

@@ -60,6 +60,27 @@ def test_a_fixed_batch_is_not_called_samples():
     assert shapes(model) == {"y": [1, 6]}
 
 
+def test_shapes_of_a_fixed_batch_that_are_computed_when_it_runs():
+    """As exporters write x.view(x.shape[0], -1)."""
+    nodes = [
+        ("Shape", ["x"], "sizes", {}),
+        ("Gather", ["sizes", "zero"], "samples", {"axis": 0}),
+        ("Concat", ["samples", "rest"], "to", {"axis": 0}),
+        ("Reshape", ["x", "to"], "flat", {}),
+        ("Relu", ["flat"], "y", {}),
+    ]
+    model = network(nodes, {"x": [2, 3, 4]}, {"zero": np.array([0]), "rest": np.array([-1])})
+    for node in model.graph:
+        node.outputs[0].shape = None
+    assert shapes(model)["y"] == [2, 12]
+
+
+def test_batches_that_some_inputs_fix_and_others_leave_open_are_left_as_they_are():
+    model = network([("MatMul", ["x", "z"], "y", {})], {"x": ["N", 4, 3, 5], "z": [4, 5, 6]})
+    before = shapes(model)
+    assert before["y"][0] == "N" and before["y"][1:] == [4, 3, 6]
+
+
 def test_sizes_that_are_given_for_a_fixed_batch():
     """As exporters write x.view(1, 3, -1)."""
     nodes = [("Reshape", ["x", "to"], "flat", {}), ("Relu", ["flat"], "y", {})]
