@@ -7,13 +7,14 @@ their place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
 from onnx_ir.passes import common
 
 from trtint8.models.garbage_collection import pause_garbage_collection
+from trtint8.models.graph_constants import is_constant
 from trtint8.models.inner_graphs import inner_graphs, values_read
 
 #: Operators that pick elements by their values: those in the order of their values, or so many as there are.
@@ -69,9 +70,10 @@ def find_picks(graph_model: ir.Model) -> Picks:
         common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(graph_model)
         outputs, sources = _found(graph_model)
     origins = dict.fromkeys(_origin(value) for value in sources if _is_float(value))
-    if not outputs or not origins:
+    independent = [value for value in origins if not _follows_from(value, origins)]
+    if not outputs or not independent:
         return Picks()
-    return Picks(*(tuple(value.name or "" for value in values) for values in (outputs, origins)))
+    return Picks(*(tuple(value.name or "" for value in values) for values in (outputs, independent)))
 
 
 def with_outputs(graph_model: ir.Model, names: Sequence[str]) -> ir.Model:
@@ -202,6 +204,20 @@ def _origin(value: ir.Value) -> ir.Value:
             break
         value, node = before, before.producer()
     return value
+
+
+def _follows_from(value: ir.Value, others: Collection[ir.Value]) -> bool:
+    """Whether a tensor is computed from others without a layer, such as the largest score from all."""
+    waiting, seen = [value], set[ir.Value]()
+    while waiting:
+        node = waiting.pop().producer()
+        if node is None or _is_layer(node):
+            return False
+        for source in values_read(node):
+            if source not in others and source not in seen and not is_constant(source):
+                seen.add(source)
+                waiting.append(source)
+    return True
 
 
 def _is_float(value: ir.Value) -> bool:

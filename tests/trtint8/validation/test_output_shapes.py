@@ -96,35 +96,52 @@ def test_a_model_of_fixed_shapes_is_no_exception():
         trtint8.validate(boxes_above(1.0), DATA, reference=scaled(1.0), progress=False)
 
 
-def detector():
-    """A convolution whose positions with a large score are the rows (k, 6) of the output."""
+def detector(*, refining):
+    """A convolution whose positions with a large score are rows (k, 6): the output, or what refines them."""
     g = Shaped(quantized=False)
     maps = g.op("Conv", ["x", g.weights(6, 3, 3, 3)], "conv", pads=[1] * 4)
     moved = g.op("Transpose", [maps], "moved", perm=[0, 2, 3, 1])
     rows = g.op("Reshape", [moved, g.constant(np.array([-1, 6], np.int64))], "rows")
     largest = g.op("ReduceMax", [rows], "largest", axes=[1], keepdims=0)
     kept = g.op("Greater", [largest, g.constant(np.array([0.5], np.float32))], "kept")
-    model = g.model({"x": [1, 3, 8, 8]}, g.op("Compress", [rows, kept], "boxes", axis=0))
+    boxes = g.op("Compress", [rows, kept], "boxes", axis=0)
+    refined = g.op("MatMul", [boxes, g.weights(6, 6)], "refined") if refining else boxes
+    model = g.model({"x": [1, 3, 8, 8]}, refined)
     model.graph.output[0].CopyFrom(
         helper.make_tensor_value_info(model.graph.output[0].name, TensorProto.FLOAT, ["k", 6])
     )
     return model
 
 
+IMAGES = np.random.default_rng(0).standard_normal((12, 3, 8, 8)).astype(np.float32)
+TUNING = {"progress": False, "calibration": IMAGES[:6], "data": IMAGES[6:]}
+
+
 def test_such_outputs_are_tuned_by_detections_only():
-    images = np.random.default_rng(0).standard_normal((12, 3, 8, 8)).astype(np.float32)
+    """Where layers compute with what was picked, there is nothing else to compare."""
+    model = detector(refining=True)
 
     def first_number(feeds, outputs):
-        return float(outputs["boxes_out"].shape[1])
+        return float(outputs["refined_out"].shape[1])
 
-    options = {"progress": False, "calibration": images[:6], "data": images[6:]}
-    assert trtint8.tune(detector(), metric=first_number, max_drop=0.0, **options).fits
+    assert trtint8.tune(model, metric=first_number, max_drop=0.0, **TUNING).fits
     with pytest.raises(
         CalibrationDataError, match="metric 'sqnr' is not a number for the model in INT8: the sh"
     ):
-        trtint8.tune(detector(), **options)
-    table = trtint8.calibrate(detector(), images, progress=False)
+        trtint8.tune(model, **TUNING)
+    table = trtint8.calibrate(model, IMAGES, progress=False)
     with pytest.raises(
-        CalibrationDataError, match="noise of layers cannot be measured on output 'boxes_out'"
+        CalibrationDataError, match="noise of layers cannot be measured on output 'refined_out'"
     ):
-        trtint8.measure_sensitivity(detector(), table, images, progress=False)
+        trtint8.measure_sensitivity(model, table, IMAGES, progress=False)
+
+
+def test_such_outputs_are_tuned_by_what_they_are_picked_from():
+    model = detector(refining=False)
+    tuned = trtint8.tune(model, **TUNING)
+    assert tuned.fits and str(tuned.goal) == "sqnr: at least 20 dB"
+    assert [output.name for output in tuned.accuracy.outputs] == ["conv_out"]
+    assert tuned.accuracy.outputs[0].sqnr_db > 20
+    table = trtint8.calibrate(model, IMAGES, progress=False)
+    (layer,) = trtint8.measure_sensitivity(model, table, IMAGES, progress=False).layers
+    assert layer.node == "conv" and 30 < layer.only.sqnr_db < 60
