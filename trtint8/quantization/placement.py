@@ -430,7 +430,8 @@ def _only_read_by(value: ir.Value, edges: set[tuple[str, int]]) -> bool:
             continue
         if index != 0 or not commutes_with_quantization(node):
             return False
-        if not all(_only_read_by(output, edges) for output in node.outputs if output.uses()):
+        given = [output for output in node.outputs if output.uses() or output.is_graph_output()]
+        if not all(_only_read_by(output, edges) for output in given):
             return False
     return True
 

@@ -275,3 +275,31 @@ def test_a_concat_whose_size_is_read_copies_int8():
     total = g.op("ReduceSum", [sizes], "total", keepdims=0)
     placement = placed(g.model(IMAGES, g.op("Mul", [conv(g, joined, "c", channels=8), total], "mul")))
     assert len(edges_of(placement, "concat")) == 2
+
+
+@pytest.mark.parametrize("also_read", [False, True])
+@pytest.mark.parametrize(
+    "moves", [["Transpose"], ["Split"], ["Transpose", "Split"], ["Transpose", "Flatten"]]
+)
+def test_a_concat_that_is_moved_to_an_output_stays_in_float(moves, also_read):
+    """Boxes in pixels and scores between 0 and 1, which one scale would round to nothing."""
+    g = Shaped()
+    moved = g.op("Concat", [conv(g, "x", "a"), conv(g, "x", "b")], "concat", axis=1)
+    outputs = []
+    if also_read:
+        outputs.append(conv(g, moved, "c", channels=8))
+    for move in moves:
+        if move == "Split":
+            halves = g.constant(np.array([4, 4]))
+            g.nodes.append(
+                helper.make_node("Split", [moved, halves], ["boxes", "scores"], name="split", axis=1)
+            )
+            moved = "boxes"
+            outputs.append("scores")
+        else:
+            moved = g.op(move, [moved], move, **({"perm": [0, 1, 3, 2]} if move == "Transpose" else {}))
+    model = g.model(IMAGES, moved)
+    model.graph.output.extend(
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs
+    )
+    assert edges_of(placed(onnx.shape_inference.infer_shapes(model)), "concat") == []
