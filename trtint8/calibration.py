@@ -31,6 +31,7 @@ from trtint8.models.activation_memory import FittingBatchSize
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.model import Model, ModelSource, light_or_file, load_float_model, prepare, runnable
 from trtint8.models.recorded_states import with_recorded_states
+from trtint8.models.runnable_part import runnable_part
 from trtint8.models.separate_samples import computes_samples_separately
 from trtint8.quantization.placement import placed_tensors
 from trtint8.range_choice.auto import AutoRanges
@@ -224,6 +225,7 @@ def open_calibration(
     choice: RangeChoice | None = None,
 ) -> Calibration:
     """Opens model and data: see :func:`calibrate_prepared`."""
+    prepared = runnable_part(prepared)
     placed = options.tensors == "placed"
     names = placed_tensors(prepared.graph_model) if placed else float_tensors(prepared)
     fitting = FittingBatchSize(prepared.graph_model, names)

@@ -7,6 +7,7 @@ import pytest
 
 from calibrators.errors import CalibrationDataError, EngineError
 from calibrators.host.onnx_session import open_session
+from tests.trtint8.detectors import images, plugin_detector
 from trtint8 import BuildOptions, Engine, build_int8_engine
 from trtint8.data import DEMO_MODEL
 from trtint8.engine.profiles import ShapeRange
@@ -277,3 +278,27 @@ def test_kernels_are_kept_between_runs(path, flavor, tmp_path):
     with Engine.load(path, runtime_cache=cache) as engine:
         assert np.array_equal(engine.infer({"images": IMAGES[:4]})["logits"], wanted)
     assert cache.read_bytes() == kept
+
+
+def test_a_plugin_of_tensorrt(flavor, tmp_path):
+    """Calibrated before the plugin, built with it, and found again when the engine is loaded."""
+    if flavor.name != "tensorrt":
+        pytest.skip(f"{flavor} has no EfficientNMS_TRT")
+    result = build_int8_engine(
+        plugin_detector(),
+        images(16),
+        tmp_path / "detector.engine",
+        route="explicit",
+        target=flavor.name,
+        options=BuildOptions(tactic_sources=TACTIC_SOURCES),
+        progress=False,
+    )
+    with Engine.load(result.engine) as engine:
+        outputs = engine.infer({"images": images(4, seed=1)})
+    assert {name: array.shape for name, array in outputs.items()} == {
+        "num": (4, 1),
+        "nms_boxes": (4, 4, 4),
+        "nms_scores": (4, 4),
+        "nms_classes": (4, 4),
+    }
+    assert outputs["num"].min() >= 0 and 1 <= outputs["num"].max() <= 4

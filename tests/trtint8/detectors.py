@@ -99,7 +99,24 @@ def suppressing_detector(size=8, least=0.55):
     return _with_outputs(g, {"images": [1, 3, size, size]}, outputs)
 
 
-#: What the two detectors above pick from, in the order in which it is computed.
+def plugin_detector(size=8, domain="TRT"):
+    """Boxes and scores that a plugin of TensorRT suppresses, in a domain of its own or in none."""
+    g, boxes, scores = _boxes_and_scores()
+    kept = ["num", "nms_boxes", "nms_scores", "nms_classes"]
+    numbers = {"background_class": -1, "box_coding": 0, "max_output_boxes": 4, "score_activation": 0}
+    limits = {"iou_threshold": 0.5, "score_threshold": 0.5, **numbers}
+    plugin = helper.make_node("EfficientNMS_TRT", [boxes, scores], kept, "nms", domain=domain, **limits)
+    model = g.model({"images": ["N", 3, size, size]}, boxes)
+    model.graph.node.append(plugin)
+    del model.graph.output[:]
+    for name, kind, shape in zip(kept, [6, 1, 1, 6], [[1], [4, 4], [4], [4]], strict=True):
+        model.graph.output.append(helper.make_tensor_value_info(name, kind, ["N", *shape]))
+    if domain:
+        model.opset_import.append(helper.make_opsetid(domain, 1))
+    return model
+
+
+#: What the three detectors above pick from, in the order in which it is computed.
 PICKED_FROM = ("corners_out", "scores_last_out")
 
 

@@ -10,6 +10,7 @@ from trtint8.auditing.gpus import Gpu
 from trtint8.auditing.results import Audit
 from trtint8.auditing.verdict import judge
 from trtint8.models.model import Model, prepare
+from trtint8.models.runnable_part import runnable_part
 from trtint8.quantization.quantize import quantize_graph
 
 
@@ -32,7 +33,7 @@ def audit_model(
         keep_int8: Names of nodes, or patterns, that are in INT8 although that is estimated to be slower.
 
     Returns:
-        The engines, side by side.
+        The engines, side by side, without plugins at the end of the model.
 
     Raises:
         ModelError: The model is unusable.
@@ -41,7 +42,7 @@ def audit_model(
         UnsupportedError: This TensorRT does not list the layers of an engine.
         GpuUnavailableError: This TensorRT needs a GPU to build.
     """
-    estimator = Estimator.open(prepare(model), table.provenance.input_sizes, gpu, options)
+    estimator = Estimator.open(runnable_part(prepare(model)), table.provenance.input_sizes, gpu, options)
     fixed, peaks, work = estimator.model, table.peaks, estimator.work
     target, shapes = estimator.quantization_target, estimator.shapes
     quantized, _ = quantize_graph(fixed, table, keep_float, target=target, largest=shapes)

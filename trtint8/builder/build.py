@@ -225,7 +225,7 @@ class _Build:
         logger = shared_logger(trt)
         builder = new_builder(trt, logger, flavor, self.log)
         config = builder.create_builder_config()
-        load_plugins(trt, builder, config, logger, options)
+        load_plugins(trt, builder, config, options)
         network = builder.create_network(network_flags(trt, flavor))
         parser = trt.OnnxParser(network, logger)
         parse_model(parser, network, model, flavor, self.log)

@@ -10,6 +10,7 @@ from calibrators.cuda import require_gpu
 from calibrators.errors import BuildError, UnsupportedError
 from calibrators.files import is_file
 from calibrators.tensorrt.flavor import Flavor
+from calibrators.tensorrt.own_plugins import register_own_plugins
 from trtint8.builder.options import BuildOptions
 
 #: Value of ``hardware_compatibility`` to the feature that TensorRT needs for it.
@@ -60,22 +61,21 @@ def check_options(flavor: Flavor, options: BuildOptions) -> None:
             )
 
 
-def load_plugins(trt: Any, builder: Any, config: Any, logger: Any, options: BuildOptions) -> None:
+def load_plugins(trt: Any, builder: Any, config: Any, options: BuildOptions) -> None:
     """Registers TensorRT's own plugins and those of the user; to be called before the model is parsed.
 
     Args:
         trt: The TensorRT module.
         builder: The ``Builder``.
         config: The ``IBuilderConfig``, which stores the libraries in a version-compatible plan.
-        logger: The ``ILogger``.
         options: The build options, with the libraries.
 
     Raises:
         BuildError: A library cannot be loaded.
     """
+    register_own_plugins(trt)
     if not options.plugins:
         return
-    trt.init_libnvinfer_plugins(logger, "")
     registry = builder.get_plugin_registry()
     libraries = [os.fspath(library) for library in options.plugins]
     for library in libraries:

@@ -17,6 +17,7 @@ from trtint8.equalization.equalize import Equalized, equalize
 from trtint8.models.activation_memory import FittingBatchSize
 from trtint8.models.model import Model, rebuilt
 from trtint8.models.recorded_states import with_recorded_states
+from trtint8.models.runnable_part import runnable_part, with_plugins
 from trtint8.quantization.placement import place
 
 #: Number of samples that factors are chosen with.
@@ -74,10 +75,11 @@ def equalize_and_calibrate(
     size = FittingBatchSize(prepared.graph_model, placement.tensors).rule
     data = with_recorded_states(data, prepared)
     batches = open_data(data, prepared.inputs, replace(data_options, default_batch_size=size))
-    equalized = equalize(prepared.graph_model, first_feeds(batches, _SAMPLES), table.method)
+    part = runnable_part(prepared)
+    equalized = equalize(part.graph_model, first_feeds(batches, _SAMPLES), table.method)
     if not equalized.forms:
         raise ModelError(_nothing_done(prepared.name, equalized))
-    model = rebuilt(equalized.model, prepared.name)
+    model = rebuilt(with_plugins(equalized.model, prepared.graph_model), prepared.name)
     new_table = calibrate_prepared(model, batches, options, DataOptions(), RunOptions(progress=progress))
     return EqualizedModel(model, new_table, equalized)
 

@@ -40,6 +40,7 @@ from trtint8.models.passes.lower_case_einsum import LowerCaseEinsumPass
 from trtint8.models.passes.name_nodes import NameNodesPass
 from trtint8.models.passes.nan_guards import RemoveNanGuardsPass
 from trtint8.models.passes.sums import SumsAsAddsPass
+from trtint8.models.plugins import declare_plugins
 from trtint8.models.stored_tensors import check_stored_tensors
 from trtint8.models.training_mode import switch_to_inference
 from trtint8.models.unknown_sizes import clear_unknown_sizes
@@ -347,6 +348,7 @@ def _checked(light: LightModel, name: str, path: Path | None) -> Model:
     lower_ir_version(light.message)
     clear_unknown_sizes(light.message)
     sort_nodes(light.message)
+    declare_plugins(light.message)
     declare_output_shapes(light.message)
     _leave_devices_out(light.message)
     external = check_stored_tensors(light, name, path)

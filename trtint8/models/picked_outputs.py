@@ -16,6 +16,7 @@ from onnx_ir.passes import common
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.graph_constants import is_constant
 from trtint8.models.inner_graphs import inner_graphs, values_read
+from trtint8.models.plugins import plugin_nodes
 
 #: Operators that pick elements by their values: those in the order of their values, or so many as there are.
 _RANKING = ("TopK", "NonMaxSuppression", "NonZero", "Compress", "Unique")
@@ -53,8 +54,8 @@ def find_picks(graph_model: ir.Model) -> Picks:
     """Finds the outputs that hold what a network picks by its own activations.
 
     What is picked behind the last layer counts, of what a layer has computed: all outputs behind TopK,
-    NonMaxSuppression and others that give elements by rank or some number of them, and integers behind ArgMax
-    and ArgMin.
+    NonMaxSuppression and others that give elements by rank or some number of them, or behind plugins; and
+    integers behind ArgMax and ArgMin.
 
     Args:
         graph_model: The model; not changed.
@@ -62,12 +63,12 @@ def find_picks(graph_model: ir.Model) -> Picks:
     Returns:
         Nothing where there is no such output, or it is not known what it is picked from.
     """
-    if not any(node.op_type in _RANKING + _PLACING for node in graph_model.graph):
+    plugins = plugin_nodes(graph_model)
+    if not plugins and not any(node.op_type in _RANKING + _PLACING for node in graph_model.graph):
         return Picks()
     outputs, sources = _found(graph_model)
     if any(value.dtype is None for value in (*outputs, *sources)):
-        graph_model = graph_model.clone()
-        common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(graph_model)
+        graph_model = _inferred(graph_model)
         outputs, sources = _found(graph_model)
     origins = dict.fromkeys(_origin(value) for value in sources if _is_float(value))
     independent = [value for value in origins if not _follows_from(value, origins)]
@@ -90,6 +91,9 @@ def with_outputs(graph_model: ir.Model, names: Sequence[str]) -> ir.Model:
         return graph_model
     extended = graph_model.clone()
     computed = _computed(extended)
+    if any(computed[name].dtype is None for name in names):
+        extended = _inferred(graph_model)
+        computed = _computed(extended)
     extended.graph.outputs.extend(computed[name] for name in names)
     return extended
 
@@ -119,8 +123,9 @@ def before_picks(graph_model: ir.Model, picks: Picks | None = None) -> ir.Model:
     picks = picks or find_picks(graph_model)
     if not picks.outputs:
         return graph_model
-    changed = graph_model.clone()
+    changed = with_outputs(graph_model, picks.sources)
     graph, computed = changed.graph, _computed(changed)
+    del graph.outputs[-len(picks.sources) :]
     kept: dict[ir.Value, None] = {}
     for output in graph.outputs:
         names = picks.sources if output.name in picks.outputs else (output.name or "",)
@@ -131,6 +136,13 @@ def before_picks(graph_model: ir.Model, picks: Picks | None = None) -> ir.Model:
     return changed
 
 
+def _inferred(graph_model: ir.Model) -> ir.Model:
+    """A copy of a model with the types and shapes of its tensors."""
+    copy = graph_model.clone()
+    common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(copy)
+    return copy
+
+
 def _computed(graph_model: ir.Model) -> dict[str, ir.Value]:
     """The tensors that nodes of the main graph compute, by name."""
     return {value.name or "": value for node in graph_model.graph for value in node.outputs}
@@ -138,20 +150,19 @@ def _computed(graph_model: ir.Model) -> dict[str, ir.Value]:
 
 def _found(graph_model: ir.Model) -> tuple[list[ir.Value], list[ir.Value]]:
     """The outputs that hold picks, and the activations that these are computed from."""
-    nodes = list(graph_model.graph)
+    nodes, plugins = list(graph_model.graph), set(plugin_nodes(graph_model))
     activations = _behind(nodes, _is_layer)
     needed: set[ir.Value] = set()  # by layers
     for node in reversed(nodes):
         if _is_layer(node) or any(value in needed for value in node.outputs):
             needed.update(values_read(node))
 
-    def picks(node: ir.Node, operators: tuple[str, ...]) -> bool:
+    def decides(node: ir.Node) -> bool:
         at_the_end = not any(value in needed for value in node.outputs)
-        by_activations = any(value in activations for value in values_read(node))
-        return node.op_type in operators and not node.domain and at_the_end and by_activations
+        return at_the_end and any(value in activations for value in values_read(node))
 
-    ranked = _behind(nodes, lambda node: picks(node, _RANKING))
-    placed = _behind(nodes, lambda node: picks(node, _PLACING))
+    ranked = _behind(nodes, lambda node: (node in plugins or _is_one(node, _RANKING)) and decides(node))
+    placed = _behind(nodes, lambda node: _is_one(node, _PLACING) and decides(node))
     outputs = [
         value
         for value in graph_model.graph.outputs
@@ -177,15 +188,19 @@ def _behind(nodes: Sequence[ir.Node], starts: Callable[[ir.Node], bool]) -> set[
     """What some nodes compute, and all that is computed from its values."""
     found: set[ir.Value] = set()
     for node in nodes:
-        if node.op_type in _OF_SHAPES and not node.domain:
+        if _is_one(node, _OF_SHAPES):
             continue
         if starts(node) or any(value in found for value in values_read(node)):
             found.update(node.outputs)
     return found
 
 
+def _is_one(node: ir.Node, operators: Sequence[str]) -> bool:
+    return node.op_type in operators and not node.domain
+
+
 def _is_layer(node: ir.Node) -> bool:
-    return any(inner.op_type in _LAYERS and not inner.domain for inner in _with_inner(node))
+    return any(_is_one(inner, _LAYERS) for inner in _with_inner(node))
 
 
 def _with_inner(node: ir.Node) -> Iterator[ir.Node]:
@@ -198,7 +213,7 @@ def _with_inner(node: ir.Node) -> Iterator[ir.Node]:
 def _origin(value: ir.Value) -> ir.Value:
     """The tensor that has the same elements, before they were put elsewhere."""
     node = value.producer()
-    while node is not None and node.op_type in _SAME and not node.domain:
+    while node is not None and _is_one(node, _SAME):
         before = node.inputs[0]
         if before is None or before.producer() is None or not _is_float(before):
             break

@@ -15,6 +15,7 @@ from trtint8.models.model import load_model
 from trtint8.models.output_parts import output_parts
 from trtint8.models.picked_outputs import before_picks, find_picks
 from trtint8.models.recorded_states import with_recorded_states
+from trtint8.models.runnable_part import picks_of_plugins, runnable_part
 from trtint8.models.session import open_model
 from trtint8.report.files import ReportFiles, find_report_files
 from trtint8.validation.measure import VALIDATED
@@ -113,7 +114,9 @@ def _worst(
         raise ModelError(
             "--data shows the worst samples, which needs the Q/DQ model or the engine; give one of them"
         )
-    original = load_model(model)
+    whole = load_model(model)
+    left_out = picks_of_plugins(whole)
+    original = runnable_part(whole, left_out)
     batches = open_data(
         with_recorded_states(data, original), original.inputs, options.on_cpu(original.inputs)
     )
@@ -125,6 +128,7 @@ def _worst(
         original.inputs,
         names,
         sources=picks.sources,
+        left_out=left_out,
         allow_host_code=allow_host_code,
     ) as int8:
         # An engine gives only what is picked.

@@ -18,6 +18,7 @@ from calibrators.files import exists, finish_writing, is_file
 from calibrators.tensorrt import flavor as flavors
 from calibrators.tensorrt.flavor import Flavor
 from calibrators.tensorrt.messages import collected, shared_logger
+from calibrators.tensorrt.own_plugins import register_own_plugins
 from trtint8.engine.file import EngineInfo, read_engine_info, sidecar_path
 from trtint8.engine.plan import (
     check_capability,
@@ -130,6 +131,7 @@ class Engine:
             check_capability(info, compute_capability(device), name)
         gpu, trt = open_device(device), flavor.module
         with gpu.active(), collected(trt) as log:
+            register_own_plugins(trt)
             runtime = trt.Runtime(shared_logger(trt))
             if allow_host_code:
                 # Only the caller can know whether to trust an engine: a sidecar comes with it.

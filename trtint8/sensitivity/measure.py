@@ -14,6 +14,7 @@ from calibrators.ray.in_order import results_here, results_in_order
 from calibrators.tables.table import CalibrationTable
 from trtint8.models.model import Model, runnable
 from trtint8.models.picked_outputs import before_picks
+from trtint8.models.runnable_part import runnable_part
 from trtint8.quantization.placement import Placement, place
 from trtint8.sensitivity.checkpoint import measurement_checkpoint
 from trtint8.sensitivity.measurement import Measurement, no_samples
@@ -86,6 +87,7 @@ def measure(
         UnsupportedError: Ray is not installed, cannot be reached or has no room.
         WorkerError: Workers of Ray died again and again.
     """
+    prepared = runnable_part(prepared)
     prepared = replace(
         prepared,
         graph_model=before_picks(prepared.graph_model),

@@ -15,7 +15,8 @@ from calibrators.tables.choice import RangeChoice
 from calibrators.tables.source import table_among
 from calibrators.tables.table import CalibrationTable
 from trtint8.calibration import CalibrationOptions, calibrate_prepared
-from trtint8.models.model import Model
+from trtint8.models.model import Model, rebuilt
+from trtint8.models.runnable_part import runnable_part, with_plugins
 from trtint8.quantization.targets import TARGETS, Target
 from trtint8.tuning.budget import Budget, Goal, first_form
 from trtint8.tuning.journal import JournalFile
@@ -72,6 +73,7 @@ def tune_from_sources(
     Raises:
         TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
     """
+    whole, prepared = prepared, runnable_part(prepared)
     data_options = data_options.on_cpu(prepared.inputs)
     # Data is shuffled where possible, so that both halves are alike.
     shuffled = isinstance(data, (str, os.PathLike, Mapping, np.ndarray))
@@ -94,7 +96,7 @@ def tune_from_sources(
     goal = budget.goal(first_form(prepared, tuned_on))  # before the calibration, which may take long
     on_goal(goal)
     known = table_among(calibration)
-    return tune_prepared(
+    tuned = tune_prepared(
         prepared,
         known or calibrated(prepared),
         tuned_on,
@@ -110,3 +112,16 @@ def tune_from_sources(
         speed=speed,
         target=target,
     )
+    return tuned if whole is prepared else _with_plugins(tuned, whole)
+
+
+def _with_plugins(tuned: Tuned, whole: Model) -> Tuned:
+    """What was found for the part of a model before its plugins, with these."""
+    candidate = replace(tuned.candidate, model=whole)
+    if tuned.changed_weights:
+        changed = with_plugins(tuned.candidate.model.graph_model, whole.graph_model)
+        model, table = rebuilt(changed, whole.name), tuned.candidate.table
+        provenance = replace(table.provenance, model=model.fingerprint)
+        candidate = replace(candidate, model=model, table=replace(table, provenance=provenance))
+    graph_model = with_plugins(tuned.graph_model, whole.graph_model)
+    return replace(tuned, candidate=candidate, graph_model=graph_model)

@@ -20,13 +20,16 @@ from calibrators.errors import GpuUnavailableError, ModelError
 from trtint8.engine.file import read_engine_info
 from trtint8.interop.integer_models import expand_static, integer_operators
 from trtint8.models.model import ModelSource, load_model
-from trtint8.models.picked_outputs import computes_all, with_outputs
+from trtint8.models.picked_outputs import Picks, computes_all, with_outputs
+from trtint8.models.runnable_part import runnable_part
 from trtint8.models.session import ModelSession, open_graph_model, open_model
 from trtint8.runtime.engine import Engine
 from trtint8.validation.accuracy import Runner, ValidatedModel
 from trtint8.validation.comparison import OpenModels
 from trtint8.validation.metrics import Metric
 from trtint8.validation.output_shapes import DeclaredOutputs
+
+_NOTHING = Picks()
 
 
 @contextlib.contextmanager
@@ -67,11 +70,14 @@ def open_models(
         read = {name: model if engine_path(model) else load_model(model) for name, model in models.items()}
         reference = opening.result()
     sources = declared.picks.sources if declared else ()
+    left_out = declared.left_out if declared else Picks()
     names = reference.output_names[: len(reference.output_names) - len(sources)]
     with contextlib.ExitStack() as stack:
         validated = [
             stack.enter_context(
-                open_validated(name, model, inputs, names, threads, sources, allow_host_code=allow_host_code)
+                open_validated(
+                    name, model, inputs, names, threads, sources, left_out, allow_host_code=allow_host_code
+                )
             )
             for name, model in read.items()
         ]
@@ -86,6 +92,7 @@ def open_validated(
     output_names: Sequence[str],
     threads: int | None = None,
     sources: tuple[str, ...] = (),
+    left_out: Picks = _NOTHING,
     *,
     allow_host_code: bool = False,
 ) -> Iterator[ValidatedModel]:
@@ -103,6 +110,8 @@ def open_validated(
         threads: Threads per operator of a model in ONNX Runtime; ONNX Runtime's choice where None.
         sources: The tensors that outputs are picked from. A model in ONNX Runtime gives them too, if it
             computes all of them.
+        left_out: The outputs that plugins of TensorRT compute, and the tensors that take their place in the
+            reference.
         allow_host_code: Whether code that an engine contains may run; see
             :meth:`trtint8.runtime.engine.Engine.load`.
 
@@ -115,6 +124,11 @@ def open_validated(
     """
     plan = engine_path(model)
     if plan and gpu_problem() is None:
+        if left_out.outputs:
+            raise ModelError(
+                f"the engine '{plan}' gives what plugins compute, {', '.join(left_out.outputs)}, which ONNX "
+                "Runtime cannot for the float model; validate the Q/DQ model that the engine was made from"
+            )
         with Engine.load(plan, allow_host_code=allow_host_code) as engine:
             names = [spec.name for spec in engine.outputs]
             dtypes = {spec.name: np.dtype(spec.dtype) for spec in engine.inputs}
@@ -128,7 +142,7 @@ def open_validated(
             )
         return
     substitute = _qdq_model_of(plan) if plan else None
-    loaded = load_model(substitute or model)
+    loaded = runnable_part(load_model(substitute or model), left_out)
     whose = f"the engine's {{}} '{substitute.name}'" if substitute else "the {}"
     # A GPU computes what Q/DQ pairs do in float, not what ONNX Runtime's kernels for integer operators do.
     graph_model, integers = loaded.graph_model, integer_operators(loaded.graph_model)

@@ -30,17 +30,26 @@ class DeclaredOutputs:
         parts: The parts that are measured by themselves, of the outputs and of what outputs are picked from;
             see :func:`trtint8.models.output_parts.output_parts`.
         picks: The outputs that hold what the model picks; see :mod:`trtint8.models.picked_outputs`.
+        left_out: The outputs that plugins of TensorRT compute, which are left out of all models, and the
+            tensors that take their place.
     """
 
     shapes: Mapping[str, DeclaredShape]
     parts: tuple[OutputPart, ...]
     picks: Picks = field(default_factory=Picks)
+    left_out: Picks = field(default_factory=Picks)
 
     @classmethod
-    def of(cls, graph_model: ir.Model) -> DeclaredOutputs:
-        """What a model declares."""
+    def of(cls, graph_model: ir.Model, left_out: Picks | None = None) -> DeclaredOutputs:
+        """What a model declares.
+
+        Args:
+            graph_model: The model.
+            left_out: What was left out of it.
+        """
         picks = find_picks(graph_model)
-        return cls(declared_shapes(graph_model), output_parts(before_picks(graph_model, picks)), picks)
+        parts = output_parts(before_picks(graph_model, picks))
+        return cls(declared_shapes(graph_model), parts, picks, left_out or Picks())
 
 
 def declared_shapes(graph_model: ir.Model) -> dict[str, DeclaredShape]:

@@ -14,6 +14,7 @@ from calibrators.ray.run_options import RunOptions
 from trtint8.engine.file import read_engine_info, sidecar_path
 from trtint8.models.model import Model, ModelSource, load_model
 from trtint8.models.recorded_states import with_recorded_states
+from trtint8.models.runnable_part import picks_of_plugins, runnable_part
 from trtint8.models.session import open_model
 from trtint8.validation.accuracy import Accuracy
 from trtint8.validation.comparison import compare_models
@@ -62,7 +63,9 @@ def validate_models(
             f"'{taken[0]}' in also is the name of the {'model' if taken[0] == VALIDATED else 'reference'}; "
             "take another"
         )
-    original = load_model(reference)
+    whole = load_model(reference)
+    left_out = picks_of_plugins(whole)
+    original = runnable_part(whole, left_out)
     models = {VALIDATED: model, **also}
     _warn_of_other_models(models, original)
     recorded = with_recorded_states(data, original, run.threads)
@@ -74,12 +77,13 @@ def validate_models(
             original,
             batches,
             run.ray,
+            left_out=left_out,
             metrics=metrics,
             threads=run.threads,
             allow_host_code=allow_host_code,
             progress=run.progress,
         )
-    declared = DeclaredOutputs.of(original.graph_model)
+    declared = DeclaredOutputs.of(original.graph_model, left_out)
     open_reference = partial(open_model, original, declared.picks.sources, threads=run.threads)
     with open_models(
         models,

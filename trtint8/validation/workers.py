@@ -18,6 +18,7 @@ from calibrators.ray.executor import WORKER_THREADS, RayExecutor
 from calibrators.ray.fan_out import check_sees
 from calibrators.ray.in_order import BatchFunction, results_in_order
 from trtint8.models.model import Model, ModelSource, fits_message, load_model, to_proto
+from trtint8.models.picked_outputs import Picks
 from trtint8.models.session import ModelSession, open_model
 from trtint8.validation.accuracy import Accuracy
 from trtint8.validation.comparison import BatchResult, OpenModels, merge_results
@@ -34,6 +35,7 @@ def compare_over_ray(
     batches: Batches,
     executor: RayExecutor,
     *,
+    left_out: Picks,
     metrics: Sequence[Metric] | None = None,
     threads: int | None = None,
     allow_host_code: bool = False,
@@ -47,6 +49,7 @@ def compare_over_ray(
         original: The FP32 model, loaded.
         batches: The data.
         executor: Where to run.
+        left_out: What was left out of ``original`` and is of the other models.
         metrics: What to measure; what applies of the usual metrics where None.
         threads: Threads, and processors, of each worker; 1 where None.
         allow_host_code: Whether code that an engine contains may run; see
@@ -69,7 +72,7 @@ def compare_over_ray(
         original.inputs,
         None if metrics is None else tuple(metrics),
         threads,
-        DeclaredOutputs.of(original.graph_model),
+        DeclaredOutputs.of(original.graph_model, left_out),
         allow_host_code,
     )
     with results_in_order(

@@ -10,7 +10,7 @@ import pytest
 
 import trtint8
 from calibrators.errors import CalibrationDataError, ModelError, UnsupportedError
-from tests.trtint8.detectors import PICKED_FROM, images, ranking_detector
+from tests.trtint8.detectors import PICKED_FROM, images, plugin_detector, ranking_detector
 from tests.trtint8.validation.metrics_for_workers import (
     Alone,
     DiesOnce,
@@ -347,8 +347,9 @@ def test_on_the_command_line(cluster, quantized, tmp_path, capsys):
     assert "connected to a Ray cluster already" in capsys.readouterr().err
 
 
-def test_what_detections_are_picked_from(cluster):
-    model = ranking_detector()
+@pytest.mark.parametrize("build", [ranking_detector, plugin_detector])
+def test_what_detections_are_picked_from(build, cluster):
+    model = build()
     table = trtint8.calibrate(model, images(8), progress=False)
     how = {"reference": model, "labels": None, "batch_size": 2}
     found, alone = (
