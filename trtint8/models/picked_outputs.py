@@ -24,8 +24,8 @@ _RANKING = ("TopK", "NonMaxSuppression", "NonZero", "Compress", "Unique")
 #: Operators whose results do not depend on values.
 _OF_SHAPES = ("Shape", "Size")
 
-#: Operators that pick the place of one element in each row. What is computed from such places stays where it
-#: is, so that its values can be compared, but not the places themselves.
+#: Operators that pick the place of one element in each row, such as its class. What is computed from such
+#: places stays where it is, so that its values can be compared, but not the places themselves.
 _PLACING = ("ArgMax", "ArgMin")
 
 #: Operators that compute with weights, or products of two activations. What they compute is worth comparing,
@@ -54,8 +54,8 @@ def find_picks(graph_model: ir.Model) -> Picks:
     """Finds the outputs that hold what a network picks by its own activations.
 
     What is picked behind the last layer counts, of what a layer has computed: all outputs behind TopK,
-    NonMaxSuppression and others that give elements by rank or some number of them, or behind plugins; and
-    integers behind ArgMax and ArgMin.
+    NonMaxSuppression and others that give elements by rank or some number of them, or behind plugins; and the
+    places that ArgMax and ArgMin find, as integers, or joined to other values as floats.
 
     Args:
         graph_model: The model; not changed.
@@ -63,13 +63,12 @@ def find_picks(graph_model: ir.Model) -> Picks:
     Returns:
         Nothing where there is no such output, or it is not known what it is picked from.
     """
-    plugins = plugin_nodes(graph_model)
-    if not plugins and not any(node.op_type in _RANKING + _PLACING for node in graph_model.graph):
+    nodes, plugins = graph_model.graph, set(plugin_nodes(graph_model))
+    if not plugins and not any(node.op_type in _RANKING + _PLACING for node in nodes):
         return Picks()
-    outputs, sources = _found(graph_model)
-    if any(value.dtype is None for value in (*outputs, *sources)):
+    if any(value.dtype is None for node in nodes if node not in plugins for value in node.outputs):
         graph_model = _inferred(graph_model)
-        outputs, sources = _found(graph_model)
+    outputs, sources = _found(graph_model)
     origins = dict.fromkeys(_origin(value) for value in sources if _is_float(value))
     independent = [value for value in origins if not _follows_from(value, origins)]
     if not outputs or not independent:
@@ -163,11 +162,12 @@ def _found(graph_model: ir.Model) -> tuple[list[ir.Value], list[ir.Value]]:
 
     ranked = _behind(nodes, lambda node: (node in plugins or _is_one(node, _RANKING)) and decides(node))
     placed = _behind(nodes, lambda node: _is_one(node, _PLACING) and decides(node))
-    outputs = [
-        value
-        for value in graph_model.graph.outputs
-        if value in ranked or (value in placed and not _is_float(value))
-    ]
+    places: set[ir.Value] = set()
+    for node in nodes:
+        joined = _is_one(node, (*_SAME, "Concat")) and any(value in places for value in node.inputs)
+        found = (value for value in node.outputs if value in placed)
+        places.update(value for value in found if joined or not _may_be_float(value))
+    outputs = [value for value in graph_model.graph.outputs if value in ranked or value in places]
     waiting, sources, seen = [*outputs], dict[ir.Value, None](), set(outputs)
     while waiting:
         producer = waiting.pop().producer()

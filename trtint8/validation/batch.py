@@ -46,16 +46,19 @@ class ArrayForm:
         shape: The shape.
         is_embedding: Whether it is a table of two rows or more that have the length 1, and are no
             probabilities: so are vectors that are compared by their angles.
+        has_corners: Whether its rows begin with the corners x1, y1, x2, y2 of boxes, if they begin with
+            boxes: in most of them x2 and y2 are not below x1 and y1, as a size often is below a centre.
     """
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     is_embedding: bool = field(default=False, compare=False)
+    has_corners: bool = field(default=True, compare=False)
 
     @classmethod
     def of(cls, array: NDArray[Any]) -> ArrayForm:
         """The form of an array."""
-        return cls(array.dtype, array.shape, _has_unit_rows(array))
+        return cls(array.dtype, array.shape, _has_unit_rows(array), _has_corners(array))
 
     @property
     def is_float(self) -> bool:
@@ -145,6 +148,12 @@ def _has_unit_rows(array: NDArray[Any]) -> bool:
         return False
     lengths = np.linalg.norm(array.astype(np.float64), axis=1)
     return bool((np.abs(lengths - 1) < _UNIT).all())
+
+
+def _has_corners(array: NDArray[Any]) -> bool:
+    if not is_float(array.dtype) or array.ndim < 2 or array.shape[-1] < 4 or not array.size:
+        return True
+    return bool((array[..., 2:4] >= array[..., :2]).all(axis=-1).mean() >= 0.5)
 
 
 def by_sample(array: NDArray[Any], rows: int) -> NDArray[Any]:

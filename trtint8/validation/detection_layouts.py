@@ -44,6 +44,9 @@ def layout_reader(form: BatchForm) -> Reader:
       its scores, as YOLO networks of ultralytics give them. Boxes with a score above 0.001 go through
       non-maximum suppression at an intersection over union of 0.7, as in ultralytics' validation.
 
+    Boxes of the other layouts are corners x1, y1, x2, y2; or centre x, centre y, width and height, where they
+    are no corners for the most part.
+
     Args:
         form: The form of a batch.
 
@@ -57,12 +60,13 @@ def layout_reader(form: BatchForm) -> Reader:
     if len(forms) == 1:
         ((name, only),) = forms.items()
         if only.is_float and len(only.shape) in (2, 3) and only.shape[-1] == 6:
-            return lambda outputs: _rows_of_six(_images(outputs[name], 3))
+            corners = _corners_of(only)
+            return lambda outputs: _rows_of_six(_images(outputs[name], 3), corners)
         if only.is_float and len(only.shape) == 3 and 4 < only.shape[1] < only.shape[2]:
             return lambda outputs: [_of_grid(image) for image in outputs[name]]
     boxes = [name for name, one in forms.items() if len(one.shape) in (2, 3) and one.shape[-1] == 4]
     if len(boxes) == 1 and (roles := _roles(forms, boxes[0])) is not None:
-        return lambda outputs: _read(outputs, boxes[0], roles)
+        return lambda outputs: _read(outputs, boxes[0], roles, _corners_of(forms[boxes[0]]))
     listed = ", ".join(f"'{name}' ({one})" for name, one in forms.items())
     raise CalibrationDataError(
         f"metric 'detections' finds no boxes with scores in the outputs {listed}; pass "
@@ -98,8 +102,31 @@ def _roles(forms: Mapping[str, ArrayForm], boxes: str) -> dict[str, str] | None:
     return None
 
 
-def _read(outputs: Outputs, boxes: str, roles: Mapping[str, str]) -> list[Detections]:
-    corners = _images(outputs[boxes], 3)
+def _corners_of(form: ArrayForm) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    """Turns boxes of an output into corners, shape (..., 4)."""
+    return (lambda boxes: boxes) if form.has_corners else corners_of_centres
+
+
+def corners_of_centres(boxes: NDArray[Any]) -> NDArray[Any]:
+    """The corners of boxes.
+
+    Args:
+        boxes: Centre x, centre y, width and height, shape (..., 4).
+
+    Returns:
+        x1, y1, x2, y2, of the same shape.
+    """
+    centre, half = boxes[..., :2], boxes[..., 2:] / 2
+    return np.concatenate([centre - half, centre + half], axis=-1)
+
+
+def _read(
+    outputs: Outputs,
+    boxes: str,
+    roles: Mapping[str, str],
+    corners_of: Callable[[NDArray[Any]], NDArray[Any]],
+) -> list[Detections]:
+    corners = corners_of(_images(outputs[boxes], 3))
     scores = outputs[roles["scores"]]
     kinds_of_scores = 1 if scores.shape == outputs[boxes].shape[:-1] else scores.shape[-1]
     scores = scores.reshape(*corners.shape[:2], kinds_of_scores)  # of no box, where there are none
@@ -132,14 +159,16 @@ def has_background(scores: NDArray[Any]) -> bool:
     return bool(np.median(np.abs(sums - 1)) < _ROUNDING)
 
 
-def _rows_of_six(images: NDArray[Any]) -> list[Detections]:
-    return [Detections(image[:, :4], image[:, 4], np.rint(image[:, 5])) for image in images]
+def _rows_of_six(
+    images: NDArray[Any], corners_of: Callable[[NDArray[Any]], NDArray[Any]]
+) -> list[Detections]:
+    return [Detections(corners_of(image[:, :4]), image[:, 4], np.rint(image[:, 5])) for image in images]
 
 
 def _of_grid(image: NDArray[Any]) -> Detections:
     """The detections of one image from boxes by centre and size and scores of classes, (4 + classes, n)."""
     columns = image.astype(np.float64)
-    centre, half, scores = columns[:2], columns[2:4] / 2, columns[4:]
+    boxes, scores = corners_of_centres(columns[:4].T), columns[4:]
     if scores.min() < _SHARES[0] or scores.max() > _SHARES[1]:
         raise CalibrationDataError(
             f"an output of shape {'x'.join(map(str, image.shape))} per image is taken for boxes and scores "
@@ -147,7 +176,6 @@ def _of_grid(image: NDArray[Any]) -> Detections:
             "trtint8.DetectionAgreement(decode) as metric, with a function that turns a batch's outputs into "
             "detections"
         )
-    boxes = np.concatenate([centre - half, centre + half]).T
     best, classes = scores.max(axis=0), scores.argmax(axis=0)
     above = np.flatnonzero(best > _LEAST_SCORE)
     kept = above[suppress(boxes[above], best[above], classes[above], _MOST_OVERLAP)]

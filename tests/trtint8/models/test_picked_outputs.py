@@ -69,6 +69,23 @@ def test_values_at_places_that_are_picked_can_be_compared():
     assert find_picks(graph_model(model)) == Picks(("place_out",), ("scores_out",))
 
 
+def test_classes_that_are_joined_to_boxes_and_scores():
+    """One row per position, as DeepStream's exports have it."""
+    g = Shaped()
+    boxes, scores = g.op("MatMul", ["x", g.weights(4, 4)], "boxes"), classifier(g)
+    best = g.op("ReduceMax", [scores], "best", axes=[1])
+    kind = g.op("Cast", [g.op("ArgMax", [scores], "place", axis=1)], "kind", to=TensorProto.FLOAT)
+    model = g.model({"x": ["N", 4]}, g.op("Concat", [boxes, best, kind], "rows", axis=1))
+    assert find_picks(graph_model(model)) == Picks(("rows_out",), ("boxes_out", "scores_out"))
+
+
+def test_what_is_computed_from_places_in_floats_can_be_compared():
+    g = Shaped()
+    kind = g.op("Cast", [g.op("ArgMax", [classifier(g)], "place", axis=1)], "kind", to=TensorProto.FLOAT)
+    model = g.model({"x": ["N", 4]}, g.op("Mul", [kind, g.constant(np.float32(0.5))], "pitch"))
+    assert find_picks(graph_model(model)) == NOTHING
+
+
 def filtered(g, scores, data):
     """The elements of data whose score is large, as torchvision's detectors filter."""
     large = g.op("Greater", [scores, g.constant(np.float32(0.5))], "large")

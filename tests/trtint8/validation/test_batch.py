@@ -67,3 +67,17 @@ def test_embeddings_are_rows_of_length_1(array, is_embedding):
 
 def test_two_batches_have_one_form_whatever_the_length_of_their_rows():
     assert ArrayForm.of(unit_rows()) == ArrayForm.of(2 * unit_rows())
+
+
+@pytest.mark.parametrize(
+    ("rows", "wanted"),
+    [
+        ([[1, 2, 3, 4, 0.5, 1], [5, 5, 5, 6, 0.5, 1]], True),
+        ([[1, 2, 3, 4, 0.5, 1], [5, 5, 4, 6, 0.5, 1]], True),
+        ([[10, 20, 3, 4, 0.5, 1], [5, 5, 4, 6, 0.5, 1], [1, 1, 2, 2, 0.5, 1]], False),
+        (np.empty((0, 6)), True),
+        ([[1, 0, 0]], True),
+    ],
+)
+def test_rows_that_begin_with_corners(rows, wanted):
+    assert ArrayForm.of(np.array(rows, np.float32)).has_corners is wanted

@@ -40,6 +40,21 @@ def test_the_number_of_detections():
     assert found[1] == ([], [], [])
 
 
+CENTRES = np.concatenate([(BOXES[..., :2] + BOXES[..., 2:]) / 2, BOXES[..., 2:] - BOXES[..., :2]], axis=-1)
+
+
+@pytest.mark.parametrize(
+    "outputs",
+    [
+        {"boxes": CENTRES, "scores": SCORES, "labels": CLASSES},
+        {"y": np.concatenate([CENTRES, SCORES[..., None], CLASSES[..., None]], axis=2).astype(np.float32)},
+    ],
+)
+def test_boxes_by_centre_and_size(outputs):
+    """They would be no corners: the size is below the centre."""
+    assert read(outputs) == EXPECTED
+
+
 @pytest.mark.parametrize("lead", [(0,), (1, 0), (2, 0)])
 @pytest.mark.parametrize("scores", [(), (3,)])
 def test_images_without_any_box(lead, scores):
