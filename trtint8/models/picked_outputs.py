@@ -76,12 +76,23 @@ def find_picks(graph_model: ir.Model) -> Picks:
     return Picks(*(tuple(value.name or "" for value in values) for values in (outputs, independent)))
 
 
+def sources_inside(graph_model: ir.Model, picks: Picks) -> tuple[str, ...]:
+    """The tensors that outputs are picked from, except those that are outputs themselves.
+
+    Args:
+        graph_model: The model.
+        picks: What :func:`find_picks` finds in it.
+    """
+    given = {output.name for output in graph_model.graph.outputs}
+    return tuple(name for name in picks.sources if name not in given)
+
+
 def with_outputs(graph_model: ir.Model, names: Sequence[str]) -> ir.Model:
     """A model with further outputs.
 
     Args:
         graph_model: The model; not changed.
-        names: Names of tensors that its nodes compute.
+        names: Names of tensors that its nodes compute, and that are no outputs yet.
 
     Returns:
         A copy; the model itself where there are no names.
@@ -122,11 +133,11 @@ def before_picks(graph_model: ir.Model, picks: Picks | None = None) -> ir.Model:
     picks = picks or find_picks(graph_model)
     if not picks.outputs:
         return graph_model
-    changed = with_outputs(graph_model, picks.sources)
+    inside = sources_inside(graph_model, picks)
+    changed = with_outputs(graph_model, inside) if inside else graph_model.clone()
     graph, computed = changed.graph, _computed(changed)
-    del graph.outputs[-len(picks.sources) :]
     kept: dict[ir.Value, None] = {}
-    for output in graph.outputs:
+    for output in graph.outputs[: len(graph.outputs) - len(inside)]:
         names = picks.sources if output.name in picks.outputs else (output.name or "",)
         kept.update(dict.fromkeys(computed.get(name, output) for name in names))
     graph.outputs.clear()

@@ -13,7 +13,7 @@ from calibrators.errors import CalibrationDataError, ModelError, UnsupportedErro
 from calibrators.files import check_writable, write_atomically
 from trtint8.models.model import load_model
 from trtint8.models.output_parts import output_parts
-from trtint8.models.picked_outputs import before_picks, find_picks
+from trtint8.models.picked_outputs import before_picks, find_picks, sources_inside
 from trtint8.models.recorded_states import with_recorded_states
 from trtint8.models.runnable_part import picks_of_plugins, runnable_part
 from trtint8.models.session import open_model
@@ -122,17 +122,22 @@ def _worst(
     )
     names = tuple(output.name or "" for output in original.graph_model.graph.outputs)
     picks = find_picks(original.graph_model)
+    sources = sources_inside(original.graph_model, picks)
     with open_validated(
         VALIDATED,
         validated,
         original.inputs,
         names,
-        sources=picks.sources,
+        sources=sources,
         left_out=left_out,
         allow_host_code=allow_host_code,
     ) as int8:
         # An engine gives only what is picked.
-        compared = before_picks(original.graph_model, picks) if int8.sources else original.graph_model
+        compared = (
+            original.graph_model
+            if sources and not int8.sources
+            else before_picks(original.graph_model, picks)
+        )
         return find_worst(
             int8,
             open_model(original, int8.sources).run,

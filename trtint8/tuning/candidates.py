@@ -132,8 +132,8 @@ class Scorer:
             reference = stack.enter_context(self._reference())
             models = []
             for name, model in {VALIDATED: graph_model, **(others or {})}.items():
-                opened = open_graph_model(with_outputs(model, self._declared.picks.sources))
-                models.append(ValidatedModel(name, opened.run, _DESCRIPTION, self._declared.picks.sources))
+                opened = open_graph_model(with_outputs(model, self._declared.sources))
+                models.append(ValidatedModel(name, opened.run, _DESCRIPTION, self._declared.sources))
             return compare(
                 models,
                 reference,
@@ -154,7 +154,7 @@ class Scorer:
             return
         kept: list[list[NDArray[Any]]] = []
         graph_model = self.model.graph_model
-        reference = open_graph_model(with_outputs(graph_model, self._declared.picks.sources))
+        reference = open_graph_model(with_outputs(graph_model, self._declared.sources))
         self._names = [output.name or "" for output in graph_model.graph.outputs]
 
         def run_and_keep(feed: FeedDict) -> list[NDArray[Any]]:

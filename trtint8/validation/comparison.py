@@ -196,7 +196,8 @@ class OpenModels:
         self._outputs, self._inputs = tuple(output_names), tuple(inputs)
         whole = tuple(OutputPart(name, name) for name in output_names)
         declared = declared or DeclaredOutputs({}, whole)
-        self._shapes, self._parts, self._picks = declared.shapes, declared.parts, declared.picks
+        self._shapes, self._parts = declared.shapes, declared.parts
+        self._picked, self._sources = declared.picked, declared.sources
         self._without_samples = outputs_without_samples(self._shapes, self._inputs)
         #: Outputs that are embeddings by the first batch's values, which those of another may contradict.
         self._embeddings: frozenset[str] | None = None
@@ -218,12 +219,12 @@ class OpenModels:
             ModelError: A model's outputs differ from the reference's in shape.
         """
         check_feed(feed, self._inputs, first)
-        wanted, wanted_sources = self._sorted(self._reference(feed), self._picks.sources)
+        wanted, wanted_sources = self._by_name(self._reference(feed), self._sources)
         output = wanted[self._outputs[0]]
         samples = batch_rows(feed)
         rows = samples or (len(output) if output.ndim else 1)
         own_labels = first_labels(labels, rows, first)
-        form = BatchForm.of(wanted, own_labels, rows, self._without_samples, self._picks.outputs)
+        form = BatchForm.of(wanted, own_labels, rows, self._without_samples, self._picked)
         if self._embeddings is None:
             self._embeddings = form.embeddings
         form = form.with_embeddings(self._embeddings)
@@ -233,7 +234,7 @@ class OpenModels:
         reference = _measured(_on_reference(asked), Batch(feed, wanted, wanted, own_labels, rows))
         models = []
         for model in self._models:
-            got, sources = self._sorted(model.run(feed), model.sources)
+            got, sources = self._by_name(model.run(feed), model.sources)
             check_comparable(asked, differing_outputs(got, wanted, self._shapes), got)
             fidelity = _fidelity_meter(metrics, self._parts)
             if fidelity:
@@ -250,7 +251,7 @@ class OpenModels:
             tuple(models),
         )
 
-    def _sorted(self, arrays: Sequence[NDArray[Any]], sources: Sequence[str]) -> tuple[Outputs, Outputs]:
+    def _by_name(self, arrays: Sequence[NDArray[Any]], sources: Sequence[str]) -> tuple[Outputs, Outputs]:
         """What a model gives: its outputs, and what some of them are picked from."""
         found = dict(zip((*self._outputs, *sources), arrays, strict=True))
         return (

@@ -69,7 +69,7 @@ def open_models(
         opening = pool.submit(open_reference)
         read = {name: model if engine_path(model) else load_model(model) for name, model in models.items()}
         reference = opening.result()
-    sources = declared.picks.sources if declared else ()
+    sources = declared.sources if declared else ()
     left_out = declared.left_out if declared else Picks()
     names = reference.output_names[: len(reference.output_names) - len(sources)]
     with contextlib.ExitStack() as stack:

@@ -12,7 +12,7 @@ from calibrators.data.feeds import shape_text
 from calibrators.data.inputs import InputSpec
 from calibrators.errors import CalibrationDataError, ModelError
 from trtint8.models.output_parts import OutputPart, output_parts
-from trtint8.models.picked_outputs import Picks, before_picks, find_picks
+from trtint8.models.picked_outputs import Picks, before_picks, find_picks, sources_inside
 from trtint8.models.static_shapes import declared_sizes
 from trtint8.validation.batch import Outputs
 from trtint8.validation.measurand import Measurand
@@ -29,14 +29,17 @@ class DeclaredOutputs:
         shapes: Output name to shape.
         parts: The parts that are measured by themselves, of the outputs and of what outputs are picked from;
             see :func:`trtint8.models.output_parts.output_parts`.
-        picks: The outputs that hold what the model picks; see :mod:`trtint8.models.picked_outputs`.
+        picked: Names of the outputs that hold what the model picks; see
+            :mod:`trtint8.models.picked_outputs`.
+        sources: Names of the tensors inside the model that they are picked from.
         left_out: The outputs that plugins of TensorRT compute, which are left out of all models, and the
             tensors that take their place.
     """
 
     shapes: Mapping[str, DeclaredShape]
     parts: tuple[OutputPart, ...]
-    picks: Picks = field(default_factory=Picks)
+    picked: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
     left_out: Picks = field(default_factory=Picks)
 
     @classmethod
@@ -49,7 +52,8 @@ class DeclaredOutputs:
         """
         picks = find_picks(graph_model)
         parts = output_parts(before_picks(graph_model, picks))
-        return cls(declared_shapes(graph_model), parts, picks, left_out or Picks())
+        sources = sources_inside(graph_model, picks)
+        return cls(declared_shapes(graph_model), parts, picks.outputs, sources, left_out or Picks())
 
 
 def declared_shapes(graph_model: ir.Model) -> dict[str, DeclaredShape]:

@@ -84,7 +84,7 @@ def validate_models(
             progress=run.progress,
         )
     declared = DeclaredOutputs.of(original.graph_model, left_out)
-    open_reference = partial(open_model, original, declared.picks.sources, threads=run.threads)
+    open_reference = partial(open_model, original, declared.sources, threads=run.threads)
     with open_models(
         models,
         open_reference,

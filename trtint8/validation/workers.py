@@ -126,7 +126,7 @@ class _ValidationWork:
         return _Validated(models, stack)
 
     def _open_reference(self) -> ModelSession:
-        if sources := self.declared.picks.sources:
+        if sources := self.declared.sources:
             return open_model(load_model(self.reference), sources, threads=self.threads)
         return ModelSession(open_session(self.reference, optimize=True, threads=self.threads))
 

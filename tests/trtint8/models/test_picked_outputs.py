@@ -9,7 +9,14 @@ from tests.trtint8.detectors import PICKED_FROM, images, ranking_detector, suppr
 from tests.trtint8.onnx_models import Shaped
 from trtint8.models.fingerprint import fingerprint
 from trtint8.models.model import load_model, prepare
-from trtint8.models.picked_outputs import Picks, before_picks, computes_all, find_picks, with_outputs
+from trtint8.models.picked_outputs import (
+    Picks,
+    before_picks,
+    computes_all,
+    find_picks,
+    sources_inside,
+    with_outputs,
+)
 from trtint8.models.session import open_graph_model
 
 NOTHING = Picks()
@@ -169,6 +176,8 @@ def test_other_outputs_stay_where_they_are_and_none_is_there_twice():
     model.graph.node.append(helper.make_node("Relu", ["x"], ["x_out"]))
     found = before_picks(graph_model(model))
     assert [value.name for value in found.graph.outputs] == ["scores_out", "x_out"]
+    picks = find_picks(graph_model(model))
+    assert picks.sources == ("scores_out",) and sources_inside(graph_model(model), picks) == ()
 
 
 def test_a_model_without_picks_is_returned_as_it_is():

@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 import trtint8
 from calibrators.errors import ModelError
@@ -150,3 +150,13 @@ def test_maps_of_classes_are_judged_by_their_positions():
     assert [measure.name for measure in found.measures] == ["pixels"]
     assert found.measures[0].value == 1.0
     assert [output.name for output in found.outputs] == ["first_out"]
+
+
+def test_scores_that_are_an_output_beside_their_classes():
+    model = networks.class_numbers()
+    model.graph.output.append(helper.make_tensor_value_info("first_out", TensorProto.FLOAT, ["N", 4, 8, 8]))
+    table = trtint8.calibrate(model, networks.normal(12), progress=False)
+    quantized = trtint8.quantize(model, table)
+    found = trtint8.validate(quantized, networks.normal(5, seed=1), reference=model, progress=False)
+    assert [measure.name for measure in found.measures] == ["pixels"]
+    assert [output.name for output in found.outputs] == ["first_out"] and found.outputs[0].sqnr_db > 30
