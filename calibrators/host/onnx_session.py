@@ -166,7 +166,9 @@ def as_array(value: Any) -> NDArray[Any]:
     What one part of a model hands to the next may be of any type. Histograms take values as float32
     themselves.
     """
-    return np.asarray(_Memory(value)) if value.data_type() == "tensor(float)" else value.numpy()
+    # Of a tensor without elements, NumPy 2.2 does not read the address.
+    in_place = value.data_type() == "tensor(float)" and all(value.shape())
+    return np.asarray(_Memory(value)) if in_place else value.numpy()
 
 
 def first_line(error: BaseException) -> str:

@@ -55,3 +55,12 @@ def test_tensors_keep_their_type(values, dtype):
     array = as_array(OrtValue.ortvalue_from_numpy(np.array(values, dtype)))
     assert array.tolist() == values
     assert array.dtype == dtype
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (0, 4), (2, 3)])
+def test_tensors_of_any_shape_are_read(shape):
+    """Where a detector finds nothing, its boxes have no elements."""
+    values = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    array = as_array(OrtValue.ortvalue_from_numpy(values))
+    assert array.dtype == np.float32
+    np.testing.assert_array_equal(array, values)
