@@ -32,11 +32,14 @@ class Plan:
         layers: How many layers are measured.
         samples: The most samples that will be fed; None where the data does not say.
         seconds_per_sample: Seconds per sample, estimated with the first batch.
+        picked_from: Names of the tensors whose noise is measured in place of outputs that hold what the
+            network picks.
     """
 
     layers: int
     samples: int | None
     seconds_per_sample: float
+    picked_from: tuple[str, ...] = ()
 
 
 def measure(
@@ -87,13 +90,11 @@ def measure(
         UnsupportedError: Ray is not installed, cannot be reached or has no room.
         WorkerError: Workers of Ray died again and again.
     """
+    given = {output.name for output in prepared.graph_model.graph.outputs}
     prepared = runnable_part(prepared)
-    prepared = replace(
-        prepared,
-        graph_model=before_picks(prepared.graph_model),
-        known_fingerprint=prepared.fingerprint,
-        light=None,
-    )
+    judged = before_picks(prepared.graph_model)
+    prepared = replace(prepared, graph_model=judged, known_fingerprint=prepared.fingerprint, light=None)
+    picked_from = tuple(value.name or "" for value in judged.graph.outputs if value.name not in given)
     placement = _checked_placement(prepared, table, keep_float)
     kept = None
     if checkpoint is not None:
@@ -117,7 +118,7 @@ def measure(
         raise no_samples()
     first = next(Batches.of_shard(head, batches.reader).labelled())
     seconds = probe.begin(first.feed, 0, labelled=is_class_indices(first.labels))
-    on_plan(Plan(len(layers), batches.num_samples, seconds))
+    on_plan(Plan(len(layers), batches.num_samples, seconds, picked_from))
     with contextlib.ExitStack() as stack:
         if executor is None:
             here = results_here(probe.run, batches, description="Measuring", progress=progress)

@@ -154,6 +154,8 @@ def open_validated(
         left, description = (), whose.format("Q/DQ model") + " as fake quantization in ONNX Runtime"
     else:
         left, description = (), whose.format("model") + " in ONNX Runtime"
+    if left_out.outputs:
+        description += ", up to its plugins of TensorRT"
     sources = sources if computes_all(graph_model, sources) else ()
     if integers:
         opened = open_graph_model(with_outputs(graph_model, sources), threads=threads)

@@ -3,8 +3,10 @@
 import json
 
 import numpy as np
+import onnx
 import pytest
 
+from tests.trtint8.detectors import images, ranking_detector
 from tests.trtint8.sensitivity.measuring import SPLIT
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL
@@ -35,3 +37,13 @@ def test_a_network_without_a_layer_to_quantize(table, tmp_path, capsys):
     arguments = ["sensitivity", str(DEMO_MODEL), table, str(tmp_path / "d.npz"), "--keep-float", "*"]
     assert main([*arguments, "--limit", "8"]) == 0
     assert "8 samples: all layers in INT8 exact" in capsys.readouterr().out
+
+
+def test_what_a_detector_picks_from_is_named(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    onnx.save(ranking_detector(), "m.onnx")
+    np.savez("d.npz", images=images(8))
+    assert main(["calibrate", "m.onnx", "d.npz", "-o", "t.json"]) == 0
+    assert main(["sensitivity", "m.onnx", "t.json", "d.npz"]) == 0
+    wanted = "noise is that of 'corners_out', 'scores_last_out', from which the network picks what it gives"
+    assert wanted in capsys.readouterr().err

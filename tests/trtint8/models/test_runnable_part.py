@@ -88,6 +88,7 @@ def test_everything_but_the_plugin_is_as_without_it(domain):
     found = trtint8.validate(quantized, reference=whole, **options)
     wanted = trtint8.validate(trtint8.quantize(part, other), reference=part, **options)
     assert found.outputs == wanted.outputs and len(found.outputs) == 2
+    assert found.judged == f"{wanted.judged}, up to its plugins of TensorRT"
     layers = trtint8.measure_sensitivity(whole, table, images(6), **QUIET).layers
     others = trtint8.measure_sensitivity(part, other, images(6), **QUIET).layers
     assert [layer.only for layer in layers] == [layer.only for layer in others]

@@ -5,7 +5,7 @@ import pytest
 
 import trtint8
 from calibrators.errors import CalibrationDataError
-from tests.trtint8.detectors import images, suppressing_detector, unordered_detector
+from tests.trtint8.detectors import PICKED_FROM, images, suppressing_detector, unordered_detector
 from tests.trtint8.sensitivity.measuring import SPLIT, measured
 from trtint8.data import DEMO_MODEL
 
@@ -89,10 +89,12 @@ def test_detections_are_measured_by_what_they_are_picked_from():
     options = {"batch_size": 1, "progress": False}
     table = trtint8.calibrate(dense, images(16, seed=1), **options)
     table = trtint8.calibrate(picking, images(16, seed=1), **options).override(dict(table.amax))
-    found = trtint8.measure_sensitivity(picking, table, images(12), **options)
+    plans = []
+    found = trtint8.measure_sensitivity(picking, table, images(12), on_plan=plans.append, **options)
     wanted = trtint8.measure_sensitivity(
         dense, trtint8.CalibrationTable(dict(table.amax)), images(12), **options
     )
+    assert [plan.picked_from for plan in plans] == [PICKED_FROM]
     assert [layer.node for layer in found.layers] == ["one_stem", "one_boxes", "one_classes"]
     assert found.samples == wanted.samples == 12
     for got, other in zip(found.layers, wanted.layers, strict=True):
