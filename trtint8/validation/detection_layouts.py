@@ -12,6 +12,7 @@ from calibrators.errors import CalibrationDataError
 from trtint8.validation.batch import ArrayForm, BatchForm, Outputs
 from trtint8.validation.boxes import suppress
 from trtint8.validation.detection import Detections
+from trtint8.validation.detection_rows import BOX_FIRST
 
 #: Turns a batch's outputs into the detections of each image.
 Reader: TypeAlias = Callable[[Outputs], list[Detections]]
@@ -39,7 +40,9 @@ def layout_reader(form: BatchForm) -> Reader:
     - boxes (N, n, 4) and scores (N, n, classes): each box has the class of its largest score. Where the
       scores of a box add up to 1, class 0 is the background, as in SSD, and its boxes are left out;
     - boxes (N, n, 4) and scores (N, n): all boxes have the class 0;
-    - one output (N, n, 6): x1, y1, x2, y2, score and class;
+    - one output (N, n, 6) of x1, y1, x2, y2, score and class, or of class, score, x1, y1, x2, y2; the same
+      of all images, (n, 6), with an output (N,) of integers that says how many rows each image has; or rows
+      of seven that begin with the number of the image: see :mod:`trtint8.validation.detection_rows`;
     - one output (N, 4 + classes, n), n being larger: centre x, centre y, width and height of each box, and
       its scores, as YOLO networks of ultralytics give them. Boxes with a score above 0.001 go through
       non-maximum suppression at an intersection over union of 0.7, as in ultralytics' validation.
@@ -57,11 +60,10 @@ def layout_reader(form: BatchForm) -> Reader:
         CalibrationDataError: The outputs are in none of these layouts.
     """
     forms = form.outputs
+    if rows := _rows_reader(form):
+        return rows
     if len(forms) == 1:
         ((name, only),) = forms.items()
-        if only.is_float and len(only.shape) in (2, 3) and only.shape[-1] == 6:
-            corners = _corners_of(only)
-            return lambda outputs: _rows_of_six(_images(outputs[name], 3), corners)
         if only.is_float and len(only.shape) == 3 and 4 < only.shape[1] < only.shape[2]:
             return lambda outputs: [_of_grid(image) for image in outputs[name]]
     boxes = [name for name, one in forms.items() if len(one.shape) in (2, 3) and one.shape[-1] == 4]
@@ -73,6 +75,32 @@ def layout_reader(form: BatchForm) -> Reader:
         "trtint8.DetectionAgreement(decode) as metric, with a function that turns a batch's outputs into "
         "detections"
     )
+
+
+def _rows_reader(form: BatchForm) -> Reader | None:
+    """How the rows of an output are read; None where no output holds detections as rows."""
+    rows = [name for name, one in form.outputs.items() if one.row_order is not None]
+    counts = [name for name, one in form.outputs.items() if _is_count(one, form.rows)]
+    if len(rows) != 1 or len(counts) > 1 or len(form.outputs) > len(rows) + len(counts):
+        return None
+    name, one = rows[0], form.outputs[rows[0]]
+    order = one.row_order
+    if order is None:
+        return None
+    corners_of = _corners_of(one) if order is BOX_FIRST else _as_they_are
+
+    def read(outputs: Outputs) -> list[Detections]:
+        found = order.split(outputs[name], form.rows, outputs[counts[0]] if counts else None)
+        return [
+            Detections(corners_of(image[:, order.box]), image[:, order.score], np.rint(image[:, order.kind]))
+            for image in found
+        ]
+
+    return read
+
+
+def _is_count(form: ArrayForm, images: int) -> bool:
+    return form.is_integer and form.shape in ((images,), (images, 1))
 
 
 def _roles(forms: Mapping[str, ArrayForm], boxes: str) -> dict[str, str] | None:
@@ -104,7 +132,11 @@ def _roles(forms: Mapping[str, ArrayForm], boxes: str) -> dict[str, str] | None:
 
 def _corners_of(form: ArrayForm) -> Callable[[NDArray[Any]], NDArray[Any]]:
     """Turns boxes of an output into corners, shape (..., 4)."""
-    return (lambda boxes: boxes) if form.has_corners else corners_of_centres
+    return _as_they_are if form.has_corners else corners_of_centres
+
+
+def _as_they_are(boxes: NDArray[Any]) -> NDArray[Any]:
+    return boxes
 
 
 def corners_of_centres(boxes: NDArray[Any]) -> NDArray[Any]:
@@ -157,12 +189,6 @@ def has_background(scores: NDArray[Any]) -> bool:
         return False
     sums = scores.sum(axis=2, dtype=np.float64)
     return bool(np.median(np.abs(sums - 1)) < _ROUNDING)
-
-
-def _rows_of_six(
-    images: NDArray[Any], corners_of: Callable[[NDArray[Any]], NDArray[Any]]
-) -> list[Detections]:
-    return [Detections(corners_of(image[:, :4]), image[:, 4], np.rint(image[:, 5])) for image in images]
 
 
 def _of_grid(image: NDArray[Any]) -> Detections:

@@ -1,0 +1,96 @@
+"""Detections as rows of one output: box, score and class, and perhaps the number of the image."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrators.data.feeds import is_float
+
+
+@dataclass(frozen=True)
+class RowOrder:
+    """Which columns hold what.
+
+    Attributes:
+        box: Four columns.
+        score: The column of the score.
+        kind: The column of the class.
+        image: The column of the image's number in the batch, which is negative for rows without a detection;
+            None where rows do not say it.
+    """
+
+    box: slice
+    score: int
+    kind: int
+    image: int | None = None
+
+    def split(
+        self, rows: NDArray[Any], images: int, counts: NDArray[Any] | None = None
+    ) -> list[NDArray[Any]]:
+        """The rows of each image.
+
+        Args:
+            rows: An output in this order.
+            images: How many images the batch has, where rows say of which image they are.
+            counts: How many rows each image has, where they stand one after another; else None.
+
+        Returns:
+            One array of shape (n, columns) per image.
+        """
+        flat = rows.reshape(-1, rows.shape[-1])
+        if self.image is not None:
+            numbers = np.rint(flat[:, self.image])
+            return [flat[numbers == number] for number in range(images)]
+        if counts is not None and rows.ndim == 2:
+            return np.split(flat, np.cumsum(counts.ravel())[:-1])
+        whole = rows if rows.ndim == 3 else flat[None]
+        kept = [len(image) for image in whole] if counts is None else counts.ravel().tolist()
+        return [image[:count] for image, count in zip(whole, kept, strict=True)]
+
+
+#: As detectors of ultralytics have it that need no suppression: x1, y1, x2, y2, score, class.
+BOX_FIRST = RowOrder(slice(0, 4), 4, 5)
+
+#: As PaddleDetection has it: class, score, x1, y1, x2, y2.
+CLASS_FIRST = RowOrder(slice(2, 6), 1, 0)
+
+#: As Caffe's DetectionOutput has it: image, class, score, x1, y1, x2, y2.
+IMAGE_CLASS_FIRST = RowOrder(slice(3, 7), 2, 1, 0)
+
+#: As YOLOv7 has it: image, x1, y1, x2, y2, class, score.
+IMAGE_BOX_FIRST = RowOrder(slice(1, 5), 6, 5, 0)
+
+#: The number of columns to the orders, the first that fits the values.
+_ORDERS = {6: (BOX_FIRST, CLASS_FIRST), 7: (IMAGE_CLASS_FIRST, IMAGE_BOX_FIRST)}
+
+#: How far classes may be from whole numbers, and scores beyond 0 and 1.
+_ROUNDING = 1e-3
+
+
+def row_order(array: NDArray[Any]) -> RowOrder | None:
+    """In which order the rows of an output hold detections, by their values.
+
+    Args:
+        array: An output of the float network.
+
+    Returns:
+        The order; None where its classes would be no whole numbers, or its scores not between 0 and 1.
+    """
+    if not is_float(array.dtype) or not 2 <= array.ndim <= 4 or array.shape[-1] not in _ORDERS:
+        return None
+    rows = array.reshape(-1, array.shape[-1]).astype(np.float64)
+    rows = rows[(rows != rows[:, :1]).any(axis=1)]  # others fill up, such as with -1
+    return next((order for order in _ORDERS[rows.shape[1]] if _fits(rows, order)), None)
+
+
+def _fits(rows: NDArray[np.float64], order: RowOrder) -> bool:
+    whole = rows[:, [order.kind] if order.image is None else [order.kind, order.image]]
+    scores = rows[:, order.score]
+    return bool(
+        (np.abs(whole - np.rint(whole)) <= _ROUNDING).all()
+        and ((scores >= -_ROUNDING) & (scores <= 1 + _ROUNDING)).all()
+    )
