@@ -21,7 +21,7 @@ from trtint8.models.plugins import plugin_nodes
 #: Operators that pick elements by their values: those in the order of their values, or so many as there are.
 _RANKING = ("TopK", "NonMaxSuppression", "NonZero", "Compress", "Unique")
 
-#: Operators whose results do not depend on values.
+#: Operators whose results do not depend on values, unless these decide how many are picked.
 _OF_SHAPES = ("Shape", "Size")
 
 #: Operators that pick the place of one element in each row, such as its class. What is computed from such
@@ -161,7 +161,7 @@ def _computed(graph_model: ir.Model) -> dict[str, ir.Value]:
 def _found(graph_model: ir.Model) -> tuple[list[ir.Value], list[ir.Value]]:
     """The outputs that hold picks, and the activations that these are computed from."""
     nodes, plugins = list(graph_model.graph), set(plugin_nodes(graph_model))
-    activations = _behind(nodes, _is_layer)
+    activations = _behind([node for node in nodes if not _is_one(node, _OF_SHAPES)], _is_layer)
     needed: set[ir.Value] = set()  # by layers
     for node in reversed(nodes):
         if _is_layer(node) or any(value in needed for value in node.outputs):
@@ -183,13 +183,13 @@ def _found(graph_model: ir.Model) -> tuple[list[ir.Value], list[ir.Value]]:
     while waiting:
         producer = waiting.pop().producer()
         for value in () if producer is None else values_read(producer):
-            if value in seen or value not in activations:
+            if value in seen:
                 continue
             seen.add(value)
             # Where elements are picked by a comparison, it is of floating-point values.
-            if value in ranked or value in placed or not _may_be_float(value):
+            if value in ranked or value in placed or (value in activations and not _may_be_float(value)):
                 waiting.append(value)
-            else:
+            elif value in activations:
                 sources[value] = None
     # In the order in which they are computed.
     return outputs, [value for node in nodes for value in node.outputs if value in sources]
@@ -199,8 +199,6 @@ def _behind(nodes: Sequence[ir.Node], starts: Callable[[ir.Node], bool]) -> set[
     """What some nodes compute, and all that is computed from its values."""
     found: set[ir.Value] = set()
     for node in nodes:
-        if _is_one(node, _OF_SHAPES):
-            continue
         if starts(node) or any(value in found for value in values_read(node)):
             found.update(node.outputs)
     return found

@@ -107,6 +107,16 @@ def test_elements_above_a_threshold_are_picked_by_what_is_compared():
     assert find_picks(graph_model(model)) == Picks(("kept_out",), ("data_out", "scores_out"))
 
 
+def test_how_many_elements_are_picked_is_a_pick():
+    """PaddleDetection gives the number of boxes too."""
+    g = Shaped()
+    data = g.op("MatMul", ["x", g.weights(4, 6)], "data")
+    kept = filtered(g, classifier(g), data)
+    number = g.op("Gather", [g.op("Shape", [kept], "shape"), g.constant(np.int64(0))], "number")
+    model = two_outputs(g, {"x": ["N", 4]}, kept, number)
+    assert find_picks(graph_model(model)) == Picks(("kept_out", "number_out"), ("data_out", "scores_out"))
+
+
 def test_what_follows_from_shapes_is_no_activation():
     """Anchors are made for the sizes of feature maps."""
     g = Shaped()
