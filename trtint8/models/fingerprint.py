@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import onnx_ir as ir
 
 from calibrators.host.threads import available_threads
+
+#: Bytes of weights whose hashing takes longer than handing them to threads.
+_WORTH_THREADS = 16 << 20
 
 
 def fingerprint(graph_model: ir.Model) -> str:
@@ -47,11 +51,18 @@ def fingerprint(graph_model: ir.Model) -> str:
         add(name, value.const_value is not None)
         if value.const_value is not None:
             tensors.append(value.const_value)
+    for tensor_digest in _digests(tensors):
+        digest.update(tensor_digest)
+    return digest.hexdigest()
+
+
+def _digests(tensors: Sequence[ir.TensorProtocol]) -> Iterator[bytes]:
+    if sum(tensor.nbytes for tensor in tensors) < _WORTH_THREADS:
+        yield from map(_digest, tensors)
+        return
     # Most of the time goes into the weights, and hashing lets other threads run.
     with ThreadPoolExecutor(available_threads(), "trtint8-hash") as pool:
-        for tensor_digest in pool.map(_digest, tensors):
-            digest.update(tensor_digest)
-    return digest.hexdigest()
+        yield from pool.map(_digest, tensors)
 
 
 def _digest(tensor: ir.TensorProtocol) -> bytes:

@@ -6,6 +6,7 @@ import onnx_ir as ir
 
 from tests.trtint8.models.float_models import small
 from tests.trtint8.onnx_models import save_external
+from trtint8.models import fingerprint as fingerprints
 from trtint8.models.fingerprint import fingerprint
 from trtint8.models.model import load_model
 
@@ -56,3 +57,9 @@ def test_constants_within_nodes_count():
         return fingerprint(ir.from_proto(onnx.helper.make_model(graph)))
 
     assert model(1.0) == model(1.0) != model(2.0)
+
+
+def test_threads_change_nothing(monkeypatch):
+    alone = load_model(small()).fingerprint
+    monkeypatch.setattr(fingerprints, "_WORTH_THREADS", 0)
+    assert load_model(small()).fingerprint == alone
