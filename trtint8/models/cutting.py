@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -90,13 +90,22 @@ def tensors_before(graph: ir.Graph, nodes: Collection[ir.Node]) -> tuple[str, ..
 
 def _nodes_behind(graph: ir.Graph, nodes: Collection[ir.Node]) -> set[ir.Node]:
     """Some nodes of a graph, and all that need what they compute."""
-    behind: set[ir.Node] = set()
+    reached = values_behind(graph, nodes.__contains__)
+    return {node for node in graph if any(value in reached for value in node.outputs)}
+
+
+def values_behind(nodes: Iterable[ir.Node], starts: Callable[[ir.Node], bool]) -> set[ir.Value]:
+    """What some nodes compute, and all that is computed from it.
+
+    Args:
+        nodes: Nodes in the order in which they run.
+        starts: Says of a node whether it is one of them.
+    """
     reached: set[ir.Value] = set()
-    for node in graph:
-        if node in nodes or any(value in reached for value in values_read(node)):
-            behind.add(node)
-            reached |= set(node.outputs)
-    return behind
+    for node in nodes:
+        if starts(node) or any(value in reached for value in values_read(node)):
+            reached.update(node.outputs)
+    return reached
 
 
 def _needs(output: ir.Value, cut: Collection[ir.Value]) -> bool:

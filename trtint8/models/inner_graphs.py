@@ -17,6 +17,12 @@ def inner_graphs(node: ir.Node) -> Iterator[ir.Graph]:
             yield from attribute.as_graphs()
 
 
+def nodes_inside(node: ir.Node) -> Iterator[ir.Node]:
+    """The nodes of the graphs inside a node, however deep."""
+    for graph in inner_graphs(node):
+        yield from ir.traversal.RecursiveGraphIterator(graph)
+
+
 def message_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
     """A graph and those inside its nodes, however deep, as messages."""
     waiting = [graph]
@@ -31,6 +37,5 @@ def message_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
 def values_read(node: ir.Node) -> Iterator[ir.Value]:
     """The values that a node reads, also those that only graphs inside it read."""
     yield from (value for value in node.inputs if value is not None)
-    for graph in inner_graphs(node):
-        for inner in ir.traversal.RecursiveGraphIterator(graph):
-            yield from (value for value in inner.inputs if value is not None)
+    for inner in nodes_inside(node):
+        yield from (value for value in inner.inputs if value is not None)

@@ -76,6 +76,14 @@ class Model:
         """See :func:`trtint8.models.fingerprint.fingerprint`; computed when it is asked for."""
         return self.known_fingerprint or fingerprint(self.graph_model)
 
+    def part(self, graph_model: ir.Model) -> Model:
+        """A part of the model, which has the whole model's fingerprint.
+
+        Args:
+            graph_model: The part.
+        """
+        return replace(self, graph_model=graph_model, known_fingerprint=self.fingerprint, light=None)
+
     @property
     def inputs(self) -> tuple[InputSpec, ...]:
         """The inputs that a feed must have; initializers that are listed as inputs are left out.

@@ -20,8 +20,8 @@ from trtint8.models.static_shapes import declared_sizes
 #: The most quantities that are told apart; a join of more, as of the layers of a dense block, is one.
 _MOST = 8
 
-#: Operators behind which an element is still the same quantity.
-_SAME = ("Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose")
+#: Operators behind which an element is still the same quantity, and none is missing.
+MOVING = ("Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose")
 
 
 @dataclass(frozen=True)
@@ -60,14 +60,24 @@ def output_parts(graph_model: ir.Model) -> tuple[OutputPart, ...]:
     """
     outputs = graph_model.graph.outputs
     if any(_lacks_sizes(node) for output in outputs for node in _joins_before(output)):
-        graph_model = graph_model.clone()
-        common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(graph_model)
+        graph_model = inferred_copy(graph_model)
     parts: list[OutputPart] = []
     for output in graph_model.graph.outputs:
         name = output.name or ""
         joined = _joined(output) if len(declared_sizes(output) or ()) > 2 else None
         parts += [OutputPart(name, name)] if joined is None else joined.parts(name)
     return tuple(parts)
+
+
+def inferred_copy(graph_model: ir.Model) -> ir.Model:
+    """A copy of a model that declares the types and shapes of its tensors, as far as ONNX infers them.
+
+    Args:
+        graph_model: The model.
+    """
+    copy = graph_model.clone()
+    common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(copy)
+    return copy
 
 
 def split_outputs(
@@ -117,7 +127,7 @@ def _joins_before(value: ir.Value | None) -> Iterator[ir.Node]:
             yield node
             for joined in dict.fromkeys(node.inputs):
                 yield from _joins_before(joined)
-        elif node.op_type in _SAME:
+        elif node.op_type in MOVING:
             yield from _joins_before(node.inputs[0])
 
 
@@ -135,7 +145,7 @@ def _joined(value: ir.Value | None) -> _Joined | None:
         return None
     if node.op_type == "Concat":
         return _of_concat(node)
-    if node.op_type not in _SAME:
+    if node.op_type not in MOVING:
         return None
     before = _joined(node.inputs[0])
     if before is None or node.op_type in ("Identity", "Cast"):
@@ -163,7 +173,7 @@ def _of_concat(node: ir.Node) -> _Joined | None:
 def _holds_positions(value: ir.Value | None, axis: int) -> bool:
     """Whether an axis was made of others since the tensor was computed, such as of height and width."""
     node = None if value is None else value.producer()
-    while node is not None and node.op_type in _SAME and not node.domain:
+    while node is not None and node.op_type in MOVING and not node.domain:
         before, after = declared_sizes(node.inputs[0]), declared_sizes(node.outputs[0])
         if node.op_type == "Transpose":
             axis = _permutation(node, len(after or ()))[axis]

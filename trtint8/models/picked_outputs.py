@@ -7,15 +7,17 @@ their place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
 from onnx_ir.passes import common
 
+from trtint8.models.cutting import values_behind
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.graph_constants import is_constant
-from trtint8.models.inner_graphs import inner_graphs, values_read
+from trtint8.models.inner_graphs import nodes_inside, values_read
+from trtint8.models.output_parts import MOVING, inferred_copy
 from trtint8.models.plugins import plugin_nodes
 
 #: Operators that pick elements by their values: those in the order of their values, or so many as there are.
@@ -32,9 +34,6 @@ _PLACING = ("ArgMax", "ArgMin")
 #: also where it is computed from picked elements, as in a decoder that picks its queries.
 _LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Einsum", "Attention", "LSTM", "GRU", "RNN")
 
-#: Operators behind which all elements are still there.
-_SAME = ("Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose")
-
 
 @dataclass(frozen=True)
 class Picks:
@@ -47,6 +46,10 @@ class Picks:
 
     outputs: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
+
+
+#: Of networks that pick nothing.
+NO_PICKS = Picks()
 
 
 @pause_garbage_collection()
@@ -65,14 +68,14 @@ def find_picks(graph_model: ir.Model) -> Picks:
     """
     nodes, plugins = graph_model.graph, set(plugin_nodes(graph_model))
     if not plugins and not any(node.op_type in _RANKING + _PLACING for node in nodes):
-        return Picks()
+        return NO_PICKS
     if any(value.dtype is None for node in nodes if node not in plugins for value in node.outputs):
-        graph_model = _inferred(graph_model)
+        graph_model = inferred_copy(graph_model)
     outputs, sources = _found(graph_model)
     origins = dict.fromkeys(_origin(value) for value in sources if _is_float(value))
     independent = [value for value in origins if not _follows_from(value, origins)]
     if not outputs or not independent:
-        return Picks()
+        return NO_PICKS
     return Picks(*(tuple(value.name or "" for value in values) for values in (outputs, independent)))
 
 
@@ -99,11 +102,10 @@ def with_outputs(graph_model: ir.Model, names: Sequence[str]) -> ir.Model:
     """
     if not names:
         return graph_model
-    extended = graph_model.clone()
+    known = _computed(graph_model)
+    lacks_types = any(known[name].dtype is None for name in names)
+    extended = inferred_copy(graph_model) if lacks_types else graph_model.clone()
     computed = _computed(extended)
-    if any(computed[name].dtype is None for name in names):
-        extended = _inferred(graph_model)
-        computed = _computed(extended)
     extended.graph.outputs.extend(computed[name] for name in names)
     return extended
 
@@ -146,13 +148,6 @@ def before_picks(graph_model: ir.Model, picks: Picks | None = None) -> ir.Model:
     return changed
 
 
-def _inferred(graph_model: ir.Model) -> ir.Model:
-    """A copy of a model with the types and shapes of its tensors."""
-    copy = graph_model.clone()
-    common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(copy)
-    return copy
-
-
 def _computed(graph_model: ir.Model) -> dict[str, ir.Value]:
     """The tensors that nodes of the main graph compute, by name."""
     return {value.name or "": value for node in graph_model.graph for value in node.outputs}
@@ -161,21 +156,23 @@ def _computed(graph_model: ir.Model) -> dict[str, ir.Value]:
 def _found(graph_model: ir.Model) -> tuple[list[ir.Value], list[ir.Value]]:
     """The outputs that hold picks, and the activations that these are computed from."""
     nodes, plugins = list(graph_model.graph), set(plugin_nodes(graph_model))
-    activations = _behind([node for node in nodes if not _is_one(node, _OF_SHAPES)], _is_layer)
+    layers = set(filter(_is_layer, nodes))
+    of_values = [node for node in nodes if not _is_one(node, _OF_SHAPES)]
+    activations = values_behind(of_values, layers.__contains__)
     needed: set[ir.Value] = set()  # by layers
     for node in reversed(nodes):
-        if _is_layer(node) or any(value in needed for value in node.outputs):
+        if node in layers or any(value in needed for value in node.outputs):
             needed.update(values_read(node))
 
     def decides(node: ir.Node) -> bool:
         at_the_end = not any(value in needed for value in node.outputs)
         return at_the_end and any(value in activations for value in values_read(node))
 
-    ranked = _behind(nodes, lambda node: (node in plugins or _is_one(node, _RANKING)) and decides(node))
-    placed = _behind(nodes, lambda node: _is_one(node, _PLACING) and decides(node))
+    ranked = values_behind(nodes, lambda node: (node in plugins or _is_one(node, _RANKING)) and decides(node))
+    placed = values_behind(nodes, lambda node: _is_one(node, _PLACING) and decides(node))
     places: set[ir.Value] = set()
     for node in nodes:
-        joined = _is_one(node, (*_SAME, "Concat")) and any(value in places for value in node.inputs)
+        joined = _is_one(node, (*MOVING, "Concat")) and any(value in places for value in node.inputs)
         found = (value for value in node.outputs if value in placed)
         places.update(value for value in found if joined or not _may_be_float(value))
     outputs = [value for value in graph_model.graph.outputs if value in ranked or value in places]
@@ -195,34 +192,18 @@ def _found(graph_model: ir.Model) -> tuple[list[ir.Value], list[ir.Value]]:
     return outputs, [value for node in nodes for value in node.outputs if value in sources]
 
 
-def _behind(nodes: Sequence[ir.Node], starts: Callable[[ir.Node], bool]) -> set[ir.Value]:
-    """What some nodes compute, and all that is computed from its values."""
-    found: set[ir.Value] = set()
-    for node in nodes:
-        if starts(node) or any(value in found for value in values_read(node)):
-            found.update(node.outputs)
-    return found
-
-
 def _is_one(node: ir.Node, operators: Sequence[str]) -> bool:
     return node.op_type in operators and not node.domain
 
 
 def _is_layer(node: ir.Node) -> bool:
-    return any(_is_one(inner, _LAYERS) for inner in _with_inner(node))
-
-
-def _with_inner(node: ir.Node) -> Iterator[ir.Node]:
-    """A node and all inside it."""
-    yield node
-    for graph in inner_graphs(node):
-        yield from ir.traversal.RecursiveGraphIterator(graph)
+    return any(_is_one(inner, _LAYERS) for inner in (node, *nodes_inside(node)))
 
 
 def _origin(value: ir.Value) -> ir.Value:
     """The tensor that has the same elements, before they were put elsewhere."""
     node = value.producer()
-    while node is not None and _is_one(node, _SAME):
+    while node is not None and _is_one(node, MOVING):
         before = node.inputs[0]
         if before is None or before.producer() is None or not _is_float(before):
             break

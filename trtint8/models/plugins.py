@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx
 import onnx_ir as ir
 
-from trtint8.models.inner_graphs import inner_graphs, message_graphs
+from trtint8.models.inner_graphs import message_graphs, nodes_inside
 
 #: The domain that ONNX Runtime's own provider for TensorRT gives plugins. TensorRT's parser finds a plugin by
 #: the node's operator and does not look at the domain.
@@ -53,8 +53,6 @@ def plugin_nodes(graph_model: ir.Model) -> list[ir.Node]:
     functions = {(domain, name) for domain, name, _ in graph_model.functions}
 
     def is_plugin(node: ir.Node) -> bool:
-        own = node.domain not in _KNOWN and (node.domain, node.op_type) not in functions
-        graphs = inner_graphs(node)
-        return own or any(is_plugin(inner) for graph in graphs for inner in graph)
+        return node.domain not in _KNOWN and (node.domain, node.op_type) not in functions
 
-    return [node for node in graph_model.graph if is_plugin(node)]
+    return [node for node in graph_model.graph if any(map(is_plugin, (node, *nodes_inside(node))))]

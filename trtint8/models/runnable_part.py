@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import onnx_ir as ir
 
 from calibrators.errors import ModelError
 from trtint8.models.cutting import tensors_before
 from trtint8.models.model import Model
-from trtint8.models.picked_outputs import Picks, before_picks, find_picks
+from trtint8.models.picked_outputs import NO_PICKS, Picks, before_picks, find_picks
 from trtint8.models.plugins import plugin_nodes
 
 
 def picks_of_plugins(model: Model) -> Picks:
     """What the plugins at the end of a model compute, and from what; nothing where it has no plugins."""
-    return find_picks(model.graph_model) if plugin_nodes(model.graph_model) else Picks()
+    return find_picks(model.graph_model) if plugin_nodes(model.graph_model) else NO_PICKS
 
 
 def runnable_part(model: Model, picks: Picks | None = None) -> Model:
@@ -45,7 +43,7 @@ def runnable_part(model: Model, picks: Picks | None = None) -> Model:
             + (f"cut the model before it ({listed}), or " if listed else "")
             + "take the implicit route, on which TensorRT calibrates (--route implicit)"
         )
-    return replace(model, graph_model=part, known_fingerprint=model.fingerprint, light=None)
+    return model.part(part)
 
 
 def with_plugins(part: ir.Model, whole: ir.Model) -> ir.Model:

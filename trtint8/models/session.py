@@ -62,15 +62,14 @@ def open_model(model: Model, further: Sequence[str] = (), *, threads: int | None
     Raises:
         ModelError: ONNX Runtime refuses the model.
     """
-    if further:
-        return open_graph_model(with_outputs(model.graph_model, further), threads=threads, used_up=True)
-    if model.light is None:
-        return open_graph_model(model.graph_model, threads=threads)
+    if further or model.light is None:
+        return open_graph_model(model.graph_model, further, threads=threads)
     return ModelSession(open_session(model.light, optimize=True, threads=threads))
 
 
 def open_graph_model(
     graph_model: ir.Model,
+    further: Sequence[str] = (),
     *,
     threads: int | None = None,
     optimize: bool = True,
@@ -84,6 +83,7 @@ def open_graph_model(
 
     Args:
         graph_model: The model. Its weights are copied, so it may go when the session is open.
+        further: Names of tensors that become outputs behind its own.
         threads: Threads per operator; ONNX Runtime's choice where None.
         optimize: See :func:`calibrators.host.onnx_session.open_session`.
         pack_weights: See there.
@@ -93,7 +93,8 @@ def open_graph_model(
     Raises:
         ModelError: ONNX Runtime refuses the model.
     """
-    with light_or_file(graph_model, used_up=used_up) as source:
+    extended = with_outputs(graph_model, further)
+    with light_or_file(extended, used_up=used_up or extended is not graph_model) as source:
         return ModelSession(
             open_session(source, optimize=optimize, threads=threads, pack_weights=pack_weights)
         )

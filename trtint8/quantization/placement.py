@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from calibrators.errors import ModelError
 from trtint8.models.graph_constants import is_constant
-from trtint8.models.inner_graphs import inner_graphs
+from trtint8.models.inner_graphs import nodes_inside
 from trtint8.quantization.attention import Attention, find_attentions, output_readers
 from trtint8.quantization.joint import JointConfigs
 from trtint8.quantization.obstacles import obstacle
@@ -240,7 +240,7 @@ class _Placer:
         for node in self.model.graph:
             if node.name in self.decisions:
                 yield self.decisions[node.name]
-            for inner in _nodes_inside(node):
+            for inner in nodes_inside(node):
                 if inner.domain == "" and inner.op_type in MULTIPLYING:
                     reason = f"it is inside the {node.op_type} '{node.name}', where no Q/DQ pairs are placed"
                     yield Decision(inner.name or inner.op_type, inner.op_type, False, reason)
@@ -381,14 +381,9 @@ def _candidates(model: ir.Model) -> Iterator[ir.Node]:
     )
 
 
-def _nodes_inside(node: ir.Node) -> Iterator[ir.Node]:
-    for graph in inner_graphs(node):
-        yield from ir.traversal.RecursiveGraphIterator(graph)
-
-
 def _nothing_to_quantize(model: ir.Model) -> ModelError:
     for node in model.graph:
-        if any(inner.op_type in WEIGHTED for inner in _nodes_inside(node)):
+        if any(inner.op_type in WEIGHTED for inner in nodes_inside(node)):
             return ModelError(
                 f"the model's layers are in the graphs of {node.op_type} '{node.name}', which stay as they "
                 "are; export the branch that you need as a model of its own"

@@ -13,13 +13,13 @@ from calibrators.errors import CalibrationDataError, ModelError, UnsupportedErro
 from calibrators.files import check_writable, write_atomically
 from trtint8.models.model import load_model
 from trtint8.models.output_parts import output_parts
-from trtint8.models.picked_outputs import before_picks, find_picks, sources_inside
 from trtint8.models.recorded_states import with_recorded_states
 from trtint8.models.runnable_part import picks_of_plugins, runnable_part
 from trtint8.models.session import open_model
 from trtint8.report.files import ReportFiles, find_report_files
 from trtint8.validation.measure import VALIDATED
 from trtint8.validation.opening import open_validated
+from trtint8.validation.output_shapes import DeclaredOutputs
 
 if TYPE_CHECKING:
     from trtint8.report.comparison import RunComparison
@@ -120,29 +120,24 @@ def _worst(
     batches = open_data(
         with_recorded_states(data, original), original.inputs, options.on_cpu(original.inputs)
     )
-    names = tuple(output.name or "" for output in original.graph_model.graph.outputs)
-    picks = find_picks(original.graph_model)
-    sources = sources_inside(original.graph_model, picks)
+    declared = DeclaredOutputs.of(original.graph_model, left_out)
+    names = tuple(declared.shapes)
     with open_validated(
         VALIDATED,
         validated,
         original.inputs,
         names,
-        sources=sources,
-        left_out=left_out,
+        sources=declared.sources,
+        left_out=declared.left_out,
         allow_host_code=allow_host_code,
     ) as int8:
         # An engine gives only what is picked.
-        compared = (
-            original.graph_model
-            if sources and not int8.sources
-            else before_picks(original.graph_model, picks)
-        )
+        gives_sources = int8.sources == declared.sources
         return find_worst(
             int8,
             open_model(original, int8.sources).run,
             (*names, *int8.sources),
-            output_parts(compared),
+            declared.parts if gives_sources else output_parts(original.graph_model),
             original.inputs,
             batches,
             preprocessing=options.preprocessing,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from calibrators.data.batches import Batches
 from calibrators.data.sources import is_class_indices
@@ -92,9 +92,9 @@ def measure(
     """
     given = {output.name for output in prepared.graph_model.graph.outputs}
     prepared = runnable_part(prepared)
-    judged = before_picks(prepared.graph_model)
-    prepared = replace(prepared, graph_model=judged, known_fingerprint=prepared.fingerprint, light=None)
-    picked_from = tuple(value.name or "" for value in judged.graph.outputs if value.name not in given)
+    prepared = prepared.part(before_picks(prepared.graph_model))
+    outputs = [value.name or "" for value in prepared.graph_model.graph.outputs]
+    picked_from = tuple(name for name in outputs if name not in given)
     placement = _checked_placement(prepared, table, keep_float)
     kept = None
     if checkpoint is not None:

@@ -17,7 +17,6 @@ from calibrators.data.feeds import FeedDict
 from calibrators.errors import CalibrationDataError
 from calibrators.tables.table import CalibrationTable
 from trtint8.models.model import Model
-from trtint8.models.picked_outputs import with_outputs
 from trtint8.models.session import open_graph_model
 from trtint8.quantization.placement import Placement, place
 from trtint8.quantization.qdq import insert_qdq
@@ -132,7 +131,7 @@ class Scorer:
             reference = stack.enter_context(self._reference())
             models = []
             for name, model in {VALIDATED: graph_model, **(others or {})}.items():
-                opened = open_graph_model(with_outputs(model, self._declared.sources))
+                opened = open_graph_model(model, self._declared.sources)
                 models.append(ValidatedModel(name, opened.run, _DESCRIPTION, self._declared.sources))
             return compare(
                 models,
@@ -153,9 +152,8 @@ class Scorer:
             yield lambda _feed: next(replay)
             return
         kept: list[list[NDArray[Any]]] = []
-        graph_model = self.model.graph_model
-        reference = open_graph_model(with_outputs(graph_model, self._declared.sources))
-        self._names = [output.name or "" for output in graph_model.graph.outputs]
+        reference = open_graph_model(self.model.graph_model, self._declared.sources)
+        self._names = [name for name in reference.output_names if name not in self._declared.sources]
 
         def run_and_keep(feed: FeedDict) -> list[NDArray[Any]]:
             kept.append(reference.run(feed))

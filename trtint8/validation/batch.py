@@ -154,7 +154,8 @@ def _has_unit_rows(array: NDArray[Any]) -> bool:
 
 
 def _has_corners(array: NDArray[Any]) -> bool:
-    if not is_float(array.dtype) or array.ndim < 2 or array.shape[-1] < 4 or not array.size:
+    may_hold_boxes = is_float(array.dtype) and 2 <= array.ndim <= 4 and array.shape[-1] in (4, 6)
+    if not (may_hold_boxes and array.size):
         return True
     return bool((array[..., 2:4] >= array[..., :2]).all(axis=-1).mean() >= 0.5)
 

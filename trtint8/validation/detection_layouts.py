@@ -79,15 +79,12 @@ def layout_reader(form: BatchForm) -> Reader:
 
 def _rows_reader(form: BatchForm) -> Reader | None:
     """How the rows of an output are read; None where no output holds detections as rows."""
-    rows = [name for name, one in form.outputs.items() if one.row_order is not None]
+    orders = {name: one.row_order for name, one in form.outputs.items() if one.row_order is not None}
     counts = [name for name, one in form.outputs.items() if _is_count(one, form.rows)]
-    if len(rows) != 1 or len(counts) > 1 or len(form.outputs) > len(rows) + len(counts):
+    if len(orders) != 1 or len(counts) > 1 or len(form.outputs) > len(orders) + len(counts):
         return None
-    name, one = rows[0], form.outputs[rows[0]]
-    order = one.row_order
-    if order is None:
-        return None
-    corners_of = _corners_of(one) if order is BOX_FIRST else _as_they_are
+    ((name, order),) = orders.items()
+    corners_of = _corners_of(form.outputs[name]) if order is BOX_FIRST else _as_they_are
 
     def read(outputs: Outputs) -> list[Detections]:
         found = order.split(outputs[name], form.rows, outputs[counts[0]] if counts else None)

@@ -20,7 +20,7 @@ from calibrators.errors import GpuUnavailableError, ModelError
 from trtint8.engine.file import read_engine_info
 from trtint8.interop.integer_models import expand_static, integer_operators
 from trtint8.models.model import ModelSource, load_model
-from trtint8.models.picked_outputs import Picks, computes_all, with_outputs
+from trtint8.models.picked_outputs import NO_PICKS, Picks, computes_all
 from trtint8.models.runnable_part import runnable_part
 from trtint8.models.session import ModelSession, open_graph_model, open_model
 from trtint8.runtime.engine import Engine
@@ -28,8 +28,6 @@ from trtint8.validation.accuracy import Runner, ValidatedModel
 from trtint8.validation.comparison import OpenModels
 from trtint8.validation.metrics import Metric
 from trtint8.validation.output_shapes import DeclaredOutputs
-
-_NOTHING = Picks()
 
 
 @contextlib.contextmanager
@@ -70,8 +68,8 @@ def open_models(
         read = {name: model if engine_path(model) else load_model(model) for name, model in models.items()}
         reference = opening.result()
     sources = declared.sources if declared else ()
-    left_out = declared.left_out if declared else Picks()
-    names = reference.output_names[: len(reference.output_names) - len(sources)]
+    left_out = declared.left_out if declared else NO_PICKS
+    names = [output for output in reference.output_names if output not in sources]
     with contextlib.ExitStack() as stack:
         validated = [
             stack.enter_context(
@@ -92,7 +90,7 @@ def open_validated(
     output_names: Sequence[str],
     threads: int | None = None,
     sources: tuple[str, ...] = (),
-    left_out: Picks = _NOTHING,
+    left_out: Picks = NO_PICKS,
     *,
     allow_host_code: bool = False,
 ) -> Iterator[ValidatedModel]:
@@ -158,11 +156,11 @@ def open_validated(
         description += ", up to its plugins of TensorRT"
     sources = sources if computes_all(graph_model, sources) else ()
     if integers:
-        opened = open_graph_model(with_outputs(graph_model, sources), threads=threads)
+        opened = open_graph_model(graph_model, sources, threads=threads)
     else:
         opened = open_model(loaded, sources, threads=threads)
     dtypes = {spec.name: spec.dtype for spec in loaded.inputs}
-    names = opened.output_names[: len(opened.output_names) - len(sources)]
+    names = [output for output in opened.output_names if output not in sources]
     yield _validated(name, opened.run, dtypes, names, inputs, output_names, description, sources)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import onnx_ir as ir
@@ -12,7 +12,7 @@ from calibrators.data.feeds import shape_text
 from calibrators.data.inputs import InputSpec
 from calibrators.errors import CalibrationDataError, ModelError
 from trtint8.models.output_parts import OutputPart, output_parts
-from trtint8.models.picked_outputs import Picks, before_picks, find_picks, sources_inside
+from trtint8.models.picked_outputs import NO_PICKS, Picks, before_picks, find_picks, sources_inside
 from trtint8.models.static_shapes import declared_sizes
 from trtint8.validation.batch import Outputs
 from trtint8.validation.measurand import Measurand
@@ -40,10 +40,10 @@ class DeclaredOutputs:
     parts: tuple[OutputPart, ...]
     picked: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
-    left_out: Picks = field(default_factory=Picks)
+    left_out: Picks = NO_PICKS
 
     @classmethod
-    def of(cls, graph_model: ir.Model, left_out: Picks | None = None) -> DeclaredOutputs:
+    def of(cls, graph_model: ir.Model, left_out: Picks = NO_PICKS) -> DeclaredOutputs:
         """What a model declares.
 
         Args:
@@ -53,7 +53,7 @@ class DeclaredOutputs:
         picks = find_picks(graph_model)
         parts = output_parts(before_picks(graph_model, picks))
         sources = sources_inside(graph_model, picks)
-        return cls(declared_shapes(graph_model), parts, picks.outputs, sources, left_out or Picks())
+        return cls(declared_shapes(graph_model), parts, picks.outputs, sources, left_out)
 
 
 def declared_shapes(graph_model: ir.Model) -> dict[str, DeclaredShape]:
