@@ -5,19 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from calibrators.data.feeds import FeedDict, is_float
-from calibrators.errors import CalibrationDataError
+from calibrators.data.feeds import FeedDict
 from calibrators.histograms.histogram import Histogram
 from calibrators.histograms.rules import RULES, range_of, ranges_by_rule
 from calibrators.histograms.thresholds import mse
 from calibrators.progress import progress_bar
 from calibrators.tables.choice import RangeChoice
 from trtint8.range_choice.noise import is_clearly_better, mean_level, noise_levels
+from trtint8.range_choice.references import References
 from trtint8.range_choice.tournament import play
 from trtint8.range_choice.trial_network import TrialNetwork
 
@@ -60,6 +56,11 @@ class _Plan:
     most: int
     halfway: float
 
+    @property
+    def surely(self) -> int:
+        """How many are tried in any case, where there are so many."""
+        return self.fewest // 2
+
 
 #: For outputs of few elements and of more. Simulated on the stored noise of 24 networks: of the latter,
 #: four samples in place of six, eight in place of 16 where it is close, and a whole standard error, cost
@@ -69,9 +70,6 @@ _FEW, _MANY = _Plan(16, MOST_SAMPLES, 1.0), _Plan(6, 24, 0.25)
 
 #: The most samples that are run at once.
 MOST_ROWS = 16
-
-#: So many samples are run first, to see what the outputs are: half of the fewest that are tried.
-_FIRST = _MANY.fewest // 2
 
 
 def samples_to_try(calibrated: int, elements: int) -> int:
@@ -133,11 +131,12 @@ def choose_ranges(
     Raises:
         CalibrationDataError: The model fails on a sample.
     """
-    trial = _Trial(network, samples, rows, separate=separate)
-    elements = trial.elements
+    references = References(network.reference, samples, rows, first=_MANY.surely, separate=separate)
+    elements = references.elements
     count = min(len(samples), samples_to_try(calibrated, elements))
     if not elements:
         return plain_ranges(histograms)
+    references.run_ahead(min(_plan(elements).surely, math.ceil(count / 2)))
     by_rule = ranges_by_rule({name: histograms[name] for name in quantized})
     handicaps = {
         rule: -DECIBELS_PER_DOUBLING * _mean_log2(by_rule[rule][name] for name in quantized) for rule in RULES
@@ -148,8 +147,14 @@ def choose_ranges(
     with progress_bar("Choosing ranges", None, enabled=progress) as advance:
 
         def noise(rule: str, start: int, stop: int) -> list[float]:
+            """The noise of the quantized network for some samples; see :func:`noise_levels`."""
+            levels: list[float] = []
+            for first in range(start, stop, references.rows):
+                last = min(first + references.rows, stop)
+                feed, wanted = references.batch(first, last)
+                levels += noise_levels(wanted, network.outputs(feed, scales[rule]), last - first).tolist()
             advance(stop - start)
-            return trial.noise_db(scales[rule], start, stop)
+            return levels
 
         def is_better(played: Mapping[str, Sequence[float]], standard_errors: float) -> bool:
             """Whether the first rule is better than the usual one, by so many standard errors."""
@@ -176,69 +181,6 @@ def choose_ranges(
     taken = by_rule[best]
     chosen = {name: taken[name] if name in taken else range_of(h, best) for name, h in histograms.items()}
     return chosen, RangeChoice(best, levels, tried)
-
-
-class _Trial:
-    """Samples with the float network's outputs; several at once where the network takes batches.
-
-    Args:
-        network: The network.
-        samples: One feed per sample.
-        rows: The most samples that are run at once.
-        separate: Whether the network is known to compute every sample by itself.
-    """
-
-    def __init__(
-        self, network: TrialNetwork, samples: Sequence[FeedDict], rows: int, *, separate: bool
-    ) -> None:
-        self._network, self._samples, self._rows = network, samples, rows
-        #: The numbers of a batch's samples, to the batch and the float network's outputs.
-        self._references: dict[tuple[int, int], tuple[FeedDict, list[NDArray[Any]]]] = {}
-        self._first = min(len(samples), rows, _FIRST)
-        self._batched = self._first > 1 and self._takes_batches(separate)
-        if not self._batched:
-            self._first = 1
-
-    @property
-    def elements(self) -> int:
-        """How many elements the floating-point outputs have for one sample."""
-        _, outputs = self._reference(0, self._first)
-        return sum(output.size for output in outputs if is_float(output.dtype)) // self._first
-
-    def noise_db(self, scales: Mapping[str, np.float32], start: int, stop: int) -> list[float]:
-        """The noise of the quantized network for some samples; see :func:`noise_levels`."""
-        size = self._rows if self._batched else 1
-        levels: list[float] = []
-        for first in range(start, stop, size):
-            last = min(first + size, stop)
-            feed, wanted = self._reference(first, last)
-            levels += noise_levels(wanted, self._network.outputs(feed, scales), last - first).tolist()
-        return levels
-
-    def _reference(self, first: int, last: int) -> tuple[FeedDict, list[NDArray[Any]]]:
-        if (first, last) not in self._references:
-            feed = _joined(self._samples[first:last])
-            self._references[first, last] = feed, self._network.reference(feed)
-        return self._references[first, last]
-
-    def _takes_batches(self, separate: bool) -> bool:
-        """Whether several samples at once give as many rows of every output."""
-        if len({tuple((name, a.shape[1:]) for name, a in feed.items()) for feed in self._samples}) > 1:
-            return False
-        try:
-            _, several = self._reference(0, self._first)
-        except (CalibrationDataError, ValueError):  # a batch of one only, or inputs without axes
-            return False
-        if any(not output.ndim or len(output) != self._first for output in several):
-            return False
-        return separate or all(len(output) == 1 for output in self._reference(0, 1)[1])
-
-
-def _joined(samples: Sequence[FeedDict]) -> FeedDict:
-    """Samples as one batch."""
-    if len(samples) == 1:
-        return samples[0]
-    return {name: np.concatenate([sample[name] for sample in samples]) for name in samples[0]}
 
 
 def plain_ranges(histograms: Mapping[str, Histogram]) -> tuple[dict[str, float], RangeChoice]:

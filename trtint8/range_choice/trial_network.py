@@ -60,21 +60,25 @@ class TrialNetwork:
         self._placement = placement
         self._names = [value.name or "" for value in graph_model.graph.outputs]
         self._parts = output_parts(graph_model)
-        quantized = graph_model.clone()
         open_session = partial(
             _open, device=open_device(device), threads=threads, return_memory=return_memory
         )
-        # Sessions open, one thread each, while weights are rounded and while the caller goes on.
+        # Sessions open, one thread each, while the caller goes on.
         opening = ThreadPoolExecutor(2, "trtint8-open")
         self._opening_float: Future[Reference] = Future()
         if reference is None:
             self._opening_float = opening.submit(open_session, graph_model.clone())
         else:
             self._opening_float.set_result(reference)
-        _round_weights(quantized, placement, threads)
-        insert_qdq(quantized, replace(placement, weights=()), dict.fromkeys(placement.tensors, 1.0))
-        self._scale_inputs = _scales_as_inputs(quantized)
-        self._opening = opening.submit(open_session, quantized)
+        quantized = graph_model.clone()
+
+        def open_quantized() -> tuple[Reference, dict[str, str]]:
+            _round_weights(quantized, placement, threads)
+            insert_qdq(quantized, replace(placement, weights=()), dict.fromkeys(placement.tensors, 1.0))
+            scale_inputs = _scales_as_inputs(quantized)
+            return open_session(quantized), scale_inputs
+
+        self._opening = opening.submit(open_quantized)
         opening.shutdown(wait=False)
 
     def reference(self, feed: FeedDict) -> list[NDArray[Any]]:
@@ -97,8 +101,9 @@ class TrialNetwork:
             CalibrationDataError: ONNX Runtime fails on the feed.
             ModelError: ONNX Runtime cannot run the network.
         """
-        inputs = {name: np.asarray(scales[tensor]) for name, tensor in self._scale_inputs.items()}
-        return self._run(self._opening.result(), {**feed, **inputs})
+        run, scale_inputs = self._opening.result()
+        inputs = {name: np.asarray(scales[tensor]) for name, tensor in scale_inputs.items()}
+        return self._run(run, {**feed, **inputs})
 
     def _run(self, run: Reference, feed: FeedDict) -> list[NDArray[Any]]:
         try:

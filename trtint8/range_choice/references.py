@@ -1,0 +1,104 @@
+"""The float network's outputs for the samples that ranges are tried on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrators.data.feeds import FeedDict, is_float
+from calibrators.errors import CalibrationDataError
+from trtint8.range_choice.trial_network import Reference
+
+
+class References:
+    """Runs the float network on samples, several at once where it takes batches, and each once.
+
+    Args:
+        run: Runs the float network on a feed.
+        samples: One feed per sample, at least one.
+        rows: The most samples that are run at once.
+        first: So many samples are run first, to see what the outputs are.
+        separate: Whether the network is known to compute every sample by itself; it is tried where it is not.
+
+    Raises:
+        CalibrationDataError: The network fails on a sample.
+    """
+
+    def __init__(
+        self, run: Reference, samples: Sequence[FeedDict], rows: int, *, first: int, separate: bool
+    ) -> None:
+        self._run, self._samples = run, samples
+        #: The outputs for each sample that was run, from the first sample on.
+        self._known: list[list[NDArray[Any]]] = []
+        self._ahead: Future[None] | None = None
+        together = self._together(min(len(samples), rows, first), separate)
+        #: How many samples are run at once.
+        self.rows = rows if together else 1
+        self._known = together or [run(samples[0])]
+
+    @property
+    def elements(self) -> int:
+        """How many elements the floating-point outputs have for one sample."""
+        return sum(output.size for output in self._known[0] if is_float(output.dtype))
+
+    def run_ahead(self, stop: int) -> None:
+        """Runs the samples before one while the caller goes on."""
+        worker = ThreadPoolExecutor(1, "trtint8-reference")
+        self._ahead = worker.submit(self._run_until, stop)
+        worker.shutdown(wait=False)
+
+    def batch(self, start: int, stop: int) -> tuple[FeedDict, list[NDArray[Any]]]:
+        """Some samples as one feed, and the outputs of the float network for them.
+
+        Args:
+            start: The number of the first sample.
+            stop: The number after that of the last one.
+
+        Raises:
+            CalibrationDataError: The network fails on a sample.
+        """
+        if self._ahead:
+            self._ahead.result()
+            self._ahead = None
+        self._run_until(stop)
+        outputs = zip(*self._known[start:stop], strict=True)
+        return _joined(self._samples[start:stop]), [_concatenated(rows) for rows in outputs]
+
+    def _run_until(self, stop: int) -> None:
+        while (start := len(self._known)) < stop:
+            end = min(start + self.rows, stop)
+            outputs = self._run(_joined(self._samples[start:end]))
+            self._known += _rows(outputs, end - start) if end - start > 1 else [outputs]
+
+    def _together(self, count: int, separate: bool) -> list[list[NDArray[Any]]] | None:
+        """The outputs for the first samples, run at once; None where that gives no row per sample."""
+        shapes = {tuple((name, a.shape[1:]) for name, a in feed.items()) for feed in self._samples}
+        if count < 2 or len(shapes) > 1:
+            return None
+        try:
+            outputs = self._run(_joined(self._samples[:count]))
+        except (CalibrationDataError, ValueError):  # a batch of one only, or inputs without axes
+            return None
+        if any(not output.ndim or len(output) != count for output in outputs):
+            return None
+        if not separate and any(len(output) != 1 for output in self._run(self._samples[0])):
+            return None
+        return _rows(outputs, count)
+
+
+def _rows(outputs: Sequence[NDArray[Any]], count: int) -> list[list[NDArray[Any]]]:
+    """The outputs for each sample of a batch."""
+    return [[output[row : row + 1] for output in outputs] for row in range(count)]
+
+
+def _joined(samples: Sequence[FeedDict]) -> FeedDict:
+    """Samples as one batch."""
+    return {name: _concatenated([sample[name] for sample in samples]) for name in samples[0]}
+
+
+def _concatenated(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
