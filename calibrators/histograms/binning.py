@@ -42,6 +42,23 @@ class Counted:
 
 
 @dataclass(frozen=True)
+class CountedSides:
+    """What a kernel made of values that it told apart by their sign.
+
+    Attributes:
+        taken: As in :class:`Counted`.
+        counts: Values per bin, int64, shape (2, bins): first those of 0 and more, then those below.
+        zeros: How many were exactly zero; they are among the first.
+        peaks: The largest magnitude of each side.
+    """
+
+    taken: int
+    counts: NDArray[np.int64]
+    zeros: int
+    peaks: tuple[float, float]
+
+
+@dataclass(frozen=True)
 class Kernel:
     """One way to count.
 
@@ -49,10 +66,13 @@ class Kernel:
         name: ``C`` or ``NumPy``.
         count: Contiguous float32 values, shape (n,); the width of a bin, a power of two; and how many bins
             there are, a power of two. NaN and infinite values are in no bin.
+        count_sides: The same with the widths of each side's bins, 0 where there are none yet. None where
+            values are better divided first.
     """
 
     name: str
     count: Callable[[NDArray[np.float32], float, int], Counted]
+    count_sides: Callable[[NDArray[np.float32], tuple[float, float], int], CountedSides] | None = None
 
 
 @functools.cache
@@ -69,7 +89,10 @@ def kernel() -> Kernel:
         found = compiled.count(values, width, bins) if bins <= compiled.MOST_BINS else None
         return Counted(*found) if found else _count(values, width, bins)
 
-    return Kernel("C", count)
+    def count_sides(values: NDArray[np.float32], widths: tuple[float, float], bins: int) -> CountedSides:
+        return CountedSides(*compiled.count_sides(values, widths, bins))
+
+    return Kernel("C", count, count_sides)
 
 
 def peak(values: NDArray[np.float32]) -> float:

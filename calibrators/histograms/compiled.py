@@ -33,10 +33,43 @@ def count(values: NDArray[np.float32], width: float, bins: int) -> tuple[int, ND
         bins: How many; a power of two, ``MOST_BINS`` at most.
     """
     lanes = np.zeros((_LANES, bins), np.uint32)
-    # The bits of bins * width, which is a power of two and may be the first beyond float32.
-    limit = (math.frexp(bins * width)[1] - 1 + _EXPONENT_BIAS) << _FRACTION_BITS
     size = min(values.size, _MOST_VALUES)
     taken, zeros, largest = _counting.count(
-        values.ctypes.data, size, limit, 1.0 / width, bins, lanes.ctypes.data
+        values.ctypes.data, size, _limit(width, bins), 1.0 / width, bins, lanes.ctypes.data
     )
-    return taken, lanes.sum(axis=0, dtype=np.int64), zeros, float(np.uint32(largest).view(np.float32))
+    return taken, lanes.sum(axis=0, dtype=np.int64), zeros, _magnitude(largest)
+
+
+def count_sides(
+    values: NDArray[np.float32], widths: tuple[float, float], bins: int
+) -> tuple[int, NDArray[np.int64], int, tuple[float, float]]:
+    """The fields of :class:`calibrators.histograms.binning.CountedSides`; the first 2^30 values at most.
+
+    Args:
+        values: Contiguous, shape (n,).
+        widths: The widths of the bins for values of 0 and more, and for those below; powers of two, or 0
+            where there are no bins yet.
+        bins: How many of each; a power of two, half of ``MOST_BINS`` at most.
+    """
+    lanes = np.zeros((_LANES, 2, bins), np.uint32)
+    size = min(values.size, _MOST_VALUES)
+    upper, lower = widths
+    # Without bins only zeros are counted: the bits of all other magnitudes are 1 or more.
+    taken, zeros, (largest, lowest) = _counting.count_sides(
+        values.ctypes.data,
+        size,
+        (_limit(upper, bins) if upper else 1, _limit(lower, bins) if lower else 1),
+        (1.0 / upper if upper else 0.0, 1.0 / lower if lower else 0.0),
+        bins,
+        lanes.ctypes.data,
+    )
+    return taken, lanes.sum(axis=0, dtype=np.int64), zeros, (_magnitude(largest), _magnitude(lowest))
+
+
+def _limit(width: float, bins: int) -> int:
+    """The bits of ``bins * width``, which is a power of two and may be the first beyond float32."""
+    return (math.frexp(bins * width)[1] - 1 + _EXPONENT_BIAS) << _FRACTION_BITS
+
+
+def _magnitude(bits: int) -> float:
+    return float(np.uint32(bits).view(np.float32))

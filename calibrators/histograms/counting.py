@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections import deque
+from collections import ChainMap, deque
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.histograms.histogram import Histogram
+from calibrators.histograms.signed import SignedHistogram
 
 #: Values that a thread takes at once: enough to be worth it, few enough to share a large tensor.
 _PIECE = 1 << 20
@@ -23,17 +24,26 @@ class ParallelHistograms:
     A context manager, for its threads. No method may be called while another one runs.
     """
 
-    def __init__(self, histograms: Mapping[str, Histogram], threads: int) -> None:
+    def __init__(
+        self, histograms: Mapping[str, Histogram], threads: int, rectified: Mapping[str, str] | None = None
+    ) -> None:
         """Begins with what was counted before.
 
         Args:
             histograms: Tensor name to histogram; they are not changed.
             threads: How many count at once, the caller's among them.
+            rectified: Outputs of Relu to their inputs, each of another input. They are counted with their
+                inputs, and not given to ``observe``.
         """
+        self._rectified = dict(rectified or {})
         self._parts = [{name: found.copy() for name, found in histograms.items()}]
         self._parts += [
             {name: Histogram(np.zeros_like(found.counts)) for name, found in histograms.items()}
             for _ in range(threads - 1)
+        ]
+        self._signed = [
+            {name: SignedHistogram.of_bins(len(histograms[name].counts)) for name in self._rectified.values()}
+            for _ in range(threads)
         ]
         self._pool = ThreadPoolExecutor(max(1, threads - 1), "trtint8-count")
 
@@ -60,28 +70,36 @@ class ParallelHistograms:
             for flat in [np.ascontiguousarray(values).reshape(-1)]
             for start in range(0, flat.size, _PIECE)
         )
-        helpers = self._parts[1 : len(pieces)]
-        waiting = [self._pool.submit(_count, pieces, part) for part in helpers]
-        _count(pieces, self._parts[0])
+        first, *others = (ChainMap(*maps) for maps in zip(self._signed, self._parts, strict=True))
+        waiting = [self._pool.submit(_count, pieces, part) for part in others[: len(pieces) - 1]]
+        _count(pieces, first)
         for future in waiting:
             future.result()
 
     def nans(self) -> tuple[str, int] | None:
         """The first tensor that held NaN, and how many so far; None where none did."""
         for name in self._parts[0]:
-            if found := sum(part[name].nans for part in self._parts):
+            signed = sum(part[name].upper.nans for part in self._signed if name in part)
+            if found := signed + sum(part[name].nans for part in self._parts):
                 return name, found
         return None
 
     def merged(self) -> dict[str, Histogram]:
         """New histograms of all that was counted so far."""
-        return {
+        merged = {
             name: functools.reduce(Histogram.merge, (part[name] for part in self._parts[1:]), found.copy())
             for name, found in self._parts[0].items()
         }
+        for output, source in self._rectified.items():
+            for part in self._signed:
+                merged[source] = merged[source].merge(part[source].magnitudes)
+                merged[output] = merged[output].merge(part[source].rectified)
+        return merged
 
 
-def _count(pieces: deque[tuple[str, NDArray[np.floating]]], histograms: Mapping[str, Histogram]) -> None:
+def _count(
+    pieces: deque[tuple[str, NDArray[np.floating]]], histograms: Mapping[str, Histogram | SignedHistogram]
+) -> None:
     while True:
         try:
             name, values = pieces.popleft()

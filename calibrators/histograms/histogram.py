@@ -79,10 +79,7 @@ class Histogram:
         if not self.bin_width:
             return 0
         found = kernel().count(flat, self.bin_width, len(self.counts))
-        found.counts[0] -= found.zeros
-        self.counts += found.counts
-        self.zeros += found.zeros
-        self.amax = max(self.amax, found.peak)
+        self.add(found.counts, found.zeros, found.peak)
         return found.taken
 
     def _make_room(self, block: NDArray[np.float32]) -> int:
@@ -98,8 +95,21 @@ class Histogram:
         if not largest and not self.bin_width:
             self.zeros += block.size
             return block.size
-        self._reach(largest)
+        self.reach(largest)
         return 0
+
+    def add(self, counts: NDArray[np.int64], zeros: int, largest: float) -> None:
+        """Adds values that were counted into bins of the same width.
+
+        Args:
+            counts: Values per bin, zeros included, int64, shape (bins,).
+            zeros: How many of them were exactly zero.
+            largest: The largest magnitude, which the bins reach.
+        """
+        self.counts += counts
+        self.counts[0] -= zeros
+        self.zeros += zeros
+        self.amax = max(self.amax, largest)
 
     def merge(self, other: Histogram) -> Histogram:
         """A new histogram of everything that either of the two has observed.
@@ -116,7 +126,7 @@ class Histogram:
         if len(self.counts) != len(other.counts):
             raise ValueError(f"cannot merge histograms of {len(self.counts)} and {len(other.counts)} bins")
         merged = self.copy()
-        merged._reach(other.amax)
+        merged.reach(other.amax)
         if other.bin_width:
             merged.counts += _widened(other.counts, other.bin_width, merged.bin_width)
         merged.zeros += other.zeros
@@ -136,8 +146,12 @@ class Histogram:
 
     __hash__ = None  # type: ignore[assignment]  # it grows with each observation
 
-    def _reach(self, amax: float) -> None:
-        """Widens the bins until they hold ``amax``."""
+    def reach(self, amax: float) -> None:
+        """Widens the bins until they hold a magnitude, and counts it as seen.
+
+        Args:
+            amax: The magnitude, finite; that of a value that is counted next.
+        """
         self.amax = max(self.amax, amax)
         if self.amax:
             width = bin_width_for(self.amax, len(self.counts))

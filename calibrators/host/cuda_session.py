@@ -149,13 +149,17 @@ class Gpu:
             binding.synchronize_outputs()
             return [self._left_there(value) for value in binding.get_outputs()]
 
-    def histograms(self, start: Mapping[str, Histogram], threads: int) -> DeviceHistograms:
+    def histograms(
+        self, start: Mapping[str, Histogram], threads: int, rectified: Mapping[str, str]
+    ) -> DeviceHistograms:
         """Histograms that count on the GPU what is there.
 
         Args:
             start: Tensor name to what was counted before.
             threads: How many count the rest on the host.
+            rectified: None: the outputs of Relu are counted by themselves here.
         """
+        assert not rectified, "signs are told apart on the host only"
         return DeviceHistograms(start, threads, self._count)
 
     def _count(self, values: Any, bins: int) -> Histogram:

@@ -32,9 +32,11 @@ class Cpu:
         """See :func:`calibrators.host.onnx_session.run_in_place`."""
         return run_in_place(session, names, feed)
 
-    def histograms(self, start: Mapping[str, Histogram], threads: int) -> ParallelHistograms:
+    def histograms(
+        self, start: Mapping[str, Histogram], threads: int, rectified: Mapping[str, str]
+    ) -> ParallelHistograms:
         """See :class:`calibrators.histograms.counting.ParallelHistograms`."""
-        return ParallelHistograms(start, threads)
+        return ParallelHistograms(start, threads, rectified)
 
 
 def device_kind(device: str) -> str:

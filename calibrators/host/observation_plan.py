@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import onnx
@@ -24,20 +24,21 @@ class ObservationPlan:
     Attributes:
         parts: The parts of the model in the order in which they are run, at least one.
         fed: Inputs to observe.
-        sources: Every tensor that was asked for, in that order, to the one of ``fed`` and of the computed
-            tensors that has the same values.
+        sources: Every tensor that was asked for, in that order, to the observed one that has the same values.
+        rectified: Outputs of Relu that are observed by looking at their inputs, to these inputs.
         outputs: The model's own outputs; none where the model is divided.
     """
 
     parts: tuple[ObservationPart, ...]
     fed: tuple[str, ...]
     sources: Mapping[str, str]
+    rectified: Mapping[str, str] = field(default_factory=dict)
     outputs: tuple[str, ...] = ()
 
     @property
     def observed(self) -> tuple[str, ...]:
-        """All tensors that are observed: inputs first, then those of each part."""
-        return (*self.fed, *(name for part in self.parts for name in part.computed))
+        """All tensors that are observed: inputs first, then those of each part, then those of Relu."""
+        return (*self.fed, *(name for part in self.parts for name in part.computed), *self.rectified)
 
     def read_later(self, number: int) -> frozenset[str]:
         """The tensors that parts after the one with this number read."""
@@ -50,10 +51,12 @@ def plan_observation(
     tensors: Iterable[str],
     *,
     bytes_per_part: float = BYTES_PER_PART,
+    rectify: bool = False,
 ) -> ObservationPlan:
     """Finds the fewest tensors that show the values of all that were asked for, and divides the model.
 
-    What a Reshape or Transpose gives out has the histogram of what it takes in, so only one is exposed.
+    What a Reshape or Transpose gives out has the histogram of what it takes in, so only one is exposed. What
+    a Relu gives out has the positive values of what it takes in.
 
     Args:
         model: The model; its message, where it has one, is changed.
@@ -62,6 +65,7 @@ def plan_observation(
         bytes_per_part: The most bytes per sample that the observed tensors of one part have together, as far
             as the model tells their shapes; a larger tensor has a part of its own. The model is divided only
             where the types of all tensors that cross are known.
+        rectify: Whether the caller counts the output of a Relu by looking at its input.
 
     Returns:
         The plan.
@@ -79,6 +83,8 @@ def plan_observation(
     }
     sources = {name: _source(name, same_as) for name in asked}
     needed = dict.fromkeys(sources.values())
+    rectified = _rectified(graph, same_as, needed) if rectify else {}
+    needed = dict.fromkeys(name for name in needed if name not in rectified)
     computed = tuple(name for name in needed if name not in inputs)
     fed = tuple(name for name in needed if name in inputs)
     parts = divided(light, inputs, computed, bytes_per_part)
@@ -91,10 +97,21 @@ def plan_observation(
         )
         message = light.message.SerializeToString()
         parts = (ObservationPart(message, light.weights, tuple(sorted(inputs)), computed),)
-    return ObservationPlan(parts, fed, sources, outputs)
+    return ObservationPlan(parts, fed, sources, rectified, outputs)
 
 
 def _source(name: str, same_as: Mapping[str, str]) -> str:
     while name in same_as:
         name = same_as[name]
     return name
+
+
+def _rectified(graph: onnx.GraphProto, same_as: Mapping[str, str], needed: Collection[str]) -> dict[str, str]:
+    """Outputs of Relu to their inputs, where both are needed: one output of each input."""
+    found: dict[str, str] = {}
+    for node in graph.node:
+        if node.op_type == "Relu" and node.domain == "":
+            source, output = _source(node.input[0], same_as), node.output[0]
+            if {source, output} <= set(needed) and source not in found and source not in found.values():
+                found[output] = source
+    return found

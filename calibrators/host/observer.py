@@ -31,7 +31,7 @@ from calibrators.histograms.counting import ParallelHistograms
 from calibrators.histograms.histogram import Histogram
 from calibrators.host.checkpoint import Checkpoint, Timer
 from calibrators.host.counted import Counted
-from calibrators.host.devices import device_kind, open_device
+from calibrators.host.devices import Cpu, device_kind, open_device
 from calibrators.host.model_parts import BYTES_PER_PART
 from calibrators.host.observation_plan import ObservationPlan, plan_observation
 from calibrators.host.onnx_session import first_line, run_silently
@@ -139,6 +139,8 @@ class Observer:
             tensors,
             # What a part carries to the next would have to be copied to the host and back.
             bytes_per_part=BYTES_PER_PART if device_kind(device) == "cpu" else math.inf,
+            # On a GPU values are counted where they are, without their signs.
+            rectify=isinstance(self._device, Cpu),
         )
         self._inputs, self._threads = tuple(inputs), threads or available_threads()
         self._most_rows = most_rows
@@ -211,7 +213,7 @@ class Observer:
         start = before.histograms if before else {name: Histogram() for name in observed}
         with (
             ThreadPoolExecutor(1, "trtint8-run") as worker,
-            self._device.histograms(start, self._threads) as counted,
+            self._device.histograms(start, self._threads, plan.rectified) as counted,
             progress_bar("Calibrating", batches.num_samples, enabled=progress) as advance,
         ):
             runs = [functools.partial(self._device.run, session) for session in self._sessions]

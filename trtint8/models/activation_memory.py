@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import onnx_ir as ir
@@ -34,7 +34,12 @@ class FittingBatchSize:
     def __init__(self, graph_model: ir.Model, tensors: Iterable[str]) -> None:
         wanted = set(tensors)
         self._model = graph_model
-        self._values = [value for node in graph_model.graph for value in node.outputs if value.name in wanted]
+        self._values = [
+            value
+            for node in graph_model.graph
+            for value in node.outputs
+            if value.name in wanted and not _is_seen_with_its_input(node, wanted)
+        ]
         self._known: dict[tuple[tuple[str, tuple[int, ...]], ...], int] = {}
         self._open = set(open_inputs(graph_model))
         self.for_all = None if self._open else self({})
@@ -64,6 +69,15 @@ class FittingBatchSize:
             )
             self._known[key] = fitting_batch_size(_BUDGET, _BYTES_PER_ELEMENT * sum(elements))
         return self._known[key]
+
+
+def _is_seen_with_its_input(node: ir.Node, wanted: Collection[str]) -> bool:
+    """Whether a node is a Relu whose input is observed: its output is counted with it, and not kept."""
+    return (
+        node.op_type == "Relu"
+        and node.domain == ""
+        and any(value and value.name in wanted for value in node.inputs)
+    )
 
 
 def _sample_shape(value: ir.Value, shape: tuple[int, ...]) -> tuple[int, ...]:

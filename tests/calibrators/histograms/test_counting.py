@@ -21,3 +21,21 @@ def test_threads_leave_no_trace(threads):
         expected = whole(np.append(values, [100.0, np.nan, 5.0] if name == "b" else [100.0]))
         assert merged[name] == expected
     assert before["a"] == whole(np.array([100.0]))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_what_a_relu_gives_is_counted_with_what_it_takes(threads):
+    random = np.random.default_rng(2)
+    arrays = [random.standard_normal(size).astype(np.float32) * 3 for size in (2_500_000, 9)]
+    before = {name: whole(np.array([8.0, 0.0])) for name in ("x", "other", "y")}
+    with ParallelHistograms(before, threads, {"y": "x"}) as counted:
+        for array in arrays:
+            counted.observe([("x", array), ("other", array)])
+        merged = counted.merged()
+        assert counted.merged() == merged and counted.nans() is None
+        counted.observe([("x", np.array([np.nan, -np.nan, np.nan]))])
+        assert counted.nans() == ("x", 3)
+    values = np.concatenate([*arrays, np.array([8.0, 0.0], np.float32)])
+    assert list(merged) == list(before)
+    assert merged["x"] == merged["other"] == whole(values)
+    assert merged["y"] == whole(np.maximum(values, 0))

@@ -9,6 +9,7 @@ from calibrators.histograms.histogram import Histogram
 from calibrators.host.observation_plan import plan_observation
 from calibrators.host.observer import observe
 from calibrators.host.weights import LightModel
+from tests.calibrators.histograms.kernels import whole
 
 
 def _model():
@@ -72,3 +73,55 @@ def test_every_tensor_gets_a_histogram_of_its_own_in_the_order_that_was_asked():
     assert seen.histograms["flat"] == seen.histograms["again"]
     assert seen.histograms["flat"].total == 20
     assert tuple(seen.histograms) == TENSORS
+
+
+@pytest.mark.parametrize(
+    ("tensors", "computed", "rectified"),
+    [
+        (("product", "y"), ("product",), {"y": "product"}),
+        (("flat", "y"), ("product",), {"y": "product"}),
+        (("x", "y"), ("y",), {}),
+        (("y",), ("y",), {}),
+    ],
+)
+def test_a_relu_is_observed_by_its_input_where_that_is_observed_too(tensors, computed, rectified):
+    plan = plan_observation(_model().SerializeToString(), ["x"], tensors, rectify=True)
+    assert (plan.parts[0].computed, plan.rectified) == (computed, rectified)
+    assert plan.observed == (*plan.fed, *computed, *rectified)
+    assert plan.sources["y"] == "y"
+
+
+def _relus():
+    """Two of one input, one of the output of another, and one of the model's input."""
+    pairs = {"a": "x", "b": "middle", "c": "middle", "d": "b", "e": "x"}
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"]),
+        helper.make_node("Sub", ["a", "x"], ["half"]),
+        helper.make_node("Sub", ["half", "one"], ["middle"]),
+        *(helper.make_node("Relu", [pairs[name]], [name]) for name in "bcde"),
+        helper.make_node("Sum", list("bcde"), ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [onnx.numpy_helper.from_array(np.float32([0.5]), "one")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_only_what_is_counted_itself_shows_a_relu():
+    names = ("x", "a", "half", "middle", "b", "c", "d", "e", "y")
+    model = _relus().SerializeToString()
+    plan = plan_observation(model, ["x"], names, rectify=True)
+    assert plan.rectified == {"a": "x", "b": "middle"}
+    assert plan.parts[0].computed == ("half", "middle", "c", "d", "e", "y")
+    data = np.random.default_rng(3).standard_normal((50, 3)).astype(np.float32)
+    inputs = (InputSpec("x", np.dtype(np.float32), ("n", 3)),)
+    seen = observe(model, inputs, names, open_batches(data, inputs), progress=False)
+    positive, middle = np.maximum(data, 0), np.maximum(data, 0) - data - np.float32(0.5)
+    assert seen.histograms["a"] == seen.histograms["e"] == whole(positive)
+    assert seen.histograms["middle"] == whole(middle)
+    for name in "bcd":
+        assert seen.histograms[name] == whole(np.maximum(middle, 0))

@@ -7,9 +7,9 @@ from trtint8.models.activation_memory import FittingBatchSize
 from trtint8.models.model import load_model, prepare
 
 
-def _model(shape):
+def _model(shape, last="Abs"):
     graph = helper.make_graph(
-        [helper.make_node("Relu", ["x"], ["a"]), helper.make_node("Relu", ["a"], ["y"])],
+        [helper.make_node("Abs", ["x"], ["a"]), helper.make_node(last, ["a"], ["y"])],
         "g",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
@@ -32,6 +32,12 @@ def _model(shape):
 def test_activations_of_a_batch_fit_192_mib(elements, tensors, batch):
     size = FittingBatchSize(_model(["n", elements]), tensors)
     assert size.for_all == size({}) == batch
+
+
+@pytest.mark.parametrize(("tensors", "batch"), [(("a", "y"), 16), (("a",), 16), (("y",), 16)])
+def test_what_a_relu_gives_is_not_kept_beside_its_input(tensors, batch):
+    assert FittingBatchSize(_model(["n", 3 << 20], "Relu"), tensors).for_all == batch
+    assert FittingBatchSize(_model(["n", 3 << 20]), tensors).for_all == batch / len(tensors)
 
 
 @pytest.mark.parametrize(("elements", "batch"), [(1_000, 32), (3 << 18, 32), (3 << 20, 8), (1 << 26, 1)])
