@@ -24,7 +24,6 @@ from calibrators.host.devices import device_kind
 from calibrators.host.observer import MostRows, Observation, Observer
 from calibrators.ray.distributed import RayObserver
 from calibrators.ray.run_options import RunOptions
-from calibrators.tables.choice import RangeChoice
 from calibrators.tables.loss_warning import loss_warning
 from calibrators.tables.table import CalibrationTable, Provenance
 from trtint8.models.activation_memory import FittingBatchSize
@@ -151,7 +150,6 @@ def calibrate_prepared(
     options: CalibrationOptions,
     data_options: DataOptions,
     run: RunOptions,
-    choice: RangeChoice | None = None,
 ) -> CalibrationTable:
     """:func:`calibrate_model` for a model that is prepared already, without a checkpoint.
 
@@ -161,10 +159,8 @@ def calibrate_prepared(
         options: What is observed, and how ranges are chosen.
         data_options: How the data is read.
         run: Where and how the model is run.
-        choice: The rule that the method ``auto`` follows, where it is known from an equal function; chosen
-            here where None.
     """
-    return open_calibration(prepared, data, options, data_options, run, choice).run(progress=run.progress)
+    return open_calibration(prepared, data, options, data_options, run).run(progress=run.progress)
 
 
 @dataclass(frozen=True)
@@ -192,7 +188,7 @@ class Calibration:
 
     def run(self, *, progress: bool, checkpoint: Checkpoint[Counted] | None = None) -> CalibrationTable:
         """Calibrates; the caller removes the checkpoint when the table is written."""
-        keep = MOST_SAMPLES if self.auto and not self.auto.known else 0
+        keep = MOST_SAMPLES if self.auto else 0
         seen = self.observe(progress=progress, checkpoint=checkpoint, keep=keep)
         for warning in seen.warnings():
             warnings.warn(warning, stacklevel=4)  # at the call of trtint8.calibrate
@@ -222,7 +218,6 @@ def open_calibration(
     options: CalibrationOptions,
     data_options: DataOptions,
     run: RunOptions,
-    choice: RangeChoice | None = None,
 ) -> Calibration:
     """Opens model and data: see :func:`calibrate_prepared`."""
     prepared = runnable_part(prepared)
@@ -233,7 +228,7 @@ def open_calibration(
     on_cpu = device_kind(run.device) == "cpu"
     in_pieces = on_cpu and computes_samples_separately(prepared.graph_model)
     data_options = replace(data_options, default_batch_size=fitting.rule)
-    auto = AutoRanges(prepared, run.threads, run.device, choice) if options.method == "auto" else None
+    auto = AutoRanges(prepared, run.threads, run.device) if options.method == "auto" else None
     observer = partial(_open_observer, prepared, names, run, fitting.rule if in_pieces else None)
     if run.ray:
         shared = RayObserver(

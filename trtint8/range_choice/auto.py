@@ -10,7 +10,6 @@ import onnx_ir as ir
 from calibrators.data.feeds import FeedDict
 from calibrators.errors import ModelError
 from calibrators.histograms.histogram import Histogram
-from calibrators.histograms.rules import range_of
 from calibrators.tables.choice import RangeChoice
 from trtint8.models.activation_memory import FittingBatchSize
 from trtint8.models.model import Model
@@ -29,13 +28,11 @@ class AutoRanges:
         prepared: From :func:`trtint8.models.model.prepare`.
         threads: Threads per operator; ONNX Runtime's choice where None.
         device: Where the model runs.
-        known: The choice that was made for an equal function, which is followed; made here where None.
     """
 
     prepared: Model
     threads: int | None
     device: str
-    known: RangeChoice | None = None
 
     def choose(
         self,
@@ -63,9 +60,6 @@ class AutoRanges:
         Raises:
             CalibrationDataError: The model fails on a sample.
         """
-        if self.known:
-            rule = self.known.rule
-            return {name: range_of(histogram, rule) for name, histogram in histograms.items()}, self.known
         judged = before_picks(self.prepared.graph_model)
         placement = _placement(judged)
         quantized = placement.tensors if placement else ()

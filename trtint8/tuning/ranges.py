@@ -35,15 +35,20 @@ def choose_ranges_anew(
     """
     if table.method == AUTO or not all(name in table.histograms for name in names):
         return None
-    samples = list(_samples(model, feeds))
+    samples = list(single_samples(model, feeds))
     chooser = AutoRanges(model, threads=None, device="cpu")
     amax, choice = chooser.choose(table.histograms, samples, len(samples), progress=False)
     by_hand = {name: table.amax[name] for name in table.overridden}
     return dataclasses.replace(table, amax={**table.amax, **amax, **by_hand}, method=AUTO, choice=choice)
 
 
-def _samples(model: Model, feeds: Iterable[FeedDict]) -> Iterator[FeedDict]:
-    """One feed per sample; whole batches where the model takes no others."""
+def single_samples(model: Model, feeds: Iterable[FeedDict]) -> Iterator[FeedDict]:
+    """One feed per sample; whole batches where the model takes no others.
+
+    Args:
+        model: From :func:`trtint8.models.model.prepare`.
+        feeds: Batches.
+    """
     for feed in feeds:
         rows = None if has_fixed_batch(model.inputs) else batch_rows(feed)
         if rows is None:

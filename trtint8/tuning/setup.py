@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from calibrators.data.batches import DataSource, open_data
+from calibrators.data.feeds import FeedDict
 from calibrators.data.options import DataOptions
 from calibrators.ray.run_options import RunOptions
-from calibrators.tables.choice import RangeChoice
 from calibrators.tables.source import table_among
 from calibrators.tables.table import CalibrationTable
 from trtint8.calibration import CalibrationOptions, calibrate_prepared
@@ -88,10 +88,13 @@ def tune_from_sources(
         tuned_on, validated_on = batches, open_data(held_out, prepared.inputs, unlabelled)
     calibration_data = replace(data_options, labels=None, limit=None)
 
-    def calibrated(changed: Model, choice: RangeChoice | None = None) -> CalibrationTable:
+    def calibrated(changed: Model, samples: Sequence[FeedDict] | None = None) -> CalibrationTable:
         assert not isinstance(calibration, CalibrationTable)
+        if samples is not None:  # which are read already
+            quiet = RunOptions(progress=False)
+            return calibrate_prepared(changed, lambda: iter(samples), options, DataOptions(), quiet)
         run = RunOptions(progress=progress)
-        return calibrate_prepared(changed, calibration, options, calibration_data, run, choice)
+        return calibrate_prepared(changed, calibration, options, calibration_data, run)
 
     goal = budget.goal(first_form(prepared, tuned_on))  # before the calibration, which may take long
     on_goal(goal)

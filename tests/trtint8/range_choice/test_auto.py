@@ -5,13 +5,10 @@ import pytest
 
 import trtint8
 from calibrators.histograms.rules import RULES, range_of
-from calibrators.tables.choice import RangeChoice
 from tests.trtint8.detectors import images, suppressing_detector, unordered_detector
 from tests.trtint8.interruptions import interrupted
 from tests.trtint8.range_choice import networks
 from trtint8.data import DEMO_MODEL
-from trtint8.models.model import load_model, prepare
-from trtint8.range_choice.auto import AutoRanges
 
 #: Samples of large outputs that rules are tried on: six, three where no rule is better than the usual one,
 #: and up to 16 where two are close.
@@ -122,12 +119,3 @@ class TestDemoModel:
         assert calibrated(DEMO_MODEL, images[::-1].copy(), batch_size=7) == wanted
         interrupted(images, tmp_path / "c")
         assert calibrated(DEMO_MODEL, images, checkpoint=tmp_path / "c", resume=True) == wanted
-
-
-def test_a_rule_that_is_known_is_followed():
-    model = prepare(load_model(networks.convolutions()))
-    histograms = networks.histograms_of({"x": networks.normal(8), "relu_out": abs(networks.normal(8))})
-    known = RangeChoice("wide", {"wide": 30.0}, {"wide": 4})
-    found, choice = AutoRanges(model, 1, "cpu", known).choose(histograms, [], 8, progress=False)
-    assert choice is known
-    assert found == {name: range_of(histogram, "wide") for name, histogram in histograms.items()}

@@ -52,4 +52,21 @@ def every_operator():
     return g.model({"x": ["N", 4, 9, 8]}, g.op("MatMul", [x, g.weights(6, 3)], "matmul"))
 
 
+def uneven():
+    """Depthwise convolutions whose channels differ a thousandfold, which the next layer takes back."""
+    random = np.random.default_rng(7)
+    spread = np.geomspace(0.01, 10, 8).astype(np.float32)
+    g = Shaped(quantized=False)
+
+    def weights(*shape):
+        return random.standard_normal(shape).astype(np.float32)
+
+    x = g.op("Relu", [g.op("Conv", ["x", g.constant(weights(8, 3, 1, 1))], "first")], "relu0")
+    deep = g.constant(weights(8, 1, 3, 3) * spread[:, None, None, None])
+    x = g.op("Relu", [g.op("Conv", [x, deep], "deep", group=8, pads=[1] * 4)], "relu1")
+    mixed = g.constant(weights(6, 8, 1, 1) / spread[None, :, None, None])
+    x = g.op("Flatten", [g.op("GlobalAveragePool", [g.op("Conv", [x, mixed], "mixed")], "pool")], "flat")
+    return g.model({"x": ["N", 3, 6, 6]}, x)
+
+
 OPERATORS = ("plain", "grouped", "depthwise", "up", "up_grouped", "gemm", "gemm_plain", "matmul")

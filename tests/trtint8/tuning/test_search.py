@@ -185,7 +185,7 @@ def remedied(start, monkeypatch):
         search = Search(
             GivenGains(drop, gains),
             lambda score: score.drop <= 0.5,
-            recalibrate=lambda model, choice: None,
+            recalibrate=lambda *_: None,
             round_weights=True,
             seed=0,
             on_trial=trials.append,
@@ -194,7 +194,7 @@ def remedied(start, monkeypatch):
         )
         for method, name in (("_equalized", "equalize"), ("_rounded", "round"), ("_bias_corrected", "bias")):
 
-            def remedy(candidate, name=name):
+            def remedy(candidate, name=name, **_options):
                 return dataclasses.replace(candidate, remedies=(*candidate.remedies, name))
 
             monkeypatch.setattr(search, method, remedy)

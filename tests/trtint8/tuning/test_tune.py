@@ -11,6 +11,7 @@ import pytest
 import trtint8
 from calibrators.tables.table import CalibrationTable
 from tests.trtint8.onnx_models import Shaped
+from tests.trtint8.tuning.networks import uneven
 from trtint8.auditing.estimator import Estimator
 from trtint8.auditing.gpus import find_gpu
 from trtint8.cli.main import main
@@ -80,19 +81,6 @@ def test_the_files_make_the_same_model_anew(tuned, tmp_path, capsys, held_out):
     assert judged.top1.value > 0.97
 
 
-def uneven():
-    """Depthwise convolutions whose channels differ a thousandfold, which the next layer takes back."""
-    random = np.random.default_rng(7)
-    spread = np.geomspace(0.01, 10, 8).astype(np.float32)
-    g = Shaped(quantized=False)
-    x = g.op("Relu", [g.op("Conv", ["x", g.constant(normal(random, 8, 3, 1, 1))], "first")], "relu0")
-    deep = g.constant(normal(random, 8, 1, 3, 3) * spread[:, None, None, None])
-    x = g.op("Relu", [g.op("Conv", [x, deep], "deep", group=8, pads=[1] * 4)], "relu1")
-    mixed = g.constant(normal(random, 6, 8, 1, 1) / spread[None, :, None, None])
-    x = g.op("Flatten", [g.op("GlobalAveragePool", [g.op("Conv", [x, mixed], "mixed")], "pool")], "flat")
-    return g.model({"x": ["N", 3, 6, 6]}, x)
-
-
 def normal(random, *shape):
     return random.standard_normal(shape).astype(np.float32)
 
@@ -105,11 +93,30 @@ def test_uneven_channels_are_equalized_and_the_float_model_is_kept(tmp_path):
     assert found.candidate.remedies[0] == "cross-layer equalization"
     after, before = (one.outputs[0].sqnr_db for one in (found.accuracy, found.accuracy.also["before"]))
     assert after > before + 10
+    # Channels that are alike now have a rule for ranges of their own.
+    choice = found.candidate.table.choice
+    assert choice.sqnr_db[choice.rule] == pytest.approx(after, abs=5)
     written = save_tuned(found, tmp_path / "m.onnx", tmp_path / "t.onnx")
     assert written.float_model == tmp_path / "t.float.onnx"
     saved = written.model.read_bytes()
     assert main(shlex.split(written.command)[1:]) == 0
     assert written.model.read_bytes() == saved
+
+
+@pytest.mark.parametrize(("gain", "taken"), [(-1.0, False), (0.09, False), (0.11, True)])
+def test_what_gains_nothing_on_other_samples_is_not_taken(gain, taken, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        "trtint8.tuning.search.gain_on_others",
+        lambda _start, samples, _calibrate: asked.append(samples) or gain,
+    )
+    images = normal(np.random.default_rng(1), 144, 3, 6, 6)
+    found = trtint8.tune(
+        uneven(), images[:80], images[80:], minimum=60, metric="sqnr", batch_size=16, progress=False
+    )
+    tried = [trial.what for trial in found.trials]
+    assert ("cross-layer equalization" in tried) == taken
+    assert len(asked[0]) == 32 and {len(feed["x"]) for feed in asked[0]} == {1}
 
 
 def maps_of_classes():
