@@ -65,7 +65,8 @@ def plan_observation(
         bytes_per_part: The most bytes per sample that the observed tensors of one part have together, as far
             as the model tells their shapes; a larger tensor has a part of its own. The model is divided only
             where the types of all tensors that cross are known.
-        rectify: Whether the caller counts the output of a Relu by looking at its input.
+        rectify: Whether the caller counts the output of a Relu by looking at its input, where the model is
+            not divided.
 
     Returns:
         The plan.
@@ -83,13 +84,16 @@ def plan_observation(
     }
     sources = {name: _source(name, same_as) for name in asked}
     needed = dict.fromkeys(sources.values())
-    rectified = _rectified(graph, same_as, needed) if rectify else {}
-    needed = dict.fromkeys(name for name in needed if name not in rectified)
     computed = tuple(name for name in needed if name not in inputs)
     fed = tuple(name for name in needed if name in inputs)
     parts = divided(light, inputs, computed, bytes_per_part)
+    rectified: dict[str, str] = {}
     outputs: tuple[str, ...] = ()
     if len(parts) == 1:
+        # Of a divided model each Relu has a part of its own where its output is large; with the operator
+        # behind it in one part, three large tensors would be kept at once.
+        rectified = _rectified(graph, same_as, needed) if rectify else {}
+        computed = tuple(name for name in computed if name not in rectified)
         outputs = tuple(output.name for output in graph.output)
         present = set(outputs)
         graph.output.extend(

@@ -10,6 +10,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from calibrators.data.options import fitting_batch_size
+from calibrators.host.model_parts import BYTES_PER_PART
 from trtint8.models.static_shapes import StaticShapes, open_inputs
 
 #: Bytes of observed activations per batch. A ResNet-50 is hardly faster with more than 4 samples per batch,
@@ -34,12 +35,10 @@ class FittingBatchSize:
     def __init__(self, graph_model: ir.Model, tensors: Iterable[str]) -> None:
         wanted = set(tensors)
         self._model = graph_model
-        self._values = [
-            value
-            for node in graph_model.graph
-            for value in node.outputs
-            if value.name in wanted and not _is_seen_with_its_input(node, wanted)
-        ]
+        nodes = list(graph_model.graph)
+        self._values = [value for node in nodes for value in node.outputs if value.name in wanted]
+        #: Those of them that are counted with the input of their Relu, and not kept.
+        self._rectified = {node.outputs[0].name for node in nodes if _is_seen_with_its_input(node, wanted)}
         self._known: dict[tuple[tuple[str, tuple[int, ...]], ...], int] = {}
         self._open = set(open_inputs(graph_model))
         self.for_all = None if self._open else self({})
@@ -64,10 +63,15 @@ class FittingBatchSize:
         key = tuple(sorted(shapes.items()))
         if key not in self._known:
             found = StaticShapes(self._model, shapes)
-            elements = (
-                _elements_per_sample(found.of(value) if shapes else value.shape) for value in self._values
-            )
-            self._known[key] = fitting_batch_size(_BUDGET, _BYTES_PER_ELEMENT * sum(elements))
+            taken = {
+                value.name: _BYTES_PER_ELEMENT
+                * _elements_per_sample(found.of(value) if shapes else value.shape)
+                for value in self._values
+            }
+            kept = sum(taken.values())
+            if kept <= BYTES_PER_PART:  # else the model is divided, and shows what each Relu gives
+                kept -= sum(taken[name] for name in self._rectified & taken.keys())
+            self._known[key] = fitting_batch_size(_BUDGET, kept)
         return self._known[key]
 
 

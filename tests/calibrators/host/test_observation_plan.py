@@ -125,3 +125,15 @@ def test_only_what_is_counted_itself_shows_a_relu():
     assert seen.histograms["middle"] == whole(middle)
     for name in "bcd":
         assert seen.histograms[name] == whole(np.maximum(middle, 0))
+
+
+def test_of_a_divided_model_every_relu_is_observed_itself():
+    model = _relus()
+    model.graph.value_info.extend(
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 3])
+        for name in ("a", "half", "middle", "b", "c", "d", "e")
+    )
+    names = ("x", "a", "middle", "b", "y")
+    plan = plan_observation(model.SerializeToString(), ["x"], names, bytes_per_part=1, rectify=True)
+    assert len(plan.parts) > 1 and plan.rectified == {}
+    assert plan.observed == names

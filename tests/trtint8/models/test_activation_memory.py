@@ -34,10 +34,15 @@ def test_activations_of_a_batch_fit_192_mib(elements, tensors, batch):
     assert size.for_all == size({}) == batch
 
 
-@pytest.mark.parametrize(("tensors", "batch"), [(("a", "y"), 16), (("a",), 16), (("y",), 16)])
-def test_what_a_relu_gives_is_not_kept_beside_its_input(tensors, batch):
-    assert FittingBatchSize(_model(["n", 3 << 20], "Relu"), tensors).for_all == batch
-    assert FittingBatchSize(_model(["n", 3 << 20]), tensors).for_all == batch / len(tensors)
+@pytest.mark.parametrize("tensors", [("a", "y"), ("a",), ("y",)])
+def test_what_a_relu_gives_is_not_kept_beside_its_input(tensors):
+    assert FittingBatchSize(_model(["n", 3 << 20], "Relu"), tensors).for_all == 16
+    assert FittingBatchSize(_model(["n", 3 << 20]), tensors).for_all == 16 / len(tensors)
+
+
+@pytest.mark.parametrize(("elements", "batch"), [(1 << 24, 2), ((1 << 24) + 1, 1)])
+def test_a_model_that_is_divided_shows_what_a_relu_gives(elements, batch):
+    assert FittingBatchSize(_model(["n", elements], "Relu"), ("a", "y")).for_all == batch
 
 
 @pytest.mark.parametrize(("elements", "batch"), [(1_000, 32), (3 << 18, 32), (3 << 20, 8), (1 << 26, 1)])
