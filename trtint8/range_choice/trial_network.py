@@ -72,6 +72,7 @@ class TrialNetwork:
             self._opening_float.set_result(reference)
         quantized = graph_model.clone()
 
+        @pause_garbage_collection()
         def open_quantized() -> tuple[Reference, dict[str, str]]:
             _round_weights(quantized, placement, threads)
             insert_qdq(quantized, replace(placement, weights=()), dict.fromkeys(placement.tensors, 1.0))

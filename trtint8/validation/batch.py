@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict, is_float, shape_text
+from trtint8.validation.detection_grids import GridRows, grid_rows
 from trtint8.validation.detection_rows import RowOrder, row_order
 
 #: By how much the length of a row may differ from 1: float16 resolves a thousandth.
@@ -50,6 +51,7 @@ class ArrayForm:
         has_corners: Whether its rows begin with the corners x1, y1, x2, y2 of boxes, if they begin with
             boxes: in most of them x2 and y2 are not below x1 and y1, as a size often is below a centre.
         row_order: How its rows hold detections, if they do by their values; else None.
+        grid_rows: What its rows hold beside boxes, if they are those of a grid by their values; else None.
     """
 
     dtype: np.dtype[Any]
@@ -57,11 +59,19 @@ class ArrayForm:
     is_embedding: bool = field(default=False, compare=False)
     has_corners: bool = field(default=True, compare=False)
     row_order: RowOrder | None = field(default=None, compare=False)
+    grid_rows: GridRows | None = field(default=None, compare=False)
 
     @classmethod
     def of(cls, array: NDArray[Any]) -> ArrayForm:
         """The form of an array."""
-        return cls(array.dtype, array.shape, _has_unit_rows(array), _has_corners(array), row_order(array))
+        return cls(
+            array.dtype,
+            array.shape,
+            _has_unit_rows(array),
+            _has_corners(array),
+            row_order(array),
+            grid_rows(array),
+        )
 
     @property
     def is_float(self) -> bool:

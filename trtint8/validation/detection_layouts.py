@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from calibrators.errors import CalibrationDataError
 from trtint8.validation.batch import ArrayForm, BatchForm, Outputs
-from trtint8.validation.boxes import suppress
 from trtint8.validation.detection import Detections
+from trtint8.validation.detection_grids import corners_of_centres, detections_of_grid, detections_of_rows
 from trtint8.validation.detection_rows import BOX_FIRST
 
 #: Turns a batch's outputs into the detections of each image.
@@ -19,9 +19,6 @@ Reader: TypeAlias = Callable[[Outputs], list[Detections]]
 
 #: How far the sum of shares may be from 1, which a model in INT8 may round.
 _ROUNDING = 0.02
-
-#: A score up to which boxes of a YOLO network are left out, and the overlap above which one is suppressed.
-_LEAST_SCORE, _MOST_OVERLAP = 0.001, 0.7
 
 #: Beyond these values no scores are shares, not even after INT8 has rounded them beside coordinates.
 _SHARES = (-0.1, 2.0)
@@ -45,7 +42,10 @@ def layout_reader(form: BatchForm) -> Reader:
       of seven that begin with the number of the image: see :mod:`trtint8.validation.detection_rows`;
     - one output (N, 4 + classes, n), n being larger: centre x, centre y, width and height of each box, and
       its scores, as YOLO networks of ultralytics give them. Boxes with a score above 0.001 go through
-      non-maximum suppression at an intersection over union of 0.7, as in ultralytics' validation.
+      non-maximum suppression at an intersection over union of 0.7, as in ultralytics' validation;
+    - the same as rows, (N, n, 4 + classes); or (N, n, 5 + classes) with the score of there being an object,
+      which multiplies those of the classes, as YOLOv5, YOLOv6, YOLOv7 and YOLOX have it: see
+      :mod:`trtint8.validation.detection_grids`. Further outputs of four axes or more are left aside.
 
     Boxes of the other layouts are corners x1, y1, x2, y2; or centre x, centre y, width and height, where they
     are no corners for the most part.
@@ -60,8 +60,8 @@ def layout_reader(form: BatchForm) -> Reader:
         CalibrationDataError: The outputs are in none of these layouts.
     """
     forms = form.outputs
-    if rows := _rows_reader(form):
-        return rows
+    if reader := _grid_rows_reader(forms) or _rows_reader(form):
+        return reader
     if len(forms) == 1:
         ((name, only),) = forms.items()
         if only.is_float and len(only.shape) == 3 and 4 < only.shape[1] < only.shape[2]:
@@ -75,6 +75,15 @@ def layout_reader(form: BatchForm) -> Reader:
         "trtint8.DetectionAgreement(decode) as metric, with a function that turns a batch's outputs into "
         "detections"
     )
+
+
+def _grid_rows_reader(forms: Mapping[str, ArrayForm]) -> Reader | None:
+    """How the rows of a grid are read; None where no output holds one, or several do."""
+    found = [(name, one.grid_rows) for name, one in forms.items() if len(one.shape) < 4]
+    if len(found) != 1:
+        return None
+    ((name, rows),) = found
+    return rows and (lambda outputs: [detections_of_rows(image, rows) for image in outputs[name]])
 
 
 def _rows_reader(form: BatchForm) -> Reader | None:
@@ -136,19 +145,6 @@ def _as_they_are(boxes: NDArray[Any]) -> NDArray[Any]:
     return boxes
 
 
-def corners_of_centres(boxes: NDArray[Any]) -> NDArray[Any]:
-    """The corners of boxes.
-
-    Args:
-        boxes: Centre x, centre y, width and height, shape (..., 4).
-
-    Returns:
-        x1, y1, x2, y2, of the same shape.
-    """
-    centre, half = boxes[..., :2], boxes[..., 2:] / 2
-    return np.concatenate([centre - half, centre + half], axis=-1)
-
-
 def _read(
     outputs: Outputs,
     boxes: str,
@@ -191,7 +187,7 @@ def has_background(scores: NDArray[Any]) -> bool:
 def _of_grid(image: NDArray[Any]) -> Detections:
     """The detections of one image from boxes by centre and size and scores of classes, (4 + classes, n)."""
     columns = image.astype(np.float64)
-    boxes, scores = corners_of_centres(columns[:4].T), columns[4:]
+    boxes, scores = columns[:4].T, columns[4:].T
     if scores.min() < _SHARES[0] or scores.max() > _SHARES[1]:
         raise CalibrationDataError(
             f"an output of shape {'x'.join(map(str, image.shape))} per image is taken for boxes and scores "
@@ -199,10 +195,7 @@ def _of_grid(image: NDArray[Any]) -> Detections:
             "trtint8.DetectionAgreement(decode) as metric, with a function that turns a batch's outputs into "
             "detections"
         )
-    best, classes = scores.max(axis=0), scores.argmax(axis=0)
-    above = np.flatnonzero(best > _LEAST_SCORE)
-    kept = above[suppress(boxes[above], best[above], classes[above], _MOST_OVERLAP)]
-    return Detections(boxes[kept], best[kept], classes[kept])
+    return detections_of_grid(boxes, scores)
 
 
 def _images(array: NDArray[Any], rank: int) -> NDArray[Any]:
