@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict, is_float, shape_text
+from trtint8.validation.box_scores import Activation, activation_of
 from trtint8.validation.detection_grids import GridRows, grid_rows
 from trtint8.validation.detection_rows import RowOrder, row_order
 
@@ -52,6 +53,7 @@ class ArrayForm:
             boxes: in most of them x2 and y2 are not below x1 and y1, as a size often is below a centre.
         row_order: How its rows hold detections, if they do by their values; else None.
         grid_rows: What its rows hold beside boxes, if they are those of a grid by their values; else None.
+        activation: What turns its numbers into scores, if they are for boxes and classes.
     """
 
     dtype: np.dtype[Any]
@@ -60,6 +62,7 @@ class ArrayForm:
     has_corners: bool = field(default=True, compare=False)
     row_order: RowOrder | None = field(default=None, compare=False)
     grid_rows: GridRows | None = field(default=None, compare=False)
+    activation: Activation = field(default=Activation.NONE, compare=False)
 
     @classmethod
     def of(cls, array: NDArray[Any]) -> ArrayForm:
@@ -71,6 +74,7 @@ class ArrayForm:
             _has_corners(array),
             row_order(array),
             grid_rows(array),
+            activation_of(array),
         )
 
     @property

@@ -35,7 +35,8 @@ def layout_reader(form: BatchForm) -> Reader:
     - boxes (N, n, 4), scores (N, n) and classes (N, n), as detectors with non-maximum suppression give them;
       where there is an output (N,) or (N, 1) of integers too, it is the number of detections of each image;
     - boxes (N, n, 4) and scores (N, n, classes): each box has the class of its largest score. Where the
-      scores of a box add up to 1, class 0 is the background, as in SSD, and its boxes are left out;
+      scores of a box add up to 1, class 0 is the background, as in SSD, and its boxes are left out. Logits
+      become scores first: see :mod:`trtint8.validation.box_scores`;
     - boxes (N, n, 4) and scores (N, n): all boxes have the class 0;
     - one output (N, n, 6) of x1, y1, x2, y2, score and class, or of class, score, x1, y1, x2, y2; the same
       of all images, (n, 6), with an output (N,) of integers that says how many rows each image has; or rows
@@ -67,8 +68,13 @@ def layout_reader(form: BatchForm) -> Reader:
         if only.is_float and len(only.shape) == 3 and 4 < only.shape[1] < only.shape[2]:
             return lambda outputs: [_of_grid(image) for image in outputs[name]]
     boxes = [name for name, one in forms.items() if len(one.shape) in (2, 3) and one.shape[-1] == 4]
+    if len(boxes) > 1:  # scores of four classes look like boxes
+        boxes = [name for name in boxes if "box" in name.lower()]
     if len(boxes) == 1 and (roles := _roles(forms, boxes[0])) is not None:
-        return lambda outputs: _read(outputs, boxes[0], roles, _corners_of(forms[boxes[0]]))
+        corners_of, activation = _corners_of(forms[boxes[0]]), forms[roles["scores"]].activation
+        by_class = forms[roles["scores"]].shape != forms[boxes[0]].shape[:-1]
+        scores_of = activation.apply if by_class else _as_they_are
+        return lambda outputs: _read(outputs, boxes[0], roles, corners_of, scores_of)
     listed = ", ".join(f"'{name}' ({one})" for name, one in forms.items())
     raise CalibrationDataError(
         f"metric 'detections' finds no boxes with scores in the outputs {listed}; pass "
@@ -141,8 +147,8 @@ def _corners_of(form: ArrayForm) -> Callable[[NDArray[Any]], NDArray[Any]]:
     return _as_they_are if form.has_corners else corners_of_centres
 
 
-def _as_they_are(boxes: NDArray[Any]) -> NDArray[Any]:
-    return boxes
+def _as_they_are(array: NDArray[Any]) -> NDArray[Any]:
+    return array
 
 
 def _read(
@@ -150,9 +156,10 @@ def _read(
     boxes: str,
     roles: Mapping[str, str],
     corners_of: Callable[[NDArray[Any]], NDArray[Any]],
+    scores_of: Callable[[NDArray[Any]], NDArray[Any]],
 ) -> list[Detections]:
     corners = corners_of(_images(outputs[boxes], 3))
-    scores = outputs[roles["scores"]]
+    scores = scores_of(outputs[roles["scores"]])
     kinds_of_scores = 1 if scores.shape == outputs[boxes].shape[:-1] else scores.shape[-1]
     scores = scores.reshape(*corners.shape[:2], kinds_of_scores)  # of no box, where there are none
     if "classes" in roles:
