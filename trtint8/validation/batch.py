@@ -53,7 +53,7 @@ class ArrayForm:
             boxes: in most of them x2 and y2 are not below x1 and y1, as a size often is below a centre.
         row_order: How its rows hold detections, if they do by their values; else None.
         grid_rows: What its rows hold beside boxes, if they are those of a grid by their values; else None.
-        activation: What turns its numbers into scores, if they are for boxes and classes.
+        activation: What turns its numbers into scores, if an output of boxes is beside it.
     """
 
     dtype: np.dtype[Any]
@@ -74,7 +74,6 @@ class ArrayForm:
             _has_corners(array),
             row_order(array),
             grid_rows(array),
-            activation_of(array),
         )
 
     @property
@@ -134,6 +133,10 @@ class BatchForm:
             picked: Names of outputs that hold what the network picks.
         """
         forms = {name: ArrayForm.of(array) for name, array in outputs.items()}
+        boxes = {form.shape[:-1] for form in forms.values() if len(form.shape) > 1 and form.shape[-1] == 4}
+        for name, array in outputs.items():
+            if array.ndim > 1 and array.shape[:-1] in boxes:
+                forms[name] = replace(forms[name], activation=activation_of(array))
         return cls(forms, None if labels is None else ArrayForm.of(labels), rows, without_samples, picked)
 
     @property

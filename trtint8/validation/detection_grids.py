@@ -29,6 +29,9 @@ _CONDITIONAL = 0.05
 #: Suppression leaves no more boxes than this, and a grid has more.
 _MOST_LEFT = 1000
 
+#: About so many rows of an image tell what they hold.
+_LOOKED_AT = 2000
+
 
 class GridRows(Enum):
     """What follows centre and size in the rows of a grid."""
@@ -56,6 +59,7 @@ def grid_rows(array: NDArray[Any]) -> GridRows | None:
         return None
     if array.shape[1] <= _MOST_LEFT and row_order(array):
         return None
+    array = array[:, :: max(1, array.shape[1] // _LOOKED_AT)]
     scores = array[..., 4:]
     if not (scores.min() >= -_ROUNDING and scores.max() <= 1 + _ROUNDING):
         return None

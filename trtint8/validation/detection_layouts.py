@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -11,7 +12,12 @@ from numpy.typing import NDArray
 from calibrators.errors import CalibrationDataError
 from trtint8.validation.batch import ArrayForm, BatchForm, Outputs
 from trtint8.validation.detection import Detections
-from trtint8.validation.detection_grids import corners_of_centres, detections_of_grid, detections_of_rows
+from trtint8.validation.detection_grids import (
+    GridRows,
+    corners_of_centres,
+    detections_of_grid,
+    detections_of_rows,
+)
 from trtint8.validation.detection_rows import BOX_FIRST
 
 #: Turns a batch's outputs into the detections of each image.
@@ -71,9 +77,7 @@ def layout_reader(form: BatchForm) -> Reader:
     if len(boxes) > 1:  # scores of four classes look like boxes
         boxes = [name for name in boxes if "box" in name.lower()]
     if len(boxes) == 1 and (roles := _roles(forms, boxes[0])) is not None:
-        corners_of, activation = _corners_of(forms[boxes[0]]), forms[roles["scores"]].activation
-        by_class = forms[roles["scores"]].shape != forms[boxes[0]].shape[:-1]
-        scores_of = activation.apply if by_class else _as_they_are
+        corners_of, scores_of = _corners_of(forms[boxes[0]]), forms[roles["scores"]].activation.apply
         return lambda outputs: _read(outputs, boxes[0], roles, corners_of, scores_of)
     listed = ", ".join(f"'{name}' ({one})" for name, one in forms.items())
     raise CalibrationDataError(
@@ -89,7 +93,11 @@ def _grid_rows_reader(forms: Mapping[str, ArrayForm]) -> Reader | None:
     if len(found) != 1:
         return None
     ((name, rows),) = found
-    return rows and (lambda outputs: [detections_of_rows(image, rows) for image in outputs[name]])
+    return partial(_read_grid, name, rows) if rows else None
+
+
+def _read_grid(name: str, rows: GridRows, outputs: Outputs) -> list[Detections]:
+    return [detections_of_rows(image, rows) for image in outputs[name]]
 
 
 def _rows_reader(form: BatchForm) -> Reader | None:
