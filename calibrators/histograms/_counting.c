@@ -26,6 +26,21 @@
 #define FOR_EVERY_PROCESSOR
 #endif
 
+/* Counts values by their bin numbers, in turn in each of LANES rows of counters. */
+static inline void add_to_lanes(const uint16_t *index, int n, uint32_t *lanes, uint32_t row)
+{
+    uint32_t *lane1 = lanes + row, *lane2 = lane1 + row, *lane3 = lane2 + row;
+    int i;
+    for (i = 0; i + LANES <= n; i += LANES) {
+        lanes[index[i]]++;
+        lane1[index[i + 1]]++;
+        lane2[index[i + 2]]++;
+        lane3[index[i + 3]]++;
+    }
+    for (; i < n; i++)
+        lanes[index[i]]++;
+}
+
 typedef struct {
     int64_t taken;   /* values counted */
     int64_t zeros;   /* of them exactly zero */
@@ -40,7 +55,6 @@ static Counted count_blocks(const float *values, int64_t size, int32_t limit, fl
 {
     Counted found = {0, 0, 0};
     uint16_t index[BLOCK];
-    uint32_t *lane1 = lanes + bins, *lane2 = lane1 + bins, *lane3 = lane2 + bins;
     for (; found.taken < size; values += BLOCK) {
         int n = size - found.taken < BLOCK ? (int)(size - found.taken) : BLOCK;
         int32_t peak = 0, zeros = 0;
@@ -60,14 +74,7 @@ static Counted count_blocks(const float *values, int64_t size, int32_t limit, fl
         }
         if (peak >= limit)
             break;
-        for (i = 0; i + LANES <= n; i += LANES) {
-            lanes[index[i]]++;
-            lane1[index[i + 1]]++;
-            lane2[index[i + 2]]++;
-            lane3[index[i + 3]]++;
-        }
-        for (; i < n; i++)
-            lanes[index[i]]++;
+        add_to_lanes(index, n, lanes, bins);
         found.taken += n;
         found.zeros += zeros;
         found.largest = peak > found.largest ? peak : found.largest;
@@ -89,7 +96,6 @@ static CountedSides count_sides_of_blocks(const float *values, int64_t size, con
 {
     CountedSides found = {0, 0, {0, 0}};
     uint16_t index[BLOCK];
-    uint32_t *lane1 = lanes + 2 * bins, *lane2 = lane1 + 2 * bins, *lane3 = lane2 + 2 * bins;
     int32_t scales[2], bins_below = (int32_t)bins, other_limit = limits[0] ^ limits[1], other_scale;
     memcpy(scales, factors, sizeof scales);
     other_scale = scales[0] ^ scales[1];
@@ -118,14 +124,7 @@ static CountedSides count_sides_of_blocks(const float *values, int64_t size, con
         }
         if (beyond)
             break;
-        for (i = 0; i + LANES <= n; i += LANES) {
-            lanes[index[i]]++;
-            lane1[index[i + 1]]++;
-            lane2[index[i + 2]]++;
-            lane3[index[i + 3]]++;
-        }
-        for (; i < n; i++)
-            lanes[index[i]]++;
+        add_to_lanes(index, n, lanes, 2 * bins);
         found.taken += n;
         found.zeros += zeros;
         found.largest[0] = peak0 > found.largest[0] ? peak0 : found.largest[0];

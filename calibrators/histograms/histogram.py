@@ -8,7 +8,9 @@ the data at once. So two histograms merge exactly, and neither batch size nor or
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +19,9 @@ from calibrators.histograms.binning import BLOCK, kernel, peak
 
 #: Bins of a histogram. The largest magnitude always falls into the upper half of them.
 BINS = 2048
+
+#: Takes values from the front of an array, and says how many.
+_Taker: TypeAlias = Callable[[NDArray[np.float32]], int]
 
 #: Below this exponent 1/width would overflow float32.
 _SMALLEST_EXPONENT = -126
@@ -68,11 +73,7 @@ class Histogram:
         Args:
             values: Floating-point array; taken as float32.
         """
-        flat: NDArray[np.float32] = np.require(values, np.float32, ["C", "A"]).reshape(-1)
-        while flat.size:
-            flat = flat[self._count(flat) :]
-            if flat.size:  # its first block has a value that is in no bin
-                flat = flat[self._make_room(flat[:BLOCK]) :]
+        count_all(values, self._count, self._make_room)
 
     def _count(self, flat: NDArray[np.float32]) -> int:
         """Counts values up to the first block that has one in no bin; returns how many."""
@@ -158,6 +159,22 @@ class Histogram:
             if self.bin_width and width != self.bin_width:
                 self.counts = _widened(self.counts, self.bin_width, width)
             self.bin_width = width
+
+
+def count_all(values: NDArray[np.floating], count: _Taker, make_room: _Taker) -> None:
+    """Counts every element of an array.
+
+    Args:
+        values: Floating-point array of any shape; taken as float32.
+        count: Counts flat values up to the first block that has one in no bin, and gives their number.
+        make_room: Widens the bins for such a block, or counts it by itself, and gives the number of values
+            that it has counted.
+    """
+    flat: NDArray[np.float32] = np.require(values, np.float32, ["C", "A"]).reshape(-1)
+    while flat.size:
+        flat = flat[count(flat) :]
+        if flat.size:  # its first block has a value that is in no bin
+            flat = flat[make_room(flat[:BLOCK]) :]
 
 
 def bin_width_for(amax: float, bins: int) -> float:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.histograms.binning import BLOCK, kernel
-from calibrators.histograms.histogram import Histogram
+from calibrators.histograms.binning import kernel
+from calibrators.histograms.histogram import Histogram, count_all
 
 
 @dataclass(eq=False)
@@ -39,11 +39,7 @@ class SignedHistogram:
         Args:
             values: Floating-point array; taken as float32.
         """
-        flat: NDArray[np.float32] = np.require(values, np.float32, ["C", "A"]).reshape(-1)
-        while flat.size:
-            flat = flat[self._count(flat) :]
-            if flat.size:  # its first block has a value that is in no bin
-                flat = flat[self._make_room(flat[:BLOCK]) :]
+        count_all(values, self._count, self._make_room)
 
     @property
     def magnitudes(self) -> Histogram:
