@@ -51,7 +51,7 @@ def layout_reader(form: BatchForm) -> Reader:
       its scores, as YOLO networks of ultralytics give them. Boxes with a score above 0.001 go through
       non-maximum suppression at an intersection over union of 0.7, as in ultralytics' validation;
     - the same as rows, (N, n, 4 + classes); or (N, n, 5 + classes) with the score of there being an object,
-      which multiplies those of the classes, as YOLOv5, YOLOv6, YOLOv7 and YOLOX have it: see
+      which multiplies those of the classes, as YOLOv5, v6, v7 and YOLOX (decoded) have it: see
       :mod:`trtint8.validation.detection_grids`. Further outputs of four axes or more are left aside.
 
     Boxes of the other layouts are corners x1, y1, x2, y2; or centre x, centre y, width and height, where they
