@@ -146,6 +146,20 @@ def pieces(feed: FeedDict, rows: int | None) -> Iterator[FeedDict]:
         yield {name: array[start : start + size] for name, array in feed.items()}
 
 
+def joined(parts: Sequence[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+    """Consecutive parts as one: what :func:`pieces` divides.
+
+    Args:
+        parts: Name to array, one part or more, all of the same names.
+
+    Returns:
+        Name to array; the part itself where there is one.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
 def check_names(names: Iterable[str], inputs: Sequence[InputSpec]) -> None:
     """Refuses data that lacks an input or has an array that is none.
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.data.feeds import FeedDict, is_float
+from calibrators.data.feeds import FeedDict, is_float, joined
 from calibrators.errors import CalibrationDataError
 from trtint8.range_choice.trial_network import Reference
 
@@ -32,12 +32,11 @@ class References:
         self, run: Reference, samples: Sequence[FeedDict], rows: int, *, first: int, separate: bool
     ) -> None:
         self._run, self._samples = run, samples
-        #: The outputs for each sample that was run, from the first sample on.
-        self._known: list[list[NDArray[Any]]] = []
         self._ahead: Future[None] | None = None
         together = self._together(min(len(samples), rows, first), separate)
         #: How many samples are run at once.
         self.rows = rows if together else 1
+        #: The outputs for each sample that was run, from the first sample on.
         self._known = together or [run(samples[0])]
 
     @property
@@ -65,13 +64,14 @@ class References:
             self._ahead.result()
             self._ahead = None
         self._run_until(stop)
-        outputs = zip(*self._known[start:stop], strict=True)
-        return _joined(self._samples[start:stop]), [_concatenated(rows) for rows in outputs]
+        feed, known = joined(self._samples[start:stop]), self._known[start:stop]
+        outputs = [np.concatenate(rows) for rows in zip(*known, strict=True)] if len(known) > 1 else known[0]
+        return feed, outputs
 
     def _run_until(self, stop: int) -> None:
         while (start := len(self._known)) < stop:
             end = min(start + self.rows, stop)
-            outputs = self._run(_joined(self._samples[start:end]))
+            outputs = self._run(joined(self._samples[start:end]))
             self._known += _rows(outputs, end - start) if end - start > 1 else [outputs]
 
     def _together(self, count: int, separate: bool) -> list[list[NDArray[Any]]] | None:
@@ -80,7 +80,7 @@ class References:
         if count < 2 or len(shapes) > 1:
             return None
         try:
-            outputs = self._run(_joined(self._samples[:count]))
+            outputs = self._run(joined(self._samples[:count]))
         except (CalibrationDataError, ValueError):  # a batch of one only, or inputs without axes
             return None
         if any(not output.ndim or len(output) != count for output in outputs):
@@ -93,12 +93,3 @@ class References:
 def _rows(outputs: Sequence[NDArray[Any]], count: int) -> list[list[NDArray[Any]]]:
     """The outputs for each sample of a batch."""
     return [[output[row : row + 1] for output in outputs] for row in range(count)]
-
-
-def _joined(samples: Sequence[FeedDict]) -> FeedDict:
-    """Samples as one batch."""
-    return {name: _concatenated([sample[name] for sample in samples]) for name in samples[0]}
-
-
-def _concatenated(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)

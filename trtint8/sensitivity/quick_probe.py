@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from calibrators.data.feeds import FeedDict, batch_rows
+from calibrators.data.feeds import FeedDict, batch_rows, joined
 from calibrators.host.threads import available_threads
 from calibrators.tables.table import QMAX
 from trtint8.models.session import ModelSession, open_graph_model
@@ -185,7 +185,7 @@ class QuickNetwork:
         responses = self._responses(feed, directions, judged, parts)
         for part, found in zip(parts, responses, strict=True):
             self._add(effects, found, judged[part], None if labels is None else labels[part])
-        reference = _joined([found.reference for found in responses])
+        reference = joined([found.reference for found in responses])
         effects.add(ALL, self._network.split(int8), self._network.split(reference), labels)
         for name, session in self._alone.items():
             outputs = self._outputs(session, feed, parts)
@@ -195,7 +195,7 @@ class QuickNetwork:
     def _outputs(self, session: ModelSession, feed: FeedDict, parts: Sequence[slice]) -> Tensors:
         """A quantized network's outputs for a batch, which is run in parts."""
         names = session.output_names
-        return _joined(
+        return joined(
             self._each(lambda part: dict(zip(names, session.run(_taken(feed, part)), strict=True)), parts)
         )
 
@@ -271,14 +271,14 @@ class QuickNetwork:
             reference, errors = network.measure(taken)
             meter.add(batch_rows(taken) or 1, errors)
             references.append(reference)
-        return _joined(references), meter
+        return joined(references), meter
 
     def _check(self, int8: Tensors, found: Sequence[Responses], scales: Mapping[str, float]) -> None:
         """Refuses gradients that predict far more noise than the quantized network has.
 
         A logarithm of what is nearly zero, as in spectrograms, has slopes without bound, but no such errors.
         """
-        reference = _joined([responses.reference for responses in found])
+        reference = joined([responses.reference for responses in found])
         wanted, got = map(self._network.split, (reference, int8))
         errors = ((got[name] - wanted[name]) / scale for name, scale in scales.items())
         measured = sum(float(np.square(error, dtype=np.float64).sum()) for error in errors)
@@ -324,10 +324,3 @@ def _only(placement: Placement, layer: str) -> Placement:
 def _taken(arrays: FeedDict, part: slice) -> Tensors:
     """Some rows of arrays."""
     return arrays if part == slice(None) else {name: array[part] for name, array in arrays.items()}
-
-
-def _joined(parts: Sequence[Tensors]) -> Tensors:
-    """Outputs of consecutive parts of a batch as those of the batch."""
-    if len(parts) == 1:
-        return parts[0]
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

@@ -29,13 +29,15 @@ def gain_on_others(start: Candidate, samples: Sequence[FeedDict], calibrate: Cal
         calibrate: Calibrates a model with samples.
 
     Returns:
-        How much higher the SQNR is with equalized channels, in decibels.
+        How much higher the SQNR is with equalized channels, in decibels; 0 where there are none.
 
     Raises:
         CalibrationDataError: The model fails on a sample.
     """
     seen, others = samples[::2], samples[1::2]
     equalized = equalize(start.model.graph_model, iter(seen), start.table.method)
+    if not equalized.forms:
+        return 0.0
     scorer = Scorer(start.model, Batches(lambda: iter(others)), "sqnr")
 
     def sqnr_db(model: Model) -> float:

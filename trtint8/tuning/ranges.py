@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator
 
-from calibrators.data.feeds import FeedDict, batch_rows
+from calibrators.data.feeds import FeedDict, pieces
 from calibrators.data.inputs import has_fixed_batch
 from calibrators.tables.table import CalibrationTable
 from trtint8.models.model import Model
@@ -49,10 +49,6 @@ def single_samples(model: Model, feeds: Iterable[FeedDict]) -> Iterator[FeedDict
         model: From :func:`trtint8.models.model.prepare`.
         feeds: Batches.
     """
+    rows = None if has_fixed_batch(model.inputs) else 1
     for feed in feeds:
-        rows = None if has_fixed_batch(model.inputs) else batch_rows(feed)
-        if rows is None:
-            yield feed
-        else:
-            for row in range(rows):
-                yield {name: array[row : row + 1] for name, array in feed.items()}
+        yield from pieces(feed, rows)

@@ -224,11 +224,11 @@ class Search:
         recalibrate = self._recalibrate
         assert recalibrate is not None
         graph_model = start.model.graph_model
-        equalized = equalize(graph_model, self._feeds(_REMEDY_SAMPLES), start.table.method)
-        if not equalized.forms:
-            return None
         samples = list(single_samples(start.model, self._feeds(_CHECKED_SAMPLES)))[:_CHECKED_SAMPLES]
         if len(samples) > 1 and gain_on_others(start, samples, recalibrate) <= least_gain:
+            return None
+        equalized = equalize(graph_model, self._feeds(_REMEDY_SAMPLES), start.table.method)
+        if not equalized.forms:
             return None
         model = rebuilt(equalized.model, start.model.name)
         # It is the same function, but channels that are alike take another rule for ranges.

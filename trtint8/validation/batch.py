@@ -134,9 +134,8 @@ class BatchForm:
         """
         forms = {name: ArrayForm.of(array) for name, array in outputs.items()}
         boxes = {form.shape[:-1] for form in forms.values() if len(form.shape) > 1 and form.shape[-1] == 4}
-        for name, array in outputs.items():
-            if array.ndim > 1 and array.shape[:-1] in boxes:
-                forms[name] = replace(forms[name], activation=activation_of(array))
+        beside = [name for name, form in forms.items() if len(form.shape) > 1 and form.shape[:-1] in boxes]
+        forms |= {name: replace(forms[name], activation=activation_of(outputs[name])) for name in beside}
         return cls(forms, None if labels is None else ArrayForm.of(labels), rows, without_samples, picked)
 
     @property

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from calibrators.data.feeds import is_float
 
-#: How far scores of the float network may lie beyond 0 and 1.
-_ROUNDING = 1e-3
+#: How far scores of the float network may be from what they should be, such as beyond 0 and 1.
+ROUNDING = 1e-3
 
 
 class Activation(Enum):
@@ -38,6 +38,15 @@ class Activation(Enum):
         return shares[..., :-1] if self is Activation.SOFTMAX_WITHOUT_LAST else shares
 
 
+def are_shares(scores: NDArray[Any]) -> bool:
+    """Whether scores of the float network lie between 0 and 1.
+
+    Args:
+        scores: Floating-point numbers, of any shape.
+    """
+    return bool(not scores.size or (scores.min() >= -ROUNDING and scores.max() <= 1 + ROUNDING))
+
+
 def activation_of(array: NDArray[Any]) -> Activation:
     """Which function is missing behind an output that holds one number for each box and class.
 
@@ -50,7 +59,7 @@ def activation_of(array: NDArray[Any]) -> Activation:
     """
     if not is_float(array.dtype) or array.ndim not in (2, 3) or not array.size:
         return Activation.NONE
-    if array.min() >= -_ROUNDING and array.max() <= 1 + _ROUNDING:
+    if are_shares(array):
         return Activation.NONE
     largest, kinds = array.max(axis=-1), array.argmax(axis=-1)
     if array.shape[-1] > 1 and np.median(largest) > 0:

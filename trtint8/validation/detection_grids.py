@@ -9,15 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.data.feeds import is_float
+from trtint8.validation.box_scores import ROUNDING, are_shares
 from trtint8.validation.boxes import suppress
 from trtint8.validation.detection import Detections
 from trtint8.validation.detection_rows import row_order
 
 #: A score up to which boxes are left out, and the overlap above which one is suppressed.
 _LEAST_SCORE, _MOST_OVERLAP = 0.001, 0.7
-
-#: How far scores of the float network may lie beyond 0 and 1.
-_ROUNDING = 1e-3
 
 #: Boxes in pixels have a side longer than this; shares of an image have none.
 _LONGEST_SHARE = 2.0
@@ -61,7 +59,7 @@ def grid_rows(array: NDArray[Any]) -> GridRows | None:
         return None
     array = array[:, :: max(1, array.shape[1] // _LOOKED_AT)]
     scores = array[..., 4:]
-    if not (scores.min() >= -_ROUNDING and scores.max() <= 1 + _ROUNDING):
+    if not are_shares(scores):
         return None
     boxes = array[..., :4].astype(np.float64)
     centres, sizes = boxes[..., :2], boxes[..., 2:]
@@ -72,7 +70,7 @@ def grid_rows(array: NDArray[Any]) -> GridRows | None:
         return None
     if scores.shape[2] == 1:
         return GridRows.SCORES
-    always = (np.abs(scores[..., 0] - 1) <= _ROUNDING).all()
+    always = (np.abs(scores[..., 0] - 1) <= ROUNDING).all()
     conditional = np.median(scores[..., 1:].max(axis=-1)) > _CONDITIONAL
     return GridRows.OBJECTNESS_AND_SCORES if always or conditional else GridRows.SCORES
 
@@ -91,7 +89,7 @@ def corners_of_centres(boxes: NDArray[Any]) -> NDArray[Any]:
 
 
 def detections_of_rows(image: NDArray[Any], rows: GridRows) -> Detections:
-    """The detections of one image.
+    """What non-maximum suppression leaves of an image's boxes, each with the class of its largest score.
 
     Args:
         image: Shape (n, columns).
@@ -99,17 +97,7 @@ def detections_of_rows(image: NDArray[Any], rows: GridRows) -> Detections:
     """
     values = image.astype(np.float64)
     scores = values[:, 5:] * values[:, 4:5] if rows is GridRows.OBJECTNESS_AND_SCORES else values[:, 4:]
-    return detections_of_grid(values[:, :4], scores)
-
-
-def detections_of_grid(boxes: NDArray[Any], scores: NDArray[Any]) -> Detections:
-    """What non-maximum suppression leaves of all boxes, each with the class of its largest score.
-
-    Args:
-        boxes: Centre x, centre y, width and height, shape (n, 4).
-        scores: Shape (n, classes).
-    """
-    corners = corners_of_centres(boxes)
+    corners = corners_of_centres(values[:, :4])
     best, classes = scores.max(axis=1), scores.argmax(axis=1)
     above = np.flatnonzero(best > _LEAST_SCORE)
     kept = above[suppress(corners[above], best[above], classes[above], _MOST_OVERLAP)]

@@ -12,12 +12,7 @@ from numpy.typing import NDArray
 from calibrators.errors import CalibrationDataError
 from trtint8.validation.batch import ArrayForm, BatchForm, Outputs
 from trtint8.validation.detection import Detections
-from trtint8.validation.detection_grids import (
-    GridRows,
-    corners_of_centres,
-    detections_of_grid,
-    detections_of_rows,
-)
+from trtint8.validation.detection_grids import GridRows, corners_of_centres, detections_of_rows
 from trtint8.validation.detection_rows import BOX_FIRST
 
 #: Turns a batch's outputs into the detections of each image.
@@ -166,7 +161,7 @@ def _read(
     corners_of: Callable[[NDArray[Any]], NDArray[Any]],
     scores_of: Callable[[NDArray[Any]], NDArray[Any]],
 ) -> list[Detections]:
-    corners = corners_of(_images(outputs[boxes], 3))
+    corners = corners_of(_images(outputs[boxes]))
     scores = scores_of(outputs[roles["scores"]])
     kinds_of_scores = 1 if scores.shape == outputs[boxes].shape[:-1] else scores.shape[-1]
     scores = scores.reshape(*corners.shape[:2], kinds_of_scores)  # of no box, where there are none
@@ -201,18 +196,17 @@ def has_background(scores: NDArray[Any]) -> bool:
 
 def _of_grid(image: NDArray[Any]) -> Detections:
     """The detections of one image from boxes by centre and size and scores of classes, (4 + classes, n)."""
-    columns = image.astype(np.float64)
-    boxes, scores = columns[:4].T, columns[4:].T
-    if scores.min() < _SHARES[0] or scores.max() > _SHARES[1]:
+    least, most = float(image[4:].min()), float(image[4:].max())
+    if least < _SHARES[0] or most > _SHARES[1]:
         raise CalibrationDataError(
             f"an output of shape {'x'.join(map(str, image.shape))} per image is taken for boxes and scores "
-            f"of classes, and its scores go from {scores.min():.4g} to {scores.max():.4g}; pass "
+            f"of classes, and its scores go from {least:.4g} to {most:.4g}; pass "
             "trtint8.DetectionAgreement(decode) as metric, with a function that turns a batch's outputs into "
             "detections"
         )
-    return detections_of_grid(boxes, scores)
+    return detections_of_rows(image.T, GridRows.SCORES)
 
 
-def _images(array: NDArray[Any], rank: int) -> NDArray[Any]:
-    """An array with the axis of images."""
-    return array if array.ndim == rank else array[None]
+def _images(boxes: NDArray[Any]) -> NDArray[Any]:
+    """Boxes with the axis of images."""
+    return boxes if boxes.ndim == 3 else boxes[None]

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.data.feeds import is_float
+from trtint8.validation.box_scores import ROUNDING, are_shares
 
 
 @dataclass(frozen=True)
@@ -67,9 +68,6 @@ IMAGE_BOX_FIRST = RowOrder(slice(1, 5), 6, 5, 0)
 #: The number of columns to the orders, the first that fits the values.
 _ORDERS = {6: (BOX_FIRST, CLASS_FIRST), 7: (IMAGE_CLASS_FIRST, IMAGE_BOX_FIRST)}
 
-#: How far classes may be from whole numbers, and scores beyond 0 and 1.
-_ROUNDING = 1e-3
-
 
 def row_order(array: NDArray[Any]) -> RowOrder | None:
     """In which order the rows of an output hold detections, by their values.
@@ -89,8 +87,4 @@ def row_order(array: NDArray[Any]) -> RowOrder | None:
 
 def _fits(rows: NDArray[np.float64], order: RowOrder) -> bool:
     whole = rows[:, [order.kind] if order.image is None else [order.kind, order.image]]
-    scores = rows[:, order.score]
-    return bool(
-        (np.abs(whole - np.rint(whole)) <= _ROUNDING).all()
-        and ((scores >= -_ROUNDING) & (scores <= 1 + _ROUNDING)).all()
-    )
+    return bool((np.abs(whole - np.rint(whole)) <= ROUNDING).all()) and are_shares(rows[:, order.score])
