@@ -20,6 +20,7 @@ from trtint8.models.session import ModelSession, open_graph_model
 from trtint8.models.static_shapes import open_inputs
 from trtint8.quantization.placement import Placement
 from trtint8.quantization.qdq import insert_qdq
+from trtint8.sensitivity.directions import along_principal_axes, random_signs
 from trtint8.sensitivity.effects import ALL, ONLY, EffectMeter, output_scales
 from trtint8.sensitivity.error_network import ErrorNetwork, Responses
 from trtint8.sensitivity.gradients.rule import NoGradientError
@@ -290,18 +291,16 @@ class QuickNetwork:
             )
 
     def _directions(self, outputs: Tensors, first: int, scales: Mapping[str, float]) -> list[Tensors]:
-        """Random signs divided by the outputs' scales, the same wherever the batch is run."""
+        """Random directions divided by the outputs' scales, the same wherever the batch is run."""
         random = np.random.default_rng((0, first))
         directions = []
         for _ in range(self._errors.directions):
-            signs = {}
-            for name in self._errors.directed:
-                drawn = 2 * random.integers(0, 2, outputs[name].shape, np.int8) - 1
-                signs[name] = drawn.astype(np.float32)
+            signs = {name: random_signs(outputs[name].shape, random) for name in self._errors.directed}
             for part in self._network.parts:
                 if part.output in signs:
-                    values = part.of(signs[part.output])
-                    values /= np.float32(scales[part.name])
+                    own = part.of(signs[part.output])
+                    own[...] = along_principal_axes(own, part.of(outputs[part.output]), random)
+                    own /= np.float32(scales[part.name])
             directions.append(signs)
         return directions
 

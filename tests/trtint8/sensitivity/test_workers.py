@@ -44,9 +44,9 @@ def table():
 
 @pytest.fixture(scope="module")
 def expected(table):
-    """Which stops after 110 of 200 samples."""
+    """Which stops after 70 of 200 samples."""
     found = _measured(table, tolerance_db=2.2)
-    assert (found.samples, found.converged) == (110, True)
+    assert (found.samples, found.converged) == (70, True)
     return found
 
 
