@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict, is_float, shape_text
 from trtint8.validation.box_scores import Activation, activation_of
-from trtint8.validation.detection_grids import GridRows, grid_rows
+from trtint8.validation.detection_grids import Grid, grid_of, mask_count
 from trtint8.validation.detection_rows import RowOrder, row_order
 
 #: By how much the length of a row may differ from 1: float16 resolves a thousandth.
@@ -52,7 +52,7 @@ class ArrayForm:
         has_corners: Whether its rows begin with the corners x1, y1, x2, y2 of boxes, if they begin with
             boxes: in most of them x2 and y2 are not below x1 and y1, as a size often is below a centre.
         row_order: How its rows hold detections, if they do by their values; else None.
-        grid_rows: What its rows hold beside boxes, if they are those of a grid by their values; else None.
+        grid: How it holds the boxes of a grid, if it does by its values; else None.
         activation: What turns its numbers into scores, if an output of boxes is beside it.
     """
 
@@ -61,19 +61,24 @@ class ArrayForm:
     is_embedding: bool = field(default=False, compare=False)
     has_corners: bool = field(default=True, compare=False)
     row_order: RowOrder | None = field(default=None, compare=False)
-    grid_rows: GridRows | None = field(default=None, compare=False)
+    grid: Grid | None = field(default=None, compare=False)
     activation: Activation = field(default=Activation.NONE, compare=False)
 
     @classmethod
-    def of(cls, array: NDArray[Any]) -> ArrayForm:
-        """The form of an array."""
+    def of(cls, array: NDArray[Any], masks: int = 0) -> ArrayForm:
+        """The form of an array.
+
+        Args:
+            array: The array.
+            masks: How many coefficients of masks belong to a box, where boxes have some.
+        """
         return cls(
             array.dtype,
             array.shape,
             _has_unit_rows(array),
             _has_corners(array),
-            row_order(array),
-            grid_rows(array),
+            row_order(array, masks),
+            grid_of(array, masks),
         )
 
     @property
@@ -132,7 +137,8 @@ class BatchForm:
             without_samples: Names of outputs whose axis 0 is known not to be the samples.
             picked: Names of outputs that hold what the network picks.
         """
-        forms = {name: ArrayForm.of(array) for name, array in outputs.items()}
+        masks = mask_count(outputs)
+        forms = {name: ArrayForm.of(array, masks) for name, array in outputs.items()}
         boxes = {form.shape[:-1] for form in forms.values() if len(form.shape) > 1 and form.shape[-1] == 4}
         beside = [name for name, form in forms.items() if len(form.shape) > 1 and form.shape[:-1] in boxes]
         forms |= {name: replace(forms[name], activation=activation_of(outputs[name])) for name in beside}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -12,7 +14,7 @@ from calibrators.data.feeds import is_float
 from trtint8.validation.box_scores import ROUNDING, are_shares
 from trtint8.validation.boxes import suppress
 from trtint8.validation.detection import Detections
-from trtint8.validation.detection_rows import row_order
+from trtint8.validation.detection_rows import MOST_LEFT, may_be_keypoints, row_order
 
 #: A score up to which boxes are left out, and the overlap above which one is suppressed.
 _LEAST_SCORE, _MOST_OVERLAP = 0.001, 0.7
@@ -23,9 +25,6 @@ _LONGEST_SHARE = 2.0
 #: Where most boxes have a class whose score is above this, scores hold only if there is an object: most boxes
 #: of a grid show none.
 _CONDITIONAL = 0.05
-
-#: Suppression leaves no more boxes than this, and a grid has more.
-_MOST_LEFT = 1000
 
 #: About so many rows of an image tell what they hold.
 _LOOKED_AT = 2000
@@ -38,41 +37,109 @@ class GridRows(Enum):
     OBJECTNESS_AND_SCORES = "objectness and scores"
 
 
-def grid_rows(array: NDArray[Any]) -> GridRows | None:
-    """Whether an output holds a grid of boxes as rows, by its values.
+@dataclass(frozen=True)
+class Grid:
+    """How an output of three axes holds the boxes of a grid.
+
+    Attributes:
+        rows: What follows the centre and the size of a box.
+        scores: How many scores that is, the one of there being an object included. Coefficients of masks and
+            keypoints, which may come after them, are left aside.
+        boxes_last: Whether boxes lie along the last axis; else along the one before.
+    """
+
+    rows: GridRows
+    scores: int
+    boxes_last: bool = False
+
+    def detections(self, image: NDArray[Any]) -> Detections:
+        """What non-maximum suppression leaves of an image's boxes, each with the class of its largest score.
+
+        Args:
+            image: The output for one image, of two axes.
+        """
+        values = (image.T if self.boxes_last else image).astype(np.float64)
+        scores = values[:, 4 : 4 + self.scores]
+        if self.rows is GridRows.OBJECTNESS_AND_SCORES:
+            scores = scores[:, 1:] * scores[:, :1]
+        corners = corners_of_centres(values[:, :4])
+        best, classes = scores.max(axis=1), scores.argmax(axis=1)
+        above = np.flatnonzero(best > _LEAST_SCORE)
+        kept = above[suppress(corners[above], best[above], classes[above], _MOST_OVERLAP)]
+        return Detections(corners[kept], best[kept], classes[kept])
+
+
+def mask_count(outputs: Mapping[str, NDArray[Any]]) -> int:
+    """How many masks a network mixes, if one of its outputs holds these: (N, masks, height, width).
+
+    Args:
+        outputs: The outputs, by name.
+
+    Returns:
+        Their number; 0 where none or several of the outputs have four axes.
+    """
+    maps = [array for array in outputs.values() if array.ndim == 4 and is_float(array.dtype)]
+    return maps[0].shape[1] if len(maps) == 1 else 0
+
+
+def grid_of(array: NDArray[Any], masks: int = 0) -> Grid | None:
+    """Whether an output holds the boxes of a grid, by its shape and its values.
 
     Args:
         array: An output of the float network.
+        masks: How many coefficients of masks follow the scores; see :func:`mask_count`.
 
     Returns:
-        What follows the boxes; None where an output is not of shape (N, n, columns), n being larger, or its
-        rows do not begin with centre, width and height in pixels that scores between 0 and 1 follow.
+        How it holds them. None where it is of neither shape, (N, columns, n) or (N, n, columns), n being
+        larger; where scores between 0 and 1 do not follow centre and size; where an angle follows the scores,
+        for boxes that are turned; or where rows do not begin with centre, width and height in pixels.
     """
-    if (
-        not is_float(array.dtype)
-        or array.ndim != 3
-        or not 4 < array.shape[2] < array.shape[1]
-        or not len(array)
-    ):
+    if not is_float(array.dtype) or array.ndim != 3 or not len(array):
         return None
-    if array.shape[1] <= _MOST_LEFT and row_order(array):
+    fewer = min(array.shape[1:])
+    if fewer <= 4 or array.shape[1] == array.shape[2]:
         return None
-    array = array[:, :: max(1, array.shape[1] // _LOOKED_AT)]
-    scores = array[..., 4:]
-    if not are_shares(scores):
+    boxes_last = array.shape[1] == fewer
+    if not boxes_last and array.shape[1] <= MOST_LEFT and row_order(array, masks):
         return None
-    boxes = array[..., :4].astype(np.float64)
-    centres, sizes = boxes[..., :2], boxes[..., 2:]
+    rows = array.swapaxes(1, 2) if boxes_last else array
+    rows = rows[:, :: max(1, rows.shape[1] // _LOOKED_AT)]
+    centres, sizes = rows[..., :2], rows[..., 2:4]
+    if not sizes.min() >= 0:
+        return None
+    count = _count_scores(rows[..., 4:], masks)
+    scores = rows[..., 4 : 4 + count]
+    if not count:
+        return None
+    if boxes_last:
+        return None if _ends_with_angle(scores) else Grid(GridRows.SCORES, count, boxes_last)
     # Of boxes by their corners, the second corner is rarely the smaller one.
-    if not (
-        sizes.min() >= 0 and sizes.max() > _LONGEST_SHARE and (sizes < centres).any(axis=-1).mean() > 0.5
-    ):
+    if not (sizes.max() > _LONGEST_SHARE and (sizes < centres).any(axis=-1).mean() > 0.5):
         return None
-    if scores.shape[2] == 1:
-        return GridRows.SCORES
+    if count == 1:
+        return Grid(GridRows.SCORES, count)
     always = (np.abs(scores[..., 0] - 1) <= ROUNDING).all()
     conditional = np.median(scores[..., 1:].max(axis=-1)) > _CONDITIONAL
-    return GridRows.OBJECTNESS_AND_SCORES if always or conditional else GridRows.SCORES
+    return Grid(GridRows.OBJECTNESS_AND_SCORES if always or conditional else GridRows.SCORES, count)
+
+
+def _count_scores(columns: NDArray[Any], masks: int) -> int:
+    """How many of the columns behind boxes are scores; 0 where the others are neither masks nor keypoints."""
+    least, most = columns.min(axis=(0, 1)), columns.max(axis=(0, 1))
+    if 0 < masks < columns.shape[2]:
+        count = columns.shape[2] - masks
+        return count if are_shares(least[:count]) and are_shares(most[:count]) else 0
+    are_scores = [are_shares(np.array(pair)) for pair in zip(least, most, strict=True)]
+    count = are_scores.index(False) if False in are_scores else len(are_scores)
+    return count if may_be_keypoints(columns.shape[2] - count) or count == len(are_scores) else 0
+
+
+def _ends_with_angle(scores: NDArray[Any]) -> bool:
+    """Whether the last of the columns that look like scores is large where no class is likely."""
+    if scores.shape[2] < 2:
+        return False
+    others = np.median(scores[..., :-1].max(axis=-1))
+    return bool(np.median(scores[..., -1]) > _CONDITIONAL > others)
 
 
 def corners_of_centres(boxes: NDArray[Any]) -> NDArray[Any]:
@@ -86,19 +153,3 @@ def corners_of_centres(boxes: NDArray[Any]) -> NDArray[Any]:
     """
     centre, half = boxes[..., :2], boxes[..., 2:] / 2
     return np.concatenate([centre - half, centre + half], axis=-1)
-
-
-def detections_of_rows(image: NDArray[Any], rows: GridRows) -> Detections:
-    """What non-maximum suppression leaves of an image's boxes, each with the class of its largest score.
-
-    Args:
-        image: Shape (n, columns).
-        rows: What follows the boxes.
-    """
-    values = image.astype(np.float64)
-    scores = values[:, 5:] * values[:, 4:5] if rows is GridRows.OBJECTNESS_AND_SCORES else values[:, 4:]
-    corners = corners_of_centres(values[:, :4])
-    best, classes = scores.max(axis=1), scores.argmax(axis=1)
-    above = np.flatnonzero(best > _LEAST_SCORE)
-    kept = above[suppress(corners[above], best[above], classes[above], _MOST_OVERLAP)]
-    return Detections(corners[kept], best[kept], classes[kept])

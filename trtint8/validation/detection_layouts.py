@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from calibrators.errors import CalibrationDataError
 from trtint8.validation.batch import ArrayForm, BatchForm, Outputs
 from trtint8.validation.detection import Detections
-from trtint8.validation.detection_grids import GridRows, corners_of_centres, detections_of_rows
+from trtint8.validation.detection_grids import Grid, corners_of_centres
 from trtint8.validation.detection_rows import BOX_FIRST
 
 #: Turns a batch's outputs into the detections of each image.
@@ -20,9 +20,6 @@ Reader: TypeAlias = Callable[[Outputs], list[Detections]]
 
 #: How far the sum of shares may be from 1, which a model in INT8 may round.
 _ROUNDING = 0.02
-
-#: Beyond these values no scores are shares, not even after INT8 has rounded them beside coordinates.
-_SHARES = (-0.1, 2.0)
 
 #: Parts of the names of outputs that hold classes, where scores and classes have the same form.
 _CLASS_WORDS = ("class", "label", "cls")
@@ -42,12 +39,15 @@ def layout_reader(form: BatchForm) -> Reader:
     - one output (N, n, 6) of x1, y1, x2, y2, score and class, or of class, score, x1, y1, x2, y2; the same
       of all images, (n, 6), with an output (N,) of integers that says how many rows each image has; or rows
       of seven that begin with the number of the image: see :mod:`trtint8.validation.detection_rows`;
+      Coefficients of masks may follow, as many as an output (N, masks, height, width) has, or keypoints;
     - one output (N, 4 + classes, n), n being larger: centre x, centre y, width and height of each box, and
       its scores, as YOLO networks of ultralytics give them. Boxes with a score above 0.001 go through
       non-maximum suppression at an intersection over union of 0.7, as in ultralytics' validation;
     - the same as rows, (N, n, 4 + classes); or (N, n, 5 + classes) with the score of there being an object,
       which multiplies those of the classes, as YOLOv5, v6, v7 and YOLOX (decoded) have it: see
-      :mod:`trtint8.validation.detection_grids`. Further outputs of four axes or more are left aside.
+      :mod:`trtint8.validation.detection_grids`. Here, too, masks or keypoints may follow the scores.
+
+    Outputs of four axes or more, such as masks and maps of features, are left aside.
 
     Boxes of the other layouts are corners x1, y1, x2, y2; or centre x, centre y, width and height, where they
     are no corners for the most part.
@@ -62,12 +62,8 @@ def layout_reader(form: BatchForm) -> Reader:
         CalibrationDataError: The outputs are in none of these layouts.
     """
     forms = form.outputs
-    if reader := _grid_rows_reader(forms) or _rows_reader(form):
+    if reader := _grid_reader(forms) or _rows_reader(form):
         return reader
-    if len(forms) == 1:
-        ((name, only),) = forms.items()
-        if only.is_float and len(only.shape) == 3 and 4 < only.shape[1] < only.shape[2]:
-            return lambda outputs: [_of_grid(image) for image in outputs[name]]
     boxes = [name for name, one in forms.items() if len(one.shape) in (2, 3) and one.shape[-1] == 4]
     if len(boxes) > 1:  # scores of four classes look like boxes
         boxes = [name for name in boxes if "box" in name.lower()]
@@ -82,24 +78,25 @@ def layout_reader(form: BatchForm) -> Reader:
     )
 
 
-def _grid_rows_reader(forms: Mapping[str, ArrayForm]) -> Reader | None:
-    """How the rows of a grid are read; None where no output holds one, or several do."""
-    found = [(name, one.grid_rows) for name, one in forms.items() if len(one.shape) < 4]
+def _grid_reader(forms: Mapping[str, ArrayForm]) -> Reader | None:
+    """How a grid of boxes is read; None where no output holds one, or there are others beside it."""
+    found = [(name, one.grid) for name, one in forms.items() if len(one.shape) < 4]
     if len(found) != 1:
         return None
-    ((name, rows),) = found
-    return partial(_read_grid, name, rows) if rows else None
+    ((name, grid),) = found
+    return partial(_read_grid, name, grid) if grid else None
 
 
-def _read_grid(name: str, rows: GridRows, outputs: Outputs) -> list[Detections]:
-    return [detections_of_rows(image, rows) for image in outputs[name]]
+def _read_grid(name: str, grid: Grid, outputs: Outputs) -> list[Detections]:
+    return [grid.detections(image) for image in outputs[name]]
 
 
 def _rows_reader(form: BatchForm) -> Reader | None:
     """How the rows of an output are read; None where no output holds detections as rows."""
     orders = {name: one.row_order for name, one in form.outputs.items() if one.row_order is not None}
     counts = [name for name, one in form.outputs.items() if _is_count(one, form.rows)]
-    if len(orders) != 1 or len(counts) > 1 or len(form.outputs) > len(orders) + len(counts):
+    maps = [name for name, one in form.outputs.items() if len(one.shape) > 3 and name not in orders]
+    if len(orders) != 1 or len(counts) > 1 or len(form.outputs) > len(orders) + len(counts) + len(maps):
         return None
     ((name, order),) = orders.items()
     corners_of = _corners_of(form.outputs[name]) if order is BOX_FIRST else _as_they_are
@@ -192,19 +189,6 @@ def has_background(scores: NDArray[Any]) -> bool:
         return False
     sums = scores.sum(axis=2, dtype=np.float64)
     return bool(np.median(np.abs(sums - 1)) < _ROUNDING)
-
-
-def _of_grid(image: NDArray[Any]) -> Detections:
-    """The detections of one image from boxes by centre and size and scores of classes, (4 + classes, n)."""
-    least, most = float(image[4:].min()), float(image[4:].max())
-    if least < _SHARES[0] or most > _SHARES[1]:
-        raise CalibrationDataError(
-            f"an output of shape {'x'.join(map(str, image.shape))} per image is taken for boxes and scores "
-            f"of classes, and its scores go from {least:.4g} to {most:.4g}; pass "
-            "trtint8.DetectionAgreement(decode) as metric, with a function that turns a batch's outputs into "
-            "detections"
-        )
-    return detections_of_rows(image.T, GridRows.SCORES)
 
 
 def _images(boxes: NDArray[Any]) -> NDArray[Any]:

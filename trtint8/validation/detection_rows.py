@@ -68,21 +68,49 @@ IMAGE_BOX_FIRST = RowOrder(slice(1, 5), 6, 5, 0)
 #: The number of columns to the orders, the first that fits the values.
 _ORDERS = {6: (BOX_FIRST, CLASS_FIRST), 7: (IMAGE_CLASS_FIRST, IMAGE_BOX_FIRST)}
 
+#: Suppression leaves no more rows of an image than this.
+MOST_LEFT = 1000
 
-def row_order(array: NDArray[Any]) -> RowOrder | None:
+#: The share of rows whose box has its second corner behind the first one, where more than a class follows.
+_ORDERED = 0.95
+
+
+def row_order(array: NDArray[Any], masks: int = 0) -> RowOrder | None:
     """In which order the rows of an output hold detections, by their values.
 
     Args:
         array: An output of the float network.
+        masks: How many coefficients of masks follow box, score and class. Where 0, keypoints may follow.
 
     Returns:
         The order; None where its classes would be no whole numbers, or its scores not between 0 and 1.
     """
-    if not is_float(array.dtype) or not 2 <= array.ndim <= 4 or array.shape[-1] not in _ORDERS:
+    if not is_float(array.dtype) or not 2 <= array.ndim <= 4:
         return None
-    rows = array.reshape(-1, array.shape[-1]).astype(np.float64)
-    rows = rows[(rows != rows[:, :1]).any(axis=1)]  # others fill up, such as with -1
-    return next((order for order in _ORDERS[rows.shape[1]] if _fits(rows, order)), None)
+    width = array.shape[-1]
+    if width in _ORDERS:
+        rows = _filled(array, width)
+        return next((order for order in _ORDERS[width] if _fits(rows, order)), None)
+    further = width - 6
+    if array.ndim != 3 or array.shape[1] > MOST_LEFT:
+        return None
+    if further != masks if masks else not may_be_keypoints(further):
+        return None
+    rows = _filled(array, 6)
+    ordered = (rows[:, 2:4] >= rows[:, :2]).all(axis=1)
+    return BOX_FIRST if len(rows) and ordered.mean() >= _ORDERED and _fits(rows, BOX_FIRST) else None
+
+
+def may_be_keypoints(columns: int) -> bool:
+    """Whether so many columns can be keypoints, each of which has a place and may say how sure that is."""
+    return columns > 0 and (columns % 2 == 0 or columns % 3 == 0)
+
+
+def _filled(array: NDArray[Any], columns: int) -> NDArray[np.float64]:
+    """The first columns of all rows, except those that fill up, such as with -1."""
+    rows = array.reshape(-1, array.shape[-1])[:, :columns].astype(np.float64)
+    filled: NDArray[np.float64] = rows[(rows != rows[:, :1]).any(axis=1)]
+    return filled
 
 
 def _fits(rows: NDArray[np.float64], order: RowOrder) -> bool:

@@ -99,3 +99,40 @@ def test_what_is_put_in_comes_out(seed, count, order):
     rows = rows_of(order, image)
     wanted = tuple(np.asarray(part, np.float32).tolist() for part in image)
     assert detections({"rows": rows}, images=1) == [wanted]
+
+
+def padded(width):
+    """Three rows of both images, as BOX_FIRST has it, with columns behind them that are left aside."""
+    rows = np.zeros((2, 3, width), np.float32)
+    rows[..., 6:] = np.random.default_rng(3).uniform(-5, 90, (2, 3, width - 6))
+    for number, image in enumerate(IMAGES):
+        own = rows_of(BOX_FIRST, image)
+        rows[number, : len(own), :6] = own
+    return rows
+
+
+def found_above_zero(outputs):
+    images = layout_reader(BatchForm.of(outputs, None, 2))(outputs)
+    return [tuple(part[image.scores > 0].tolist() for part in image) for image in images]
+
+
+def test_masks_and_keypoints_behind_rows_are_left_aside():
+    """As ultralytics' networks for segmentation and poses that need no suppression have it."""
+    masks = {"protos": np.zeros((2, 32, 16, 16), np.float32)}
+    assert found_above_zero({"rows": padded(6 + 32), **masks}) == WANTED
+    assert found_above_zero({"rows": padded(6 + 17 * 3)}) == WANTED
+    assert row_order(padded(6 + 17 * 3)) is BOX_FIRST
+
+
+@pytest.mark.parametrize(
+    ("rows", "masks"),
+    [
+        (padded(6 + 32), 16),
+        (padded(6 + 5), 0),  # no number of keypoints
+        (np.repeat(padded(6 + 6), 400, axis=1), 0),  # more than suppression leaves
+        (padded(6 + 6)[..., [2, 3, 0, 1, *range(4, 12)]], 0),  # no corners
+        (np.zeros((2, 3, 12), np.float32), 0),
+    ],
+)
+def test_what_is_no_row_with_masks_or_keypoints(rows, masks):
+    assert row_order(rows, masks) is None
