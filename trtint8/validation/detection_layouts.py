@@ -38,8 +38,9 @@ def layout_reader(form: BatchForm) -> Reader:
     - boxes (N, n, 4) and scores (N, n): all boxes have the class 0;
     - one output (N, n, 6) of x1, y1, x2, y2, score and class, or of class, score, x1, y1, x2, y2; the same
       of all images, (n, 6), with an output (N,) of integers that says how many rows each image has; or rows
-      of seven that begin with the number of the image: see :mod:`trtint8.validation.detection_rows`;
-      Coefficients of masks may follow, as many as an output (N, masks, height, width) has, or keypoints;
+      of seven that begin with the number of the image: see :mod:`trtint8.validation.detection_rows`. Behind
+      a box, its score and its class, coefficients of masks may follow, as many as an output
+      (N, masks, height, width) has, or keypoints;
     - one output (N, 4 + classes, n), n being larger: centre x, centre y, width and height of each box, and
       its scores, as YOLO networks of ultralytics give them. Boxes with a score above 0.001 go through
       non-maximum suppression at an intersection over union of 0.7, as in ultralytics' validation;
