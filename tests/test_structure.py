@@ -46,6 +46,7 @@ FLOORS = (
     "calibrators.progress",
     "calibrators.records",
     "calibrators.files",
+    "calibrators.checks",
     "calibrators.errors",
 )
 

@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 import onnx_ir as ir
 
+from calibrators.checks import check_choice
 from calibrators.data.batches import DataSource, open_data
 from calibrators.data.options import DataOptions
 from calibrators.errors import CalibrationDataError, TableError
@@ -53,6 +54,7 @@ class CalibrationOptions:
 
     Raises:
         TableError: There is no such method.
+        UnsupportedError: ``tensors`` is neither ``all`` nor ``placed``.
     """
 
     method: Method = "auto"
@@ -63,6 +65,7 @@ class CalibrationOptions:
             raise TableError(
                 f"unknown calibration method '{self.method}'; use one of {', '.join(get_args(Method))}"
             )
+        check_choice("tensors", self.tensors, get_args(Observed))
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,11 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias, cast, get_args
 
 import onnx_ir as ir
 
+from calibrators.checks import check_choice
 from calibrators.cuda import require_gpu
 from calibrators.data.batches import DataSource
 from calibrators.data.options import DataOptions
@@ -80,6 +81,10 @@ class Int8Options:
         compute_capabilities: GPUs to build for, like "8.6"; TensorRT for RTX only.
         keep_float: Names of nodes, or patterns, that stay in float.
         keep_int8: Names of nodes, or patterns, that are in INT8 although that is estimated to be slower.
+
+    Raises:
+        UnsupportedError: There is no such route.
+        BuildError: ``profiles`` is a single profile.
     """
 
     route: Route = "auto"
@@ -88,6 +93,14 @@ class Int8Options:
     compute_capabilities: Sequence[str] = ()
     keep_float: Sequence[str] = ()
     keep_int8: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        check_choice("route", self.route, get_args(Route))
+        if isinstance(self.profiles, Mapping):
+            raise BuildError(
+                "profiles is a dict; give a list of optimization profiles, each a dict from the name of an "
+                "input to its ShapeRange"
+            )
 
 
 def build_from_sources(

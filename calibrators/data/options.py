@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from calibrators.checks import positive_integer
 from calibrators.data.inputs import InputSpec
 from calibrators.data.preprocessing import Preprocessing
 from calibrators.errors import CalibrationDataError
@@ -61,9 +62,10 @@ class DataOptions:
     default_batch_size: int | SizeRule = DEFAULT_BATCH_SIZE
 
     def __post_init__(self) -> None:
-        _check_positive("batch_size", self.batch_size)
-        _check_positive("limit", self.limit)
-        if not isinstance(self.seed, int) or self.seed < 0:
+        for name in ("batch_size", "limit"):
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, positive_integer(name, value))
+        if not isinstance(self.seed, (int, np.integer)) or self.seed < 0:
             raise CalibrationDataError(f"seed is {self.seed!r}; give an integer of 0 or more")
 
     def default_size(self, sample: Callable[[], Mapping[str, Array]]) -> int:
@@ -108,8 +110,3 @@ def fitting_batch_size(budget: int, bytes_per_sample: int) -> int:
     """How many samples per batch fit into so many bytes: a power of two, at most the usual batch size."""
     fitting = max(1, budget // max(bytes_per_sample, 1))
     return min(DEFAULT_BATCH_SIZE, 1 << (fitting.bit_length() - 1))
-
-
-def _check_positive(name: str, value: int | None) -> None:
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-        raise CalibrationDataError(f"{name} is {value!r}; give a positive integer or leave it out")

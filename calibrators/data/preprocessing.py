@@ -58,10 +58,12 @@ class Preprocessing:
     letterbox: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
-        # Files and people give lists; tuples keep the object hashable and comparable.
+        # Files and people give lists, arrays and single numbers; tuples keep the object hashable.
         for name in ("resize", "crop", "mean", "std", "letterbox"):
-            if isinstance(value := getattr(self, name), list):
-                object.__setattr__(self, name, tuple(value))
+            object.__setattr__(self, name, _plain(getattr(self, name)))
+        for name in ("mean", "std"):
+            if _is_number(value := getattr(self, name)):
+                object.__setattr__(self, name, (value,))
         if not (self.resize is None or _is_length(self.resize) or _is_size(self.resize)):
             raise _refused("resize", self.resize, "a positive integer (the shorter side) or (height, width)")
         if not (self.crop is None or _is_size(self.crop)):
@@ -270,6 +272,13 @@ def _shortened(value: object) -> str:
     except ValueError:  # Python writes no integer of more than 4300 digits
         return "an integer too large to be written"
     return text if len(text) <= 80 else f"{text[:80]}..."
+
+
+def _plain(value: object) -> object:
+    """A value of Python's types, a tuple where there are several."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    return tuple(map(_plain, value)) if isinstance(value, list | tuple) else value
 
 
 def _is_number(value: object) -> bool:

@@ -6,6 +6,7 @@ import math
 import os
 from pathlib import Path
 
+from calibrators.checks import positive_integer
 from calibrators.errors import CalibrationDataError
 
 #: Where a container's processor quota stands (cgroup 2).
@@ -41,12 +42,13 @@ def check_threads(threads: int | None) -> None:
     """Refuses a number of threads that makes no sense; None leaves the choice to others.
 
     Raises:
-        CalibrationDataError: It is less than 1, or far more than there are processors.
+        CalibrationDataError: It is no integer, less than 1, or far more than there are processors.
     """
-    if threads is not None and threads < 1:
-        raise CalibrationDataError(f"threads is {threads}; give 1 or more, or leave it out")
+    if threads is None:
+        return
+    count = positive_integer("threads", threads)
     most = max(_FEW_THREADS, _THREADS_PER_PROCESSOR * (os.cpu_count() or 1))
-    if threads is not None and threads > most:
+    if count > most:
         raise CalibrationDataError(
-            f"threads is {threads}, and {most} are the most on this machine; give fewer, or leave it out"
+            f"threads is {count}, and {most} are the most on this machine; give fewer, or leave it out"
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from calibrators.checks import positive_integer
 from calibrators.errors import CalibrationDataError, UnsupportedError
 
 #: Threads per worker, where the user does not say.
@@ -32,9 +33,8 @@ class RayExecutor:
 
     def __post_init__(self) -> None:
         for name in ("workers", "shard_batches"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise CalibrationDataError(f"{name} is {value}; give 1 or more, or leave it out")
+            if (value := getattr(self, name)) is not None:
+                positive_integer(name, value)
         if not self.num_gpus >= 0:
             raise CalibrationDataError(f"num_gpus is {self.num_gpus}; give 0 or more")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TypeAlias
 
+from calibrators.errors import TableError
 from calibrators.tables.file_names import is_table_name
 from calibrators.tables.table import CalibrationTable
 
@@ -16,9 +17,16 @@ def as_table(source: TableSource) -> CalibrationTable:
     """A table, read where it is given as a file.
 
     Raises:
-        TableError: The file is no table.
+        TableError: The file is no table, or it is neither a table nor a file.
     """
-    return source if isinstance(source, CalibrationTable) else CalibrationTable.load(source)
+    if isinstance(source, CalibrationTable):
+        return source
+    if not isinstance(source, (str, os.PathLike)):
+        raise TableError(
+            f"a calibration table is given as {type(source).__name__}; give a CalibrationTable, which can be "
+            "made of a dict of ranges, or the path of a table"
+        )
+    return CalibrationTable.load(source)
 
 
 def is_table(source: object) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from calibrators import records
+from calibrators.checks import check_choice, is_number, several
 from calibrators.data.sample_sizes import SampleSizes
 from calibrators.display.cards import card_of
 from calibrators.display.picture import Picture
@@ -120,17 +121,21 @@ class CalibrationTable:
         return ranges_html(self._summary, self._shown)
 
     def __post_init__(self) -> None:
-        bad = [f"'{name}' ({value})" for name, value in self.amax.items() if not 0 <= value <= _LARGEST_AMAX]
-        if bad:
-            raise TableError(
-                f"a range must be a number that is not negative, and no larger than a float32 holds: "
-                f"{', '.join(bad[:5])}"
-            )
         for text in (*self.amax, self.method):
+            if not isinstance(text, str):
+                raise TableError(f"the name {text!r:.80} is no text; give names of tensors")
             if not _is_unicode(text):
                 raise TableError(
                     f"the name {text!r:.80} holds a lone surrogate, which is no text; correct it"
                 )
+        bad = [name for name, value in self.amax.items() if not _is_range(value)]
+        if bad:
+            shown = ", ".join(f"'{name}' ({self.amax[name]!r:.80})" for name in bad[:5])
+            raise TableError(
+                f"a range must be a number that is not negative, and no larger than a float32 holds: {shown}"
+            )
+        # Files and fingerprints are made of Python's numbers.
+        object.__setattr__(self, "amax", {name: float(value) for name, value in self.amax.items()})
 
     @classmethod
     def from_histograms(
@@ -228,11 +233,13 @@ class CalibrationTable:
             ``path``.
 
         Raises:
-            TableError: The ending names no format, or the format cannot hold the name of a tensor or a range
-                of zero.
+            TableError: There is no such format, the ending names none, or the format cannot hold the name of
+                a tensor or a range of zero.
             OutputError: The file cannot be written.
         """
-        other = FORMATS.get(format_name) if format_name else None
+        if format_name is not None:
+            check_choice("format_name", format_name, tuple(FORMATS), TableError)
+        other = FORMATS[format_name] if format_name is not None else None
         suffix = Path(path).suffix.lower() if other else check_table_name(path).suffix.lower()
         other = other or SUFFIXES.get(suffix)
         if other is not None:
@@ -247,7 +254,12 @@ class CalibrationTable:
         return write_atomically(path, data)
 
     def scale(self, name: str) -> np.float32:
-        """The scale of one tensor: ``amax / 127`` as float32."""
+        """The scale of one tensor: ``amax / 127`` as float32.
+
+        Raises:
+            TableError: The table has no such tensor.
+        """
+        self._check_name(name)
         scale: np.float32 = np.float32(self.amax[name] / QMAX)
         return scale
 
@@ -269,10 +281,11 @@ class CalibrationTable:
         Raises:
             TableError: A value is not a positive finite number.
         """
-        bad = [f"'{name}' ({value})" for name, value in ranges.items() if not 0 < value < math.inf]
+        bad = [name for name, value in ranges.items() if not (_is_range(value) and value)]
         if bad:
-            raise TableError(f"a range set by hand must be a positive number: {', '.join(bad[:5])}")
-        amax = {**self.amax, **{name: float(value) for name, value in ranges.items()}}
+            shown = ", ".join(f"'{name}' ({ranges[name]!r:.80})" for name in bad[:5])
+            raise TableError(f"a range set by hand must be a positive number: {shown}")
+        amax = {**self.amax, **ranges}
         return dataclasses.replace(self, amax=amax, overridden=self.overridden | set(ranges))
 
     @property
@@ -330,7 +343,11 @@ class CalibrationTable:
 
         Returns:
             ``by hand``, the rule of the choice where the method is ``auto``, else the method.
+
+        Raises:
+            TableError: The table has no such tensor.
         """
+        self._check_name(name)
         if name in self.overridden:
             return "by hand"
         return self.choice.rule if self.choice else self.method
@@ -348,9 +365,7 @@ class CalibrationTable:
             TableError: The table has no such tensor, or no histogram of it.
             UnsupportedError: Matplotlib is not installed.
         """
-        if name not in self.amax:
-            shown = ", ".join(f"'{known}'" for known in list(self.amax)[:3])
-            raise TableError(f"the table has no tensor '{name}'; its names are like {shown}")
+        self._check_name(name)
         histogram = self.histograms.get(name)
         if histogram is None or not histogram.amax:
             raise TableError(f"the table has no histogram of '{name}' with values other than zero to draw")
@@ -369,6 +384,11 @@ class CalibrationTable:
             UnsupportedError: pandas is not installed.
         """
         return ranges_frame(self._shown)
+
+    def _check_name(self, name: str) -> None:
+        if name not in self.amax:
+            shown = ", ".join(f"'{known}'" for known in list(self.amax)[:3])
+            raise TableError(f"the table has no tensor '{name}'; its names are like {shown}")
 
     @property
     def _summary(self) -> str:
@@ -393,7 +413,7 @@ class CalibrationTable:
         amax = {name: value for name, value in self.amax.items() if name not in self.overridden}
         return excessive_losses(self.histograms, amax)
 
-    def without(self, patterns: Iterable[str]) -> CalibrationTable:
+    def without(self, patterns: str | Iterable[str]) -> CalibrationTable:
         """A table with some tensors left out.
 
         Args:
@@ -406,7 +426,7 @@ class CalibrationTable:
             TableError: A pattern matches no tensor.
         """
         dropped: set[str] = set()
-        for pattern in patterns:
+        for pattern in several(patterns):
             matched = [name for name in self.amax if name == pattern] or fnmatch.filter(self.amax, pattern)
             if not matched:
                 raise TableError(f"'{pattern}' matches no tensor of the table")
@@ -505,6 +525,13 @@ class CalibrationTable:
             return cls(record.amax, record.method, provenance, overridden, histograms, record.choice)
         except TableError as error:
             raise TableError(f"'{source}': {error}") from error
+
+
+def _is_range(value: object) -> bool:
+    try:
+        return is_number(value) and 0 <= float(value) <= _LARGEST_AMAX  # type: ignore[arg-type]
+    except OverflowError:  # an integer larger than any float
+        return False
 
 
 def _is_unicode(text: str) -> bool:

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from calibrators.checks import positive_integer
 from calibrators.cuda import Device, open_device
 from calibrators.data.batches import Batches, open_batches
 from calibrators.data.inputs import InputSpec
@@ -95,8 +96,8 @@ class Calibrator:
             raise CalibrationDataError("nothing to calibrate with: give data, or a cache that exists")
         if data is not None and not inputs:
             raise CalibrationDataError("the model's inputs are missing; give inputs=[InputSpec(...)]")
-        if num_batches is not None and num_batches < 1:
-            raise CalibrationDataError(f"num_batches is {num_batches}; give 1 or more, or leave it out")
+        if num_batches is not None:
+            num_batches = positive_integer("num_batches", num_batches)
         self._data: Batches | None = None
         if data is not None:
             self._data = open_batches(

@@ -9,8 +9,9 @@ import importlib
 import importlib.metadata
 import importlib.util
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
+from calibrators.checks import check_choice
 from calibrators.cuda import gpu_problem
 from calibrators.errors import UnsupportedError
 
@@ -236,8 +237,9 @@ def load(target: Target = "auto") -> Flavor:
         A flavor whose module has been imported.
 
     Raises:
-        UnsupportedError: ``target`` is not installed, cannot be imported, or is too old.
+        UnsupportedError: ``target`` is none of these, is not installed, cannot be imported, or is too old.
     """
+    check_choice("target", target, get_args(Target))
     candidates = [flavor for flavor in installed() if target in ("auto", flavor.name)]
     if not candidates:
         raise UnsupportedError(_not_installed(target))

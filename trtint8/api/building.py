@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 
+from calibrators.checks import several
 from calibrators.data.options import DataOptions
 from calibrators.data.preprocessing import Preprocessing
 from calibrators.histograms.thresholds import Method
@@ -91,6 +92,13 @@ def build_int8_engine(
         open_module(model, example_inputs),
         RangeSources(calibration, manual, method, data_options, progress),
         output,
-        Int8Options(route, target, profiles, compute_capabilities, keep_float, keep_int8),
+        Int8Options(
+            route,
+            target,
+            profiles,
+            [str(one) for one in several(compute_capabilities)],
+            keep_float,
+            keep_int8,
+        ),
         options if fp16 is None else replace(options, fp16=fp16),
     )

@@ -10,7 +10,7 @@ from trtint8.interop.lint import Mended
 from trtint8.interop.lint_rules import Finding
 from trtint8.interop.migrate import Migrated
 from trtint8.interop.migrate import migrate as migrate_prepared
-from trtint8.models.model import ModelSource, load_model, prepare
+from trtint8.models.model import ModelSource, load_float_model, load_model, prepare
 from trtint8.models.torch_export import AnyModel, open_module
 
 
@@ -71,5 +71,5 @@ def migrate(
         ModelError: The model is unusable, or a pattern matches no node.
         TableError: The cache is unusable or lacks ranges.
     """
-    prepared = prepare(load_model(open_module(model, example_inputs)))
+    prepared = prepare(load_float_model(open_module(model, example_inputs)))
     return migrate_prepared(prepared, as_table(cache), fill=fill, keep_float=keep_float)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import get_args
 
+from calibrators.checks import check_choice
 from calibrators.data.batches import DataSource
 from calibrators.data.options import DataOptions, LabelSource
 from calibrators.data.preprocessing import Preprocessing
@@ -117,6 +119,7 @@ def tune(
     Raises:
         TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
     """
+    check_choice("target", target, get_args(Target))
     goal = None
     if speed is not None:
         estimates = EstimatorOptions(target, profile, progress=False)

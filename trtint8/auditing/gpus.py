@@ -6,9 +6,11 @@ is halved. FP16 is that with FP16 accumulation, which on GeForce is twice as fas
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 
+from calibrators.checks import is_number
 from calibrators.errors import UnsupportedError
 from calibrators.records import Positive
 
@@ -32,6 +34,9 @@ class Gpu:
         int8_tops: Throughput of INT8 products on tensor cores, in 10^12 operations per second.
         cache_mb: Size of its L2 cache, in 2^20 bytes.
         source: Where NVIDIA publishes these figures.
+
+    Raises:
+        UnsupportedError: A figure is not positive, or ``compute_capability`` is not written like "8.9".
     """
 
     name: str
@@ -42,6 +47,16 @@ class Gpu:
     int8_tops: Positive
     cache_mb: Positive
     source: str
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"\d+\.\d+", str(self.compute_capability)):
+            raise UnsupportedError(
+                f"the compute capability of '{self.name}' is {self.compute_capability!r}; write it like 8.9"
+            )
+        for figure in ("bandwidth_gbs", "fp32_tflops", "fp16_tflops", "int8_tops", "cache_mb"):
+            value = getattr(self, figure)
+            if not (is_number(value) and 0 < value < math.inf):
+                raise UnsupportedError(f"{figure} of '{self.name}' is {value!r}; give a positive number")
 
     def operations_per_second(self, precision: str | None) -> float:
         """The throughput of products, in operations per second; a multiply-add is two operations.

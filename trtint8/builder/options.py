@@ -5,12 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
+from calibrators.checks import check_choice
 from trtint8.engine.profiles import ShapeRange
 
 #: Whether TensorRT prefers the precisions that were asked for, or must obey them.
 PrecisionConstraints = Literal["prefer", "obey"]
+
+#: The GPUs beside the one it was built on that an engine runs on.
+HardwareCompatibility = Literal["ampere_plus", "same_compute_capability"]
+
+#: What an engine keeps of its layers.
+ProfilingVerbosity = Literal["detailed", "layer_names_only", "none"]
 
 
 @dataclass(frozen=True)
@@ -50,6 +57,9 @@ class BuildOptions:
             The report of the layers that run in INT8 needs "detailed".
         plugins: Paths of shared libraries with plugins, which are loaded. TensorRT stores them in the plan
             only if it is ``version_compatible``; for other engines ``Engine.load`` needs them again.
+
+    Raises:
+        UnsupportedError: An option is none of its choices.
     """
 
     fp16: bool | None = None
@@ -69,11 +79,19 @@ class BuildOptions:
     device: int = 0
     dla_core: int | None = None
     gpu_fallback: bool = True
-    hardware_compatibility: Literal["ampere_plus", "same_compute_capability"] | None = None
+    hardware_compatibility: HardwareCompatibility | None = None
     version_compatible: bool = False
     sparse_weights: bool = False
     refit: bool = False
     strip_plan: bool = False
     tactic_sources: Sequence[str] | None = None
-    profiling_verbosity: Literal["detailed", "layer_names_only", "none"] = "detailed"
+    profiling_verbosity: ProfilingVerbosity = "detailed"
     plugins: Sequence[str | os.PathLike[str]] = ()
+
+    def __post_init__(self) -> None:
+        check_choice("profiling_verbosity", self.profiling_verbosity, get_args(ProfilingVerbosity))
+        if self.precision_constraints is not None:
+            check_choice("precision_constraints", self.precision_constraints, get_args(PrecisionConstraints))
+        if self.hardware_compatibility is not None:
+            choices = get_args(HardwareCompatibility)
+            check_choice("hardware_compatibility", self.hardware_compatibility, choices)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,11 +22,25 @@ class ShapeRange:
         min: The smallest shape that the engine accepts.
         opt: The shape that it is tuned for.
         max: The largest shape that it accepts.
+
+    Raises:
+        BuildError: A shape is no sequence of integers.
     """
 
     min: Shape
     opt: Shape
     max: Shape
+
+    def __post_init__(self) -> None:
+        for name in ("min", "opt", "max"):
+            shape = getattr(self, name)
+            try:
+                # Sizes that come from NumPy are written into files like any others.
+                object.__setattr__(self, name, tuple(map(operator.index, shape)))
+            except TypeError as error:
+                raise BuildError(
+                    f"{name} of a ShapeRange is {shape!r}; give a shape, such as (1, 3, 224, 224)"
+                ) from error
 
     def __str__(self) -> str:
         return ",".join("x".join(map(str, shape)) for shape in (self.min, self.opt, self.max))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from calibrators.checks import several
 from calibrators.errors import ModelError
 from trtint8.models.fingerprint import fingerprint
 from trtint8.models.graph_constants import is_constant
@@ -27,7 +28,7 @@ class CutModel:
     tail: ir.Model
 
 
-def cut_model(prepared: Model, tensors: Sequence[str]) -> CutModel:
+def cut_model(prepared: Model, tensors: Iterable[str]) -> CutModel:
     """Cuts a model at tensors.
 
     Args:
@@ -38,8 +39,12 @@ def cut_model(prepared: Model, tensors: Sequence[str]) -> CutModel:
         Both parts.
 
     Raises:
-        ModelError: There is no such tensor, its type or shape is not known, or no output is computed from it.
+        ModelError: No tensor is named, or there is none of the name, or its type or shape is not known, or no
+            output is computed from it.
     """
+    tensors = several(tensors)
+    if not tensors:
+        raise ModelError("no tensor is named at which the model is to be cut; name one that a node computes")
     graph = prepared.graph_model.graph
     computed = {value.name: value for node in graph for value in node.outputs if value.name}
     for name in tensors:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
 
+from calibrators.checks import several
 from calibrators.errors import ModelError
 from trtint8.models.graph_constants import is_constant
 from trtint8.models.inner_graphs import nodes_inside
@@ -150,8 +151,9 @@ def place(
     attentions = find_attentions(model, largest)
     names = _quantizable_names(model, attentions)
     placer = _Placer(model, _matching(names, keep_float, "keep_float"), target, attentions)
+    in_int8 = _matching(names, keep_int8, "keep_int8")
     if float16 and target.costs_with_float16 is not None:
-        placer.leave_slower(target.costs_with_float16, _matching(names, keep_int8, "keep_int8"), largest)
+        placer.leave_slower(target.costs_with_float16, in_int8, largest)
     return placer.place()
 
 
@@ -405,7 +407,7 @@ def _quantizable_names(model: ir.Model, attentions: Sequence[Attention]) -> list
 def _matching(names: Sequence[str], patterns: Sequence[str], argument: str) -> dict[str, str]:
     """The names that match a pattern, to the pattern; ``argument`` is what messages call the patterns."""
     matching: dict[str, str] = {}
-    for pattern in [patterns] if isinstance(patterns, str) else patterns:
+    for pattern in several(patterns):
         matched = [name for name in names if name == pattern] or fnmatch.filter(names, pattern)
         if not matched:
             examples = ", ".join(f"'{name}'" for name in names[:3])

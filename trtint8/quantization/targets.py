@@ -193,11 +193,11 @@ def target_named(name: str, compute_capability: str | None = None) -> Target:
     if name not in TARGETS:
         raise UnsupportedError(f"there is no target '{name}'; use one of {', '.join(TARGETS)}")
     target = TARGETS[name]
-    if compute_capability is not None and target.capability is not None:
-        major, _, minor = compute_capability.partition(".")
+    if compute_capability is not None:
+        major, _, minor = str(compute_capability).partition(".")
         if not (major.isdigit() and minor.isdigit()):
             raise UnsupportedError(f"'{compute_capability}' is no compute capability; write it like 8.6")
-        if (int(major), int(minor)) < target.capability:
+        if target.capability is not None and (int(major), int(minor)) < target.capability:
             oldest = ".".join(map(str, target.capability))
             raise UnsupportedError(
                 f"target '{name}' has no INT8 for compute capability {compute_capability}; it needs {oldest} "

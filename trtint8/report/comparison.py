@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from calibrators.checks import several
 from calibrators.errors import TableError
 from trtint8.engine.parts import PARTS
 from trtint8.engine.traffic import total_traffic
@@ -50,7 +51,7 @@ class RunComparison:
     differences: tuple[str, ...]
 
 
-def compare_runs(sources: Sequence[str | os.PathLike[str]]) -> RunComparison:
+def compare_runs(sources: Iterable[str | os.PathLike[str]]) -> RunComparison:
     """Compares several runs.
 
     Args:
@@ -61,6 +62,7 @@ def compare_runs(sources: Sequence[str | os.PathLike[str]]) -> RunComparison:
         TableError: There are fewer than two runs, or a file is missing or malformed.
         EngineError: An engine and its sidecar do not belong together.
     """
+    sources = several(sources)
     if len(sources) < 2:
         raise TableError("a comparison needs at least two runs; give two or more engines, folders or files")
     runs = [find_report_files([source]) for source in sources]

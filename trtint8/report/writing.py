@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from calibrators.checks import several
 from calibrators.data.batches import DataSource, open_data
 from calibrators.data.options import DataOptions
 from calibrators.errors import CalibrationDataError, ModelError, UnsupportedError
@@ -63,7 +64,9 @@ def write_report(
     """
     gather, render = _renderer()
     output = check_writable(output)
-    files = find_report_files(sources)
+    if not isinstance(model, (str, os.PathLike, type(None))):
+        raise ModelError(f"a report reads its model from a file, and got {type(model).__name__}; give a path")
+    files = find_report_files(several(sources))
     worst: Worst | None = None
     if data is not None:
         worst = _worst(files, model, data, data_options, class_names, allow_host_code)

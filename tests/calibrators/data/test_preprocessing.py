@@ -152,7 +152,7 @@ REFUSED = [
     ("scale", "1/0"),
     ("scale", "fast"),
     ("scale", True),
-    ("mean", 0.5),
+    ("mean", True),
     ("mean", []),
     ("mean", [0.1, 0.2]),
     ("mean", ["a"]),
@@ -183,7 +183,7 @@ def test_refuses_numbers_that_are_not_finite(name, value):
 
 
 def test_lists_become_tuples():
-    given_lists = Preprocessing(resize=[4, 5], crop=[2, 3], mean=[0.5], std=[0.5])
+    given_lists = Preprocessing(resize=[4, 5], crop=[2, 3], mean=[0.5], std=0.5)
     assert given_lists == Preprocessing((4, 5), (2, 3), mean=(0.5,), std=(0.5,))
     assert hash(given_lists) == hash(Preprocessing((4, 5), (2, 3), mean=(0.5,), std=(0.5,)))
 
@@ -295,3 +295,11 @@ def test_numbers_that_no_float32_holds_are_refused():
 def test_values_beyond_float32_become_infinite_without_a_warning():
     image = np.full((1, 1, 1, 3), 255, np.uint8)
     assert np.isinf(Preprocessing(scale=1e38)(image)).all()
+
+
+def test_numbers_of_numpy_are_numbers():
+    given = Preprocessing(
+        resize=np.int64(4), crop=np.array([2, 3]), mean=np.array([0.5]), std=(np.float32(0.5),)
+    )
+    assert given == Preprocessing(4, (2, 3), mean=(0.5,), std=(0.5,))
+    assert type(given.resize) is int and type(given.std[0]) is float

@@ -112,7 +112,7 @@ def test_a_loader_may_overwrite_its_buffer():
 
 
 def test_no_thread_is_none_too_few():
-    with pytest.raises(CalibrationDataError, match="threads is 0; give 1 or more"):
+    with pytest.raises(CalibrationDataError, match="threads is 0; give a positive integer"):
         Observer(_model().SerializeToString(), INPUTS, ("y",), 0)
 
 

@@ -34,5 +34,5 @@ def test_threads_are_at_most_a_few_for_each_processor(monkeypatch):
             check_threads(threads)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     check_threads(64)
-    with pytest.raises(CalibrationDataError, match="threads is 0; give 1 or more"):
+    with pytest.raises(CalibrationDataError, match="threads is 0; give a positive integer"):
         check_threads(0)

@@ -15,7 +15,7 @@ def test_this_process_or_a_cluster():
 
 
 def test_what_makes_no_sense_is_refused_at_once():
-    with pytest.raises(CalibrationDataError, match="threads is 0; give 1 or more, or leave it out"):
+    with pytest.raises(CalibrationDataError, match="threads is 0; give a positive integer or leave it out"):
         RunOptions(threads=0)
     with pytest.raises(UnsupportedError, match="the executor is 'dask'"):
         RunOptions(executor="dask")

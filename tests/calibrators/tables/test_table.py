@@ -84,7 +84,9 @@ def test_diff_puts_the_largest_ratio_first():
     assert [(d.name, d.ratio) for d in differences] == [("b", 4.0), ("a", 2.0)]
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 0.0])
+@pytest.mark.parametrize(
+    "value", [float("nan"), float("inf"), -1.0, 0.0, "2.6", None, (-1, 1), True, 10**400]
+)
 def test_a_range_set_by_hand_is_a_positive_number(value):
     with pytest.raises(TableError, match="'a'"):
         _table().override({"a": value})
@@ -197,3 +199,52 @@ def test_json_keeps_any_name(tmp_path):
 def test_the_version_of_a_header_cannot_inject_lines(tmp_path):
     with pytest.raises(TableError, match="header is '8601\\\\nx'; give digits, like 8601"):
         CalibrationTable({"a": 1.0}).save(tmp_path / "t.cache", tensorrt_version="8601\nx")
+
+
+@pytest.mark.parametrize("value", ["2.6", None, True, [1.0], np.array([1.0])])
+def test_a_range_is_a_number(value):
+    with pytest.raises(TableError, match=r"a range must be a number .*: 'a' \("):
+        CalibrationTable({"a": value})
+
+
+@pytest.mark.parametrize("name", [5, None, b"a"])
+def test_a_name_is_a_text(name):
+    for make in (lambda: CalibrationTable({name: 1.0}), lambda: _table().override({name: 1.0})):
+        with pytest.raises(TableError, match="is no text; give names of tensors"):
+            make()
+
+
+@pytest.mark.filterwarnings("ignore:.* has one number per tensor:UserWarning")
+@pytest.mark.parametrize("suffix", [".json", ".txt", ".csv", ".cache", ".flatbuffers"])
+@pytest.mark.parametrize("number", [np.float32, np.float64, np.int64, int])
+def test_numbers_of_numpy_are_written_like_others(number, suffix, tmp_path):
+    table = CalibrationTable({"a": number(3), "b": number(1)})
+    assert table.fingerprint == CalibrationTable({"a": 3.0, "b": 1.0}).fingerprint
+    assert all(type(value) is float for value in table.amax.values())
+    path = table.save(tmp_path / f"t{suffix}")
+    assert CalibrationTable.load(path).amax == pytest.approx({"a": 3.0, "b": 1.0}, rel=1e-6)
+
+
+def test_a_table_does_not_change_with_the_ranges_it_was_made_of():
+    ranges = {"a": 1.0}
+    table = CalibrationTable(ranges)
+    ranges["a"] = 2.0
+    assert table.amax == {"a": 1.0}
+
+
+def test_a_format_that_does_not_exist_is_refused(tmp_path):
+    with pytest.raises(TableError, match=r"format_name is 'onnxruntime_json'; use one of .*onnxruntime-json"):
+        _table().save(tmp_path / "t.json", format_name="onnxruntime_json")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_tensor_that_the_table_does_not_have():
+    table = _table()
+    for ask in (table.scale, table.method_of):
+        with pytest.raises(TableError, match="the table has no tensor 'zz'; its names are like"):
+            ask("zz")
+
+
+def test_one_pattern_by_itself_is_one():
+    table = CalibrationTable({"conv1": 1.0, "c": 2.0})
+    assert list(table.without("conv1").amax) == ["c"]

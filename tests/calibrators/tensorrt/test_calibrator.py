@@ -127,7 +127,7 @@ def test_a_stale_cache_is_refused_or_made_again(tmp_path):
     [
         ({"data": None}, "nothing to calibrate with: give data, or a cache that exists"),
         ({"inputs": ()}, "the model's inputs are missing; give inputs="),
-        ({"num_batches": 0}, "num_batches is 0; give 1 or more, or leave it out"),
+        ({"num_batches": 0}, "num_batches is 0; give a positive integer or leave it out"),
     ],
 )
 def test_options_that_make_no_sense(arguments, message):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import trtint8
-from calibrators.errors import ModelError
+from calibrators.errors import ModelError, TrtInt8Error
 from trtint8.data import DEMO_MODEL
 from trtint8.models.model import load_model, prepare
 from trtint8.quantization.placement import placed_tensors
@@ -34,3 +34,28 @@ def test_a_quantized_model_is_refused(split, table):
     quantized = trtint8.quantize(DEMO_MODEL, table)
     with pytest.raises(ModelError, match="'model' holds Q/DQ pairs already"):
         trtint8.calibrate(quantized, split.calibration_images[:8], progress=False)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"tensors": "placd"}, "tensors is 'placd'; use one of all, placed"),
+        ({"threads": 1.5}, "threads is 1.5; give a positive integer"),
+        ({"threads": "2"}, "threads is '2'; give a positive integer"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(wrong, words, split):
+    with pytest.raises(TrtInt8Error, match=words):
+        trtint8.calibrate(DEMO_MODEL, split.calibration_images[:8], progress=False, **wrong)
+
+
+def test_numbers_of_numpy_are_numbers(split):
+    table = trtint8.calibrate(
+        DEMO_MODEL,
+        split.calibration_images,
+        limit=np.int32(16),
+        batch_size=np.int64(7),
+        threads=np.int64(1),
+        progress=False,
+    )
+    assert table.provenance.samples == 16

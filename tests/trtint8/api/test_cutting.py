@@ -29,3 +29,12 @@ def test_both_parts_together_compute_what_the_model_does():
 def test_a_tensor_that_is_not_there_is_refused():
     with pytest.raises(ModelError, match="nowhere"):
         trtint8.cut_model(DEMO_MODEL, ["nowhere"])
+
+
+def test_one_tensor_by_itself_is_one():
+    whole = onnx.load(DEMO_MODEL)
+    tensor = next(node for node in whole.graph.node if node.op_type == "Gemm").input[0]
+    head, _ = trtint8.cut_model(DEMO_MODEL, tensor)
+    assert [output.name for output in head.graph.output] == [tensor]
+    with pytest.raises(ModelError, match="no tensor is named"):
+        trtint8.cut_model(DEMO_MODEL, [])

@@ -3,7 +3,7 @@
 import pytest
 
 import trtint8
-from calibrators.errors import TableError
+from calibrators.errors import ModelError, TableError
 from trtint8.data import DEMO_MODEL
 
 
@@ -22,3 +22,8 @@ def test_a_table_becomes_pairs(table, tmp_path):
     assert migrated.plan.missing == ()
     with pytest.raises(TableError, match=r"nothing\.cache"):
         trtint8.migrate(DEMO_MODEL, tmp_path / "nothing.cache")
+
+
+def test_a_model_that_has_pairs_is_not_migrated(table):
+    with pytest.raises(ModelError, match="holds Q/DQ pairs already"):
+        trtint8.migrate(trtint8.quantize(DEMO_MODEL, table), table)

@@ -1,9 +1,10 @@
 """What is done with finished engines, by the public calls."""
 
+import onnx
 import pytest
 
 import trtint8
-from calibrators.errors import TrtInt8Error, UnsupportedError
+from calibrators.errors import ModelError, TableError, TrtInt8Error, UnsupportedError
 from trtint8.data import DEMO_MODEL
 
 
@@ -36,3 +37,15 @@ def test_a_folder_for_an_engine(rtx, table, tmp_path):
     assert all(file.is_file() and file.parent == tmp_path / "out" for file in files)
     with pytest.raises(UnsupportedError, match="cannot deploy to 'nowhere'"):
         trtint8.deploy(tmp_path / "m.engine", "nowhere", tmp_path / "other")
+
+
+def test_a_report_reads_its_model_from_a_file(tmp_path):
+    with pytest.raises(ModelError, match="reads its model from a file, and got ModelProto; give a path"):
+        trtint8.write_report([tmp_path], tmp_path / "page.html", model=onnx.load(DEMO_MODEL))
+
+
+def test_one_source_by_itself_is_one(tmp_path):
+    with pytest.raises(TableError, match=r"m\.engine"):
+        trtint8.write_report(tmp_path / "m.engine", tmp_path / "page.html")
+    with pytest.raises(TableError, match="at least two runs"):
+        trtint8.compare_runs(str(tmp_path))

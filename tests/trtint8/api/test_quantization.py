@@ -4,7 +4,7 @@ import onnx
 import pytest
 
 import trtint8
-from calibrators.errors import TableError
+from calibrators.errors import ModelError, TableError, UnsupportedError
 from trtint8.data import DEMO_MODEL
 
 
@@ -20,3 +20,21 @@ def test_a_stale_table_is_refused(split, table):
     weight.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(weight) * 2, weight.name))
     with pytest.raises(TableError, match="stale"):
         trtint8.quantize(model, table)
+
+
+def test_patterns_are_compared_with_the_model_whatever_they_are_for(table):
+    with pytest.raises(ModelError, match="keep_int8: 'nowhere' matches no node"):
+        trtint8.quantize(DEMO_MODEL, table, keep_int8=["nowhere"])
+
+
+@pytest.mark.parametrize("target", ["tensorrt", "rtx"])
+def test_what_is_no_compute_capability_is_refused(table, target):
+    with pytest.raises(UnsupportedError, match="'abc' is no compute capability"):
+        trtint8.quantize(DEMO_MODEL, table, target=target, compute_capability="abc")
+    trtint8.quantize(DEMO_MODEL, table, target=target, compute_capability=8.6)
+
+
+@pytest.mark.parametrize("ranges", [{"images": 1.0}, None])
+def test_what_is_no_table_is_refused(ranges):
+    with pytest.raises(TableError, match=f"given as {type(ranges).__name__}; give a CalibrationTable"):
+        trtint8.quantize(DEMO_MODEL, ranges)

@@ -25,3 +25,10 @@ def test_the_search_ends_where_the_budget_is_kept_from_the_start(split, held_out
     )
     assert tuned.fits and not tuned.candidate.keep_float
     assert list(tuned.trials) == trials
+
+
+def test_a_target_that_tuning_does_not_know_is_refused(split, held_out):
+    with pytest.raises(
+        UnsupportedError, match=r"^target is 'tensorrt-8\.6'; use one of auto, rtx, tensorrt$"
+    ):
+        trtint8.tune(DEMO_MODEL, split.calibration_images, held_out, target="tensorrt-8.6", progress=False)

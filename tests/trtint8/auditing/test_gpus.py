@@ -1,7 +1,7 @@
 import pytest
 
 from calibrators.errors import UnsupportedError
-from trtint8.auditing.gpus import GPUS, find_gpu
+from trtint8.auditing.gpus import GPUS, Gpu, find_gpu
 
 
 @pytest.mark.parametrize(
@@ -40,3 +40,19 @@ def test_figures_that_belong_together(gpu):
     assert gpu.operations_per_second("BF16") == gpu.operations_per_second("FP16") == 1e12 * gpu.fp16_tflops
     assert gpu.operations_per_second(None) == gpu.operations_per_second("FP32") == 1e12 * gpu.fp32_tflops
     assert gpu.source
+
+
+FIGURES = {"bandwidth_gbs": 600, "fp32_tflops": 62, "fp16_tflops": 125, "int8_tops": 250, "cache_mb": 6}
+
+
+@pytest.mark.parametrize("value", [0, -600, float("nan"), float("inf"), "600", True])
+@pytest.mark.parametrize("figure", FIGURES)
+def test_a_figure_is_a_positive_number(figure, value):
+    with pytest.raises(UnsupportedError, match=f"^{figure} of 'mine' is .*; give a positive number$"):
+        Gpu("mine", "8.6", **{**FIGURES, figure: value}, source="")
+
+
+@pytest.mark.parametrize("capability", ["x", "86", "", 8.65j])
+def test_a_compute_capability_has_two_numbers(capability):
+    with pytest.raises(UnsupportedError, match=r"compute capability of 'mine' is .*; write it like 8\.9"):
+        Gpu("mine", capability, **FIGURES, source="")

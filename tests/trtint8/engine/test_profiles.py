@@ -163,3 +163,15 @@ def test_largest_shapes_of_all_profiles():
     ]
     assert largest_shapes(profiles, inputs) == {"ids": (128,), "images": (64, 3, 224, 224)}
     assert largest_shapes((), [IMAGES]) == {"images": (32, 3, 224, 224)}
+
+
+def test_sizes_of_numpy_are_integers():
+    shapes = ShapeRange(*(np.array([n, 3]) for n in (1, 2, 4)))
+    assert shapes == ShapeRange((1, 3), (2, 3), (4, 3))
+    assert all(type(size) is int for size in shapes.opt)
+
+
+@pytest.mark.parametrize("shape", [3, (1, 2.5), ("1", 3), None])
+def test_what_is_no_shape_is_refused(shape):
+    with pytest.raises(BuildError, match=r"^opt of a ShapeRange is .*; give a shape, such as"):
+        ShapeRange((1, 3), shape, (4, 3))

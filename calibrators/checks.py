@@ -1,0 +1,55 @@
+"""Checks of options that users give, and what is lenient about them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from numbers import Integral, Real
+from typing import TypeVar
+
+from calibrators.errors import CalibrationDataError, TrtInt8Error, UnsupportedError
+
+_Name = TypeVar("_Name", bound="str | os.PathLike[str]")
+
+
+def check_choice(
+    option: str, value: object, choices: Sequence[str], error: type[TrtInt8Error] = UnsupportedError
+) -> None:
+    """Refuses a value that is none of an option's choices.
+
+    Args:
+        option: The option's name.
+        value: What the user gave.
+        choices: The values that it may have.
+        error: What is raised.
+
+    Raises:
+        TrtInt8Error: The value is none of them.
+    """
+    if value not in choices:
+        raise error(f"{option} is {value!r}; use one of {', '.join(choices)}")
+
+
+def positive_integer(option: str, value: object) -> int:
+    """Reads a number of which there is one at least; NumPy's integers are numbers, too.
+
+    Args:
+        option: The option's name.
+        value: What the user gave.
+
+    Raises:
+        CalibrationDataError: It is no integer, or less than 1.
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+        raise CalibrationDataError(f"{option} is {value!r}; give a positive integer or leave it out")
+    return int(value)
+
+
+def is_number(value: object) -> bool:
+    """Whether a value is a number, of Python or of NumPy; a truth value is none."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def several(names: _Name | Iterable[_Name]) -> list[_Name]:
+    """Names where several may be given: a single one by itself is one, not its letters."""
+    return [names] if isinstance(names, (str, os.PathLike)) else list(names)

@@ -1,0 +1,43 @@
+"""Checks of options."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from calibrators.checks import check_choice, is_number, positive_integer, several
+from calibrators.errors import CalibrationDataError, TableError, UnsupportedError
+
+
+def test_a_choice():
+    check_choice("colour", "red", ("red", "green"))
+    with pytest.raises(UnsupportedError, match=r"^colour is 'blue'; use one of red, green$"):
+        check_choice("colour", "blue", ("red", "green"))
+    with pytest.raises(TableError, match=r"^colour is None; use one of red$"):
+        check_choice("colour", None, ("red",), TableError)
+
+
+@pytest.mark.parametrize("value", [1, np.int64(7), np.uint8(255)])
+def test_positive_integers(value):
+    assert positive_integer("threads", value) == value
+    assert type(positive_integer("threads", value)) is int
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.0, 1.5, "2", True, None, np.float32(2), [1]])
+def test_what_is_no_positive_integer(value):
+    with pytest.raises(
+        CalibrationDataError, match=r"^threads is .*; give a positive integer or leave it out$"
+    ):
+        positive_integer("threads", value)
+
+
+def test_numbers():
+    assert all(map(is_number, (0, -1.5, float("nan"), np.float16(2), np.int8(3), 10**400)))
+    assert not any(map(is_number, (True, np.bool_(True), "1", None, 1j, [1], (1, 2))))
+
+
+def test_one_name_is_not_its_letters():
+    assert several("conv1") == ["conv1"]
+    assert several(Path("a/b")) == [Path("a/b")]
+    assert several(("a", "b")) == several(iter(["a", "b"])) == ["a", "b"]
+    assert several(()) == []
