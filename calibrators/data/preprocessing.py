@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -46,6 +47,9 @@ class Preprocessing:
     Raises:
         CalibrationDataError: A value has the wrong type, length or sign, or ``letterbox`` comes with
             ``resize`` or ``crop``.
+
+    Warns:
+        UserWarning: ``mean`` and ``std`` are those of pixels and values are scaled, or the reverse.
     """
 
     resize: tuple[int, int] | int | None = None
@@ -85,6 +89,23 @@ class Preprocessing:
             raise _refused("layout", self.layout, "'NCHW' or 'NHWC'")
         if self.channels not in ("RGB", "BGR"):
             raise _refused("channels", self.channels, "'RGB' or 'BGR'")
+        self._warn_of_other_units()
+
+    def _warn_of_other_units(self) -> None:
+        """Warns of a mean and a standard deviation of pixels where values are scaled, and the reverse."""
+        largest = 255 * abs(self.scale)
+        if any(abs(value) > 2 * largest for value in self.mean):
+            advice = "give those of scaled values, such as 0.485 in place of 123.675, or a scale of 1"
+        elif self.scale >= 1 and 0 < max(self.mean) <= 1 and max(self.std) < 1:
+            advice = "give those of pixels, such as 123.675 in place of 0.485, or a scale of 1/255"
+        else:
+            return
+        mean, std = (", ".join(f"{value:g}" for value in values) for values in (self.mean, self.std))
+        warnings.warn(
+            f"preprocessing subtracts the mean {mean} and divides by the standard deviation {std}, but its "
+            f"scale makes pixels values up to {largest:g}; {advice}",
+            stacklevel=4,
+        )
 
     def __call__(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
         """Prepares a batch of images of one size.

@@ -25,6 +25,7 @@ from trtint8.tuning.splitting import smaller_batch_size, split
 from trtint8.tuning.time_limit import TimeLimit
 from trtint8.tuning.trial import Trial
 from trtint8.tuning.tune import Tuned, tune_prepared
+from trtint8.validation.class_scores import check_class_folders
 
 
 def tune_from_sources(
@@ -96,7 +97,9 @@ def tune_from_sources(
         run = RunOptions(progress=progress)
         return calibrate_prepared(changed, calibration, options, calibration_data, run)
 
-    goal = budget.goal(first_form(prepared, tuned_on))  # before the calibration, which may take long
+    form = first_form(prepared, tuned_on)
+    goal = budget.goal(form)  # before the calibration, which may take long
+    check_class_folders(tuned_on.class_names, form, [goal.name])
     on_goal(goal)
     known = table_among(calibration)
     tuned = tune_prepared(

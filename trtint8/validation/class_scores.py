@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -37,6 +38,30 @@ def top_k(name: str, output: str, k: int) -> Measurand:
         k: How many scores count.
     """
     return Measurand(name, False, HitMeter, partial(_hits, partial(_in_top, name, output, k)), unit=PERCENT)
+
+
+def check_class_folders(folders: Sequence[str] | None, form: BatchForm, metrics: Iterable[str]) -> None:
+    """Refuses folders as classes where there are more or fewer of them than classes: all labels would be off.
+
+    Args:
+        folders: Names of the sub-folders whose order gives the class indices; None for other labels.
+        form: The form of the first batch.
+        metrics: Names of the metrics that are measured.
+
+    Raises:
+        CalibrationDataError: Labels are compared with the classes of an output that has another number.
+    """
+    if folders is None:
+        return
+    for found in filter(None, (re.fullmatch(r"top\d+(?::(.*))?", metric) for metric in metrics)):
+        name = found[1] or next(iter(form.outputs))
+        output = form.outputs[name]
+        if form.is_class_scores(name) and output.shape[1] != len(folders):
+            raise CalibrationDataError(
+                f"the data has {len(folders)} sub-folders, which are classes in the order of their names, "
+                f"from '{folders[0]}' to '{folders[-1]}', and output '{name}' has {output.shape[1]} classes; "
+                "give each class a sub-folder, an empty one where it has no images, and nothing else one"
+            )
 
 
 def _hits(find: Callable[[Batch], NDArray[np.bool_]], batch: Batch) -> HitMeter:

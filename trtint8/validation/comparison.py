@@ -23,6 +23,7 @@ from calibrators.ray.in_order import results_here
 from trtint8.models.output_parts import OutputPart, split_outputs
 from trtint8.validation.accuracy import Accuracy, Runner, ValidatedModel
 from trtint8.validation.batch import Batch, BatchForm, Outputs
+from trtint8.validation.class_scores import check_class_folders
 from trtint8.validation.fidelity import OUTPUT_METRICS, FidelityMeter
 from trtint8.validation.measurand import Measurand
 from trtint8.validation.measure import REFERENCE, Measure
@@ -76,26 +77,33 @@ def compare(
 def compare_models(models: OpenModels, batches: Batches, *, progress: bool = True) -> Accuracy:
     """Compares models that are open already; see :func:`compare`."""
     with results_here(models.run, batches, description="Validating", progress=progress) as results:
-        return merge_results(results, models.metrics)
+        return merge_results(results, models.metrics, batches.class_names)
 
 
-def merge_results(results: Iterable[BatchResult], metrics: Sequence[Metric] | None) -> Accuracy:
+def merge_results(
+    results: Iterable[BatchResult],
+    metrics: Sequence[Metric] | None,
+    class_folders: Sequence[str] | None = None,
+) -> Accuracy:
     """Merges the results of batches.
 
     Args:
         results: The result of each batch, in the order of the data.
         metrics: The metrics that were asked for; None where the usual ones were measured.
+        class_folders: Names of the sub-folders whose order gives the class indices, where there are some.
 
     Returns:
         The comparison over all batches.
 
     Raises:
-        CalibrationDataError: There is no batch, or a metric does not apply to one.
+        CalibrationDataError: There is no batch, a metric does not apply to one, or there are more or fewer
+            folders than classes.
         ModelError: A model was not run in the same way on all batches.
     """
     totals: _Totals | None = None
     for result in results:
         if totals is None:
+            check_class_folders(class_folders, result.form, result.reference.meters)
             totals = _Totals(result, metrics)
         totals.add(result)
     if totals is None:

@@ -78,7 +78,7 @@ def compare_over_ray(
     with results_in_order(
         work, batches, executor, threads, description="Validating", progress=progress
     ) as results:
-        return merge_results(results, metrics)
+        return merge_results(results, metrics, batches.class_names)
 
 
 #: Why a worker was sent paths.

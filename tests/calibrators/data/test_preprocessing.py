@@ -253,6 +253,7 @@ preprocessings = st.builds(
 )
 
 
+@pytest.mark.filterwarnings("ignore:preprocessing subtracts the mean:UserWarning")
 @given(preprocessings)
 def test_its_dict_as_json_loads_to_the_same(tmp_path_factory, preprocessing):
     path = tmp_path_factory.mktemp("prep") / "prep.json"
@@ -303,3 +304,35 @@ def test_numbers_of_numpy_are_numbers():
     )
     assert given == Preprocessing(4, (2, 3), mean=(0.5,), std=(0.5,))
     assert type(given.resize) is int and type(given.std[0]) is float
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (
+            {"mean": (123.675, 116.28, 103.53), "std": (58.395, 57.12, 57.375)},
+            "values up to 1; .* a scale of 1$",
+        ),
+        ({"mean": (-2.1,), "scale": 1 / 255}, "subtracts the mean -2.1 .*values up to 1; "),
+        ({"mean": MEAN, "std": STD, "scale": 1}, "values up to 255; .* a scale of 1/255$"),
+    ],
+)
+def test_a_mean_in_other_units_than_the_values_is_warned_of(given, words):
+    with pytest.warns(UserWarning, match=words):
+        Preprocessing(**given)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"mean": MEAN, "std": STD},
+        {"mean": 1.0, "std": 1.0, "scale": 1 / 127.5},
+        {"mean": 127.5, "std": 127.5, "scale": 1},
+        {"mean": (123.675, 116.28, 103.53), "scale": 1},
+        {"mean": 0.5, "std": 0.5},
+        {"mean": 0.0, "std": 0.5, "scale": 1},
+    ],
+)
+def test_usual_means_are_not_warned_of(given):
+    Preprocessing(**given)  # warnings are errors in tests

@@ -29,3 +29,21 @@ def test_a_label_beyond_the_classes(split, table):
             - split.heldout_labels * (np.arange(597) == 596),
             progress=False,
         )
+
+
+def test_a_folder_of_a_class_that_is_missing_would_shift_all_labels(split, table, tmp_path):
+    image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+    for label in range(9):
+        (tmp_path / str(label)).mkdir()
+        image.fromarray(np.zeros((8, 8), np.uint8)).save(tmp_path / str(label) / "0.png")
+    int8 = trtint8.quantize(DEMO_MODEL, table)
+    options = {"preprocessing": trtint8.Preprocessing(), "progress": False}
+    for call in (
+        lambda: trtint8.validate(int8, tmp_path, reference=DEMO_MODEL, **options),
+        lambda: trtint8.tune(DEMO_MODEL, table, tmp_path, batch_size=2, **options),
+    ):
+        with pytest.raises(CalibrationDataError, match=r"9 sub-folders, .* 'logits' has 10 classes"):
+            call()
+    (tmp_path / "9").mkdir()
+    found = trtint8.validate(int8, tmp_path, reference=DEMO_MODEL, **options)
+    assert found.measures[0].name == "top1"

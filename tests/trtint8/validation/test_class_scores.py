@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from calibrators.errors import CalibrationDataError
-from trtint8.validation.batch import Batch
-from trtint8.validation.class_scores import agreement, top_k, within
+from trtint8.validation.batch import Batch, BatchForm
+from trtint8.validation.class_scores import agreement, check_class_folders, top_k, within
 
 
 def test_of_equal_scores_the_lower_index_ranks_first():
@@ -28,3 +28,21 @@ def test_labels_that_are_no_class_indices():
     batch = Batch({}, {"y": np.eye(3)}, {}, np.zeros((3, 1, 2, 2), np.float32), 3)
     with pytest.raises(CalibrationDataError, match="but the labels are float32 of shape 3x1x2x2; give class"):
         top_k("top1", "y", 1).measure(batch)
+
+
+def test_there_is_a_folder_for_each_class():
+    outputs = {"y": np.zeros((2, 3), np.float32), "aux": np.zeros((2, 4), np.float32)}
+    form = BatchForm.of(outputs, np.array([0, 1]), 2)
+    for folders, metrics in [
+        (("cat", "cow", "dog"), ["top1", "top5"]),
+        (("a", "b", "c", "d"), ["top1:aux"]),
+        (("cat", "dog"), ["sqnr", "agreement", "topping"]),
+        (None, ["top1"]),
+    ]:
+        check_class_folders(folders, form, metrics)
+    for folders, metrics, words in [
+        (("cat", "dog"), ["sqnr", "top1"], r"2 sub-folders.* from 'cat' to 'dog', .*output 'y' has 3"),
+        (("a", "b", "c"), ["top2:aux"], "3 sub-folders.*output 'aux' has 4"),
+    ]:
+        with pytest.raises(CalibrationDataError, match=words):
+            check_class_folders(folders, form, metrics)
