@@ -132,6 +132,7 @@ def build_from_sources(
     refuse_overwriting([table_file_of(output)], [model, *([sources.calibration] if sources.manual else [])])
     flavor = flavors.load(wanted.target)
     loaded = load_model(model)
+    _refuse_without_effect(loaded, sources, wanted)
     chosen = choose_route(wanted.route, sources.calibration, flavor, loaded)
     if not flavor.builds_without_gpu:
         require_gpu(f"building with {flavor}")
@@ -190,6 +191,38 @@ class RangeSources:
         if warning := loss_warning(table.excessive_losses, table.method):
             warnings.warn(warning, stacklevel=6)  # at the call of trtint8.build_int8_engine
         return table
+
+
+def _refuse_without_effect(loaded: Model, sources: RangeSources, wanted: Int8Options) -> None:
+    """Refuses what would be ignored: ranges of a model that has them, and how a table's data is read.
+
+    Raises:
+        CalibrationDataError: Something was given that has no effect.
+    """
+    if loaded.is_quantized:
+        given = {
+            "calibration data, or a table,": sources.calibration is not None,
+            "dynamic_ranges": sources.manual,
+            "method": sources.method != "auto",
+            "keep_float": wanted.keep_float,
+            "keep_int8": wanted.keep_int8,
+        }
+        place = f"'{loaded.name}' holds Q/DQ pairs and is built as it is"
+        advice = "leave it out, or give the float model"
+    elif sources.calibration is not None and not sources.calibrates:
+        given = {
+            "method": sources.method != "auto",
+            "preprocessing": sources.data.preprocessing,
+            "batch_size": sources.data.batch_size,
+            "limit": sources.data.limit,
+        }
+        place = "the ranges are those of a table"
+        advice = "leave it out, or give samples; 'trtint8 table set --method' gives ranges by another method"
+    else:
+        return
+    for name, value in given.items():
+        if value:
+            raise CalibrationDataError(f"{place}, so {name} has no effect; {advice}")
 
 
 @dataclass(frozen=True)

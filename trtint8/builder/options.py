@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from calibrators.checks import check_choice
+from calibrators.errors import UnsupportedError
 from trtint8.engine.profiles import ShapeRange
 
 #: Whether TensorRT prefers the precisions that were asked for, or must obey them.
@@ -59,7 +60,7 @@ class BuildOptions:
             only if it is ``version_compatible``; for other engines ``Engine.load`` needs them again.
 
     Raises:
-        UnsupportedError: An option is none of its choices.
+        UnsupportedError: An option is none of its choices, or ``gpu_fallback`` is False without a DLA.
     """
 
     fp16: bool | None = None
@@ -95,3 +96,8 @@ class BuildOptions:
         if self.hardware_compatibility is not None:
             choices = get_args(HardwareCompatibility)
             check_choice("hardware_compatibility", self.hardware_compatibility, choices)
+        if not self.gpu_fallback and self.dla_core is None:
+            raise UnsupportedError(
+                "gpu_fallback is False without a DLA, where layers run on the GPU anyway; give dla_core, or "
+                "leave it out"
+            )

@@ -3,7 +3,7 @@
 import pytest
 
 import trtint8
-from calibrators.errors import BuildError, UnsupportedError
+from calibrators.errors import BuildError, CalibrationDataError, UnsupportedError
 from trtint8.data import DEMO_MODEL
 
 
@@ -53,3 +53,38 @@ def test_one_compute_capability_by_itself(rtx, capabilities, table, tmp_path):
         progress=False,
     )
     assert result.info.compute_capabilities == ("8.6",)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"method": "minmax"}, "the ranges are those of a table, so method has no effect"),
+        ({"preprocessing": trtint8.Preprocessing()}, "so preprocessing has no effect; leave it out, or give"),
+        ({"limit": 5}, "so limit has no effect"),
+    ],
+)
+def test_what_says_how_samples_are_used_is_refused_with_a_table(given, words, table, tmp_path):
+    with pytest.raises(CalibrationDataError, match=words):
+        trtint8.build_int8_engine(DEMO_MODEL, table, tmp_path / "m.engine", progress=False, **given)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("calibration", "given", "words"),
+    [
+        (
+            "nowhere.npz",
+            {},
+            r"holds Q/DQ pairs and is built as it is, so calibration data, or a table, has no",
+        ),
+        (None, {"dynamic_ranges": {"images": 1.0}}, "so dynamic_ranges has no effect"),
+        (None, {"keep_float": "*"}, "so keep_float has no effect; leave it out, or give the float model"),
+        (None, {"keep_int8": ["*"]}, "so keep_int8 has no effect"),
+        (None, {"method": "mse"}, "so method has no effect"),
+    ],
+)
+def test_what_says_which_ranges_are_used_is_refused_with_pairs(calibration, given, words, table, tmp_path):
+    model = trtint8.quantize(DEMO_MODEL, table)
+    with pytest.raises(CalibrationDataError, match=words):
+        trtint8.build_int8_engine(model, calibration, tmp_path / "m.engine", progress=False, **given)
+    assert not list(tmp_path.iterdir())

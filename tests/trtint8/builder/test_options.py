@@ -10,3 +10,9 @@ from trtint8.builder.options import BuildOptions
 def test_misspelt_options_of_the_build_are_refused(option):
     with pytest.raises(UnsupportedError, match=f"^{option} is 'no'; use one of "):
         BuildOptions(**{option: "no"})
+
+
+def test_layers_that_may_not_run_on_the_gpu_need_a_dla():
+    with pytest.raises(UnsupportedError, match="gpu_fallback is False without a DLA"):
+        BuildOptions(gpu_fallback=False)
+    assert not BuildOptions(gpu_fallback=False, dla_core=0).gpu_fallback
