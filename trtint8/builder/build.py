@@ -138,7 +138,7 @@ def build_engine(
         check_ordinal(options.device)
     check_options(flavor, options)
     _check_dla(options, shapes)
-    capabilities = resolve_capabilities(flavor, compute_capabilities)
+    capabilities = resolve_capabilities(flavor, compute_capabilities, options.device)
     calibrator = implicit.calibrator if implicit else None
     if calibrator is not None:
         check_calibrator(flavor.module, calibrator, options)
