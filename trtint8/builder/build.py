@@ -189,7 +189,7 @@ def build_engine(
         if flavor.lists_layers:
             report = parse_layers(log.details)
         else:
-            report = inspect_plan(flavor.module, shared_logger(flavor.module), plan)
+            report = inspect_plan(flavor, shared_logger(flavor.module), plan)
     return BuiltEngine(
         plan=plan,
         report=report,
