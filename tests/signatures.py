@@ -72,7 +72,8 @@ VARIABLES = {
     "trtint8/builder/timing_cache.py": {"config": "IBuilderConfig", "timing_cache": "ITimingCache"},
 }
 
-#: Member, or class, to what says whether it is there: a property of a Flavor, or a feature that it requires.
+#: Member, class, or member with a number of arguments, to what says whether it is there: a property of a
+#: Flavor, or a feature that it requires.
 GATED = {
     "BuilderFlag.BF16": "bf16",
     "BuilderFlag.FP16": "implicit_int8",
@@ -100,6 +101,7 @@ GATED = {
     "ParserError.node_operator": "names_failing_nodes",
     "PreviewFeature.PROFILE_SHARING_0806": "shares_profiles_on_request",
     "QuantizationFlag": "implicit_int8",
+    "Weights(3)": "takes_weights_by_address",
 }
 #: Still there for a while after the property stopped saying so.
 LINGERING = {"explicit_batch_flag", "shares_profiles_on_request", "runtime_cache"}
@@ -138,7 +140,11 @@ def collect() -> list[Use]:
 def dead_rows(uses: list[Use]) -> set[str]:
     """What the tables speak of and the code no longer does: since then something is not looked at."""
     rows = {f"{key} {variable}" for key, variables in VARIABLES.items() for variable in variables}
-    names = {name for use in uses for name in (use.owner, use.member, f"{use.owner}.{use.member}")}
+    names = {
+        name
+        for use in uses
+        for name in (use.owner, use.member, f"{use.owner}.{use.member}", f"{use.member}({use.arguments})")
+    }
     return rows - {use.row for use in uses} | GATED.keys() - names
 
 
@@ -189,13 +195,16 @@ def _use(
 def problem(module: object, flavor: object, use: Use) -> str | None:
     """What is wrong with a use in these bindings; None where nothing is."""
     name = ".".join(filter(None, (use.owner, use.member)))
-    gate = next((GATED[key] for key in (name, use.owner) if key in GATED), None)
+    with_arguments = f"{name}({use.arguments})"
+    gate = next((GATED[key] for key in (with_arguments, name, use.owner) if key in GATED), None)
     expected = gate is None or _has(flavor, gate)
     found = module
     for part in name.split("."):
         found = getattr(found, part, None)
     if found is None:
         return f"{use.place}: there is no {name}" if expected else None
+    if not expected and with_arguments in GATED and _call_problem(found, name, use):
+        return None
     if not expected and gate not in LINGERING:
         return f"{use.place}: {name} is there, though {gate} says no"
     return None if use.arguments is None else _call_problem(found, name, use)

@@ -14,7 +14,7 @@ from calibrators.cuda.active import Active
 from calibrators.cuda.context import pointer_problem
 from calibrators.cuda.device import Event, Stream
 from calibrators.cuda.queueing import copy, download, upload, wait_for_stream
-from calibrators.errors import GpuMemoryError, GpuUnavailableError
+from calibrators.errors import EngineError, GpuMemoryError
 
 
 class _Buffer:
@@ -119,7 +119,7 @@ def _checked(answer: tuple[Any, ...], nbytes: int | None = None) -> Any:
 
     Raises:
         GpuMemoryError: An allocation of ``nbytes`` failed.
-        GpuUnavailableError: Any other failure.
+        EngineError: Any other failure.
     """
     status, *results = answer
     if status == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
@@ -127,5 +127,5 @@ def _checked(answer: tuple[Any, ...], nbytes: int | None = None) -> Any:
             f"cannot allocate {(nbytes or 0) / 1e6:.1f} MB; use a smaller batch or free some memory"
         )
     if status != driver.CUresult.CUDA_SUCCESS:
-        raise GpuUnavailableError(f"the NVIDIA driver reports {status.name}; check the GPU with nvidia-smi")
+        raise EngineError(f"the GPU failed with {status.name}; check the inputs, and the GPU with nvidia-smi")
     return results[0] if len(results) == 1 else tuple(results)

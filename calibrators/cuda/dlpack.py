@@ -18,8 +18,8 @@ import numpy as np
 _NAME = b"dltensor"
 #: DLDeviceType.kDLCUDA; memory of :class:`Dlpack` objects with other types is no GPU memory.
 CUDA = 2
-# kDLCUDA, kDLCUDAHost and kDLCUDAManaged: what a GPU reads.
-_ON_GPU = (CUDA, 3, 13)
+# kDLCUDA and kDLCUDAManaged. Not kDLCUDAHost: page-locked memory is on the host, where arrays have no stream.
+_ON_GPU = (CUDA, 13)
 
 # DLDataTypeCode: signed and unsigned integer, floating point, bfloat16, bool; and FP8 E4M3.
 _CODES = {"i": 0, "u": 1, "f": 2, "b": 6}
@@ -102,7 +102,7 @@ _get_pointer_raw = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_
 
 
 def on_gpu(value: object) -> bool:
-    """Whether a value is an array that DLPack can give and that a GPU can read."""
+    """Whether a value is an array in a GPU's memory that DLPack can give."""
     return isinstance(value, Dlpack) and value.__dlpack_device__()[0] in _ON_GPU
 
 

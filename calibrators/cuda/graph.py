@@ -59,6 +59,8 @@ def capture(stream: Stream, work: Callable[[], None]) -> Graph:
         # The stream stays unusable until the capture ends, whatever became of it.
         with contextlib.suppress(EngineError):
             call("cuStreamEndCapture", handle, ctypes.byref(graph))
+            if graph.value:
+                call("cuGraphDestroy", graph)
         raise
     call("cuStreamEndCapture", handle, ctypes.byref(graph))
     if not graph.value:

@@ -22,6 +22,7 @@ def open_device(ordinal: int = 0) -> Device:
 
     Raises:
         GpuUnavailableError: There is no driver, no GPU, or none of that index.
+        EngineError: The driver cannot use the GPU.
         UnsupportedError: Neither PyCUDA nor cuda-python is installed.
     """
     check_ordinal(ordinal)

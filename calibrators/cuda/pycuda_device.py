@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
@@ -89,8 +90,15 @@ class _Stream:
 
 class _Event:
     @_translated
-    def __init__(self) -> None:
-        self.raw = cuda.Event()
+    def __init__(self, active: Active) -> None:
+        self._active = active
+        self.raw: Any = cuda.Event()
+
+    def __del__(self) -> None:
+        # PyCUDA destroys it with the object, but not in a thread where its context is neither current nor was
+        # retained.
+        with contextlib.suppress(Exception), self._active:
+            self.raw = None
 
     @_translated
     def record(self, stream: Stream) -> None:
@@ -115,7 +123,6 @@ class PycudaDevice:
     allocate = _Buffer
     allocate_pinned = _Pinned
     new_stream = _Stream
-    new_event = _Event
     upload = staticmethod(upload)
     download = staticmethod(download)
     copy = staticmethod(copy)
@@ -132,6 +139,10 @@ class PycudaDevice:
     def active(self) -> Active:
         """See :class:`calibrators.cuda.Device`."""
         return self._active
+
+    def new_event(self) -> _Event:
+        """See :class:`calibrators.cuda.Device`."""
+        return _Event(self._active)
 
     def pointer_problem(self, pointer: int) -> str | None:
         """See :class:`calibrators.cuda.Device`."""

@@ -33,3 +33,14 @@ def numpy_dtype(trt: Any, data_type: Any) -> np.dtype[Any] | None:
         if data_type == getattr(trt.DataType, member, None):
             return dtype
     return None
+
+
+def tensorrt_dtype(trt: Any, dtype: np.dtype[Any]) -> Any:
+    """TensorRT's ``DataType`` for NumPy's element type; None where this TensorRT has none.
+
+    Args:
+        trt: The TensorRT module.
+        dtype: NumPy's element type.
+    """
+    member = next((member for member, known in _NUMPY.items() if known == dtype), "")
+    return getattr(trt.DataType, member, None)

@@ -192,6 +192,16 @@ class Flavor:
         return self.name == "tensorrt" and (8, 6) <= self._version < (10,)
 
     @property
+    def has_version_compatible_plans(self) -> bool:
+        """True where plans may contain the runtime that they need, which runs only where that is allowed."""
+        return self.name == "rtx" or self._version >= (8, 6)
+
+    @property
+    def takes_weights_by_address(self) -> bool:
+        """True where weights are also taken by type and address, as those in BF16 and FP8 have to be."""
+        return self.name == "rtx" or self._version >= (10,)
+
+    @property
     def lists_layers(self) -> bool:
         """True where the builder logs the layers of an engine; elsewhere an inspector lists them."""
         return self.name == "rtx"

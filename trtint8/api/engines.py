@@ -81,6 +81,7 @@ def bench(
     cuda_graph: bool = False,
     device: int = 0,
     allow_host_code: bool = False,
+    plugins: Sequence[str | os.PathLike[str]] = (),
     batch_size: int | None = None,
     limit: int | None = None,
     preprocessing: Preprocessing | None = None,
@@ -97,6 +98,7 @@ def bench(
         cuda_graph: Whether an inference is launched as a CUDA graph.
         device: Index of the GPU.
         allow_host_code: Whether code that an engine contains may run; see :meth:`Engine.load`.
+        plugins: Paths of shared libraries with the plugins that the engines, and ``baseline``, use.
         batch_size: Samples per batch; where it is None and values are random, the batch size that the first
             profile is optimized for.
         limit: Use only this many samples of ``data``.
@@ -117,7 +119,7 @@ def bench(
         data=data,
         baseline=None if baseline is None else open_module(baseline, example_inputs),
         data_options=DataOptions(batch_size, limit, preprocessing=preprocessing),
-        options=BenchOptions(seconds, transfers, cuda_graph, device, allow_host_code),
+        options=BenchOptions(seconds, transfers, cuda_graph, device, allow_host_code, plugins),
     )
 
 
@@ -161,6 +163,7 @@ def write_report(
     labels: LabelSource | None = None,
     class_names: str | os.PathLike[str] | Sequence[str] | None = None,
     allow_host_code: bool = False,
+    plugins: Sequence[str | os.PathLike[str]] = (),
     batch_size: int | None = None,
     limit: int | None = None,
     preprocessing: Preprocessing | None = None,
@@ -177,6 +180,7 @@ def write_report(
         labels: Labels that do not come with the data.
         class_names: Names of the classes in the order of their indices, or a text file with one per line.
         allow_host_code: Whether code that an engine contains may run; see :meth:`Engine.load`.
+        plugins: Paths of shared libraries with the plugins that the engine uses.
         batch_size: Samples per batch.
         limit: Use only this many samples.
         preprocessing: How raw images become what the models are fed.
@@ -195,4 +199,5 @@ def write_report(
         data_options=DataOptions(batch_size, limit, preprocessing=preprocessing, labels=labels),
         class_names=class_names,
         allow_host_code=allow_host_code,
+        plugins=plugins,
     )

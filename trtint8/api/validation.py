@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 
 from calibrators.data.batches import DataSource
@@ -29,6 +30,7 @@ def validate(
     executor: Executor = "local",
     threads: int | None = None,
     allow_host_code: bool = False,
+    plugins: Sequence[str | os.PathLike[str]] = (),
     progress: bool = True,
     example_inputs: object = None,
 ) -> Accuracy:
@@ -71,6 +73,7 @@ def validate(
         threads: Threads per operator of a model in ONNX Runtime; ONNX Runtime's choice where None. Over Ray,
             the number per worker; 1 where None.
         allow_host_code: Whether code that an engine contains may run; see :meth:`Engine.load`.
+        plugins: Paths of shared libraries with the plugins that engines use.
         progress: Show a progress bar on a terminal.
         example_inputs: What the forward of a ``torch.nn.Module`` takes; see :func:`model_inputs`.
 
@@ -91,4 +94,5 @@ def validate(
         data_options=DataOptions(batch_size, limit, preprocessing=preprocessing, labels=labels),
         run=RunOptions(threads, executor, progress=progress),
         allow_host_code=allow_host_code,
+        plugins=plugins,
     )

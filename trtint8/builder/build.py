@@ -138,7 +138,7 @@ def build_engine(
         check_ordinal(options.device)
     check_options(flavor, options)
     _check_dla(options, shapes)
-    capabilities = resolve_capabilities(flavor, compute_capabilities)
+    capabilities = resolve_capabilities(flavor, compute_capabilities, options.device)
     calibrator = implicit.calibrator if implicit else None
     if calibrator is not None:
         check_calibrator(flavor.module, calibrator, options)
@@ -189,7 +189,7 @@ def build_engine(
         if flavor.lists_layers:
             report = parse_layers(log.details)
         else:
-            report = inspect_plan(flavor.module, shared_logger(flavor.module), plan)
+            report = inspect_plan(flavor, shared_logger(flavor.module), plan)
     return BuiltEngine(
         plan=plan,
         report=report,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from calibrators.cuda import gpu_problem
+from calibrators.cuda import compute_capability, gpu_problem
 from calibrators.errors import UnsupportedError
 from calibrators.tensorrt.flavor import Flavor
 
@@ -14,13 +14,14 @@ _CURRENT = "current"
 _TURING = "7.5"
 
 
-def resolve_capabilities(flavor: Flavor, wanted: Sequence[str]) -> tuple[str, ...]:
+def resolve_capabilities(flavor: Flavor, wanted: Sequence[str], device: int = 0) -> tuple[str, ...]:
     """Decides for which compute capabilities to build.
 
     Args:
         flavor: The TensorRT that builds.
         wanted: Compute capabilities like "8.6" or "SM86", or "current" for this machine's GPU. Empty means
             this machine's GPU, or, where there is none, every compute capability from Ampere on.
+        device: Index of this machine's GPU.
 
     Returns:
         Compute capabilities like ("8.6",) or ("current",); empty where TensorRT can build only for the GPU on
@@ -28,6 +29,7 @@ def resolve_capabilities(flavor: Flavor, wanted: Sequence[str]) -> tuple[str, ..
 
     Raises:
         UnsupportedError: The flavor cannot build for one of them.
+        GpuUnavailableError: There is a GPU, but none of that index.
     """
     if not flavor.has_compute_capabilities:
         if wanted:
@@ -37,11 +39,11 @@ def resolve_capabilities(flavor: Flavor, wanted: Sequence[str]) -> tuple[str, ..
             )
         return ()
     if wanted:
-        return tuple(dict.fromkeys(_resolve(flavor, name) for name in wanted))
+        return tuple(dict.fromkeys(_resolve(flavor, name, device) for name in wanted))
     # More compute capabilities cost neither time nor size: a plan holds the network once, and its kernels are
     # compiled when it is loaded. ResNet-20 in Q/DQ form takes 0.3 s and 2.74 MB for 8.6 alone, and for all
     # five.
-    return _available(flavor) if gpu_problem() else (_CURRENT,)
+    return _available(flavor) if gpu_problem() else (_current(flavor, device),)
 
 
 def nearest_capability(flavor: Flavor, wanted: str) -> str | None:
@@ -77,7 +79,7 @@ def set_capabilities(trt: Any, config: Any, names: Sequence[str]) -> None:
         config.set_compute_capability(trt.ComputeCapability.__members__[member], index)
 
 
-def _resolve(flavor: Flavor, name: str) -> str:
+def _resolve(flavor: Flavor, name: str, device: int) -> str:
     if name.lower() == _CURRENT:
         problem = gpu_problem()
         if problem:
@@ -85,9 +87,25 @@ def _resolve(flavor: Flavor, name: str) -> str:
                 f"the engine cannot be built for the current GPU, because {problem}; choose among "
                 f"{', '.join(_available(flavor))}"
             )
-        return _CURRENT
+        return _current(flavor, device)
     match = re.fullmatch(r"(?:sm_?)?(\d+)\.?(\d)", name, re.IGNORECASE)
     capability = f"{match[1]}.{match[2]}" if match else name
+    _refuse_turing(flavor, capability)
+    if capability not in _available(flavor):
+        raise UnsupportedError(
+            f"{flavor} cannot build for compute capability '{name}'; choose among "
+            f"{', '.join(_available(flavor))}, or current"
+        )
+    return capability
+
+
+def _current(flavor: Flavor, device: int) -> str:
+    """Stands for the GPU of that index, if engines can be built for it."""
+    _refuse_turing(flavor, compute_capability(device))
+    return _CURRENT
+
+
+def _refuse_turing(flavor: Flavor, capability: str) -> None:
     if capability == _TURING:
         # For 7.5, TensorRT for RTX has kernels that dequantize and multiply in float, and none for FP32
         # matrix products. After a build that failed because of these, even the next engine runs in float.
@@ -95,12 +113,6 @@ def _resolve(flavor: Flavor, name: str) -> str:
             f"{flavor} has no INT8 kernels for compute capability 7.5; choose among "
             f"{', '.join(_available(flavor))}"
         )
-    if capability not in _available(flavor):
-        raise UnsupportedError(
-            f"{flavor} cannot build for compute capability '{name}'; choose among "
-            f"{', '.join(_available(flavor))}, or current"
-        )
-    return capability
 
 
 def _version(capability: str) -> tuple[int, ...]:

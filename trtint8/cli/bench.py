@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from trtint8.cli.data_options import add_data_options, add_host_code_option, data_options_from
+from trtint8.cli.data_options import add_data_options, add_loading_options, data_options_from
 from trtint8.cli.output import print_json, print_table, say
 from trtint8.cli.own_data import data_from
 from trtint8.runtime.bench import BenchReport
@@ -42,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-transfers", action="store_true", help="leave copies to and from the GPU out")
     parser.add_argument("--cuda-graph", action="store_true", help="launch a CUDA graph")
     parser.add_argument("--device", type=int, default=0, metavar="N", help="the GPU's index; default 0")
-    add_host_code_option(parser)
+    add_loading_options(parser)
     parser.add_argument("--json", action="store_true", help="print all figures as JSON")
     add_data_options(parser, states=False)
 
@@ -60,6 +60,7 @@ def run(options: argparse.Namespace) -> None:
             options.cuda_graph,
             options.device,
             options.allow_host_code,
+            options.plugin,
         ),
     )
     reports = result.reports

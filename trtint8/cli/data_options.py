@@ -99,12 +99,19 @@ def add_worker_options(parser: argparse.ArgumentParser, threads: str = "ONNX Run
     )
 
 
-def add_host_code_option(parser: argparse.ArgumentParser) -> None:
-    """Adds ``--allow-host-code``, for the verbs that load engines."""
+def add_loading_options(parser: argparse.ArgumentParser) -> None:
+    """Adds ``--allow-host-code`` and ``--plugin``, for the verbs that load engines."""
     parser.add_argument(
         "--allow-host-code",
         action="store_true",
         help="run the code that a version-compatible engine contains; for engines that you trust",
+    )
+    parser.add_argument(
+        "--plugin",
+        action="append",
+        default=[],
+        metavar="FILE.so",
+        help="a library of plugins that the engine was built with; repeatable",
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from trtint8.cli.data_options import add_data_options, add_host_code_option, data_options_from
+from trtint8.cli.data_options import add_data_options, add_loading_options, data_options_from
 from trtint8.cli.own_data import data_from
 from trtint8.report.writing import write_report
 
@@ -30,7 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", metavar="DATA", help="held-out data: for the worst samples")
     parser.add_argument("--labels", metavar="FILE", help="labels that do not come with the data")
     parser.add_argument("--classes", metavar="FILE", help="names of the classes, one per line")
-    add_host_code_option(parser)
+    add_loading_options(parser)
     add_data_options(parser)
 
 
@@ -44,4 +44,5 @@ def run(options: argparse.Namespace) -> None:
         data_options=data_options_from(options),
         class_names=options.classes,
         allow_host_code=options.allow_host_code,
+        plugins=options.plugin,
     )

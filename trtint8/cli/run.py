@@ -17,7 +17,7 @@ from calibrators.data.preflight import Preflight
 from calibrators.errors import CalibrationDataError
 from calibrators.files import check_writable, refuse_overwriting, write_atomically
 from calibrators.progress import progress_bar
-from trtint8.cli.data_options import DATA_HELP, add_data_options, add_host_code_option, data_options_from
+from trtint8.cli.data_options import DATA_HELP, add_data_options, add_loading_options, data_options_from
 from trtint8.cli.output import print_json, print_table
 from trtint8.cli.own_data import data_from
 from trtint8.engine.inputs import input_specs
@@ -32,7 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("data", metavar="DATA", help=DATA_HELP)
     parser.add_argument("-o", "--output", required=True, metavar="OUT.npz", help="keys are output names")
     parser.add_argument("--device", type=int, default=0, metavar="N", help="the GPU's index; default 0")
-    add_host_code_option(parser)
+    add_loading_options(parser)
     parser.add_argument("--json", action="store_true", help="print a summary as JSON")
     add_data_options(parser, states=False)
 
@@ -41,8 +41,12 @@ def run(options: argparse.Namespace) -> None:
     """Runs the engine on all data and writes its outputs."""
     output = check_writable(options.output)
     refuse_overwriting([output], [options.engine, options.data])
-    allowed = options.allow_host_code
-    with Engine.load(options.engine, device=options.device, allow_host_code=allowed) as engine:
+    with Engine.load(
+        options.engine,
+        device=options.device,
+        plugins=options.plugin,
+        allow_host_code=options.allow_host_code,
+    ) as engine:
         inputs = input_specs(engine.inputs)
         batches = open_data(data_from(options.data, options), inputs, data_options_from(options))
         outputs = _run(engine, inputs, batches)

@@ -9,7 +9,7 @@ from trtint8.api import validation
 from trtint8.cli.arguments import data_keywords
 from trtint8.cli.data_options import (
     add_data_options,
-    add_host_code_option,
+    add_loading_options,
     add_worker_options,
     executor_from,
 )
@@ -56,7 +56,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="labels that do not come with the data (.npy or .npz; boxes of images: COCO's .json)",
     )
     add_worker_options(parser)
-    add_host_code_option(parser)
+    add_loading_options(parser)
     parser.add_argument("--json", action="store_true", help="print the comparison as JSON")
     add_data_options(parser)
 
@@ -74,6 +74,7 @@ def run(options: argparse.Namespace) -> None:
         executor=executor_from(options),
         threads=options.threads,
         allow_host_code=options.allow_host_code,
+        plugins=options.plugin,
     )
     if options.json:
         print_json(accuracy)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from calibrators.tensorrt.flavor import Flavor
 from trtint8.engine.layers import Dimensions, Layer, LayerReport
 
 # "Row major linear FP32", "Thirty-two wide channel vectorized row major Int8 format", or just "Half".
@@ -26,11 +27,11 @@ _ONNX_NODE = re.compile(r"\[ONNX Layer: ([^\x1e\x1f]*)\]")
 _KINDS = {"convolution": "correlation", "deconvolution": "deconv", "matrixmultiply": "gemm"}
 
 
-def inspect_plan(trt: Any, logger: Any, plan: bytes) -> LayerReport | None:
+def inspect_plan(flavor: Flavor, logger: Any, plan: bytes) -> LayerReport | None:
     """Reads the layers of a plan; needs a GPU.
 
     Args:
-        trt: The TensorRT module.
+        flavor: The TensorRT that built the plan.
         logger: The ``ILogger`` of the process.
         plan: A plan that was built with detailed profiling verbosity, in this process: what it contains may
             run, as a version-compatible one needs.
@@ -38,8 +39,9 @@ def inspect_plan(trt: Any, logger: Any, plan: bytes) -> LayerReport | None:
     Returns:
         The layers; None where the inspector does not describe them.
     """
+    trt = flavor.module
     runtime = trt.Runtime(logger)
-    if hasattr(runtime, "engine_host_code_allowed"):  # TensorRT 8.5 has no version-compatible plans
+    if flavor.has_version_compatible_plans:
         runtime.engine_host_code_allowed = True
     engine = runtime.deserialize_cuda_engine(plan)
     if engine is None:

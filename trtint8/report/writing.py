@@ -37,6 +37,7 @@ def write_report(
     data_options: DataOptions,
     class_names: str | os.PathLike[str] | Sequence[str] | None = None,
     allow_host_code: bool = False,
+    plugins: Sequence[str | os.PathLike[str]] = (),
 ) -> Path:
     """Writes one self-contained HTML page on one INT8 model.
 
@@ -51,6 +52,7 @@ def write_report(
         class_names: Names of the classes in the order of their indices, or a text file with one per line.
         allow_host_code: Whether code that an engine contains may run; see
             :meth:`trtint8.runtime.engine.Engine.load`.
+        plugins: Paths of shared libraries with the plugins that the engine uses.
 
     Returns:
         ``output``.
@@ -69,7 +71,7 @@ def write_report(
     files = find_report_files(several(sources))
     worst: Worst | None = None
     if data is not None:
-        worst = _worst(files, model, data, data_options, class_names, allow_host_code)
+        worst = _worst(files, model, data, data_options, class_names, allow_host_code, plugins)
     if data is None and class_names:
         raise CalibrationDataError("--classes has no effect without --data")
     report = gather(files, model=Path(model) if model else None, worst=worst)
@@ -106,6 +108,7 @@ def _worst(
     options: DataOptions,
     class_names: str | os.PathLike[str] | Sequence[str] | None,
     allow_host_code: bool,
+    plugins: Sequence[str | os.PathLike[str]],
 ) -> Worst:
     """Runs both models on the data and finds the worst samples."""
     from trtint8.report.worst import find_worst
@@ -133,6 +136,7 @@ def _worst(
         sources=declared.sources,
         left_out=declared.left_out,
         allow_host_code=allow_host_code,
+        plugins=plugins,
     ) as int8:
         # An engine gives only what is picked.
         gives_sources = int8.sources == declared.sources

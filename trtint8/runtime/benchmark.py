@@ -41,6 +41,7 @@ class BenchOptions:
         device: Index of the GPU.
         allow_host_code: Whether code that an engine contains may run; see
             :meth:`trtint8.runtime.engine.Engine.load`.
+        plugins: Paths of shared libraries with the plugins that the engines, and the float model, use.
 
     Raises:
         CalibrationDataError: ``seconds`` is not a positive number.
@@ -51,6 +52,7 @@ class BenchOptions:
     cuda_graph: bool = False
     device: int = 0
     allow_host_code: bool = False
+    plugins: Sequence[str | os.PathLike[str]] = ()
 
     def __post_init__(self) -> None:
         if not 0 < self.seconds < math.inf:  # false for NaN, too
@@ -116,16 +118,19 @@ def _engines(
 ) -> Iterator[tuple[str, Engine]]:
     """Loads or builds one engine after another, so that they do not share the GPU's memory."""
     for path in paths:
-        engine = Engine.load(path, device=options.device, allow_host_code=options.allow_host_code)
+        engine = Engine.load(
+            path, device=options.device, plugins=options.plugins, allow_host_code=options.allow_host_code
+        )
         profiles, flavor = engine.profiles, engine.flavor
         yield Path(path).name, engine
     if baseline is None:
         return
     prepared = prepare(load_model(baseline))
     for name, fp16 in {"FP32": False, "FP16": True}.items():
-        graph_model, build_options = prepared.graph_model, BuildOptions(fp16=fp16, device=options.device)
+        graph_model = prepared.graph_model
+        build_options = BuildOptions(fp16=fp16, device=options.device, plugins=options.plugins)
         if fp16 and flavor.strongly_typed_only:
-            build_options = BuildOptions(device=options.device)
+            build_options = replace(build_options, fp16=None)
             graph_model, _ = to_float16(graph_model, float32_io=True, peaks={}, name=prepared.name)
         with runnable(graph_model) as serialized:
             built = build_engine(
@@ -135,7 +140,7 @@ def _engines(
                 profiles=profiles,
                 options=build_options,
             )
-        yield name, Engine.load(built.plan, device=options.device)
+        yield name, Engine.load(built.plan, device=options.device, plugins=options.plugins)
 
 
 def _measure(

@@ -126,7 +126,7 @@ class BoundCall(Generic[OutputT]):
         return self.outputs
 
     def close(self) -> None:
-        """Frees the memory and the context; a second call does nothing."""
+        """Waits for what is queued, then frees the memory and the context; a second call does nothing."""
         self._context.close()
         self._staged, self._copies, self._downloads, self._feeds = (), (), (), {}
         self.inputs, self.outputs = {}, {}

@@ -7,7 +7,7 @@ when shapes change.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -256,7 +256,3 @@ class BoundContext:
             self.context.set_address(name, target)
             copies.append((target, array.pointer, array.nbytes, self._stream.handle))
         self._copies = tuple(copies)
-
-
-#: Makes one of TensorRT's contexts.
-NewContext = Callable[[], Any]

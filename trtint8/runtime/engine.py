@@ -140,7 +140,10 @@ class Engine:
                 _use_dla(runtime, dla_core)
             for library in plugins:
                 if runtime.get_plugin_registry().load_library(os.fspath(library)) is None:
-                    raise EngineError(f"TensorRT cannot load the plugin library '{os.fspath(library)}'")
+                    raise EngineError(
+                        f"TensorRT cannot load the plugin library '{os.fspath(library)}'; check that it is "
+                        "there and was built for this TensorRT"
+                    )
             engine = runtime.deserialize_cuda_engine(plan)
             if engine is None:
                 raise EngineError(f"{flavor} cannot load {name}: {log.reason()}")

@@ -236,11 +236,13 @@ class ExecutionContext:
         self.stream.synchronize()
 
     def close(self) -> None:
-        """Frees the memory and the context; a second call does nothing."""
+        """Waits for what is queued, then frees the memory and the context; a second call does nothing."""
         if self.closed:
             return
         with self.device.active():
             self._finish()
+            # Bound calls and single steps queue work that nobody else waits for.
+            self.stream.synchronize()
             self.closed = True
             for bound in self._bound.values():
                 bound.free()

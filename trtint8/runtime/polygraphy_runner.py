@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from calibrators.errors import UnsupportedError
@@ -41,19 +41,25 @@ class TrtInt8Runner(BaseRunner):  # type: ignore[misc]
         name: The runner's name in Polygraphy's output; None for a generated one.
         allow_host_code: Whether code that an engine given by its path contains may run; see
             :meth:`trtint8.runtime.engine.Engine.load`.
+        plugins: Paths of shared libraries with the plugins that an engine given by its path uses.
     """
 
     def __init__(
-        self, engine: EngineSource, name: str | None = None, *, allow_host_code: bool = False
+        self,
+        engine: EngineSource,
+        name: str | None = None,
+        *,
+        allow_host_code: bool = False,
+        plugins: Sequence[str | os.PathLike[str]] = (),
     ) -> None:
         super().__init__(name=name, prefix="trtint8-runner")
-        self._source, self._allow_host_code = engine, allow_host_code
+        self._source, self._allow_host_code, self._plugins = engine, allow_host_code, plugins
 
     def activate_impl(self) -> None:
         """Loads the engine where a path was given."""
         source = self._source
         if isinstance(source, (str, os.PathLike)):
-            self.engine = Engine.load(source, allow_host_code=self._allow_host_code)
+            self.engine = Engine.load(source, plugins=self._plugins, allow_host_code=self._allow_host_code)
         else:
             self.engine = source() if callable(source) else source
 

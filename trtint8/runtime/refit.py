@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.errors import EngineError
-from calibrators.tensorrt.data_types import DTYPES
+from calibrators.tensorrt.data_types import DTYPES, tensorrt_dtype
+from calibrators.tensorrt.flavor import Flavor
 from calibrators.tensorrt.messages import collected, shared_logger
 from trtint8.runtime.engine import Engine
 
@@ -46,7 +47,7 @@ def refit(engine: Engine, weights: Mapping[str, NDArray[Any]]) -> None:
         # TensorRT reads the arrays only when it refits.
         kept = {name: np.require(values, requirements="C") for name, values in weights.items()}
         for name, values in kept.items():
-            if not refitter.set_named_weights(name, trt.Weights(values)):
+            if not refitter.set_named_weights(name, as_weights(engine.flavor, name, values)):
                 raise EngineError(f"TensorRT refuses the new weights '{name}': {log.reason()}")
         missing = refitter.get_missing_weights()
         if missing:
@@ -58,6 +59,30 @@ def refit(engine: Engine, weights: Mapping[str, NDArray[Any]]) -> None:
         engine.forget_graphs()
         if not refitter.refit_cuda_engine():
             raise EngineError(f"TensorRT cannot refit the engine: {log.reason()}")
+
+
+def as_weights(flavor: Flavor, name: str, values: NDArray[Any]) -> Any:
+    """TensorRT's ``Weights`` of an array, which must be kept for as long as TensorRT may read them.
+
+    Args:
+        flavor: The TensorRT that reads them.
+        name: The weight's name.
+        values: Its new values, C-contiguous.
+
+    Raises:
+        EngineError: This TensorRT has no weights of that dtype.
+    """
+    trt = flavor.module
+    try:
+        # The bindings know no NumPy types of kind V, BF16 and FP8.
+        if values.dtype.kind == "V" and flavor.takes_weights_by_address:
+            return trt.Weights(tensorrt_dtype(trt, values.dtype), values.ctypes.data, values.size)
+        return trt.Weights(values)
+    except (TypeError, ValueError) as error:
+        raise EngineError(
+            f"the new weights '{name}' are {values.dtype}, which {flavor} takes no weights of; convert them "
+            "with astype to the type that they have in the engine"
+        ) from error
 
 
 def check_dtypes(weights: Mapping[str, NDArray[Any]]) -> None:

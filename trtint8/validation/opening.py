@@ -40,6 +40,7 @@ def open_models(
     declared: DeclaredOutputs | None = None,
     *,
     allow_host_code: bool = False,
+    plugins: Sequence[str | os.PathLike[str]] = (),
 ) -> Iterator[OpenModels]:
     """Opens models and their reference.
 
@@ -54,6 +55,7 @@ def open_models(
             is measured in parts.
         allow_host_code: Whether code that an engine contains may run; see
             :meth:`trtint8.runtime.engine.Engine.load`.
+        plugins: Paths of shared libraries with the plugins that engines use.
 
     Yields:
         All models, ready to run.
@@ -74,7 +76,15 @@ def open_models(
         validated = [
             stack.enter_context(
                 open_validated(
-                    name, model, inputs, names, threads, sources, left_out, allow_host_code=allow_host_code
+                    name,
+                    model,
+                    inputs,
+                    names,
+                    threads,
+                    sources,
+                    left_out,
+                    allow_host_code=allow_host_code,
+                    plugins=plugins,
                 )
             )
             for name, model in read.items()
@@ -93,6 +103,7 @@ def open_validated(
     left_out: Picks = NO_PICKS,
     *,
     allow_host_code: bool = False,
+    plugins: Sequence[str | os.PathLike[str]] = (),
 ) -> Iterator[ValidatedModel]:
     """Opens one model or engine to be compared with a reference.
 
@@ -112,6 +123,7 @@ def open_validated(
             reference.
         allow_host_code: Whether code that an engine contains may run; see
             :meth:`trtint8.runtime.engine.Engine.load`.
+        plugins: Paths of shared libraries with the plugins that engines use.
 
     Yields:
         The open model.
@@ -127,7 +139,7 @@ def open_validated(
                 f"the engine '{plan}' gives what plugins compute, {', '.join(left_out.outputs)}, which ONNX "
                 "Runtime cannot for the float model; validate the Q/DQ model that the engine was made from"
             )
-        with Engine.load(plan, allow_host_code=allow_host_code) as engine:
+        with Engine.load(plan, plugins=plugins, allow_host_code=allow_host_code) as engine:
             names = [spec.name for spec in engine.outputs]
             dtypes = {spec.name: np.dtype(spec.dtype) for spec in engine.inputs}
 

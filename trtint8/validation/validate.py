@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -35,6 +36,7 @@ def validate_models(
     data_options: DataOptions,
     run: RunOptions,
     allow_host_code: bool = False,
+    plugins: Sequence[str | os.PathLike[str]] = (),
 ) -> Accuracy:
     """Compares an INT8 model or engine, and others, with the float model on the same samples.
 
@@ -48,6 +50,7 @@ def validate_models(
         run: Where and how models are run.
         allow_host_code: Whether code that an engine contains may run; see
             :meth:`trtint8.runtime.engine.Engine.load`.
+        plugins: Paths of shared libraries with the plugins that engines use.
 
     Returns:
         The comparison.
@@ -81,6 +84,7 @@ def validate_models(
             metrics=metrics,
             threads=run.threads,
             allow_host_code=allow_host_code,
+            plugins=plugins,
             progress=run.progress,
         )
     declared = DeclaredOutputs.of(original.graph_model, left_out)
@@ -93,6 +97,7 @@ def validate_models(
         run.threads,
         declared,
         allow_host_code=allow_host_code,
+        plugins=plugins,
     ) as opened:
         return compare_models(opened, batches, progress=run.progress)
 

@@ -39,6 +39,7 @@ def compare_over_ray(
     metrics: Sequence[Metric] | None = None,
     threads: int | None = None,
     allow_host_code: bool = False,
+    plugins: Sequence[str | os.PathLike[str]] = (),
     progress: bool = True,
 ) -> Accuracy:
     """Compares as :func:`trtint8.validation.comparison.compare` does, by workers of a Ray cluster.
@@ -54,6 +55,7 @@ def compare_over_ray(
         threads: Threads, and processors, of each worker; 1 where None.
         allow_host_code: Whether code that an engine contains may run; see
             :meth:`trtint8.runtime.engine.Engine.load`.
+        plugins: Paths of shared libraries with the plugins that engines use.
         progress: Show a progress bar on a terminal.
 
     Returns:
@@ -74,6 +76,7 @@ def compare_over_ray(
         threads,
         DeclaredOutputs.of(original.graph_model, left_out),
         allow_host_code,
+        tuple(Path(library).absolute() for library in plugins),
     )
     with results_in_order(
         work, batches, executor, threads, description="Validating", progress=progress
@@ -82,7 +85,10 @@ def compare_over_ray(
 
 
 #: Why a worker was sent paths.
-_NOT_SENT = "engines and models beyond 2 GiB are not sent; put it where all machines see it under this name"
+_NOT_SENT = (
+    "engines, plugin libraries and models beyond 2 GiB are not sent; put it where all machines see it under "
+    "this name"
+)
 
 
 @dataclass(frozen=True)
@@ -97,6 +103,7 @@ class _ValidationWork:
         threads: Threads per operator.
         declared: What the FP32 model declares of its outputs.
         allow_host_code: Whether code that an engine contains may run.
+        plugins: Paths of the libraries with the plugins that engines use.
     """
 
     models: Mapping[str, bytes | Path]
@@ -106,11 +113,12 @@ class _ValidationWork:
     threads: int
     declared: DeclaredOutputs
     allow_host_code: bool
+    plugins: tuple[Path, ...]
 
     def open(self) -> BatchFunction[BatchResult]:
         """Opens the models."""
-        for model in (self.reference, *self.models.values()):
-            check_sees(model, _NOT_SENT)
+        for file in (self.reference, *self.models.values(), *self.plugins):
+            check_sees(file, _NOT_SENT)
         stack = contextlib.ExitStack()
         models = stack.enter_context(
             open_models(
@@ -121,6 +129,7 @@ class _ValidationWork:
                 self.threads,
                 self.declared,
                 allow_host_code=self.allow_host_code,
+                plugins=self.plugins,
             )
         )
         return _Validated(models, stack)

@@ -60,11 +60,12 @@ def test_work_is_recorded_launched_and_given_back_once(install):
     assert driver.calls == [*RECORDED, "cuGraphLaunch", "cuGraphLaunch", "cuGraphExecDestroy"]
 
 
-def test_the_capture_ends_where_the_work_fails(install):
-    driver = install(Driver())
+@pytest.mark.parametrize(("graph", "given_back"), [(7, ["cuGraphDestroy"]), (None, [])])
+def test_the_capture_ends_where_the_work_fails(install, graph, given_back):
+    driver = install(Driver(graph))
     with pytest.raises(ZeroDivisionError):
         capture(STREAM, lambda: 1 / 0)
-    assert driver.calls == ["cuStreamBeginCapture_v2", "cuStreamEndCapture"]
+    assert driver.calls == ["cuStreamBeginCapture_v2", "cuStreamEndCapture", *given_back]
 
 
 def test_the_error_of_the_work_is_the_one_that_is_raised(install):

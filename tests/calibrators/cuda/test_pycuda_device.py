@@ -79,3 +79,21 @@ def test_a_context_that_cannot_be_made_current(pycuda):
     device = importlib.import_module("calibrators.cuda.pycuda_device").PycudaDevice(0)
     with pytest.raises(EngineError, match="cuCtxPushCurrent failed"), device.active():
         pass
+
+
+def test_events_are_destroyed_in_their_context(pycuda, monkeypatch):
+    pushed, destroyed = [], []
+
+    class Event:
+        def __del__(self):
+            destroyed.append(bool(pushed))
+
+    pycuda.Event = Event
+    pycuda.context.push = lambda: pushed.append(1)
+    monkeypatch.setattr(pycuda.Context, "pop", pushed.pop)
+    device = importlib.import_module("calibrators.cuda.pycuda_device").PycudaDevice(0)
+    with device.active():
+        events = [device.new_event() for _ in range(3)]
+    assert not pushed and not destroyed
+    del events
+    assert destroyed == [True] * 3 and not pushed

@@ -42,6 +42,20 @@ def test_target_of_quantization(name, version, target):
     assert Flavor(name, version).quantization_target == target
 
 
+@pytest.mark.parametrize(
+    ("name", "version", "plans", "weights"),
+    [
+        ("tensorrt", "8.5.3", False, False),
+        ("tensorrt", "8.6.1", True, False),
+        ("tensorrt", "10.16.1.11", True, True),
+        ("rtx", "1.7.1.116", True, True),
+    ],
+)
+def test_plans_with_code_and_weights_by_address(name, version, plans, weights):
+    one = Flavor(name, version)
+    assert (one.has_version_compatible_plans, one.takes_weights_by_address) == (plans, weights)
+
+
 def test_str():
     assert str(Flavor("rtx", "1.7.1")) == "TensorRT for RTX 1.7.1"
     assert str(Flavor("tensorrt", "10.1")) == "TensorRT 10.1"

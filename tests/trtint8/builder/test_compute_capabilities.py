@@ -45,8 +45,24 @@ def test_default_capabilities(rtx, monkeypatch):
     ):
         resolve_capabilities(rtx, ["current"])
     monkeypatch.setattr("trtint8.builder.compute_capabilities.gpu_problem", lambda: None)
+    monkeypatch.setattr("trtint8.builder.compute_capabilities.compute_capability", lambda _device: "8.9")
     assert resolve_capabilities(rtx, []) == ("current",)
     assert resolve_capabilities(rtx, ["Current"]) == ("current",)
+
+
+@pytest.mark.parametrize("wanted", [[], ["current"], ["8.6", "current"]])
+def test_a_gpu_of_a_capability_that_cannot_be_built_for(rtx, monkeypatch, wanted):
+    capabilities = {0: "8.9", 1: "7.5"}
+    monkeypatch.setattr("trtint8.builder.compute_capabilities.gpu_problem", lambda: None)
+    monkeypatch.setattr(
+        "trtint8.builder.compute_capabilities.compute_capability", lambda device: capabilities[device]
+    )
+    assert "current" in resolve_capabilities(rtx, wanted)
+    with pytest.raises(UnsupportedError) as caught:
+        resolve_capabilities(rtx, wanted, 1)
+    assert str(caught.value) == (
+        f"{rtx} has no INT8 kernels for compute capability 7.5; choose among 8.0, 8.6, 8.9, 12.0, 12.1"
+    )
 
 
 def test_tensorrt_has_no_choice_of_capabilities():

@@ -51,7 +51,9 @@ def out(tmp_path):
 def use(monkeypatch):
     def install(**outputs):
         engine = SumEngine(outputs)
-        monkeypatch.setattr("trtint8.cli.run.Engine.load", lambda _path, device, allow_host_code: engine)
+        monkeypatch.setattr(
+            "trtint8.cli.run.Engine.load", lambda _path, device, plugins, allow_host_code: engine
+        )
         return engine
 
     return install

@@ -1,8 +1,9 @@
 import json
+from types import SimpleNamespace
 
 import pytest
 
-from trtint8.engine.inspection import parse_inspection
+from trtint8.engine.inspection import inspect_plan, parse_inspection
 
 
 def tensor(datatype):
@@ -132,3 +133,28 @@ def test_shapes_that_are_not_listed():
     )
     assert (found.layers[0].input_shapes, found.layers[0].output_shapes) == ((), ())
     assert found.layers[0].inputs == ("Int8",)
+
+
+class Runtime:
+    """TensorRT's runtime, which takes no plan and has no attributes but those of its version."""
+
+    __slots__ = ("logger",)
+
+    def __init__(self, logger):
+        self.logger = logger
+
+    def deserialize_cuda_engine(self, _plan):
+        return None
+
+
+class RuntimeWithCode(Runtime):
+    __slots__ = ("engine_host_code_allowed",)
+
+    def deserialize_cuda_engine(self, _plan):
+        assert self.engine_host_code_allowed is True
+
+
+@pytest.mark.parametrize(("runtime", "has_code"), [(Runtime, False), (RuntimeWithCode, True)])
+def test_code_in_a_plan_runs_where_plans_can_have_it(runtime, has_code):
+    flavor = SimpleNamespace(module=SimpleNamespace(Runtime=runtime), has_version_compatible_plans=has_code)
+    assert inspect_plan(flavor, None, b"a plan") is None

@@ -91,6 +91,28 @@ def test_dlpack_is_asked_for_our_stream():
     assert (tensor.streams, taken.producer, taken.told) == ([STREAM], None, False)
 
 
+class PageLocked(OfTorch):
+    """A tensor of PyTorch in page-locked host memory."""
+
+    requires_grad = False
+
+    def __dlpack__(self, *, stream=None):
+        assert stream in (None, -1), "stream should be None on cpu."
+        return self.array.__dlpack__()
+
+    def __dlpack_device__(self):
+        return 3, 0
+
+    def __array__(self, dtype=None, copy=None):
+        return self.array
+
+
+def test_page_locked_tensors_are_on_the_host():
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    assert as_input(PageLocked(array), SPEC, STREAM) is array
+    np.testing.assert_array_equal(as_input(PageLocked(array.T.copy().T), SPEC, STREAM), array)
+
+
 class OfCupy(OfTorch):
     """An array as CuPy presents it: both protocols, and the second one tells the current stream."""
 

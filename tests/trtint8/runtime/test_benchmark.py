@@ -1,12 +1,16 @@
 """Random values to take the time with."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from calibrators.errors import CalibrationDataError
+from tests.trtint8.onnx_models import conv_relu_conv
 from trtint8.engine.file import TensorSpec
 from trtint8.engine.profiles import ShapeRange
-from trtint8.runtime.benchmark import random_feed
+from trtint8.runtime import benchmark
+from trtint8.runtime.benchmark import BenchOptions, random_feed
 
 IMAGES = TensorSpec("images", "float32", (None, 3, None, None))
 
@@ -62,3 +66,24 @@ def test_shapes_that_no_random_values_can_have(inputs, batch_size, message):
     with pytest.raises(CalibrationDataError) as caught:
         random_feed(inputs, (PROFILE,), batch_size)
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(("strongly_typed", "fp16"), [(False, [False, True]), (True, [False, None])])
+def test_a_baseline_is_built_and_loaded_with_the_plugins(monkeypatch, strongly_typed, fp16):
+    loaded, built = [], []
+
+    def load(source, device, plugins, allow_host_code=False):
+        loaded.append((source, device, list(plugins), allow_host_code))
+        return SimpleNamespace(profiles=(), flavor=SimpleNamespace(strongly_typed_only=strongly_typed))
+
+    def build_engine(_model, _inputs, *, options, **_more):
+        built.append(options)
+        return SimpleNamespace(plan=b"plan")
+
+    monkeypatch.setattr(benchmark.Engine, "load", load)
+    monkeypatch.setattr(benchmark, "build_engine", build_engine)
+    options = BenchOptions(device=1, allow_host_code=True, plugins=["p.so"])
+    engines = benchmark._engines(["x.engine"], conv_relu_conv(False), options)
+    assert [name for name, _ in engines] == ["x.engine", "FP32", "FP16"]
+    assert loaded == [("x.engine", 1, ["p.so"], True), *[(b"plan", 1, ["p.so"], False)] * 2]
+    assert [(one.plugins, one.device, one.fp16) for one in built] == [(["p.so"], 1, one) for one in fp16]

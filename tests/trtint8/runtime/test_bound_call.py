@@ -140,3 +140,15 @@ def test_closing_gives_the_memory_back(make, device):
         with pytest.raises(EngineError, match="the bound call is closed; bind another one"):
             call(feeds)
     call.close()
+
+
+@pytest.mark.parametrize("on_host", [False, True])
+def test_closing_waits_for_what_is_queued(make, device, on_host):
+    _, context = make()
+    source, target = (OnGpu(device, batch(2, start)) for start in (7, 50))
+    feed = batch(2, 7) if on_host else source
+    with BoundCall(context, {"x": feed}, outputs={"y": target}, stream=OTHER) as call:
+        call()
+        assert context.stream.queue
+    assert not context.stream.queue
+    np.testing.assert_array_equal(target.read(), 2 * batch(2, 7))

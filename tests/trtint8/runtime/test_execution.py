@@ -216,6 +216,17 @@ def test_closing_waits_for_a_future(make, device):
     np.testing.assert_array_equal(future.result()["y"], 2 * batch(2))
 
 
+def test_closing_waits_for_single_steps(make, device):
+    _, context = make()
+    with device.active():
+        context.bind({"x": batch(2)})
+        context.upload()
+        context.enqueue()
+    assert context.stream.queue
+    context.close()
+    assert not context.stream.queue
+
+
 # CUDA graphs.
 
 

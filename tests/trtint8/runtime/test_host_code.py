@@ -1,4 +1,4 @@
-"""Whatever loads an engine hands on whether code in the engine may run, which is False by itself."""
+"""Whatever loads an engine hands on what may run: code in the engine and plugins; by itself nothing."""
 
 import contextlib
 import pickle
@@ -16,6 +16,15 @@ from trtint8.models.session import open_graph_model
 from trtint8.runtime import benchmark
 from trtint8.validation import opening, workers
 from trtint8.validation.output_shapes import DeclaredOutputs
+
+#: What a caller may allow, and what ``Engine.load`` is to be asked for then.
+ALLOWED = (
+    ({}, (False, [])),
+    ({"allow_host_code": True}, (True, [])),
+    ({"plugins": ["a.so", "b.so"]}, (False, ["a.so", "b.so"])),
+)
+OPTIONS = ([], ["--allow-host-code"], ["--plugin", "a.so", "--plugin", "b.so"])
+WANTED = [wanted for _, wanted in ALLOWED]
 
 DATA = np.random.default_rng(0).random((4, 3, 16, 16), np.float32)
 
@@ -39,8 +48,8 @@ def asked(model, monkeypatch):
 
         @staticmethod
         @contextlib.contextmanager
-        def load(_path, allow_host_code=False, device=0):
-            asked.append(allow_host_code)
+        def load(_path, allow_host_code=False, plugins=(), device=0):
+            asked.append((allow_host_code, list(plugins)))
             yield Engine()
 
         def infer(self, feeds):
@@ -53,21 +62,32 @@ def asked(model, monkeypatch):
 
 
 def test_validate(model, asked):
-    for allowed in ({}, {"allow_host_code": True}):
+    for allowed, _ in ALLOWED:
         trtint8.validate("x.engine", DATA, reference=model, also={"B": "b.engine"}, progress=False, **allowed)
-    assert asked == [False, False, True, True]
+    assert asked == [wanted for wanted in WANTED for _ in range(2)]
 
 
-@pytest.mark.parametrize("allowed", [False, True])
-def test_the_workers_of_validate(allowed, model, asked):
+@pytest.mark.parametrize(("allowed", "libraries"), [(False, []), (True, []), (False, ["a.so", "b.so"])])
+def test_the_workers_of_validate(allowed, libraries, model, asked):
     loaded = load_model(model)
     declared = DeclaredOutputs.of(loaded.graph_model)
     work = workers._ValidationWork(
-        {"INT8": model.with_name("x.engine")}, model, loaded.inputs, None, 1, declared, allowed
+        {"INT8": model.with_name("x.engine")},
+        model,
+        loaded.inputs,
+        None,
+        1,
+        declared,
+        allowed,
+        tuple(model.with_name(name) for name in libraries),
     )
     model.with_name("x.engine").touch()
+    for missing in libraries:
+        with pytest.raises(trtint8.ModelError, match=rf"does not see '.*{missing}', and engines, plugin lib"):
+            work.open()
+        model.with_name(missing).touch()
     pickle.loads(pickle.dumps(work)).open()
-    assert asked == [allowed]
+    assert asked == [(allowed, [model.with_name(name) for name in libraries])]
 
 
 def test_the_worst_samples_of_a_report(model, asked, tmp_path):
@@ -77,9 +97,9 @@ def test_the_worst_samples_of_a_report(model, asked, tmp_path):
     samples.write_all(tmp_path / "net")
     (tmp_path / "net" / "net.qdq.onnx").unlink()
     page = tmp_path / "r.html"
-    for allowed in ({}, {"allow_host_code": True}):
+    for allowed, _ in ALLOWED:
         trtint8.write_report([tmp_path / "net"], page, model=model, data=DATA, **allowed)
-    assert asked == [False, True]
+    assert asked == WANTED
 
 
 def test_the_verbs(model, asked, tmp_path, monkeypatch, capsys):
@@ -90,30 +110,34 @@ def test_the_verbs(model, asked, tmp_path, monkeypatch, capsys):
         ["run", "x.engine", str(tmp_path / "d.npz"), "-o", str(tmp_path / "o.npz")],
     ]
     for verb in verbs:
-        assert [main(verb), main([*verb, "--allow-host-code"])] == [0, 0], capsys.readouterr().err
-    assert asked == [False, True] * 2
+        assert [main([*verb, *options]) for options in OPTIONS] == [0, 0, 0], capsys.readouterr().err
+    assert asked == WANTED * 2
 
 
 def test_bench(monkeypatch):
     asked = []
 
-    def load(_path, device, allow_host_code):
-        asked.append(allow_host_code)
+    def load(_path, device, allow_host_code, plugins):
+        asked.append((allow_host_code, list(plugins)))
         raise trtint8.EngineError("enough")
 
     monkeypatch.setattr(benchmark, "require_gpu", lambda _what: None)
     monkeypatch.setattr(benchmark.Engine, "load", load)
-    for allowed in ({}, {"allow_host_code": True}):
+    for allowed, _ in ALLOWED:
         with pytest.raises(trtint8.EngineError, match="enough"):
             trtint8.bench(["x.engine"], **allowed)
-    assert main(["bench", "x.engine", "--allow-host-code"]) == 2
-    assert asked == [False, True, True]
+    assert [main(["bench", "x.engine", *options]) for options in OPTIONS] == [2, 2, 2]
+    assert asked == WANTED * 2
 
 
 def test_polygraphy(monkeypatch):
     runner = pytest.importorskip("trtint8.runtime.polygraphy_runner")
     asked = []
-    monkeypatch.setattr(runner.Engine, "load", lambda _path, allow_host_code: asked.append(allow_host_code))
-    runner.TrtInt8Runner("x.engine").activate_impl()
-    runner.TrtInt8Runner("x.engine", allow_host_code=True).activate_impl()
-    assert asked == [False, True]
+    monkeypatch.setattr(
+        runner.Engine,
+        "load",
+        lambda _path, allow_host_code, plugins: asked.append((allow_host_code, list(plugins))),
+    )
+    for allowed, _ in ALLOWED:
+        runner.TrtInt8Runner("x.engine", **allowed).activate_impl()
+    assert asked == WANTED

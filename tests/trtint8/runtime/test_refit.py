@@ -1,8 +1,9 @@
+import ml_dtypes
 import numpy as np
 import pytest
 
 from calibrators.errors import EngineError
-from trtint8.runtime.refit import check_dtypes, check_shared_scales
+from trtint8.runtime.refit import as_weights, check_dtypes, check_shared_scales
 
 GROUPS = [("a_scale", "b_scale"), ("c_scale", "d_scale", "e_scale")]
 
@@ -38,3 +39,30 @@ def test_types_that_tensorrt_has(dtype):
 def test_other_types_are_named(dtype, name):
     with pytest.raises(EngineError, match=f"the new weights 'conv.weight' are {name}, and TensorRT takes"):
         check_dtypes({"conv.weight": np.zeros(3, dtype)})
+
+
+@pytest.mark.parametrize(
+    ("dtype", "member"),
+    [
+        (np.float32, "FLOAT"),
+        (np.bool_, "BOOL"),
+        (np.int64, "INT64"),
+        (ml_dtypes.bfloat16, "BF16"),
+        (ml_dtypes.float8_e4m3fn, "FP8"),
+    ],
+)
+def test_weights_of_every_type_reach_tensorrt(rtx, dtype, member):
+    check_dtypes({"conv.weight": np.ones(3, dtype)})
+    values = np.ones((2, 3), dtype)
+    weights = as_weights(rtx, "conv.weight", values)
+    assert weights.dtype == getattr(rtx.module.DataType, member)
+    assert (weights.size, weights.nbytes) == (6, values.nbytes)
+
+
+def test_types_that_this_tensorrt_lacks(rtx):
+    with pytest.raises(EngineError) as caught:
+        as_weights(rtx, "conv.weight", np.zeros(3, ml_dtypes.float8_e5m2))
+    assert str(caught.value) == (
+        f"the new weights 'conv.weight' are float8_e5m2, which {rtx} takes no weights of; convert them with "
+        "astype to the type that they have in the engine"
+    )

@@ -34,7 +34,7 @@ class HalfEngine:
 
     @staticmethod
     @contextlib.contextmanager
-    def load(path, allow_host_code):
+    def load(path, plugins, allow_host_code):
         yield HalfEngine()
 
     def infer(self, feeds):
