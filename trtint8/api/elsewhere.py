@@ -25,7 +25,7 @@ def lint(model: ModelSource) -> list[Finding]:
         The findings, in the graph's order; empty where there is nothing to mend.
 
     Raises:
-        ModelError: The model is unusable.
+        ModelError: The model is unusable, or a float model.
     """
     return linting.lint(load_model(model))
 
@@ -40,8 +40,8 @@ def mend(model: ModelSource) -> Mended:
         The new model, with the ranges and the quantized weights of the old one; its ``save`` writes it.
 
     Raises:
-        ModelError: The model is unusable, a finding cannot be mended, or a tensor that needs a range had no
-            pair.
+        ModelError: The model is unusable or a float model, a finding cannot be mended, or a tensor that needs
+            a range had no pair.
     """
     return linting.mend(load_model(model))
 

@@ -12,7 +12,7 @@ import onnx_ir as ir
 from calibrators.errors import ModelError
 from calibrators.tables.table import CalibrationTable
 from trtint8.interop.expand_qlinear import is_qlinear
-from trtint8.interop.integer_models import Expanded, expand
+from trtint8.interop.integer_models import Expanded, expand, integer_operators
 from trtint8.interop.integer_product import FLOAT_COUNTERPARTS
 from trtint8.interop.lint_rules import Finding, pair_findings
 from trtint8.interop.migration import plan_migration
@@ -62,7 +62,11 @@ def lint(model: Model) -> list[Finding]:
 
     Returns:
         The findings, in graph order; empty where there is nothing to mend.
+
+    Raises:
+        ModelError: The model is a float model.
     """
+    _refuse_float(model)
     return list(_findings(expand(model.graph_model)))
 
 
@@ -79,8 +83,10 @@ def mend(model: Model) -> Mended:
         at run time become float, with the values that their weights represented.
 
     Raises:
-        ModelError: A finding cannot be mended, or a tensor that needs a range had no pair.
+        ModelError: The model is a float model, a finding cannot be mended, or a tensor that needs a range had
+            no pair.
     """
+    _refuse_float(model)
     expanded = expand(model.graph_model)
     unmendable = next((finding for finding in _findings(expanded) if not finding.mendable), None)
     if unmendable:
@@ -105,6 +111,16 @@ def mend(model: Model) -> Mended:
     table = CalibrationTable({**unquantized.ranges, **plan.fills})
     mended, placement = quantize_graph(prepared, table, kept, unquantized.weight_scales)
     return Mended(mended, placement.quantized_nodes, unquantized, plan.fills)
+
+
+def _refuse_float(model: Model) -> None:
+    pairs = {"QuantizeLinear", "DequantizeLinear"}
+    graph_model = model.graph_model
+    if not integer_operators(graph_model) and not any(node.op_type in pairs for node in graph_model.graph):
+        raise ModelError(
+            f"'{model.name}' is a float model, with no Q/DQ pairs to look at; give a quantized model, or "
+            "quantize it with 'trtint8 calibrate' and 'trtint8 quantize'"
+        )
 
 
 def _findings(expanded: Expanded) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from calibrators.errors import ModelError
 from calibrators.files import is_file
 from calibrators.ray.run_options import RunOptions
 from trtint8.engine.file import read_engine_info, sidecar_path
+from trtint8.interop.integer_models import integer_operators
 from trtint8.models.model import Model, ModelSource, load_model
 from trtint8.models.recorded_states import with_recorded_states
 from trtint8.models.runnable_part import picks_of_plugins, runnable_part
@@ -70,6 +71,7 @@ def validate_models(
     left_out = picks_of_plugins(whole)
     original = runnable_part(whole, left_out)
     models = {VALIDATED: model, **also}
+    _refuse_exchanged(models, whole)
     _warn_of_other_models(models, original)
     recorded = with_recorded_states(data, original, run.threads)
     batches = open_data(recorded, original.inputs, data_options.on_cpu(original.inputs))
@@ -100,6 +102,21 @@ def validate_models(
         plugins=plugins,
     ) as opened:
         return compare_models(opened, batches, progress=run.progress)
+
+
+def _refuse_exchanged(models: Mapping[str, ModelSource], reference: Model) -> None:
+    """Refuses a float model that is compared with a quantized one."""
+    if not reference.is_quantized:
+        return
+    for name, model in models.items():
+        if engine_path(model) is not None:
+            continue
+        loaded = load_model(model)
+        if not (loaded.is_quantized or integer_operators(loaded.graph_model)):
+            raise ModelError(
+                f"the reference '{reference.name}' holds Q/DQ pairs and '{loaded.name}', {name}, holds none; "
+                "give the float model as reference"
+            )
 
 
 def _warn_of_other_models(models: Mapping[str, ModelSource], reference: Model) -> None:

@@ -27,3 +27,11 @@ def test_a_table_becomes_pairs(table, tmp_path):
 def test_a_model_that_has_pairs_is_not_migrated(table):
     with pytest.raises(ModelError, match="holds Q/DQ pairs already"):
         trtint8.migrate(trtint8.quantize(DEMO_MODEL, table), table)
+
+
+def test_a_float_model_has_no_pairs_to_look_at():
+    for call in (trtint8.lint, trtint8.mend):
+        with pytest.raises(
+            ModelError, match="is a float model, with no Q/DQ pairs to look at; give a quantized"
+        ):
+            call(DEMO_MODEL)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import trtint8
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import CalibrationDataError, ModelError
 from trtint8.data import DEMO_MODEL
 
 
@@ -47,3 +47,15 @@ def test_a_folder_of_a_class_that_is_missing_would_shift_all_labels(split, table
     (tmp_path / "9").mkdir()
     found = trtint8.validate(int8, tmp_path, reference=DEMO_MODEL, **options)
     assert found.measures[0].name == "top1"
+
+
+def test_a_model_and_its_reference_that_were_exchanged(split, table):
+    int8 = trtint8.quantize(DEMO_MODEL, table)
+    with pytest.raises(
+        ModelError, match=r"holds Q/DQ pairs and .*, INT8, holds none; give the float model as"
+    ):
+        trtint8.validate(DEMO_MODEL, split.heldout_images[:8], reference=int8, progress=False)
+    found = trtint8.validate(
+        int8, split.heldout_images[:8], reference=int8, metrics=["agreement"], progress=False
+    )
+    assert found.measures[0].value.value == 1
