@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from calibrators.errors import CalibrationDataError
 from trtint8.validation.batch import Batch, BatchForm, Outputs
 from trtint8.validation.boxes import box_overlaps
-from trtint8.validation.detection import Decode, found_tables
 from trtint8.validation.detection_layouts import layout_reader
+from trtint8.validation.detection_tables import Decode, found_tables
 from trtint8.validation.labelled_boxes import has_true_boxes, truth_tables
 from trtint8.validation.measurand import PERCENT, Measurand
 from trtint8.validation.meters import SumsMeter
@@ -79,11 +79,11 @@ class DetectionAgreement:
         )
 
     def _measure(self, decode: Decode, with_labels: bool, batch: Batch) -> SumsMeter:
-        found = self._tables(decode, batch.outputs)
+        found = self._tables(decode, batch.outputs, batch)
         if with_labels and batch.labels is not None:
             wanted = truth_tables(batch.labels)
         else:
-            wanted = self._tables(decode, batch.reference)
+            wanted = self._tables(decode, batch.reference, batch)
         if len(found) != len(wanted):
             others = f"{len(wanted)} {'have labels' if with_labels else 'for the float model'}"
             raise CalibrationDataError(
@@ -95,9 +95,10 @@ class DetectionAgreement:
         ]
         return SumsMeter(share, [np.array(sums).reshape(-1, 2)], batch.rows)
 
-    def _tables(self, decode: Decode, outputs: Outputs) -> list[NDArray[np.float64]]:
+    def _tables(self, decode: Decode, outputs: Outputs, batch: Batch) -> list[NDArray[np.float64]]:
         """One table per image of the detections that count."""
-        return [table[table[:, 5] > self.score] for table in found_tables(decode, outputs)]
+        tables = found_tables(self.name, decode, outputs, batch.feeds)
+        return [table[table[:, 5] > self.score] for table in tables]
 
 
 def match_detections(found: NDArray[np.float64], wanted: NDArray[np.float64], iou: float) -> int:
