@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.errors import CalibrationDataError
-from trtint8.validation.batch import Batch, BatchForm, Outputs
+from trtint8.validation.batch import Batch, BatchForm, Outputs, copied
 from trtint8.validation.boxes import box_overlaps
 from trtint8.validation.detection_layouts import layout_reader
 from trtint8.validation.detection_tables import Decode, found_tables
@@ -36,8 +36,9 @@ class DetectionAgreement:
 
     Attributes:
         decode: Turns a batch's outputs into one :class:`Detections`, or a tuple of the same fields, per
-            image; it applies anchors and non-maximum suppression. None reads outputs that are boxes, scores
-            and classes; see :func:`trtint8.validation.detection_layouts.layout_reader`.
+            image; it applies anchors and non-maximum suppression. The outputs are copies, which it may
+            change. None reads outputs that are boxes, scores and classes; see
+            :func:`trtint8.validation.detection_layouts.layout_reader`.
         score: Detections count whose score is above this.
         iou: The intersection over union above which two detections match.
         name: The metric's name in results, ``detections``.
@@ -97,7 +98,8 @@ class DetectionAgreement:
 
     def _tables(self, decode: Decode, outputs: Outputs, batch: Batch) -> list[NDArray[np.float64]]:
         """One table per image of the detections that count."""
-        tables = found_tables(self.name, decode, outputs, batch.feeds)
+        own = copied(outputs) if self.decode else outputs
+        tables = found_tables(self.name, decode, own, batch.feeds)
         return [table[table[:, 5] > self.score] for table in tables]
 
 

@@ -50,6 +50,19 @@ def test_the_value_is_twice_the_matches_by_all_detections():
     assert nothing.measure(batch).value() == 1.0
 
 
+def test_a_decoder_may_compute_in_place():
+    found, wanted = np.stack([table((A, 0, 0.9))]), np.stack([table((A, 0, 0.9))])
+
+    def moving(outputs):
+        outputs["y"][..., :4] += 5
+        return decode(outputs)
+
+    batch = Batch({}, {"y": found}, {"y": wanted}, None, 1)
+    measurand = DetectionAgreement(moving).measurand(BatchForm.of(batch.reference, None, 1))
+    assert [measurand.measure(batch).value() for _ in range(2)] == [1.0, 1.0]
+    assert found[0, 0, :4].tolist() == wanted[0, 0, :4].tolist() == A
+
+
 def test_true_boxes_take_the_place_of_fp32():
     found = np.stack([table((A, 0, 0.9), (B, 0, 0.4)), table((A, 0, 0.9), (B, 0, 0.2))])
     labels = np.full((2, 2, 5), -1.0, np.float32)
