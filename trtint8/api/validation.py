@@ -88,7 +88,7 @@ def validate(
         data,
         reference=float_model,
         also=dict(zip(also, others, strict=True)),
-        metrics=metrics,
+        metrics=[metrics] if isinstance(metrics, str) else metrics,
         data_options=DataOptions(batch_size, limit, preprocessing=preprocessing, labels=labels),
         run=RunOptions(threads, executor, progress=progress),
         allow_host_code=allow_host_code,

@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrators.checks import is_number
 from calibrators.errors import CalibrationDataError
 from trtint8.validation.batch import Batch, BatchForm, Outputs, copied
 from trtint8.validation.boxes import box_overlaps
@@ -54,8 +55,9 @@ class DetectionAgreement:
 
     def __post_init__(self) -> None:
         for name in ("score", "iou"):
-            if not 0 <= getattr(self, name) < 1:
-                raise CalibrationDataError(f"{name} is {getattr(self, name)}; give 0 or more, below 1")
+            value = getattr(self, name)
+            if not (is_number(value) and 0 <= value < 1):
+                raise CalibrationDataError(f"{name} is {value!r}; give 0 or more, below 1")
 
     def measurand(self, form: BatchForm) -> Measurand:
         """The metric for the outputs of a model.

@@ -29,3 +29,14 @@ def test_a_label_beyond_the_classes(split, table):
             - split.heldout_labels * (np.arange(597) == 596),
             progress=False,
         )
+
+
+def test_one_name_as_metrics_is_one_metric(split, table):
+    found = trtint8.validate(
+        trtint8.quantize(DEMO_MODEL, table),
+        split.heldout_images[:64],
+        reference=DEMO_MODEL,
+        metrics="agreement",
+        progress=False,
+    )
+    assert [measure.name for measure in found.measures] == ["agreement"] and found.samples == 64

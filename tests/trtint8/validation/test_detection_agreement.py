@@ -92,6 +92,10 @@ def test_outputs_that_are_boxes_scores_and_classes_need_no_decoder():
 def test_mistakes():
     with pytest.raises(CalibrationDataError, match=r"score is 1.5; give 0 or more, below 1"):
         DetectionAgreement(decode, score=1.5)
+    for value in ("a", None, float("nan")):
+        with pytest.raises(CalibrationDataError, match=f"iou is {value!r}; give 0 or more, below 1"):
+            DetectionAgreement(decode, iou=value)
+    assert DetectionAgreement(decode, iou=np.float32(0.75)).iou == 0.75
     metric = DetectionAgreement(lambda outputs: [([A], [0.5, 0.6], [0])])
     batch = Batch({}, {"y": np.zeros(1)}, {"y": np.zeros(1)}, None, 1)
     with pytest.raises(CalibrationDataError, match="the detections of image 0 of a batch have 1, 1, 2 boxes"):
