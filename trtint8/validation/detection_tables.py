@@ -162,4 +162,6 @@ def _numbers(source: str, what: str, values: Any) -> NDArray[np.float64]:
     try:
         return np.asarray(values, np.float64)
     except (TypeError, ValueError, RuntimeError) as error:  # the last is PyTorch's
-        raise CalibrationDataError(f"{source} have {what} that are no array of numbers ({error})") from error
+        raise CalibrationDataError(
+            f"{source} have {what} that are no array of numbers ({error}); give numbers"
+        ) from error
