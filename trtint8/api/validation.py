@@ -61,10 +61,11 @@ def validate(
             ``miou`` compare with labels that have the output's shape where there are some, else with FP32.
             Functions of ``(feeds, outputs)`` or ``(feeds, outputs, reference_outputs)`` of a batch, which
             return a number or one per sample. Metrics over the data set such as
-            :class:`MeanAveragePrecision`. Where None, the outputs decide: for one row of class scores per
-            sample ``top1`` and ``top5`` where there are labels, and ``agreement``; for detections, where the
-            labels are true boxes, ``map`` and ``map50``; for every network, and alone for embeddings (rows of
-            length 1), ``sqnr``, ``cosine`` and ``max_error``. ``chosen`` of the result says so.
+            :class:`MeanAveragePrecision`. Functions, metrics over the data set and decoders get copies of all
+            arrays. Where None, the outputs decide: for one row of class scores per sample ``top1`` and
+            ``top5`` where there are labels, and ``agreement``; for detections, where the labels are true
+            boxes, ``map`` and ``map50``; for every network, and alone for embeddings (rows of length 1),
+            ``sqnr``, ``cosine`` and ``max_error``. ``chosen`` of the result says so.
         batch_size: Samples per batch.
         limit: Use only this many samples.
         preprocessing: How raw images become what the model is fed.
@@ -90,7 +91,7 @@ def validate(
         data,
         reference=float_model,
         also=dict(zip(also, others, strict=True)),
-        metrics=metrics,
+        metrics=[metrics] if isinstance(metrics, str) else metrics,
         data_options=DataOptions(batch_size, limit, preprocessing=preprocessing, labels=labels),
         run=RunOptions(threads, executor, progress=progress),
         allow_host_code=allow_host_code,

@@ -49,7 +49,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=1.0,
         metavar="DB",
-        help="stop when the SQNR of every layer that matters is known to within so many decibels; default 1",
+        help="stop when the SQNR of every layer that matters is known to within so many decibels; 0 takes "
+        "all samples; default 1",
     )
     add_keep_float_option(parser)
     add_worker_options(parser)

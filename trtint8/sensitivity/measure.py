@@ -72,7 +72,7 @@ def measure(
         table: The ranges.
         batches: Samples; of labels only class indices are used.
         keep_float: Names of nodes, or patterns, that stay in float in every variant.
-        tolerance_db: Half the width of the intervals, in decibels.
+        tolerance_db: Half the width of the intervals, in decibels; 0 takes all samples.
         checkpoint: A file that keeps the sums while they grow. Where there is one already, it is continued,
             whether it was begun in one process or over Ray. It is removed at the end.
         threads: Threads per operator; ONNX Runtime's choice where None. Over Ray, threads and processors of
@@ -85,7 +85,8 @@ def measure(
         The cost of each layer.
 
     Raises:
-        CalibrationDataError: There is no data, or it does not fit the model or the checkpoint.
+        CalibrationDataError: There is no data, it does not fit the model or the checkpoint, or the tolerance
+            is no number or negative.
         TableError: The table does not fit the model, or the checkpoint is of another measurement.
         UnsupportedError: Ray is not installed, cannot be reached or has no room.
         WorkerError: Workers of Ray died again and again.

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from calibrators.checks import is_number
 from calibrators.data.fingerprint import DataFingerprint
 from calibrators.errors import CalibrationDataError
 from calibrators.host.checkpoint import Checkpoint, Timer
@@ -38,7 +39,7 @@ class Measurement:
     Args:
         prepared: The model.
         layers: The model's layers.
-        tolerance_db: Half the width of the intervals that are wanted, in decibels.
+        tolerance_db: Half the width of the intervals that are wanted, in decibels; 0 takes all samples.
         checkpoint: Where the sums are kept while they grow, and where they are continued from; None keeps
             nothing.
 
@@ -47,6 +48,7 @@ class Measurement:
             has seen.
 
     Raises:
+        CalibrationDataError: The tolerance is no number, or negative.
         TableError: The checkpoint is of another measurement.
     """
 
@@ -57,7 +59,11 @@ class Measurement:
         tolerance_db: float,
         checkpoint: Checkpoint[Measured] | None,
     ) -> None:
-        self._prepared, self._layers, self._tolerance_db = prepared, tuple(layers), tolerance_db
+        if not (is_number(tolerance_db) and tolerance_db >= 0):
+            raise CalibrationDataError(
+                f"tolerance_db is {tolerance_db!r}; give a number of decibels, 0 or more"
+            )
+        self._prepared, self._layers, self._tolerance_db = prepared, tuple(layers), float(tolerance_db)
         self._checkpoint = checkpoint
         self._saved = checkpoint.load() if checkpoint else None
         self._timer = Timer(checkpoint.seconds if checkpoint else 0.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from calibrators.checks import is_number
 from calibrators.data.batches import Batches
 from calibrators.data.feeds import batch_rows
 from calibrators.data.preflight import check_feed
@@ -96,10 +97,12 @@ class Budget:
     minimum: float | None = None
 
     def __post_init__(self) -> None:
-        if self.max_drop is not None and not self.max_drop >= 0:
-            raise CalibrationDataError(f"max_drop is {self.max_drop}; give 0 or more")
-        if self.minimum is not None and math.isnan(self.minimum):
-            raise CalibrationDataError("the least value is not a number; give a number or leave it out")
+        if self.max_drop is not None and not (is_number(self.max_drop) and self.max_drop >= 0):
+            raise CalibrationDataError(f"max_drop is {self.max_drop!r}; give 0 or more")
+        if self.minimum is not None and not (is_number(self.minimum) and not math.isnan(self.minimum)):
+            raise CalibrationDataError(
+                f"the least value is not a number but {self.minimum!r}; give a number or leave it out"
+            )
         if self.metric is not None:
             check_metrics([self.metric])
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from calibrators.checks import is_number
 from calibrators.errors import CalibrationDataError
 
 T = TypeVar("T")
@@ -32,8 +33,8 @@ class TimeLimit:
     _begun: float = field(default_factory=time.monotonic, repr=False)
 
     def __post_init__(self) -> None:
-        if self.minutes is not None and not (math.isfinite(self.minutes) and self.minutes > 0):
-            raise CalibrationDataError(f"minutes is {self.minutes}; give a positive number")
+        if self.minutes is not None and not (is_number(self.minutes) and 0 < self.minutes < math.inf):
+            raise CalibrationDataError(f"minutes is {self.minutes!r}; give a positive number")
 
     def half(self) -> TimeLimit:
         """A limit of half the time, which begins now."""

@@ -31,6 +31,7 @@ class Batch:
         reference: The reference's outputs.
         labels: One label per sample along axis 0, class indices (int64) or arrays; or None.
         rows: Number of samples in the batch.
+        first: Number of samples before this batch, for messages.
     """
 
     feeds: FeedDict
@@ -38,6 +39,18 @@ class Batch:
     reference: Outputs
     labels: NDArray[Any] | None
     rows: int
+    first: int = 0
+
+
+def copied(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Arrays for a function of the user's, which may compute in place.
+
+    Read-only views would not do: PyTorch writes into them all the same, and compiled code often refuses them.
+
+    Args:
+        arrays: Arrays that others read later: metrics, models, or the user.
+    """
+    return {name: array.copy() for name, array in arrays.items()}
 
 
 @dataclass(frozen=True)

@@ -4,50 +4,21 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from calibrators.errors import CalibrationDataError, UnsupportedError
+from trtint8.validation.detection_tables import Decode, found_tables, given_tables
 
 #: COCO's thresholds, 0.50 to 0.95 in steps of 0.05.
 COCO_IOU = tuple(round(0.5 + 0.05 * step, 2) for step in range(10))
 
 #: Detections per class and image that count, those of the highest scores: COCO's limit.
 _MOST_DETECTIONS = 100
-
-
-class Detections(NamedTuple):
-    """What a detector found in one image.
-
-    Attributes:
-        boxes: Corners x1, y1, x2, y2 in any unit, shape (n, 4).
-        scores: Confidences, shape (n,).
-        classes: Class indices, shape (n,).
-    """
-
-    boxes: ArrayLike
-    scores: ArrayLike
-    classes: ArrayLike
-
-
-class Truth(NamedTuple):
-    """The objects that are in one image.
-
-    Attributes:
-        boxes: Corners x1, y1, x2, y2 in the same unit as the detections, shape (n, 4).
-        classes: Class indices, shape (n,).
-    """
-
-    boxes: ArrayLike
-    classes: ArrayLike
-
-
-#: Turns a batch's outputs into one entry per image: :class:`Detections`, or a tuple of the same fields.
-Decode = Callable[[Mapping[str, NDArray[Any]]], Sequence[tuple[ArrayLike, ArrayLike, ArrayLike]]]
 
 
 class MeanAveragePrecision:
@@ -70,7 +41,8 @@ class MeanAveragePrecision:
         name: ``mAP@`` and the thresholds, such as ``mAP@0.50:0.95``.
 
     Raises:
-        CalibrationDataError: A threshold is not in (0, 1], or there is no box in the truth.
+        CalibrationDataError: A threshold is not in (0, 1], an image's truth is not boxes and as many classes,
+            or there is no box in the truth.
         UnsupportedError: faster-coco-eval is not installed.
     """
 
@@ -82,35 +54,39 @@ class MeanAveragePrecision:
         iou: float | Sequence[float] = COCO_IOU,
     ) -> None:
         require_library()  # before the run, not after it
-        self._iou = tuple(float(value) for value in np.atleast_1d(np.asarray(iou)))
-        if wrong := [value for value in self._iou if not 0 < value <= 1]:
-            raise CalibrationDataError(f"iou is {wrong[0]:g}; give thresholds above 0 and up to 1")
-        self._decode, self._truth = decode, truth
+        self._iou = _thresholds(iou)
+        self._decode, self._truth = decode, tuple(given_tables(truth))
+        _check_has_boxes(self._truth)
         self._found: list[NDArray[np.float64]] = []
         ends = f"{self._iou[0]:.2f}" + (f":{self._iou[-1]:.2f}" if len(self._iou) > 1 else "")
         self.name = f"mAP@{ends}"
 
     def fresh(self) -> MeanAveragePrecision:
         """Makes the same metric without data."""
-        return MeanAveragePrecision(self._decode, self._truth, iou=self._iou)
+        other = object.__new__(type(self))
+        vars(other).update(
+            vars(self), _found=[]
+        )  # a worker's metric has no truth that could be checked again
+        return other
 
     def update(
         self,
-        feeds: Mapping[str, NDArray[Any]],  # noqa: ARG002  # named as in the protocol
+        feeds: Mapping[str, NDArray[Any]],
         outputs: Mapping[str, NDArray[Any]],
-        labels: NDArray[Any] | None,  # noqa: ARG002
+        labels: NDArray[Any] | None,  # noqa: ARG002  # named as in the protocol
     ) -> None:
         """Adds one batch.
 
         Args:
-            feeds: The model's inputs; not used.
+            feeds: The model's inputs, which tell how many images there are.
             outputs: The model's outputs, which ``decode`` is called with.
             labels: Not used.
 
         Raises:
-            CalibrationDataError: ``decode`` returns boxes, scores and classes of different lengths.
+            CalibrationDataError: ``decode`` does not return one entry per image, or an entry is not of boxes,
+                scores and classes of equal lengths.
         """
-        self._found += found_tables(self._decode, outputs)
+        self._found += found_tables(self.name, self._decode, outputs, feeds)
 
     def merge(self, other: MeanAveragePrecision) -> None:
         """Adds the detections that another metric has decoded from later batches.
@@ -128,14 +104,10 @@ class MeanAveragePrecision:
         """The mean average precision, in [0, 1].
 
         Raises:
-            CalibrationDataError: The truth has fewer images than the data, or no boxes.
+            CalibrationDataError: The truth has fewer images than the data, or no boxes in those of the data.
         """
         self._check_length()
-        truth = [
-            detection_table(f"the truth of image {number}", *self._truth[number])
-            for number in range(len(self._found))
-        ]
-        return mean_average_precision(self._found, truth, self._iou)
+        return mean_average_precision(self._found, self._truth[: len(self._found)], self._iou)
 
     def __getstate__(self) -> dict[str, Any]:
         """What is pickled: everything except the truth."""
@@ -154,8 +126,8 @@ def mean_average_precision(
     """Mean average precision over classes and thresholds; see :class:`MeanAveragePrecision`.
 
     Args:
-        found: One table per image of detections, from :func:`detection_table`.
-        truth: One table per image of true boxes.
+        found: One table per image of detections, x1, y1, x2, y2, class and score.
+        truth: One table per image of true boxes: x1, y1, x2, y2 and class.
         iou: The intersections over union from which a detection counts as right.
 
     Returns:
@@ -166,8 +138,7 @@ def mean_average_precision(
         UnsupportedError: faster-coco-eval is not installed.
     """
     classes = {int(row[4]) for table in (*truth, *found) for row in table}
-    if not sum(map(len, truth)):
-        raise CalibrationDataError("the truth has no boxes, so there is no precision; give the truth")
+    _check_has_boxes(truth)
     library = require_library()
     images = [{"id": number} for number in range(1, len(found) + 1)]
     head = {"images": images, "categories": [{"id": c} for c in sorted(classes)]}
@@ -182,42 +153,19 @@ def mean_average_precision(
     return float(precision[precision > -1].mean())
 
 
-def found_tables(decode: Decode, outputs: Mapping[str, NDArray[Any]]) -> list[NDArray[np.float64]]:
-    """The detections of each image of a batch, as :func:`detection_table` has them.
-
-    Raises:
-        CalibrationDataError: ``decode`` returns boxes, scores and classes of different lengths.
-    """
-    return [
-        detection_table(f"the detections of image {number} of a batch", boxes, classes, scores)
-        for number, (boxes, scores, classes) in enumerate(decode(outputs))
-    ]
+def _thresholds(iou: float | Sequence[float]) -> tuple[float, ...]:
+    try:
+        values = np.asarray(iou, np.float64).ravel()
+    except (TypeError, ValueError):
+        values = np.empty(0)
+    if not (values.size and ((values > 0) & (values <= 1)).all()):
+        raise CalibrationDataError(f"iou is {iou!r}; give one threshold or more, above 0 and up to 1")
+    return tuple(values.tolist())
 
 
-def detection_table(source: str, boxes: Any, classes: Any, scores: Any = None) -> NDArray[np.float64]:
-    """The boxes of one image as one table.
-
-    Args:
-        source: What the boxes are, for the message.
-        boxes: Corners x1, y1, x2, y2, shape (n, 4).
-        classes: Class indices, shape (n,).
-        scores: Confidences, shape (n,); None where there are none.
-
-    Returns:
-        One row per box, float64: x1, y1, x2, y2, class and, where there are some, the score.
-
-    Raises:
-        CalibrationDataError: The numbers of boxes, classes and scores differ.
-    """
-    columns = [np.asarray(boxes, np.float64).reshape(-1, 4), np.asarray(classes, np.float64).reshape(-1, 1)]
-    if scores is not None:
-        columns.append(np.asarray(scores, np.float64).reshape(-1, 1))
-    if len({len(column) for column in columns}) != 1:
-        raise CalibrationDataError(
-            f"{source} have {', '.join(str(len(column)) for column in columns)} boxes, "
-            f"classes{' and scores' if scores is not None else ''}; give the same number of each"
-        )
-    return np.concatenate(columns, axis=1)
+def _check_has_boxes(truth: Sequence[NDArray[np.float64]]) -> None:
+    if not sum(map(len, truth)):
+        raise CalibrationDataError("the truth has no boxes, so there is no precision; give the truth")
 
 
 def _annotations(tables: Sequence[NDArray[np.float64]]) -> list[dict[str, Any]]:

@@ -9,11 +9,12 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrators.checks import is_number
 from calibrators.errors import CalibrationDataError
-from trtint8.validation.batch import Batch, BatchForm, Outputs
+from trtint8.validation.batch import Batch, BatchForm, Outputs, copied
 from trtint8.validation.boxes import box_overlaps
-from trtint8.validation.detection import Decode, found_tables
 from trtint8.validation.detection_layouts import layout_reader
+from trtint8.validation.detection_tables import Decode, found_tables
 from trtint8.validation.labelled_boxes import has_true_boxes, truth_tables
 from trtint8.validation.measurand import PERCENT, Measurand
 from trtint8.validation.meters import SumsMeter
@@ -36,8 +37,9 @@ class DetectionAgreement:
 
     Attributes:
         decode: Turns a batch's outputs into one :class:`Detections`, or a tuple of the same fields, per
-            image; it applies anchors and non-maximum suppression. None reads outputs that are boxes, scores
-            and classes; see :func:`trtint8.validation.detection_layouts.layout_reader`.
+            image; it applies anchors and non-maximum suppression. The outputs are copies, which it may
+            change. None reads outputs that are boxes, scores and classes; see
+            :func:`trtint8.validation.detection_layouts.layout_reader`.
         score: Detections count whose score is above this.
         iou: The intersection over union above which two detections match.
         name: The metric's name in results, ``detections``.
@@ -53,8 +55,9 @@ class DetectionAgreement:
 
     def __post_init__(self) -> None:
         for name in ("score", "iou"):
-            if not 0 <= getattr(self, name) < 1:
-                raise CalibrationDataError(f"{name} is {getattr(self, name)}; give 0 or more, below 1")
+            value = getattr(self, name)
+            if not (is_number(value) and 0 <= value < 1):
+                raise CalibrationDataError(f"{name} is {value!r}; give 0 or more, below 1")
 
     def measurand(self, form: BatchForm) -> Measurand:
         """The metric for the outputs of a model.
@@ -79,11 +82,11 @@ class DetectionAgreement:
         )
 
     def _measure(self, decode: Decode, with_labels: bool, batch: Batch) -> SumsMeter:
-        found = self._tables(decode, batch.outputs)
+        found = self._tables(decode, batch.outputs, batch)
         if with_labels and batch.labels is not None:
             wanted = truth_tables(batch.labels)
         else:
-            wanted = self._tables(decode, batch.reference)
+            wanted = self._tables(decode, batch.reference, batch)
         if len(found) != len(wanted):
             others = f"{len(wanted)} {'have labels' if with_labels else 'for the float model'}"
             raise CalibrationDataError(
@@ -95,9 +98,11 @@ class DetectionAgreement:
         ]
         return SumsMeter(share, [np.array(sums).reshape(-1, 2)], batch.rows)
 
-    def _tables(self, decode: Decode, outputs: Outputs) -> list[NDArray[np.float64]]:
+    def _tables(self, decode: Decode, outputs: Outputs, batch: Batch) -> list[NDArray[np.float64]]:
         """One table per image of the detections that count."""
-        return [table[table[:, 5] > self.score] for table in found_tables(decode, outputs)]
+        own = copied(outputs) if self.decode else outputs
+        tables = found_tables(self.name, decode, own, batch.feeds)
+        return [table[table[:, 5] > self.score] for table in tables]
 
 
 def match_detections(found: NDArray[np.float64], wanted: NDArray[np.float64], iou: float) -> int:

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from calibrators.errors import CalibrationDataError
 from trtint8.validation.batch import ArrayForm, BatchForm, Outputs
-from trtint8.validation.detection import Detections
 from trtint8.validation.detection_grids import Grid, corners_of_centres
 from trtint8.validation.detection_rows import BOX_FIRST
+from trtint8.validation.detection_tables import Detections
 
 #: Turns a batch's outputs into the detections of each image.
 Reader: TypeAlias = Callable[[Outputs], list[Detections]]

@@ -11,14 +11,9 @@ from numpy.typing import NDArray
 from calibrators.data.true_boxes import NO_BOX
 from calibrators.errors import CalibrationDataError
 from trtint8.validation.batch import Batch, BatchForm
-from trtint8.validation.detection import (
-    COCO_IOU,
-    Decode,
-    found_tables,
-    mean_average_precision,
-    require_library,
-)
+from trtint8.validation.detection import COCO_IOU, mean_average_precision, require_library
 from trtint8.validation.detection_layouts import layout_reader
+from trtint8.validation.detection_tables import Decode, found_tables
 from trtint8.validation.measurand import PERCENT, Measurand
 
 #: Names of metrics to the intersections over union of which the mean is taken.
@@ -78,7 +73,7 @@ def box_precision(name: str, form: BatchForm) -> Measurand:
         name,
         False,
         partial(PrecisionMeter, thresholds),
-        partial(_measure, thresholds, layout_reader(form)),
+        partial(_measure, name, thresholds, layout_reader(form)),
         title=f"mAP@{ends} by the labels",
         unit=PERCENT,
     )
@@ -118,6 +113,7 @@ class PrecisionMeter:
         """None, because samples have no values of their own."""
 
 
-def _measure(thresholds: Sequence[float], decode: Decode, batch: Batch) -> PrecisionMeter:
+def _measure(name: str, thresholds: Sequence[float], decode: Decode, batch: Batch) -> PrecisionMeter:
     assert batch.labels is not None
-    return PrecisionMeter(thresholds, found_tables(decode, batch.outputs), truth_tables(batch.labels))
+    found = found_tables(name, decode, batch.outputs, batch.feeds)
+    return PrecisionMeter(thresholds, found, truth_tables(batch.labels))

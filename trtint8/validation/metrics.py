@@ -10,9 +10,10 @@ from typing import TypeAlias
 from calibrators.errors import CalibrationDataError
 from trtint8.validation.batch import BatchForm
 from trtint8.validation.class_scores import agreement, top_k
-from trtint8.validation.detection import Detections, MeanAveragePrecision, Truth, has_library
+from trtint8.validation.detection import MeanAveragePrecision, has_library
 from trtint8.validation.detection_agreement import DetectionAgreement
 from trtint8.validation.detection_layouts import layout_reader
+from trtint8.validation.detection_tables import Detections, Truth
 from trtint8.validation.fidelity import OUTPUT_METRICS
 from trtint8.validation.image_metrics import psnr
 from trtint8.validation.labelled_boxes import PRECISIONS, box_precision, has_true_boxes

@@ -214,10 +214,11 @@ def compare_values(
         seed: Seed of the resampling.
 
     Returns:
-        The difference of the weighted means; None for fewer than two pairs, which cannot be resampled.
+        The difference of the weighted means; None for fewer than two pairs, which cannot be resampled, and
+        where a value is not finite.
     """
     pairs = len(values)
-    if pairs < 2:
+    if pairs < 2 or not (np.isfinite(values).all() and np.isfinite(other).all()):
         return None
     # The difference is resampled, so both models are resampled by the same pairs.
     weighted = weights * (values - other)

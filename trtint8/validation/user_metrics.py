@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeAlias, runtime_checkable
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict
 from calibrators.errors import CalibrationDataError, UnsupportedError
-from trtint8.validation.batch import Batch, Outputs
+from trtint8.validation.batch import Batch, Outputs, copied
 from trtint8.validation.measurand import Measurand
 from trtint8.validation.meters import ValueMeter
 
@@ -32,7 +33,7 @@ class DataSetMetric(Protocol):
         ...
 
     def update(self, feeds: FeedDict, outputs: Outputs, labels: NDArray[Any] | None) -> None:
-        """Adds one batch.
+        """Adds one batch. The arrays are copies, which the metric may change and keep.
 
         Args:
             feeds: The model's inputs, by name; samples lie along axis 0.
@@ -102,7 +103,8 @@ class ComparingMetric(Protocol):
 #: What a function of a batch returns: one number per batch, or one per sample.
 Values: TypeAlias = float | Sequence[float] | NDArray[Any]
 
-#: A function of a batch's feeds and outputs, and of the reference's outputs where it takes them.
+#: A function of a batch's feeds and outputs, and of the reference's outputs where it takes them. The arrays
+#: are copies, which it may change.
 MetricFunction: TypeAlias = (
     Callable[[FeedDict, Outputs], Values] | Callable[[FeedDict, Outputs, Outputs], Values]
 )
@@ -123,7 +125,7 @@ class MergedMeter:
 
     def value(self) -> float:
         """The metric's own."""
-        return float(self._metric.value())
+        return _value_of(self._metric)
 
     def against(self, other: object, name: str) -> None:
         """None, because the metric has no value per sample."""
@@ -141,7 +143,7 @@ class UpdatedMeter:
 
     def value(self) -> float:
         """The metric's own."""
-        return float(self._metric.value())
+        return _value_of(self._metric)
 
     def against(self, other: object, name: str) -> None:
         """None, because the metric has no value per sample."""
@@ -236,8 +238,27 @@ def _can_be_called(signature: inspect.Signature, count: int) -> bool:
 
 
 def _update(metric: Any, batch: Batch, *, compares: bool) -> None:
-    reference = (batch.reference,) if compares else ()
-    metric.update(batch.feeds, batch.outputs, batch.labels, *reference)
+    labels = None if batch.labels is None else batch.labels.copy()
+    reference = (copied(batch.reference),) if compares else ()
+    metric.update(copied(batch.feeds), copied(batch.outputs), labels, *reference)
+
+
+def _value_of(metric: DataSetMetric) -> float:
+    """The value of a metric over the data set.
+
+    Raises:
+        CalibrationDataError: It is not a number.
+    """
+    result: Any = metric.value()
+    try:
+        value = float(result)
+    except (TypeError, ValueError):
+        value = math.nan
+    if math.isnan(value):
+        raise CalibrationDataError(
+            f"the method value of metric '{metric.name}' returned {_described(result)}; return a number"
+        )
+    return value
 
 
 def _fresh_on(metric: MergeableMetric, compares: bool, batch: Batch) -> DataSetMetric:
@@ -252,17 +273,21 @@ def _unchanged(batch: Batch) -> Batch:
 
 
 def _values(name: str, function: Callable[..., Any], compares: bool, batch: Batch) -> ValueMeter:
-    reference = (batch.reference,) if compares else ()
-    result = function(batch.feeds, batch.outputs, *reference)
+    reference = (copied(batch.reference),) if compares else ()
+    result = function(copied(batch.feeds), copied(batch.outputs), *reference)
     try:
         values = np.array(result, np.float64)  # a copy: a view would keep the batch's outputs alive
     except (TypeError, ValueError):
         values = np.empty((0, 0))
-    if values.shape not in ((), (batch.rows,)):
+    if result is None or values.shape not in ((), (batch.rows,)):
         raise CalibrationDataError(
             f"metric '{name}' returned {_described(result)} for a batch of {batch.rows} samples; "
             "return one number per batch, or one per sample"
         )
+    if np.isnan(values).any():
+        place = batch.first + int(np.isnan(values).argmax())
+        where = f"sample {place}" if values.ndim else f"the batch that begins with sample {batch.first}"
+        raise CalibrationDataError(f"metric '{name}' returned NaN for {where}; return a number, or infinity")
     return ValueMeter([(np.atleast_1d(values), np.full(values.size, batch.rows / values.size))])
 
 

@@ -59,3 +59,14 @@ def test_a_model_and_its_reference_that_were_exchanged(split, table):
         int8, split.heldout_images[:8], reference=int8, metrics=["agreement"], progress=False
     )
     assert found.measures[0].value.value == 1
+
+
+def test_one_name_as_metrics_is_one_metric(split, table):
+    found = trtint8.validate(
+        trtint8.quantize(DEMO_MODEL, table),
+        split.heldout_images[:64],
+        reference=DEMO_MODEL,
+        metrics="agreement",
+        progress=False,
+    )
+    assert [measure.name for measure in found.measures] == ["agreement"] and found.samples == 64

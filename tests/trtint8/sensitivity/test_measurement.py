@@ -42,6 +42,14 @@ def results(opened, read):
         yield probe.run({"x": X[start : start + 16]}, None, start)
 
 
+@pytest.mark.parametrize("tolerance", ["a", None, True, -1.0, float("nan")])
+def test_tolerances_that_make_no_sense(opened, tolerance):
+    with pytest.raises(
+        CalibrationDataError, match=f"tolerance_db is {tolerance!r}; give a number of decibels"
+    ):
+        Measurement(opened.prepared, opened.layers, tolerance, None)
+
+
 @pytest.mark.parametrize(("tolerance", "samples", "converged"), [(100.0, 64, True), (0.0, 96, False)])
 def test_it_stops_when_certain_and_not_before_there_are_enough_samples(opened, tolerance, samples, converged):
     measurement, read = Measurement(opened.prepared, opened.layers, tolerance, None), []

@@ -77,7 +77,9 @@ def test_why_a_metric_was_chosen():
     [
         ({"max_drop": -1.0}, "max_drop is -1.0; give 0 or more"),
         ({"max_drop": math.nan}, "max_drop is nan"),
-        ({"minimum": math.nan}, "the least value is not a number"),
+        ({"max_drop": "1"}, "max_drop is '1'; give 0 or more"),
+        ({"minimum": math.nan}, "the least value is not a number but nan; give a number"),
+        ({"minimum": "90"}, "the least value is not a number but '90'; give a number"),
         (
             {"metric": "speed"},
             "there is no metric 'speed'; there are top1, top5 and so on, agreement, psnr, pix",

@@ -26,7 +26,7 @@ def test_half_the_time():
     assert TimeLimit().half().minutes is None
 
 
-@pytest.mark.parametrize("minutes", [0, -1.0, math.nan, math.inf])
+@pytest.mark.parametrize("minutes", [0, -1.0, math.nan, math.inf, "1"])
 def test_minutes_that_make_no_sense(minutes):
-    with pytest.raises(CalibrationDataError, match=f"minutes is {minutes}; give a positive number"):
+    with pytest.raises(CalibrationDataError, match=f"minutes is {minutes!r}; give a positive number"):
         TimeLimit(minutes)

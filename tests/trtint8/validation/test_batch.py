@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from trtint8.validation.batch import ArrayForm, BatchForm, by_sample
+from trtint8.validation.batch import ArrayForm, BatchForm, by_sample, copied
 
 
 @pytest.mark.parametrize(
@@ -81,3 +81,11 @@ def test_two_batches_have_one_form_whatever_the_length_of_their_rows():
 )
 def test_rows_that_begin_with_corners(rows, wanted):
     assert ArrayForm.of(np.array(rows, np.float32)).has_corners is wanted
+
+
+def test_copies_are_written_into_without_harm():
+    arrays = {"y": np.arange(3.0), "sum": np.array(3.0)}
+    own = copied(arrays)
+    for array in own.values():
+        array += 1
+    assert arrays["y"].tolist() == [0, 1, 2] and arrays["sum"] == 3 and own["sum"] == 4

@@ -147,6 +147,33 @@ def test_one_batch_with_one_value_shows_nothing():
     assert result.measures[0].comparisons == ()
 
 
+def test_what_a_function_changes_changes_no_other_result():
+    def scaling(feeds, outputs, reference_outputs):
+        feeds["x"] *= 2
+        outputs["y"] *= 2
+        reference_outputs["y"] *= 2
+        return outputs["y"].max(axis=1)
+
+    models = {"INT8": _rolled, "other": lambda x: x * np.float32(3)}
+    given = LOGITS.copy()
+    result = _compare(models, metrics=[scaling, "sqnr", "agreement"])
+    alone = _compare(models, metrics=["sqnr", "agreement"])
+    assert result.outputs == alone.outputs and result.agreement == alone.agreement
+    assert result.also["other"].outputs == alone.also["other"].outputs
+    assert result.also["other"].measures[0].value == pytest.approx(13.5)
+    assert (given == LOGITS).all()
+
+
+def test_the_first_sample_without_a_value_is_named():
+    def broken(feeds, outputs):
+        return np.where(feeds["x"][:, 4] > 2, np.nan, outputs["y"].max(axis=1))
+
+    with pytest.raises(
+        CalibrationDataError, match="metric 'broken' returned NaN for sample 4; return a numb"
+    ):
+        _compare(lambda x: x, metrics=[broken])
+
+
 class Peak:
     """The largest value of the data set."""
 

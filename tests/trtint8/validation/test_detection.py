@@ -92,19 +92,36 @@ def test_nothing_found_is_zero(score):
 
 
 def test_its_name_says_the_thresholds(score):
-    assert MeanAveragePrecision(lambda outputs: [], []).name == "mAP@0.50:0.95"
-    assert MeanAveragePrecision(lambda outputs: [], [], iou=0.75).name == "mAP@0.75"
+    truth = [Truth([SQUARE], [0])]
+    assert MeanAveragePrecision(lambda outputs: [], truth).name == "mAP@0.50:0.95"
+    assert MeanAveragePrecision(lambda outputs: [], truth, iou=0.75).name == "mAP@0.75"
 
 
 def test_what_cannot_be_scored(score):
     with pytest.raises(CalibrationDataError, match="the truth has 1 images but the data has more"):
         score([NOTHING, NOTHING], [Truth([SQUARE], [0])])
     with pytest.raises(CalibrationDataError, match="the truth has no boxes"):
-        score([NOTHING], [Truth([], [])])
+        score([NOTHING], [Truth([], []), Truth([SQUARE], [0])])  # none in the image that there is
     with pytest.raises(CalibrationDataError, match="detections of image 0 of a batch have 2, 1, 1 boxes"):
         score([Detections([SQUARE, OTHER], [0.9], [0])], [Truth([SQUARE], [0])])
-    with pytest.raises(CalibrationDataError, match="iou is 50"):
-        score([NOTHING], [Truth([SQUARE], [0])], iou=50)
+
+
+@pytest.mark.parametrize(
+    ("truth", "options", "message"),
+    [
+        ([], {}, "the truth has no boxes"),
+        ([([], [])] * 10, {}, "the truth has no boxes"),
+        ([([SQUARE], [0, 1])], {}, "the true boxes of image 0 have 1, 2 boxes, classes"),
+        ([([SQUARE], [0])], {"iou": 50}, "iou is 50; give one threshold or more, above 0 and up to 1"),
+        ([([SQUARE], [0])], {"iou": []}, r"iou is \[\]; give one threshold or more"),
+        ([([SQUARE], [0])], {"iou": "a"}, "iou is 'a'; give one threshold or more"),
+        ([([SQUARE], [0])], {"iou": [0.5, float("nan")]}, r"iou is \[0.5, nan\]; give one threshold or more"),
+    ],
+)
+def test_what_is_refused_before_the_run(truth, options, message):
+    pytest.importorskip("faster_coco_eval", reason="faster-coco-eval is not installed")
+    with pytest.raises(CalibrationDataError, match=message):
+        MeanAveragePrecision(lambda outputs: [], truth, **options)
 
 
 def test_a_detector_is_validated(score):

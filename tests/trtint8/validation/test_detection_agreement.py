@@ -50,6 +50,19 @@ def test_the_value_is_twice_the_matches_by_all_detections():
     assert nothing.measure(batch).value() == 1.0
 
 
+def test_a_decoder_may_compute_in_place():
+    found, wanted = np.stack([table((A, 0, 0.9))]), np.stack([table((A, 0, 0.9))])
+
+    def moving(outputs):
+        outputs["y"][..., :4] += 5
+        return decode(outputs)
+
+    batch = Batch({}, {"y": found}, {"y": wanted}, None, 1)
+    measurand = DetectionAgreement(moving).measurand(BatchForm.of(batch.reference, None, 1))
+    assert [measurand.measure(batch).value() for _ in range(2)] == [1.0, 1.0]
+    assert found[0, 0, :4].tolist() == wanted[0, 0, :4].tolist() == A
+
+
 def test_true_boxes_take_the_place_of_fp32():
     found = np.stack([table((A, 0, 0.9), (B, 0, 0.4)), table((A, 0, 0.9), (B, 0, 0.2))])
     labels = np.full((2, 2, 5), -1.0, np.float32)
@@ -79,6 +92,10 @@ def test_outputs_that_are_boxes_scores_and_classes_need_no_decoder():
 def test_mistakes():
     with pytest.raises(CalibrationDataError, match=r"score is 1.5; give 0 or more, below 1"):
         DetectionAgreement(decode, score=1.5)
+    for value in ("a", None, float("nan")):
+        with pytest.raises(CalibrationDataError, match=f"iou is {value!r}; give 0 or more, below 1"):
+            DetectionAgreement(decode, iou=value)
+    assert DetectionAgreement(decode, iou=np.float32(0.75)).iou == 0.75
     metric = DetectionAgreement(lambda outputs: [([A], [0.5, 0.6], [0])])
     batch = Batch({}, {"y": np.zeros(1)}, {"y": np.zeros(1)}, None, 1)
     with pytest.raises(CalibrationDataError, match="the detections of image 0 of a batch have 1, 1, 2 boxes"):

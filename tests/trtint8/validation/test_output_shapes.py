@@ -83,7 +83,8 @@ def test_metrics_of_such_outputs():
     def found(outputs):
         return [(outputs["boxes"], np.ones(len(outputs["boxes"])), np.zeros(len(outputs["boxes"])))]
 
-    (same,) = validated(metrics=[trtint8.DetectionAgreement(found)]).measures
+    # The boxes of all samples of a batch come in one list.
+    (same,) = validated(metrics=[trtint8.DetectionAgreement(found)], batch_size=1).measures
     assert same.value == pytest.approx(2 / 3)  # one of the two boxes
     with pytest.raises(
         CalibrationDataError, match="'psnr' compares output 'boxes' element by element, but its"

@@ -126,6 +126,14 @@ def test_the_bootstrap_of_equal_values():
     assert (found.difference, found.interval, found.p_value) == (0.0, (0.0, 0.0), 1.0)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("infinite", [math.inf, -math.inf, math.nan])
+def test_the_bootstrap_needs_finite_values(infinite):
+    values = np.array([1.0, infinite, 3.0])
+    for one, other in ((values, values), (values, np.ones(3)), (np.ones(3), values)):
+        assert compare_values(one, other, np.ones(3), "FP32", "samples") is None
+
+
 def test_the_bootstrap_needs_two_pairs():
     assert compare_values(np.ones(1), np.zeros(1), np.ones(1), "FP32", "batches") is None
 

@@ -71,6 +71,87 @@ def test_a_metric_over_the_data_set_that_compares():
     assert meter.value() == 2.0
 
 
+class InPlace(Largest):
+    """Computes in place what :class:`Largest` does."""
+
+    def update(self, feeds, outputs, labels, reference_outputs):
+        outputs["y"] -= reference_outputs["y"]
+        self.found = max(self.found, float(np.abs(outputs["y"], out=outputs["y"]).max()))
+        for array in (feeds["x"], reference_outputs["y"], labels):
+            array[:] = 0
+
+
+def in_place(feeds, outputs, reference_outputs):
+    metric = InPlace()
+    metric.update(feeds, outputs, np.zeros(0), reference_outputs)
+    feeds.clear()
+    return metric.found
+
+
+class MergingInPlace(InPlace):
+    def fresh(self):
+        return MergingInPlace()
+
+    def merge(self, other):
+        self.found = max(self.found, other.found)
+
+
+@pytest.mark.parametrize("metric", [in_place, InPlace(), MergingInPlace()])
+def test_a_metric_may_compute_in_place(metric):
+    x, y, wanted, labels = np.arange(2.0), np.array([1.0, 2.0]), np.array([1.5, 4.0]), np.array([3, 4])
+    batch = Batch({"x": x}, {"y": y}, {"y": wanted}, labels, 2)
+    measurand = user_measurand(metric)
+    for _ in range(2):
+        meter = measurand.start()
+        meter.merge(measurand.measure(batch))
+        assert meter.value() == 2.0
+    assert [array.tolist() for array in (x, y, wanted, labels)] == [[0, 1], [1, 2], [1.5, 4], [3, 4]]
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        (
+            None,
+            "metric 'metric' returned None for a batch of 2 samples; return one number per batch, or one pe",
+        ),
+        ([1.0, None], "metric 'metric' returned NaN for sample 65; return a number, or infinity"),
+        (np.array([np.nan, 1.0]), "metric 'metric' returned NaN for sample 64; return"),
+        (float("nan"), "metric 'metric' returned NaN for the batch that begins with sample 64; return"),
+    ],
+)
+def test_values_that_are_not_numbers(result, message):
+    def metric(feeds, outputs):
+        return result
+
+    with pytest.raises(CalibrationDataError, match=message):
+        user_measurand(metric).measure(Batch({}, {}, {}, None, 2, first=64))
+
+
+def test_values_may_be_infinite():
+    measured = user_measurand(lambda feeds, outputs: [np.inf, 2.0]).measure(BATCH)
+    assert measured.value() == np.inf
+    assert measured.against(measured, "FP32") is None
+
+
+@pytest.mark.parametrize("value", [None, float("nan"), "good"])
+@pytest.mark.parametrize("base", [Largest, MergingInPlace])
+def test_the_value_over_the_data_set_is_a_number(value, base):
+    class Wrong(base):
+        name = "wrong"
+
+        def fresh(self):
+            return self
+
+        def value(self):
+            return value
+
+    with pytest.raises(
+        CalibrationDataError, match=f"method value of metric 'wrong' returned {value!r}; return"
+    ):
+        user_measurand(Wrong()).start().value()
+
+
 @pytest.mark.parametrize(
     ("metric", "message"),
     [
