@@ -13,7 +13,7 @@ from calibrators.checks import is_number
 from calibrators.errors import CalibrationDataError
 from trtint8.validation.batch import Batch, BatchForm, Outputs, copied
 from trtint8.validation.boxes import box_overlaps
-from trtint8.validation.detection_layouts import layout_reader
+from trtint8.validation.detection_layouts import class_count, layout_reader
 from trtint8.validation.detection_tables import Decode, found_tables
 from trtint8.validation.labelled_boxes import has_true_boxes, truth_tables
 from trtint8.validation.measurand import PERCENT, Measurand
@@ -75,16 +75,16 @@ class DetectionAgreement:
             self.name,
             not with_labels,
             partial(SumsMeter, share),
-            partial(self._measure, decode, with_labels),
+            partial(self._measure, decode, with_labels, None if self.decode else class_count(form)),
             title=f"detections that are {source} (F1)",
             unit=PERCENT,
             perfect=None if with_labels else 1.0,
         )
 
-    def _measure(self, decode: Decode, with_labels: bool, batch: Batch) -> SumsMeter:
+    def _measure(self, decode: Decode, with_labels: bool, classes: int | None, batch: Batch) -> SumsMeter:
         found = self._tables(decode, batch.outputs, batch)
         if with_labels and batch.labels is not None:
-            wanted = truth_tables(batch.labels)
+            wanted = truth_tables(batch.labels, classes)
         else:
             wanted = self._tables(decode, batch.reference, batch)
         if len(found) != len(wanted):

@@ -52,6 +52,11 @@ class Grid:
     scores: int
     boxes_last: bool = False
 
+    @property
+    def classes(self) -> int:
+        """How many classes boxes may have."""
+        return self.scores - (self.rows is GridRows.OBJECTNESS_AND_SCORES)
+
     def detections(self, image: NDArray[Any]) -> Detections:
         """What non-maximum suppression leaves of an image's boxes, each with the class of its largest score.
 

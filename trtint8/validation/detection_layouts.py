@@ -79,6 +79,19 @@ def layout_reader(form: BatchForm) -> Reader:
     )
 
 
+def class_count(form: BatchForm) -> int | None:
+    """How many classes the boxes of a detector may have.
+
+    Args:
+        form: The form of a batch.
+
+    Returns:
+        Their number; None where the shapes of the outputs do not tell.
+    """
+    grids = [one.grid for one in form.outputs.values() if one.grid is not None]
+    return grids[0].classes if len(grids) == 1 else None
+
+
 def _grid_reader(forms: Mapping[str, ArrayForm]) -> Reader | None:
     """How a grid of boxes is read; None where no output holds one, or there are others beside it."""
     found = [(name, one.grid) for name, one in forms.items() if len(one.shape) < 4]

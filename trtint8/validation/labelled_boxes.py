@@ -12,7 +12,7 @@ from calibrators.data.true_boxes import NO_BOX
 from calibrators.errors import CalibrationDataError
 from trtint8.validation.batch import Batch, BatchForm
 from trtint8.validation.detection import COCO_IOU, mean_average_precision, require_library
-from trtint8.validation.detection_layouts import layout_reader
+from trtint8.validation.detection_layouts import class_count, layout_reader
 from trtint8.validation.detection_tables import Decode, found_tables
 from trtint8.validation.measurand import PERCENT, Measurand
 
@@ -36,16 +36,26 @@ def has_true_boxes(form: BatchForm) -> bool:
     )
 
 
-def truth_tables(labels: NDArray[np.generic]) -> list[NDArray[np.float64]]:
+def truth_tables(labels: NDArray[np.generic], classes: int | None = None) -> list[NDArray[np.float64]]:
     """The true boxes of each image.
 
     Args:
         labels: x1, y1, x2, y2 and class; rows with the class -1 hold no box. Shape (images, n, 5).
+        classes: How many classes the network knows; None where its outputs do not tell.
 
     Returns:
         One table per image of its boxes, float64 of shape (boxes, 5).
+
+    Raises:
+        CalibrationDataError: A box has a class that the network does not know.
     """
     tables = labels.astype(np.float64)
+    largest = tables[..., 4].max(initial=NO_BOX)
+    if classes is not None and largest >= classes:
+        raise CalibrationDataError(
+            f"a true box has the class {largest:g}, which is not one of the network's {classes} classes "
+            f"(0 to {classes - 1}); check the labels"
+        )
     return [table[table[:, 4] != NO_BOX] for table in tables]
 
 
@@ -73,7 +83,7 @@ def box_precision(name: str, form: BatchForm) -> Measurand:
         name,
         False,
         partial(PrecisionMeter, thresholds),
-        partial(_measure, name, thresholds, layout_reader(form)),
+        partial(_measure, name, thresholds, layout_reader(form), class_count(form)),
         title=f"mAP@{ends} by the labels",
         unit=PERCENT,
     )
@@ -113,7 +123,9 @@ class PrecisionMeter:
         """None, because samples have no values of their own."""
 
 
-def _measure(name: str, thresholds: Sequence[float], decode: Decode, batch: Batch) -> PrecisionMeter:
+def _measure(
+    name: str, thresholds: Sequence[float], decode: Decode, classes: int | None, batch: Batch
+) -> PrecisionMeter:
     assert batch.labels is not None
     found = found_tables(name, decode, batch.outputs, batch.feeds)
-    return PrecisionMeter(thresholds, found, truth_tables(batch.labels))
+    return PrecisionMeter(thresholds, found, truth_tables(batch.labels, classes))

@@ -10,6 +10,8 @@ from onnx import helper, numpy_helper
 from calibrators.errors import CalibrationDataError
 from trtint8.cli.main import main
 from trtint8.validation.batch import Batch, BatchForm
+from trtint8.validation.detection_agreement import DetectionAgreement
+from trtint8.validation.detection_layouts import class_count
 from trtint8.validation.labelled_boxes import box_precision, has_true_boxes, truth_tables
 
 A, B = [0, 0, 10, 10], [20, 20, 30, 30]
@@ -24,6 +26,20 @@ def test_labels_that_are_boxes():
     for other in (None, labels[:, 0], labels[..., :4], labels.astype(bool)):
         assert not has_true_boxes(BatchForm.of(outputs, other, 2))
     assert not has_true_boxes(BatchForm.of(outputs, labels, 1))
+
+
+def test_a_class_that_the_network_does_not_know_is_refused():
+    """Boxes of it would count as missed, in silence."""
+    outputs = {"output0": np.zeros((1, 4 + 3, 50), np.float32)}
+    labels = np.array([[[*A, 2], [*B, 3]]], np.float32)
+    form = BatchForm.of(outputs, labels, 1)
+    for measurand in (DetectionAgreement().measurand(form), box_precision("map50", form)):
+        assert measurand.measure(Batch({}, outputs, outputs, labels[:, :1], 1)).value() == 0
+        with pytest.raises(
+            CalibrationDataError, match=r"class 3, which is not one of the network's 3 classes"
+        ):
+            measurand.measure(Batch({}, outputs, outputs, labels, 1))
+    assert class_count(BatchForm.of({"y": np.zeros((1, 3, 6), np.float32)}, labels, 1)) is None
 
 
 def test_precision_over_batches():
