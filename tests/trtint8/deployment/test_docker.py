@@ -170,6 +170,9 @@ def test_the_program_says_what_is_wrong(run, tmp_path):
     assert run(images=large) == (
         "ValueError: the engine takes no 'images' of shape (17, 3, 8, 6); see README.md"
     )
+    assert run(images=large[:3].astype(np.float64)) == (
+        "ValueError: the engine takes 'images' as float32, not float64; convert it"
+    )
     (tmp_path / "image" / "model.engine").write_bytes(b"another plan")
     assert "model.engine: it needs TensorRT 10.9.0.34 (tensorrt) and a GPU of compute capability" in run(
         images=large
