@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from calibrators.data.preprocessing import Preprocessing
-from tests.trtint8.deployment.conftest import shapes
+from tests.trtint8.deployment.conftest import IMAGES, LOGITS, shapes
 from trtint8.deployment.docker import docker_files, runtime_requirements
 from trtint8.deployment.writing import deploy
+from trtint8.engine.file import TensorSpec
 
 
 @pytest.mark.parametrize(
@@ -80,11 +81,19 @@ def cudaStreamSynchronize(stream):
     return (cudaError_t.cudaSuccess,)
 """
 
-#: An engine whose logits are the sums over images.
+#: An engine whose logits are the sums over images: as many as "size" says, which is read on the host,
+#: and ten where there is none.
 TENSORRT = """
 import ctypes
+from enum import Enum
 
 import numpy as np
+from cuda.bindings.runtime import _memory
+
+
+class TensorLocation(Enum):
+    DEVICE = 0
+    HOST = 1
 
 
 class Logger:
@@ -106,6 +115,9 @@ class Engine:
     def create_execution_context(self):
         return Context()
 
+    def get_tensor_location(self, name):
+        return TensorLocation.HOST if name in ("size", "found") else TensorLocation.DEVICE
+
 
 class Context:
     def __init__(self):
@@ -118,29 +130,42 @@ class Context:
         self.shapes[name] = shape
         return self.profile is not None
 
+    @property
+    def size(self):
+        return ctypes.c_int64.from_address(self.addresses["size"]).value if "size" in self.addresses else 10
+
     def get_tensor_shape(self, name):
-        return (self.shapes["images"][0], 10)
+        return () if name == "found" else (self.shapes["images"][0], self.size)
 
     def set_tensor_address(self, name, address):
+        assert (address in _memory) == (name not in ("size", "found"))
         self.addresses[name] = address
 
     def execute_async_v3(self, stream):
         shape = self.shapes["images"]
         count = int(np.prod(shape))
         images = np.frombuffer((ctypes.c_float * count).from_address(self.addresses["images"]), np.float32)
-        sums = np.repeat(images.reshape(shape[0], -1).sum(1, keepdims=True), 10, 1)
+        sums = np.repeat(images.reshape(shape[0], -1).sum(1, keepdims=True), self.size, 1)
         logits = np.ascontiguousarray(sums + self.profile, np.float32)
         ctypes.memmove(self.addresses["logits"], logits.ctypes.data, logits.nbytes)
+        if "found" in self.addresses:
+            ctypes.c_int64.from_address(self.addresses["found"]).value = self.size
         return True
 """
 
 
 @pytest.fixture
-def run(make_engine, tmp_path):
+def ends():
+    """The inputs and outputs of the engine, where they are others."""
+    return {}
+
+
+@pytest.fixture
+def run(make_engine, tmp_path, ends):
     """Runs the program of a container on arrays."""
     folder = tmp_path / "image"
     profiles = ({"images": shapes(1, 2, 4)}, {"images": shapes(5, 8, 16)})
-    deploy(make_engine(profiles=profiles), "docker", folder, Preprocessing(scale=2.0))
+    deploy(make_engine(profiles=profiles, **ends), "docker", folder, Preprocessing(scale=2.0))
     (folder / "tensorrt.py").write_text(TENSORRT)
     (folder / "cuda" / "bindings").mkdir(parents=True)
     (folder / "cuda" / "bindings" / "runtime.py").write_text(CUDA)
@@ -163,6 +188,22 @@ def test_the_program_runs_the_engine(run):
     # The second profile takes more samples; raw images are prepared.
     raw = np.ones((6, 8, 6, 3), np.uint8)
     assert run(images=raw)["logits"].tolist() == [[3 * 8 * 6 * 2 + 1] * 10] * 6
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        {
+            "inputs": (IMAGES, TensorSpec("size", "int64", ())),
+            "outputs": (LOGITS, TensorSpec("found", "int64", ())),
+        }
+    ],
+)
+def test_values_that_decide_shapes_stay_on_the_host(run):
+    images = np.random.default_rng(0).standard_normal((3, 3, 8, 6), np.float32)
+    outputs = run(images=images, size=np.array(7))
+    assert outputs["logits"].shape == (3, 7) and outputs["found"] == 7
+    np.testing.assert_allclose(outputs["logits"][:, 4], images.sum((1, 2, 3)), rtol=1e-4)
 
 
 def test_the_program_says_what_is_wrong(run, tmp_path):
