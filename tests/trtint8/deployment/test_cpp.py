@@ -236,5 +236,9 @@ def test_the_files(make_source):
         in files["CMakeLists.txt"]
     )
     assert "TENSORRT_LIBRARY tensorrt_rtx HINTS" in cpp_files(make_source(flavor="rtx"))["CMakeLists.txt"]
+    assert "\n    pip install -r requirements.txt\n" in files["README.md"]
+    old = cpp_files(make_source(tensorrt_version="8.6.1"))
+    assert "\n    NVIDIA_TENSORRT_DISABLE_INTERNAL_PIP=1 pip install -r" in old["README.md"]
+    assert "\ntensorrt==8.6.1.post1\n" in old["requirements.txt"]
     assert "was not compiled against TensorRT's headers" in files["README.md"]
     assert {"main.cpp", "model.hpp", "model.engine", "run.py", "requirements.txt"} < set(files)

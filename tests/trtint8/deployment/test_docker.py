@@ -7,29 +7,33 @@ import numpy as np
 import pytest
 
 from calibrators.data.preprocessing import Preprocessing
+from calibrators.errors import UnsupportedError
 from tests.trtint8.deployment.conftest import IMAGES, LOGITS, shapes
-from trtint8.deployment.docker import docker_files, runtime_requirements
+from trtint8.deployment.docker import docker_files
 from trtint8.deployment.writing import deploy
 from trtint8.engine.file import TensorSpec
 
 
-@pytest.mark.parametrize(
-    ("changes", "package"),
-    [
-        ({}, "tensorrt-cu12==10.9.0.34"),
-        ({"flavor": "rtx", "tensorrt_version": "1.7.1.116"}, "tensorrt-rtx-cu12==1.7.1.116"),
-        ({"tensorrt_version": "8.6.1"}, "tensorrt-cu12==8.6.1.*"),
-    ],
-)
-def test_the_tensorrt_that_built_the_engine_is_installed(make_source, changes, package):
-    assert runtime_requirements(make_source(**changes))[0] == package
+def test_the_image_has_a_python_that_the_packages_are_for(make_source):
+    dockerfile = docker_files(make_source())["Dockerfile"]
+    assert dockerfile.startswith("FROM python:3.12-slim\n")
+    assert "\nRUN pip install --no-cache-dir -r requirements.txt\n" in dockerfile
+    files = docker_files(make_source(tensorrt_version="8.6.1"))
+    assert files["Dockerfile"].startswith("FROM python:3.10-slim\n")
+    assert "\nRUN NVIDIA_TENSORRT_DISABLE_INTERNAL_PIP=1 pip install " in files["Dockerfile"]
+    assert "The image has tensorrt==8.6.1.post1, nvidia-cudnn-cu12<9, cuda" in files["README.md"]
+
+
+def test_a_tensorrt_without_packages_is_refused(make_source):
+    with pytest.raises(UnsupportedError, match=r"which has no TensorRT 9\.2\.0; deploy the engine to triton"):
+        docker_files(make_source(tensorrt_version="9.2.0"))
 
 
 def test_the_files(make_source):
     source = make_source()
     files = docker_files(source)
     assert files["model.engine"] == source.engine
-    assert files["requirements.txt"].startswith("tensorrt-cu12==10.9.0.34\n")
+    assert files["requirements.txt"].startswith("# For Python 3.12.\ntensorrt-cu12==10.9.0.34\n")
     # Whatever the image copies is there.
     copied = [line.split()[1:-1] for line in files["Dockerfile"].splitlines() if line.startswith("COPY")]
     assert {name for names in copied for name in names} <= set(files)
