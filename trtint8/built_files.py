@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 from calibrators.display.html import html_table
@@ -106,8 +108,8 @@ class BuiltFiles:
             flavor=built.flavor,
             tensorrt_version=built.version,
             compute_capabilities=built.compute_capabilities,
-            inputs=_specs(graph.inputs),
-            outputs=_specs(graph.outputs),
+            inputs=_specs(graph.inputs, built.dtypes),
+            outputs=_specs(graph.outputs, built.dtypes),
             profiles=built.profiles,
             layers=built.report,
             quantized_nodes=self.wanted,
@@ -161,12 +163,22 @@ def _described(missing: MissingRange) -> tuple[str, str]:
     return missing.tensor, missing.layer
 
 
-def _specs(values: Sequence[ir.Value]) -> tuple[TensorSpec, ...]:
+def _specs(values: Sequence[ir.Value], dtypes: Mapping[str, np.dtype[Any]]) -> tuple[TensorSpec, ...]:
+    """Inputs or outputs with the model's names of dimensions and the engine's types.
+
+    Args:
+        values: The model's inputs or outputs.
+        dtypes: The engine's types by name; what it lacks keeps the model's type.
+    """
     return tuple(
         TensorSpec(
             value.name or "",
-            value.dtype.numpy().name if value.dtype is not None else "float32",
+            dtypes.get(value.name or "", _model_dtype(value)).name,
             tuple(dim if isinstance(dim, int) else dim.value for dim in value.shape or ()),
         )
         for value in values
     )
+
+
+def _model_dtype(value: ir.Value) -> np.dtype[Any]:
+    return value.dtype.numpy() if value.dtype is not None else np.dtype(np.float32)

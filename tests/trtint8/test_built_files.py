@@ -1,8 +1,45 @@
 """What a build leaves."""
 
+import json
 from pathlib import Path
 
+import numpy as np
+import onnx
+import pytest
+
+import trtint8
+from tests.trtint8.onnx_models import Graph
 from trtint8.built_files import float_file_of, qdq_file_of, table_file_of
+
+DOUBLE = onnx.TensorProto.DOUBLE
+
+
+@pytest.mark.slow
+def test_types_are_those_of_the_engine_and_not_those_of_the_model(rtx, tmp_path):
+    g = Graph()
+    product = g.op("MatMul", [g.op("Cast", ["x"], "single", to=1), g.weights(4, 8)], "product")
+    model = g.model({"x": ["N", 4]}, g.op("Cast", [product], "double", to=DOUBLE))
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.elem_type = DOUBLE
+    onnx.save(model, tmp_path / "m.onnx")
+    samples = {"x": np.random.default_rng(0).standard_normal((16, 4))}
+    result = trtint8.build_int8_engine(
+        tmp_path / "m.onnx",
+        samples,
+        tmp_path / "m.engine",
+        target=rtx.name,
+        compute_capabilities=["8.6"],
+        progress=False,
+    )
+    # TensorRT has no DOUBLE. Names of dimensions are the model's, because a network has none.
+    assert [(spec.name, spec.dtype) for spec in (*result.info.inputs, *result.info.outputs)] == [
+        ("x", "float32"),
+        ("double_out", "float32"),
+    ]
+    assert result.info.inputs[0].shape == ("N", 4)
+    trtint8.deploy(result.engine, "docker", tmp_path / "image")
+    document = json.loads((tmp_path / "image" / "model.json").read_text())
+    assert [spec["dtype"] for spec in document["inputs"] + document["outputs"]] == ["float32", "float32"]
 
 
 def test_files_stand_beside_the_engine_under_its_name():

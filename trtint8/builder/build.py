@@ -10,6 +10,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from calibrators.cuda import (
     check_ordinal,
     compute_capability,
@@ -42,7 +44,7 @@ from trtint8.builder.monitor import deferred_interrupt, new_monitor
 from trtint8.builder.optimization_profiles import add_profile, check_shape_values, format_shapes, new_profile
 from trtint8.builder.options import BuildOptions
 from trtint8.builder.parsing import network_flags, new_builder, parse_model
-from trtint8.builder.precisions import set_io, set_precisions
+from trtint8.builder.precisions import io_dtypes, set_io, set_precisions
 from trtint8.builder.timing_cache import attach_timing_cache, save_timing_cache
 from trtint8.engine.inspection import inspect_plan
 from trtint8.engine.layers import LayerReport, parse_layers, total_weights_memory
@@ -67,6 +69,8 @@ class BuiltEngine:
         warnings: TensorRT's warnings, in plain words and without repetitions.
         missing_ranges: Tensors that have no dynamic range, around which nothing runs in INT8; empty where the
             graph gives the precisions, or a calibrator found the ranges.
+        dtypes: Input or output name to its element type in the engine; those of a type that NumPy lacks are
+            left out.
         seconds: How long parsing and building took, in seconds.
     """
 
@@ -79,6 +83,7 @@ class BuiltEngine:
     profiles: tuple[dict[str, ShapeRange], ...]
     warnings: tuple[str, ...]
     missing_ranges: tuple[MissingRange, ...]
+    dtypes: Mapping[str, np.dtype[Any]]
     seconds: float
 
 
@@ -176,7 +181,7 @@ def build_engine(
             monitor,
         )
         try:
-            plan, missing = build.run(model)
+            plan, missing, dtypes = build.run(model)
         except TrtInt8Error as error:
             finish_calibration(calibrator, error)
             # The frames of the traceback refer to the builder and the weights, which would stay in memory as
@@ -200,6 +205,7 @@ def build_engine(
         profiles=shapes,
         warnings=tuple(dict.fromkeys(filter(None, map(plain, log.warnings)))),
         missing_ranges=missing,
+        dtypes=dtypes,
         seconds=time.perf_counter() - start,
     )
 
@@ -218,8 +224,10 @@ class _Build:
     calibration_shapes: Profile | None
     monitor: Any
 
-    def run(self, model: bytes | str | os.PathLike[str]) -> tuple[bytes, tuple[MissingRange, ...]]:
-        """Builds the plan; returns it with the tensors that have no range."""
+    def run(
+        self, model: bytes | str | os.PathLike[str]
+    ) -> tuple[bytes, tuple[MissingRange, ...], dict[str, np.dtype[Any]]]:
+        """Builds the plan; returns it with the tensors that have no range, and the types at its ends."""
         # None of these objects keeps the objects that it was made from alive, so all stay here until the end.
         trt, flavor, options = self.flavor.module, self.flavor, self.options
         logger = shared_logger(trt)
@@ -252,7 +260,7 @@ class _Build:
             raise BuildError(f"{flavor} could not build the engine: {self.log.reason()}")
         if options.timing_cache is not None:
             save_timing_cache(config, options.timing_cache)
-        return bytes(memory), missing
+        return bytes(memory), missing, io_dtypes(trt, network)
 
     def _optimal_values(self) -> dict[str, ShapeRange]:
         """The values of inputs that decide shapes, for a calibration, which has one shape per input."""

@@ -6,7 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
+import numpy as np
+
 from calibrators.errors import BuildError, UnsupportedError
+from calibrators.tensorrt.data_types import numpy_dtype
 from trtint8.builder.options import BuildOptions
 
 _TYPES = {"fp32": "FLOAT", "fp16": "HALF", "bf16": "BF16", "int8": "INT8"}
@@ -85,9 +88,7 @@ def set_io(trt: Any, network: Any, options: BuildOptions) -> None:
         BuildError: The network has no input or output of a name.
         UnsupportedError: This TensorRT lacks a type or format.
     """
-    found = [network.get_input(index) for index in range(network.num_inputs)]
-    found += [network.get_output(index) for index in range(network.num_outputs)]
-    tensors = {tensor.name: tensor for tensor in found}
+    tensors = {tensor.name: tensor for tensor in _io_tensors(network)}
     for name in (*options.io_types, *options.io_formats):
         if name not in tensors:
             raise BuildError(
@@ -97,6 +98,23 @@ def set_io(trt: Any, network: Any, options: BuildOptions) -> None:
         tensors[name].dtype = data_type(trt, kind)
     for name, formats in options.io_formats.items():
         tensors[name].allowed_formats = sum(1 << int(_format(trt, text)) for text in dict.fromkeys(formats))
+
+
+def io_dtypes(trt: Any, network: Any) -> dict[str, np.dtype[Any]]:
+    """The element types that an engine's inputs and outputs have, which are not always those of the model.
+
+    Before version 10, TensorRT's parser makes INT64 inputs INT32, and every version makes DOUBLE inputs and
+    outputs FLOAT.
+
+    Args:
+        trt: The TensorRT module.
+        network: An ``INetworkDefinition``, as it is built.
+
+    Returns:
+        Input or output name to its element type, without those of a type that NumPy lacks.
+    """
+    dtypes = {tensor.name: numpy_dtype(trt, tensor.dtype) for tensor in _io_tensors(network)}
+    return {name: dtype for name, dtype in dtypes.items() if dtype is not None}
 
 
 def data_type(trt: Any, name: str) -> Any:
@@ -113,6 +131,12 @@ def data_type(trt: Any, name: str) -> Any:
     if member is None or member not in trt.DataType.__members__:
         raise UnsupportedError(f"there is no precision '{name}' here; use one of {', '.join(_TYPES)}")
     return trt.DataType.__members__[member]
+
+
+def _io_tensors(network: Any) -> list[Any]:
+    """The inputs and the outputs of a network."""
+    inputs = map(network.get_input, range(network.num_inputs))
+    return [*inputs, *map(network.get_output, range(network.num_outputs))]
 
 
 def _layers(network: Any) -> Iterable[Any]:

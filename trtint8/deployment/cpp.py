@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from calibrators.errors import UnsupportedError
 from trtint8.deployment.content import Files, readme, template
-from trtint8.deployment.docker import runtime_requirements
+from trtint8.deployment.packages import requirements_file, runtime_packages
 from trtint8.deployment.source import DeploySource
 from trtint8.engine.file import TensorSpec
 
@@ -41,8 +41,8 @@ def cpp_files(source: DeploySource) -> Files:
         "model.json": source.description(),
         "preprocess.py": template("shared/preprocess.py.in"),
         "run.py": template("shared/run.py.in"),
-        "requirements.txt": "\n".join(runtime_requirements(source)) + "\n",
-        "README.md": readme("cpp/README.md.in", source),
+        "requirements.txt": requirements_file(source),
+        "README.md": readme("cpp/README.md.in", source, environment=runtime_packages(source).environment),
     }
 
 

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+from calibrators.errors import UnsupportedError
 from trtint8.deployment.content import Files, readme, template
+from trtint8.deployment.packages import requirements_file, runtime_packages
 from trtint8.deployment.source import DeploySource
 
 
 def docker_files(source: DeploySource) -> Files:
-    """A Dockerfile, and the program and the engine that go into the image."""
-    requirements = runtime_requirements(source)
+    """A Dockerfile, and the program and the engine that go into the image.
+
+    Raises:
+        UnsupportedError: There are no packages of the TensorRT that built the engine.
+    """
+    packages = runtime_packages(source)
+    if not packages.has_tensorrt:
+        raise UnsupportedError(
+            f"an image is made of packages of PyPI, which has no {source.tensorrt}; deploy the engine to "
+            "triton or cpp, or build it with another TensorRT"
+        )
     return {
-        "Dockerfile": template("docker/Dockerfile.in"),
-        "requirements.txt": "\n".join(requirements) + "\n",
+        "Dockerfile": template(
+            "docker/Dockerfile.in", python=packages.python, environment=packages.environment
+        ),
+        "requirements.txt": requirements_file(source),
         "model.engine": source.engine,
         "model.json": source.description(),
         "preprocess.py": template("shared/preprocess.py.in"),
         "run.py": template("shared/run.py.in"),
-        "README.md": readme("docker/README.md.in", source, requirements=", ".join(requirements)),
+        "README.md": readme("docker/README.md.in", source, requirements=", ".join(packages.requirements)),
     }
-
-
-def runtime_requirements(source: DeploySource) -> list[str]:
-    """The packages that ``run.py`` needs: the TensorRT that built the engine, and bindings of CUDA."""
-    package = "tensorrt-rtx-cu12" if source.is_rtx else "tensorrt-cu12"
-    version = source.info.tensorrt_version
-    pinned = f"=={version}" if version.count(".") >= 3 else f"=={version}.*"
-    return [f"{package}{pinned}", "cuda-bindings>=12.8,<13", "numpy>=1.26", "pillow>=10", "ml_dtypes>=0.4"]

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from calibrators.errors import UnsupportedError
 from calibrators.tables.formats.registry import FORMATS
 from trtint8.deployment.content import Files, readme, template
 from trtint8.deployment.source import DeploySource
+from trtint8.engine.file import TensorSpec
+from trtint8.models.model import load_model
 
 #: The folder in which ONNX Runtime keeps engines, and looks for the calibration table.
 CACHE = "trt_cache"
@@ -24,7 +28,9 @@ def ort_trt_files(source: DeploySource) -> Files:
 
     Raises:
         UnsupportedError: There is neither a Q/DQ model nor a table.
+        ModelError: The Q/DQ model is unusable.
     """
+    source = _typed_as_model(source)
     qdq = source.qdq_files()
     if not qdq and source.table is None:
         raise UnsupportedError(
@@ -47,6 +53,24 @@ def ort_trt_files(source: DeploySource) -> Files:
             profiles=_profiles_text(source),
         ),
     }
+
+
+def _typed_as_model(source: DeploySource) -> DeploySource:
+    """The source with the element types of the Q/DQ model, which ONNX Runtime takes, and not the engine's."""
+    if source.qdq_model is None:
+        return source
+    graph = load_model(source.qdq_model).graph_model.graph
+    dtypes = {
+        value.name: value.dtype.numpy().name
+        for value in (*graph.inputs, *graph.outputs)
+        if value.dtype is not None
+    }
+
+    def typed(specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
+        return tuple(replace(spec, dtype=dtypes.get(spec.name, spec.dtype)) for spec in specs)
+
+    info = replace(source.info, inputs=typed(source.info.inputs), outputs=typed(source.info.outputs))
+    return replace(source, info=info)
 
 
 def provider_options(source: DeploySource) -> dict[str, object]:

@@ -15,6 +15,7 @@ from calibrators.errors import CalibrationDataError, EngineError, UnsupportedErr
 from calibrators.files import is_file
 from calibrators.tables.table import CalibrationTable
 from trtint8.engine.file import EngineInfo, TensorSpec, read_engine_info
+from trtint8.engine.table import read_engine_table
 from trtint8.version import __version__
 
 
@@ -156,23 +157,10 @@ def read_source(engine: str | os.PathLike[str], preprocessing: Preprocessing | N
             f"the engine '{path}' has no '{qdq_model.name}' beside it, which it was built from; copy it "
             "there, or build the engine again"
         )
-    source = DeploySource(path, info, qdq_model, _table(path, info), preprocessing)
+    source = DeploySource(path, info, qdq_model, read_engine_table(path, info), preprocessing)
     if preprocessing is not None:
         _check_preprocessing(source, preprocessing)
     return source
-
-
-def _table(engine: Path, info: EngineInfo) -> CalibrationTable | None:
-    path = engine.with_name(f"{engine.stem}.table.json")
-    if info.table_fingerprint is None or not is_file(path):
-        return None
-    table = CalibrationTable.load(path)
-    if table.fingerprint != info.table_fingerprint:
-        raise EngineError(
-            f"'{path}' is not the table that the engine was built with; move it away, or build the engine "
-            "again"
-        )
-    return table
 
 
 def _check_preprocessing(source: DeploySource, preprocessing: Preprocessing) -> None:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,10 @@ from numpy.typing import NDArray
 
 from calibrators.cuda import gpu_names, gpu_problem
 from calibrators.data.batches import FeedDict
-from calibrators.data.feeds import is_float
 from calibrators.data.inputs import InputSpec
 from calibrators.errors import GpuUnavailableError, ModelError
 from trtint8.engine.file import read_engine_info
+from trtint8.engine.table import read_engine_table
 from trtint8.interop.integer_models import expand_static, integer_operators
 from trtint8.models.model import ModelSource, load_model
 from trtint8.models.picked_outputs import NO_PICKS, Picks, computes_all
@@ -26,6 +27,7 @@ from trtint8.models.session import ModelSession, open_graph_model, open_model
 from trtint8.runtime.engine import Engine
 from trtint8.validation.accuracy import Runner, ValidatedModel
 from trtint8.validation.comparison import OpenModels
+from trtint8.validation.feeding import as_fed, as_floats
 from trtint8.validation.metrics import Metric
 from trtint8.validation.output_shapes import DeclaredOutputs
 
@@ -108,8 +110,7 @@ def open_validated(
     """Opens one model or engine to be compared with a reference.
 
     An engine runs on the GPU where there is one; elsewhere the Q/DQ model beside it is run in its place.
-    Floating-point inputs are rounded to the model's own input type, because that rounding is part of what an
-    FP16 model costs.
+    Inputs are converted to the model's own types; see :func:`~trtint8.validation.feeding.as_fed`.
 
     Args:
         name: The model's name in results.
@@ -142,13 +143,21 @@ def open_validated(
         with Engine.load(plan, plugins=plugins, allow_host_code=allow_host_code) as engine:
             names = [spec.name for spec in engine.outputs]
             dtypes = {spec.name: np.dtype(spec.dtype) for spec in engine.inputs}
+            scales = _int8_scales(engine, plan)
 
             def infer(feed: FeedDict) -> list[NDArray[Any]]:
                 outputs = engine.infer(feed)
-                return [outputs[output] for output in names]
+                return [as_floats(output, outputs[output], scales) for output in names]
 
             yield _validated(
-                name, infer, dtypes, names, inputs, output_names, f"the engine on {gpu_names()[0]}"
+                name,
+                infer,
+                dtypes,
+                names,
+                inputs,
+                output_names,
+                f"the engine on {gpu_names()[0]}",
+                scales=scales,
             )
         return
     substitute = _qdq_model_of(plan) if plan else None
@@ -204,6 +213,19 @@ def _qdq_model_of(engine: Path) -> Path:
     return engine.with_name(info.qdq_model)
 
 
+def _int8_scales(engine: Engine, plan: Path) -> dict[str, np.float32]:
+    """The scales of an engine's INT8 inputs and outputs that are floating-point in the model.
+
+    Args:
+        engine: The engine.
+        plan: The path of its file.
+    """
+    names = [spec.name for spec in (*engine.inputs, *engine.outputs) if spec.dtype == "int8"]
+    table = read_engine_table(plan, engine.info) if names and engine.info else None
+    # A table has ranges of floating-point tensors only.
+    return {name: table.scale(name) for name in names if name in table.amax} if table else {}
+
+
 def _validated(
     name: str,
     run: Runner,
@@ -213,6 +235,7 @@ def _validated(
     output_names: Sequence[str],
     description: str,
     sources: tuple[str, ...] = (),
+    scales: Mapping[str, np.float32] = MappingProxyType({}),
 ) -> ValidatedModel:
     """A runner as a validated model, checked against the reference.
 
@@ -225,6 +248,7 @@ def _validated(
         output_names: Names of the reference's outputs, in order.
         description: How the model is run, in words.
         sources: The tensors that ``run`` gives behind the outputs.
+        scales: The scales of inputs that are INT8 where the reference's are floating-point.
 
     Raises:
         ModelError: The model's inputs or outputs are not the reference's.
@@ -235,14 +259,10 @@ def _validated(
     if list(names) != list(output_names):
         raise ModelError(_mismatch(name, "outputs", names, output_names))
 
-    def rounded(feed: FeedDict) -> list[NDArray[Any]]:
-        return run({key: _rounded(array, dtypes[key]) for key, array in feed.items()})
+    def run_converted(feed: FeedDict) -> list[NDArray[Any]]:
+        return run(as_fed(feed, dtypes, scales))
 
-    return ValidatedModel(name, rounded, description, sources)
-
-
-def _rounded(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    return array.astype(dtype, copy=False) if is_float(array.dtype) and is_float(dtype) else array
+    return ValidatedModel(name, run_converted, description, sources)
 
 
 def _mismatch(name: str, kind: str, own: Sequence[str], wanted: Sequence[str]) -> str:

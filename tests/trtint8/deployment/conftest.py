@@ -1,6 +1,7 @@
 """Engines as far as a deployment looks at them: a sidecar, and the files beside it."""
 
 import pytest
+from onnx import TensorProto, helper
 
 from calibrators.tables.table import CalibrationTable, Provenance
 from trtint8.deployment.source import read_source
@@ -8,10 +9,33 @@ from trtint8.engine.file import EngineInfo, TensorSpec, save_engine
 from trtint8.engine.profiles import ShapeRange
 
 PLAN = b"a plan"
-QDQ = b"a model"
 AMAX = {"images": 2.5, "conv": 12.75}
 IMAGES = TensorSpec("images", "float32", ("batch", 3, 8, 6))
 LOGITS = TensorSpec("logits", "float32", ("batch", 10))
+
+
+def qdq_model(dtype=TensorProto.FLOAT):
+    """What stands beside an engine as its Q/DQ model, with images and logits of a type."""
+    nodes = [
+        helper.make_node("Flatten", ["images"], ["flat"]),
+        helper.make_node("Slice", ["flat", "from", "to", "axis"], ["logits"]),
+    ]
+    constants = [
+        helper.make_tensor(name, TensorProto.INT64, [1], [value])
+        for name, value in (("from", 0), ("to", 10), ("axis", 1))
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("images", dtype, list(IMAGES.shape))],
+        [helper.make_tensor_value_info("logits", dtype, list(LOGITS.shape))],
+        constants,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return model.SerializeToString()
+
+
+QDQ = qdq_model()
 
 
 def shapes(smallest, optimal, largest, rest=(3, 8, 6)):

@@ -8,7 +8,7 @@ import pytest
 
 from calibrators.data.preprocessing import Preprocessing
 from calibrators.errors import UnsupportedError
-from tests.trtint8.deployment.conftest import shapes
+from tests.trtint8.deployment.conftest import IMAGES, shapes
 from trtint8.deployment.cpp import cpp_files, model_header
 from trtint8.deployment.writing import deploy
 from trtint8.engine.file import TensorSpec
@@ -35,12 +35,14 @@ CUDA = """
 #pragma once
 #include <cstdlib>
 #include <cstring>
+#include <set>
 enum cudaError_t { cudaSuccess = 0, cudaErrorMemoryAllocation = 2 };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2 };
 typedef struct CUstream_st* cudaStream_t;
 inline const char* cudaGetErrorString(cudaError_t) { return "out of memory"; }
+inline std::set<void*> on_device;
 inline cudaError_t cudaMalloc(void** address, std::size_t count) {
-    *address = std::malloc(count);
+    on_device.insert(*address = std::malloc(count));
     return cudaSuccess;
 }
 inline cudaError_t cudaFree(void* address) { std::free(address); return cudaSuccess; }
@@ -54,7 +56,8 @@ inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
 inline cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
 """
 
-#: What the program uses of TensorRT's interface, and an engine that returns each image's first ten values.
+#: What the program uses of TensorRT's interface, and an engine that returns the first values of each image:
+#: as many as "size" says, which is read on the host, and ten where there is none.
 TENSORRT = """
 #pragma once
 #include <cstddef>
@@ -78,21 +81,30 @@ class IExecutionContext {
         shapes_[name] = dims;
         return dims.d[0] <= 4;
     }
-    Dims getTensorShape(char const*) const noexcept { return Dims{2, {shapes_.at("images").d[0], 10}}; }
-    bool setTensorAddress(char const* name, void* data) noexcept { data_[name] = data; return true; }
+    Dims getTensorShape(char const*) const noexcept { return Dims{2, {shapes_.at("images").d[0], size()}}; }
+    bool setTensorAddress(char const* name, void* data) noexcept {
+        data_[name] = data;
+        return on_device.count(data) == (std::string(name) != "size");
+    }
     bool enqueueV3(cudaStream_t) noexcept {
         const Dims& dims = shapes_["images"];
         const int64_t count = dims.d[1] * dims.d[2] * dims.d[3];
         for (int64_t n = 0; n < dims.d[0]; ++n)
-            std::memcpy((float*)data_["logits"] + n * 10, (float*)data_["images"] + n * count, 40);
+            std::memcpy(
+                (float*)data_["logits"] + n * size(), (float*)data_["images"] + n * count, size() * 4);
         return true;
     }
    private:
+    int64_t size() const { return data_.count("size") ? *(int64_t*)data_.at("size") : 10; }
     std::map<std::string, Dims> shapes_;
     std::map<std::string, void*> data_;
 };
+enum class TensorLocation : int32_t { kDEVICE, kHOST };
 class ICudaEngine {
    public:
+    TensorLocation getTensorLocation(char const* name) const noexcept {
+        return std::string(name) == "size" ? TensorLocation::kHOST : TensorLocation::kDEVICE;
+    }
     IExecutionContext* createExecutionContext() noexcept { return new IExecutionContext; }
 };
 class IRuntime {
@@ -106,15 +118,45 @@ inline IRuntime* createInferRuntime(ILogger&) noexcept { return new IRuntime; }
 """
 
 
-@pytest.mark.slow
-def test_the_program_runs_an_engine(make_engine, tmp_path):
-    wanted = Preprocessing(scale=0.5, mean=(1, 2, 3), std=(4.0,), channels="BGR")
-    folder = tmp_path / "program"
-    deploy(make_engine(profiles=({"images": shapes(1, 2, 4)},)), "cpp", folder, wanted)
+def compiled(engine, folder, wanted):
+    """Deploys an engine, and compiles the program."""
+    deploy(engine, "cpp", folder, wanted)
     (folder / "NvInfer.h").write_text(TENSORRT)
     (folder / "cuda_runtime_api.h").write_text(CUDA)
     command = [compiler(), "-std=c++17", "-Wall", "-Wextra", "-Werror", "-I.", "main.cpp", "-o", "run"]
     subprocess.run(command, cwd=folder, check=True)
+
+
+@pytest.mark.slow
+def test_values_that_decide_shapes_stay_on_the_host(make_engine, tmp_path):
+    folder = tmp_path / "program"
+    inputs = (IMAGES, TensorSpec("size", "int64", (1,)))
+    compiled(make_engine(inputs=inputs, profiles=({"images": shapes(1, 2, 4)},)), folder, None)
+    (folder / "out").mkdir()
+    images = np.random.default_rng(0).standard_normal((2, 3, 8, 6), np.float32)
+    images.tofile(folder / "images.bin")
+    np.array([7]).tofile(folder / "size.bin")
+    subprocess.run([folder / "run", "model.engine", ".", "out"], cwd=folder, check=True)
+    found = np.fromfile(folder / "out" / "logits.bin", np.float32).reshape(2, 7)
+    np.testing.assert_array_equal(found, images.reshape(2, -1)[:, :7])
+
+
+@pytest.mark.slow
+def test_an_output_that_is_a_shape_is_refused(make_engine, tmp_path):
+    folder = tmp_path / "program"
+    outputs = (TensorSpec("size", "int64", (1,)),)
+    compiled(make_engine(outputs=outputs, profiles=({"images": shapes(1, 2, 4)},)), folder, None)
+    np.zeros((2, 3, 8, 6), np.float32).tofile(folder / "images.bin")
+    command = [folder / "run", "model.engine", ".", "."]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.stderr == "error: 'size' is a shape, which this program does not handle\n"
+
+
+@pytest.mark.slow
+def test_the_program_runs_an_engine(make_engine, tmp_path):
+    wanted = Preprocessing(scale=0.5, mean=(1, 2, 3), std=(4.0,), channels="BGR")
+    folder = tmp_path / "program"
+    compiled(make_engine(profiles=({"images": shapes(1, 2, 4)},)), folder, wanted)
     images = np.random.default_rng(0).integers(0, 256, (2, 8, 6, 3), np.uint8)
     prepared = wanted(images)
     for name in ("in", "raw", "out"):
@@ -194,5 +236,9 @@ def test_the_files(make_source):
         in files["CMakeLists.txt"]
     )
     assert "TENSORRT_LIBRARY tensorrt_rtx HINTS" in cpp_files(make_source(flavor="rtx"))["CMakeLists.txt"]
+    assert "\n    pip install -r requirements.txt\n" in files["README.md"]
+    old = cpp_files(make_source(tensorrt_version="8.6.1"))
+    assert "\n    NVIDIA_TENSORRT_DISABLE_INTERNAL_PIP=1 pip install -r" in old["README.md"]
+    assert "\ntensorrt==8.6.1.post1\n" in old["requirements.txt"]
     assert "was not compiled against TensorRT's headers" in files["README.md"]
     assert {"main.cpp", "model.hpp", "model.engine", "run.py", "requirements.txt"} < set(files)

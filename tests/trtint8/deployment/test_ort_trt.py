@@ -4,10 +4,12 @@ import json
 import sys
 
 import pytest
+from onnx import TensorProto
 
 from calibrators.errors import UnsupportedError
-from tests.trtint8.deployment.conftest import AMAX, shapes
+from tests.trtint8.deployment.conftest import AMAX, IMAGES, qdq_model, shapes
 from trtint8.deployment.ort_trt import ort_trt_files, provider_options
+from trtint8.deployment.source import read_source
 from trtint8.deployment.writing import deploy
 
 
@@ -65,6 +67,18 @@ def test_the_files(make_source):
         UnsupportedError, match="has neither a Q/DQ model nor a calibration table beside it; build"
     ):
         ort_trt_files(make_source(qdq=False, table=False))
+
+
+def test_types_are_those_of_the_model_that_onnx_runtime_runs(make_engine):
+    engine = make_engine()
+    engine.with_name("net.qdq.onnx").write_bytes(qdq_model(TensorProto.DOUBLE))
+    files = ort_trt_files(read_source(engine, None))
+    document = json.loads(files["model.json"])
+    assert [spec["dtype"] for spec in document["inputs"] + document["outputs"]] == ["float64", "float64"]
+    assert "| input | `images` | float64 | batch x 3 x 8 x 6 |" in files["README.md"]
+    # Where there is none, the engine's are all that is known.
+    document = json.loads(ort_trt_files(read_source(make_engine(qdq=False), None))["model.json"])
+    assert document["inputs"][0]["dtype"] == IMAGES.dtype
 
 
 def test_the_program_gives_the_provider_its_options(make_engine, tmp_path, monkeypatch):

@@ -1,14 +1,15 @@
 import contextlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import trtint8
-from calibrators.errors import ModelError
+from calibrators.errors import CalibrationDataError, ModelError
 from tests.trtint8.integer_models import MICROSOFT, ZERO, Integers
 from tests.trtint8.interop.dynamic_models import Dynamic
 from tests.trtint8.validation.small_models import scaled
-from trtint8.engine.file import TensorSpec
+from trtint8.engine.file import EngineInfo, TensorSpec
 from trtint8.validation import opening
 
 DATA = np.eye(4, dtype=np.float32) + np.float32(1 / 3)
@@ -29,6 +30,7 @@ def test_models_that_do_not_belong_together(names, message):
 class HalfEngine:
     """What is used of an engine, on a GPU that is not there."""
 
+    info = None
     inputs = (TensorSpec("x", "float16", (None, 4)),)
     outputs = (TensorSpec("z", "float32", (None, 4)), TensorSpec("y", "float32", (None, 4)))
 
@@ -51,6 +53,55 @@ def test_an_engine_is_fed_its_own_type_and_gives_outputs_in_order(monkeypatch):
         twice, once = judged.run({"x": DATA})
     assert judged.description == "the engine on NVIDIA T1000"
     assert np.array_equal(twice, 2 * once) and np.array_equal(once, DATA.astype(np.float16))
+
+
+class Int8Engine:
+    """An engine of io_types INT8 at both ends, and the table beside it where it has one."""
+
+    inputs = (TensorSpec("x", "int8", (None, 4)),)
+    outputs = (TensorSpec("y", "int8", (None, 4)),)
+
+    def __init__(self, table):
+        self.info = EngineInfo("tensorrt", "8.6.1", ("8.6",), (), (), (), None, (), None, "")
+        if table:
+            self.info = replace(self.info, table_fingerprint=table.fingerprint)
+
+    def infer(self, feeds):
+        assert feeds["x"].dtype == np.int8
+        return {"y": feeds["x"]}
+
+
+@pytest.fixture
+def open_int8(monkeypatch, tmp_path):
+    """Opens such an engine, built with a table or without one."""
+    monkeypatch.setattr(opening, "gpu_problem", lambda: None)
+    monkeypatch.setattr(opening, "gpu_names", lambda: ["NVIDIA T1000"])
+
+    def opened(table):
+        class Loading:
+            @staticmethod
+            def load(_path, allow_host_code):
+                return contextlib.nullcontext(Int8Engine(table))
+
+        monkeypatch.setattr(opening, "Engine", Loading)
+        if table:
+            table.save(tmp_path / "m.table.json")
+        inputs = trtint8.model_inputs(scaled(1.0))
+        return opening.open_validated("INT8", tmp_path / "m.engine", inputs, ["y"])
+
+    return opened
+
+
+def test_an_engine_with_int8_ends_is_fed_and_read_by_the_scales_of_its_table(open_int8):
+    with open_int8(trtint8.CalibrationTable({"x": 127.0 / 64, "y": 127.0 / 32})) as judged:
+        (found,) = judged.run({"x": DATA})
+    # The engine hands on its integers, which count twice as much behind it.
+    np.testing.assert_array_equal(found, np.rint(DATA * 64) / 32)
+    with (
+        open_int8(None) as judged,
+        pytest.raises(CalibrationDataError, match="'x' is int8 in the engine, and the scale that makes int8"),
+    ):
+        judged.run({"x": DATA})
 
 
 # Models with operators that compute on integers.
