@@ -80,9 +80,10 @@ def test_engine_sidecar(tmp_path):
     again = tmp_path / "model.engine"
     save_engine(again, (GOLDEN / "model.engine").read_bytes(), info)
     assert read_engine_info(again) == info
-    # What is written today says more: the kernels by part, and why nodes stay in float.
+    # What is written today says more: the kernels by part, why nodes stay in float, and which Q/DQ model.
     before = document(GOLDEN / "model.engine.json")
-    assert document(tmp_path / "model.engine.json") == {**before, "kernels": [], "float_nodes": []}
+    more = {"kernels": [], "float_nodes": [], "qdq_fingerprint": None}
+    assert document(tmp_path / "model.engine.json") == {**before, **more}
 
 
 def test_cache_sidecar(tmp_path):

@@ -19,6 +19,7 @@ from trtint8.builder.dynamic_ranges import MissingRange
 from trtint8.builder.options import BuildOptions
 from trtint8.engine.file import EngineInfo, TensorSpec, info_rows, info_summary, save_engine
 from trtint8.engine.traffic import part_totals
+from trtint8.models.fingerprint import fingerprint
 from trtint8.models.model import Model, save_model
 
 
@@ -124,6 +125,7 @@ class BuiltFiles:
             table_fingerprint=table.fingerprint if table else None,
             method=table.method if table else None,
             qdq_model=qdq_file.name if qdq_file else None,
+            qdq_fingerprint=fingerprint(self.graph_model) if qdq_file else None,
             kernels=part_totals(built.report) if built.report else (),
         )
         with written_together(output) as staged:

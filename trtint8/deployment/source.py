@@ -15,6 +15,7 @@ from calibrators.errors import CalibrationDataError, EngineError, UnsupportedErr
 from calibrators.files import is_file
 from calibrators.tables.table import CalibrationTable
 from trtint8.engine.file import EngineInfo, TensorSpec, read_engine_info
+from trtint8.engine.qdq import load_engine_qdq
 from trtint8.engine.table import read_engine_table
 from trtint8.version import __version__
 
@@ -157,6 +158,8 @@ def read_source(engine: str | os.PathLike[str], preprocessing: Preprocessing | N
             f"the engine '{path}' has no '{qdq_model.name}' beside it, which it was built from; copy it "
             "there, or build the engine again"
         )
+    if qdq_model is not None:
+        load_engine_qdq(qdq_model, info)  # which refuses another model
     source = DeploySource(path, info, qdq_model, read_engine_table(path, info), preprocessing)
     if preprocessing is not None:
         _check_preprocessing(source, preprocessing)

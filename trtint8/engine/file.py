@@ -70,6 +70,7 @@ class EngineInfo:
         table_fingerprint: Identifies the calibration table; None where none was used.
         method: How the ranges were found, like "entropy"; None where nothing was calibrated.
         qdq_model: File name of the Q/DQ model that was kept beside it; None where none was.
+        qdq_fingerprint: Identifies that model; None where none was kept, and in files of trtint8 0.1.
         kernels: The engine's kernels by part, with the bytes that they read and write per inference; empty
             where the builder did not list them, and in files written by trtint8 0.1.
         plan_sha256: SHA-256 of the plan; :func:`save_engine` fills it in.
@@ -96,6 +97,7 @@ class EngineInfo:
     table_fingerprint: str | None = None
     method: str | None = None
     qdq_model: str | None = None
+    qdq_fingerprint: str | None = None
     kernels: tuple[PartTotal, ...] = ()
     plan_sha256: Sha256 = ""
     created_by: str = f"trtint8 {__version__}"

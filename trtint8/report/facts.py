@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import onnx_ir as ir
+
 from calibrators.display.cards import Card
+from trtint8.engine.qdq import load_engine_qdq
 from trtint8.models.model import load_model
 from trtint8.report.bars import Bar, make_bars
 from trtint8.report.files import ReportFiles
@@ -84,9 +87,10 @@ def gather(files: ReportFiles, *, model: Path | None = None, worst: Worst | None
 
     Raises:
         ModelError: A model cannot be read.
+        EngineError: The engine was built from another Q/DQ model.
     """
     original = load_model(model) if model else None
-    qdq = load_model(files.paths["qdq"]).graph_model if "qdq" in files.paths else None
+    qdq = _qdq_model(files)
     # Without a Q/DQ model only the engine's own list says what the layers of the float model became.
     listed = original.graph_model if original and files.engine and files.engine.layers else None
     path = str(model) if model else None
@@ -112,3 +116,10 @@ def gather(files: ReportFiles, *, model: Path | None = None, worst: Worst | None
         list_provenance(files),
         commands_to_rebuild(files, model=path),
     )
+
+
+def _qdq_model(files: ReportFiles) -> ir.Model | None:
+    if "qdq" not in files.paths:
+        return None
+    path = files.paths["qdq"]
+    return (load_engine_qdq(path, files.engine) if files.engine else load_model(path)).graph_model

@@ -18,9 +18,10 @@ from calibrators.data.batches import FeedDict
 from calibrators.data.inputs import InputSpec
 from calibrators.errors import GpuUnavailableError, ModelError
 from trtint8.engine.file import read_engine_info
+from trtint8.engine.qdq import load_engine_qdq
 from trtint8.engine.table import read_engine_table
 from trtint8.interop.integer_models import expand_static, integer_operators
-from trtint8.models.model import ModelSource, load_model
+from trtint8.models.model import Model, ModelSource, load_model
 from trtint8.models.picked_outputs import NO_PICKS, Picks, computes_all
 from trtint8.models.runnable_part import runnable_part
 from trtint8.models.session import ModelSession, open_graph_model, open_model
@@ -131,6 +132,7 @@ def open_validated(
 
     Raises:
         ModelError: The model's inputs or outputs are not the reference's.
+        EngineError: The Q/DQ model beside the engine is another one than it was built from.
         GpuUnavailableError: The model is an engine without a Q/DQ model beside it, and there is no GPU.
     """
     plan = engine_path(model)
@@ -161,7 +163,7 @@ def open_validated(
             )
         return
     substitute = _qdq_model_of(plan) if plan else None
-    loaded = runnable_part(load_model(substitute or model), left_out)
+    loaded = runnable_part(substitute or load_model(model), left_out)
     whose = f"the engine's {{}} '{substitute.name}'" if substitute else "the {}"
     # A GPU computes what Q/DQ pairs do in float, not what ONNX Runtime's kernels for integer operators do.
     graph_model, integers = loaded.graph_model, integer_operators(loaded.graph_model)
@@ -202,15 +204,15 @@ def engine_path(model: ModelSource) -> Path | None:
     return path if path and path.suffix.lower() != ".onnx" else None
 
 
-def _qdq_model_of(engine: Path) -> Path:
-    """The path of the Q/DQ model that an engine was built from."""
+def _qdq_model_of(engine: Path) -> Model:
+    """The Q/DQ model that an engine was built from."""
     info = read_engine_info(engine)
     if info.qdq_model is None:
         raise GpuUnavailableError(
             f"'{engine}' has no Q/DQ model beside it to run in its place without a GPU, and "
             f"{gpu_problem()}; validate it on a machine with a GPU"
         )
-    return engine.with_name(info.qdq_model)
+    return load_engine_qdq(engine.with_name(info.qdq_model), info)
 
 
 def _int8_scales(engine: Engine, plan: Path) -> dict[str, np.float32]:

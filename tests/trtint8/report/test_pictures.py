@@ -16,6 +16,7 @@ from trtint8.report.pictures import LONGEST, data_uri, pixels
 Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed (pip install 'trtint8[images]')")
 
 
+@pytest.mark.filterwarnings("ignore:preprocessing subtracts the mean:UserWarning")
 @given(
     arrays(np.uint8, st.tuples(st.integers(1, 3), st.just(4), st.just(5), st.sampled_from([1, 3]))),
     st.sampled_from(["NCHW", "NHWC"]),

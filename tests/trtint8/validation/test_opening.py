@@ -80,7 +80,7 @@ def open_int8(monkeypatch, tmp_path):
     def opened(table):
         class Loading:
             @staticmethod
-            def load(_path, allow_host_code):
+            def load(_path, plugins, allow_host_code):
                 return contextlib.nullcontext(Int8Engine(table))
 
         monkeypatch.setattr(opening, "Engine", Loading)
