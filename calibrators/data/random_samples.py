@@ -194,7 +194,7 @@ def _bound(spec: InputSpec) -> int | None:
         return 2
     if spec.bound is None or spec.dtype.kind not in "iu":
         return None
-    return min(spec.bound, int(np.iinfo(spec.dtype).max))
+    return min(spec.bound, int(np.iinfo(spec.dtype).max) + 1)
 
 
 def _draw(spec: InputSpec, shape: tuple[int, ...], generator: np.random.Generator) -> NDArray[np.generic]:

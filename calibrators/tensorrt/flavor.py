@@ -69,7 +69,7 @@ _FEATURES = {
     "same_compute_capability": _Feature(
         "compatibility within a compute capability",
         "HardwareCompatibilityLevel.SAME_COMPUTE_CAPABILITY",
-        "TensorRT 10.16 or newer",
+        "TensorRT 10.9 or newer",
         rtx=False,
     ),
     "timing_cache": _Feature(

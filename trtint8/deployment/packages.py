@@ -37,14 +37,14 @@ def runtime_packages(source: DeploySource) -> Packages:
     pinned = f"=={version}" if version.count(".") >= 3 else f"=={version}.*"
     if source.is_rtx:
         return Packages("3.12", (f"tensorrt-rtx-cu12{pinned}", _CUDA_12, *_OTHERS))
-    major, minor = map(int, version.split(".")[:2])
-    if major >= 10:
+    parts = [int(part) for part in version.split(".") if part.isdigit()]
+    if parts >= [10]:
         return Packages("3.12", (f"tensorrt-cu12{pinned}", _CUDA_12, *_OTHERS))
-    if major == 9:
+    if parts >= [9]:
         return Packages("3.10", (_CUDA_12, *_OTHERS), has_tensorrt=False)
     # The libraries of version 8 are linked with cuDNN 8, and their packages would take any. The bindings are
     # for Python up to 3.10, those of 8.6.1 up to 3.11.
-    if minor >= 6:
+    if parts >= [8, 6]:
         # PyPI has the libraries of 8.6.0, and of 8.6.1 only a package that requires those of NVIDIA's index.
         # The first release of that package fails: it calls a pip that is not there.
         pinned = "==8.6.1.post1" if version == "8.6.1" else pinned

@@ -48,7 +48,18 @@ def test_booleans_and_narrow_integers_are_within_their_type():
     )
     assert (feed["b"].dtype, set(feed["b"].tolist())) == (np.dtype(bool), {False, True})
     assert feed["i"].dtype == np.dtype("i1")
-    assert 0 <= feed["i"].min() < feed["i"].max() < 127
+    assert 0 <= feed["i"].min() < feed["i"].max() == 127
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i1"])
+def test_the_largest_value_of_a_type_is_drawn_too(dtype):
+    largest = np.iinfo(dtype).max
+    for bound in (largest + 1, 9000):
+        spec = InputSpec("x", np.dtype(dtype), ("N", 4000), bound)
+        values = first("random:8", [spec])["x"]
+        assert (values.min(), values.max()) == (0, largest)
+    spec = InputSpec("x", np.dtype(dtype), ("N", 4000), largest)
+    assert first("random:8", [spec])["x"].max() == largest - 1
 
 
 def test_samples_do_not_depend_on_the_batch_size_or_on_the_others():

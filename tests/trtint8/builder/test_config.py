@@ -25,7 +25,7 @@ from trtint8.models.model import load_model, prepare, runnable
             {"hardware_compatibility": "ampere_plus"},
             "has no hardware compatibility, but compute capabilities",
         ),
-        ({"hardware_compatibility": "same_compute_capability"}, r"use TensorRT 10\.16 or newer"),
+        ({"hardware_compatibility": "same_compute_capability"}, r"use TensorRT 10\.9 or newer"),
     ],
 )
 def test_what_rtx_lacks(rtx, options, message):
