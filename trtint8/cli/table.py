@@ -17,6 +17,7 @@ from calibrators.tables.formats.tensorrt_cache import looks_like_cache, parse
 from calibrators.tables.loss_warning import loss_warning
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt.calibration_cache import portability
+from trtint8.cli.arguments import refuse_overwriting_arguments
 from trtint8.cli.output import print_json, print_table, say
 from trtint8.cli.table_edit import edit
 from trtint8.interop.extract import extract_table
@@ -95,6 +96,7 @@ def run(options: argparse.Namespace) -> None:
     """Runs one action."""
     if options.action == "extract":
         output = check_writable(check_table_name(options.output))
+        refuse_overwriting_arguments([output], options)
         extract_table(load_model(options.table)).save(output)
         return
     if options.action == "convert" and options.network:
@@ -107,6 +109,7 @@ def run(options: argparse.Namespace) -> None:
         _diff(table, CalibrationTable.load(options.other), options.json)
     elif options.action == "convert":
         output = check_writable(options.output)
+        refuse_overwriting_arguments([output], options)
         table.save(output, format_name=options.format, tensorrt_version=options.tensorrt_version)
         if options.format or output.suffix.lower() in SUFFIXES:
             _say_what_is_lost(table, output)
@@ -162,6 +165,7 @@ def _say_what_is_lost(table: CalibrationTable, output: Path) -> None:
 def _convert_with_network(options: argparse.Namespace) -> None:
     """Converts from or to ncnn's table, which the ending of the output's name decides."""
     output = check_writable(options.output)
+    refuse_overwriting_arguments([output], options)
     if output.suffix.lower() == _NCNN:
         table = CalibrationTable.load(options.table)
         write_atomically(output, render_ncnn_table(table, options.network))

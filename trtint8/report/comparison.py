@@ -43,12 +43,14 @@ class RunComparison:
         rows: The figures that at least one run has.
         layers: The weighted layers that are not in the same precision in all runs whose engines list them.
         differences: Names of the figures that differ.
+        files: What was read.
     """
 
     runs: tuple[str, ...]
     rows: tuple[ComparedRow, ...]
     layers: tuple[ComparedRow, ...]
     differences: tuple[str, ...]
+    files: tuple[Path, ...]
 
 
 def compare_runs(sources: Iterable[str | os.PathLike[str]]) -> RunComparison:
@@ -78,6 +80,7 @@ def compare_runs(sources: Iterable[str | os.PathLike[str]]) -> RunComparison:
         rows,
         tuple(row for row in layers if row.differs),
         tuple(row.name for row in rows if row.differs),
+        tuple(path for run in runs for path in run.read),
     )
 
 

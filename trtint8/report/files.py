@@ -13,7 +13,7 @@ from calibrators.files import exists, is_folder
 from calibrators.tables.formats.json import FORMAT as TABLE_FORMAT
 from calibrators.tables.table import CalibrationTable
 from trtint8.auditing.results import Audit, parse_audit
-from trtint8.engine.file import EngineInfo, read_engine_info
+from trtint8.engine.file import EngineInfo, read_engine_info, sidecar_path
 from trtint8.report.json_files import parse_accuracy, parse_benchmark, parse_tuning_log
 from trtint8.runtime.benchmark import Benchmarks
 from trtint8.sensitivity.results import FORMAT as SENSITIVITY_FORMAT
@@ -60,6 +60,12 @@ class ReportFiles:
     bench: Benchmarks | None = None
     audit: Audit | None = None
     tuning: TuningLog | None = None
+
+    @property
+    def read(self) -> tuple[Path, ...]:
+        """All files that were read: an engine's sidecar as well."""
+        sidecars = [sidecar_path(self.paths["engine"])] if "engine" in self.paths else []
+        return (*self.paths.values(), *sidecars)
 
     @property
     def stem(self) -> str:

@@ -281,6 +281,14 @@ class Written:
     command: str
 
 
+def files_beside(output: Path) -> tuple[Path, Path, Path]:
+    """The table, the log and the float model beside a tuned model."""
+    table, log, float_model = (
+        output.with_name(f"{output.stem}.{end}") for end in ("table.json", "tuning.json", "float.onnx")
+    )
+    return table, log, float_model
+
+
 def save_tuned(
     tuned: Tuned, original: str | os.PathLike[str], output: str | os.PathLike[str], *, float16: bool = False
 ) -> Written:
@@ -299,8 +307,8 @@ def save_tuned(
         OutputError: A file cannot be written, or is the original model; then none is written.
     """
     output = Path(output)
-    table, log = (output.with_name(f"{output.stem}.{end}") for end in ("table.json", "tuning.json"))
-    float_model = output.with_name(f"{output.stem}.float.onnx") if tuned.changed_weights else None
+    table, log, float_file = files_beside(output)
+    float_model = float_file if tuned.changed_weights else None
     source = float_model or Path(original)
     words = ["trtint8", "quantize", os.fspath(source), os.fspath(table), "-o", os.fspath(output)]
     for name in tuned.candidate.keep_float:

@@ -101,6 +101,15 @@ def test_a_page(runs, tmp_path):
     assert "Different: calibration method." in (tmp_path / "c.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("name", ["net.engine", "net.engine.json", "net.accuracy.json"])
+def test_what_is_compared_is_not_overwritten(runs, tmp_path, capsys, name):
+    path = tmp_path / "net" / name
+    before = path.read_bytes()
+    assert main(["compare", *runs, "-o", str(path)]) == 2
+    assert f"cannot write '{path}': it is read as well; give another name" in capsys.readouterr().err
+    assert path.read_bytes() == before
+
+
 def test_without_the_extra_there_is_no_page(runs, tmp_path, capsys, monkeypatch):
     monkeypatch.delitem(sys.modules, "trtint8.report.comparison_page", raising=False)
     monkeypatch.delitem(sys.modules, "trtint8.report.page", raising=False)

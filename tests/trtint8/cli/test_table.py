@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -136,3 +137,18 @@ def test_a_conversion_says_what_it_loses(cache, tmp_path, capsys):
     assert (tmp_path / "t.cache.json").is_file()
     assert main(["table", "convert", str(tmp_path / "t.csv"), str(tmp_path / "t.txt")]) == 0
     assert capsys.readouterr().err == ""
+
+
+def test_a_table_or_model_that_is_read_is_not_overwritten(cache, tmp_path, capsys):
+    table, model = tmp_path / "t.json", tmp_path / "model.json"
+    CalibrationTable({"a": 1.0}, "entropy").save(table)
+    shutil.copy(DEMO_MODEL, model)
+    for read, arguments in (
+        (table, ["convert", str(table), str(table), "--format", "ppq"]),
+        (model, ["convert", str(table), str(model), "--network", str(model)]),
+        (model, ["extract", str(model), "-o", str(model)]),
+    ):
+        before = read.read_bytes()
+        assert main(["table", *arguments]) == 2
+        assert f"cannot write '{read}': it is read as well; give another name" in capsys.readouterr().err
+        assert read.read_bytes() == before
