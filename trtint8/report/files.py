@@ -9,7 +9,7 @@ from pathlib import Path
 
 from calibrators import records
 from calibrators.errors import TableError
-from calibrators.files import exists, is_folder
+from calibrators.files import exists, is_file, is_folder
 from calibrators.tables.formats.json import FORMAT as TABLE_FORMAT
 from calibrators.tables.table import CalibrationTable
 from trtint8.auditing.results import Audit, parse_audit
@@ -129,9 +129,10 @@ def _files(sources: Sequence[str | os.PathLike[str]]) -> Iterator[Path]:
         if not exists(path):
             raise TableError(f"there is no '{path}'; give a folder that 'trtint8 build' wrote to, or files")
         if is_folder(path):
-            files = sorted(path.iterdir())
+            files = _listed(path)
         elif path.suffix == _ENGINE:
-            files = [path, *sorted(path.parent.glob(f"{_escaped(path.stem)}.*"))]
+            beside = sorted(path.parent.glob(f"{_escaped(path.stem)}.*"))
+            files = [file for file in (path, *beside) if is_file(file)]
         elif _kind(path) is None:
             raise TableError(
                 f"'{path}' is no file that a report knows; give an engine, a .qdq.onnx, a table, or the JSON "
@@ -140,9 +141,20 @@ def _files(sources: Sequence[str | os.PathLike[str]]) -> Iterator[Path]:
         else:
             files = [path]
         for file in files:
-            if file.is_file() and file.resolve() not in seen:
+            if file.resolve() not in seen:
                 seen.add(file.resolve())
                 yield file
+
+
+def _listed(folder: Path) -> list[Path]:
+    """The files in a folder, in the order of their names."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(folder / entry.name for entry in entries if entry.is_file())
+    except OSError as error:
+        raise TableError(
+            f"cannot read the folder '{folder}': {error.strerror or error}; make it readable, or give another"
+        ) from error
 
 
 def _escaped(name: str) -> str:
