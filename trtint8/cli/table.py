@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Mapping
 from pathlib import Path
 
 from calibrators import records
@@ -120,9 +121,14 @@ def run(options: argparse.Namespace) -> None:
     elif options.action == "merge":
         table.merged(CalibrationTable.load(options.other)).save(check_writable(options.output))
     else:
+        ranges = _ranges(options.ranges)
+        if not (ranges or options.method):
+            raise TableError("there is nothing to set; give TENSOR=AMAX, such as images=2.64, or --method")
         if options.method:
             table = table.with_method(options.method)
-        table.override(_ranges(options.ranges)).save(check_writable(options.output))
+        changed = table.override(ranges)
+        _warn_of_new(ranges, table)
+        changed.save(check_writable(options.output))
 
 
 def _edit(table: CalibrationTable, output: str) -> None:
@@ -256,13 +262,26 @@ def _diff(first: CalibrationTable, second: CalibrationTable, as_json: bool) -> N
 
 
 def _ranges(texts: list[str]) -> dict[str, float]:
-    ranges = {}
+    ranges: dict[str, float] = {}
     for text in texts:
         name, equals, value = text.rpartition("=")
         try:
-            ranges[name] = float(value)
+            amax = float(value)
         except ValueError:
             raise TableError(f"'{text}' is not TENSOR=AMAX with a number") from None
         if not (equals and name):
             raise TableError(f"'{text}' is not TENSOR=AMAX")
+        if name in ranges:
+            raise TableError(f"tensor '{name}' is set twice; set it once")
+        ranges[name] = amax
     return ranges
+
+
+def _warn_of_new(ranges: Mapping[str, float], table: CalibrationTable) -> None:
+    """Says which tensors a table gets by hand that it did not have: their names may be misspelt."""
+    new, known = ([f"'{name}'" for name in names] for names in (set(ranges) - set(table.amax), table.amax))
+    if new:
+        say(
+            f"warning: the table had no range of {', '.join(sorted(new))}, which counts only if the model "
+            f"has such a tensor; the table has for example {', '.join(known[:2])}"
+        )

@@ -152,3 +152,32 @@ def test_a_table_or_model_that_is_read_is_not_overwritten(cache, tmp_path, capsy
         assert main(["table", *arguments]) == 2
         assert f"cannot write '{read}': it is read as well; give another name" in capsys.readouterr().err
         assert read.read_bytes() == before
+
+
+def test_a_name_that_the_table_lacks_is_said(tmp_path, capsys):
+    table = CalibrationTable({"input": 1.0, "b": 2.0, "c": 3.0}).save(tmp_path / "t.json")
+    edited = tmp_path / "s.json"
+    assert main(["table", "set", str(table), "inptu=2.64", "b=1", "-o", str(edited)]) == 0
+    assert capsys.readouterr().err == (
+        "warning: the table had no range of 'inptu', which counts only if the model has such a tensor; the "
+        "table has for example 'input', 'b'\n"
+    )
+    assert CalibrationTable.load(edited).amax == {"input": 1.0, "b": 1.0, "c": 3.0, "inptu": 2.64}
+    assert main(["table", "set", str(table), "input=2.64", "-o", str(edited)]) == 0
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("ranges", "message"),
+    [
+        ([], "there is nothing to set; give TENSOR=AMAX, such as images=2.64, or --method"),
+        (["a=1", "a=2"], "tensor 'a' is set twice; set it once"),
+        (["a"], "'a' is not TENSOR=AMAX with a number"),
+        (["=1"], "'=1' is not TENSOR=AMAX"),
+    ],
+)
+def test_ranges_that_cannot_be_set(tmp_path, capsys, ranges, message):
+    table = CalibrationTable({"a": 1.0}).save(tmp_path / "t.json")
+    assert main(["table", "set", str(table), *ranges, "-o", str(tmp_path / "s.json")]) == 2
+    assert capsys.readouterr().err == f"trtint8 table: {message}\n"
+    assert not (tmp_path / "s.json").exists()
