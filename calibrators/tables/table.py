@@ -476,7 +476,7 @@ class CalibrationTable:
             fingerprint: The model's fingerprint.
             tensors: Names of the tensors whose ranges are needed.
             known: Names of all tensors of the model, with which the table's names are compared where the
-                table does not say which model it was made for; without any, nothing is compared.
+                table was made for another one or does not say for which; without any, nothing is compared.
 
         Raises:
             TableError: The table was made for another model, is stale, or lacks a range.

@@ -22,6 +22,7 @@ from trtint8.models.model import Model, rebuilt
 from trtint8.models.recorded_states import with_recorded_states
 from trtint8.models.runnable_part import runnable_part, with_plugins
 from trtint8.quantization.placement import place
+from trtint8.quantization.quantize import tensor_names
 
 #: Number of samples that factors are chosen with.
 _SAMPLES = 128
@@ -65,7 +66,7 @@ def equalize_and_calibrate(
         CalibrationDataError: The data does not fit the model, or can be read only once.
     """
     placement = place(prepared.graph_model)
-    table.check_model(prepared.fingerprint, placement.tensors)
+    table.check_model(prepared.fingerprint, placement.tensors, tensor_names(prepared.graph_model))
     try:
         options = CalibrationOptions(cast(Method, table.method), "placed")
     except TableError as error:
