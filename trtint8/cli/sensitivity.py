@@ -6,6 +6,7 @@ import argparse
 import math
 from pathlib import Path
 
+from calibrators.display.counts import counted
 from calibrators.files import check_writable
 from trtint8.api.sensitivity import SENSITIVITY_SAMPLES, measure_sensitivity
 from trtint8.cli.arguments import add_keep_float_option, data_keywords, refuse_overwriting_arguments
@@ -100,7 +101,7 @@ def _print(sensitivity: Sensitivity) -> None:
     columns = ("layer", "noise", "alone", "without", "weights", "activations", "here", "same class")
     certain = "" if sensitivity.converged else "; the figures are less certain than asked for"
     level = _level(sensitivity.quantized.sqnr_db)
-    title = f"{sensitivity.samples} samples: all layers in INT8 {level}{certain}"
+    title = f"{counted(sensitivity.samples, 'sample')}: all layers in INT8 {level}{certain}"
     print_table(title, columns, rows, styles)
     for layer in sensitivity.worst_first:
         for suspect in layer.suspects:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from calibrators import records
+from calibrators.display.counts import counted
 from calibrators.errors import TableError
 from calibrators.files import check_writable, write_atomically
 from calibrators.histograms.thresholds import METHODS
@@ -154,8 +155,8 @@ def _cache_facts(path: str) -> dict[str, str]:
     }
     if origin is not None:
         facts["made by"] = f"TensorRT {origin.tensorrt}"
-        if origin.batch_size is not None:
-            facts["from"] = f"{origin.samples} samples in batches of {origin.batch_size}"
+        if origin.batch_size is not None and origin.samples is not None:
+            facts["from"] = f"{counted(origin.samples, 'sample')} in batches of {origin.batch_size}"
     return facts
 
 
@@ -201,7 +202,7 @@ def _show(table: CalibrationTable, as_json: bool, cache: dict[str, str]) -> None
         return
     if cache:
         print_table("TensorRT calibration cache", ("", ""), list(cache.items()))
-    samples = f", {table.provenance.samples} samples" if table.provenance.samples else ""
+    samples = f", {counted(table.provenance.samples, 'sample')}" if table.provenance.samples else ""
     listing = [_row(table, name) for name in table.amax]
     columns = ("tensor", "amax", "scale", "largest", "zeros", "clipped", "method")
     print_table(

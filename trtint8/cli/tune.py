@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 
+from calibrators.display.counts import counted
 from calibrators.files import check_writable
 from trtint8.api import tuning
 from trtint8.cli.arguments import data_keywords, keywords, refuse_overwriting_arguments
@@ -209,7 +210,9 @@ def _duration(seconds: float) -> str:
 def _print(tuned: Tuned, written: Written) -> None:
     accuracy = tuned.accuracy
     columns = ("", REFERENCE, "tuned", *accuracy.also)
-    print_table(f"{accuracy.samples} samples that nothing was decided on", columns, accuracy_rows(accuracy))
+    print_table(
+        f"{counted(accuracy.samples, 'sample')} that nothing was decided on", columns, accuracy_rows(accuracy)
+    )
     for verdict in verdicts(accuracy, "tuned"):
         print_line(verdict.replace(f"{BEFORE} is", "before tuning it was"))
     rows = [

@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from calibrators import records
 from calibrators.data.batches import Batches
+from calibrators.display.counts import counted
 from calibrators.display.picture import Picture
 from calibrators.errors import UnsupportedError
 from calibrators.files import refuse_overwriting, write_atomically, written_together
@@ -83,7 +84,7 @@ class Tuned:
             f"changed weights: {remedies}",
             f"layers in float: {kept} ({100 * self.float_cost:.1f} % of the arithmetic)",
         )
-        title = f"{self.accuracy.samples} samples that nothing was decided on"
+        title = f"{counted(self.accuracy.samples, 'sample')} that nothing was decided on"
         return accuracy_html(title, self.accuracy, notes, "tuned") + trials_html(self.trials, self.goal)
 
     def plot(self) -> Picture:
