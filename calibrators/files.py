@@ -9,7 +9,7 @@ import shutil
 import socket
 import stat
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from calibrators.errors import OutputError
@@ -145,7 +145,7 @@ def written_together(main: str | os.PathLike[str]) -> Iterator[Callable[[Path], 
         A function of a file's place to where the block is to write it.
 
     Raises:
-        OutputError: A file cannot be put in its place.
+        OutputError: A file cannot be written, or cannot be put in its place.
     """
     main = Path(main)
     finish_writing(main)
@@ -153,8 +153,15 @@ def written_together(main: str | os.PathLike[str]) -> Iterator[Callable[[Path], 
     with _sentence(main):
         _remove_litter(main)
         staging = Path(tempfile.mkdtemp(prefix=_own_prefix(main), suffix=_UNFINISHED, dir=folder))
+    places: dict[Path, Path] = {}
+
+    def staged(path: Path) -> Path:
+        places[staging / path.name] = path
+        return staging / path.name
+
     try:
-        yield lambda path: staging / path.name
+        with _as_of(places), _sentence(main):
+            yield staged
         for path in staging.iterdir():
             _destination(folder / path.name)  # refuses what cannot be replaced, before anything is
         with _sentence(main):
@@ -244,6 +251,18 @@ def _sentence(path: Path) -> Iterator[None]:
         ) from error
     except UnicodeEncodeError as error:
         raise OutputError(f"cannot write '{path}': no file can have that name; choose another") from error
+
+
+@contextlib.contextmanager
+def _as_of(places: Mapping[Path, Path]) -> Iterator[None]:
+    """Has errors name the places of files, not where these are written for the time being."""
+    try:
+        yield
+    except OutputError as error:
+        message = str(error)
+        for temporary, path in places.items():
+            message = message.replace(f"'{temporary}'", f"'{path}'")
+        raise OutputError(message) from error
 
 
 def _destination(path: Path) -> Path:

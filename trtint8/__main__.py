@@ -16,7 +16,9 @@ def main() -> int:
 def _run() -> int:
     # Imported late, because Ctrl-C may come while that is done.
     from trtint8.cli.main import main as run
+    from trtint8.cli.output import replace_unprintable
 
+    replace_unprintable()
     try:
         return run()
     finally:

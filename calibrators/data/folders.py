@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows, shape_text
-from calibrators.data.images import IMAGE_SUFFIXES, read_image
+from calibrators.data.images import IMAGE_SUFFIXES, UNREAD_SUFFIXES, read_image
 from calibrators.data.inputs import InputSpec
 from calibrators.data.sources import ARRAY_SUFFIXES, Source, as_labels, read_arrays
 from calibrators.data.true_boxes import IMAGES, label_folder, read_true_boxes
 from calibrators.data.true_boxes import LABELS as BOXES
 from calibrators.errors import CalibrationDataError
+from calibrators.files import exists
 
 
 def from_folder(folder: Path, binding: Binding, first: int | None = None) -> Source:
     """A source over the files of a folder, in the order of their names. Hidden and other files are ignored.
+
+    A warning names images of formats that are not read, and links that lead nowhere.
 
     Args:
         folder: Has either array files, or images, or sub-folders with images: one per class; or one
@@ -34,16 +39,20 @@ def from_folder(folder: Path, binding: Binding, first: int | None = None) -> Sou
         CalibrationDataError: There are no such files, or several of these kinds; or boxes cannot be read.
     """
     entries = _visible(folder)
-    if {IMAGES, BOXES} <= {entry.name for entry in entries if entry.is_dir()}:
+    classes = [folder / entry.name for entry in entries if _is(entry.is_dir)]
+    if {folder / IMAGES, folder / BOXES} <= set(classes):
         return _from_detection_folder(folder / IMAGES, binding, first)
-    classes = [folder / entry.name for entry in entries if entry.is_dir()]
     arrays = _files(folder, entries, ARRAY_SUFFIXES)
     images = _files(folder, entries, IMAGE_SUFFIXES)
-    by_class = [_files(path, _visible(path), IMAGE_SUFFIXES) for path in classes]
+    in_classes = [_visible(path) for path in classes]
+    by_class = [
+        _files(path, inside, IMAGE_SUFFIXES) for path, inside in zip(classes, in_classes, strict=True)
+    ]
     if sum(map(bool, (arrays, images, any(by_class)))) > 1:
         raise CalibrationDataError(
             f"the folder '{folder}' mixes arrays, images and sub-folders of images; keep one kind in a folder"
         )
+    _warn_of_left_out(folder, chain(entries, *(in_classes if any(by_class) else ())))
     if arrays:
         return _from_array_files(arrays, binding)
     if images:
@@ -60,12 +69,14 @@ def from_folder(folder: Path, binding: Binding, first: int | None = None) -> Sou
 
 def _from_detection_folder(folder: Path, binding: Binding, first: int | None) -> Source:
     """A source over a folder ``images`` that has a folder ``labels`` beside it."""
-    images = _files(folder, _visible(folder), IMAGE_SUFFIXES)
+    entries = _visible(folder)
+    images = _files(folder, entries, IMAGE_SUFFIXES)
     if not images:
         raise CalibrationDataError(
             f"the folder '{folder}' has no images ({_endings(IMAGE_SUFFIXES)}); give the folder with those "
             f"of one split, such as '{folder / 'val'}'"
         )
+    _warn_of_left_out(folder, entries)
     return _from_image_files(images, binding, _true_boxes(folder, images, binding, first), None)
 
 
@@ -229,14 +240,51 @@ def _channels(spec: InputSpec, binding: Binding) -> int | str | None:
 def _files(folder: Path, entries: Iterable[os.DirEntry[str]], suffixes: frozenset[str]) -> list[Path]:
     endings = tuple(suffixes)
     return [
-        folder / entry.name for entry in entries if entry.name.lower().endswith(endings) and entry.is_file()
+        folder / entry.name
+        for entry in entries
+        if entry.name.lower().endswith(endings) and _is(entry.is_file)
     ]
 
 
+def _is(kind: Callable[[], bool]) -> bool:
+    """Whether an entry of a folder is of a kind; one that cannot be looked at, such as a loop, is of none."""
+    try:
+        return kind()
+    except OSError:
+        return False
+
+
+def _warn_of_left_out(folder: Path, entries: Iterable[os.DirEntry[str]]) -> None:
+    """Warns once of images that are not read and of links that lead nowhere; other files mean nothing."""
+    unread = tuple(UNREAD_SUFFIXES)
+    names = [
+        os.path.relpath(entry.path, folder)
+        for entry in entries
+        if entry.name.lower().endswith(unread) or (entry.is_symlink() and not exists(entry.path))
+    ]
+    if names:
+        number, verb = ("1 file", "is") if len(names) == 1 else (f"{len(names)} files", "are")
+        warnings.warn(
+            f"{number} of '{folder}' cannot be read and {verb} left out, such as '{names[0]}': a link leads "
+            f"nowhere, or the format is none of {_endings(IMAGE_SUFFIXES)}",
+            UserWarning,
+            stacklevel=2,
+        )
+
+
 def _visible(folder: Path) -> list[os.DirEntry[str]]:
-    """What a folder holds, by name. Entries know their kind, which spares a look at each of many files."""
-    with os.scandir(folder) as entries:
-        return sorted((one for one in entries if not one.name.startswith(".")), key=lambda one: one.name)
+    """What a folder holds, by name. Entries know their kind, which spares a look at each of many files.
+
+    Raises:
+        CalibrationDataError: The folder cannot be read.
+    """
+    try:
+        with os.scandir(folder) as entries:
+            return sorted((one for one in entries if not one.name.startswith(".")), key=lambda one: one.name)
+    except OSError as error:
+        raise CalibrationDataError(
+            f"cannot read the folder '{folder}': {error.strerror or error}; make it readable, or give another"
+        ) from error
 
 
 def _endings(suffixes: frozenset[str]) -> str:

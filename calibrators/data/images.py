@@ -13,7 +13,12 @@ from numpy.typing import NDArray
 from calibrators.errors import CalibrationDataError, UnsupportedError
 
 #: File name endings that are taken as images, in lower case.
-IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".webp", ".ppm"})
+IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".webp", ".ppm", ".tif", ".tiff"})
+
+#: Endings of images that are not read, in lower case.
+UNREAD_SUFFIXES = frozenset(
+    {".avif", ".dng", ".exr", ".gif", ".heic", ".heif", ".jfif", ".jp2", ".jxl", ".pgm", ".tga"}
+)
 
 #: The formats that Pillow may recognize by a file's content. Left to itself it would take a PostScript file
 #: of any name, and start Ghostscript to read it.

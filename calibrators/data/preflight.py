@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from calibrators.data.feeds import FeedDict, batch_rows, check_dtype, check_names, is_float, shape_text
 from calibrators.data.inputs import InputSpec
 from calibrators.data.sample_sizes import SampleSizes
+from calibrators.display.counts import counted
 from calibrators.errors import CalibrationDataError
 
 
@@ -105,7 +106,7 @@ class Preflight:
         for name, found in self._ranges.items():
             if found.low == found.high:
                 findings.append(
-                    f"input '{name}' is {found.low:g} in all {self.samples} samples; "
+                    f"input '{name}' is {found.low:g} in all {counted(self.samples, 'sample')}; "
                     "check that the data is not blank"
                 )
             elif found.pixels and found.high > 1.5:

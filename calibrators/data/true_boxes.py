@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -59,12 +60,13 @@ def read_true_boxes(
         filled up with rows of :data:`NO_BOX`. None where no image has a file.
 
     Raises:
-        CalibrationDataError: A file cannot be read or has other lines.
+        CalibrationDataError: The folder or a file cannot be read, or a file has other lines.
     """
-    files = [folder / f"{image.stem}.txt" for image in images]
-    if not any(path.is_file() for path in files):
+    names = [f"{image.stem}.txt" for image in images]
+    present = _names(folder)
+    if present.isdisjoint(names):
         return None
-    boxes = [_read(path) if path.is_file() else np.empty((0, 5)) for path in files]
+    boxes = [_read(folder / name) if name in present else np.empty((0, 5)) for name in names]
     return placed_boxes(images, boxes, preprocessing, count)
 
 
@@ -107,6 +109,17 @@ def _placed(
     corners = placing.place_boxes(boxes[:, :4])
     seen = (corners[:, 2:] > corners[:, :2]).all(axis=1)
     return np.concatenate([corners, boxes[:, 4:]], axis=1)[seen]
+
+
+def _names(folder: Path) -> set[str]:
+    """The names of what a folder holds."""
+    try:
+        with os.scandir(folder) as entries:
+            return {entry.name for entry in entries}
+    except OSError as error:
+        raise CalibrationDataError(
+            f"cannot read the folder '{folder}' with the boxes: {error.strerror or error}; make it readable"
+        ) from error
 
 
 def _read(path: Path) -> NDArray[np.float64]:

@@ -25,7 +25,7 @@ def check_model(
         fingerprint: The model's fingerprint.
         tensors: Names of the tensors whose ranges are needed.
         known: Names of all tensors of the model, with which the table's names are compared where the table
-            does not say which model it was made for; without any, nothing is compared.
+            was made for another one or does not say for which; without any, nothing is compared.
 
     Raises:
         TableError: The table was made for another model, is stale, or lacks a range.
@@ -41,17 +41,29 @@ def check_model(
         raise TableError(
             f"the table was made for another model: it has no range for {shown}; calibrate this one"
         )
-    if made_for_other:
+    of_model = frozenset(known)
+    strange = [name for name in names if of_model and name not in of_model]
+    if made_for_other and strange:
         raise TableError(
-            "the table is stale: the model has the same tensors but its weights or nodes have changed "
-            f"since it was calibrated (fingerprint {made_for} then, {fingerprint} now); calibrate again"
+            f"the table was made for another model: {len(strange)} of its {len(names)} tensors "
+            f"('{strange[0]}' among them) are not in this one; calibrate this one"
+        )
+    if made_for_other:
+        state = (
+            "is stale: the model has the same tensors but its"
+            if of_model
+            else "is stale, or of another model:"
+        )
+        raise TableError(
+            f"the table {state} weights or nodes have changed since it was calibrated "
+            f"(fingerprint {made_for} then, {fingerprint} now); calibrate again"
         )
     if missing:
         raise TableError(
             f"the table has no range for {count}: {shown}; calibrate this model, or set them by hand"
         )
     if made_for is None:
-        _compare_names(len(names), imported, frozenset(known))
+        _compare_names(len(names), imported, of_model)
 
 
 def _compare_names(count: int, imported: Sequence[str], known: frozenset[str]) -> None:

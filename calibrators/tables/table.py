@@ -18,6 +18,7 @@ from calibrators import records
 from calibrators.checks import check_choice, is_number, several
 from calibrators.data.sample_sizes import SampleSizes
 from calibrators.display.cards import card_of
+from calibrators.display.counts import counted
 from calibrators.display.picture import Picture
 from calibrators.display.plotting import plot_histogram
 from calibrators.errors import TableError
@@ -393,7 +394,7 @@ class CalibrationTable:
     @property
     def _summary(self) -> str:
         rule = f" ({self.choice.rule})" if self.choice else ""
-        samples = "" if self.provenance.samples is None else f", {self.provenance.samples} samples"
+        samples = "" if self.provenance.samples is None else f", {counted(self.provenance.samples, 'sample')}"
         return f"{len(self.amax)} tensors, {self.method}{rule}{samples}"
 
     @property
@@ -476,7 +477,7 @@ class CalibrationTable:
             fingerprint: The model's fingerprint.
             tensors: Names of the tensors whose ranges are needed.
             known: Names of all tensors of the model, with which the table's names are compared where the
-                table does not say which model it was made for; without any, nothing is compared.
+                table was made for another one or does not say for which; without any, nothing is compared.
 
         Raises:
             TableError: The table was made for another model, is stale, or lacks a range.

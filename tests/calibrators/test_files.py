@@ -1,5 +1,6 @@
 """Files that are the old one or the new one, never half of either."""
 
+import errno
 import os
 import signal
 import socket
@@ -197,6 +198,22 @@ class TestWrittenTogether:
             for name in self.NAMES:
                 write_atomically(staged(old / name), b"new")
         assert (old / "main").read_text() == "old main" and (old / "beside").read_text() == "old beside"
+
+    @pytest.mark.parametrize("by_itself", [True, False])
+    def test_an_error_names_the_file_that_was_meant(self, old, monkeypatch, by_itself):
+        def full(_descriptor):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr("os.fsync", full)
+        name = "beside" if by_itself else "main"
+        with pytest.raises(OutputError) as refused, written_together(old / "main") as staged:
+            if by_itself:
+                write_atomically(staged(old / "beside"), b"new")
+            full(0)  # as other libraries fail that write a file
+        assert str(refused.value) == (
+            f"cannot write '{old / name}': No space left on device; choose another place"
+        )
+        assert self.contents(old) == self.OLD and len(list(old.iterdir())) == 2
 
     @pytest.mark.slow
     @pytest.mark.parametrize("renames", range(5))

@@ -1,7 +1,11 @@
+import json
+import os
 import subprocess
 import sys
 
 import pytest
+
+from calibrators.tables.table import CalibrationTable
 
 #: Ctrl-C when a module is first looked for. Where the suite runs in the background, it would be ignored.
 PROGRAM = """
@@ -41,3 +45,19 @@ def test_the_program_is_the_command_line(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == ("trtint8 table: cannot read the table 'x.json': No such file or directory\n")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "latin-1:surrogateescape", "utf-8"])
+def test_characters_that_standard_output_lacks_are_replaced(tmp_path, encoding):
+    CalibrationTable({"größe/張": 1.0}).save(tmp_path / "t.json")
+    name = encoding.partition(":")[0]
+    command = [sys.executable, "-m", "trtint8", "table", "show", "t.json"]
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    done = subprocess.run(command, capture_output=True, timeout=60, cwd=tmp_path, env=environment)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert f" {'größe/張'.encode(name, 'replace').decode(name)} " in done.stdout.decode(name)
+    assert ("+---" in done.stdout.decode(name)) == (name != "utf-8")
+    done = subprocess.run(
+        [*command, "--json"], capture_output=True, timeout=60, cwd=tmp_path, env=environment
+    )
+    assert json.loads(done.stdout.decode(name))["amax"] == {"größe/張": 1.0}

@@ -3,9 +3,47 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
+from calibrators.checks import several
+from calibrators.files import refuse_overwriting
 from trtint8.cli.data_options import preprocessing_from
+
+#: The arguments of all verbs that name what is read.
+_READ = (
+    "cache",
+    "calibration",
+    "classes",
+    "data",
+    "dynamic_ranges",
+    "engine",
+    "equalize",
+    "judge",
+    "labels",
+    "model",
+    "network",
+    "paths",
+    "preprocess",
+    "runs",
+    "table",
+    "timing_cache",
+)
+
+
+def refuse_overwriting_arguments(outputs: Iterable[Path], options: argparse.Namespace) -> None:
+    """Refuses to write a file that the command line names as one to read.
+
+    Args:
+        outputs: The files that will be written.
+        options: The parsed command line.
+
+    Raises:
+        OutputError: An output is one of the files that are read.
+    """
+    given = (getattr(options, name, None) for name in _READ)
+    refuse_overwriting(outputs, [path for value in given if value is not None for path in several(value)])
 
 
 def add_keep_float_option(parser: argparse.ArgumentParser) -> None:

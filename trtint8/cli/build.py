@@ -5,16 +5,23 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from calibrators.files import check_writable
+from calibrators.files import check_writable, refuse_overwriting
 from calibrators.tensorrt.flavor import Flavor
 from trtint8.api import building
-from trtint8.cli.arguments import add_keep_float_option, add_keep_int8_option, data_keywords, keywords
+from trtint8.built_files import qdq_file_of, table_file_of
+from trtint8.cli.arguments import (
+    add_keep_float_option,
+    add_keep_int8_option,
+    data_keywords,
+    keywords,
+    refuse_overwriting_arguments,
+)
 from trtint8.cli.build_options import add_build_options, build_options_from, profiles_from
 from trtint8.cli.cutting import TAIL, add_cut_option, cut_from, files_of_cut
 from trtint8.cli.data_options import add_data_options, add_method_option
 from trtint8.cli.output import engine_rows, print_json, print_table, say
 from trtint8.cli.own_data import data_from
-from trtint8.engine.file import EngineInfo
+from trtint8.engine.file import EngineInfo, sidecar_path
 from trtint8.models.model import save_model
 
 EXAMPLE = (
@@ -70,8 +77,10 @@ def run(options: argparse.Namespace) -> None:
     """Builds and writes the engine."""
     cut = cut_from(options.model, options)
     profiles = profiles_from(options.profile)
-    output, inputs = check_writable(options.output), [options.model, options.calibration]
-    cut_files = files_of_cut(output, inputs) if cut else {}
+    output = check_writable(options.output)
+    refuse_overwriting_arguments([output, sidecar_path(output), qdq_file_of(output)], options)
+    refuse_overwriting([table_file_of(output)], [options.dynamic_ranges])
+    cut_files = files_of_cut(output, options) if cut else {}
     result = building.build_int8_engine(
         cut.head if cut else options.model,
         data_from(options.calibration, options),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 
-from calibrators.files import check_writable, refuse_overwriting
+from calibrators.files import check_writable
 from calibrators.host.checkpoint import SECONDS as CHECKPOINT_SECONDS
 from calibrators.ray.run_options import RunOptions
 from calibrators.tables.file_names import check_table_name
 from trtint8.calibration import CalibrationOptions, CheckpointOptions, open_calibration, open_checkpoint
+from trtint8.cli.arguments import refuse_overwriting_arguments
 from trtint8.cli.cutting import add_cut_option, cut_from
 from trtint8.cli.data_options import (
     DATA_HELP,
@@ -70,7 +71,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Calibrates and writes the table."""
     output = check_writable(check_table_name(options.output))
-    refuse_overwriting([output], [options.model, options.data])
+    refuse_overwriting_arguments([output], options)
     run_options = RunOptions(options.threads, executor_from(options), options.device)
     cut = cut_from(options.model, options)
     loaded = cut.head if cut else load_float_model(options.model)

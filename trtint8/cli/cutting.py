@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 
-from calibrators.files import check_writable, refuse_overwriting
+from calibrators.files import check_writable
+from trtint8.cli.arguments import refuse_overwriting_arguments
 from trtint8.models.cutting import CutModel, cut_model
 from trtint8.models.model import load_float_model, prepare
 
@@ -46,16 +46,16 @@ def cut_from(model: str, options: argparse.Namespace) -> CutModel | None:
     return CutModel(prepare(cut.head), cut.tail)
 
 
-def files_of_cut(output: Path, inputs: Sequence[str | None]) -> dict[str, Path]:
+def files_of_cut(output: Path, options: argparse.Namespace) -> dict[str, Path]:
     """The files that are written beside the output of a cut model: the float head and the tail.
 
     Args:
         output: The file that is written.
-        inputs: What is read.
+        options: The parsed command line, which says what is read.
 
     Raises:
         OutputError: A file cannot be written, or is one of those that are read.
     """
     files = {end: check_writable(output.with_name(f"{output.stem}.{end}")) for end in (FLOAT, TAIL)}
-    refuse_overwriting(files.values(), inputs)
+    refuse_overwriting_arguments(files.values(), options)
     return files

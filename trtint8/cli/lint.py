@@ -6,7 +6,8 @@ import argparse
 from collections import Counter
 
 from calibrators.errors import ModelError
-from calibrators.files import check_writable, refuse_overwriting
+from calibrators.files import check_writable
+from trtint8.cli.arguments import refuse_overwriting_arguments
 from trtint8.cli.output import print_json, print_table
 from trtint8.interop.lint import lint, mend
 from trtint8.models.model import load_model, save_model
@@ -28,7 +29,7 @@ def run(options: argparse.Namespace) -> None:
         raise ModelError("give --fix and --output together, or neither")
     output = check_writable(options.output) if options.output else None
     if output:
-        refuse_overwriting([output], [options.model])
+        refuse_overwriting_arguments([output], options)
     model = load_model(options.model)
     findings = lint(model)
     mended = mend(model) if output else None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from calibrators.files import check_writable, refuse_overwriting
+from calibrators.files import check_writable
 from calibrators.tables.table import CalibrationTable
 from trtint8.builder.proof import count_int8_layers
-from trtint8.cli.arguments import add_keep_float_option
+from trtint8.cli.arguments import add_keep_float_option, refuse_overwriting_arguments
 from trtint8.cli.output import print_json, print_table, say
 from trtint8.interop.migrate import Migrated, migrate
 from trtint8.models.model import load_model, prepare
@@ -34,7 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Places Q/DQ pairs, writes the model and proves by a build that it runs in INT8."""
     output = check_writable(options.output)
-    refuse_overwriting([output], [options.model, options.cache])
+    refuse_overwriting_arguments([output], options)
     prepared = prepare(load_model(options.model))
     table = CalibrationTable.load(options.cache)
     migrated = migrate(prepared, table, fill=options.fill, keep_float=options.keep_float)

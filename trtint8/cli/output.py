@@ -40,6 +40,9 @@ _LONGEST_MESSAGE = 499
 #: turn the direction of text, halves of a character, and separators of lines and paragraphs.
 _NOT_SHOWN = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
+#: What Python lets a stream do by default with characters that its encoding lacks: it fails.
+_FAILING = ("strict", "surrogateescape")
+
 
 def shown(text: str) -> str:
     """A text as a terminal may show it, on one line: characters that it would obey become escapes."""
@@ -65,7 +68,7 @@ def print_line(text: str) -> None:
 
 def print_json(value: Any) -> None:
     """Writes a value as JSON to standard output; numbers that are not finite become null."""
-    text = json.dumps(_plain(value), indent=2, ensure_ascii=False)
+    text = json.dumps(_plain(value), indent=2, ensure_ascii=not _prints_unicode())
     # JSON itself escapes only some of the characters that a terminal obeys.
     escaped = (json.dumps(letter)[1:-1] if shown(letter) != letter != "\n" else letter for letter in text)
     _write(sys.stdout, "".join(escaped) + "\n")
@@ -86,10 +89,12 @@ def print_table(
         styles: One colour per row, which a terminal shows; None for a row without a colour.
     """
     # Imported late here and below, so that --help needs neither this nor NumPy.
+    from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=shown(title), title_justify="left", title_style="bold")
+    lines = box.HEAVY_HEAD if _prints_unicode() else box.ASCII
+    table = Table(title=shown(title), title_justify="left", title_style="bold", box=lines)
     for index, column in enumerate(columns):
         table.add_column(shown(column), justify="left" if index == 0 else "right", overflow="fold")
     for row, style in zip(rows, itertools.repeat(None) if styles is None else styles, strict=False):
@@ -100,6 +105,13 @@ def print_table(
     text = io.StringIO()
     Console(file=text, width=_PIPE_WIDTH, markup=False, highlight=False).print(table)
     _write(sys.stdout, text.getvalue())
+
+
+def replace_unprintable() -> None:
+    """Has standard output replace characters that its encoding lacks, where it would fail."""
+    stream = sys.stdout
+    if isinstance(stream, io.TextIOWrapper) and stream.errors in _FAILING:
+        stream.reconfigure(errors="replace")
 
 
 def table_width() -> int:
@@ -161,6 +173,11 @@ def _kernel_rows(info: EngineInfo) -> list[tuple[str, str]]:
         ("kernels", f"{number}: {', '.join(f'{part.kernels} {part.part}' for part in parts)}"),
         ("bytes per inference", moved),
     ]
+
+
+def _prints_unicode() -> bool:
+    """Whether standard output has an encoding for all characters."""
+    return (getattr(sys.stdout, "encoding", None) or "utf-8").lower().startswith("utf")
 
 
 def megabytes(count: int) -> str:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from calibrators.errors import ModelError
-from calibrators.files import check_writable, refuse_overwriting, written_together
+from calibrators.files import check_writable, written_together
 from calibrators.tables.table import CalibrationTable
-from trtint8.cli.arguments import add_keep_float_option, add_keep_int8_option
+from trtint8.cli.arguments import (
+    add_keep_float_option,
+    add_keep_int8_option,
+    refuse_overwriting_arguments,
+)
 from trtint8.cli.cutting import FLOAT, TAIL, add_cut_option, cut_from, files_of_cut
 from trtint8.cli.data_options import add_data_options, data_options_from
 from trtint8.cli.output import print_json, print_line, print_table
@@ -81,11 +85,11 @@ def run(options: argparse.Namespace) -> None:
         raise ModelError("--keep-int8 names layers that would be in FP16 otherwise; add --float16")
     target = target_named(options.target or "tensorrt", options.compute_capability)
     output = check_writable(options.output)
-    refuse_overwriting([output], [options.model, options.table, options.equalize])
-    files = {} if options.equalize is None else _files_beside(output, [options.model, options.table])
+    refuse_overwriting_arguments([output], options)
+    files = {} if options.equalize is None else _files_beside(output, options)
     cut = cut_from(options.model, options)
     prepared = cut.head if cut else prepare(load_float_model(options.model))
-    cut_files = files_of_cut(output, [options.model, options.table, options.equalize]) if cut else {}
+    cut_files = files_of_cut(output, options) if cut else {}
     table = CalibrationTable.load(options.table)
     remade = None
     if options.equalize is not None:
@@ -147,10 +151,10 @@ def run(options: argparse.Namespace) -> None:
     print_table("Quantized", ("", ""), rows)
 
 
-def _files_beside(output: Path, inputs: Sequence[str]) -> dict[str, Path]:
+def _files_beside(output: Path, options: argparse.Namespace) -> dict[str, Path]:
     """The files that are written beside the output; refuses those that are read."""
     files = {end: check_writable(output.with_name(f"{output.stem}.{end}")) for end in _BESIDE}
-    refuse_overwriting(files.values(), inputs)
+    refuse_overwriting_arguments(files.values(), options)
     return files
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from calibrators.files import check_writable
+from trtint8.cli.arguments import refuse_overwriting_arguments
 from trtint8.cli.data_options import add_data_options, add_loading_options, data_options_from
 from trtint8.cli.own_data import data_from
 from trtint8.report.writing import write_report
@@ -36,9 +38,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Gathers the facts and writes the page."""
+    output = check_writable(options.output)
+    refuse_overwriting_arguments([output], options)
     write_report(
         options.paths,
-        options.output,
+        output,
         model=options.model,
         data=data_from(options.data, options),
         data_options=data_options_from(options),

@@ -17,9 +17,11 @@ from calibrators.data.preflight import Preflight
 from calibrators.errors import CalibrationDataError
 from calibrators.files import check_writable, refuse_overwriting, write_atomically
 from calibrators.progress import progress_bar
+from trtint8.cli.arguments import refuse_overwriting_arguments
 from trtint8.cli.data_options import DATA_HELP, add_data_options, add_loading_options, data_options_from
 from trtint8.cli.output import print_json, print_table
 from trtint8.cli.own_data import data_from
+from trtint8.engine.file import sidecar_path
 from trtint8.engine.inputs import input_specs
 from trtint8.runtime.engine import Engine
 
@@ -40,7 +42,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Runs the engine on all data and writes its outputs."""
     output = check_writable(options.output)
-    refuse_overwriting([output], [options.engine, options.data])
+    refuse_overwriting_arguments([output], options)
+    refuse_overwriting([output], [sidecar_path(options.engine)])
     with Engine.load(
         options.engine,
         device=options.device,

@@ -6,9 +6,10 @@ import argparse
 import math
 from pathlib import Path
 
-from calibrators.files import check_writable, refuse_overwriting
+from calibrators.display.counts import counted
+from calibrators.files import check_writable
 from trtint8.api.sensitivity import SENSITIVITY_SAMPLES, measure_sensitivity
-from trtint8.cli.arguments import add_keep_float_option, data_keywords
+from trtint8.cli.arguments import add_keep_float_option, data_keywords, refuse_overwriting_arguments
 from trtint8.cli.data_options import (
     add_data_options,
     add_worker_options,
@@ -63,7 +64,7 @@ def run(options: argparse.Namespace) -> None:
     """Measures, and prints the layers, the worst first."""
     output = check_writable(options.output) if options.output else None
     if output:
-        refuse_overwriting([output], [options.model, options.table, options.data])
+        refuse_overwriting_arguments([output], options)
     sensitivity = measure_sensitivity(
         options.model,
         options.table,
@@ -101,7 +102,7 @@ def _print(sensitivity: Sensitivity) -> None:
     columns = ("layer", "noise", "alone", "without", "weights", "activations", "here", "same class")
     certain = "" if sensitivity.converged else "; the figures are less certain than asked for"
     level = _level(sensitivity.quantized.sqnr_db)
-    title = f"{sensitivity.samples} samples: all layers in INT8 {level}{certain}"
+    title = f"{counted(sensitivity.samples, 'sample')}: all layers in INT8 {level}{certain}"
     print_table(title, columns, rows, styles)
     for layer in sensitivity.worst_first:
         for suspect in layer.suspects:

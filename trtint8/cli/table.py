@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Mapping
 from pathlib import Path
 
 from calibrators import records
+from calibrators.display.counts import counted
 from calibrators.errors import TableError
 from calibrators.files import check_writable, write_atomically
 from calibrators.histograms.thresholds import METHODS
@@ -17,6 +19,7 @@ from calibrators.tables.formats.tensorrt_cache import looks_like_cache, parse
 from calibrators.tables.loss_warning import loss_warning
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt.calibration_cache import portability
+from trtint8.cli.arguments import refuse_overwriting_arguments
 from trtint8.cli.output import print_json, print_table, say
 from trtint8.cli.table_edit import edit
 from trtint8.interop.extract import extract_table
@@ -95,6 +98,7 @@ def run(options: argparse.Namespace) -> None:
     """Runs one action."""
     if options.action == "extract":
         output = check_writable(check_table_name(options.output))
+        refuse_overwriting_arguments([output], options)
         extract_table(load_model(options.table)).save(output)
         return
     if options.action == "convert" and options.network:
@@ -107,6 +111,7 @@ def run(options: argparse.Namespace) -> None:
         _diff(table, CalibrationTable.load(options.other), options.json)
     elif options.action == "convert":
         output = check_writable(options.output)
+        refuse_overwriting_arguments([output], options)
         table.save(output, format_name=options.format, tensorrt_version=options.tensorrt_version)
         if options.format or output.suffix.lower() in SUFFIXES:
             _say_what_is_lost(table, output)
@@ -117,9 +122,14 @@ def run(options: argparse.Namespace) -> None:
     elif options.action == "merge":
         table.merged(CalibrationTable.load(options.other)).save(check_writable(options.output))
     else:
+        ranges = _ranges(options.ranges)
+        if not (ranges or options.method):
+            raise TableError("there is nothing to set; give TENSOR=AMAX, such as images=2.64, or --method")
         if options.method:
             table = table.with_method(options.method)
-        table.override(_ranges(options.ranges)).save(check_writable(options.output))
+        changed = table.override(ranges)
+        _warn_of_new(ranges, table)
+        changed.save(check_writable(options.output))
 
 
 def _edit(table: CalibrationTable, output: str) -> None:
@@ -145,8 +155,8 @@ def _cache_facts(path: str) -> dict[str, str]:
     }
     if origin is not None:
         facts["made by"] = f"TensorRT {origin.tensorrt}"
-        if origin.batch_size is not None:
-            facts["from"] = f"{origin.samples} samples in batches of {origin.batch_size}"
+        if origin.batch_size is not None and origin.samples is not None:
+            facts["from"] = f"{counted(origin.samples, 'sample')} in batches of {origin.batch_size}"
     return facts
 
 
@@ -162,6 +172,7 @@ def _say_what_is_lost(table: CalibrationTable, output: Path) -> None:
 def _convert_with_network(options: argparse.Namespace) -> None:
     """Converts from or to ncnn's table, which the ending of the output's name decides."""
     output = check_writable(options.output)
+    refuse_overwriting_arguments([output], options)
     if output.suffix.lower() == _NCNN:
         table = CalibrationTable.load(options.table)
         write_atomically(output, render_ncnn_table(table, options.network))
@@ -191,7 +202,7 @@ def _show(table: CalibrationTable, as_json: bool, cache: dict[str, str]) -> None
         return
     if cache:
         print_table("TensorRT calibration cache", ("", ""), list(cache.items()))
-    samples = f", {table.provenance.samples} samples" if table.provenance.samples else ""
+    samples = f", {counted(table.provenance.samples, 'sample')}" if table.provenance.samples else ""
     listing = [_row(table, name) for name in table.amax]
     columns = ("tensor", "amax", "scale", "largest", "zeros", "clipped", "method")
     print_table(
@@ -252,13 +263,26 @@ def _diff(first: CalibrationTable, second: CalibrationTable, as_json: bool) -> N
 
 
 def _ranges(texts: list[str]) -> dict[str, float]:
-    ranges = {}
+    ranges: dict[str, float] = {}
     for text in texts:
         name, equals, value = text.rpartition("=")
         try:
-            ranges[name] = float(value)
+            amax = float(value)
         except ValueError:
             raise TableError(f"'{text}' is not TENSOR=AMAX with a number") from None
         if not (equals and name):
             raise TableError(f"'{text}' is not TENSOR=AMAX")
+        if name in ranges:
+            raise TableError(f"tensor '{name}' is set twice; set it once")
+        ranges[name] = amax
     return ranges
+
+
+def _warn_of_new(ranges: Mapping[str, float], table: CalibrationTable) -> None:
+    """Says which tensors a table gets by hand that it did not have: their names may be misspelt."""
+    new, known = ([f"'{name}'" for name in names] for names in (set(ranges) - set(table.amax), table.amax))
+    if new:
+        say(
+            f"warning: the table had no range of {', '.join(sorted(new))}, which counts only if the model "
+            f"has such a tensor; the table has for example {', '.join(known[:2])}"
+        )

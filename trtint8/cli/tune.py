@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import math
 
-from calibrators.files import check_writable, refuse_overwriting
+from calibrators.display.counts import counted
+from calibrators.files import check_writable
 from trtint8.api import tuning
-from trtint8.cli.arguments import data_keywords, keywords
+from trtint8.cli.arguments import data_keywords, keywords, refuse_overwriting_arguments
 from trtint8.cli.data_options import add_data_options, add_method_option
 from trtint8.cli.output import print_json, print_line, print_table, say
 from trtint8.cli.own_data import data_from
@@ -15,7 +16,7 @@ from trtint8.engine.profiles import parse_profile
 from trtint8.tuning.budget import Goal
 from trtint8.tuning.speed import SpeedTrial
 from trtint8.tuning.trial import Trial
-from trtint8.tuning.tune import BEFORE, Tuned, Written, save_tuned
+from trtint8.tuning.tune import BEFORE, Tuned, Written, files_beside, save_tuned
 from trtint8.validation.measure import REFERENCE
 from trtint8.validation.wording import accuracy_rows, verdicts
 
@@ -108,7 +109,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Tunes, writes the files and prints the result."""
     output = check_writable(options.output)
-    refuse_overwriting([output], [options.model, options.calibration, options.data, options.judge])
+    refuse_overwriting_arguments([output, *files_beside(output)], options)
     checkpoint = output.with_name(f"{output.name}.checkpoint")
     if checkpoint.exists() and not options.resume:
         say(f"'{checkpoint}' is left from an interrupted run: beginning anew, without --resume")
@@ -209,7 +210,9 @@ def _duration(seconds: float) -> str:
 def _print(tuned: Tuned, written: Written) -> None:
     accuracy = tuned.accuracy
     columns = ("", REFERENCE, "tuned", *accuracy.also)
-    print_table(f"{accuracy.samples} samples that nothing was decided on", columns, accuracy_rows(accuracy))
+    print_table(
+        f"{counted(accuracy.samples, 'sample')} that nothing was decided on", columns, accuracy_rows(accuracy)
+    )
     for verdict in verdicts(accuracy, "tuned"):
         print_line(verdict.replace(f"{BEFORE} is", "before tuning it was"))
     rows = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from calibrators.display.counts import counted
 from calibrators.errors import ModelError
 from trtint8.api import validation
 from trtint8.cli.arguments import data_keywords
@@ -81,7 +82,11 @@ def run(options: argparse.Namespace) -> None:
         return
     sides = {VALIDATED: accuracy, **accuracy.also}
     described = "; ".join(f"{name} is {side.judged}" for name, side in sides.items())
-    print_table(f"{accuracy.samples} samples; {described}", ("", REFERENCE, *sides), accuracy_rows(accuracy))
+    print_table(
+        f"{counted(accuracy.samples, 'sample')}; {described}",
+        ("", REFERENCE, *sides),
+        accuracy_rows(accuracy),
+    )
     if accuracy.chosen:
         print_line(accuracy.chosen)
     for verdict in verdicts(accuracy, VALIDATED):

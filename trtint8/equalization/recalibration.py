@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
 from calibrators.data.batches import DataSource, open_data
-from calibrators.data.feeds import first_feeds
+from calibrators.data.feeds import FeedDict, first_feeds
+from calibrators.data.inputs import InputSpec
 from calibrators.data.options import DataOptions
+from calibrators.data.preflight import Preflight
 from calibrators.errors import ModelError, TableError
 from calibrators.histograms.thresholds import Method
 from calibrators.ray.run_options import RunOptions
@@ -19,6 +22,7 @@ from trtint8.models.model import Model, rebuilt
 from trtint8.models.recorded_states import with_recorded_states
 from trtint8.models.runnable_part import runnable_part, with_plugins
 from trtint8.quantization.placement import place
+from trtint8.quantization.quantize import tensor_names
 
 #: Number of samples that factors are chosen with.
 _SAMPLES = 128
@@ -62,7 +66,7 @@ def equalize_and_calibrate(
         CalibrationDataError: The data does not fit the model, or can be read only once.
     """
     placement = place(prepared.graph_model)
-    table.check_model(prepared.fingerprint, placement.tensors)
+    table.check_model(prepared.fingerprint, placement.tensors, tensor_names(prepared.graph_model))
     try:
         options = CalibrationOptions(cast(Method, table.method), "placed")
     except TableError as error:
@@ -76,12 +80,22 @@ def equalize_and_calibrate(
     data = with_recorded_states(data, prepared)
     batches = open_data(data, prepared.inputs, replace(data_options, default_batch_size=size))
     part = runnable_part(prepared)
-    equalized = equalize(part.graph_model, first_feeds(batches, _SAMPLES), table.method)
+    equalized = equalize(
+        part.graph_model, _checked(first_feeds(batches, _SAMPLES), part.inputs), table.method
+    )
     if not equalized.forms:
         raise ModelError(_nothing_done(prepared.name, equalized))
     model = rebuilt(with_plugins(equalized.model, prepared.graph_model), prepared.name)
     new_table = calibrate_prepared(model, batches, options, DataOptions(), RunOptions(progress=progress))
     return EqualizedModel(model, new_table, equalized)
+
+
+def _checked(feeds: Iterable[FeedDict], inputs: Sequence[InputSpec]) -> Iterator[FeedDict]:
+    """The same feeds; refuses those that the model cannot take or that hold values without meaning."""
+    preflight = Preflight(inputs)
+    for feed in feeds:
+        preflight.observe(feed)
+        yield feed
 
 
 def _nothing_done(name: str, equalized: Equalized) -> str:

@@ -15,6 +15,9 @@ from trtint8.report.files import ReportFiles, find_report_files
 from trtint8.report.network import make_cells
 from trtint8.validation.wording import accuracy_rows
 
+#: How many digits of a calibration table's fingerprint are shown: enough to tell tables apart.
+_SHOWN_OF_FINGERPRINT = 8
+
 
 @dataclass(frozen=True)
 class ComparedRow:
@@ -43,12 +46,14 @@ class RunComparison:
         rows: The figures that at least one run has.
         layers: The weighted layers that are not in the same precision in all runs whose engines list them.
         differences: Names of the figures that differ.
+        files: What was read.
     """
 
     runs: tuple[str, ...]
     rows: tuple[ComparedRow, ...]
     layers: tuple[ComparedRow, ...]
     differences: tuple[str, ...]
+    files: tuple[Path, ...]
 
 
 def compare_runs(sources: Iterable[str | os.PathLike[str]]) -> RunComparison:
@@ -78,6 +83,7 @@ def compare_runs(sources: Iterable[str | os.PathLike[str]]) -> RunComparison:
         rows,
         tuple(row for row in layers if row.differs),
         tuple(row.name for row in rows if row.differs),
+        tuple(path for run in runs for path in run.read),
     )
 
 
@@ -98,9 +104,15 @@ def _of_engine(run: ReportFiles, parts: Sequence[str]) -> dict[str, str]:
     method = table.method if table else (engine.method if engine else None)
     if method:
         figures["calibration method"] = method
+    fingerprint = engine.table_fingerprint if engine else (table.fingerprint if table else None)
+    if fingerprint:
+        figures["calibration table"] = fingerprint[:_SHOWN_OF_FINGERPRINT]
     if engine is None:
         return figures
     figures["TensorRT"] = f"{'for RTX ' if engine.flavor == 'rtx' else ''}{engine.tensorrt_version}"
+    figures["built for"] = ", ".join(engine.compute_capabilities)
+    for number, profile in enumerate(engine.profiles):
+        figures |= {f"profile {number}, '{name}'": str(shapes) for name, shapes in profile.items()}
     if engine.int8_layers:
         figures["weighted layers in INT8"] = "{} of {}".format(*engine.int8_layers)
     kernels = {part.part: part for part in engine.parts}

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from calibrators import records
 from calibrators.errors import TableError
-from calibrators.files import exists, is_folder
+from calibrators.files import exists, is_file, is_folder
 from calibrators.tables.formats.json import FORMAT as TABLE_FORMAT
 from calibrators.tables.table import CalibrationTable
 from trtint8.auditing.results import Audit, parse_audit
-from trtint8.engine.file import EngineInfo, read_engine_info
+from trtint8.engine.file import EngineInfo, read_engine_info, sidecar_path
 from trtint8.report.json_files import parse_accuracy, parse_benchmark, parse_tuning_log
 from trtint8.runtime.benchmark import Benchmarks
 from trtint8.sensitivity.results import FORMAT as SENSITIVITY_FORMAT
@@ -60,6 +60,12 @@ class ReportFiles:
     bench: Benchmarks | None = None
     audit: Audit | None = None
     tuning: TuningLog | None = None
+
+    @property
+    def read(self) -> tuple[Path, ...]:
+        """All files that were read: an engine's sidecar as well."""
+        sidecars = [sidecar_path(self.paths["engine"])] if "engine" in self.paths else []
+        return (*self.paths.values(), *sidecars)
 
     @property
     def stem(self) -> str:
@@ -123,9 +129,10 @@ def _files(sources: Sequence[str | os.PathLike[str]]) -> Iterator[Path]:
         if not exists(path):
             raise TableError(f"there is no '{path}'; give a folder that 'trtint8 build' wrote to, or files")
         if is_folder(path):
-            files = sorted(path.iterdir())
+            files = _listed(path)
         elif path.suffix == _ENGINE:
-            files = [path, *sorted(path.parent.glob(f"{_escaped(path.stem)}.*"))]
+            beside = sorted(path.parent.glob(f"{_escaped(path.stem)}.*"))
+            files = [file for file in (path, *beside) if is_file(file)]
         elif _kind(path) is None:
             raise TableError(
                 f"'{path}' is no file that a report knows; give an engine, a .qdq.onnx, a table, or the JSON "
@@ -134,9 +141,20 @@ def _files(sources: Sequence[str | os.PathLike[str]]) -> Iterator[Path]:
         else:
             files = [path]
         for file in files:
-            if file.is_file() and file.resolve() not in seen:
+            if file.resolve() not in seen:
                 seen.add(file.resolve())
                 yield file
+
+
+def _listed(folder: Path) -> list[Path]:
+    """The files in a folder, in the order of their names."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(folder / entry.name for entry in entries if entry.is_file())
+    except OSError as error:
+        raise TableError(
+            f"cannot read the folder '{folder}': {error.strerror or error}; make it readable, or give another"
+        ) from error
 
 
 def _escaped(name: str) -> str:

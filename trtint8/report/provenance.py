@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
+from calibrators.display.counts import counted
 from trtint8.engine.file import EngineInfo
 from trtint8.report.files import ReportFiles
 
@@ -117,7 +118,7 @@ def list_provenance(files: ReportFiles) -> tuple[tuple[str, str], ...]:
         if made_with:
             rows.append(("Calibrated with", made_with))
     if files.accuracy:
-        measured = f"{files.accuracy.judged}, {files.accuracy.samples:,} samples"
+        measured = f"{files.accuracy.judged}, {counted(files.accuracy.samples, 'sample', ',')}"
         rows.append(("Accuracy measured with", measured))
     if files.audit:
         flavor = "TensorRT for RTX" if files.audit.flavor == "rtx" else "TensorRT"
@@ -127,7 +128,7 @@ def list_provenance(files: ReportFiles) -> tuple[tuple[str, str], ...]:
         rows.append(("Audited with", built))
     if sensitivity:
         certain = "" if sensitivity.converged else ", less certain than asked for"
-        rows.append(("Sensitivity measured with", f"{sensitivity.samples:,} samples{certain}"))
+        rows.append(("Sensitivity measured with", f"{counted(sensitivity.samples, 'sample', ',')}{certain}"))
     fingerprints = {
         "model": engine.model_fingerprint if engine else (table.provenance.model if table else None),
         "calibration table": table.fingerprint if table else (engine.table_fingerprint if engine else None),

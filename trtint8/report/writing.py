@@ -11,7 +11,7 @@ from calibrators.checks import several
 from calibrators.data.batches import DataSource, open_data
 from calibrators.data.options import DataOptions
 from calibrators.errors import CalibrationDataError, ModelError, UnsupportedError
-from calibrators.files import check_writable, write_atomically
+from calibrators.files import check_writable, refuse_overwriting, write_atomically
 from trtint8.models.model import load_model
 from trtint8.models.output_parts import output_parts
 from trtint8.models.recorded_states import with_recorded_states
@@ -62,13 +62,14 @@ def write_report(
         CalibrationDataError: The data or the class names are unusable.
         ModelError: A model is unusable, or the data needs a model that was not given.
         TableError: A file is damaged or holds something else.
-        OutputError: The page cannot be written.
+        OutputError: The page cannot be written, or is one of the files that it is made of.
     """
     gather, render = _renderer()
     output = check_writable(output)
     if not isinstance(model, (str, os.PathLike, type(None))):
         raise ModelError(f"a report reads its model from a file, and got {type(model).__name__}; give a path")
     files = find_report_files(several(sources))
+    refuse_overwriting([output], [*files.read, model, data, data_options.labels, class_names])
     worst: Worst | None = None
     if data is not None:
         worst = _worst(files, model, data, data_options, class_names, allow_host_code, plugins)
@@ -91,14 +92,16 @@ def write_comparison(comparison: RunComparison, output: str | os.PathLike[str]) 
 
     Raises:
         UnsupportedError: The extra ``trtint8[report]`` is not installed.
-        OutputError: The page cannot be written.
+        OutputError: The page cannot be written, or is one of the files that were compared.
     """
+    output = check_writable(output)
+    refuse_overwriting([output], comparison.files)
     try:
         from trtint8.report.comparison_page import render_comparison
     except ImportError as error:
         raise _not_installed(error) from error
     page = render_comparison(comparison)
-    return write_atomically(check_writable(output), page.encode(errors="replace"))
+    return write_atomically(output, page.encode(errors="replace"))
 
 
 def _worst(

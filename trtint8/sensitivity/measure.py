@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from calibrators.data.batches import Batches
@@ -16,6 +16,7 @@ from trtint8.models.model import Model, runnable
 from trtint8.models.picked_outputs import before_picks
 from trtint8.models.runnable_part import runnable_part
 from trtint8.quantization.placement import Placement, place
+from trtint8.quantization.quantize import tensor_names
 from trtint8.sensitivity.checkpoint import measurement_checkpoint
 from trtint8.sensitivity.measurement import Measurement, no_samples
 from trtint8.sensitivity.probe import Probe
@@ -92,11 +93,12 @@ def measure(
         WorkerError: Workers of Ray died again and again.
     """
     given = {output.name for output in prepared.graph_model.graph.outputs}
+    known = frozenset(tensor_names(prepared.graph_model))
     prepared = runnable_part(prepared)
     prepared = prepared.part(before_picks(prepared.graph_model))
     outputs = [value.name or "" for value in prepared.graph_model.graph.outputs]
     picked_from = tuple(name for name in outputs if name not in given)
-    placement = _checked_placement(prepared, table, keep_float)
+    placement = _checked_placement(prepared, table, known, keep_float)
     kept = None
     if checkpoint is not None:
         kept = measurement_checkpoint(checkpoint, prepared, table, keep_float, batches.batch_size)
@@ -145,12 +147,14 @@ def measure(
     return measurement.result(table)
 
 
-def _checked_placement(prepared: Model, table: CalibrationTable, keep_float: Sequence[str]) -> Placement:
-    """Where pairs go, with a range for each.
+def _checked_placement(
+    prepared: Model, table: CalibrationTable, known: Collection[str], keep_float: Sequence[str]
+) -> Placement:
+    """Where pairs go, with a range for each; ``known`` are all tensors of the whole model.
 
     Raises:
         TableError: The table does not fit the model.
     """
     placement = place(prepared.graph_model, keep_float)
-    table.check_model(prepared.fingerprint, placement.tensors)
+    table.check_model(prepared.fingerprint, placement.tensors, known)
     return placement

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from calibrators import records
+from calibrators.display.counts import counted
 from calibrators.display.frames import data_frame
 from calibrators.display.html import Cell, bar, html_table
 from calibrators.display.picture import Picture
@@ -132,7 +133,7 @@ class Sensitivity:
     @property
     def _summary(self) -> str:
         level = _level(self.quantized.sqnr_db)
-        return f"{len(self.layers)} layers, {self.samples} samples, all layers in INT8 {level}"
+        return f"{len(self.layers)} layers, {counted(self.samples, 'sample')}, all layers in INT8 {level}"
 
     @property
     def worst_first(self) -> tuple[LayerSensitivity, ...]:

@@ -27,6 +27,9 @@ USUAL_DROP = {PERCENT: 1.0, DECIBELS: 0.5}
 #: The least value in decibels where no limit is given and that of equal outputs is infinite.
 USUAL_MINIMUM_DB = 20.0
 
+#: The largest share, in per cent.
+_MOST_PERCENT = 100
+
 
 @dataclass(frozen=True)
 class Goal:
@@ -145,6 +148,11 @@ class Budget:
             raise CalibrationDataError(
                 f"metric '{name}' is better the smaller it is, so it has no least value; give the largest "
                 "error as max_drop (--max-drop)"
+            )
+        if self.minimum is not None and unit == PERCENT and self.minimum > _MOST_PERCENT:
+            raise CalibrationDataError(
+                f"metric '{name}' is a share, and the least value is {self.minimum:g} per cent; give at most "
+                f"{_MOST_PERCENT} as minimum (--min)"
             )
         if self.max_drop is not None and not has_drop:
             raise CalibrationDataError(

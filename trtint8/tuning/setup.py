@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from calibrators.data.batches import DataSource, open_data
 from calibrators.data.feeds import FeedDict
 from calibrators.data.options import DataOptions
+from calibrators.data.preflight import check_feed
 from calibrators.ray.run_options import RunOptions
 from calibrators.tables.source import table_among
 from calibrators.tables.table import CalibrationTable
@@ -101,6 +102,9 @@ def tune_from_sources(
     goal = budget.goal(form)  # before the calibration, which may take long
     check_class_folders(tuned_on.class_names, form, [goal.name])
     on_goal(goal)
+    if not isinstance(held_out, Iterator):  # which can be read only once, after the search
+        for batch in validated_on.labelled():
+            check_feed(batch.feed, prepared.inputs, batch.first)
     known = table_among(calibration)
     tuned = tune_prepared(
         prepared,

@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from calibrators import records
 from calibrators.data.batches import Batches
+from calibrators.display.counts import counted
 from calibrators.display.picture import Picture
 from calibrators.errors import UnsupportedError
 from calibrators.files import refuse_overwriting, write_atomically, written_together
@@ -83,7 +84,7 @@ class Tuned:
             f"changed weights: {remedies}",
             f"layers in float: {kept} ({100 * self.float_cost:.1f} % of the arithmetic)",
         )
-        title = f"{self.accuracy.samples} samples that nothing was decided on"
+        title = f"{counted(self.accuracy.samples, 'sample')} that nothing was decided on"
         return accuracy_html(title, self.accuracy, notes, "tuned") + trials_html(self.trials, self.goal)
 
     def plot(self) -> Picture:
@@ -281,6 +282,14 @@ class Written:
     command: str
 
 
+def files_beside(output: Path) -> tuple[Path, Path, Path]:
+    """The table, the log and the float model beside a tuned model."""
+    table, log, float_model = (
+        output.with_name(f"{output.stem}.{end}") for end in ("table.json", "tuning.json", "float.onnx")
+    )
+    return table, log, float_model
+
+
 def save_tuned(
     tuned: Tuned, original: str | os.PathLike[str], output: str | os.PathLike[str], *, float16: bool = False
 ) -> Written:
@@ -299,8 +308,8 @@ def save_tuned(
         OutputError: A file cannot be written, or is the original model; then none is written.
     """
     output = Path(output)
-    table, log = (output.with_name(f"{output.stem}.{end}") for end in ("table.json", "tuning.json"))
-    float_model = output.with_name(f"{output.stem}.float.onnx") if tuned.changed_weights else None
+    table, log, float_file = files_beside(output)
+    float_model = float_file if tuned.changed_weights else None
     source = float_model or Path(original)
     words = ["trtint8", "quantize", os.fspath(source), os.fspath(table), "-o", os.fspath(output)]
     for name in tuned.candidate.keep_float:

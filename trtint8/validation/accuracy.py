@@ -9,6 +9,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from calibrators.data.batches import FeedDict
+from calibrators.display.counts import counted
 from trtint8.validation.display import accuracy_frame, accuracy_html, accuracy_summary
 from trtint8.validation.fidelity import Fidelity
 from trtint8.validation.measure import Measure
@@ -70,10 +71,11 @@ class Accuracy:
     chosen: str | None = None
 
     def __repr__(self) -> str:
-        return f"<Accuracy: {', '.join(filter(None, (f'{self.samples} samples', accuracy_summary(self))))}>"
+        parts = (counted(self.samples, "sample"), accuracy_summary(self))
+        return f"<Accuracy: {', '.join(filter(None, parts))}>"
 
     def _repr_html_(self) -> str:
-        title = f"{self.samples} samples; INT8 is {self.judged}"
+        title = f"{counted(self.samples, 'sample')}; INT8 is {self.judged}"
         return accuracy_html(title, self, (self.chosen,) if self.chosen else ())
 
     def to_pandas(self) -> Any:

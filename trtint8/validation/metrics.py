@@ -104,12 +104,11 @@ def metric_name(metric: Metric) -> str:
         return metric.name
     if not isinstance(metric, str):
         return user_measurand(metric).name
-    base = metric.partition(":")[0]
-    if (
-        metric in (DetectionAgreement.name, *PRECISIONS, *OUTPUT_METRICS)
-        or base in _OF_ONE_OUTPUT
-        or _top(base)
-    ):
+    base, colon, _ = metric.partition(":")
+    of_all = base in (DetectionAgreement.name, *PRECISIONS, *OUTPUT_METRICS)
+    if of_all and colon:
+        raise CalibrationDataError(f"metric '{base}' covers every output: ask for '{base}', not '{metric}'")
+    if of_all or base in _OF_ONE_OUTPUT or _top(base):
         return metric
     raise CalibrationDataError(f"there is no metric '{metric}'; there are {_NAMES}")
 

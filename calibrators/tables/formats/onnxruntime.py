@@ -55,12 +55,14 @@ def parse_lines(data: bytes, source: str) -> dict[str, float]:
 
 
 def _read_lines(data: bytes, source: str) -> Iterator[RangeEntry]:
-    for line, text in filled_lines(data, source):
+    lines = list(filled_lines(data, source))
+    for line, text in lines:
         name, space, amax = text.rstrip().rpartition(" ")
         if not (space and name):
             raise TableError(f"'{source}' line {line} is not 'tensor amax': '{text[:80]}'")
         yield RangeEntry(name, number(amax, source, line), line)
-    _warn_of_lost_ends(source)
+    if lines:
+        _warn_of_lost_ends(source)
 
 
 def _read_json(data: bytes, source: str) -> list[RangeEntry]:
@@ -94,7 +96,8 @@ def _read_flatbuffers(data: bytes, source: str) -> Iterator[RangeEntry]:
         raise TableError(f"'{source}' is not a FlatBuffers calibration table: {error}") from error
     for place, (name, amax) in enumerate(pairs, start=1):
         yield RangeEntry(name, number(amax, source, place))
-    _warn_of_lost_ends(source)
+    if pairs:
+        _warn_of_lost_ends(source)
 
 
 def _pairs(data: bytes) -> list[tuple[str, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from calibrators.errors import TableError
 from calibrators.tables.formats.values import add_range
 
 
@@ -68,9 +69,12 @@ def collect_ranges(entries: Iterable[RangeEntry], source: str) -> dict[str, floa
         Tensor name to amax, in the order of the entries.
 
     Raises:
-        TableError: A tensor stands twice, or a range is not a finite number of 0 or more.
+        TableError: There is no range, a tensor stands twice, or a range is not a finite number of 0 or
+            more.
     """
     ranges: dict[str, float] = {}
     for entry in entries:
         add_range(ranges, entry.tensor, entry.amax, source, entry.line)
+    if not ranges:
+        raise TableError(f"'{source}' holds no ranges; calibrate again")
     return ranges

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import numpy as np
@@ -49,3 +51,15 @@ def save_images(folder: Path, names: list[str], size: tuple[int, int] = (4, 4)) 
     for name, content in zip(names, stack, strict=True):
         image.fromarray(content).save(folder / name)
     return stack
+
+
+def hide(monkeypatch, folder):
+    """Makes a folder one that may not be listed; permissions do not bind every user who runs the tests."""
+    scan = os.scandir
+
+    def refuse(path):
+        if Path(path) == folder:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return scan(path)
+
+    monkeypatch.setattr("os.scandir", refuse)

@@ -23,6 +23,7 @@ from tests.calibrators.data.sample_data import (
     NO_PILLOW,
     RAW,
     TOKENS,
+    hide,
     refused,
     save_images,
     vectors,
@@ -34,11 +35,11 @@ Image = pytest.importorskip("PIL.Image", reason=NO_PILLOW)
 
 class TestImageFolders:
     def test_sorted_by_name_whatever_the_ending(self, tmp_path):
-        x = save_images(tmp_path, ["c.PNG", "a.bmp", "b.ppm"])
+        x = save_images(tmp_path, ["c.PNG", "a.bmp", "b.ppm", "d.tiff", "e.TIF"])
         (tmp_path / "README.md").write_text("no image")
         batches = open_batches(tmp_path, [IMAGE], preprocessing=RAW, batch_size=2)
-        assert np.array_equal(whole(batches), RAW(x[[1, 2, 0]]))
-        assert (batches.num_samples, batches.labels, batches.class_names) == (3, None, None)
+        assert np.array_equal(whole(batches), RAW(x[[1, 2, 0, 3, 4]]))
+        assert (batches.num_samples, batches.labels, batches.class_names) == (5, None, None)
 
     @pytest.mark.parametrize("ending", [".jpg", ".jpeg", ".webp"])
     def test_lossy_formats(self, tmp_path, ending):
@@ -146,8 +147,57 @@ class TestImageFolders:
         (tmp_path / "empty_class").mkdir()
         refused(
             tmp_path,
-            r"has no samples; put images \(.bmp .jpeg .jpg .png .ppm .webp\) or arrays \(.npy .npz\)",
+            r"has no samples; put images \(.bmp .jpeg .jpg .png .ppm .tif .tiff .webp\) or arrays "
+            r"\(.npy .npz\)",
         )
+
+    def test_what_belongs_to_a_data_set_is_left_out_in_silence(self, tmp_path, recwarn):
+        save_images(tmp_path, ["a.png"])
+        (tmp_path / ".hidden.gif").touch()
+        (tmp_path / ".gone").symlink_to("nowhere")
+        (tmp_path / "empty").mkdir()
+        (tmp_path / "empty" / "x.gif").touch()
+        for name in ("labels.txt", "Thumbs.db", "annotations.json", "a.xml", "README"):
+            (tmp_path / name).touch()
+        assert open_batches(tmp_path, [IMAGE], preprocessing=RAW).num_samples == 1
+        assert not recwarn.list
+
+    def test_images_that_are_not_read_are_named(self, tmp_path):
+        save_images(tmp_path, ["a.png"])
+        (tmp_path / "b.GIF").touch()
+        words = rf"^1 file of '{tmp_path}' cannot be read and is left out, such as 'b.GIF': "
+        with pytest.warns(
+            UserWarning, match=words + r"a link leads nowhere, or the format is none of \.bmp \.jpeg "
+        ):
+            assert open_batches(tmp_path, [IMAGE], preprocessing=RAW).num_samples == 1
+
+    @pytest.mark.parametrize("kind", ["nowhere", "b.png"])
+    def test_links_that_lead_nowhere_are_named(self, tmp_path, kind):
+        """Or to themselves, which cannot be looked at."""
+        save_images(tmp_path, ["a.png"])
+        (tmp_path / "b.png").symlink_to(kind)
+        (tmp_path / "c").symlink_to(kind)
+        with pytest.warns(UserWarning, match="2 files of .* are left out, such as 'b.png'"):
+            assert open_batches(tmp_path, [IMAGE], preprocessing=RAW).num_samples == 1
+
+    def test_what_classes_leave_out_is_named_once(self, tmp_path):
+        save_images(tmp_path / "dog", ["1.png"])
+        save_images(tmp_path / "cat", ["2.png"])
+        (tmp_path / "cat" / "3.heic").touch()
+        (tmp_path / "dog" / "4.png").symlink_to("nowhere")
+        (tmp_path / "cow").symlink_to("nowhere")
+        with pytest.warns(UserWarning) as warned:
+            assert open_batches(tmp_path, [IMAGE], preprocessing=RAW).class_names == ("cat", "dog")
+        (one,) = warned
+        assert str(one.message).startswith(
+            f"3 files of '{tmp_path}' cannot be read and are left out, such as "
+        )
+
+    @pytest.mark.parametrize("name", [".", "dog"])
+    def test_a_folder_that_may_not_be_read(self, tmp_path, monkeypatch, name):
+        save_images(tmp_path / "dog", ["1.png"])
+        hide(monkeypatch, tmp_path / name)
+        refused(tmp_path, rf"cannot read the folder '{tmp_path / name}': Permission denied; make it readable")
 
     @pytest.mark.parametrize("other", ["array", "class"])
     def test_refuses_a_mixed_folder(self, tmp_path, other):
@@ -192,7 +242,7 @@ def test_resizing_has_the_same_limit():
         resize_images(np.zeros((1, 2, 2, 3), np.uint8), (200_000, 200_000))
 
 
-@pytest.mark.parametrize("name", ["a.png", "a.jpg", "a.bmp", "a.webp", "a.ppm"])
+@pytest.mark.parametrize("name", ["a.png", "a.jpg", "a.bmp", "a.webp", "a.ppm", "a.tif"])
 def test_truncated_images_are_refused(name, tmp_path):
     path = tmp_path / name
     noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)

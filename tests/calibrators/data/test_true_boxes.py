@@ -10,6 +10,7 @@ from calibrators.data.inputs import InputSpec
 from calibrators.data.preprocessing import Preprocessing
 from calibrators.data.true_boxes import label_folder
 from calibrators.errors import CalibrationDataError
+from tests.calibrators.data.sample_data import hide
 
 INPUTS = (InputSpec("x", np.dtype(np.float32), ("n", 3, 8, 8)),)
 LETTERBOX = Preprocessing(letterbox=(8, 8))
@@ -100,4 +101,12 @@ def test_without_label_files_there_are_no_labels(folder):
 def test_a_line_that_is_no_box_is_refused(folder, line):
     (folder.parents[1] / "labels" / "val" / "a.txt").write_text(f"0 0.5 0.5 1 1\n{line}\n")
     with pytest.raises(CalibrationDataError, match=rf"a.txt', line 2: '{line}' is no box; write"):
+        labels_of(folder)
+
+
+def test_a_folder_of_boxes_that_may_not_be_read(folder, monkeypatch):
+    boxes = folder.parents[1] / "labels" / "val"
+    hide(monkeypatch, boxes)
+    words = f"cannot read the folder '{boxes}' with the boxes: Permission denied; make it readable"
+    with pytest.raises(CalibrationDataError, match=words):
         labels_of(folder)

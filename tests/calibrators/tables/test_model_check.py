@@ -39,3 +39,15 @@ def test_names_are_compared_where_nothing_says_which_model_it_is():
     table.check_model("m", ["a"], ["a", "b", "c", "x"])
     table.override({"b": 2.0, "c": 2.0}).check_model("m", ["a"], ["a"])
     CalibrationTable({"a": 1.0}, provenance=Provenance("m")).check_model("m", ["a"], ["a"])
+
+
+def test_a_table_with_tensors_that_the_model_lacks_is_of_another_one():
+    table = CalibrationTable({"a": 1.0, "b": 1.0, "c": 1.0}, provenance=Provenance("m"))
+    with pytest.raises(TableError) as refused:
+        table.check_model("other", ["a"], ["a", "b"])
+    assert str(refused.value) == (
+        "the table was made for another model: 1 of its 3 tensors ('c' among them) are not in this one; "
+        "calibrate this one"
+    )
+    with pytest.raises(TableError, match="stale: the model has the same tensors"):
+        table.check_model("other", ["a"], ["a", "b", "c"])

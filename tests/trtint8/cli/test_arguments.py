@@ -5,8 +5,8 @@ import argparse
 import pytest
 
 from calibrators.data.preprocessing import Preprocessing
-from calibrators.errors import CalibrationDataError
-from trtint8.cli.arguments import data_keywords, keywords
+from calibrators.errors import CalibrationDataError, OutputError
+from trtint8.cli.arguments import data_keywords, keywords, refuse_overwriting_arguments
 from trtint8.cli.data_options import add_data_options
 
 
@@ -28,3 +28,30 @@ def test_keywords_of_data():
     assert given == {"batch_size": 4, "limit": 9, "preprocessing": Preprocessing(scale=1.0)}
     with pytest.raises(CalibrationDataError, match="--mean: 'a' is not a number"):
         data_keywords(parsed("--mean", "a"))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"model": "f"},
+        {"data": "f"},
+        {"labels": "f"},
+        {"preprocess": "f"},
+        {"judge": None, "dynamic_ranges": "f"},
+        {"paths": ["g", "f"]},
+        {"runs": ["f"]},
+    ],
+)
+def test_what_the_command_line_names_is_not_overwritten(tmp_path, monkeypatch, given):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "f").touch()
+    (tmp_path / "g").touch()
+    with pytest.raises(OutputError, match=r"^cannot write '.*f': it is read as well; give another name$"):
+        refuse_overwriting_arguments([tmp_path / "f"], argparse.Namespace(**given))
+    refuse_overwriting_arguments([tmp_path / "h"], argparse.Namespace(**given))
+
+
+def test_other_arguments_may_have_the_name_of_a_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "build").touch()
+    refuse_overwriting_arguments([tmp_path / "build"], argparse.Namespace(verb="build", output="build"))

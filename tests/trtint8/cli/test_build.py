@@ -97,3 +97,13 @@ def test_who_builds_without_fp16_is_told_of_it(arguments, told, table, tmp_path,
 def test_which_versions_take_types_from_the_model(flavor, version, typed):
     info = EngineInfo(flavor, version, ("8.6",), (), (), (), None, (), None, "0")
     assert is_typed_by_graph(info) == typed
+
+
+@pytest.mark.parametrize("name", ["d.engine", "d.engine.json", "d.qdq.onnx", "d.table.json"])
+def test_ranges_by_hand_are_not_overwritten(table, tmp_path, capsys, name):
+    ranges = tmp_path / name
+    ranges.write_text("images: 1.25\n")
+    arguments = ["build", MODEL, table, "-o", str(tmp_path / "d.engine"), "--dynamic-ranges", str(ranges)]
+    assert main(arguments) == 2
+    assert f"cannot write '{ranges}': it is read as well; give another name" in capsys.readouterr().err
+    assert ranges.read_text() == "images: 1.25\n" and [*tmp_path.iterdir()] == [ranges]

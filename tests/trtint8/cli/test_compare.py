@@ -75,7 +75,7 @@ def test_eight_runs_fit_80_columns(tmp_path, capsys, monkeypatch):
         "Side by side, runs 1 to 3 of 8", "Side by side, runs 4 to 6 of 8", "Side by side, runs 7 to 8 of 8",
     ]  # fmt: skip
     table = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if line.startswith("│")]
-    rows = [cells[1:] for cells in table if cells[0].startswith("calibration")]
+    rows = [cells[1:] for cells in table if cells[0].startswith("calibration") and cells[1] in methods]
     assert rows == [[*methods[first : first + 3], "differs"] for first in range(0, 8, 3)]
     assert lines[-1] == "Different: calibration method"
 
@@ -99,6 +99,15 @@ def test_a_page(runs, tmp_path):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed (pip install 'trtint8[report]')")
     assert main(["compare", *runs, "-o", str(tmp_path / "c.html")]) == 0
     assert "Different: calibration method." in (tmp_path / "c.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["net.engine", "net.engine.json", "net.accuracy.json"])
+def test_what_is_compared_is_not_overwritten(runs, tmp_path, capsys, name):
+    path = tmp_path / "net" / name
+    before = path.read_bytes()
+    assert main(["compare", *runs, "-o", str(path)]) == 2
+    assert f"cannot write '{path}': it is read as well; give another name" in capsys.readouterr().err
+    assert path.read_bytes() == before
 
 
 def test_without_the_extra_there_is_no_page(runs, tmp_path, capsys, monkeypatch):

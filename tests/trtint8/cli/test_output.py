@@ -1,12 +1,13 @@
 """What the verbs print."""
 
 import dataclasses
+import io
 import json
 import math
 from pathlib import Path
 
 from tests.trtint8.report.samples import engine_info, table
-from trtint8.cli.output import engine_rows, print_json, print_line, print_table, say
+from trtint8.cli.output import engine_rows, print_json, print_line, print_table, replace_unprintable, say
 from trtint8.engine.layers import Layer, LayerReport
 from trtint8.validation.significance import Share
 
@@ -125,3 +126,14 @@ def test_a_message_is_one_line_below_500_characters(capsys):
     error = capsys.readouterr().err
     assert error.startswith("first secondxxx") and error.endswith("x…\n")
     assert len(error) == 500 and error.count("\n") == 1
+
+
+def test_how_standard_output_was_told_to_encode_is_left(monkeypatch):
+    for errors, expected in (("strict", b"a?b"), ("backslashreplace", b"a\\u2588b")):
+        stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors=errors)
+        monkeypatch.setattr("sys.stdout", stream)
+        replace_unprintable()
+        print_line("a█b")
+        assert stream.buffer.getvalue() == expected + b"\n"
+    monkeypatch.setattr("sys.stdout", None)
+    replace_unprintable()

@@ -1,5 +1,6 @@
 """`trtint8 report` as a user meets it."""
 
+import shutil
 import sys
 
 import numpy as np
@@ -49,6 +50,24 @@ def test_a_report_of_files_alone(folder, tmp_path):
     assert main(["report", str(folder / "out" / "digits.table.json"), "-o", str(output)]) == 0
     page = output.read_text(encoding="utf-8")
     assert "not measured" in page and "trtint8 report digits.table.json -o digits.html" in page
+
+
+@pytest.mark.parametrize(
+    "name", ["digits.qdq.onnx", "digits.table.json", "model.onnx", "heldout.npz", "labels.npy"]
+)
+def test_what_is_read_is_not_overwritten(folder, tmp_path, capsys, name):
+    for file in (*(folder / "out").iterdir(), folder / "heldout.npz"):
+        shutil.copy(file, tmp_path)
+    shutil.copy(MODEL, tmp_path / "model.onnx")
+    np.save(tmp_path / "labels.npy", np.zeros(200, np.int64))
+    before = (tmp_path / name).read_bytes()
+    files = [str(tmp_path / file) for file in ("model.onnx", "heldout.npz", "labels.npy")]
+    options = [word for pair in zip(("--model", "--data", "--labels"), files, strict=True) for word in pair]
+    assert main(["report", str(tmp_path), "-o", str(tmp_path / name), *options]) == 2
+    assert (
+        f"cannot write '{tmp_path / name}': it is read as well; give another name" in capsys.readouterr().err
+    )
+    assert (tmp_path / name).read_bytes() == before
 
 
 @pytest.mark.parametrize(

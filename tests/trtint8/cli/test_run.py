@@ -159,3 +159,10 @@ def test_without_a_gpu(data, out, tmp_path, capsys):
     assert len(printed.err.splitlines()) == 1
     assert printed.out == ""
     assert list(out.iterdir()) == []
+
+
+def test_the_sidecar_is_not_overwritten(data, tmp_path, capsys):
+    sidecar = tmp_path / "net.engine.json"
+    sidecar.write_text("{}")
+    assert main(["run", str(tmp_path / "net.engine"), data, "-o", str(sidecar)]) == 2
+    assert f"cannot write '{sidecar}': it is read as well" in capsys.readouterr().err

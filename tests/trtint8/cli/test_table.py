@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -136,3 +137,47 @@ def test_a_conversion_says_what_it_loses(cache, tmp_path, capsys):
     assert (tmp_path / "t.cache.json").is_file()
     assert main(["table", "convert", str(tmp_path / "t.csv"), str(tmp_path / "t.txt")]) == 0
     assert capsys.readouterr().err == ""
+
+
+def test_a_table_or_model_that_is_read_is_not_overwritten(cache, tmp_path, capsys):
+    table, model = tmp_path / "t.json", tmp_path / "model.json"
+    CalibrationTable({"a": 1.0}, "entropy").save(table)
+    shutil.copy(DEMO_MODEL, model)
+    for read, arguments in (
+        (table, ["convert", str(table), str(table), "--format", "ppq"]),
+        (model, ["convert", str(table), str(model), "--network", str(model)]),
+        (model, ["extract", str(model), "-o", str(model)]),
+    ):
+        before = read.read_bytes()
+        assert main(["table", *arguments]) == 2
+        assert f"cannot write '{read}': it is read as well; give another name" in capsys.readouterr().err
+        assert read.read_bytes() == before
+
+
+def test_a_name_that_the_table_lacks_is_said(tmp_path, capsys):
+    table = CalibrationTable({"input": 1.0, "b": 2.0, "c": 3.0}).save(tmp_path / "t.json")
+    edited = tmp_path / "s.json"
+    assert main(["table", "set", str(table), "inptu=2.64", "b=1", "-o", str(edited)]) == 0
+    assert capsys.readouterr().err == (
+        "warning: the table had no range of 'inptu', which counts only if the model has such a tensor; the "
+        "table has for example 'input', 'b'\n"
+    )
+    assert CalibrationTable.load(edited).amax == {"input": 1.0, "b": 1.0, "c": 3.0, "inptu": 2.64}
+    assert main(["table", "set", str(table), "input=2.64", "-o", str(edited)]) == 0
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("ranges", "message"),
+    [
+        ([], "there is nothing to set; give TENSOR=AMAX, such as images=2.64, or --method"),
+        (["a=1", "a=2"], "tensor 'a' is set twice; set it once"),
+        (["a"], "'a' is not TENSOR=AMAX with a number"),
+        (["=1"], "'=1' is not TENSOR=AMAX"),
+    ],
+)
+def test_ranges_that_cannot_be_set(tmp_path, capsys, ranges, message):
+    table = CalibrationTable({"a": 1.0}).save(tmp_path / "t.json")
+    assert main(["table", "set", str(table), *ranges, "-o", str(tmp_path / "s.json")]) == 2
+    assert capsys.readouterr().err == f"trtint8 table: {message}\n"
+    assert not (tmp_path / "s.json").exists()

@@ -127,3 +127,20 @@ def test_speed_on_a_gpu(rtx, wild_table, tmp_path, capsys, held_out, monkeypatch
     capsys.readouterr()
     assert main([*arguments, "--speed", "T4"]) == 2
     assert "there are no figures for a GPU 'T4'; choose among A10" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["out.table.json", "out.tuning.json", "out.float.onnx", "out.onnx"])
+def test_what_is_read_is_not_overwritten(tmp_path, capsys, name):
+    """It is known before the search."""
+    (tmp_path / name).write_bytes(b"as it was")
+    arguments = [
+        "tune",
+        str(DEMO_MODEL),
+        str(tmp_path / name),
+        "nowhere.npz",
+        "-o",
+        str(tmp_path / "out.onnx"),
+    ]
+    assert main(arguments) == 2
+    assert f"cannot write '{tmp_path / name}': it is read as well" in capsys.readouterr().err
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [(name, b"as it was")]

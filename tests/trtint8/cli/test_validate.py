@@ -57,6 +57,7 @@ def test_metrics_by_name_as_json(arguments, capsys):
         (["--also", "A=x.onnx", "--also", "A=y.onnx"], "--also gives 'A' twice"),
         (["--also", f"INT8={MODEL}"], "'INT8' in also is the name of the model"),
         (["--metric", "mAP"], "there is no metric 'mAP'"),
+        (["--metric", "sqnr:logits"], "metric 'sqnr' covers every output: ask for 'sqnr', not 'sqnr:logits'"),
     ],
 )
 def test_mistakes_are_one_sentence(arguments, more, message, capsys):

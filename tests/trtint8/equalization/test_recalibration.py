@@ -72,3 +72,14 @@ def test_data_that_can_be_read_once_is_refused():
     model, table = calibrated(two_layers())
     with pytest.raises(CalibrationDataError, match="cannot be read again"):
         equalized(model, table, ({"x": DATA[at : at + 20]} for at in range(0, 200, 20)))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_values_without_meaning_are_refused(value, recwarn):
+    model, table = calibrated(two_layers())
+    data = DATA.copy()
+    data[40, 2] = value
+    words = "has 1 values that are NaN or infinite, the first in sample 40; remove such samples"
+    with pytest.raises(CalibrationDataError, match=words):
+        equalized(model, table, data)
+    assert not recwarn.list

@@ -8,6 +8,7 @@ from calibrators.errors import TableError
 from tests.trtint8.report.samples import ACCURACY, HOSTILE, engine_info, table, write_all, write_json
 from trtint8.engine.file import save_engine
 from trtint8.engine.layers import LayerReport
+from trtint8.engine.profiles import ShapeRange
 from trtint8.report.comparison import ComparedRow, compare_runs
 from trtint8.validation.measure import Measure
 from trtint8.validation.significance import Share
@@ -40,6 +41,9 @@ def test_figures_side_by_side(folders):
     rows = {row.name: row.values for row in compared.rows}
     assert compared.runs == tuple(map(str, folders))  # both runs are called 'net'
     assert rows["calibration method"] == ("entropy", "entropy")
+    assert rows["calibration table"] == (table().fingerprint[:8],) * 2
+    assert rows["built for"] == ("8.6, 12.0", "8.6, 12.0")
+    assert rows["profile 0, 'images'"] == ("1x3x16x16,8x3x16x16,32x3x16x16",) * 2
     assert rows["weighted layers in INT8"] == ("1 of 2", "0 of 2")
     assert rows["kernels: INT8 compute"] == ("1", "0") and rows["kernels: float compute"] == ("1", "2")
     assert [name for name in rows if name.startswith("kernels: ")] == [
@@ -65,6 +69,29 @@ def test_differences_are_named(folders):
         "top-1",
     )
     assert compared.layers == (ComparedRow(HOSTILE, ("INT8", "FP32")),)
+
+
+def test_engines_for_other_gpus_of_other_tables_and_profiles(folders):
+    info = dataclasses.replace(
+        engine_info(table()),
+        table_fingerprint="0123456789abcdef",
+        compute_capabilities=("8.0", "12.0"),
+        profiles=({"images": ShapeRange((1, 3, 8, 8), (8, 3, 8, 8), (16, 3, 8, 8))},),
+    )
+    for folder in folders:
+        for path in [*folder.glob("*.json"), folder / "net.qdq.onnx"]:
+            path.unlink()
+    save_engine(folders[0] / "net.engine", bytes(1000), engine_info(table()))
+    save_engine(folders[1] / "net.engine", bytes(1000), info)
+    compared = compare_runs(folders)
+    rows = {row.name: row.values for row in compared.rows}
+    assert rows["calibration table"] == (table().fingerprint[:8], "01234567")
+    assert rows["built for"] == ("8.6, 12.0", "8.0, 12.0")
+    assert rows["profile 0, 'images'"][1] == "1x3x8x8,8x3x8x8,16x3x8x8"
+    assert compared.differences == ("calibration table", "built for", "profile 0, 'images'")
+    assert compared.files == tuple(
+        folder / name for folder in folders for name in ("net.engine", "net.engine.json")
+    )
 
 
 def test_a_run_with_itself(folders):

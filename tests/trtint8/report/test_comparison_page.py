@@ -14,6 +14,7 @@ COMPARISON = RunComparison(
     (ComparedRow("kernels", ("2", "3")), ComparedRow("latency, median", ("0.500 ms", None))),
     (ComparedRow(HOSTILE, ("INT8", "FP32")),),
     ("kernels",),
+    (),
 )
 
 
@@ -35,5 +36,5 @@ def test_the_tables_have_every_value():
 
 
 def test_nothing_differs():
-    page = render_comparison(RunComparison(("a", "b"), (ComparedRow("kernels", ("2", "2")),), (), ()))
+    page = render_comparison(RunComparison(("a", "b"), (ComparedRow("kernels", ("2", "2")),), (), (), ()))
     assert "No figure differs." in page and "Layers in another precision" not in page

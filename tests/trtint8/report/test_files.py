@@ -5,6 +5,7 @@ import shutil
 import pytest
 
 from calibrators.errors import TableError
+from tests.calibrators.data.sample_data import hide
 from tests.trtint8.report.samples import ACCURACY, TUNING_LOG, write_all
 from trtint8.cli.output import print_json
 from trtint8.report.files import ReportFiles, find_report_files
@@ -78,3 +79,16 @@ def test_mistakes(folder):
     (folder / "net.accuracy.json").write_text("")
     with pytest.raises(TableError, match=r"net\.accuracy\.json' is not JSON"):
         find_report_files([folder])
+
+
+def test_a_folder_that_may_not_be_read(folder, monkeypatch):
+    hide(monkeypatch, folder)
+    words = f"cannot read the folder '{folder}': Permission denied; make it readable, or give another"
+    with pytest.raises(TableError, match=words):
+        find_report_files([folder])
+
+
+def test_an_engine_s_sidecar_counts_as_read(folder):
+    read = find_report_files([folder]).read
+    assert {path.name for path in read} == {path.name for path in folder.iterdir()}
+    assert find_report_files([folder / "net.table.json"]).read == (folder / "net.table.json",)

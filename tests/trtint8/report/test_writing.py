@@ -35,6 +35,16 @@ def test_what_is_missing_is_said_before_anything_is_written(found, tmp_path):
     assert not output.exists()
 
 
+@pytest.mark.parametrize("kind", ["engine", "qdq", "table", "tuning"])
+def test_what_is_read_is_not_overwritten(found, kind):
+    path = found.paths[kind]
+    before = path.read_bytes()
+    for read in (path, path.with_name("net.engine.json")):
+        with pytest.raises(OutputError, match="it is read as well; give another name"):
+            write(found, read)
+    assert path.read_bytes() == before
+
+
 def test_half_a_character_in_a_name_is_replaced(found, tmp_path):
     path = found.paths["sensitivity"]
     whole = path.read_text()

@@ -1,10 +1,13 @@
 """A measurement from end to end: its figures, when it stops, and how it goes on after an interruption."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 import trtint8
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import CalibrationDataError, TableError
+from calibrators.tables.table import Provenance
 from tests.trtint8.detectors import PICKED_FROM, images, suppressing_detector, unordered_detector
 from tests.trtint8.sensitivity.measuring import SPLIT, measured
 from trtint8.data import DEMO_MODEL
@@ -83,16 +86,24 @@ def test_data_that_does_not_fit(table):
         measured(table, {"pictures": SPLIT.heldout_images}, labels=None)
 
 
+def test_a_table_of_another_model_is_not_called_stale(table):
+    other = dataclasses.replace(
+        table, amax={**table.amax, "strange": 1.0}, provenance=Provenance(model="another")
+    )
+    with pytest.raises(TableError, match=r"made for another model: 1 of its .*'strange' among them"):
+        measured(other, SPLIT.heldout_images, labels=None)
+
+
 def test_detections_are_measured_by_what_they_are_picked_from():
     """After non-maximum suppression, INT8 has another number of boxes."""
     picking, dense = suppressing_detector(), unordered_detector(batch=1)
     options = {"batch_size": 1, "progress": False}
-    table = trtint8.calibrate(dense, images(16, seed=1), **options)
-    table = trtint8.calibrate(picking, images(16, seed=1), **options).override(dict(table.amax))
+    of_dense = trtint8.calibrate(dense, images(16, seed=1), **options)
+    table = trtint8.calibrate(picking, images(16, seed=1), **options).override(dict(of_dense.amax))
     plans = []
     found = trtint8.measure_sensitivity(picking, table, images(12), on_plan=plans.append, **options)
     wanted = trtint8.measure_sensitivity(
-        dense, trtint8.CalibrationTable(dict(table.amax)), images(12), **options
+        dense, trtint8.CalibrationTable(dict(of_dense.amax)), images(12), **options
     )
     assert [plan.picked_from for plan in plans] == [PICKED_FROM]
     assert [layer.node for layer in found.layers] == ["one_stem", "one_boxes", "one_classes"]

@@ -91,6 +91,10 @@ def test_why_a_metric_was_chosen():
         ({"max_drop": 0.5, "metric": "sqnr"}, "metric 'sqnr' has no drop"),
         ({"max_drop": 0.5, "metric": "psnr"}, "metric 'psnr' has no drop"),
         ({"minimum": 0.5, "metric": "max_error"}, "metric 'max_error' is better the smaller it is"),
+        (
+            {"minimum": 200.0, "metric": "pixels"},
+            r"metric 'pixels' is a share, and the least value is 200 per cent; give at most 100 as min",
+        ),
         ({"metric": "cosine"}, "metric 'cosine' has a unit of its own; say what is enough"),
         ({"metric": lambda feeds, outputs: 0.0}, "metric '<lambda>' has a unit of its own"),
         ({"metric": "psnr:hr"}, "is of an output 'hr' that the model does not have; there are classes"),
@@ -100,6 +104,10 @@ def test_why_a_metric_was_chosen():
 def test_budgets_that_mean_nothing(budget, message):
     with pytest.raises(CalibrationDataError, match=message):
         goal(MAPS, **budget)
+
+
+def test_the_largest_share_may_be_asked_for():
+    assert str(goal(MAPS, minimum=100.0, metric="pixels")) == "pixels: at least 100 %"
 
 
 def test_what_fits():

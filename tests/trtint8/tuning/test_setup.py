@@ -1,5 +1,6 @@
 """Samples and ranges that tuning begins with."""
 
+import numpy as np
 import pytest
 
 import trtint8
@@ -14,6 +15,24 @@ def test_other_samples_to_judge_by(wild_table, held_out):
     judge = {name: array[:100] for name, array in held_out.items()}
     rest = {name: array[100:] for name, array in held_out.items()}
     found = trtint8.tune(DEMO_MODEL, wild_table, rest, judge=judge, max_drop=1.0)
+    assert found.accuracy.samples == 100
+
+
+def test_samples_to_judge_by_are_checked_before_the_search(wild_table, held_out, tmp_path):
+    """Also those that are given together with the samples tuned on."""
+    trials = []
+    judge = {name: array[:100].copy() for name, array in held_out.items()}
+    judge["images"][70] = np.nan
+    options = {"max_drop": 1.0, "batch_size": 50, "on_trial": trials.append, "checkpoint": tmp_path / "c"}
+    for data, judged in ((held_out, judge), (judge, None)):
+        with pytest.raises(CalibrationDataError, match="NaN or infinite, the first in sample"):
+            trtint8.tune(DEMO_MODEL, wild_table, data, judge=judged, **options)
+    assert not trials and not (tmp_path / "c").exists()
+
+
+def test_a_generator_to_judge_by_is_read_once(wild_table, held_out):
+    judge = ({name: array[first : first + 50] for name, array in held_out.items()} for first in (0, 50))
+    found = trtint8.tune(DEMO_MODEL, wild_table, held_out, judge=judge, max_drop=99.0)
     assert found.accuracy.samples == 100
 
 

@@ -82,3 +82,16 @@ def test_onnxruntime_truncated(cut):
 def test_onnxruntime_malformed_json(document):
     with pytest.raises(TableError, match="is not a calibration table of ONNX Runtime"):
         onnxruntime.JSON.parse(json.dumps(document).encode(), "it")
+
+
+@pytest.mark.parametrize("content", [b"", b"\n \n"])
+def test_an_empty_file_is_refused(tmp_path, recwarn, content):
+    path = tmp_path / "t.cache"
+    path.write_bytes(content)
+    with pytest.raises(TableError, match=r"t\.cache' holds no ranges; calibrate again"):
+        CalibrationTable.load(path)
+    with pytest.raises(TableError, match="holds no ranges"):
+        onnxruntime.FLATBUFFERS.parse(onnxruntime.FLATBUFFERS.render({}), "f")
+    with pytest.raises(TableError, match="holds no ranges"):
+        onnxruntime.JSON.parse(onnxruntime.JSON.render({}), "f")
+    assert not recwarn.list
