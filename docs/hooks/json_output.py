@@ -455,8 +455,9 @@ def on_page_markdown(markdown: str, **_kwargs: Any) -> str:
     return markdown.replace(PLACE, "\n".join(tables())) if PLACE in markdown else markdown
 
 
-def on_post_build(config: Any, **_kwargs: Any) -> None:
-    """What MkDocs calls at the end: writes the schema beside the page."""
-    path = Path(config["site_dir"]) / SCHEMA_FILE
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(schema(), indent=2))
+def on_files(files: Any, config: Any, **_kwargs: Any) -> Any:
+    """What MkDocs calls with the files of the site: adds the schema, to which the page has a link."""
+    from mkdocs.structure.files import File
+
+    files.append(File.generated(config, SCHEMA_FILE, content=json.dumps(schema(), indent=2)))
+    return files

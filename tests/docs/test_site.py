@@ -1,6 +1,7 @@
 """The site of the documentation is complete, and MkDocs builds it without a warning."""
 
 import argparse
+import html
 import importlib
 import os
 import re
@@ -27,7 +28,8 @@ def site(tmp_path_factory):
             pytest.skip("MkDocs is not installed (pip install 'trtint8[docs]')")
     folder = tmp_path_factory.mktemp("site")
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    # Not --quiet: warnings that are not shown are not counted, and so do not fail a strict build.
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
@@ -79,3 +81,12 @@ def test_nothing_is_loaded_from_elsewhere(site):
     for page in site.rglob("*.html"):
         loaded = re.findall(r'(?:src|<link[^>]* href)="(https?:[^"]*)"', page.read_text())
         assert not loaded, page.name
+
+
+def test_the_page_of_examples_shows_their_scripts(site):
+    text = (site / "how-to/examples/index.html").read_text()
+    shown = re.sub(r"<[^>]+>", "", text)
+    for script in sorted((ROOT / "examples").glob("0*/*.py")):
+        first = script.read_text().splitlines()[0].strip('"')
+        assert html.escape(first, quote=False) in shown, script
+    assert "8&lt;" not in text
