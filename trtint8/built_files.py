@@ -20,7 +20,7 @@ from trtint8.builder.options import BuildOptions
 from trtint8.engine.file import EngineInfo, TensorSpec, info_rows, info_summary, save_engine
 from trtint8.engine.traffic import part_totals
 from trtint8.models.fingerprint import fingerprint
-from trtint8.models.model import Model, save_model
+from trtint8.models.model import Model, ModelSource, save_model
 
 
 @dataclass(frozen=True, repr=False)
@@ -86,14 +86,15 @@ class BuiltFiles:
     float_nodes: tuple[tuple[str, str], ...] = ()
     implicit: bool = False
 
-    def save(self, output: Path, loaded: Model, calibration: object, *, keep_model: bool) -> BuildResult:
+    def save(self, output: Path, loaded: Model, source: ModelSource, calibration: object) -> BuildResult:
         """Writes all files, or none.
 
         Args:
             output: The engine file; the others stand beside it.
-            loaded: The float model.
+            loaded: The model that was given.
+            source: What it was given as: one in memory is written, and one with Q/DQ pairs that was read from
+                its place is not written again.
             calibration: What ranges came from: a table that was read from its place is not written again.
-            keep_model: Whether the float model is written.
 
         Returns:
             What was written.
@@ -104,7 +105,7 @@ class BuiltFiles:
         built, table, graph = self.built, self.table, self.graph_model.graph
         qdq_file = None if self.implicit else qdq_file_of(output)
         table_file = table_file_of(output) if table else None
-        float_file = float_file_of(output) if keep_model else None
+        float_file = float_file_of(output) if isinstance(source, Model) else None
         info = EngineInfo(
             flavor=built.flavor,
             tensorrt_version=built.version,
@@ -131,7 +132,7 @@ class BuiltFiles:
         with written_together(output) as staged:
             if float_file:
                 save_model(loaded.graph_model, staged(float_file))
-            if qdq_file:
+            if qdq_file and not _is_file(source, qdq_file):
                 save_model(self.graph_model, staged(qdq_file))
             if table and table_file and not _is_file(calibration, table_file):
                 table.save(staged(table_file))

@@ -127,11 +127,14 @@ def build_from_sources(
         TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
     """
     output = check_writable(output)
-    refuse_overwriting([output, sidecar_path(output), qdq_file_of(output)], [model, sources.calibration])
+    refuse_overwriting([output, sidecar_path(output)], [model, sources.calibration])
     # A table that is not changed may be read from where it would be written.
     refuse_overwriting([table_file_of(output)], [model, *([sources.calibration] if sources.manual else [])])
     flavor = flavors.load(wanted.target)
     loaded = load_model(model)
+    # A Q/DQ model that is not changed may stand where it would be written.
+    changed = options.fp16 or not loaded.is_quantized
+    refuse_overwriting([qdq_file_of(output)], [sources.calibration, *([model] if changed else [])])
     _refuse_without_effect(loaded, sources, wanted)
     chosen = choose_route(wanted.route, sources.calibration, flavor, loaded)
     if not flavor.builds_without_gpu:
@@ -140,7 +143,7 @@ def build_from_sources(
     sources = replace(sources, calibration=_shaped(calibration, loaded, wanted.profiles))
     build = _Build(flavor, loaded, sources, output, wanted, options)
     product = build.implicit() if chosen == "implicit" else build.explicit()
-    return product.save(output, loaded, sources.calibration, keep_model=isinstance(model, Model))
+    return product.save(output, loaded, model, sources.calibration)
 
 
 @dataclass(frozen=True)

@@ -78,8 +78,8 @@ def run(options: argparse.Namespace) -> None:
     cut = cut_from(options.model, options)
     profiles = profiles_from(options.profile)
     output = check_writable(options.output)
-    refuse_overwriting_arguments([output, sidecar_path(output), qdq_file_of(output)], options)
-    refuse_overwriting([table_file_of(output)], [options.dynamic_ranges])
+    refuse_overwriting_arguments([output, sidecar_path(output)], options)
+    refuse_overwriting([table_file_of(output), qdq_file_of(output)], [options.dynamic_ranges])
     cut_files = files_of_cut(output, options) if cut else {}
     result = building.build_int8_engine(
         cut.head if cut else options.model,

@@ -1,10 +1,12 @@
 """An engine by the public call."""
 
+import onnx
 import pytest
 
 import trtint8
-from calibrators.errors import BuildError, CalibrationDataError, UnsupportedError
+from calibrators.errors import BuildError, CalibrationDataError, OutputError, UnsupportedError
 from trtint8.data import DEMO_MODEL
+from trtint8.engine.qdq import load_engine_qdq
 
 
 def test_keywords_reach_the_build(rtx, table, tmp_path):
@@ -88,3 +90,14 @@ def test_what_says_which_ranges_are_used_is_refused_with_pairs(calibration, give
     with pytest.raises(CalibrationDataError, match=words):
         trtint8.build_int8_engine(model, calibration, tmp_path / "m.engine", progress=False, **given)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_model_with_pairs_may_stand_where_it_would_be_written(rtx, table, tmp_path):
+    given = tmp_path / "m.qdq.onnx"
+    onnx.save(trtint8.quantize(DEMO_MODEL, table), given)
+    before = given.read_bytes()
+    with pytest.raises(OutputError, match=r"cannot write '.*m\.qdq\.onnx': it is read as well"):
+        trtint8.build_int8_engine(given, None, tmp_path / "m.engine", target="rtx", fp16=True, progress=False)
+    result = trtint8.build_int8_engine(given, None, tmp_path / "m.engine", target="rtx", progress=False)
+    assert given.read_bytes() == before and result.qdq_model == given
+    assert load_engine_qdq(given, result.info).is_quantized
