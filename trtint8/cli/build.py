@@ -113,8 +113,15 @@ def run(options: argparse.Namespace) -> None:
             f"{_listed(open_inputs)} samples of the sizes that the calibration samples had; "
             f"--profile '{open_inputs[0]}=MIN,OPT,MAX' gives others"
         )
-    if options.fp16 is None and not options.bf16 and is_typed_by_graph(result.info):
+    asked = options.fp16 is not None or options.bf16
+    if not asked and is_typed_by_graph(result.info) and not _has_half(result.info):
         say("what is outside INT8 is in FP32, as in the model; --fp16 puts it into FP16, half the bytes")
+
+
+def _has_half(info: EngineInfo) -> bool:
+    """Whether a layer of an engine reads or writes 16-bit floats, as where the model has them."""
+    layers = info.layers.layers if info.layers else ()
+    return any(kind in ("Half", "BFloat16") for one in layers for kind in (*one.inputs, *one.outputs))
 
 
 def is_typed_by_graph(info: EngineInfo) -> bool:

@@ -12,7 +12,7 @@ from trtint8.cli.output import print_json, print_table, say
 from trtint8.interop.migrate import Migrated, migrate
 from trtint8.models.model import load_model, prepare
 
-EXAMPLE = "example:\n  trtint8 migrate resnet50.onnx resnet50.cache -o resnet50.qdq.onnx --fill"
+EXAMPLE = "example:\n  trtint8 migrate resnet50.onnx resnet50.cache -o resnet50.int8.onnx --fill"
 
 #: How many unused tensors the printed table names; the JSON names all of them.
 _NAMED = 5

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from trtint8.equalization.equalize import Equalized
 
 EXAMPLE = (
-    "example:\n  trtint8 quantize resnet50.onnx resnet50.table.json -o resnet50.qdq.onnx "
+    "example:\n  trtint8 quantize resnet50.onnx resnet50.table.json -o resnet50.int8.onnx "
     "--keep-float '/fc/*' --explain"
 )
 

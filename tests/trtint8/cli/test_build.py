@@ -107,3 +107,11 @@ def test_ranges_by_hand_are_not_overwritten(table, tmp_path, capsys, name):
     assert main(arguments) == 2
     assert f"cannot write '{ranges}': it is read as well; give another name" in capsys.readouterr().err
     assert ranges.read_text() == "images: 1.25\n" and [*tmp_path.iterdir()] == [ranges]
+
+
+def test_who_builds_a_model_in_fp16_is_not_told_of_fp32(table, tmp_path, capsys):
+    pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")
+    half, engine = str(tmp_path / "half.onnx"), str(tmp_path / "half.engine")
+    assert main(["quantize", MODEL, table, "-o", half, "--float16"]) == 0
+    assert main(["build", half, "-o", engine, "--target", "rtx", "--compute-capability", "8.6"]) == 0
+    assert "is in FP32" not in capsys.readouterr().err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
+import numpy as np
 import onnx_ir as ir
 
 from trtint8.sensitivity.gradients.rule import Rule, Step
@@ -152,11 +153,11 @@ def _hard_swish(step: Step) -> ir.Value:
 
 
 def _pow(step: Step) -> Mapping[int, ir.Value]:
-    exponent = float(step.constant(1).reshape(()))
+    exponent = step.constant(1).astype(np.float32)
     writer, x = step.writer, step.input(0)
-    power = x if exponent == 2 else writer.op("Pow", x, writer.number(exponent - 1))
-    slope = writer.op("Mul", power, writer.number(exponent))
-    return {0: writer.op("Mul", step.gradient, slope, like=step.output)}
+    power = x if (exponent == 2).all() else writer.op("Pow", x, writer.constant(exponent - 1))
+    slope = writer.op("Mul", power, writer.constant(exponent))
+    return {0: step.like(0, writer.op("Mul", step.gradient, slope, like=step.output))}
 
 
 def _add(step: Step) -> Mapping[int, ir.Value]:

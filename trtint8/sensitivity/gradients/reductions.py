@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 
 import onnx_ir as ir
 
-from trtint8.models.graph_constants import read_constant
 from trtint8.sensitivity.gradients.rule import Rule, Step, normalized
 
 #: The least norm that is divided by, so that nothing becomes infinite.
@@ -15,11 +14,21 @@ LEAST_NORM = 1e-12
 
 
 def _reduced_axes(step: Step) -> list[int]:
+    """The axes, counted from the first one.
+
+    Raises:
+        NoGradientError: They are computed, or no axis is reduced, of which versions of ONNX differ in what it
+            means.
+    """
     rank = len(step.shape(step.input(0)))
     axes = step.attributes.get("axes")
-    if axes is None and len(step.node.inputs) > 1:
-        axes = read_constant(step.input(1))
-    return normalized(range(rank) if axes is None else axes, rank)
+    if axes is None and len(step.node.inputs) > 1 and step.node.inputs[1] is not None:
+        axes = step.constant(1)
+    if axes is None or not len(axes):
+        if step.attributes.get("noop_with_empty_axes", 0):
+            raise step.refused("it reduces no axis")
+        axes = range(rank)
+    return normalized(axes, rank)
 
 
 def _with_axes(step: Step, value: ir.Value, axes: list[int]) -> ir.Value:

@@ -182,6 +182,14 @@ def _einsum(step: Step) -> Mapping[int, ir.Value]:
     operands = terms.split(",")
     if not arrow or "." in equation or any(len(set(term)) < len(term) for term in (*operands, result)):
         raise step.refused(f"its equation is '{equation}'")
+    for letter in set(terms) - {","}:
+        sizes = {
+            step.shape(step.input(number))[term.index(letter)]
+            for number, term in enumerate(operands)
+            if letter in term
+        }
+        if 1 in sizes and len(sizes) > 1:
+            raise step.refused(f"it broadcasts '{letter}': '{equation}'")
     gradients = {}
     for index in step.wanted:
         others = [number for number in range(len(operands)) if number != index]
@@ -252,7 +260,9 @@ def _global_max_pool(step: Step) -> Mapping[int, ir.Value]:
 
 def _max_pool(step: Step) -> Mapping[int, ir.Value]:
     """Every gradient goes to the element that was the largest of its window."""
-    return {0: step.added_up(step.writer.op("MaxPool", step.input(0), outputs=2, **step.attributes))}
+    # Places are those in C order, whatever order the network itself counts in.
+    attributes = {**step.attributes, "storage_order": 0}
+    return {0: step.added_up(step.writer.op("MaxPool", step.input(0), outputs=2, **attributes))}
 
 
 WEIGHTED_RULES: Mapping[str, Rule] = {

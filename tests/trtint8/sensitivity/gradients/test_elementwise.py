@@ -54,6 +54,17 @@ def test_of_one_tensor_in_later_opsets(kind):
     )
 
 
+@pytest.mark.parametrize(
+    ("exponents", "shape"),
+    [([2.0, 3.0, 2.0, 1.0, 2.5], ["N", 3, 5]), ([[[2.0, 3.0]]], ["N", 1]), ([[1.5], [2.0]], [1])],
+)
+def test_powers_with_several_exponents(exponents, shape):
+    nodes, constants = of_one("Pow", exponents)
+    size = [2 if one == "N" else one for one in shape]
+    feed = {"x": np.linspace(0.5, 2, int(np.prod(size)), dtype=np.float32).reshape(size)}
+    assert_gradients(nodes, {"x": shape}, constants, feed=feed, step=1e-3)
+
+
 @pytest.mark.parametrize("kind", ["Log", "Reciprocal", "Sqrt"])
 def test_of_positive_values(kind):
     assert_gradients([(kind, ["x"], "y", {})], {"x": ["N", 3, 5]}, feed={"x": POSITIVE}, step=1e-3)

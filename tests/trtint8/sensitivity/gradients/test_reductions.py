@@ -5,6 +5,7 @@ import pytest
 
 from tests.trtint8.sensitivity.gradients.differences import assert_gradients, network, run, with_gradients
 from trtint8.sensitivity.gradients.reductions import REDUCTIONS
+from trtint8.sensitivity.gradients.rule import NoGradientError
 
 X = {"x": ["N", 4, 6]}
 AXES = {"axes": np.array([2], np.int64)}
@@ -29,6 +30,22 @@ def test_gradient(kind):
 
 def test_axes_are_an_input_in_later_opsets():
     assert_gradients([("ReduceL2", ["x", "axes"], "y", {})], X, AXES, opset=18, step=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["ReduceMean", "ReduceL2", "ReduceMax"])
+def test_a_reduction_over_no_axis_is_refused(kind):
+    nodes = [(kind, ["x"], "y", {"noop_with_empty_axes": 1})]
+    with pytest.raises(NoGradientError, match="it reduces no axis"):
+        assert_gradients(nodes, X, opset=18)
+    nodes = [(kind, ["x", "axes"], "y", {"noop_with_empty_axes": 0})]
+    assert_gradients(nodes, {"x": [2, 4, 6]}, {"axes": np.zeros(0, np.int64)}, opset=18, step=1e-3)
+
+
+def test_axes_that_are_computed_are_refused():
+    nodes = [("Shape", ["x"], "shape", {"start": 1, "end": 2}), ("Sub", ["shape", "three"], "axes", {})]
+    nodes.append(("ReduceMean", ["x", "axes"], "y", {}))
+    with pytest.raises(NoGradientError, match="its input 1 is computed"):
+        assert_gradients(nodes, X, {"three": np.array([3], np.int64)}, opset=18)
 
 
 def test_a_norm_of_zero_has_the_gradient_zero():

@@ -66,6 +66,12 @@ def test_einsum_whose_gradient_is_not_one_sum_of_products(equation):
         assert_gradients(nodes, {"x": ["N", 4, 4, 6]}, weights(4, 6))
 
 
+def test_einsum_with_an_axis_that_is_broadcast():
+    nodes = [("Einsum", ["x", "w"], "y", {"equation": "bc,bc->bc"})]
+    with pytest.raises(NoGradientError, match="it broadcasts 'b'"):
+        assert_gradients(nodes, {"x": [1, 3]}, weights(4, 3))
+
+
 @pytest.mark.parametrize("transposed", [0, 1])
 def test_gemm(transposed):
     attributes = {"transB": transposed, "alpha": 0.5}
@@ -127,7 +133,9 @@ def test_max_pool_with_windows_that_overlap():
     attributes = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}
     # The largest of a window stays the largest.
     feed = {"x": RANDOM.permutation(2 * 4 * 7 * 6).reshape(2, 4, 7, 6).astype(np.float32)}
-    assert_gradients([("MaxPool", ["x"], "y", attributes)], IMAGES, feed=feed)
+    for order in (0, 1):
+        given = {**attributes, "storage_order": order}
+        assert_gradients([("MaxPool", ["x"], "y", given)], IMAGES, feed=feed)
 
 
 @pytest.mark.parametrize(
