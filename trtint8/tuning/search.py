@@ -18,6 +18,7 @@ import onnx_ir as ir
 
 from calibrators.data.batches import Batches
 from calibrators.data.feeds import FeedDict
+from calibrators.display.counts import counted
 from calibrators.tables.table import CalibrationTable
 from trtint8.equalization.equalize import equalize
 from trtint8.models.model import Model, rebuilt
@@ -254,7 +255,7 @@ class Search:
             return
 
         def fits(count: int) -> bool:
-            return self._in_float(best, start.candidate, order[:count], f"{count} layers in float")
+            return self._in_float(best, start.candidate, order[:count], f"{counted(count, 'layer')} in float")
 
         guess = first_guess(start.score, [shares[name] for name in order], self._fits)
         kept = order[: fewest(len(order), fits, guess)]

@@ -75,7 +75,7 @@ class Tuned:
         kept = len(self.candidate.keep_float)
         fits = "within" if self.fits else "not within"
         judged = accuracy_summary(self.accuracy)
-        return f"<Tuned: {judged}, {kept} layers in float, {fits} the budget ({self.goal})>"
+        return f"<Tuned: {judged}, {counted(kept, 'layer')} in float, {fits} the budget ({self.goal})>"
 
     def _repr_html_(self) -> str:
         remedies = ", ".join(self.candidate.remedies) or "none"

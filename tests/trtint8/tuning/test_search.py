@@ -80,7 +80,7 @@ def test_the_fewest_layers_in_the_given_order_become_float(searched, start):
     assert [trial.what for trial in trials[1:4]] == [f"{n} layers in float" for n in (6, 5, 3)]
     assert trials[3].taken
     assert [trial.what for trial in trials[4:]] == [
-        "1 layers in float",
+        "1 layer in float",
         "2 layers in float",
         *(f"'{name}' back in INT8" for name in names[:2]),
     ]
@@ -231,7 +231,7 @@ def test_what_stays_in_int8_beside_layers_in_float_is_corrected_anew(remedied):
         ("equalize", True),
         ("round", False),
         ("bias", True),
-        ("1 layers in float", True),
+        ("1 layer in float", True),
         ("round", False),
         ("bias", True),
     ]
