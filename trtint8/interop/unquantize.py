@@ -26,7 +26,7 @@ class Unquantized:
     Attributes:
         ranges: Tensor name to the largest magnitude that its pair can represent.
         weight_scales: Name of a constant to the symmetric scales that it had, flat float32, and the axis of
-            its channels; the axis is None for one scale.
+            its channels; the axis is None for one scale. Constants that do not fit int8 are left out.
         kept_float: Names of the weighted nodes that have an input without a pair.
         restored: Names of the Relu nodes that were part of a QuantizeLinear whose smallest value was 0, and
             that are nodes of the graph again.
@@ -92,7 +92,7 @@ class _Unquantizer:
     def _constant(self, node: ir.Node, source: ir.Value, integers: NDArray[np.integer]) -> ir.Value:
         scale, zero_point = parameters(node)
         axis = node.attributes.get_int("axis", 1) if scale.size > 1 else None
-        if not zero_point.any():
+        if not zero_point.any() and _is_int8(integers):
             self._result.weight_scales[f"{node.outputs[0].name}_float"] = (scale, axis)
         if axis is not None:
             if not -integers.ndim <= axis < integers.ndim or integers.shape[axis] != scale.size:
@@ -198,6 +198,12 @@ def quantizer_range(node: ir.Node) -> tuple[float, float]:
         return float(-127 * scale.max()), float(127 * scale.max())  # symmetric
     low, high = (info.min - point) * scale, (info.max - point) * scale
     return float(low.min()), float(high.max())
+
+
+def _is_int8(stored: NDArray[np.generic]) -> bool:
+    """Whether int8 holds all numbers of a quantized constant, whatever type it is stored in."""
+    numbers = stored.astype(np.float64)
+    return np.array_equal(numbers, np.clip(np.rint(numbers), -128, 127))
 
 
 def _is_dequantized(value: ir.Value | None) -> bool:

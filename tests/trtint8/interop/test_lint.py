@@ -74,6 +74,14 @@ def test_weights_keep_their_values():
     assert np.array_equal(values[0], whole * np.float32(0.25))
 
 
+def test_weights_that_int8_cannot_hold_get_new_scales():
+    g = Pairs()
+    whole = np.resize(np.array([0, 100, 200, 254], np.uint8), (4, 4, 1, 1))
+    mended = to_proto(mend(model_of(g, g.conv(g.quantize("x"), g.stored(whole, 0.25)))).graph_model)
+    scales = [numpy_helper.to_array(t) for t in mended.graph.initializer if list(t.dims) == [4]]
+    assert np.array_equal(scales[0], np.full(4, 0.5, np.float32))
+
+
 def test_a_mended_concat_has_the_widest_scale():
     mended = load_model(to_proto(mend(model_of(*concat_of(0.1, 0.2))).graph_model))
     assert rules(mended) == []

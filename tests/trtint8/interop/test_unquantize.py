@@ -38,6 +38,23 @@ def test_weights_along_an_axis_keep_their_scales():
     assert (found.tolist(), axis) == (np.float32(scales).tolist(), 0)
 
 
+@pytest.mark.parametrize(
+    ("whole", "kept"),
+    [
+        (np.array([-128, 127], np.int8), True),
+        (np.array([0, 127], np.uint8), True),
+        (np.array([0, 128], np.uint8), False),
+        (np.array([-128, 127], np.int16), True),
+        (np.array([-129, 0], np.int16), False),
+    ],
+)
+def test_scales_are_kept_only_where_int8_holds_the_integers(whole, kept):
+    g = Pairs()
+    weights = g.stored(np.resize(whole, (4, 4, 1, 1)), 0.25, name="w")
+    _, said = unquantized(g, g.conv(g.quantize("x"), weights))
+    assert list(said.weight_scales) == ["w_out_float"] * kept
+
+
 def test_a_weighted_node_without_pairs_was_float():
     g = Pairs()
     first = g.conv(g.quantize("x"), name="first")
