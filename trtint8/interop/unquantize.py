@@ -11,7 +11,7 @@ from onnx_ir.passes import common
 
 from calibrators.errors import ModelError
 from trtint8.interop.float_movement import moved_data
-from trtint8.interop.pairs import dequantizer_behind
+from trtint8.interop.pairs import dequantizer_behind, quantized_type
 from trtint8.models.graph_constants import add_initializer, is_constant, read_constant
 from trtint8.quantization.operators import WEIGHTED
 
@@ -184,19 +184,23 @@ def quantizer_range(node: ir.Node) -> tuple[float, float]:
     """The smallest and the largest value that the integers of a QuantizeLinear represent.
 
     Raises:
-        ModelError: The scale or zero point is not constant, or a scale is not positive and finite.
+        ModelError: The scale or zero point is not constant, a scale is not positive and finite, or the node
+            quantizes to no integer type.
     """
     scale, point = parameters(node)
-    dtype = node.inputs[2].dtype if len(node.inputs) > 2 and node.inputs[2] is not None else None
-    if dtype is not None and not dtype.is_integer():
+    dtype = quantized_type(node)
+    assert dtype is not None, "a QuantizeLinear has a type"
+    if not dtype.is_integer():
         raise ModelError(
             f"node '{node.name}' quantizes to {dtype.name}, which is no integer type; export the model with "
             "int8 or uint8"
         )
-    info = np.iinfo(dtype.numpy() if dtype is not None else np.uint8)
+    # In float64, so that the largest value divided by the largest integer gives back exactly the scale.
+    scale = scale.astype(np.float64)
     if dtype == ir.DataType.INT8 and not point.any():
         return float(-127 * scale.max()), float(127 * scale.max())  # symmetric
-    low, high = (info.min - point) * scale, (info.max - point) * scale
+    smallest = -(2 ** (dtype.bitwidth - 1)) if dtype.is_signed() else 0
+    low, high = ((end - point) * scale for end in (smallest, smallest + 2**dtype.bitwidth - 1))
     return float(low.min()), float(high.max())
 
 

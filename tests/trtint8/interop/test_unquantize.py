@@ -3,6 +3,7 @@
 import numpy as np
 import onnx_ir as ir
 import pytest
+from onnx import TensorProto
 
 from calibrators.errors import ModelError
 from tests.trtint8.integer_models import operators
@@ -81,6 +82,31 @@ def test_what_a_quantizer_lets_through(zero, wanted):
     assert quantizer_range(quantize) == wanted
     scale, point = parameters(quantize)
     assert (scale.tolist(), point.tolist()) == ([0.5], [int(zero)])
+
+
+@pytest.mark.parametrize(
+    ("attributes", "wanted"),
+    [
+        ({}, (0.0, 127.5)),
+        ({"output_dtype": TensorProto.UINT8}, (0.0, 127.5)),
+        ({"output_dtype": TensorProto.INT8}, (-63.5, 63.5)),
+        ({"output_dtype": TensorProto.INT4}, (-4.0, 3.5)),
+        ({"output_dtype": TensorProto.UINT16}, (0.0, 32767.5)),
+    ],
+)
+def test_a_quantizer_without_a_zero_point_has_the_type_of_its_attribute(attributes, wanted):
+    assert quantizer_range(quantizer_without_zero_point(**attributes)) == wanted
+
+
+def test_a_quantizer_without_a_zero_point_to_floats_is_refused():
+    with pytest.raises(ModelError, match="'q' quantizes to FLOAT8E4M3FN, which is no integer type"):
+        quantizer_range(quantizer_without_zero_point(output_dtype=TensorProto.FLOAT8E4M3FN))
+
+
+def quantizer_without_zero_point(**attributes):
+    scale = ir.Value(name="s", const_value=ir.tensor(np.float32(0.5), name="s"))
+    given = [ir.AttrInt64(name, value) for name, value in attributes.items()]
+    return ir.Node("", "QuantizeLinear", [ir.Value(name="x"), scale], given, name="q")
 
 
 def test_where_nothing_is_below_zero_anyway_no_relu_comes_back():
