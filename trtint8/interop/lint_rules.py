@@ -63,6 +63,13 @@ def _quantizer(node: ir.Node, name: str) -> Iterator[Finding]:
             "zero-point", name, f"its zero point is {point.reshape(-1)[0]}, and TensorRT takes only 0"
         )
     yield from _type(node, name, activation)
+    block_size = node.attributes.get_int("block_size", 0)
+    if block_size and not activation:
+        message = (
+            f"it has one scale per block of {block_size} weights, which TensorRT takes for scales of output "
+            "channels: its results are wrong"
+        )
+        yield Finding("block-scales", name, message)
     if activation and scale.size > 1:
         yield Finding(
             "activation-per-channel", name, "an activation has one scale per channel: it runs in float"
@@ -103,6 +110,8 @@ def _weight_axis(
     scale, rank = read_constant(input_at(weights, 1)), _rank(weights)
     if scale is None or scale.size < 2 or rank is None or not _is_weight(weights.inputs[0]):
         return
+    if weights.attributes.get_int("block_size", 0):
+        return  # a finding of its own
     stored = weights.attributes.get_int("axis", 1)
     stored += rank if stored < 0 else 0
     axis = axes.index(stored) if axes is not None and stored in axes else stored

@@ -3,7 +3,7 @@
 import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 from calibrators.errors import ModelError
 from calibrators.host.onnx_session import open_session
@@ -179,6 +179,20 @@ def test_qlinear_operators_become_pairs(source):
     ours, theirs = (np.clip(run_ort(one, x), -limit, limit) for one in (proto, source))
     difference = np.abs(ours - theirs)
     assert difference.max() <= step * 0.5001
+
+
+def test_parameters_in_constant_nodes_are_read():
+    stored = qlinear_conv(True)
+    made = [helper.make_node("Constant", [], [one.name], value=one) for one in stored.graph.initializer]
+    source = onnx.ModelProto()
+    source.CopyFrom(stored)
+    del source.graph.initializer[:], source.graph.node[:], source.graph.value_info[:]
+    source.graph.node.extend([*made, *stored.graph.node])
+    model = load_model(source)
+    assert rules(model) == ["qlinear"]
+    ours, theirs = (to_proto(mend(one).graph_model) for one in (model, load_model(stored)))
+    x = np.random.default_rng(1).uniform(-6, 6, (2, 4, 8, 8)).astype(np.float32)
+    assert np.array_equal(run_ort(ours, x), run_ort(theirs, x))
 
 
 def attention_at_the_end(output_pair):

@@ -7,7 +7,7 @@ from onnx import TensorProto
 from calibrators.errors import ModelError
 from tests.trtint8.interop.pairs_by_hand import Pairs, build_rule, concat_of, model_of, rules
 from trtint8.interop.lint import lint, mend
-from trtint8.models.model import load_model
+from trtint8.models.model import load_model, to_proto
 
 
 def test_a_model_as_tensorrt_wants_it():
@@ -58,6 +58,17 @@ def test_a_pair_without_a_zero_point_is_mended_without_a_relu():
     mended = mend(without_zero_points(TensorProto.INT8))
     assert mended.unquantized.restored == []
     assert mended.unquantized.ranges == pytest.approx({"x": 12.7})
+
+
+def test_one_scale_per_block_of_weights():
+    g = Pairs()
+    weights = g.stored(np.ones((8, 2), np.int8), np.ones((4, 2)), axis=0, block_size=2)
+    proto = g.model({"x": ["N", 8]}, g.op("MatMul", [g.quantize("x"), weights], "product"))
+    proto.opset_import[0].version, proto.ir_version = 21, 10
+    (finding,) = lint(load_model(proto))
+    assert (finding.rule, finding.mendable) == ("block-scales", True)
+    assert finding.message.startswith("it has one scale per block of 2 weights")
+    assert rules(load_model(to_proto(mend(load_model(proto)).graph_model))) == []
 
 
 def test_a_concat_of_one_scale_is_as_tensorrt_wants_it():

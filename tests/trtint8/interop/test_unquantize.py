@@ -1,15 +1,16 @@
 """Q/DQ pairs taken out of a model, and what they said."""
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from calibrators.errors import ModelError
 from tests.trtint8.integer_models import operators
 from tests.trtint8.interop.pairs_by_hand import Pairs, model_of
 from trtint8.interop.unquantize import parameters, quantized_nodes, quantizer_range, unquantize
-from trtint8.models.model import to_proto
+from trtint8.models.model import load_model, to_proto
 
 
 def unquantized(g, output):
@@ -125,6 +126,45 @@ def test_an_output_keeps_its_name():
     model, said = unquantized(g, g.quantize(g.conv(g.quantize("x")), 0.5, name="last"))
     assert [value.name for value in model.graph.output] == ["last_dq_out"]
     assert said.ranges["last_dq_out"] == 63.5
+
+
+def names(values):
+    return [value.name for value in values]
+
+
+def test_an_output_that_is_a_dequantized_input_keeps_the_names_of_both():
+    g = Pairs()
+    x = g.quantize("x", 0.5)
+    model, said = unquantized_of(g, g.conv(x), x)
+    assert names(model.graph.input) == ["x"]
+    assert names(model.graph.output) == ["conv_out", "q_dq_out"]
+    assert said.ranges == {"x": 63.5}
+
+
+def test_an_output_and_its_dequantized_form_are_two_outputs():
+    g = Pairs()
+    out = g.conv(g.quantize("x"))
+    model, said = unquantized_of(g, out, g.quantize(out, 0.5, name="last"))
+    assert names(model.graph.output) == ["conv_out", "last_dq_out"]
+    assert operators(model) == ["Conv", "Identity"]
+    assert said.ranges["conv_out"] == 63.5
+
+
+def unquantized_of(g, first, second):
+    proto = g.model({"x": ["N", 4, 8, 8]}, first)
+    proto.graph.output.append(helper.make_tensor_value_info(second, TensorProto.FLOAT, None))
+    model = load_model(proto).graph_model.clone()
+    said = unquantize(model)
+    onnx.checker.check_model(to_proto(model))
+    return to_proto(model), said
+
+
+def test_scales_of_blocks_are_not_kept():
+    g = Pairs()
+    blocks = g.stored(np.ones((4, 4, 1, 1), np.int8), np.ones((2, 4, 1, 1)), name="w", axis=0, block_size=2)
+    proto = g.model({"x": ["N", 4, 8, 8]}, g.conv(g.quantize("x"), blocks))
+    proto.opset_import[0].version, proto.ir_version = 21, 10
+    assert unquantize(load_model(proto).graph_model.clone()).weight_scales == {}
 
 
 def test_integers_that_no_quantizer_makes():
