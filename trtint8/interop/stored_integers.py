@@ -56,9 +56,9 @@ def _spread(node: ir.Node, numbers: NDArray[np.float32], shape: tuple[int, ...])
         assert given is not None, "flat scales were read from it"
         if list(given.shape) != blocks:
             raise ModelError(
-                f"node '{node.name}' has scales of shape {list(given.shape)}, and the tensor '{name}' of shape "
-                f"{list(shape)} in blocks of {block_size} along axis {axis} needs {blocks}; give "
-                "one scale per block"
+                f"node '{node.name}' has scales of shape {list(given.shape)}, and the tensor '{name}' of "
+                f"shape {list(shape)} in blocks of {block_size} along axis {axis} needs {blocks}; "
+                "give one scale per block"
             )
         return np.repeat(numbers.reshape(blocks), block_size, axis).take(range(size), axis)
     if size != numbers.size:
