@@ -17,6 +17,7 @@ from trtint8.interop.pairs import (
     input_at,
     insert_dequantize,
     replace_by_float,
+    with_type_of,
 )
 from trtint8.models.graph_constants import add_initializer, read_constant
 
@@ -179,10 +180,7 @@ def _result(graph: ir.Graph, node: ir.Node, form: _Form) -> Parameters | None:
         node.outputs[0].type = ir.TensorType(ir.DataType.FLOAT)
         return None
     data = node.inputs[_operands(node, form)[0]]
-    if zero_point is None and data is not None and data.dtype == ir.DataType.INT8:
-        # The output of a QuantizeLinear without a zero point is uint8.
-        zero_point = add_initializer(graph, f"{node.name}_output_zero_point", np.zeros((), np.int8))
-    return Parameters(scale, zero_point)
+    return with_type_of(data, Parameters(scale, zero_point), graph, f"{node.name}_output")
 
 
 def _bias(graph: ir.Graph, node: ir.Node, form: _Form) -> ir.Value:

@@ -6,23 +6,25 @@ import numpy as np
 import onnx_ir as ir
 
 from calibrators.errors import ModelError
-from calibrators.tables.table import QMAX, CalibrationTable
+from calibrators.tables.table import CalibrationTable
+from trtint8.interop.unquantize import quantizer_range
 from trtint8.models.graph_constants import is_constant, read_constant
 from trtint8.models.model import Model
 
 
 def extract_table(model: Model) -> CalibrationTable:
-    """Reads the scale of every quantized activation.
+    """Reads the range of every quantized activation.
 
     Args:
         model: A model with Q/DQ pairs, made by any tool.
 
     Returns:
-        Tensor name to amax, in the graph's order; ``amax / 127`` in float32 gives back exactly the scales.
+        Tensor name to amax, in the graph's order: the largest magnitude that the integers represent. For
+        int8 with the zero point 0, ``amax / 127`` in float32 gives back exactly the scales.
 
     Raises:
-        ModelError: The model has no Q/DQ pairs on activations, or the scale of an activation is not one
-            constant positive number.
+        ModelError: The model has no Q/DQ pairs on activations, the scale of an activation is not one
+            constant positive number, or an activation is quantized to no integer type.
     """
     graph = model.graph_model.graph
     amax: dict[str, float] = {}
@@ -32,18 +34,19 @@ def extract_table(model: Model) -> CalibrationTable:
         if is_constant(node.inputs[0]):
             continue  # weights
         name = node.inputs[0].name or ""
-        scale = _scale(node, name)
-        if amax.setdefault(name, scale * QMAX) != scale * QMAX:
+        _refuse_scale(node, name)
+        largest = max(map(abs, quantizer_range(node)))
+        if amax.setdefault(name, largest) != largest:
             raise ModelError(
-                f"tensor '{name}' of '{model.name}' is quantized with two scales, {amax[name] / QMAX:g} and "
-                f"{scale:g}; a table has room for one"
+                f"tensor '{name}' of '{model.name}' is quantized with two ranges, up to {amax[name]:g} and "
+                f"up to {largest:g}; a table has room for one"
             )
     if not amax:
         raise ModelError(f"'{model.name}' has no Q/DQ pairs on activations, so there is no table in it")
     return CalibrationTable(amax)
 
 
-def _scale(node: ir.Node, tensor: str) -> float:
+def _refuse_scale(node: ir.Node, tensor: str) -> None:
     constant = read_constant(node.inputs[1])
     if constant is None:
         raise ModelError(f"the scale of tensor '{tensor}' is computed at run time; a table needs a constant")
@@ -53,4 +56,3 @@ def _scale(node: ir.Node, tensor: str) -> float:
             f"tensor '{tensor}' has {len(scales)} scales, the first {scales[:1]}; an activation has one "
             "positive scale"
         )
-    return float(scales[0])

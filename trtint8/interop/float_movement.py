@@ -16,6 +16,7 @@ from trtint8.interop.pairs import (
     insert_dequantize,
     read_parameters,
     replace_by_float,
+    with_type_of,
 )
 from trtint8.models.graph_constants import add_initializer, is_constant, read_constant
 from trtint8.quantization.operators import COPYING
@@ -99,9 +100,8 @@ def _move_in_float(graph: ir.Graph, node: ir.Node) -> bool:
         name=node.name,
     )
     outputs = range(len(node.outputs)) if movement.outputs is None else movement.outputs
-    replace_by_float(
-        node, new, [parameters if index in outputs else None for index in range(len(node.outputs))]
-    )
+    again = with_type_of(next(iter(data.values())), parameters, graph, f"{node.name}_output")
+    replace_by_float(node, new, [again if index in outputs else None for index in range(len(node.outputs))])
     return True
 
 

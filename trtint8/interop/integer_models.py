@@ -32,7 +32,8 @@ class Expanded:
     """A model whose integer operators were replaced, as far as possible.
 
     Attributes:
-        original: The model as it was, with a unique name for every node.
+        original: The model as it was, with a unique name for every node, and initializers in place of
+            Constant nodes.
         graph_model: The model with Q/DQ pairs instead. The node that replaces an operator has its name.
         dynamic: Names of the weighted nodes that are float now because the scale of their input was computed
             at run time.
@@ -57,7 +58,7 @@ def expand(model: ir.Model) -> Expanded:
         The new model, and the reasons why nodes could not be replaced.
     """
     original = model.clone()
-    NameNodesPass()(original)
+    ir.passes.Sequential(_lift_constants(), NameNodesPass())(original)
     graph_model = original.clone()
     ExpandQLinearPass()(graph_model)
     movement = FloatMovementPass()
@@ -94,8 +95,13 @@ def expand_static(model: ir.Model) -> ir.Model:
         time stay, because no Q/DQ pairs can replace them.
     """
     expanded = model.clone()
-    ExpandQLinearPass()(expanded)
+    ir.passes.Sequential(_lift_constants(), ExpandQLinearPass())(expanded)
     return expanded
+
+
+def _lift_constants() -> ir.passes.InPlacePass:
+    """Replaces Constant nodes by initializers, whose types are always known."""
+    return common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)
 
 
 def _original_name(node: ir.Node, names: set[str | None]) -> str:

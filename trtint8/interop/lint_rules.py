@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from trtint8.interop.pairs import dequantizer_behind, input_at
+from trtint8.interop.pairs import dequantizer_behind, input_at, quantized_type
 from trtint8.models.graph_constants import read_constant
 from trtint8.quantization.operators import WEIGHTED, weight_axis
 
@@ -62,10 +62,14 @@ def _quantizer(node: ir.Node, name: str) -> Iterator[Finding]:
         yield Finding(
             "zero-point", name, f"its zero point is {point.reshape(-1)[0]}, and TensorRT takes only 0"
         )
-    if point is not None and point.dtype == np.int32:
-        yield Finding("bias-int32", name, "it dequantizes an int32 bias, which TensorRT wants in float")
-    elif point is not None and point.dtype != np.int8:
-        yield Finding("type", name, f"it quantizes to {point.dtype}, and TensorRT takes int8")
+    yield from _type(node, name, activation)
+    block_size = node.attributes.get_int("block_size", 0)
+    if block_size and not activation:
+        message = (
+            f"it has one scale per block of {block_size} weights, which TensorRT takes for scales of output "
+            "channels: its results are wrong"
+        )
+        yield Finding("block-scales", name, message)
     if activation and scale.size > 1:
         yield Finding(
             "activation-per-channel", name, "an activation has one scale per channel: it runs in float"
@@ -76,6 +80,20 @@ def _quantizer(node: ir.Node, name: str) -> Iterator[Finding]:
         yield Finding(
             "pair-before-activation", name, "a pair before an activation function prevents a fusion"
         )
+
+
+def _type(node: ir.Node, name: str, activation: bool) -> Iterator[Finding]:
+    dtype = quantized_type(node)
+    if dtype is None or dtype == ir.DataType.INT8:
+        return
+    kind = dtype.name.lower()
+    if dtype == ir.DataType.INT32:
+        yield Finding("bias-int32", name, "it dequantizes an int32 bias, which TensorRT wants in float")
+    elif activation and not dtype.is_integer():
+        message = f"it quantizes to {kind}, which is no integer type; export the model with int8 or uint8"
+        yield Finding("type", name, message, mendable=False)
+    else:
+        yield Finding("type", name, f"it quantizes to {kind}, and TensorRT takes int8")
 
 
 def _weighted(node: ir.Node, name: str) -> Iterator[Finding]:
@@ -92,6 +110,8 @@ def _weight_axis(
     scale, rank = read_constant(input_at(weights, 1)), _rank(weights)
     if scale is None or scale.size < 2 or rank is None or not _is_weight(weights.inputs[0]):
         return
+    if weights.attributes.get_int("block_size", 0):
+        return  # a finding of its own
     stored = weights.attributes.get_int("axis", 1)
     stored += rank if stored < 0 else 0
     axis = axes.index(stored) if axes is not None and stored in axes else stored

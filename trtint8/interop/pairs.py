@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import onnx_ir as ir
 
-from trtint8.models.graph_constants import read_constant
+from trtint8.models.graph_constants import add_initializer, read_constant
 
 #: The types of quantized data.
 INTEGER_TYPES = (ir.DataType.INT8, ir.DataType.UINT8)
@@ -39,6 +39,50 @@ def read_parameters(node: ir.Node) -> Parameters | None:
     if node.op_type not in ("QuantizeLinear", "DequantizeLinear") or scale is None:
         return None
     return Parameters(scale, input_at(node, 2))
+
+
+def quantized_type(node: ir.Node) -> ir.DataType | None:
+    """The type of the data that a QuantizeLinear writes or a DequantizeLinear reads.
+
+    Args:
+        node: A QuantizeLinear or DequantizeLinear.
+
+    Returns:
+        The type; None where a DequantizeLinear has no zero point and the graph does not say what it reads.
+    """
+    zero_point = input_at(node, 2)
+    if zero_point is not None:
+        tensor = ir.convenience.get_const_tensor(zero_point)
+        return zero_point.dtype if tensor is None else tensor.dtype
+    if node.op_type == "DequantizeLinear":
+        return _data_type(node.inputs[0])
+    return ir.DataType(node.attributes.get_int("output_dtype", 0) or ir.DataType.UINT8)
+
+
+def _data_type(data: ir.Value | None) -> ir.DataType | None:
+    producer = data.producer() if data is not None else None
+    if producer is not None and producer.op_type == "QuantizeLinear":
+        return quantized_type(producer)
+    return data.dtype if data is not None else None
+
+
+def with_type_of(data: ir.Value | None, parameters: Parameters, graph: ir.Graph, stem: str) -> Parameters:
+    """Parameters with which a QuantizeLinear writes the type of other data.
+
+    Without a zero point it writes uint8.
+
+    Args:
+        data: The data whose type is wanted.
+        parameters: The scale and the zero point.
+        graph: The graph, which gets an int8 zero point where one is needed.
+        stem: The stem of the zero point's name.
+
+    Returns:
+        The parameters, with a zero point where the data is int8.
+    """
+    if parameters.zero_point is not None or _data_type(data) != ir.DataType.INT8:
+        return parameters
+    return Parameters(parameters.scale, add_initializer(graph, f"{stem}_zero_point", np.zeros((), np.int8)))
 
 
 def dequantizer_behind(value: ir.Value | None) -> tuple[ir.Node, tuple[int, ...] | None] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -11,7 +12,8 @@ from onnx_ir.passes import common
 
 from calibrators.errors import ModelError
 from trtint8.interop.float_movement import moved_data
-from trtint8.interop.pairs import dequantizer_behind
+from trtint8.interop.pairs import dequantizer_behind, quantized_type
+from trtint8.interop.stored_integers import fits_int8, float_values
 from trtint8.models.graph_constants import add_initializer, is_constant, read_constant
 from trtint8.quantization.operators import WEIGHTED
 
@@ -26,7 +28,8 @@ class Unquantized:
     Attributes:
         ranges: Tensor name to the largest magnitude that its pair can represent.
         weight_scales: Name of a constant to the symmetric scales that it had, flat float32, and the axis of
-            its channels; the axis is None for one scale.
+            its channels; the axis is None for one scale. Constants that do not fit int8, or that have one
+            scale per block, are left out.
         kept_float: Names of the weighted nodes that have an input without a pair.
         restored: Names of the Relu nodes that were part of a QuantizeLinear whose smallest value was 0, and
             that are nodes of the graph again.
@@ -78,7 +81,7 @@ class _Unquantizer:
         assert source is not None
         integers = read_constant(source)
         if integers is not None:
-            return self._constant(dequantize, source, integers)
+            return self._constant(dequantize, integers)
         quantize = source.producer()
         if quantize is None or quantize.op_type != "QuantizeLinear" or quantize.inputs[0] is None:
             raise ModelError(
@@ -89,23 +92,14 @@ class _Unquantizer:
             return quantize.inputs[0]  # weights that are still float
         return self._activation(quantize, quantize.inputs[0])
 
-    def _constant(self, node: ir.Node, source: ir.Value, integers: NDArray[np.integer]) -> ir.Value:
+    def _constant(self, node: ir.Node, integers: NDArray[Any]) -> ir.Value:
         scale, zero_point = parameters(node)
-        axis = node.attributes.get_int("axis", 1) if scale.size > 1 else None
-        if not zero_point.any():
-            self._result.weight_scales[f"{node.outputs[0].name}_float"] = (scale, axis)
-        if axis is not None:
-            if not -integers.ndim <= axis < integers.ndim or integers.shape[axis] != scale.size:
-                raise ModelError(
-                    f"node '{node.name}' has {scale.size} scales along axis {axis}, which do not fit the "
-                    f"tensor '{source.name}' of shape {list(integers.shape)}; give one scale per channel"
-                )
-            shape = [1] * integers.ndim
-            shape[axis] = -1
-            scale, zero_point = scale.reshape(shape), zero_point.reshape(shape)
-        values = (integers.astype(np.float32) - zero_point.astype(np.float32)) * scale
         name = f"{node.outputs[0].name}_float"
-        return add_initializer(self._graph, name, values.astype(np.float32).reshape(integers.shape))
+        in_blocks = bool(node.attributes.get_int("block_size", 0))
+        if not zero_point.any() and not in_blocks and fits_int8(integers):
+            axis = node.attributes.get_int("axis", 1) if scale.size > 1 else None
+            self._result.weight_scales[name] = (scale, axis)
+        return add_initializer(self._graph, name, float_values(node, integers, scale, zero_point))
 
     def _activation(self, node: ir.Node, value: ir.Value) -> ir.Value:
         low, high = quantizer_range(node)
@@ -137,10 +131,23 @@ class _Unquantizer:
             if output is old:
                 # The output keeps its name, which callers use.
                 name, old.name = old.name, f"{old.name}_dequantized"
+                if new.is_graph_input() or new.is_initializer() or new.is_graph_output():
+                    self._graph.outputs[index] = self._copy(old, new, name)
+                    continue
                 if (new.name or "") in self._result.ranges:
                     self._result.ranges[name or ""] = self._result.ranges.pop(new.name or "")
                 new.name = name
                 self._graph.outputs[index] = new
+
+    def _copy(self, old: ir.Value, new: ir.Value, name: str | None) -> ir.Value:
+        """An Identity of a value that keeps its own name, in place of a dequantized output."""
+        identity = ir.Node("", "Identity", [new], name=f"{name}_Identity")
+        copy = identity.outputs[0]
+        copy.name, copy.shape, copy.type = name, old.shape, old.type
+        dequantize = old.producer()
+        assert dequantize is not None
+        self._graph.insert_after(dequantize, identity)
+        return copy
 
 
 def quantized_nodes(model: ir.Model) -> tuple[str, ...]:
@@ -184,19 +191,23 @@ def quantizer_range(node: ir.Node) -> tuple[float, float]:
     """The smallest and the largest value that the integers of a QuantizeLinear represent.
 
     Raises:
-        ModelError: The scale or zero point is not constant, or a scale is not positive and finite.
+        ModelError: The scale or zero point is not constant, a scale is not positive and finite, or the node
+            quantizes to no integer type.
     """
     scale, point = parameters(node)
-    dtype = node.inputs[2].dtype if len(node.inputs) > 2 and node.inputs[2] is not None else None
-    if dtype is not None and not dtype.is_integer():
+    dtype = quantized_type(node)
+    assert dtype is not None, "a QuantizeLinear has a type"
+    if not dtype.is_integer():
         raise ModelError(
             f"node '{node.name}' quantizes to {dtype.name}, which is no integer type; export the model with "
             "int8 or uint8"
         )
-    info = np.iinfo(dtype.numpy() if dtype is not None else np.uint8)
+    # In float64, so that the largest value divided by the largest integer gives back exactly the scale.
+    scale = scale.astype(np.float64)
     if dtype == ir.DataType.INT8 and not point.any():
         return float(-127 * scale.max()), float(127 * scale.max())  # symmetric
-    low, high = (info.min - point) * scale, (info.max - point) * scale
+    smallest = -(2 ** (dtype.bitwidth - 1)) if dtype.is_signed() else 0
+    low, high = ((end - point) * scale for end in (smallest, smallest + 2**dtype.bitwidth - 1))
     return float(low.min()), float(high.max())
 
 

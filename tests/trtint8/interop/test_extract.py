@@ -29,7 +29,7 @@ def test_every_scale_makes_the_round_trip(cache):
         assert back.scale(name) == table.scale(name)
 
 
-def test_a_model_with_two_scales_for_one_tensor():
+def test_a_model_with_two_ranges_for_one_tensor():
     g = Shaped()
     outs = []
     for index, scale in enumerate((0.1, 0.2)):
@@ -37,7 +37,9 @@ def test_a_model_with_two_scales_for_one_tensor():
         quantized = g.op("QuantizeLinear", ["x", *pair], f"q{index}")
         outs.append(g.op("DequantizeLinear", [quantized, *pair], f"d{index}"))
     model = g.model({"x": ["N", 4]}, g.op("Add", outs, "add"))
-    with pytest.raises(ModelError, match=r"tensor 'x' of 'model' is quantized with two scales, 0\.1"):
+    with pytest.raises(
+        ModelError, match=r"tensor 'x' of 'model' is quantized with two ranges, up to 12\.7 and"
+    ):
         extract_table(load_model(model))
 
 
@@ -62,6 +64,14 @@ def test_a_scale_that_a_table_cannot_hold(options, words):
     g = Pairs()
     with pytest.raises(ModelError, match=words):
         extract_table(model_of(g, g.conv(g.quantize("x", **options))))
+
+
+@pytest.mark.parametrize(
+    ("zero", "wanted"), [(np.uint8(0), 127.5), (np.uint8(128), 64.0), (np.int8(28), 78.0)]
+)
+def test_the_range_of_an_activation_with_a_zero_point(zero, wanted):
+    g = Pairs()
+    assert extract_table(model_of(g, g.conv(g.quantize("x", 0.5, zero)))).amax == {"x": wanted}
 
 
 def test_a_scale_that_is_computed_at_run_time():

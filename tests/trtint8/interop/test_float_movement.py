@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 from tests.trtint8.integer_models import Integers, applied, operators, run
 from trtint8.interop.float_movement import FloatMovementPass
@@ -51,6 +51,17 @@ def test_it_moves_floats_between_pairs(operator):
     assert made == ["QuantizeLinear", operator, "QuantizeLinear"]
     if operator in RUNNABLE:
         assert np.array_equal(run(expanded, x=X), run(model, x=X))
+
+
+def test_data_without_a_zero_point_keeps_the_type_that_its_quantizer_names():
+    g = Integers()
+    scale = g.constant(np.float32(0.05))
+    data = g.op("QuantizeLinear", ["x", scale], "quantize", output_dtype=TensorProto.INT8)
+    y = g.op("DequantizeLinear", [g.op("Flatten", [data], "node"), scale], "dequantize")
+    model = g.proto(IMAGES, y, 2, opset=21)
+    expanded, modified = applied(FloatMovementPass(), model)
+    assert modified
+    assert np.array_equal(run(expanded, x=X), run(model, x=X))
 
 
 def test_a_chain_moves_floats_throughout():

@@ -3,7 +3,7 @@
 import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 from calibrators.errors import ModelError
 from calibrators.host.onnx_session import open_session
@@ -72,6 +72,14 @@ def test_weights_keep_their_values():
     mended = to_proto(mend(model_of(g, g.conv(g.quantize("x"), g.stored(whole, 0.25)))).graph_model)
     values = [numpy_helper.to_array(t) for t in mended.graph.initializer if list(t.dims) == [4, 4, 1, 1]]
     assert np.array_equal(values[0], whole * np.float32(0.25))
+
+
+def test_weights_that_int8_cannot_hold_get_new_scales():
+    g = Pairs()
+    whole = np.resize(np.array([0, 100, 200, 254], np.uint8), (4, 4, 1, 1))
+    mended = to_proto(mend(model_of(g, g.conv(g.quantize("x"), g.stored(whole, 0.25)))).graph_model)
+    scales = [numpy_helper.to_array(t) for t in mended.graph.initializer if list(t.dims) == [4]]
+    assert np.array_equal(scales[0], np.full(4, 0.5, np.float32))
 
 
 def test_a_mended_concat_has_the_widest_scale():
@@ -171,6 +179,20 @@ def test_qlinear_operators_become_pairs(source):
     ours, theirs = (np.clip(run_ort(one, x), -limit, limit) for one in (proto, source))
     difference = np.abs(ours - theirs)
     assert difference.max() <= step * 0.5001
+
+
+def test_parameters_in_constant_nodes_are_read():
+    stored = qlinear_conv(True)
+    made = [helper.make_node("Constant", [], [one.name], value=one) for one in stored.graph.initializer]
+    source = onnx.ModelProto()
+    source.CopyFrom(stored)
+    del source.graph.initializer[:], source.graph.node[:], source.graph.value_info[:]
+    source.graph.node.extend([*made, *stored.graph.node])
+    model = load_model(source)
+    assert rules(model) == ["qlinear"]
+    ours, theirs = (to_proto(mend(one).graph_model) for one in (model, load_model(stored)))
+    x = np.random.default_rng(1).uniform(-6, 6, (2, 4, 8, 8)).astype(np.float32)
+    assert np.array_equal(run_ort(ours, x), run_ort(theirs, x))
 
 
 def attention_at_the_end(output_pair):

@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+from onnx import TensorProto
 
+from calibrators.errors import ModelError
 from tests.trtint8.interop.pairs_by_hand import Pairs, build_rule, concat_of, model_of, rules
-from trtint8.interop.lint import lint
-from trtint8.models.model import load_model
+from trtint8.interop.lint import lint, mend
+from trtint8.models.model import load_model, to_proto
 
 
 def test_a_model_as_tensorrt_wants_it():
@@ -23,6 +25,50 @@ def test_a_model_as_tensorrt_wants_it():
 def test_each_rule_finds_its_case(rule):
     found = rules(model_of(*build_rule(rule)))
     assert set(found) == {rule}
+
+
+def without_zero_points(element_type=None):
+    """A convolution of an activation whose pair has no zero point."""
+    g = Pairs()
+    scale = g.constant(np.float32(0.1))
+    attributes = {} if element_type is None else {"output_dtype": element_type}
+    quantized = g.op("QuantizeLinear", ["x", scale], "q", **attributes)
+    model = g.model({"x": ["N", 4, 8, 8]}, g.conv(g.op("DequantizeLinear", [quantized, scale], "dq")))
+    model.opset_import[0].version, model.ir_version = 21, 10
+    return load_model(model)
+
+
+def test_a_quantizer_may_name_its_type_without_a_zero_point():
+    assert rules(without_zero_points(TensorProto.INT8)) == []
+    messages = {finding.message for finding in lint(without_zero_points())}
+    assert messages == {"it quantizes to uint8, and TensorRT takes int8"}
+
+
+def test_a_quantizer_to_floats_is_not_mended():
+    model = without_zero_points(TensorProto.FLOAT8E4M3FN)
+    assert [(one.rule, one.node, one.mendable) for one in lint(model)] == [
+        ("type", "q", False),
+        ("type", "dq", False),
+    ]
+    with pytest.raises(ModelError, match="node 'q': it quantizes to float8e4m3fn, which is no integer type"):
+        mend(model)
+
+
+def test_a_pair_without_a_zero_point_is_mended_without_a_relu():
+    mended = mend(without_zero_points(TensorProto.INT8))
+    assert mended.unquantized.restored == []
+    assert mended.unquantized.ranges == pytest.approx({"x": 12.7})
+
+
+def test_one_scale_per_block_of_weights():
+    g = Pairs()
+    weights = g.stored(np.ones((8, 2), np.int8), np.ones((4, 2)), axis=0, block_size=2)
+    proto = g.model({"x": ["N", 8]}, g.op("MatMul", [g.quantize("x"), weights], "product"))
+    proto.opset_import[0].version, proto.ir_version = 21, 10
+    (finding,) = lint(load_model(proto))
+    assert (finding.rule, finding.mendable) == ("block-scales", True)
+    assert finding.message.startswith("it has one scale per block of 2 weights")
+    assert rules(load_model(to_proto(mend(load_model(proto)).graph_model))) == []
 
 
 def test_a_concat_of_one_scale_is_as_tensorrt_wants_it():

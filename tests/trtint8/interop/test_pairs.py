@@ -2,6 +2,8 @@
 
 import numpy as np
 import onnx_ir as ir
+import pytest
+from onnx import TensorProto
 
 from tests.trtint8.integer_models import Integers, operators
 from tests.trtint8.interop.pairs_by_hand import Pairs
@@ -11,8 +13,10 @@ from trtint8.interop.pairs import (
     dequantizer_behind,
     input_at,
     insert_dequantize,
+    quantized_type,
     read_parameters,
     replace_by_float,
+    with_type_of,
 )
 from trtint8.models.model import load_model
 
@@ -55,6 +59,37 @@ def test_parameters_of_quantizers_and_of_other_nodes():
         assert found.zero_point.const_value.numpy() == 120
     assert read_parameters(graph_of(lambda g: g.op("Relu", ["x"], "relu")).graph[0]) is None
     assert input_at(quantize, 2) is quantize.inputs[2] and input_at(quantize, 3) is None
+
+
+def pair_without_zero_points(**attributes):
+    node = ir.Node("", "QuantizeLinear", [ir.Value(name="x"), value(np.float32(0.5))], name="q")
+    for name, number in attributes.items():
+        node.attributes.add(ir.AttrInt64(name, number))
+    return node, ir.Node("", "DequantizeLinear", [node.outputs[0], node.inputs[1]], name="dq")
+
+
+@pytest.mark.parametrize(
+    ("attributes", "wanted"),
+    [({}, ir.DataType.UINT8), ({"output_dtype": TensorProto.INT8}, ir.DataType.INT8)],
+)
+def test_the_type_of_a_pair_without_zero_points(attributes, wanted):
+    assert [quantized_type(node) for node in pair_without_zero_points(**attributes)] == [wanted] * 2
+
+
+def test_the_type_of_a_pair_is_that_of_its_zero_point():
+    model = graph_of(lambda g: g.dequantize((made := g.quantize("x", 0.5))[0], made[1:]))
+    assert [quantized_type(node) for node in model.graph] == [ir.DataType.UINT8] * 2
+
+
+def test_only_int8_data_needs_a_zero_point():
+    graph = graph_of(lambda g: g.op("Relu", ["x"], "relu")).graph
+    unsigned, signed = (
+        pair_without_zero_points(output_dtype=dtype)[0].outputs[0]
+        for dtype in (TensorProto.UINT8, TensorProto.INT8)
+    )
+    assert with_type_of(unsigned, parameters(0.5), graph, "x").zero_point is None
+    found = with_type_of(signed, parameters(0.5), graph, "x").zero_point
+    assert found is graph.initializers["x_zero_point"] and found.dtype == ir.DataType.INT8
 
 
 def test_a_node_on_integers_becomes_a_float_node_between_pairs():

@@ -1,14 +1,16 @@
 """Q/DQ pairs taken out of a model, and what they said."""
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 import pytest
+from onnx import TensorProto, helper
 
 from calibrators.errors import ModelError
 from tests.trtint8.integer_models import operators
 from tests.trtint8.interop.pairs_by_hand import Pairs, model_of
 from trtint8.interop.unquantize import parameters, quantized_nodes, quantizer_range, unquantize
-from trtint8.models.model import to_proto
+from trtint8.models.model import load_model, to_proto
 
 
 def unquantized(g, output):
@@ -36,6 +38,23 @@ def test_weights_along_an_axis_keep_their_scales():
     _, said = unquantized(g, g.conv(g.quantize("x"), weights))
     found, axis = said.weight_scales["w_out_float"]
     assert (found.tolist(), axis) == (np.float32(scales).tolist(), 0)
+
+
+@pytest.mark.parametrize(
+    ("whole", "kept"),
+    [
+        (np.array([-128, 127], np.int8), True),
+        (np.array([0, 127], np.uint8), True),
+        (np.array([0, 128], np.uint8), False),
+        (np.array([-128, 127], np.int16), True),
+        (np.array([-129, 0], np.int16), False),
+    ],
+)
+def test_scales_are_kept_only_where_int8_holds_the_integers(whole, kept):
+    g = Pairs()
+    weights = g.stored(np.resize(whole, (4, 4, 1, 1)), 0.25, name="w")
+    _, said = unquantized(g, g.conv(g.quantize("x"), weights))
+    assert list(said.weight_scales) == ["w_out_float"] * kept
 
 
 def test_a_weighted_node_without_pairs_was_float():
@@ -66,6 +85,31 @@ def test_what_a_quantizer_lets_through(zero, wanted):
     assert (scale.tolist(), point.tolist()) == ([0.5], [int(zero)])
 
 
+@pytest.mark.parametrize(
+    ("attributes", "wanted"),
+    [
+        ({}, (0.0, 127.5)),
+        ({"output_dtype": TensorProto.UINT8}, (0.0, 127.5)),
+        ({"output_dtype": TensorProto.INT8}, (-63.5, 63.5)),
+        ({"output_dtype": TensorProto.INT4}, (-4.0, 3.5)),
+        ({"output_dtype": TensorProto.UINT16}, (0.0, 32767.5)),
+    ],
+)
+def test_a_quantizer_without_a_zero_point_has_the_type_of_its_attribute(attributes, wanted):
+    assert quantizer_range(quantizer_without_zero_point(**attributes)) == wanted
+
+
+def test_a_quantizer_without_a_zero_point_to_floats_is_refused():
+    with pytest.raises(ModelError, match="'q' quantizes to FLOAT8E4M3FN, which is no integer type"):
+        quantizer_range(quantizer_without_zero_point(output_dtype=TensorProto.FLOAT8E4M3FN))
+
+
+def quantizer_without_zero_point(**attributes):
+    scale = ir.Value(name="s", const_value=ir.tensor(np.float32(0.5), name="s"))
+    given = [ir.AttrInt64(name, value) for name, value in attributes.items()]
+    return ir.Node("", "QuantizeLinear", [ir.Value(name="x"), scale], given, name="q")
+
+
 def test_where_nothing_is_below_zero_anyway_no_relu_comes_back():
     g = Pairs()
     relu = g.op("Relu", [g.conv(g.quantize("x"), name="first")], "relu")
@@ -82,6 +126,45 @@ def test_an_output_keeps_its_name():
     model, said = unquantized(g, g.quantize(g.conv(g.quantize("x")), 0.5, name="last"))
     assert [value.name for value in model.graph.output] == ["last_dq_out"]
     assert said.ranges["last_dq_out"] == 63.5
+
+
+def names(values):
+    return [value.name for value in values]
+
+
+def test_an_output_that_is_a_dequantized_input_keeps_the_names_of_both():
+    g = Pairs()
+    x = g.quantize("x", 0.5)
+    model, said = unquantized_of(g, g.conv(x), x)
+    assert names(model.graph.input) == ["x"]
+    assert names(model.graph.output) == ["conv_out", "q_dq_out"]
+    assert said.ranges == {"x": 63.5}
+
+
+def test_an_output_and_its_dequantized_form_are_two_outputs():
+    g = Pairs()
+    out = g.conv(g.quantize("x"))
+    model, said = unquantized_of(g, out, g.quantize(out, 0.5, name="last"))
+    assert names(model.graph.output) == ["conv_out", "last_dq_out"]
+    assert operators(model) == ["Conv", "Identity"]
+    assert said.ranges["conv_out"] == 63.5
+
+
+def unquantized_of(g, first, second):
+    proto = g.model({"x": ["N", 4, 8, 8]}, first)
+    proto.graph.output.append(helper.make_tensor_value_info(second, TensorProto.FLOAT, None))
+    model = load_model(proto).graph_model.clone()
+    said = unquantize(model)
+    onnx.checker.check_model(to_proto(model))
+    return to_proto(model), said
+
+
+def test_scales_of_blocks_are_not_kept():
+    g = Pairs()
+    blocks = g.stored(np.ones((4, 4, 1, 1), np.int8), np.ones((2, 4, 1, 1)), name="w", axis=0, block_size=2)
+    proto = g.model({"x": ["N", 4, 8, 8]}, g.conv(g.quantize("x"), blocks))
+    proto.opset_import[0].version, proto.ir_version = 21, 10
+    assert unquantize(load_model(proto).graph_model.clone()).weight_scales == {}
 
 
 def test_integers_that_no_quantizer_makes():

@@ -1,0 +1,71 @@
+"""The values that a quantized constant represents."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from calibrators.errors import ModelError
+from trtint8.models.graph_constants import read_constant
+
+
+def float_values(
+    node: ir.Node, stored: NDArray[Any], scale: NDArray[np.floating], zero_point: NDArray[np.integer]
+) -> NDArray[np.float32]:
+    """Dequantizes a constant.
+
+    Args:
+        node: The DequantizeLinear that reads the constant.
+        stored: The constant, of any shape and type.
+        scale: The node's scales, flat: one, one per channel, or one per block.
+        zero_point: The node's zero points, flat: one, or as many as there are scales.
+
+    Returns:
+        float32, of the constant's shape.
+
+    Raises:
+        ModelError: The scales do not fit the shape.
+    """
+    scales, points = (
+        numbers.astype(np.float32)
+        if numbers.size == 1
+        else _spread(node, numbers.astype(np.float32), stored.shape)
+        for numbers in (scale, zero_point)
+    )
+    values = (stored.astype(np.float32) - points) * scales
+    return values.astype(np.float32).reshape(stored.shape)
+
+
+def fits_int8(stored: NDArray[Any]) -> bool:
+    """Whether int8 holds all numbers of a quantized constant, whatever type it is stored in."""
+    numbers = stored.astype(np.float64)
+    return np.array_equal(numbers, np.clip(np.rint(numbers), -128, 127))
+
+
+def _spread(node: ir.Node, numbers: NDArray[np.float32], shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Numbers per channel or per block, in a shape that broadcasts against ``shape``."""
+    axis, block_size = node.attributes.get_int("axis", 1), node.attributes.get_int("block_size", 0)
+    name = node.inputs[0].name if node.inputs[0] is not None else ""
+    size = shape[axis] if -len(shape) <= axis < len(shape) else None
+    if block_size > 0 and size is not None:
+        given, blocks = read_constant(node.inputs[1]), list(shape)
+        blocks[axis] = -(-size // block_size)
+        assert given is not None, "flat scales were read from it"
+        if list(given.shape) != blocks:
+            raise ModelError(
+                f"node '{node.name}' has scales of shape {list(given.shape)}, and the tensor '{name}' of "
+                f"shape {list(shape)} in blocks of {block_size} along axis {axis} needs {blocks}; "
+                "give one scale per block"
+            )
+        return np.repeat(numbers.reshape(blocks), block_size, axis).take(range(size), axis)
+    if size != numbers.size:
+        raise ModelError(
+            f"node '{node.name}' has {numbers.size} scales along axis {axis}, which do not fit the "
+            f"tensor '{name}' of shape {list(shape)}; give one scale per channel"
+        )
+    channels = [1] * len(shape)
+    channels[axis] = -1
+    return numbers.reshape(channels)
