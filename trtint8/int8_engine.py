@@ -31,7 +31,7 @@ from calibrators.tensorrt.flavor import Flavor, Target
 from trtint8.builder.build import BuiltEngine, build_engine
 from trtint8.builder.implicit import ImplicitInt8
 from trtint8.builder.options import BuildOptions
-from trtint8.builder.refusals import refuse_unimplemented, refuse_unsupported
+from trtint8.builder.refusals import refuse_int8_blocks, refuse_unimplemented, refuse_unsupported
 from trtint8.builder.routes import Route, choose_route, is_calibrator, quantization_target
 from trtint8.built_files import BuildResult, BuiltFiles, qdq_file_of, table_file_of
 from trtint8.calibration import CalibrationOptions, Observed, calibrate_prepared, float_tensors
@@ -242,6 +242,7 @@ class _Build:
     def explicit(self) -> BuiltFiles:
         """Builds from Q/DQ pairs in the graph."""
         if self.loaded.is_quantized:
+            refuse_int8_blocks(self.loaded)
             graph_model = self._typed(self.loaded.graph_model, {})
             wanted = quantized_nodes(graph_model)
             return BuiltFiles(

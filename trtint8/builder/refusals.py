@@ -6,6 +6,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 from calibrators.cuda import gpu_problem, primary_context
@@ -16,6 +17,7 @@ from trtint8.builder.config import load_plugins
 from trtint8.builder.options import BuildOptions
 from trtint8.builder.parsing import network_flags, new_builder, parse_model, reason_of
 from trtint8.models.cutting import cut_model, tensors_before
+from trtint8.models.graph_constants import read_constant
 from trtint8.models.model import Model, runnable
 
 #: What the builder says of a layer that it has no kernel for, after the layer's name.
@@ -62,6 +64,29 @@ def refuse_unsupported(prepared: Model, flavor: Flavor, options: BuildOptions) -
         part = _head(prepared, tensors)
     if refusals:
         raise BuildError(_message(prepared, flavor, list(refusals.values()), tensors if part else ()))
+
+
+def refuse_int8_blocks(model: Model) -> None:
+    """Refuses int8 weights with one scale per block.
+
+    TensorRT has blocks for narrower types alone. TensorRT for RTX 1.7 builds an engine all the same, in which
+    the scales of all blocks stand for those of the channels.
+
+    Args:
+        model: A model with Q/DQ pairs.
+
+    Raises:
+        BuildError: There are such weights.
+    """
+    for node in model.graph_model.graph:
+        if node.op_type != "DequantizeLinear" or not node.attributes.get_int("block_size", 0):
+            continue
+        weights = read_constant(node.inputs[0])
+        if weights is not None and weights.dtype == np.int8:
+            raise BuildError(
+                f"'{node.name}' dequantizes int8 weights with one scale per block, which TensorRT cannot "
+                "compute; 'trtint8 lint --fix' gives them one scale per channel"
+            )
 
 
 def refuse_unimplemented(prepared: Model, flavor: Flavor, reason: str) -> None:

@@ -15,7 +15,7 @@ from trtint8 import int8_engine
 from trtint8.builder.options import BuildOptions
 from trtint8.builder.refusals import refuse_unimplemented, refuse_unsupported
 from trtint8.calibration import float_tensors
-from trtint8.models.model import load_model, prepare
+from trtint8.models.model import load_model, prepare, to_proto
 
 
 def check(model, flavor):
@@ -160,3 +160,32 @@ def test_other_reasons_say_nothing_of_nodes(rtx):
     prepared = prepare(load_model(suppressing_detector()))
     refuse_unimplemented(prepared, rtx, "out of memory")
     refuse_unimplemented(prepared, rtx, "unknown_1 has no runners that implement it")
+
+
+def test_int8_weights_with_scales_of_blocks_are_refused(rtx, tmp_path):
+    """TensorRT for RTX 1.7 builds an engine that takes them for scales of channels."""
+    make, value = onnx.helper.make_node, onnx.helper.make_tensor_value_info
+    constants = {
+        "xs": np.float32(0.03),
+        "xz": np.int8(0),
+        "wq": np.arange(64, dtype=np.int8).reshape(8, 8),
+        "ws": np.full((4, 8), 0.01, np.float32),
+    }
+    graph = onnx.helper.make_graph(
+        [
+            make("QuantizeLinear", ["x", "xs", "xz"], ["xq"]),
+            make("DequantizeLinear", ["xq", "xs", "xz"], ["xd"]),
+            make("DequantizeLinear", ["wq", "ws"], ["wd"], "weights", axis=0, block_size=2),
+            make("MatMul", ["xd", "wd"], ["y"], "product"),
+        ],
+        "g",
+        [value("x", onnx.TensorProto.FLOAT, [4, 8])],
+        [value("y", onnx.TensorProto.FLOAT, [4, 8])],
+        [onnx.numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10)
+    with pytest.raises(BuildError, match="'weights' dequantizes int8 weights with one scale per block"):
+        trtint8.build_int8_engine(model, None, tmp_path / "m.engine", target="rtx", progress=False)
+    mended = to_proto(trtint8.mend(model).graph_model)
+    result = trtint8.build_int8_engine(mended, None, tmp_path / "m.engine", target="rtx", progress=False)
+    assert result.info.int8_layers == (1, 1)
