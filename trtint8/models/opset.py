@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import onnx
 import onnx_ir as ir
+from onnx_ir.passes import common
 
 from calibrators.errors import ModelError
 
@@ -18,7 +19,8 @@ _IR_VERSION = 9
 def with_opset(graph_model: ir.Model, opset: int, name: str) -> ir.Model:
     """Converts a model to an opset, unless its opset is at least as new.
 
-    Weights do not go through ONNX's converter, so the model may be larger than protobuf's limit of 2 GiB.
+    Weights do not go through ONNX's converter, so the model may be larger than protobuf's limit of 2 GiB. The
+    converter knows no functions of the model, so their nodes take the place of those that call them.
 
     Args:
         graph_model: Any model; the result may share its weights.
@@ -50,6 +52,7 @@ def with_opset(graph_model: ir.Model, opset: int, name: str) -> ir.Model:
         if weight not in listed:
             copy.graph.inputs.append(value)
     try:
+        common.InlinePass()(copy)
         converted = ir.from_proto(onnx.version_converter.convert_version(ir.to_proto(copy), opset))
     except Exception as error:
         raise ModelError(
