@@ -7,6 +7,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from calibrators.errors import ModelError
+from trtint8.models.sequence_types import declare_sequences
 
 #: Initializers of up to so many bytes go through the converter, because it reads axes and shapes from them;
 #: larger ones are weights.
@@ -53,12 +54,14 @@ def with_opset(graph_model: ir.Model, opset: int, name: str) -> ir.Model:
             copy.graph.inputs.append(value)
     try:
         common.InlinePass()(copy)
-        converted = ir.from_proto(onnx.version_converter.convert_version(ir.to_proto(copy), opset))
+        message = onnx.version_converter.convert_version(ir.to_proto(copy), opset)
     except Exception as error:
         raise ModelError(
             f"'{name}' has opset {old}, {opset} is needed, and it cannot be converted "
             f"({' '.join(str(error).split())[:200]}); export it with a newer opset"
         ) from error
+    declare_sequences(message)  # the converter leaves their types out
+    converted = ir.from_proto(message)
     inputs = {value.name or "": value for value in converted.graph.inputs}
     for weight, tensor in weights.items():
         value = inputs[weight]
