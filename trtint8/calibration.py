@@ -266,11 +266,13 @@ def _runtime_version() -> str:
 
 
 def float_tensors(prepared: Model) -> list[str]:
-    """Every float32 activation of the graph, inputs included."""
+    """Every float32 activation of the graph, inputs included; sequences of tensors are left out."""
     graph = prepared.graph_model.graph
     values = [*graph.inputs, *(output for node in graph for output in node.outputs)]
     return [
         value.name
         for value in values
-        if value.name and value.dtype == ir.DataType.FLOAT and value.name not in graph.initializers
+        if value.name
+        and value.type == ir.TensorType(ir.DataType.FLOAT)
+        and value.name not in graph.initializers
     ]

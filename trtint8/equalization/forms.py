@@ -49,8 +49,9 @@ def find_forms(channels: NetworkChannels) -> list[Form]:
         channels: The channels of a network.
 
     Returns:
-        One form per combination. Classes that nothing reads are left out, and so are those where weights read
-        a channel with the reciprocal of its class's factor, as where keys serve as values too.
+        One form per combination. Classes that nothing produces or nothing reads are left out, and so are
+        those where weights read a channel with the reciprocal of its class's factor, as where keys serve as
+        values too.
     """
     producers, readings, products = (defaultdict[int, list[int]](list) for _ in range(3))
     for number, producer in enumerate(channels.producers):
@@ -64,7 +65,7 @@ def find_forms(channels: NetworkChannels) -> list[Form]:
             products[representative].append(number)
     reciprocal = {one for one in _reciprocal(channels) if one in readings}
     groups: dict[tuple[tuple[int, ...], ...], list[int]] = defaultdict(list)
-    for one in sorted({*readings, *products} - {FIXED} - reciprocal):
+    for one in sorted(({*readings, *products} & {*producers}) - {FIXED} - reciprocal):
         groups[tuple(producers[one]), tuple(readings[one]), tuple(products[one])].append(one)
     return [
         Form(

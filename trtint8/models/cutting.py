@@ -140,4 +140,5 @@ def _part(graph_model: ir.Model, starts: Sequence[ir.Value], outputs: Sequence[i
         ir_version=graph_model.ir_version,
         producer_name=graph_model.producer_name,
         producer_version=graph_model.producer_version,
+        functions=[function.clone() for function in graph_model.functions.values()],
     )

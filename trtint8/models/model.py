@@ -41,6 +41,7 @@ from trtint8.models.passes.name_nodes import NameNodesPass
 from trtint8.models.passes.nan_guards import RemoveNanGuardsPass
 from trtint8.models.passes.sums import SumsAsAddsPass
 from trtint8.models.plugins import declare_plugins
+from trtint8.models.sequence_types import declare_sequences
 from trtint8.models.stored_tensors import check_stored_tensors
 from trtint8.models.training_mode import switch_to_inference
 from trtint8.models.unknown_sizes import clear_unknown_sizes
@@ -358,6 +359,7 @@ def _checked(light: LightModel, name: str, path: Path | None) -> Model:
     sort_nodes(light.message)
     declare_plugins(light.message)
     declare_output_shapes(light.message)
+    declare_sequences(light.message)
     _leave_devices_out(light.message)
     external = check_stored_tensors(light, name, path)
     try:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import onnx
 import onnx_ir as ir
+from onnx_ir.passes import common
 
 from calibrators.errors import ModelError
+from trtint8.models.sequence_types import declare_sequences
 
 #: Initializers of up to so many bytes go through the converter, because it reads axes and shapes from them;
 #: larger ones are weights.
@@ -18,7 +20,8 @@ _IR_VERSION = 9
 def with_opset(graph_model: ir.Model, opset: int, name: str) -> ir.Model:
     """Converts a model to an opset, unless its opset is at least as new.
 
-    Weights do not go through ONNX's converter, so the model may be larger than protobuf's limit of 2 GiB.
+    Weights do not go through ONNX's converter, so the model may be larger than protobuf's limit of 2 GiB. The
+    converter knows no functions of the model, so their nodes take the place of those that call them.
 
     Args:
         graph_model: Any model; the result may share its weights.
@@ -50,12 +53,15 @@ def with_opset(graph_model: ir.Model, opset: int, name: str) -> ir.Model:
         if weight not in listed:
             copy.graph.inputs.append(value)
     try:
-        converted = ir.from_proto(onnx.version_converter.convert_version(ir.to_proto(copy), opset))
+        common.InlinePass()(copy)
+        message = onnx.version_converter.convert_version(ir.to_proto(copy), opset)
     except Exception as error:
         raise ModelError(
             f"'{name}' has opset {old}, {opset} is needed, and it cannot be converted "
             f"({' '.join(str(error).split())[:200]}); export it with a newer opset"
         ) from error
+    declare_sequences(message)  # the converter leaves their types out
+    converted = ir.from_proto(message)
     inputs = {value.name or "": value for value in converted.graph.inputs}
     for weight, tensor in weights.items():
         value = inputs[weight]

@@ -45,3 +45,14 @@ def test_keys_that_serve_as_values_belong_to_the_form_of_the_projection():
     assert form.readers == ("projection", "a_scores")
     # Weights that read the reciprocals of factors are in no form.
     assert find_forms(dataclasses.replace(channels, powers=-channels.powers)) == []
+
+
+def test_channels_that_nothing_produces_are_in_no_form():
+    channels = followed(encoder(), samples())
+    without = tuple(producer for producer in channels.producers if producer.node != "norm")
+    forms = find_forms(dataclasses.replace(channels, producers=without))
+    assert [form.description for form in forms] == [
+        "'a_qkv' within 'a_scores'",
+        "'a_qkv' to 'up'",
+        "'up' to 'down'",
+    ]

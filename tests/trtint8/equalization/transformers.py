@@ -61,6 +61,30 @@ class Blocks(Shaped):
         )
         return self.op("Mul", [self.vector(size), x], f"{name}_gamma")
 
+    def scaled(self, x, name):
+        """A product with constants, which produces channels as a normalization does."""
+        return self.op("Mul", [x, self.vector(SIZE)], name)
+
+    def halves(self, x, name):
+        """The first half of the channels, and the second."""
+        names = [f"{name}_first_half", f"{name}_second_half"]
+        self.nodes.append(helper.make_node("Split", [x], names, name=f"{name}_split", axis=-1))
+        return names
+
+    def slices(self, x, name):
+        """Half of the channels from the end to the front, and half of them with some of the former."""
+        return tuple(
+            self.op("Slice", [x, *(self.integers(value) for value in (*ends, 2, step))], f"{name}_at_{step}")
+            for *ends, step in ((SIZE, SIZE // 2 - 1, -1), (0, SIZE, 2))
+        )
+
+    def gathers(self, x, name):
+        """Any half of the channels, twice."""
+        return tuple(
+            self.op("Gather", [x, self.integers(*self.random.permutation(SIZE)[: SIZE // 2])], part, axis=2)
+            for part in (f"{name}_some", f"{name}_others")
+        )
+
     def heads(self, x, heads, name, perm=(0, 2, 1, 3)):
         shape = self.integers(0, 0, heads, WIDTH)
         x = self.op("Reshape", [x, shape], f"{name}_split")

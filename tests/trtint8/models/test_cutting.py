@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnxruntime
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from calibrators.errors import ModelError
 from tests.trtint8.refused_models import refused_model
@@ -84,3 +85,26 @@ def test_the_tensors_before_some_nodes(whole):
     assert tensors_before(graph, nodes_named(whole, "where_node")) == ("r", "values", "others", "kept")
     assert tensors_before(graph, nodes_named(whole, "d_node")) == ("r", "positions")
     assert tensors_before(graph, nodes_named(whole, "c_node")) == ()
+
+
+def test_both_parts_have_the_functions_of_the_model():
+    body = [
+        helper.make_node("Constant", [], ["two"], value_float=2.0),
+        helper.make_node("Mul", ["a", "two"], ["b"]),
+    ]
+    twice = helper.make_function("own", "Twice", ["a"], ["b"], body, [helper.make_opsetid("", 17)])
+    nodes = [
+        helper.make_node("Twice", ["x"], ["t"], domain="own"),
+        helper.make_node("MatMul", ["t", "w"], ["m"]),
+        helper.make_node("Twice", ["m"], ["y"], domain="own"),
+    ]
+    info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 4]) for name in "xy"]
+    w = numpy_helper.from_array(X[0, 0, :4, :4], "w")
+    graph = helper.make_graph(nodes, "g", info[:1], info[1:], [w])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, functions=[twice], ir_version=8)
+    whole = prepare(load_model(model))
+    cut = cut_model(whole, ["m"])
+    x = X[0, 1, :4, :4]
+    (expected,) = run(whole.graph_model, {"x": x}).values()
+    np.testing.assert_array_equal(run(cut.tail, run(cut.head.graph_model, {"x": x}))["y"], expected)

@@ -3,6 +3,7 @@
 import numpy as np
 import onnx_ir as ir
 import pytest
+from onnx import helper
 
 from calibrators.errors import ModelError
 from tests.trtint8.models.float_models import images, small
@@ -57,3 +58,33 @@ def test_an_opset_that_onnx_cannot_reach_is_named():
     source.opset_import[0].version = 7
     with pytest.raises(ModelError, match="'model' has opset 7, 19 is needed, and it cannot be converted"):
         with_opset(ir.from_proto(source), 19, "model")
+
+
+def with_function(opset, inner):
+    """A product with weights, and a function of the model, whose nodes have an opset of their own."""
+    body = [
+        helper.make_node("Constant", [], ["two"], value_float=2.0),
+        helper.make_node("Mul", ["a", "two"], ["b"]),
+    ]
+    twice = helper.make_function("own", "Twice", ["a"], ["b"], body, [helper.make_opsetid("", inner)])
+    model = network(("MatMul", [weights(4, 4)], {}), ("Twice", [], {}), shape=("N", 4))
+    model.graph.node[1].domain = "own"
+    model.functions.append(twice)
+    model.opset_import[0].version = opset
+    model.opset_import.append(helper.make_opsetid("own", 1))
+    return model
+
+
+@pytest.mark.parametrize(("old", "new"), [(12, 17), (17, 19)])
+def test_functions_of_the_model_are_kept(old, new):
+    model = with_function(old, old)
+    converted = with_opset(load_model(model).graph_model, new, "model")
+    assert converted.opset_imports[""] == new
+    x = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
+    np.testing.assert_array_equal(run(to_proto(converted), {"x": x}), run(model, {"x": x}))
+
+
+def test_a_function_of_another_opset():
+    model = load_model(with_function(17, 16))
+    with pytest.raises(ModelError, match=r"has opset 17, 19 is needed, .*version 17 in the model but"):
+        with_opset(model.graph_model, 19, "model")

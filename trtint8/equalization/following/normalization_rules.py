@@ -76,7 +76,12 @@ def separate_readers(labelling: Labelling, affine: Affine, read: Channels) -> li
         and not labelling.classes.are_fixed(labels).any()
         and np.isin(labels, read).all()
     }
+    # Nothing divides the channels of the other readers, so nothing may multiply them either.
     name = affine.nodes[-1].name or ""
+    for reader, labels in uses.items():
+        if labels is not None and reader not in good:
+            reason = f"'{reader.name}' passes only a part of '{output.name}' on to weights"
+            labelling.classes.fix(labels, reason)
     if not good:
         for labels in uses.values():
             if labels is not None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, MutableMapping
 
 import numpy as np
 import onnx_ir as ir
 
+from calibrators.errors import ModelError
 from trtint8.models.graph_constants import set_element_type, unused_name, value_names
 from trtint8.models.inner_graphs import inner_graphs
 
@@ -24,22 +25,28 @@ class ComputeInFloat32Pass(ir.passes.InPlacePass):
     """
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Changes nothing in a model without FP16 weights and inputs."""
+        """Changes nothing in a model without FP16 weights and inputs.
+
+        Raises:
+            ModelError: An input or output is a sequence of FP16 tensors, which no Cast converts, or the
+                callers of a function say which type it computes in.
+        """
         graph = model.graph
         inputs = [value for value in graph.inputs if value.dtype == _HALF and not value.is_initializer()]
         outputs = [index for index, value in enumerate(graph.outputs) if value.dtype == _HALF]
         weights = [value for one in _graphs(graph) for value in one.initializers.values() if _is_half(value)]
         if not inputs and not weights:
             return ir.passes.PassResult(model, False)
+        _check_types((*inputs, *(graph.outputs[index] for index in outputs)))
         for value in weights:
             assert value.const_value is not None
             value.const_value = ir.tensor(value.const_value.numpy().astype(np.float32), name=value.name)
             set_element_type(value, _FLOAT)
-        for node in ir.traversal.RecursiveGraphIterator(graph):
-            _change_attributes(node)
-            for value in node.outputs:
-                if value.dtype == _HALF:
-                    set_element_type(value, _FLOAT)
+        for function in model.functions.values():
+            _check_attributes(function)
+            _change_attributes(function.attributes)
+            _change_nodes(function)
+        _change_nodes(graph)
         taken = value_names(graph)
         for value in inputs:
             _convert_input(graph, value, unused_name(f"{value.name}_float32", taken))
@@ -47,6 +54,38 @@ class ComputeInFloat32Pass(ir.passes.InPlacePass):
             if graph.outputs[index].dtype == _FLOAT:  # an input that is given out as it is stays FP16
                 _convert_output(graph, index, unused_name(f"{graph.outputs[index].name}_float32", taken))
         return ir.passes.PassResult(model, True)
+
+
+def _check_types(values: Iterable[ir.Value]) -> None:
+    """Refuses inputs and outputs of the model that are no tensors."""
+    for value in values:
+        if not isinstance(value.type, ir.TensorType):
+            raise ModelError(
+                f"'{value.name}', an input or output of the model, holds FP16 tensors and is no tensor "
+                "itself, so it cannot be converted to FP32; export the model in FP32"
+            )
+
+
+def _check_attributes(function: ir.Function) -> None:
+    """Refuses a function whose callers say in an attribute which element type it gives out."""
+    for node in ir.traversal.RecursiveGraphIterator(function):
+        for name in _TYPES:
+            if name in node.attributes and node.attributes[name].is_ref():
+                raise ModelError(
+                    f"the function '{function.domain}:{function.name}' of an FP16 model takes the attribute "
+                    f"'{name}' of its {node.op_type} from those who call it, so it cannot be converted to "
+                    "FP32; export the model in FP32"
+                )
+
+
+def _change_nodes(graph: ir.Graph | ir.Function) -> None:
+    """Makes all that the nodes of a graph give out, and all that the graphs inside them declare, FP32."""
+    for node in ir.traversal.RecursiveGraphIterator(graph):
+        _change_attributes(node.attributes)
+        inside = (value for inner in inner_graphs(node) for value in inner.inputs)
+        for value in (*node.outputs, *inside):
+            if value.dtype == _HALF:
+                set_element_type(value, _FLOAT)
 
 
 def _convert_input(graph: ir.Graph, value: ir.Value, name: str) -> None:
@@ -72,14 +111,16 @@ def _cast(value: ir.Value, dtype: ir.DataType, output: ir.Value) -> ir.Node:
     return ir.Node("", "Cast", [value], [ir.AttrInt64("to", int(dtype))], outputs=[output])
 
 
-def _change_attributes(node: ir.Node) -> None:
-    """Makes a node that gives out FP16 by an attribute give out FP32."""
-    for name, attribute in list(node.attributes.items()):
+def _change_attributes(attributes: MutableMapping[str, ir.Attr]) -> None:
+    """Makes attributes that say or hold what is FP16 say or hold FP32."""
+    for name, attribute in list(attributes.items()):
+        if attribute.value is None:  # a reference to an attribute of the function
+            continue
         if name in _TYPES and attribute.type == ir.AttributeType.INT and attribute.as_int() == _HALF:
-            node.attributes[name] = ir.AttrInt64(name, int(_FLOAT))
+            attributes[name] = ir.AttrInt64(name, int(_FLOAT))
         elif attribute.type == ir.AttributeType.TENSOR and attribute.as_tensor().dtype == _HALF:
             values = attribute.as_tensor().numpy().astype(np.float32)
-            node.attributes[name] = ir.AttrTensor(name, ir.tensor(values))
+            attributes[name] = ir.AttrTensor(name, ir.tensor(values))
 
 
 def _is_half(value: ir.Value) -> bool:

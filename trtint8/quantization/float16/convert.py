@@ -80,7 +80,7 @@ class _Converter:
         graph = self.model.graph
         nodes = list(graph)
         values = [*graph.inputs, *graph.initializers.values(), *(v for node in nodes for v in node.outputs)]
-        self.originals = {value for value in values if value.dtype == _FLOAT}
+        self.originals = {value for value in values if value.type == ir.TensorType(_FLOAT)}
         for value in self.originals.intersection(graph.inputs):
             set_element_type(value, self.io)
         for node in nodes:

@@ -155,6 +155,8 @@ def _reasons(
     graphs = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
     if any(attribute.type in graphs for attribute in node.attributes.values()):
         yield "it holds a graph of its own"
+    if any(not isinstance(value.type, ir.TensorType) for value in (*floats, *results)):
+        yield "it reads or makes a sequence, whose tensors have one type"
     if not floats:
         yield "its floats come from another type: positions beyond 2048 are not exact in FP16"
     if node.op_type in _DELICATE:

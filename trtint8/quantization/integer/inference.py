@@ -171,7 +171,7 @@ class _Runner:
 
     def _compute_unweighted(self, node: onnx.NodeProto) -> None:
         names = [name for name in node.input if name]
-        evaluate = partial(_evaluate, node, names, self.model.opset_import)
+        evaluate = partial(_evaluate, node, names, self.model)
         outputs = [name for name in node.output if name]
         if len(outputs) == 1:
             inputs = [self.values[name] for name in names]
@@ -187,16 +187,17 @@ class _Runner:
 
 
 def _evaluate(
-    node: onnx.NodeProto, names: Sequence[str], opsets: Any, arrays: Sequence[NDArray[Any]]
+    node: onnx.NodeProto, names: Sequence[str], model: onnx.ModelProto, arrays: Sequence[NDArray[Any]]
 ) -> list[NDArray[Any]]:
-    """Computes one node with ONNX's reference evaluator."""
+    """Computes one node of a model with ONNX's reference evaluator."""
     graph = helper.make_graph(
         [node],
         "node",
         [_typed(name, array) for name, array in zip(names, arrays, strict=True)],
         [helper.make_empty_tensor_value_info(name) for name in node.output if name],
     )
-    evaluator = ReferenceEvaluator(helper.make_model(graph, opset_imports=opsets))
+    alone = helper.make_model(graph, opset_imports=model.opset_import, functions=model.functions)
+    evaluator = ReferenceEvaluator(alone)
     return [np.asarray(result) for result in evaluator.run(None, dict(zip(names, arrays, strict=True)))]
 
 

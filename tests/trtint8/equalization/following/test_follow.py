@@ -51,6 +51,29 @@ def encoders(draw):
     return g.finish(g.layer_norm(x, "last"))
 
 
+@st.composite
+def norms_in_parts(draw):
+    """A normalization, or two, whose channels are told apart before weights or other nodes read them."""
+    g = Blocks(draw(st.integers(0, 1000)))
+    outputs = []
+    for number in range(draw(st.integers(1, 2))):
+        name = f"norm{number}"
+        x = getattr(g, draw(st.sampled_from([*NORMS, "scaled"])))("x", name)
+        for part in getattr(g, draw(st.sampled_from(["halves", "slices", "gathers"])))(x, name):
+            reader = draw(st.sampled_from(["nothing", "Sigmoid", "weights", "weights", "other part"]))
+            if reader == "Sigmoid":
+                part = g.op("Sigmoid", [part], f"{part}_gate")
+            elif reader == "other part" and outputs:
+                part = g.op("Add", [part, outputs.pop()], f"{part}_sum")
+            if reader == "weights":
+                part = g.linear(part, SIZE // 2, SIZE // 2, f"{part}_layer")
+            outputs += [part] if reader != "nothing" else []
+        if draw(st.booleans()):
+            outputs.append(g.linear(x, SIZE, SIZE // 2, f"{name}_whole"))
+    outputs.append(g.linear("x", SIZE, SIZE // 2, "always"))
+    return g.finish(g.op("Concat", outputs, "joined", axis=2))
+
+
 def decoder(layers=2):
     """A transformer as language models have them."""
     g = Blocks()
@@ -80,6 +103,16 @@ def test_any_factors_leave_any_encoder_as_it_is(model, seed):
     other, count = with_random_factors(model, followed(model, feed), seed)
     assert count >= 2 * SIZE
     assert_same(model, other, feed)
+
+
+@settings(max_examples=60)
+@given(norms_in_parts(), st.integers(0, 100))
+def test_any_factors_leave_norms_in_parts_as_they_are(model, seed):
+    feed = samples()
+    channels = followed(model, feed)
+    other, _ = with_random_factors(model, channels, seed)
+    assert_same(model, other, feed)
+    assert all(form.producers for form in find_forms(channels))
 
 
 @pytest.mark.parametrize("form", ["hidden_by_the_lowest_number", "hidden_by_infinity"])

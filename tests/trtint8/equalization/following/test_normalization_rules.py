@@ -40,6 +40,33 @@ def test_a_residual_after_the_norm_reads_it_unchanged(norm):
     assert len(copy.nodes) == (2 if norm == "layer_norm_by_parts" else 1)
 
 
+@pytest.mark.parametrize("parts", ["halves", "slices", "gathers"])
+@pytest.mark.parametrize("norm", [*NORMS, "scaled"])
+def test_a_norm_of_which_weights_read_a_part_keeps_its_values(norm, parts):
+    """Nothing divides the channels, so the weights must not be multiplied."""
+    g = Blocks()
+    x = getattr(g, norm)("x", "norm")
+    read, other = getattr(g, parts)(x, "part")
+    layer = g.linear(read, SIZE // 2, SIZE // 2, "layer")
+    product = g.op("Mul", [layer, g.op("Sigmoid", [other], "gate")], "product")
+    channels = check(g.finish(product), samples(), 0)
+    assert find_forms(channels) == []
+    (reason,) = set(channels.skipped.values()) - {"'product_out' is an output of the model"}
+    assert "gate" in reason or "passes only a part of" in reason
+
+
+def test_a_norm_of_which_weights_read_a_part_is_divided_for_others():
+    g = Blocks()
+    x = g.layer_norm("x", "norm")
+    read, other = g.halves(x, "part")
+    parts = [g.linear(read, SIZE // 2, SIZE, "half"), g.op("Sigmoid", [other], "gate")]
+    x = g.op("Concat", [*parts, g.linear(x, SIZE, SIZE, "whole")], "joined", axis=2)
+    channels = check(g.finish(x), samples(), SIZE)
+    (form,) = find_forms(channels)
+    assert form.producers == ("norm",) and form.readers == ("whole",)
+    assert channels.copies[0].readers == ("whole",)
+
+
 def test_a_norm_that_is_an_output_of_the_model_is_copied():
     g = Blocks()
     norm = g.layer_norm("x", "norm")

@@ -6,6 +6,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import trtint8
+from calibrators.errors import ModelError
 from trtint8.models.model import load_model, prepare, to_proto
 
 HALF = TensorProto.FLOAT16
@@ -67,6 +68,113 @@ def test_it_is_quantized(images):
     assert sum(node.op_type == "DequantizeLinear" for node in quantized.graph.node) == 4
     accuracy = trtint8.validate(quantized, images, reference=half_model(), progress=False)
     assert accuracy.outputs[0].sqnr_db > 30
+
+
+def tensor(name, *shape, kind=HALF):
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def loop():
+    """A loop whose state, and whose body, are FP16."""
+    body = [helper.make_node("MatMul", ["s", "w"], ["t"]), helper.make_node("Identity", ["go"], ["on"])]
+    inside = [tensor("i", kind=TensorProto.INT64), tensor("go", kind=TensorProto.BOOL), tensor("s", 4, 4)]
+    outside = [tensor("on", kind=TensorProto.BOOL), tensor("t", 4, 4)]
+    return [
+        helper.make_node("Loop", ["n", "", "a"], ["b"], body=helper.make_graph(body, "b", inside, outside))
+    ]
+
+
+def scan():
+    body = [helper.make_node("MatMul", ["s", "w"], ["q"]), helper.make_node("Add", ["q", "row"], ["t"])]
+    body.append(helper.make_node("Identity", ["t"], ["o"]))
+    graph = helper.make_graph(
+        body, "b", [tensor("s", 4, 4), tensor("row", 4)], [tensor("t", 4, 4), tensor("o", 4, 4)]
+    )
+    return [helper.make_node("Scan", ["a", "a"], ["b", "all"], body=graph, num_scan_inputs=1)]
+
+
+def sequence():
+    nodes = [helper.make_node("SequenceConstruct", ["a", "a"], ["two"])]
+    return [*nodes, helper.make_node("ConcatFromSequence", ["two"], ["b"], axis=0)]
+
+
+def typed_sequence():
+    nodes = [
+        helper.make_node("SequenceEmpty", [], ["none"], dtype=HALF),
+        helper.make_node("SequenceInsert", ["none", "a"], ["one"]),
+        helper.make_node("SequenceInsert", ["one", "a"], ["two"]),
+    ]
+    return [*nodes, helper.make_node("ConcatFromSequence", ["two"], ["b"], axis=0)]
+
+
+def calls():
+    return [helper.make_node("Halved", ["a"], ["b"], domain="own")]
+
+
+def halved(**cast):
+    """A function that computes in FP16, and that names the type."""
+    nodes = [
+        helper.make_node("Constant", [], ["half"], value=numpy_helper.from_array(np.float16(0.5))),
+        helper.make_node("Cast", ["x"], ["narrow"], **cast),
+        helper.make_node("Mul", ["narrow", "half"], ["y"]),
+    ]
+    if not cast:
+        reference = nodes[1].attribute.add()
+        reference.name, reference.ref_attr_name, reference.type = "to", "kind", reference.INT
+    attributes = [] if cast else ["kind"]
+    return helper.make_function(
+        "own", "Halved", ["x"], ["y"], nodes, [helper.make_opsetid("", 17)], attributes
+    )
+
+
+def around(nodes, function=None, kind=HALF):
+    """Products with weights before and behind nodes that make ``b`` of ``a``."""
+    dtype = helper.tensor_dtype_to_np_dtype(kind)
+    random = np.random.default_rng(0)
+    weights = [numpy_helper.from_array((0.5 * random.standard_normal((4, 4))).astype(dtype), n) for n in "wv"]
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        *nodes,
+        helper.make_node("MatMul", ["b", "v"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [tensor("x", 4, 4, kind=kind)],
+        [tensor("y", "rows", 4, kind=kind)],
+        [*weights, numpy_helper.from_array(np.int64(3), "n")],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    functions = [function or halved(to=HALF)]
+    return helper.make_model(graph, opset_imports=opsets, functions=functions, ir_version=8)
+
+
+@pytest.mark.parametrize("nodes", [loop, scan, sequence, typed_sequence, calls])
+def test_graphs_in_nodes_sequences_and_functions_compute_in_fp32(nodes):
+    model = around(nodes())
+    x = np.random.default_rng(1).standard_normal((4, 4)).astype(np.float16)
+    (wanted,) = outputs(model, x)
+    (found,) = outputs(to_proto(prepare(load_model(model)).graph_model), x)
+    assert found.dtype == np.float16
+    np.testing.assert_allclose(found, wanted, rtol=1e-2, atol=1e-2)
+    table = trtint8.calibrate(model, [{"x": x}], progress=False)
+    assert {"x_float32", "b"} <= set(table.amax)
+    (quantized,) = outputs(trtint8.quantize(model, table), x)
+    np.testing.assert_allclose(quantized, wanted, atol=0.1)
+
+
+def test_a_function_of_which_the_caller_chooses_the_type_is_refused():
+    nodes = calls()
+    nodes[0].attribute.append(helper.make_attribute("kind", HALF))
+    with pytest.raises(ModelError, match="function 'own:Halved' of an FP16 model takes the attribute 'to'"):
+        prepare(load_model(around(nodes, halved())))
+
+
+def test_a_sequence_as_output_of_the_model_is_refused():
+    model = around(sequence())
+    model.graph.output.append(helper.make_tensor_sequence_value_info("two", HALF, None))
+    with pytest.raises(ModelError, match="'two', an input or output of the model, holds FP16 tensors"):
+        prepare(load_model(model))
 
 
 def test_a_float_model_stays_as_it_is():

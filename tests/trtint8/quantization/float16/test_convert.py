@@ -145,6 +145,19 @@ def test_graphs_within_nodes_stay_in_fp32():
     assert np.array_equal(run(model, {"x": x, "flag": np.array(True)}), np.maximum(-x, 0))
 
 
+def test_what_makes_and_reads_sequences_stays_in_fp32():
+    g = Shaped(quantized=False)
+    x = g.op("Relu", ["x"], "before")
+    x = g.op("ConcatFromSequence", [g.op("SequenceConstruct", [x, x], "make")], "read", axis=0)
+    model = g.model({"x": [2, 3]}, g.op("Relu", [x], "behind"))
+    proto, kept = convert(model)
+    assert kept == dict.fromkeys(
+        ("make", "read"), "it reads or makes a sequence, whose tensors have one type"
+    )
+    x = np.arange(-3, 3, dtype=np.float16).reshape(2, 3)
+    np.testing.assert_array_equal(run(proto, {"x": x}), np.concatenate([np.maximum(x, 0)] * 2))
+
+
 def test_operators_that_onnx_does_not_define_stay_in_fp32():
     source = network(("Relu", [], {}), ("Relu", [], {}))
     source.graph.node[1].domain = "mine"

@@ -58,6 +58,22 @@ def test_ties_go_as_the_target_rounds(rounding, wanted):
     assert run.quantized["x_pair_q_out"].tolist() == wanted
 
 
+def test_functions_of_the_model_are_computed():
+    g = Shaped()
+    weight = pair(g, g.constant(np.asarray([[1.0, 2.0]], np.float32)), 0.25)
+    g.op("Gemm", [pair(g, "x", 0.5), weight], "gemm", transB=1)
+    model = g.model({"x": ["N", 2]}, "gemm_out")
+    body = [helper.make_node("Neg", ["a"], ["b"])]
+    model.functions.append(
+        helper.make_function("own", "Turned", ["a"], ["b"], body, [helper.make_opsetid("", 17)])
+    )
+    model.opset_import.append(helper.make_opsetid("own", 1))
+    model.graph.node.append(helper.make_node("Turned", ["gemm_out"], ["turned"], domain="own"))
+    model.graph.output[0].name = "turned"
+    run = run_integer(model, {"x": np.asarray([[1.0, -2.0]], np.float32)})
+    assert run.outputs["turned"].tolist() == [[3.0]]
+
+
 def test_overflow_of_the_accumulator():
     g = Shaped()
     count = 140_000  # 127 * 127 * 140,000 is above 2^31
