@@ -6,6 +6,7 @@ import onnx
 import onnx_ir as ir
 
 from calibrators.errors import ModelError
+from trtint8.models.old_operators import mend_old_operators
 
 #: Initializers of up to so many bytes go through the converter, because it reads axes and shapes from them;
 #: larger ones are weights.
@@ -29,7 +30,7 @@ def with_opset(graph_model: ir.Model, opset: int, name: str) -> ir.Model:
         The model itself where its opset is recent enough, else a converted model.
 
     Raises:
-        ModelError: ONNX cannot convert it.
+        ModelError: It cannot be converted.
     """
     old = graph_model.opset_imports.get("", 0)
     if old >= opset:
@@ -63,5 +64,6 @@ def with_opset(graph_model: ir.Model, opset: int, name: str) -> ir.Model:
         if weight not in listed:
             converted.graph.inputs.remove(value)
         converted.graph.register_initializer(value)
+    mend_old_operators(converted, old, name)
     converted.ir_version = max(converted.ir_version, _IR_VERSION)
     return converted
