@@ -110,3 +110,14 @@ class Shaped(Graph):
 
     def model(self, inputs, output):
         return onnx.shape_inference.infer_shapes(super().model(inputs, output))
+
+
+def tied(rows=16, columns=8):
+    """An encoder and a decoder that read the same weights, whose rows differ in size, along two axes."""
+    g = Shaped(quantized=False)
+    weights = g.constant(
+        g.random.standard_normal((rows, columns)).astype(np.float32)
+        * np.geomspace(0.1, 1, rows, dtype=np.float32)[:, None]
+    )
+    encoded = g.op("Relu", [g.op("Gemm", ["x", weights], "encoder")], "relu")
+    return g.model({"x": ["N", rows]}, g.op("Gemm", [encoded, weights], "decoder", transB=1))

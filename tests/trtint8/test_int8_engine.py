@@ -8,7 +8,7 @@ import pytest
 
 import trtint8
 from calibrators.errors import CalibrationDataError, ModelError, OutputError, TableError, UnsupportedError
-from tests.trtint8.onnx_models import Shaped
+from tests.trtint8.onnx_models import Shaped, tied
 from tests.trtint8.quantization.attention_models import plain
 from trtint8.data import DEMO_MODEL
 
@@ -63,6 +63,15 @@ def test_a_model_with_qdq_is_built_as_it_is(split, table, tmp_path):
     assert f">{tmp_path / 'q.engine'}</td>" in page and ">table</td>" not in page
     with pytest.raises(ModelError, match="Q/DQ pairs already"):
         trtint8.quantize(tmp_path / "q.onnx", table)
+
+
+@pytest.mark.parametrize("shape", [(64, 32), (32, 32)])
+def test_weights_that_are_read_along_two_axes(shape, tmp_path):
+    values = np.random.default_rng(0).standard_normal((64, shape[0])).astype(np.float32)
+    result = trtint8.build_int8_engine(
+        tied(*shape), values, tmp_path / "t.engine", target="rtx", progress=False
+    )
+    assert repr(result).endswith(", 2 of 2 weighted layers in INT8>")
 
 
 def test_dynamic_ranges_override_what_was_calibrated(split, tmp_path):

@@ -39,8 +39,8 @@ class ReaderError:
         # Tensors that share the scale of another one have a config that takes none of its own.
         config = placement.configs[source.name or ""]
         self._activation = dataclasses.replace(config, state=State.INITIAL)
-        self._weights = placement.configs[weights.name or ""]
         self._axis = weight_axis(node, weights)
+        self._weights = placement.configs[weights.name or ""].along(self._axis)
         self._threshold = METHODS.get(method, METHODS[_METHOD])
         self._session = open_session(_alone(model, node), optimize=True, one_of_many=True)
 

@@ -7,6 +7,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from calibrators.errors import ModelError
+from trtint8.models.old_operators import mend_old_operators
 from trtint8.models.sequence_types import declare_sequences
 
 #: Initializers of up to so many bytes go through the converter, because it reads axes and shapes from them;
@@ -32,7 +33,7 @@ def with_opset(graph_model: ir.Model, opset: int, name: str) -> ir.Model:
         The model itself where its opset is recent enough, else a converted model.
 
     Raises:
-        ModelError: ONNX cannot convert it.
+        ModelError: It cannot be converted.
     """
     old = graph_model.opset_imports.get("", 0)
     if old >= opset:
@@ -69,5 +70,6 @@ def with_opset(graph_model: ir.Model, opset: int, name: str) -> ir.Model:
         if weight not in listed:
             converted.graph.inputs.remove(value)
         converted.graph.register_initializer(value)
+    mend_old_operators(converted, old, name)
     converted.ir_version = max(converted.ir_version, _IR_VERSION)
     return converted

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 
 from trtint8.quantization.config import Policy, TensorQuantConfig
@@ -32,8 +31,7 @@ class Arithmetic:
         Returns:
             The config, with one scale per channel where an axis is given and the backend takes such scales.
         """
-        policy = dataclasses.replace(self.weights.policy, axis=axis if self.per_channel else None)
-        return dataclasses.replace(self.weights, policy=policy)
+        return self.weights.along(axis if self.per_channel else None)
 
 
 def _int8(rounding: Rounding, quant_min: int = -128) -> TensorQuantConfig:

@@ -152,6 +152,14 @@ class TensorQuantConfig:
             )
         return dataclasses.replace(self, state=state)
 
+    def along(self, axis: int | None) -> TensorQuantConfig:
+        """The same config, without scale yet, for scales along another axis.
+
+        Args:
+            axis: The axis of the channels that have one scale each; None for one scale.
+        """
+        return dataclasses.replace(self, policy=dataclasses.replace(self.policy, axis=axis))
+
     def with_scale(
         self, scale: NDArray[np.float32] | np.float32 | float, offset: NDArray[np.float32] | None = None
     ) -> TensorQuantConfig:

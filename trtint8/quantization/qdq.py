@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -36,7 +36,8 @@ def insert_qdq(
 ) -> None:
     """Rewires every edge of a placement through QuantizeLinear and DequantizeLinear.
 
-    Each tensor gets one pair, whatever the number of its readers. Weights stay float32 initializers.
+    Each tensor gets one pair, whatever the number of its readers; weights that are read along several axes
+    get one for each. Weights stay float32 initializers.
     Zero points are 0, biases are not changed, and tensors keep their names.
 
     Args:
@@ -127,8 +128,9 @@ def rounded_weights(placement: Placement, edge: Edge, weights: NDArray[np.float3
     Returns:
         float32, of the same shape.
     """
-    config = placement.configs[edge.tensor].with_scale(weight_scale(weights, edge.axis))
-    return fake_quantize(weights, config)
+    # Others may read the same weights along another axis.
+    config = placement.configs[edge.tensor].along(edge.axis)
+    return fake_quantize(weights, config.with_scale(weight_scale(weights, edge.axis)))
 
 
 def _kept_scale(
@@ -156,6 +158,7 @@ class _Writer:
         self._graph = model.graph
         self._nodes = {node.name: node for node in model.graph}
         self._names = value_names(model.graph)
+        self._node_names = {name for name in self._nodes if name}
         self._pairs: dict[tuple[str, int | None], ir.Value] = {}
 
     def read_weights(self, edge: Edge) -> NDArray[np.floating]:
@@ -181,15 +184,11 @@ class _Writer:
             self._initializer(f"{name}_zero_point", np.zeros(scale.shape, np.int8)),
         ]
         attributes = [] if axis is None else [ir.AttrInt64("axis", axis)]
-        quantize = ir.Node(
-            "", "QuantizeLinear", [value, *parameters], attributes, name=f"{name}_QuantizeLinear"
-        )
+        quantize = self._node("QuantizeLinear", [value, *parameters], attributes, name)
         quantized = quantize.outputs[0]
         quantized.name = self._new_name(f"{name}_quantized")
         quantized.shape, quantized.type = value.shape, ir.TensorType(ir.DataType.INT8)
-        dequantize = ir.Node(
-            "", "DequantizeLinear", [quantized, *parameters], attributes, name=f"{name}_DequantizeLinear"
-        )
+        dequantize = self._node("DequantizeLinear", [quantized, *parameters], attributes, name)
         result = dequantize.outputs[0]
         result.name = self._new_name(f"{name}_dequantized")
         result.shape, result.type = value.shape, ir.TensorType(ir.DataType.FLOAT)
@@ -201,6 +200,13 @@ class _Writer:
         else:
             self._graph.insert_before(reader, [quantize, dequantize])
         return result
+
+    def _node(
+        self, operator: str, inputs: Sequence[ir.Value], attributes: Sequence[ir.Attr], tensor: str
+    ) -> ir.Node:
+        name = unused_name(f"{tensor}_{operator}", self._node_names)
+        self._node_names.add(name)
+        return ir.Node("", operator, inputs, attributes, name=name)
 
     def _initializer(self, name: str, array: NDArray[np.generic]) -> ir.Value:
         return add_initializer(self._graph, self._new_name(name), array)

@@ -28,7 +28,8 @@ def join_configs(
         model: The prepared float model.
         target: The target whose configs quantized tensors get.
         activations: Names of the activations that get a Q/DQ pair, in graph order.
-        weights: Name of each weight that gets a pair to the axis of its channels; None for one scale.
+        weights: Name of each weight that gets a pair to the axis of its channels; None for one scale. Of
+            weights that are read along several axes it is one of them.
         quantized: Names of the quantized nodes, in the order in which they were decided on.
         kept: Names of the nodes that the user keeps in float and that could be quantized.
 

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from tests.trtint8.onnx_models import Shaped
+from tests.trtint8.onnx_models import Shaped, tied
 from tests.trtint8.tuning.networks import normal, prepared
 from trtint8.equalization.reader_error import ReaderError
+from trtint8.models.graph_constants import constant_input
 from trtint8.quantization.placement import place
 
 
@@ -39,3 +40,12 @@ def test_the_error_by_hand():
     values = np.float32([[127, 0.5]])
     found = layer("Gemm", weights, ["N", 2]).relative_error(values, weights, values @ weights)
     assert found == pytest.approx(0.25 / (127**2 + 0.25))
+
+
+def test_weights_that_are_read_along_two_axes():
+    model = prepared(tied())
+    weights = constant_input(next(node for node in model.graph if node.name == "encoder"), 1)
+    for node in (one for one in model.graph if one.op_type == "Gemm"):
+        reader = ReaderError(model, node, place(model), "minmax")
+        values = normal(16, 16 if node.name == "encoder" else 8)
+        assert 0 < reader.relative_error(values, weights, reader.run(values, weights)) < 1e-3

@@ -7,7 +7,10 @@ from onnx import helper, numpy_helper
 
 from calibrators.errors import ModelError
 from calibrators.host.onnx_session import open_session
+from calibrators.tables.table import CalibrationTable
 from tests.trtint8.interop.pairs_by_hand import ZERO, Pairs, build_rule, concat_of, model_of, rules
+from tests.trtint8.onnx_models import tied
+from trtint8 import quantize
 from trtint8.interop.extract import extract_table
 from trtint8.interop.lint import lint, mend
 from trtint8.models.model import load_model, to_proto
@@ -80,6 +83,14 @@ def test_weights_that_int8_cannot_hold_get_new_scales():
     mended = to_proto(mend(model_of(g, g.conv(g.quantize("x"), g.stored(whole, 0.25)))).graph_model)
     scales = [numpy_helper.to_array(t) for t in mended.graph.initializer if list(t.dims) == [4]]
     assert np.array_equal(scales[0], np.full(4, 0.5, np.float32))
+
+
+def test_weights_that_are_read_along_two_axes_keep_a_pair_for_each():
+    quantized = quantize(tied(), CalibrationTable({"x": 3.0, "relu_out": 9.0}))
+    assert lint(load_model(quantized)) == []
+    mended = to_proto(mend(load_model(quantized)).graph_model)
+    x = np.random.default_rng(0).standard_normal((8, 16)).astype(np.float32)
+    np.testing.assert_array_equal(run_ort(mended, x), run_ort(quantized, x))
 
 
 def test_a_mended_concat_has_the_widest_scale():

@@ -1,3 +1,4 @@
+import dataclasses
 import itertools
 import math
 
@@ -91,6 +92,12 @@ def test_only_legal_moves(before, after):
             UnsupportedError, match=f"in the state '{before.value}' cannot become '{after.value}'"
         ):
             config.to(after)
+
+
+def test_the_same_config_along_another_axis():
+    rows = dataclasses.replace(PER_TENSOR, policy=Policy(axis=0), quant_min=-127)
+    assert rows.along(1) == dataclasses.replace(rows, policy=Policy(axis=1))
+    assert rows.along(None).policy.axis is None
 
 
 def test_a_scale_activates():

@@ -9,12 +9,12 @@ import pytest
 from onnx import numpy_helper
 
 from calibrators.errors import ModelError
-from tests.trtint8.onnx_models import Shaped
+from tests.trtint8.onnx_models import Shaped, tied
 from trtint8.models.model import load_model, prepare, to_proto
 from trtint8.quantization.config import TensorQuantConfig
 from trtint8.quantization.joint import JointConfigs
 from trtint8.quantization.placement import Edge, Placement, place
-from trtint8.quantization.qdq import activation_scales, insert_qdq, weight_scale
+from trtint8.quantization.qdq import activation_scales, insert_qdq, rounded_weights, weight_scale
 
 
 def quantized(model, **amax):
@@ -71,6 +71,29 @@ def test_a_tensor_with_several_readers_has_one_pair():
     assert [node.input[0] for node in pairs].count("x") == 1
     readers = {node.input[0] for node in model.graph.node if node.op_type == "Conv"}
     assert readers == {"x_dequantized"}
+
+
+@pytest.mark.parametrize("shape", [(16, 8), (8, 8)])
+def test_weights_that_are_read_along_two_axes_have_a_pair_for_each(shape):
+    model = tied(*shape)
+    float_model = prepare(load_model(model)).graph_model
+    placement = place(float_model)
+    weights = constants(model)["constant0"]
+    new = quantized(model, x=3.0, relu_out=9.0)
+    onnx.checker.check_model(new, full_check=True)
+    names = [node.name for node in new.graph.node]
+    assert len(set(names)) == len(names)
+    ort.InferenceSession(new.SerializeToString(), providers=["CPUExecutionProvider"])
+    by_output = {node.output[0]: node for node in new.graph.node}
+    layers = {node.name: node for node in new.graph.node if node.op_type == "Gemm"}
+    for edge, axis in zip(placement.weights, (1, 0), strict=True):
+        scale = np.abs(weights).max(axis=1 - axis, keepdims=True) / np.float32(127)
+        pair = by_output[layers[edge.node].input[1]]
+        assert (edge.axis, pair.attribute[0].i) == (axis, axis)
+        np.testing.assert_allclose(constants(new)[pair.input[1]], scale.reshape(-1), rtol=1e-6)
+        np.testing.assert_allclose(
+            rounded_weights(placement, edge, weights), fake(weights, scale), rtol=1e-5, atol=1e-6
+        )
 
 
 @pytest.mark.parametrize("build", [gemm, branches])

@@ -7,6 +7,7 @@ import pytest
 import trtint8
 from calibrators.errors import CalibrationDataError
 from tests.trtint8.detectors import detector, images
+from tests.trtint8.onnx_models import tied
 from tests.trtint8.range_choice import networks
 from trtint8.models.fingerprint import fingerprint
 from trtint8.models.model import load_model, prepare
@@ -38,6 +39,17 @@ def test_it_computes_what_the_quantized_model_computes(build, factor):
     for tried, quantized, unquantized, outside in zip(got, wanted, exact, run(model, feed), strict=True):
         np.testing.assert_allclose(unquantized, outside, rtol=1e-4, atol=1e-5)
         assert distance(tried, quantized) < 1e-3 < distance(quantized, unquantized)
+
+
+@pytest.mark.parametrize("shape", [(16, 8), (8, 8)])
+def test_weights_that_are_read_along_two_axes(shape):
+    model = tied(*shape)
+    feed = {"x": networks.normal(32, shape[0])}
+    table = trtint8.calibrate(model, feed, progress=False)
+    _, _, network = networks.trial_network(model)
+    (wanted,) = run(trtint8.quantize(model, table), feed)
+    (got,) = network.outputs(feed, network.scales(table.amax))
+    assert distance(got, wanted) < 1e-3 < distance(wanted, network.reference(feed)[0]) < 0.03
 
 
 def test_tensors_that_share_a_scale_get_the_widest_range():

@@ -8,7 +8,7 @@ from onnx import TensorProto, helper
 from calibrators.host.observer import observe
 from calibrators.host.onnx_session import open_session
 from calibrators.tables.table import CalibrationTable, Provenance
-from tests.trtint8.onnx_models import Shaped
+from tests.trtint8.onnx_models import Shaped, tied
 from trtint8 import quantize
 from trtint8.models.model import load_model, prepare, to_proto
 from trtint8.quantization.placement import place
@@ -81,7 +81,7 @@ def holds_a_graph():
     return g.model({"x": ["N", 4, 6, 6]}, g.op("Add", [chosen, late], "sum"))
 
 
-MODELS = [residual, branches, attention, before_the_first_layer, two_outputs, holds_a_graph]
+MODELS = [residual, branches, attention, before_the_first_layer, two_outputs, holds_a_graph, tied]
 
 
 def shape_of(model):

@@ -11,7 +11,7 @@ import pytest
 import trtint8
 from calibrators.errors import OutputError
 from calibrators.tables.table import CalibrationTable
-from tests.trtint8.onnx_models import Shaped
+from tests.trtint8.onnx_models import Shaped, tied
 from tests.trtint8.tuning.networks import uneven
 from trtint8.auditing.estimator import Estimator
 from trtint8.auditing.gpus import find_gpu
@@ -160,6 +160,12 @@ def test_every_metric_is_a_budget(budget, value):
     found = trtint8.tune(maps_of_classes(), images[:16], data, batch_size=4, progress=False, **budget)
     assert found.fits and found.accuracy.chosen is None
     assert [measure.name for measure in found.accuracy.measures] == ([] if value is None else [value])
+
+
+def test_weights_that_are_read_along_two_axes():
+    data = np.random.default_rng(0).standard_normal((96, 16)).astype(np.float32)
+    found = trtint8.tune(tied(), data[:64], data[64:], metric="agreement", max_drop=20, progress=False)
+    assert found.fits and found.accuracy.outputs[0].sqnr_db > 30
 
 
 def test_within_the_budget_only_remedies_without_cost_are_tried(held_out, split):
