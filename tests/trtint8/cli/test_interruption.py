@@ -1,4 +1,6 @@
 import signal
+import time
+from importlib.machinery import ExtensionFileLoader
 
 import pytest
 
@@ -65,3 +67,23 @@ def test_where_ctrl_c_is_ignored_it_stays_so():
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def test_ctrl_c_waits_for_the_end_of_the_import_of_a_compiled_module(capsys):
+    """Some end the process with a signal of another kind where an exception comes while they begin."""
+    begun = []
+
+    class Loader(ExtensionFileLoader):
+        def exec_module(self, _module):
+            signal.raise_signal(signal.SIGINT)
+            begun.append("not interrupted")
+
+    def work():
+        Loader("compiled", "compiled.so").exec_module(None)
+        for _ in range(3000):
+            time.sleep(0.01)
+        return 0
+
+    assert heeding_interruption(work) == 130
+    assert begun == ["not interrupted"]
+    assert capsys.readouterr().err == "interrupted\n"
