@@ -36,7 +36,7 @@ def test_axes_are_an_input_in_later_opsets():
 def test_a_reduction_over_no_axis_is_refused(kind):
     nodes = [(kind, ["x"], "y", {"noop_with_empty_axes": 1})]
     with pytest.raises(NoGradientError, match="it reduces no axis"):
-        assert_gradients(nodes, X, opset=18)
+        with_gradients(network(nodes, X, opset=18), ["x"])  # some ONNX Runtimes cannot run it
     nodes = [(kind, ["x"], "y", {"noop_with_empty_axes": 0})]
     assert_gradients(nodes, {"x": [2, 4, 6]}, opset=18, step=1e-3)
 
