@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from calibrators import records
-from calibrators.checks import check_choice, is_number, several
+from calibrators.checks import check_choice, several
 from calibrators.data.sample_sizes import SampleSizes
 from calibrators.display.cards import card_of
 from calibrators.display.counts import counted
@@ -33,13 +33,11 @@ from calibrators.tables.formats import json as json_format
 from calibrators.tables.formats import onnxruntime, registry, tensorrt_cache
 from calibrators.tables.formats.registry import FORMATS, SUFFIXES
 from calibrators.tables.model_check import check_model
+from calibrators.tables.range_checks import check_names, check_ranges, check_ranges_by_hand
 from calibrators.tables.table_display import ShownRange, ranges_frame, ranges_html
 
 #: The largest magnitude of symmetric INT8.
 QMAX = 127
-
-#: The largest range whose scale is a float32.
-_LARGEST_AMAX = QMAX * float(np.finfo(np.float32).max)
 
 #: Method of a table to the algorithm that the header of a cache names for it; for every other method that is
 #: EntropyCalibration2, as TensorRT has no MSE calibrator.
@@ -122,19 +120,8 @@ class CalibrationTable:
         return ranges_html(self._summary, self._shown)
 
     def __post_init__(self) -> None:
-        for text in (*self.amax, self.method):
-            if not isinstance(text, str):
-                raise TableError(f"the name {text!r:.80} is no text; give names of tensors")
-            if not _is_unicode(text):
-                raise TableError(
-                    f"the name {text!r:.80} holds a lone surrogate, which is no text; correct it"
-                )
-        bad = [name for name, value in self.amax.items() if not _is_range(value)]
-        if bad:
-            shown = ", ".join(f"'{name}' ({self.amax[name]!r:.80})" for name in bad[:5])
-            raise TableError(
-                f"a range must be a number that is not negative, and no larger than a float32 holds: {shown}"
-            )
+        check_names((*self.amax, self.method))
+        check_ranges(self.amax)
         # Files and fingerprints are made of Python's numbers.
         object.__setattr__(self, "amax", {name: float(value) for name, value in self.amax.items()})
 
@@ -282,10 +269,7 @@ class CalibrationTable:
         Raises:
             TableError: A value is not a positive finite number.
         """
-        bad = [name for name, value in ranges.items() if not (_is_range(value) and value)]
-        if bad:
-            shown = ", ".join(f"'{name}' ({ranges[name]!r:.80})" for name in bad[:5])
-            raise TableError(f"a range set by hand must be a positive number: {shown}")
+        check_ranges_by_hand(ranges)
         amax = {**self.amax, **ranges}
         return dataclasses.replace(self, amax=amax, overridden=self.overridden | set(ranges))
 
@@ -526,21 +510,6 @@ class CalibrationTable:
             return cls(record.amax, record.method, provenance, overridden, histograms, record.choice)
         except TableError as error:
             raise TableError(f"'{source}': {error}") from error
-
-
-def _is_range(value: object) -> bool:
-    try:
-        return is_number(value) and 0 <= float(value) <= _LARGEST_AMAX  # type: ignore[arg-type]
-    except OverflowError:  # an integer larger than any float
-        return False
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _threshold(method: str) -> Callable[[Histogram], float]:

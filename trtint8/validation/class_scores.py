@@ -40,6 +40,12 @@ def top_k(name: str, output: str, k: int) -> Measurand:
     return Measurand(name, False, HitMeter, partial(_hits, partial(_in_top, name, output, k)), unit=PERCENT)
 
 
+def rank_in(name: str) -> int | None:
+    """The number in the name ``topK`` of a metric; None for other names."""
+    match = re.fullmatch(r"top([1-9][0-9]*)", name)
+    return int(match[1]) if match else None
+
+
 def check_class_folders(folders: Sequence[str] | None, form: BatchForm, metrics: Iterable[str]) -> None:
     """Refuses folders as classes where there are more or fewer of them than classes: all labels would be off.
 
@@ -53,8 +59,10 @@ def check_class_folders(folders: Sequence[str] | None, form: BatchForm, metrics:
     """
     if folders is None:
         return
-    for found in filter(None, (re.fullmatch(r"top\d+(?::(.*))?", metric) for metric in metrics)):
-        name = found[1] or next(iter(form.outputs))
+    for base, _, output_name in (metric.partition(":") for metric in metrics):
+        if rank_in(base) is None:
+            continue
+        name = output_name or next(iter(form.outputs))
         output = form.outputs[name]
         if form.is_class_scores(name) and output.shape[1] != len(folders):
             raise CalibrationDataError(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from calibrators.errors import CalibrationDataError
 from trtint8.validation.batch import BatchForm
-from trtint8.validation.class_scores import agreement, top_k
+from trtint8.validation.class_scores import agreement, rank_in, top_k
 from trtint8.validation.detection import MeanAveragePrecision, has_library
 from trtint8.validation.detection_agreement import DetectionAgreement
 from trtint8.validation.detection_layouts import layout_reader
@@ -108,7 +107,7 @@ def metric_name(metric: Metric) -> str:
     of_all = base in (DetectionAgreement.name, *PRECISIONS, *OUTPUT_METRICS)
     if of_all and colon:
         raise CalibrationDataError(f"metric '{base}' covers every output: ask for '{base}', not '{metric}'")
-    if of_all or base in _OF_ONE_OUTPUT or _top(base):
+    if of_all or base in _OF_ONE_OUTPUT or rank_in(base):
         return metric
     raise CalibrationDataError(f"there is no metric '{metric}'; there are {_NAMES}")
 
@@ -238,12 +237,6 @@ def _measurand(metric: Metric, form: BatchForm) -> Measurand:
             f"metric '{metric}' is of an output '{output}' that the model does not have; there are "
             f"{', '.join(form.outputs)}"
         )
-    if k := _top(base):
+    if k := rank_in(base):
         return top_k(metric, output, k)
     return _OF_ONE_OUTPUT[base](metric, output, form)
-
-
-def _top(name: str) -> int | None:
-    """The number in the name ``topK``; None for other names."""
-    match = re.fullmatch(r"top([1-9][0-9]*)", name)
-    return int(match[1]) if match else None
