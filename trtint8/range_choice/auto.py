@@ -67,24 +67,24 @@ class AutoRanges:
         if not (placement and samples and any(histograms[name].amax for name in quantized)):
             return plain_ranges(histograms)
         rows = min(MOST_ROWS, FittingBatchSize(judged, quantized)(samples[0]))
-        network = TrialNetwork(
+        with TrialNetwork(
             judged,
             placement,
             reference=reference if judged is self.prepared.graph_model else None,
             threads=self.threads,
             device=self.device,
             return_memory=rows == 1,
-        )
-        return choose_ranges(
-            network,
-            histograms,
-            quantized,
-            samples,
-            calibrated,
-            rows=rows,
-            separate=computes_samples_separately(judged),
-            progress=progress,
-        )
+        ) as network:
+            return choose_ranges(
+                network,
+                histograms,
+                quantized,
+                samples,
+                calibrated,
+                rows=rows,
+                separate=computes_samples_separately(judged),
+                progress=progress,
+            )
 
 
 def _placement(graph_model: ir.Model) -> Placement | None:

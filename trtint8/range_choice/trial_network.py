@@ -33,6 +33,8 @@ Reference: TypeAlias = Callable[[FeedDict], list[NDArray[Any]]]
 class TrialNetwork:
     """The float network, and the same with rounded weights and with Q/DQ pairs whose scales are inputs.
 
+    A context manager, at whose end no thread of it works any more.
+
     Args:
         graph_model: From :func:`trtint8.models.model.prepare`; not changed.
         placement: Which tensors are quantized.
@@ -64,10 +66,10 @@ class TrialNetwork:
             _open, device=open_device(device), threads=threads, return_memory=return_memory
         )
         # Sessions open, one thread each, while the caller goes on.
-        opening = ThreadPoolExecutor(2, "trtint8-open")
+        self._threads = ThreadPoolExecutor(2, "trtint8-open")
         self._opening_float: Future[Reference] = Future()
         if reference is None:
-            self._opening_float = opening.submit(open_session, graph_model.clone())
+            self._opening_float = self._threads.submit(open_session, graph_model.clone())
         else:
             self._opening_float.set_result(reference)
         quantized = graph_model.clone()
@@ -79,8 +81,13 @@ class TrialNetwork:
             scale_inputs = _scales_as_inputs(quantized)
             return open_session(quantized), scale_inputs
 
-        self._opening = opening.submit(open_quantized)
-        opening.shutdown(wait=False)
+        self._opening = self._threads.submit(open_quantized)
+
+    def __enter__(self) -> TrialNetwork:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._threads.shutdown(cancel_futures=True)
 
     def reference(self, feed: FeedDict) -> list[NDArray[Any]]:
         """The outputs of the float network, each of their parts by itself.

@@ -1,4 +1,5 @@
 import gc
+import threading
 
 import pytest
 
@@ -25,3 +26,22 @@ def test_the_collector_is_as_it_was_afterwards_also_after_an_error(enabled):
     finally:
         (gc.enable if before else gc.disable)()
     assert seen == [False, False]
+
+
+def test_pauses_of_threads_overlap_and_the_last_to_end_turns_the_collector_on():
+    inside, leave = threading.Event(), threading.Event()
+
+    def work():
+        with pause_garbage_collection():
+            inside.set()
+            leave.wait()
+
+    assert gc.isenabled()
+    with pause_garbage_collection():
+        other = threading.Thread(target=work)
+        other.start()
+        inside.wait()
+    assert not gc.isenabled()
+    leave.set()
+    other.join()
+    assert gc.isenabled()

@@ -1,5 +1,7 @@
 """Small networks whose ranges are chosen, and data for them."""
 
+from contextlib import contextmanager
+
 import numpy as np
 import onnx
 
@@ -85,11 +87,13 @@ def normal(count, *shape, seed=0):
     return np.random.default_rng(seed).standard_normal((count, *(shape or (4, 8, 8)))).astype(np.float32)
 
 
+@contextmanager
 def trial_network(model):
     """The prepared model, its placement, and the network that ranges are tried on."""
     graph_model = prepare(load_model(model)).graph_model
     placement = place(graph_model)
-    return graph_model, placement, TrialNetwork(graph_model, placement)
+    with TrialNetwork(graph_model, placement) as network:
+        yield graph_model, placement, network
 
 
 def histograms_of(tensors):

@@ -1,5 +1,8 @@
 """The network that ranges are tried on computes what the quantized model computes."""
 
+import gc
+import threading
+
 import numpy as np
 import onnxruntime as ort
 import pytest
@@ -31,14 +34,14 @@ def test_it_computes_what_the_quantized_model_computes(build, factor):
     feed = {value.name: networks.normal(3, seed=seed) for seed, value in enumerate(model.graph.input)}
     table = trtint8.calibrate(model, feed, method="minmax", tensors="placed", progress=False)
     table = table.override({name: factor * value for name, value in table.amax.items()})
-    _, _, network = networks.trial_network(model)
-    wanted = run(trtint8.quantize(model, table), feed)
-    got = network.outputs(feed, network.scales(table.amax))
-    exact = network.reference(feed)
-    assert len(got) == len(exact) == len(wanted) == len(model.graph.output)
-    for tried, quantized, unquantized, outside in zip(got, wanted, exact, run(model, feed), strict=True):
-        np.testing.assert_allclose(unquantized, outside, rtol=1e-4, atol=1e-5)
-        assert distance(tried, quantized) < 1e-3 < distance(quantized, unquantized)
+    with networks.trial_network(model) as (_, _, network):
+        wanted = run(trtint8.quantize(model, table), feed)
+        got = network.outputs(feed, network.scales(table.amax))
+        exact = network.reference(feed)
+        assert len(got) == len(exact) == len(wanted) == len(model.graph.output)
+        for tried, quantized, unquantized, outside in zip(got, wanted, exact, run(model, feed), strict=True):
+            np.testing.assert_allclose(unquantized, outside, rtol=1e-4, atol=1e-5)
+            assert distance(tried, quantized) < 1e-3 < distance(quantized, unquantized)
 
 
 @pytest.mark.parametrize("shape", [(16, 8), (8, 8)])
@@ -46,47 +49,59 @@ def test_weights_that_are_read_along_two_axes(shape):
     model = tied(*shape)
     feed = {"x": networks.normal(32, shape[0])}
     table = trtint8.calibrate(model, feed, progress=False)
-    _, _, network = networks.trial_network(model)
-    (wanted,) = run(trtint8.quantize(model, table), feed)
-    (got,) = network.outputs(feed, network.scales(table.amax))
-    assert distance(got, wanted) < 1e-3 < distance(wanted, network.reference(feed)[0]) < 0.03
+    with networks.trial_network(model) as (_, _, network):
+        (wanted,) = run(trtint8.quantize(model, table), feed)
+        (got,) = network.outputs(feed, network.scales(table.amax))
+        assert distance(got, wanted) < 1e-3 < distance(wanted, network.reference(feed)[0]) < 0.03
 
 
 def test_tensors_that_share_a_scale_get_the_widest_range():
-    _, placement, network = networks.trial_network(networks.branches())
-    amax = {name: float(number + 1) for number, name in enumerate(placement.tensors)}
-    (group,) = placement.shared
-    widest = max(amax[name] for name in group)
-    wanted = {name: np.float32((widest if name in group else value) / 127) for name, value in amax.items()}
-    assert network.scales(amax) == wanted
+    with networks.trial_network(networks.branches()) as (_, placement, network):
+        amax = {name: float(number + 1) for number, name in enumerate(placement.tensors)}
+        (group,) = placement.shared
+        widest = max(amax[name] for name in group)
+        wanted = {
+            name: np.float32((widest if name in group else value) / 127) for name, value in amax.items()
+        }
+        assert network.scales(amax) == wanted
 
 
 def test_a_tensor_that_was_zero_has_a_scale_and_no_warning(recwarn):
-    _, placement, network = networks.trial_network(networks.convolutions())
-    assert set(network.scales(dict.fromkeys(placement.tensors, 0.0)).values()) == {np.float32(1 / 127)}
-    assert not recwarn.list
+    with networks.trial_network(networks.convolutions()) as (_, placement, network):
+        assert set(network.scales(dict.fromkeys(placement.tensors, 0.0)).values()) == {np.float32(1 / 127)}
+        assert not recwarn.list
 
 
 def test_the_model_is_not_changed():
-    graph_model, placement, network = networks.trial_network(networks.branches())
-    network.outputs({"x": networks.normal(1)}, network.scales(dict.fromkeys(placement.tensors, 1.0)))
-    assert fingerprint(graph_model) == prepare(load_model(networks.branches())).fingerprint
-    assert [node.op_type for node in graph_model.graph] == ["Conv", "Relu", "Concat", "Conv", "MatMul"]
-    assert [value.name for value in graph_model.graph.inputs] == ["x"]
+    with networks.trial_network(networks.branches()) as (graph_model, placement, network):
+        network.outputs({"x": networks.normal(1)}, network.scales(dict.fromkeys(placement.tensors, 1.0)))
+        assert fingerprint(graph_model) == prepare(load_model(networks.branches())).fingerprint
+        assert [node.op_type for node in graph_model.graph] == ["Conv", "Relu", "Concat", "Conv", "MatMul"]
+        assert [value.name for value in graph_model.graph.inputs] == ["x"]
+
+
+def test_no_thread_works_on_after_its_end():
+    before = set(threading.enumerate())
+    with networks.trial_network(networks.branches()):
+        pass
+    assert set(threading.enumerate()) <= before
+    assert gc.isenabled()
 
 
 def test_a_sample_that_the_model_refuses():
-    _, _, network = networks.trial_network(networks.convolutions())
-    with pytest.raises(CalibrationDataError, match="the model fails on a sample: "):
+    with (
+        networks.trial_network(networks.convolutions()) as (_, _, network),
+        pytest.raises(CalibrationDataError, match="the model fails on a sample: "),
+    ):
         network.reference({"x": networks.normal(1, 5, 8, 8)})
 
 
 def test_the_parts_of_an_output_are_told_apart():
-    _, placement, network = networks.trial_network(detector())
-    feed = {"images": images(3)}
-    (whole,) = run(detector(), feed)
-    boxes, scores = network.reference(feed)
-    np.testing.assert_allclose(boxes, whole[:, :4], rtol=1e-4, atol=1e-3)
-    np.testing.assert_allclose(scores, whole[:, 4:], rtol=1e-4, atol=1e-5)
-    quantized = network.outputs(feed, network.scales(dict.fromkeys(placement.tensors, 4.0)))
-    assert [array.shape for array in quantized] == [boxes.shape, scores.shape]
+    with networks.trial_network(detector()) as (_, placement, network):
+        feed = {"images": images(3)}
+        (whole,) = run(detector(), feed)
+        boxes, scores = network.reference(feed)
+        np.testing.assert_allclose(boxes, whole[:, :4], rtol=1e-4, atol=1e-3)
+        np.testing.assert_allclose(scores, whole[:, 4:], rtol=1e-4, atol=1e-5)
+        quantized = network.outputs(feed, network.scales(dict.fromkeys(placement.tensors, 4.0)))
+        assert [array.shape for array in quantized] == [boxes.shape, scores.shape]
