@@ -33,24 +33,36 @@ def fingerprint(graph_model: ir.Model) -> str:
     add(*(f"{domain}:{version}" for domain, version in sorted(graph_model.opset_imports.items())))
     for value in (*graph.inputs, *graph.outputs):
         add(value.name, value.dtype, value.shape)
-    for node in ir.traversal.RecursiveGraphIterator(graph):
-        add(
-            node.domain,
-            node.op_type,
-            *(v.name if v else "" for v in node.inputs),
-            "->",
-            *(v.name for v in node.outputs),
-        )
-        for name, attribute in sorted(node.attributes.items()):
-            if attribute.type == ir.AttributeType.TENSOR:
-                add(name)
-                tensors.append(attribute.as_tensor())
-            elif attribute.type not in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
-                add(name, attribute.value)
-    for name, value in sorted(graph.initializers.items()):
-        add(name, value.const_value is not None)
-        if value.const_value is not None:
-            tensors.append(value.const_value)
+
+    def add_nodes(container: ir.Graph | ir.Function) -> None:
+        for node in ir.traversal.RecursiveGraphIterator(container):
+            add(
+                node.domain,
+                node.op_type,
+                *(v.name if v else "" for v in node.inputs),
+                "->",
+                *(v.name for v in node.outputs),
+            )
+            for name, attribute in sorted(node.attributes.items()):
+                if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
+                    add(name)
+                    tensors.append(attribute.as_tensor())
+                elif attribute.type == ir.AttributeType.GRAPH and not attribute.is_ref():
+                    add_weights(attribute.as_graph())
+                elif attribute.type != ir.AttributeType.GRAPHS:
+                    add(name, attribute.value)
+
+    def add_weights(part: ir.Graph) -> None:
+        for name, value in sorted(part.initializers.items()):
+            add(name, value.const_value is not None)
+            if value.const_value is not None:
+                tensors.append(value.const_value)
+
+    add_nodes(graph)
+    add_weights(graph)
+    for identifier, function in sorted(graph_model.functions.items()):
+        add(*identifier, *(value.name for value in (*function.inputs, *function.outputs)))
+        add_nodes(function)
     for tensor_digest in _digests(tensors):
         digest.update(tensor_digest)
     return digest.hexdigest()

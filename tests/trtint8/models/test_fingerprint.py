@@ -63,3 +63,34 @@ def test_threads_change_nothing(monkeypatch):
     alone = load_model(small()).fingerprint
     monkeypatch.setattr(fingerprints, "_WORTH_THREADS", 0)
     assert load_model(small()).fingerprint == alone
+
+
+def test_weights_of_inner_graphs_count():
+    def model(value):
+        branches = {}
+        for name, number in (("then_branch", value), ("else_branch", 0.0)):
+            weight = onnx.numpy_helper.from_array(np.float32([number]), f"{name}_weight")
+            node = onnx.helper.make_node("Identity", [f"{name}_weight"], [f"{name}_y"])
+            made = onnx.helper.make_tensor_value_info(f"{name}_y", 1, [1])
+            branches[name] = onnx.helper.make_graph([node], name, [], [made], [weight])
+        choice = onnx.helper.make_node("If", ["c"], ["y"], **branches)
+        condition = onnx.helper.make_tensor_value_info("c", onnx.TensorProto.BOOL, [])
+        made = onnx.helper.make_tensor_value_info("y", 1, [1])
+        graph = onnx.helper.make_graph([choice], "g", [condition], [made])
+        return fingerprint(ir.from_proto(onnx.helper.make_model(graph)))
+
+    assert model(1.0) == model(1.0) != model(2.0)
+
+
+def test_bodies_of_functions_count():
+    def model(operator):
+        opsets = [onnx.helper.make_opsetid(domain, version) for domain, version in (("", 18), ("own", 1))]
+        body = [onnx.helper.make_node(operator, ["a"], ["b"])]
+        function = onnx.helper.make_function("own", "Act", ["a"], ["b"], body, opsets[:1])
+        values = [onnx.helper.make_tensor_value_info(name, 1, [1]) for name in ("x", "y")]
+        node = onnx.helper.make_node("Act", ["x"], ["y"], domain="own")
+        graph = onnx.helper.make_graph([node], "g", values[:1], values[1:])
+        made = onnx.helper.make_model(graph, opset_imports=opsets, functions=[function])
+        return fingerprint(ir.from_proto(made))
+
+    assert model("Relu") == model("Relu") != model("Sigmoid")
