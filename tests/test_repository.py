@@ -47,5 +47,19 @@ def test_the_citation_has_the_projects_licence():
 
 def test_the_image_installs_extras_that_exist():
     extras = re.search(r"/source\[([\w,-]+)\]", (ROOT / "Dockerfile").read_text())[1].split(",")
+    assert set(extras) <= extras_of_the_package()
+
+
+def test_the_page_on_installation_has_every_extra_of_users():
+    page = (ROOT / "docs/installation.md").read_text()
+    listed = page.split("## The extras")[1].split("\n## ")[0]
+    assert set(re.findall(r"^\| `([\w-]+)` \|", listed, re.MULTILINE)) == (
+        extras_of_the_package() - {"dev", "docs"}
+    )
+    for named in re.findall(r"trtint8\[([\w,-]+)\]", page):
+        assert set(named.split(",")) <= extras_of_the_package(), named
+
+
+def extras_of_the_package() -> set[str]:
     section = (ROOT / "pyproject.toml").read_text().split("[project.optional-dependencies]")[1]
-    assert all(re.search(rf"^{extra} = ", section, re.MULTILINE) for extra in extras)
+    return set(re.findall(r"^([\w-]+) = \[", section.split("\n[")[0], re.MULTILINE))
