@@ -449,7 +449,18 @@ def _weight_bytes(graph_model: ir.Model) -> int:
 
 
 def _with_weights_in_memory(graph_model: ir.Model) -> ir.Model:
-    external = any(
-        isinstance(value.const_value, ir.ExternalTensor) for value in graph_model.graph.initializers.values()
-    )
-    return ir.external_data.load_to_model(graph_model.clone()) if external else graph_model
+    """The model; where weights lie in files, a copy of it that refers to them as arrays, which are mapped."""
+    if not any(True for _ in _external_weights(graph_model)):
+        return graph_model
+    copy = graph_model.clone()
+    # Not by onnx-ir's own function: it closes the files, also where arrays of them are still in use.
+    for value, tensor in list(_external_weights(copy)):
+        value.const_value = ir.Tensor(tensor.numpy(), tensor.dtype, name=tensor.name)
+    return copy
+
+
+def _external_weights(graph_model: ir.Model) -> Iterator[tuple[ir.Value, ir.ExternalTensor]]:
+    for graph in graph_model.graphs():
+        for value in graph.initializers.values():
+            if isinstance(value.const_value, ir.ExternalTensor):
+                yield value, value.const_value

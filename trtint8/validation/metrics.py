@@ -192,7 +192,8 @@ def _for_picks(form: BatchForm) -> tuple[tuple[str, ...], str]:
     if _holds_detections(form):
         return (DetectionAgreement.name,), "the detections in common with FP32, and "
     for name in form.picked:
-        if form.outputs[name].is_integer:
+        # One index a sample has no positions.
+        if form.outputs[name].is_integer and len(form.outputs[name].shape) > 1:
             metric = "pixels" if name == next(iter(form.outputs)) else f"pixels:{name}"
             return (metric,), f"the positions of '{name}' that are FP32's, and "
     return (), ""

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper
 
@@ -67,6 +68,19 @@ def test_attributes_that_refer_to_those_of_a_function(inside):
     graph = helper.make_graph(nodes, "g", [x], [y], [condition])
     with pytest.raises(ModelError, match="'axis' of node 'softmax' refers to 'N'"):
         load_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+
+
+def test_external_data_while_an_array_of_it_is_in_use(tmp_path):
+    path = save_external(onnx.load(DEMO_MODEL), tmp_path)
+    graph_model = load_model(path).graph_model
+    name, value = next(iter(graph_model.graph.initializers.items()))
+    held = value.const_value.numpy()
+    wanted = {one.name: onnx.numpy_helper.to_array(one) for one in onnx.load(DEMO_MODEL).graph.initializer}
+    proto = to_proto(graph_model)
+    for one in proto.graph.initializer:
+        np.testing.assert_array_equal(onnx.numpy_helper.to_array(one), wanted[one.name])
+    np.testing.assert_array_equal(held, wanted[name])
+    assert isinstance(graph_model.graph.initializers[name].const_value, ir.ExternalTensor)
 
 
 def test_external_data_missing_too_short_or_out_of_reach(tmp_path):

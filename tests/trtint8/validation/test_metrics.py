@@ -93,6 +93,7 @@ def test_embeddings_are_no_class_scores():
             ("pixels:of",),
         ),
         ({"top": np.zeros((2, 5), np.float32)}, ("top",), ()),
+        ({"y": np.zeros((2, 5), np.float32), "class": np.zeros(2, np.int64)}, ("class",), ()),
     ],
 )
 def test_outputs_that_hold_picks(outputs, picked, names):
