@@ -12,7 +12,7 @@ from calibrators.display.counts import counted
 from calibrators.errors import TableError
 from calibrators.files import check_writable, write_atomically
 from calibrators.histograms.thresholds import METHODS
-from calibrators.tables.cache_origin import read_origin
+from calibrators.tables.cache_origin import origin_path, read_origin
 from calibrators.tables.file_names import check_table_name
 from calibrators.tables.formats.registry import FORMATS, SUFFIXES
 from calibrators.tables.formats.tensorrt_cache import looks_like_cache, parse
@@ -111,7 +111,8 @@ def run(options: argparse.Namespace) -> None:
         _diff(table, CalibrationTable.load(options.other), options.json)
     elif options.action == "convert":
         output = check_writable(options.output)
-        refuse_overwriting_arguments([output], options)
+        cache = options.format is None and output.suffix.lower() == ".cache"
+        refuse_overwriting_arguments([output, *([origin_path(output)] if cache else [])], options)
         table.save(output, format_name=options.format, tensorrt_version=options.tensorrt_version)
         if options.format or output.suffix.lower() in SUFFIXES:
             _say_what_is_lost(table, output)

@@ -141,9 +141,11 @@ def test_a_conversion_says_what_it_loses(cache, tmp_path, capsys):
 
 def test_a_table_or_model_that_is_read_is_not_overwritten(cache, tmp_path, capsys):
     table, model = tmp_path / "t.json", tmp_path / "model.json"
+    beside = CalibrationTable({"a": 1.0}, "entropy").save(tmp_path / "t.cache.json")
     CalibrationTable({"a": 1.0}, "entropy").save(table)
     shutil.copy(DEMO_MODEL, model)
     for read, arguments in (
+        (beside, ["convert", str(beside), str(tmp_path / "t.cache")]),
         (table, ["convert", str(table), str(table), "--format", "ppq"]),
         (model, ["convert", str(table), str(model), "--network", str(model)]),
         (model, ["extract", str(model), "-o", str(model)]),
