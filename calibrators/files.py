@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import shutil
@@ -165,19 +166,21 @@ def written_together(main: str | os.PathLike[str]) -> Iterator[Callable[[Path], 
         for path in staging.iterdir():
             _destination(folder / path.name)  # refuses what cannot be replaced, before anything is
         with _sentence(main):
-            staging.replace(_complete(main))
+            _put_in_place(staging, main)
+    except (KeyboardInterrupt, SystemExit):
+        finish_writing(main)  # if all files were complete, what is left to do takes no time
+        raise
     finally:
         shutil.rmtree(staging, ignore_errors=True)
-    with _sentence(main):
-        _move_out(main)
 
 
 @contextlib.contextmanager
 def new_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Writes a folder so that after a crash it is either complete or not there.
+    """Writes a folder so that after a failure it is either complete or as it was before.
 
     Args:
-        path: The folder; it must not exist, or be empty.
+        path: The folder; it must not exist, or be empty. An empty one stays the same folder, with its
+            permissions: it may be the current one, or one where a file system is mounted.
 
     Yields:
         Where the block is to write what the folder will hold.
@@ -187,23 +190,37 @@ def new_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     """
     path = Path(path)
     with _sentence(path):
-        if path.is_dir():
-            if any(path.iterdir()):
+        target = Path(os.path.realpath(path))
+        existed = target.is_dir()
+        beside = target / target.name if existed else target
+        if existed:
+            _remove_litter(beside)
+            if any(target.iterdir()):
                 raise OutputError(f"cannot write '{path}': the folder is not empty; give a new one")
         elif path.exists() or path.is_symlink():
             raise OutputError(f"cannot write '{path}': it is no folder; give a new one")
-        target = Path(os.path.realpath(path))
-        if not target.parent.is_dir():
+        elif not target.parent.is_dir():
             raise OutputError(
                 f"cannot write '{path}': the folder '{path.parent}' does not exist; create it first"
             )
-        _remove_litter(target)
-        staging = Path(tempfile.mkdtemp(prefix=_own_prefix(target), suffix=_UNFINISHED, dir=target.parent))
+        else:
+            _remove_litter(beside)
+        staging = Path(tempfile.mkdtemp(prefix=_own_prefix(beside), suffix=_UNFINISHED, dir=beside.parent))
+    moved: list[Path] = []
     try:
         with _sentence(path):
             yield staging
-            staging.chmod(0o777 & ~_umask())
-            staging.replace(target)
+            if existed:
+                for found in list(staging.iterdir()):
+                    moved.append(target / found.name)
+                    found.replace(moved[-1])
+            else:
+                staging.chmod(0o777 & ~_umask())
+                staging.replace(target)
+    except BaseException:
+        for found in moved:
+            _remove(found)
+        raise
     finally:
         shutil.rmtree(staging, ignore_errors=True)
 
@@ -221,11 +238,28 @@ def finish_writing(main: str | os.PathLike[str]) -> None:
             _move_out(main)
 
 
+def _put_in_place(staging: Path, main: Path) -> None:
+    """Makes a folder of complete files count, and moves them out of it."""
+    while True:
+        try:
+            staging.replace(_complete(main))
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            _move_out(main)  # the files of another process that writes the same ones
+        else:
+            _move_out(main)
+            return
+
+
 def _move_out(main: Path) -> None:
+    """Moves complete files to their places; other processes may be doing the same at the same time."""
     folder = _complete(main)
-    if not folder.is_dir():
+    try:
+        paths = sorted(folder.iterdir(), key=lambda path: path.name == main.name)
+    except (FileNotFoundError, NotADirectoryError):
         return
-    for path in sorted(folder.iterdir(), key=lambda path: path.name == main.name):
+    for path in paths:
         target = _destination(main.parent / path.name)
         with contextlib.suppress(FileNotFoundError):  # another process was quicker
             path.chmod(_mode_for(target))
@@ -234,7 +268,8 @@ def _move_out(main: Path) -> None:
             except OSError:  # a symbolic link leads to another file system
                 write_atomically(target, path.read_bytes())
                 path.unlink()
-    folder.rmdir()
+    with contextlib.suppress(OSError):  # another process has removed it, or put the next files there
+        folder.rmdir()
 
 
 def _complete(main: Path) -> Path:
@@ -304,10 +339,14 @@ def _remove_litter(path: Path) -> None:
     for found in path.parent.glob(f"{prefix}*{_UNFINISHED}"):
         process = found.name.removeprefix(prefix).partition("-")[0]
         if process.isdecimal() and not _is_alive(int(process)):
-            if found.is_dir():
-                shutil.rmtree(found, ignore_errors=True)
-            else:
-                found.unlink(missing_ok=True)
+            _remove(found)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _is_alive(process: int) -> bool:
@@ -322,9 +361,10 @@ def _is_alive(process: int) -> bool:
 
 def _mode_for(path: Path) -> int:
     """The permissions that a plain ``open(path, 'w')`` would leave; mkstemp's are private."""
-    if path.exists():
+    try:
         return path.stat().st_mode & 0o777
-    return 0o666 & ~_umask()
+    except FileNotFoundError:
+        return 0o666 & ~_umask()
 
 
 def _umask() -> int:

@@ -11,6 +11,7 @@ module are the part of the message that says what is wrong.
 
 from __future__ import annotations
 
+import codecs
 import dataclasses
 import json
 import math
@@ -78,6 +79,18 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
     return data
 
 
+def decode_text(data: bytes) -> str:
+    """The content of a text file, which is UTF-8, or UTF-16 behind a byte-order mark.
+
+    Editors on Windows put such a mark before either; it does not belong to the text.
+
+    Raises:
+        UnicodeDecodeError: It is neither.
+    """
+    utf16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return data.decode("utf-16" if utf16 else "utf-8-sig")
+
+
 def parse(data: bytes) -> object:
     """Parses JSON.
 
@@ -93,6 +106,8 @@ def parse(data: bytes) -> object:
     """
     try:
         document: object = json.loads(data)
+    except UnicodeDecodeError as error:
+        raise RecordError("it is not text") from error
     except ValueError as error:
         raise RecordError(str(error)) from error
     except RecursionError as error:

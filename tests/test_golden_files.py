@@ -24,11 +24,11 @@ from trtint8.runtime.bench import BenchReport, Summary
 from trtint8.runtime.benchmark import Benchmarks
 from trtint8.sensitivity.results import Sensitivity
 from trtint8.sensitivity.suspects import Suspect
-from trtint8.tuning.scores import Score
 from trtint8.tuning.trial import Trial
 from trtint8.tuning.tune import TuningLog
 from trtint8.validation.fidelity import Fidelity
 from trtint8.validation.measure import Measure
+from trtint8.validation.scores import Score
 from trtint8.validation.significance import Comparison, Share
 
 GOLDEN = Path(__file__).parent / "golden" / "0.1"
@@ -129,6 +129,7 @@ def without_newer(value):
             "unit": "",
             "perfect": None,
             "chosen": None,
+            "judgement": None,
             "cpu_ms": None,
             "overlapped": False,
         }

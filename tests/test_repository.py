@@ -63,3 +63,8 @@ def test_the_page_on_installation_has_every_extra_of_users():
 def extras_of_the_package() -> set[str]:
     section = (ROOT / "pyproject.toml").read_text().split("[project.optional-dependencies]")[1]
     return set(re.findall(r"^([\w-]+) = \[", section.split("\n[")[0], re.MULTILINE))
+
+
+def test_an_editable_install_is_a_line_in_a_pth_file():
+    # Otherwise setuptools writes a finder, which type checkers do not run.
+    assert '\n[tool.setuptools.package-dir]\n"" = "."\n' in (ROOT / "pyproject.toml").read_text()

@@ -47,6 +47,7 @@ FLOORS = (
     "calibrators.records",
     "calibrators.files",
     "calibrators.checks",
+    "calibrators.error_text",
     "calibrators.errors",
 )
 

@@ -1,20 +1,20 @@
-"""The program ``trtint8``, which ends in one line after Ctrl-C from the first moment on."""
+"""The program ``trtint8``, which ends in order after Ctrl-C and SIGTERM from the first moment on."""
 
 from __future__ import annotations
 
 import gc
 import sys
 
-from trtint8.cli.interruption import heeding_interruption
+from trtint8.cli.interruption import heeding_signals
 
 
 def main() -> int:
     """Runs the command line; see :func:`trtint8.cli.main.main`."""
-    return heeding_interruption(_run)
+    return heeding_signals(_run)
 
 
 def _run() -> int:
-    # Imported late, because Ctrl-C may come while that is done.
+    # Imported late, because a signal may come while that is done.
     from trtint8.cli.main import main as run
     from trtint8.cli.output import replace_unprintable
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,15 +12,24 @@ import numpy as np
 import onnx_ir as ir
 
 from calibrators.display.html import html_table
-from calibrators.files import written_together
+from calibrators.errors import EngineError, ModelError, OutputError, TableError
+from calibrators.files import check_writable, exists, finish_writing, is_file, written_together
 from calibrators.tables.table import CalibrationTable
 from trtint8.builder.build import BuiltEngine
 from trtint8.builder.dynamic_ranges import MissingRange
 from trtint8.builder.options import BuildOptions
-from trtint8.engine.file import EngineInfo, TensorSpec, info_rows, info_summary, save_engine
+from trtint8.engine.file import (
+    EngineInfo,
+    TensorSpec,
+    info_rows,
+    info_summary,
+    read_sidecar,
+    save_engine,
+    sidecar_path,
+)
 from trtint8.engine.traffic import part_totals
 from trtint8.models.fingerprint import fingerprint
-from trtint8.models.model import Model, ModelSource, save_model
+from trtint8.models.model import Model, ModelSource, load_model, save_model
 
 
 @dataclass(frozen=True, repr=False)
@@ -86,7 +95,7 @@ class BuiltFiles:
     float_nodes: tuple[tuple[str, str], ...] = ()
     implicit: bool = False
 
-    def save(self, output: Path, loaded: Model, source: ModelSource, calibration: object) -> BuildResult:
+    def save(self, output: Path, loaded: Model, source: ModelSource) -> BuildResult:
         """Writes all files, or none.
 
         Args:
@@ -94,7 +103,6 @@ class BuiltFiles:
             loaded: The model that was given.
             source: What it was given as: one in memory is written, and one with Q/DQ pairs that was read from
                 its place is not written again.
-            calibration: What ranges came from: a table that was read from its place is not written again.
 
         Returns:
             What was written.
@@ -134,7 +142,8 @@ class BuiltFiles:
                 save_model(loaded.graph_model, staged(float_file))
             if qdq_file and not _is_file(source, qdq_file):
                 save_model(self.graph_model, staged(qdq_file))
-            if table and table_file and not _is_file(calibration, table_file):
+            # A table with these ranges may hold more than this one, such as histograms.
+            if table and table_file and _ranges_in(table_file) != table.fingerprint:
                 table.save(staged(table_file))
             info = save_engine(staged(output), built.plan, info)
         return BuildResult(
@@ -142,9 +151,72 @@ class BuiltFiles:
         )
 
 
+def check_files_beside(
+    output: Path, loaded: Model, source: ModelSource, table: CalibrationTable | None, *, implicit: bool
+) -> None:
+    """Fails now, rather than after the build, where a file beside an engine cannot or must not be written.
+
+    Args:
+        output: The engine file.
+        loaded: The model that was given.
+        source: What it was given as.
+        table: The table whose ranges are taken; None where they are not known yet.
+        implicit: Whether it is built on the implicit route, where there is no Q/DQ model.
+
+    Raises:
+        OutputError: A file cannot be written, or what it holds would be lost: no build of this engine has
+            made it, or it was changed since.
+    """
+    finish_writing(output)
+    try:
+        before = read_sidecar(output)
+    except EngineError:  # there was no build, or it is not known what it made
+        before = None
+    files: dict[Path, tuple[Callable[[Path], str | None], set[str | None]]] = {}
+    if isinstance(source, Model):
+        known = {loaded.fingerprint, before.model_fingerprint if before else None}
+        files[float_file_of(output)] = _model_in, known
+    if not (implicit or _is_file(source, qdq_file_of(output))):
+        known = {
+            loaded.fingerprint if loaded.is_quantized else None,
+            before.qdq_fingerprint if before else None,
+        }
+        files[qdq_file_of(output)] = _model_in, known
+    if not loaded.is_quantized:
+        known = {table.fingerprint if table else None, before.table_fingerprint if before else None}
+        files[table_file_of(output)] = _ranges_in, known
+    for file in (sidecar_path(output), *files):
+        check_writable(file)  # its name is longer than the engine's
+    for file, (content, known) in files.items():
+        if exists(file) and ((found := content(file)) is None or found not in known):
+            raise OutputError(
+                f"cannot write '{file}': no build of '{output}' has made what it holds, which would be lost; "
+                "build from it, move it away, or give the engine another name"
+            )
+
+
+def _model_in(file: Path) -> str | None:
+    """The fingerprint of the model in a file; None where there is none."""
+    try:
+        return load_model(file).fingerprint
+    except ModelError:
+        return None
+
+
+def _ranges_in(file: Path) -> str | None:
+    """The fingerprint of the ranges in a file; None where there are none."""
+    try:
+        return CalibrationTable.load(file).fingerprint
+    except TableError:
+        return None
+
+
 def _is_file(source: object, file: Path) -> bool:
     """Whether a source is the path of a file that is there."""
-    return isinstance(source, (str, os.PathLike)) and file.is_file() and file.samefile(source)
+    # Not every string is a path: samples may be "random:16" or "MODULE:FUNCTION".
+    if not (isinstance(source, (str, os.PathLike)) and is_file(source)):
+        return False
+    return is_file(file) and file.samefile(source)
 
 
 def qdq_file_of(output: Path) -> Path:

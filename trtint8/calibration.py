@@ -15,6 +15,7 @@ import onnx_ir as ir
 from calibrators.checks import check_choice
 from calibrators.data.batches import DataSource, open_data
 from calibrators.data.options import DataOptions
+from calibrators.data.random_samples import warn_of_random
 from calibrators.errors import CalibrationDataError, TableError
 from calibrators.files import check_writable
 from calibrators.histograms.thresholds import Method
@@ -249,6 +250,7 @@ def open_calibration(
         batches = open_data(data, prepared.inputs, data_options)
         opened = observer()
         observe, reference = partial(opened.observe, batches), lambda: opened.reference
+    warn_of_random(data)
     return Calibration(observe, options.method, prepared.fingerprint, run.device, auto, reference)
 
 

@@ -15,7 +15,7 @@ from calibrators.checks import check_choice
 from calibrators.cuda import require_gpu
 from calibrators.data.batches import DataSource
 from calibrators.data.options import DataOptions
-from calibrators.data.random_samples import RANDOM, with_shapes
+from calibrators.data.random_samples import RANDOM, warn_of_random, with_shapes
 from calibrators.data.sample_sizes import SampleSizes
 from calibrators.errors import BuildError, CalibrationDataError, TableError, UnsupportedError
 from calibrators.files import check_writable, refuse_overwriting
@@ -33,11 +33,11 @@ from trtint8.builder.implicit import ImplicitInt8
 from trtint8.builder.options import BuildOptions
 from trtint8.builder.refusals import refuse_int8_blocks, refuse_unimplemented, refuse_unsupported
 from trtint8.builder.routes import Route, choose_route, is_calibrator, quantization_target
-from trtint8.built_files import BuildResult, BuiltFiles, qdq_file_of, table_file_of
+from trtint8.built_files import BuildResult, BuiltFiles, check_files_beside, qdq_file_of, table_file_of
 from trtint8.calibration import CalibrationOptions, Observed, calibrate_prepared, float_tensors
 from trtint8.engine.file import sidecar_path
 from trtint8.engine.profiles import Profile, check_profile, complete_profile, largest_shapes
-from trtint8.interop.unquantize import quantized_nodes
+from trtint8.interop.unquantize import float_nodes, quantized_nodes
 from trtint8.models.model import Model, ModelSource, load_model, prepare, runnable
 from trtint8.models.recorded_states import with_recorded_states
 from trtint8.quantization.placement import place
@@ -137,13 +137,15 @@ def build_from_sources(
     refuse_overwriting([qdq_file_of(output)], [sources.calibration, *([model] if changed else [])])
     _refuse_without_effect(loaded, sources, wanted)
     chosen = choose_route(wanted.route, sources.calibration, flavor, loaded)
+    table = None if sources.manual else table_among(sources.calibration)
+    check_files_beside(output, loaded, model, table, implicit=chosen == "implicit")
     if not flavor.builds_without_gpu:
         require_gpu(f"building with {flavor}")
     calibration = with_recorded_states(sources.calibration, loaded)
     sources = replace(sources, calibration=_shaped(calibration, loaded, wanted.profiles))
     build = _Build(flavor, loaded, sources, output, wanted, options)
     product = build.implicit() if chosen == "implicit" else build.explicit()
-    return product.save(output, loaded, model, sources.calibration)
+    return product.save(output, loaded, model)
 
 
 @dataclass(frozen=True)
@@ -244,9 +246,13 @@ class _Build:
         if self.loaded.is_quantized:
             refuse_int8_blocks(self.loaded)
             graph_model = self._typed(self.loaded.graph_model, {})
-            wanted = quantized_nodes(graph_model)
             return BuiltFiles(
-                self._run(graph_model, None, int8=True), graph_model, wanted, None, self.options
+                self._run(graph_model, None, int8=True),
+                graph_model,
+                quantized_nodes(graph_model),
+                None,
+                self.options,
+                float_nodes=float_nodes(graph_model),
             )
         prepared = prepare(self.loaded)
         # A profile or a pattern that does not fit fails here, and not after minutes of calibration.
@@ -358,6 +364,7 @@ class _Build:
         name, data = _CALIBRATORS.get(self.sources.method), self.sources.data
         if calibration is None or name is None or is_table(calibration):
             return None
+        warn_of_random(calibration)
         return calibrator_class(name, self.flavor)(
             calibration,
             prepared.inputs,

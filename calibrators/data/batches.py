@@ -242,7 +242,8 @@ def open_batches(
         inputs: What the model takes.
         batch_size: Samples per feed dict. By default the model's fixed batch, else 32; feed dicts of an
             iterable are passed on as they come.
-        limit: The most samples to take; all where None.
+        limit: The most samples to take; all where None. Of a folder with one sub-folder per class, one sample
+            of each class in turn.
         shuffle: Take the samples in a random order, before ``limit`` is applied.
         seed: Seed of the random order, and of the values of ``random:COUNT``.
         preprocessing: What raw uint8 images (N, H, W, C) go through. A model with one input then takes the
@@ -324,7 +325,8 @@ def _open_samples(data: Any, binding: Binding, options: DataOptions) -> Batches:
     if source.single:
         order, size = _single(source.count, options)
     else:
-        order, size = _order(source.count, binding, options, source.read)
+        classes = source.labels if source.class_names else None
+        order, size = _order(source.count, binding, options, source.read, classes)
     labels = source.labels if options.labels is None else _own_labels(source, options, first)
     start: Callable[[], Iterator[Any]] = partial(runs, order, size)
     reader: Reader
@@ -363,7 +365,11 @@ def _open_indexed(data: Any, binding: Binding, options: DataOptions) -> Batches:
 
 
 def _order(
-    count: int, binding: Binding, options: DataOptions, read: Callable[[NDArray[np.intp]], FeedDict]
+    count: int,
+    binding: Binding,
+    options: DataOptions,
+    read: Callable[[NDArray[np.intp]], FeedDict],
+    classes: NDArray[np.int64] | None = None,
 ) -> tuple[NDArray[np.intp], int]:
     """Which samples are taken, in which order, and how many make a batch, for which one may be read."""
     fixed = fixed_batches(binding.inputs)
@@ -374,7 +380,7 @@ def _order(
         )
     check_fixed(options.batch_size, fixed)
     fixed_batch = next(iter(fixed), None)
-    order = sample_order(count, options, fixed_batch)
+    order = sample_order(count, options, fixed_batch, classes)
     size = options.batch_size or fixed_batch or options.default_size(lambda: read(order[:1]))
     return order, size
 

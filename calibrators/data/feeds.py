@@ -171,10 +171,21 @@ def check_names(names: Iterable[str], inputs: Sequence[InputSpec]) -> None:
     if unknown or missing:
         problems = [f"unknown {', '.join(map(repr, unknown))}"] if unknown else []
         problems += [f"missing {', '.join(map(repr, missing))}"] if missing else []
+        held = ", ".join(map(repr, sorted(given))) or "no arrays"
         raise CalibrationDataError(
             f"the data does not match the model's inputs: {' and '.join(problems)}; "
-            f"the model has {listed(inputs)}: name the arrays after these"
+            f"the model has {listed(inputs)}, and the data has {held}: {_renaming(unknown, missing)}"
         )
+
+
+def _renaming(unknown: Sequence[str], missing: Sequence[str]) -> str:
+    """What to do about names that are not the inputs'."""
+    if not (unknown and missing):
+        return f"leave {', '.join(map(repr, unknown))} out" if unknown else "add what is missing"
+    if len(unknown) == len(missing) == 1:
+        one, other = unknown[0], missing[0]
+        return f"rename {one!r} to {other!r}, in an .npz by numpy.savez(path, **{{{other!r}: data[{one!r}]}})"
+    return "name the arrays after the inputs, in an .npz by numpy.savez"
 
 
 def check_dtype(array: NDArray[Any], spec: InputSpec) -> None:

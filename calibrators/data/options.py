@@ -12,7 +12,7 @@ import numpy as np
 
 from calibrators.checks import positive_integer
 from calibrators.data.inputs import InputSpec
-from calibrators.data.preprocessing import Preprocessing
+from calibrators.data.preprocessing import Preprocessing, check_preprocessing
 from calibrators.errors import CalibrationDataError
 
 #: Samples per batch where neither the model nor the user says.
@@ -41,7 +41,8 @@ class DataOptions:
     Attributes:
         batch_size: Samples per feed dict. Where None, the model's fixed batch, else ``default_batch_size``;
             the feed dicts of an iterable are then passed on as they come.
-        limit: The most samples to take; all where None.
+        limit: The most samples to take; all where None. They are the first ones; of a folder with one
+            sub-folder per class, one of each class in turn.
         shuffle: Take the samples in a random order, before ``limit`` is applied.
         seed: Seed of the random order, and of the values of ``random:COUNT``.
         preprocessing: How raw uint8 images become what the model is fed; None feeds the data as it is.
@@ -50,7 +51,8 @@ class DataOptions:
             tells it from a sample.
 
     Raises:
-        CalibrationDataError: ``batch_size`` or ``limit`` is no positive integer, or ``seed`` is negative.
+        CalibrationDataError: ``batch_size`` or ``limit`` is no positive integer, ``seed`` is negative, or
+            ``preprocessing`` is of another type.
     """
 
     batch_size: int | None = None
@@ -67,6 +69,7 @@ class DataOptions:
                 object.__setattr__(self, name, positive_integer(name, value))
         if not isinstance(self.seed, (int, np.integer)) or self.seed < 0:
             raise CalibrationDataError(f"seed is {self.seed!r}; give an integer of 0 or more")
+        check_preprocessing(self.preprocessing)
 
     def default_size(self, sample: Callable[[], Mapping[str, Array]]) -> int:
         """Samples per feed dict where neither ``batch_size`` nor the model says.

@@ -13,14 +13,28 @@ from calibrators.data.streams import warn_left_out
 from calibrators.errors import CalibrationDataError
 
 
-def sample_order(count: int, options: DataOptions, fixed_batch: int | None) -> NDArray[np.intp]:
+def sample_order(
+    count: int, options: DataOptions, fixed_batch: int | None, classes: NDArray[np.int64] | None = None
+) -> NDArray[np.intp]:
     """Indices of the samples that are taken, in their order.
+
+    Args:
+        count: How many samples there are.
+        options: Which of them are taken.
+        fixed_batch: The model's only batch size; None where it takes any.
+        classes: The class of each sample where samples lie sorted by class, so that the first ones would be
+            those of one class; int64, shape (count,).
 
     Raises:
         CalibrationDataError: They do not fill a batch of a model that takes no other.
     """
-    order = np.random.default_rng(options.seed).permutation(count) if options.shuffle else np.arange(count)
-    order = order[: options.limit]
+    limit = count if options.limit is None else min(options.limit, count)
+    if options.shuffle:
+        order = np.random.default_rng(options.seed).permutation(count)[:limit]
+    elif classes is not None and limit < count:
+        order = _in_turn(classes, limit)
+    else:
+        order = np.arange(limit)
     if not fixed_batch or not len(order) % fixed_batch:
         return order
     if len(order) < fixed_batch:
@@ -31,6 +45,21 @@ def sample_order(count: int, options: DataOptions, fixed_batch: int | None) -> N
     left_out = len(order) % fixed_batch
     warn_left_out(left_out, fixed_batch)
     return order[: len(order) - left_out]
+
+
+def _in_turn(classes: NDArray[np.int64], limit: int) -> NDArray[np.intp]:
+    """The first sample of each class, then the second of each, and so on, up to a limit.
+
+    Where the limit is not enough for one more sample of each, the classes that have one more are evenly
+    spaced among them all.
+    """
+    _, first, sizes = np.unique(classes, return_index=True, return_counts=True)
+    rounds = np.arange(len(classes)) - np.repeat(first, sizes)
+    order = np.lexsort((classes, rounds))
+    whole = int(np.searchsorted(rounds[order], rounds[order[limit]]))
+    last = order[whole : np.searchsorted(rounds[order], rounds[order[limit]], side="right")]
+    wanted = limit - whole
+    return np.concatenate([order[:whole], last[np.arange(wanted) * len(last) // max(wanted, 1)]])
 
 
 def runs(order: NDArray[np.intp], size: int) -> Iterator[NDArray[np.intp]]:

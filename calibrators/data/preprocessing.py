@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -221,6 +221,25 @@ class Preprocessing:
         return self.resize * height // shorter, self.resize * width // shorter
 
 
+def check_preprocessing(given: object) -> None:
+    """Refuses what is no :class:`Preprocessing`, such as its values in a dict or the path of its file.
+
+    Args:
+        given: What was given as one; None for none.
+
+    Raises:
+        CalibrationDataError: It is something else.
+    """
+    if given is None or isinstance(given, Preprocessing):
+        return
+    advice = "give a trtint8.Preprocessing, such as trtint8.Preprocessing(mean=(0.5,), std=(0.5,))"
+    if isinstance(given, Mapping):
+        advice = "give trtint8.Preprocessing(**values), with its values as keywords"
+    elif isinstance(given, (str, os.PathLike)):
+        advice = "read the file with trtint8.Preprocessing.load(path)"
+    raise CalibrationDataError(f"preprocessing is a {type(given).__name__}; {advice}")
+
+
 def _centre_crop(images: NDArray[np.uint8], placing: Placing) -> NDArray[np.uint8]:
     (top, left), (rows, columns) = placing.offset, placing.size
     return images[:, -top : rows - top, -left : columns - left]
@@ -252,7 +271,7 @@ def _read_table(path: Path) -> dict[str, Any]:
     if suffix not in (".toml", ".json"):
         raise CalibrationDataError(f"preprocessing file '{path}' must end in .toml or .json; rename it")
     try:
-        text = records.read_bytes(path).decode("utf-8")
+        text = records.decode_text(records.read_bytes(path))
         values = tomllib.loads(text) if suffix == ".toml" else json.loads(text)
     except RecursionError as error:
         raise CalibrationDataError(
@@ -262,7 +281,7 @@ def _read_table(path: Path) -> dict[str, Any]:
         raise CalibrationDataError(
             f"cannot read the preprocessing file '{path}': {error.strerror or error}; check the path"
         ) from error
-    except ValueError as error:  # either parser's error, or text that is not UTF-8
+    except ValueError as error:  # either parser's error, or text in another encoding
         raise CalibrationDataError(
             f"preprocessing file '{path}' is not valid {suffix[1:].upper()}: {error}; correct it"
         ) from error

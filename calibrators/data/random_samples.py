@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -31,6 +32,22 @@ class _Request:
 
     count: int
     shapes: Mapping[str, tuple[int, ...]]
+
+
+def warn_of_random(data: object) -> None:
+    """Warns where the samples that ranges are found on are random.
+
+    Args:
+        data: Calibration data of any kind.
+    """
+    if isinstance(data, str) and data.startswith(RANDOM):
+        warnings.warn(
+            f"the calibration data is '{data}': the ranges of random values mean nothing for a trained "
+            "network, so use them for trials and for timing only; for accuracy calibrate with typical "
+            "samples",
+            UserWarning,
+            stacklevel=4,
+        )
 
 
 def random_samples(text: str, binding: Binding, seed: int) -> Source:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrators import records
 from calibrators.data.images import image_size
 from calibrators.data.placing import Placing
 from calibrators.data.preprocessing import Preprocessing
@@ -125,7 +126,7 @@ def _names(folder: Path) -> set[str]:
 def _read(path: Path) -> NDArray[np.float64]:
     """Corners as shares of the image, and the class of each box; shape (n, 5)."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = records.decode_text(path.read_bytes()).splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise CalibrationDataError(f"cannot read the boxes '{path}': {error}; replace the file") from error
     boxes = [_box(line, f"'{path}', line {number}") for number, line in enumerate(lines, 1) if line.strip()]

@@ -19,9 +19,6 @@ MOST_CLIPPED, NEARLY_BEST_DB = 0.01, 0.5
 #: So does a range whose SQNR lies this far below that of the best range, in decibels.
 MOST_BELOW_BEST_DB = 6.0
 
-#: Number of evenly spaced points that the values of a bin are assumed to lie at.
-_POINTS = 8
-
 #: Of the ranges that are searched for the best, every so many; the error changes slowly between them.
 _STRIDE = 8
 
@@ -91,29 +88,43 @@ class _Spread:
     """The values of a histogram, spread evenly over their bins.
 
     Attributes:
-        points: Magnitudes, float64, shape (non-empty bins, points per bin).
-        counts: How many values stand at each point of a bin, float64, shape (non-empty bins, 1).
+        edges: The lower and the upper end of every non-empty bin, float64, shape (2, non-empty bins).
+        counts: How many values each of these bins has, float64, shape (non-empty bins,).
         signal: The sum of squares of all values.
     """
 
-    points: NDArray[np.float64]
+    edges: NDArray[np.float64]
     counts: NDArray[np.float64]
     signal: float
 
     @classmethod
     def of(cls, histogram: Histogram) -> _Spread:
         filled = np.flatnonzero(histogram.counts)
-        points = (filled[:, None] + (np.arange(_POINTS) + 0.5) / _POINTS) * histogram.bin_width
-        points = np.minimum(points, histogram.amax)
-        counts = histogram.counts[filled][:, None] / _POINTS
-        return cls(points, counts, float((counts * points**2).sum()))
+        edges = np.stack([filled, filled + 1]).astype(np.float64) * histogram.bin_width
+        # Nothing lies beyond the largest magnitude, which may begin its bin.
+        edges[1, -1:] = max(histogram.amax, (1 + 1e-9) * edges[0, -1]) if len(filled) else 0.0
+        counts = histogram.counts[filled].astype(np.float64)
+        low, high = edges
+        signal = float(counts @ (low * low + low * high + high * high)) / 3
+        return cls(edges, counts, signal)
 
     def sqnr(self, amax: float) -> float:
+        """SQNR of the values with a range, in decibels."""
         scale = amax / (LEVELS - 1)
-        rounded = np.zeros_like(self.points)
-        if scale:
-            rounded = scale * np.minimum(np.rint(self.points / scale), LEVELS - 1)
-        return decibels(self.signal, float((self.counts * (self.points - rounded) ** 2).sum()))
+        if not scale:
+            return decibels(self.signal, self.signal)
+        steps = self.edges / scale
+        low, high = _error_up_to(steps)
+        return decibels(self.signal, scale**2 * float(self.counts @ ((high - low) / (steps[1] - steps[0]))))
+
+
+def _error_up_to(steps: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The integral of the squared error from 0 to some magnitudes, everything in steps of the scale."""
+    level = np.minimum(np.rint(steps), LEVELS - 1)
+    # Each level takes in the values half a step to both sides: 1/12 in all, 1/24 of it below the level.
+    off = steps - level
+    error: NDArray[np.float64] = level / 12 + off * off * off / 3
+    return error
 
 
 def excessive_losses(histograms: Mapping[str, Histogram], amax: Mapping[str, float]) -> dict[str, RangeLoss]:

@@ -19,6 +19,15 @@ NEAR_LEAST_DB = 0.5
 #: The names of all rules.
 RULES = (*METHODS, "wide")
 
+#: Rule to what it takes as the range, in words.
+MEANINGS = {
+    "entropy": "least divergence",
+    "percentile": "nearly all values",
+    "mse": "least squared error",
+    "minmax": "largest value",
+    "wide": "widest of about the least squared error",
+}
+
 
 def ranges_by_rule(histograms: Mapping[str, Histogram]) -> dict[str, dict[str, float]]:
     """The ranges that each rule gives.

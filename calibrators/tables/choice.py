@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from calibrators.histograms.rules import MEANINGS
 from calibrators.records import Count
 
 
@@ -34,13 +35,15 @@ class RangeChoice:
     @property
     def reason(self) -> str:
         """Why the rule was taken, in words."""
+        meaning = f" ({MEANINGS[self.rule]})" if self.rule in MEANINGS else ""
+        rule = f"'{self.rule}'{meaning} for every tensor"
         if not self.samples:
-            return f"'{self.rule}' for every tensor, as the network's outputs could not be compared"
+            return f"{rule}, as the network's outputs could not be compared"
         tried = max(self.samples.values())
         finalists = [rule for rule, count in self.samples.items() if count == tried and rule != self.rule]
         others = ", ".join(f"{rule} {self.sqnr_db[rule]:.1f} dB" for rule in finalists)
         return (
-            f"'{self.rule}' for every tensor: {self.sqnr_db[self.rule]:.1f} dB at the network's outputs on "
+            f"{rule}: {self.sqnr_db[self.rule]:.1f} dB at the network's outputs on "
             f"{tried} sample{'' if tried == 1 else 's'}"
             + (f" ({others})" if others else "")
             + f", of {len(self.sqnr_db)} rules tried"

@@ -31,6 +31,7 @@ from calibrators.tables.choice import RangeChoice
 from calibrators.tables.file_names import check_table_name
 from calibrators.tables.formats import json as json_format
 from calibrators.tables.formats import onnxruntime, registry, tensorrt_cache
+from calibrators.tables.formats.engine_file import refuse_engine
 from calibrators.tables.formats.registry import FORMATS, SUFFIXES
 from calibrators.tables.model_check import check_model
 from calibrators.tables.range_checks import check_names, check_ranges, check_ranges_by_hand
@@ -44,6 +45,10 @@ QMAX = 127
 _ALGORITHM = {"minmax": "MinMaxCalibration", "percentile": "LegacyCalibration"}
 #: The algorithm in the header of a cache to the method of the table; entropy for every other algorithm.
 _METHOD = {"MinMaxCalibration": "minmax", "LegacyCalibration": "percentile"}
+
+
+#: The largest ratio of two ranges that only rounding to float32 sets apart: two roundings of either.
+ROUNDING = 1 + 2.0**-22
 
 
 @dataclass(frozen=True)
@@ -172,6 +177,7 @@ class CalibrationTable:
         except records.RecordError as error:
             raise TableError(f"cannot read the table '{path}': {error}; give a calibration table") from error
         source = os.fspath(path)
+        refuse_engine(data, path)
         if tensorrt_cache.looks_like_cache(data):
             cache = tensorrt_cache.parse(data, source)
             origin, provenance = read_origin(path, data), Provenance(versions={"tensorrt": cache.version})
@@ -236,7 +242,7 @@ class CalibrationTable:
             data = records.render(self._record())
         else:
             scales = {name: float(self.scale(name)) for name in self.amax}
-            algorithm = _ALGORITHM.get(self.method, "EntropyCalibration2")
+            algorithm = self._cache_algorithm
             data = tensorrt_cache.render(tensorrt_cache.TensorrtCache(tensorrt_version, algorithm, scales))
             return write_with_origin(path, data, self._origin(algorithm, tensorrt_version))
         return write_atomically(path, data)
@@ -250,6 +256,18 @@ class CalibrationTable:
         self._check_name(name)
         scale: np.float32 = np.float32(self.amax[name] / QMAX)
         return scale
+
+    @property
+    def method_in_cache(self) -> str:
+        """The method that the table has once it was written to a calibration cache and read from it.
+
+        A cache names an algorithm of TensorRT, and there is one for some methods only.
+        """
+        return _METHOD.get(self._cache_algorithm, "entropy")
+
+    @property
+    def _cache_algorithm(self) -> str:
+        return _ALGORITHM.get(self.method, "EntropyCalibration2")
 
     @property
     def fingerprint(self) -> str:
@@ -449,10 +467,10 @@ class CalibrationTable:
         )
 
     def diff(self, other: CalibrationTable) -> list[Difference]:
-        """Tensors whose ranges differ, the largest ratio first."""
+        """Tensors whose ranges differ by more than rounding to float32, the largest ratio first."""
         names = dict.fromkeys([*self.amax, *other.amax])
         pairs = (Difference(name, self.amax.get(name), other.amax.get(name)) for name in names)
-        return sorted((pair for pair in pairs if pair.first != pair.second), key=lambda pair: -pair.ratio)
+        return sorted((pair for pair in pairs if pair.ratio > ROUNDING), key=lambda pair: -pair.ratio)
 
     def check_model(self, fingerprint: str, tensors: Iterable[str], known: Iterable[str] = ()) -> None:
         """Refuses a model that the table was not made for.

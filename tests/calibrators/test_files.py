@@ -1,6 +1,7 @@
 """Files that are the old one or the new one, never half of either."""
 
 import errno
+import itertools
 import os
 import signal
 import socket
@@ -237,6 +238,63 @@ class TestWrittenTogether:
         assert self.contents(old) == self.NEW
         assert len(list(old.iterdir())) == 3  # no litter
 
+    @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+    @pytest.mark.parametrize("renames", range(4))
+    def test_a_signal_between_two_renames_leaves_all_the_new_ones(self, renames, error, old, monkeypatch):
+        replace, done = Path.replace, itertools.count()
+
+        def interrupted(self, target):
+            moves = not self.name.endswith(".trtint8-tmp") or self.is_dir()
+            replaced = replace(self, target)
+            if moves and next(done) == renames:
+                raise error
+            return replaced
+
+        monkeypatch.setattr(Path, "replace", interrupted)
+        with pytest.raises(error):
+            self.write(old)
+        assert self.contents(old) == self.NEW
+        assert len(list(old.iterdir())) == 3
+
+    @pytest.mark.parametrize("step", ["replace", "chmod", "rmdir"])
+    def test_another_process_may_move_the_files_too(self, step, old, monkeypatch):
+        method, done = getattr(Path, step), []
+
+        def before_another_process(self, *arguments):
+            result = None if step == "rmdir" else method(self, *arguments)
+            if not done and (self.suffix == ".trtint8-new" or self.parent.suffix == ".trtint8-new"):
+                done.append(step)
+                finish_writing(old / "main")
+            return method(self, *arguments) if step == "rmdir" else result
+
+        def after_staging(self, target):
+            replaced = method(self, target)
+            if target.suffix == ".trtint8-new":
+                done.append(step)
+                finish_writing(old / "main")
+            return replaced
+
+        monkeypatch.setattr(Path, step, after_staging if step == "replace" else before_another_process)
+        self.write(old)
+        assert done == [step]
+        assert self.contents(old) == self.NEW
+        assert len(list(old.iterdir())) == 3
+
+    def test_the_complete_files_of_another_process_come_first(self, old, monkeypatch):
+        with written_together(old / "main") as staged:
+            with monkeypatch.context() as patch:
+                patch.setattr("calibrators.files._move_out", lambda _main: None)  # killed there
+                with written_together(old / "main") as others:
+                    for name in self.NAMES:
+                        write_atomically(others(old / name), b"of another process")
+            write_atomically(staged(old / "main"), b"last")
+        assert self.contents(old) == {
+            "main": "last",
+            "beside": "of another process",
+            "other": "of another process",
+        }
+        assert len(list(old.iterdir())) == 3
+
     def write_anyway(self, folder):
         with written_together(folder / "main") as staged:
             for name in self.NAMES:
@@ -277,6 +335,40 @@ class TestNewFolders:
             (staged / "f").write_text("1")
         assert [path.name for path in tmp_path.iterdir()] == ["f"]
 
+    def test_an_empty_folder_stays_the_same(self, tmp_path, monkeypatch):
+        """It may be the current one, or one where a file system is mounted, which cannot be replaced."""
+        folder = tmp_path / "empty"
+        folder.mkdir(mode=0o700)
+        before = folder.stat()
+        monkeypatch.chdir(folder)
+        with new_folder(".") as staged:
+            (staged / "a").mkdir()
+            (staged / "a" / "f").write_text("1")
+            (staged / "b").write_text("2")
+        assert Path("a/f").read_text() == "1" and Path("b").read_text() == "2"
+        assert (folder.stat().st_ino, folder.stat().st_mode) == (before.st_ino, before.st_mode)
+        assert sorted(path.name for path in folder.iterdir()) == ["a", "b"]
+        assert list(tmp_path.iterdir()) == [folder]
+
+    @pytest.mark.parametrize("moves", range(3))
+    def test_an_empty_folder_stays_empty_where_writing_fails(self, moves, tmp_path, monkeypatch):
+        replace, done = Path.replace, itertools.count()
+
+        def interrupted(self, target):
+            replaced = replace(self, target)
+            if next(done) == moves:
+                raise KeyboardInterrupt
+            return replaced
+
+        monkeypatch.setattr(Path, "replace", interrupted)
+        with pytest.raises(KeyboardInterrupt), new_folder(tmp_path) as staged:
+            (staged / "a").mkdir()
+            for name in ("a/f", "b"):
+                (staged / name).touch()
+            if moves == 2:
+                raise KeyboardInterrupt
+        assert list(tmp_path.iterdir()) == []
+
     def test_what_is_there_is_refused(self, tmp_path):
         (tmp_path / "f").touch()
         for path, reason in (
@@ -296,16 +388,20 @@ class TestNewFolders:
             raise OSError(28, "No space left on device")
         assert list(tmp_path.iterdir()) == []
 
-    def test_a_kill_leaves_nothing_that_stays(self, tmp_path):
+    @pytest.mark.parametrize("existed", [False, True])
+    def test_a_kill_leaves_nothing_that_stays(self, existed, tmp_path):
         folder = tmp_path / "new"
+        if existed:
+            folder.mkdir()
         code = (
             "import os, signal; from calibrators.files import new_folder\n"
             f"with new_folder({str(folder)!r}) as staged:\n"
             "    (staged / 'f').touch(); os.kill(os.getpid(), signal.SIGKILL)"
         )
         subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False)
-        assert not folder.exists()
-        assert len(list(tmp_path.iterdir())) == 1
+        assert folder.exists() == existed
+        assert len(list((folder if existed else tmp_path).iterdir())) == 1
         with new_folder(folder) as staged:
             (staged / "f").touch()
         assert list(tmp_path.iterdir()) == [folder]
+        assert list(folder.iterdir()) == [folder / "f"]

@@ -135,6 +135,7 @@ def test_fields_that_are_not_known():
         (b"", "Expecting value: line 1 column 1 (char 0)"),
         (b'{"a": 1,\n "b" 2}', "Expecting ':' delimiter: line 2 column 6 (char 14)"),
         (b"[" * 100_000, "it is nested too deeply"),
+        (b"PK\3\4\xff", "it is not text"),
     ],
 )
 def test_what_is_not_json(data, problem):

@@ -24,8 +24,8 @@ from tests.trtint8.onnx_models import Shaped, conv_relu_conv, save_external
 from tests.trtint8.quantization import attention_models
 from tests.trtint8.report import samples
 from trtint8.tuning.journal import JournalFile
-from trtint8.tuning.scores import Score
 from trtint8.tuning.trial import Trial
+from trtint8.validation.scores import Score
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
 

@@ -42,6 +42,25 @@ def test_types_are_those_of_the_engine_and_not_those_of_the_model(rtx, tmp_path)
     assert [spec["dtype"] for spec in document["inputs"] + document["outputs"]] == ["float32", "float32"]
 
 
+@pytest.mark.slow
+def test_files_of_samples_that_are_no_path_are_written_again(rtx, tmp_path):
+    g = Graph()
+    onnx.save(
+        g.model({"x": ["N", 4]}, g.op("MatMul", ["x", g.weights(4, 8)], "product")), tmp_path / "m.onnx"
+    )
+    for samples in ("random:4", "random:8"):
+        result = trtint8.build_int8_engine(
+            tmp_path / "m.onnx",
+            samples,
+            tmp_path / "m.engine",
+            target=rtx.name,
+            compute_capabilities=["8.6"],
+            progress=False,
+        )
+    assert trtint8.CalibrationTable.load(result.table_file) == result.table
+    assert result.table.provenance.samples == 8
+
+
 def test_files_stand_beside_the_engine_under_its_name():
     engine = Path("engines") / "resnet50.v2.engine"
     assert qdq_file_of(engine) == Path("engines/resnet50.v2.qdq.onnx")

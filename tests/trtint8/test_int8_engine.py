@@ -1,6 +1,7 @@
 """The main job on the model that the package carries, for real."""
 
 import dataclasses
+import re
 
 import numpy as np
 import onnx
@@ -8,9 +9,10 @@ import pytest
 
 import trtint8
 from calibrators.errors import CalibrationDataError, ModelError, OutputError, TableError, UnsupportedError
-from tests.trtint8.onnx_models import Shaped, tied
+from tests.trtint8.onnx_models import Shaped, conv_relu_conv, tied
 from tests.trtint8.quantization.attention_models import plain
 from trtint8.data import DEMO_MODEL
+from trtint8.models.model import load_model
 
 pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")
 
@@ -169,6 +171,66 @@ def test_a_table_may_be_where_the_build_would_write_it(table, tmp_path):
         )
 
 
+def test_what_no_build_has_made_is_not_overwritten(split, table, tmp_path):
+    def build(source=DEMO_MODEL, calibration=table):
+        output = tmp_path / "d.engine"
+        return trtint8.build_int8_engine(source, calibration, output, target="rtx", progress=False)
+
+    def refused(name, *sources):
+        path, contents = tmp_path / name, {file: file.read_bytes() for file in tmp_path.iterdir()}
+        words = (
+            f"cannot write '{path}': no build of '{tmp_path / 'd.engine'}' has made what it holds, which "
+            "would be lost; build from it, move it away, or give the engine another name"
+        )
+        with pytest.raises(OutputError, match=f"^{re.escape(words)}$"):
+            build(*sources)
+        assert {file: file.read_bytes() for file in tmp_path.iterdir()} == contents
+
+    # Tables and models that were there before the first build.
+    path = table.override({"images": 1.5}).save(tmp_path / "d.table.json")
+    refused("d.table.json")
+    refused("d.table.json", DEMO_MODEL, split.calibration_images)
+    path.write_text("no table")
+    refused("d.table.json")
+    path.unlink()
+    model = tmp_path / "d.qdq.onnx"
+    model.write_bytes(DEMO_MODEL.read_bytes())
+    refused("d.qdq.onnx")
+    model.unlink()
+
+    # What a build has made is replaced by the next one, and so is a table with the same ranges.
+    table.save(path)
+    before = path.stat().st_ino
+    assert build().info.table_fingerprint == table.fingerprint
+    assert path.stat().st_ino == before
+    other = table.override({"images": 2.0})
+    assert build(calibration=other).info.table_fingerprint == other.fingerprint
+    assert trtint8.CalibrationTable.load(path).fingerprint == other.fingerprint
+
+    # What was changed since is not.
+    other.override({"images": 1.5}).save(path)
+    refused("d.table.json")
+    refused("d.table.json", DEMO_MODEL, split.calibration_images)
+    assert build(calibration=path).info.table_fingerprint == other.override({"images": 1.5}).fingerprint
+
+
+def test_a_float_model_that_no_build_has_made_is_not_overwritten(table, tmp_path):
+    loaded = load_model(DEMO_MODEL)
+    model = tmp_path / "d.float.onnx"
+    model.write_bytes(conv_relu_conv().SerializeToString())
+
+    def build():
+        output = tmp_path / "d.engine"
+        return trtint8.build_int8_engine(loaded, table, output, target="rtx", progress=False)
+
+    with pytest.raises(OutputError, match=r"d\.float\.onnx': no build of '.*' has made what it holds"):
+        build()
+    assert list(tmp_path.iterdir()) == [model]
+    model.unlink()
+    assert build().float_model == model
+    assert build().float_model == model
+
+
 def test_an_output_that_is_a_folder(split, tmp_path):
     with pytest.raises(OutputError, match="it is a folder"):
         trtint8.build_int8_engine(DEMO_MODEL, split.calibration_images, tmp_path, target="rtx")
@@ -206,16 +268,17 @@ def test_the_longest_sequence_decides_whether_attention_is_quantized(longest, at
 @pytest.mark.slow
 def test_random_samples_have_the_optimal_shape_of_the_profile(tmp_path):
     onnx.save(plain(length="length"), tmp_path / "m.onnx")
-    result = trtint8.build_int8_engine(
-        tmp_path / "m.onnx",
-        "random:4",
-        tmp_path / "m.engine",
-        target="rtx",
-        profiles=[{"x": trtint8.ShapeRange((1, 8, 32), (1, 64, 32), (1, 128, 32))}],
-        compute_capabilities=["8.6"],
-        method="minmax",
-        progress=False,
-    )
+    with pytest.warns(UserWarning, match="the calibration data is 'random:4,x=64x32': the ranges of random"):
+        result = trtint8.build_int8_engine(
+            tmp_path / "m.onnx",
+            "random:4",
+            tmp_path / "m.engine",
+            target="rtx",
+            profiles=[{"x": trtint8.ShapeRange((1, 8, 32), (1, 64, 32), (1, 128, 32))}],
+            compute_capabilities=["8.6"],
+            method="minmax",
+            progress=False,
+        )
     assert result.table.provenance.samples == 4
     assert sum(result.table.histograms["x"].counts) + result.table.histograms["x"].zeros == 4 * 64 * 32
 
@@ -251,6 +314,13 @@ def test_pairs_are_placed_for_the_tensorrt_that_builds(tmp_path):
     )
     assert result.info.quantized_nodes == ("conv",)
     assert result.info.float_nodes == (("up", "TensorRT for RTX has no INT8 kernel for it"),)
+    assert result.info.int8_layers == (1, 2)
+    again = trtint8.build_int8_engine(
+        result.qdq_model, None, tmp_path / "again.engine", target="rtx", progress=False
+    )
+    assert again.info.quantized_nodes == ("conv",)
+    assert again.info.float_nodes == (("up", "the model has no Q/DQ pairs before both of its operands"),)
+    assert again.info.int8_layers == (1, 2)
 
 
 @pytest.mark.slow

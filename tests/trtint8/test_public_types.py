@@ -25,7 +25,7 @@ _NUMPY = re.compile(r"numpy\.(dtype|generic)\[Any\]|tuple\[Any, \.\.\.\]")
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
-    """What mypy says, line by line, by the name of each of three scripts; they are checked in one run."""
+    """What mypy says, line by line, by the name of each of four scripts; they are checked in one run."""
     pytest.importorskip("mypy", reason="mypy is not installed")
     folder = tmp_path_factory.mktemp("scripts")
     calls, wrong = folder / "calls.py", folder / "wrong.py"
@@ -33,15 +33,24 @@ def report(tmp_path_factory):
     wrong.write_text(
         'import trtint8\ntrtint8.calibrated\ntrtint8.calibrate("m.onnx", "d.npz", method="best")\n'
     )
+    readme = folder / "readme.py"
+    readme.write_text(_READERS_OWN + "\n".join(_BLOCK.findall((ROOT / "README.md").read_text())))
     # The settings and the cache of the project, so that the packages are not checked anew.
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file", ROOT / "pyproject.toml"]
     done = subprocess.run(
-        [*command, USER_SCRIPT, calls, wrong], cwd=ROOT, capture_output=True, text=True, check=False
+        [*command, USER_SCRIPT, calls, wrong, readme], cwd=ROOT, capture_output=True, text=True, check=False
     )
     lines = done.stdout.splitlines()
-    scripts = (USER_SCRIPT, calls, wrong)
+    scripts = (USER_SCRIPT, calls, wrong, readme)
     # Of an installed package mypy reports nothing; here the packages themselves are checked in place.
     return {s.name: [line for line in lines if Path(line.split(":")[0]).name == s.name] for s in scripts}
+
+
+#: A block of Python on a page.
+_BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+#: What the code of the README takes from its reader.
+_READERS_OWN = "from typing import Any\nmodule: Any\nloader: Any\ntorch: Any\nbatch: Any\n"
 
 
 def revealed(lines):
@@ -50,6 +59,12 @@ def revealed(lines):
 
 def errors(lines):
     return [line for line in lines if ": error:" in line]
+
+
+@pytest.mark.slow
+def test_the_code_of_the_readme_is_checked_strictly(report):
+    assert _BLOCK.search((ROOT / "README.md").read_text())
+    assert not errors(report["readme.py"])
 
 
 @pytest.mark.slow

@@ -54,7 +54,8 @@ def build_int8_engine(
         calibration: Sample inputs (see :func:`trtint8.calibrate`), a :class:`CalibrationTable`, the path of
             a table or of a TensorRT calibration cache, a calibrator of :mod:`calibrators.tensorrt`; None
             where ``dynamic_ranges`` cover what is needed.
-        output: The engine file.
+        output: The engine file. A file that would be written beside it and that no build of it has made, or
+            that was changed since, is not overwritten.
         method: How ranges are chosen from sample inputs.
         route: ``explicit`` puts Q/DQ pairs into the graph; ``implicit`` uses the calibrators and dynamic
             ranges of TensorRT 8.5 to 10.x; ``auto`` is implicit where a calibrator is given or TensorRT is
@@ -68,7 +69,9 @@ def build_int8_engine(
         compute_capabilities: GPUs to build for, like "8.6"; TensorRT for RTX only.
         fp16: Whether layers outside INT8 may run in FP16; overrides ``options``. TensorRT decides where;
             TensorRT 11 and RTX take types from the graph, which is converted, except nodes that would lose
-            accuracy, and inputs and outputs.
+            accuracy, and inputs and outputs. For TensorRT for RTX, layers that are estimated to be faster in
+            FP16 than in INT8 are then in FP16: most convolutions of a small network, unless ``keep_int8``
+            names them.
         keep_float: Names of nodes, or patterns, that stay in float.
         keep_int8: Names of nodes, or patterns, that are in INT8 although TensorRT for RTX is estimated to be
             faster with them in FP16.

@@ -21,7 +21,6 @@ from trtint8.models.model import load_float_model, prepare
 from trtint8.models.recorded_states import with_recorded_states
 from trtint8.models.torch_export import AnyModel, open_module
 from trtint8.quantization.targets import target_named
-from trtint8.tuning.budget import Budget, Goal
 from trtint8.tuning.journal import JournalFile
 from trtint8.tuning.setup import tune_from_sources
 from trtint8.tuning.speed import SpeedTrial
@@ -29,6 +28,7 @@ from trtint8.tuning.speed_plan import SpeedGoal
 from trtint8.tuning.time_limit import TimeLimit
 from trtint8.tuning.trial import Trial
 from trtint8.tuning.tune import Tuned
+from trtint8.validation.budget import Budget, Goal
 from trtint8.validation.metrics import Metric
 
 

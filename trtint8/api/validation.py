@@ -8,10 +8,12 @@ from collections.abc import Mapping, Sequence
 from calibrators.data.batches import DataSource
 from calibrators.data.options import DataOptions, LabelSource
 from calibrators.data.preprocessing import Preprocessing
+from calibrators.errors import CalibrationDataError
 from calibrators.ray.executor import Executor
 from calibrators.ray.run_options import RunOptions
 from trtint8.models.torch_export import AnyModel, open_modules
 from trtint8.validation.accuracy import Accuracy
+from trtint8.validation.budget import Budget
 from trtint8.validation.metrics import Metric
 from trtint8.validation.validate import validate_models
 
@@ -24,6 +26,8 @@ def validate(
     also: Mapping[str, AnyModel] | None = None,
     labels: LabelSource | None = None,
     metrics: Sequence[Metric] | None = None,
+    max_drop: float | None = None,
+    minimum: float | None = None,
     batch_size: int | None = None,
     limit: int | None = None,
     preprocessing: Preprocessing | None = None,
@@ -66,6 +70,9 @@ def validate(
             ``top5`` where there are labels, and ``agreement``; for detections, where the labels are true
             boxes, ``map`` and ``map50``; for every network, and alone for embeddings (rows of length 1),
             ``sqnr``, ``cosine`` and ``max_error``. ``chosen`` of the result says so.
+        max_drop: How much the first of ``metrics`` may lose, as :func:`tune` takes it; where ``metrics`` is
+            None, the metric that :func:`tune` takes then. ``judgement`` of the result says what was found.
+        minimum: The least value of that metric, as :func:`tune` takes it. Without both there is no limit.
         batch_size: Samples per batch.
         limit: Use only this many samples.
         preprocessing: How raw images become what the model is fed.
@@ -85,15 +92,24 @@ def validate(
         TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
     """
     also = also or {}
+    asked = [metrics] if isinstance(metrics, str) else metrics
+    budget = None
+    if max_drop is not None or minimum is not None:
+        if asked is not None and not asked:
+            raise CalibrationDataError(
+                "metrics names none, and max_drop and minimum are limits of the first; name one"
+            )
+        budget = Budget(max_drop, asked[0] if asked else None, minimum)
     judged, float_model, *others = open_modules((model, reference, *also.values()), example_inputs)
     return validate_models(
         judged,
         data,
         reference=float_model,
         also=dict(zip(also, others, strict=True)),
-        metrics=[metrics] if isinstance(metrics, str) else metrics,
+        metrics=asked,
         data_options=DataOptions(batch_size, limit, preprocessing=preprocessing, labels=labels),
         run=RunOptions(threads, executor, progress=progress),
+        budget=budget,
         allow_host_code=allow_host_code,
         plugins=plugins,
     )

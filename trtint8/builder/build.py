@@ -127,7 +127,8 @@ def build_engine(
         GpuUnavailableError: This TensorRT needs a GPU to build.
         KeyboardInterrupt: Ctrl-C was pressed. The build was cancelled at its next step; a step can take
             seconds.
-        BaseException: The calibrator failed; its own exception is raised.
+        BaseException: The calibrator failed, or the program's handler of SIGTERM raised an exception, which
+            cancels the build as Ctrl-C does; the same exception is raised.
     """
     shapes = tuple(filter(None, (complete_profile(profile, inputs, sizes) for profile in profiles or [{}])))
     if not isinstance(model, bytes) and not is_file(model):

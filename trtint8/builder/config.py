@@ -137,16 +137,23 @@ def configure(
         if not config.set_tactic_sources(sum(1 << int(source) for source in set(sources))):
             raise BuildError(f"TensorRT refuses the tactic sources {', '.join(options.tactic_sources)}")
     if options.dla_core is not None:
-        _use_dla(trt, builder, config, options.dla_core, gpu_fallback=options.gpu_fallback)
+        _check_dla_core(options.dla_core, builder.num_DLA_cores, flavor)
+        _use_dla(trt, config, options.dla_core, gpu_fallback=options.gpu_fallback)
 
 
-def _use_dla(trt: Any, builder: Any, config: Any, core: int, *, gpu_fallback: bool) -> None:
-    cores = builder.num_DLA_cores
-    if not 0 <= core < cores:
-        raise UnsupportedError(
-            f"there is no DLA core {core}; this machine has {cores}, numbered from 0; leave dla_core out to "
-            "use the GPU"
-        )
+def _check_dla_core(core: int, cores: int, flavor: Flavor) -> None:
+    if 0 <= core < cores:
+        return
+    if cores:
+        reason = f"this machine has {cores}, numbered from 0"
+    elif flavor.builds_without_gpu:
+        reason = f"{flavor} builds for GPUs only, and the TensorRT of a Jetson builds for its DLA"
+    else:
+        reason = "this machine has none"
+    raise UnsupportedError(f"there is no DLA core {core}: {reason}; leave dla_core out to use the GPU")
+
+
+def _use_dla(trt: Any, config: Any, core: int, *, gpu_fallback: bool) -> None:
     config.default_device_type = trt.DeviceType.DLA
     config.DLA_core = core
     _set_flag(trt, config, "GPU_FALLBACK", gpu_fallback)

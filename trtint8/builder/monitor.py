@@ -1,4 +1,4 @@
-"""Reports the progress of a build, and lets Ctrl-C cancel it."""
+"""Reports the progress of a build, and lets Ctrl-C and SIGTERM cancel it."""
 
 from __future__ import annotations
 
@@ -6,33 +6,47 @@ import contextlib
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 
 
 @contextlib.contextmanager
 def deferred_interrupt() -> Iterator[Callable[[], bool]]:
-    """Delays Ctrl-C while native code runs, and raises KeyboardInterrupt when the block ends.
+    """Delays what handlers of Ctrl-C and SIGTERM raise while native code runs, until the block ends.
 
     An exception cannot pass through TensorRT's callbacks. In threads other than the main thread Python
-    delivers no signals, so nothing is changed there.
+    delivers no signals, so nothing is changed there; nor where a signal is ignored or ends the process at
+    once.
 
     Yields:
-        A function that returns whether Ctrl-C was pressed.
+        A function that returns whether a handler has raised.
 
     Raises:
         KeyboardInterrupt: Ctrl-C was pressed; it replaces any other exception of the block.
+        BaseException: A handler of the program raised it; it replaces any other exception of the block.
     """
-    pressed = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield pressed.is_set
-        return
-    previous = signal.signal(signal.SIGINT, lambda _signal, _frame: pressed.set())
+    raised: list[BaseException] = []
+    before: dict[int, Any] = {}
+
+    def defer(number: int, frame: FrameType | None) -> None:
+        try:
+            before[number](number, frame)
+        except BaseException as error:  # noqa: BLE001 - raised when the block ends
+            # Its traceback refers to the frames that were interrupted, which hold TensorRT's objects.
+            raised.append(error.with_traceback(None))
+
+    if threading.current_thread() is threading.main_thread():
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        before.update({number: handler for number, handler in handlers.items() if callable(handler)})
+    for number in before:
+        signal.signal(number, defer)
     try:
-        yield pressed.is_set
+        yield lambda: bool(raised)
     finally:
-        signal.signal(signal.SIGINT, previous)
-        if pressed.is_set():
-            raise KeyboardInterrupt from None
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if raised:
+            raise raised[0] from None
 
 
 def new_monitor(trt: Any, advance: Callable[[int], None], cancelled: Callable[[], bool]) -> Any:

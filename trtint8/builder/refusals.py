@@ -14,6 +14,7 @@ from calibrators.errors import BuildError, ModelError
 from calibrators.tensorrt.flavor import Flavor
 from calibrators.tensorrt.messages import collected, shared_logger
 from trtint8.builder.config import load_plugins
+from trtint8.builder.monitor import deferred_interrupt
 from trtint8.builder.options import BuildOptions
 from trtint8.builder.parsing import network_flags, new_builder, parse_model, reason_of
 from trtint8.models.cutting import cut_model, tensors_before
@@ -147,7 +148,7 @@ def _refusals(graph_model: ir.Model, flavor: Flavor, options: BuildOptions) -> d
     """Names of nodes of the main graph that the parser refuses at once, each with the reason."""
     trt, nodes = flavor.module, list(graph_model.graph)
     context = contextlib.nullcontext() if gpu_problem() else primary_context(options.device)
-    with context, collected(trt) as log, runnable(graph_model) as serialized:
+    with context, collected(trt) as log, deferred_interrupt(), runnable(graph_model) as serialized:
         # None of these objects keeps the objects that it was made from alive, so all stay here until the end.
         logger = shared_logger(trt)
         builder = new_builder(trt, logger, flavor, log)

@@ -46,6 +46,29 @@ def refuse_overwriting_arguments(outputs: Iterable[Path], options: argparse.Name
     refuse_overwriting(outputs, [path for value in given if value is not None for path in several(value)])
 
 
+def add_budget_options(parser: argparse.ArgumentParser, otherwise: str) -> None:
+    """Adds the limits of a metric.
+
+    Args:
+        parser: The parser of a verb.
+        otherwise: What holds without them, as the end of a sentence.
+    """
+    parser.add_argument(
+        "--max-drop",
+        type=float,
+        metavar="POINTS",
+        help="how much the metric may lose, in points or in its own unit, like 0.3",
+    )
+    parser.add_argument(
+        "--min",
+        dest="minimum",
+        type=float,
+        metavar="VALUE",
+        help="the least value of the metric, in per cent or in its own unit, like 30 for 30 dB of sqnr; "
+        f"{otherwise}",
+    )
+
+
 def add_keep_float_option(parser: argparse.ArgumentParser) -> None:
     """Adds the option for nodes that stay in float."""
     parser.add_argument(

@@ -23,6 +23,7 @@ from trtint8.cli.output import engine_rows, print_json, print_table, say
 from trtint8.cli.own_data import data_from
 from trtint8.engine.file import EngineInfo, sidecar_path
 from trtint8.models.model import save_model
+from trtint8.quantization.slower.choose import SLOWER_IN_INT8
 
 EXAMPLE = (
     "example:\n  trtint8 build resnet50.onnx calibration_images/ -o resnet50.engine "
@@ -116,6 +117,11 @@ def run(options: argparse.Namespace) -> None:
     asked = options.fp16 is not None or options.bf16
     if not asked and is_typed_by_graph(result.info) and not _has_half(result.info):
         say("what is outside INT8 is in FP32, as in the model; --fp16 puts it into FP16, half the bytes")
+    if slower := sum(reason.startswith(SLOWER_IN_INT8) for _, reason in result.info.float_nodes):
+        say(
+            f"with --fp16, {slower} {'layer is' if slower == 1 else 'layers are'} in FP16 that could be in "
+            "INT8, because INT8 is estimated to be slower there; --keep-int8 '*' puts all of them in INT8"
+        )
 
 
 def _has_half(info: EngineInfo) -> bool:

@@ -21,7 +21,8 @@ def add_build_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--fp16",
         action=argparse.BooleanOptionalAction,
-        help="layers outside INT8 may run in FP16; default yes, but for TensorRT 11 and RTX",
+        help="layers outside INT8 may run in FP16; default yes, but for TensorRT 11 and RTX. For RTX it also "
+        "takes layers out of INT8 that are estimated to be faster in FP16; --keep-int8 '*' leaves them in it",
     )
     group.add_argument("--bf16", action="store_true", help="layers outside INT8 may run in BF16")
     group.add_argument("--no-tf32", action="store_true", help="compute FP32 without TF32")

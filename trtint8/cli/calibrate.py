@@ -10,6 +10,7 @@ from calibrators.ray.run_options import RunOptions
 from calibrators.tables.file_names import check_table_name
 from trtint8.calibration import CalibrationOptions, CheckpointOptions, open_calibration, open_checkpoint
 from trtint8.cli.arguments import refuse_overwriting_arguments
+from trtint8.cli.cache_method import say_method_in_cache
 from trtint8.cli.cutting import add_cut_option, cut_from
 from trtint8.cli.data_options import (
     DATA_HELP,
@@ -93,6 +94,7 @@ def run(options: argparse.Namespace) -> None:
     del loaded, prepared, cut  # the session has weights of its own
     table = calibration.run(progress=True, checkpoint=checkpoint)
     table.save(output)
+    say_method_in_cache(table, output)
     if checkpoint:
         checkpoint.remove()
     summary = {

@@ -26,7 +26,12 @@ def add_data_options(parser: argparse.ArgumentParser, *, states: bool = True) ->
     """
     group = parser.add_argument_group("data")
     group.add_argument("--batch-size", type=int, metavar="N", help="samples per batch")
-    group.add_argument("--limit", type=int, metavar="N", help="use only the first N samples")
+    group.add_argument(
+        "--limit",
+        type=int,
+        metavar="N",
+        help="use only the first N samples; of sub-folders that are classes, one of each class in turn",
+    )
     group.add_argument(
         "--batch-axis",
         action="append",

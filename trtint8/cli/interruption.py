@@ -1,76 +1,133 @@
-"""Ctrl-C, which importing a compiled module can turn into an error of another kind."""
+"""Ctrl-C and SIGTERM, which importing a compiled module can turn into an error of another kind."""
 
 from __future__ import annotations
 
 import _thread
+import contextlib
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.machinery import ExtensionFileLoader
 from types import FrameType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
 
 #: The exit status after Ctrl-C.
 STATUS = 128 + signal.SIGINT
 
-#: Seconds after which an interruption that could not be heeded is tried again.
+#: Seconds after which a signal that could not be heeded is tried again.
 _AGAIN = 0.02
 
-_times = 0
+_received: signal.Signals | None = None
+_again: threading.Timer | None = None
 
 
-def interrupted() -> bool:
-    """Whether Ctrl-C has come since :func:`heeding_interruption` began."""
-    return _times > 0
+def stop(number: int, frame: FrameType | None) -> None:
+    """Reacts to Ctrl-C or SIGTERM, as a handler of signals: an exception has temporary files removed.
+
+    Args:
+        number: The signal.
+        frame: What the main thread was doing.
+
+    Raises:
+        KeyboardInterrupt: It is Ctrl-C.
+        SystemExit: It is SIGTERM; the status is 143.
+    """
+    global _received
+    _received = signal.Signals(number)
+    if _in_compiled_module(frame):
+        _try_again(_received)
+    else:
+        raise_if_stopped()
 
 
-def heeding_interruption(work: Callable[[], int]) -> int:
-    """Runs the program, which ends in one line after Ctrl-C at any moment.
+def raise_if_stopped(cause: BaseException | None = None) -> None:
+    """Raises what ends the program if a signal has come since :func:`heeding_signals` began.
+
+    Args:
+        cause: An error that the signal may have become, as where a module could not be imported.
+
+    Raises:
+        KeyboardInterrupt: It was Ctrl-C.
+        SystemExit: It was SIGTERM; the status is 143.
+    """
+    if _received == signal.SIGINT:
+        raise KeyboardInterrupt from cause
+    if _received is not None:
+        raise SystemExit(128 + _received) from cause
+
+
+def heeding_signals(work: Callable[[], int]) -> int:
+    """Runs the program, which ends in one line after Ctrl-C at any moment, and without one after SIGTERM.
 
     Args:
         work: The program; returns the exit status.
 
     Returns:
-        Its status, or :data:`STATUS`.
+        Its status, or 128 and the number of the signal.
     """
-    # Where a shell has started the program in the background, Ctrl-C is ignored.
-    heeds = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if heeds:
-        signal.signal(signal.SIGINT, _interrupt)
-    try:
-        return work()
-    except KeyboardInterrupt:
-        pass
-    except Exception:
-        if not interrupted():
-            raise
-    finally:
-        if heeds:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-    if sys.stderr is not None:
+    status: int | None = None
+    with _handlers():
+        try:
+            status = work()
+        except KeyboardInterrupt:
+            pass
+        except (Exception, SystemExit):
+            if _received is None:
+                raise
+    ended_by = _received or signal.SIGINT
+    if status is not None and (_received is None or status == 128 + ended_by):
+        return status
+    if ended_by == signal.SIGINT and sys.stderr is not None:
         sys.stderr.write("interrupted\n")
-    return STATUS
+    return 128 + ended_by
 
 
-def _interrupt(_number: int, frame: FrameType | None) -> None:
-    global _times
-    _times += 1
-    if _in_compiled_module(frame):
-        again = threading.Timer(_AGAIN, _interrupt_again)
-        again.daemon = True
-        again.start()
-        return
-    raise KeyboardInterrupt
+@contextlib.contextmanager
+def _handlers() -> Iterator[None]:
+    numbers = [signal.SIGTERM]
+    # Where a shell has started the program in the background, Ctrl-C is ignored.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        numbers.append(signal.SIGINT)
+    before = {number: signal.signal(number, stop) for number in numbers}
+    hook = sys.unraisablehook
+
+    def unraisable(found: UnraisableHookArgs) -> None:
+        """Python prints and forgets what is raised while an object is destroyed, for example."""
+        if _received is not None and isinstance(found.exc_value, (KeyboardInterrupt, SystemExit)):
+            _try_again(_received)
+        else:
+            hook(found)
+
+    sys.unraisablehook = unraisable
+    try:
+        yield
+    finally:
+        if _again is not None:
+            _again.cancel()
+        sys.unraisablehook = hook
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
-def _interrupt_again() -> None:
+def _try_again(number: signal.Signals) -> None:
+    global _again
+    _again = threading.Timer(_AGAIN, _send, [number])
+    _again.daemon = True
+    _again.start()
+
+
+def _send(number: signal.Signals) -> None:
     main = threading.main_thread().ident
     if main is not None and hasattr(
         signal, "pthread_kill"
     ):  # which wakes a thread that waits; not on Windows
-        signal.pthread_kill(main, signal.SIGINT)
+        signal.pthread_kill(main, number)
     else:
-        _thread.interrupt_main()
+        _thread.interrupt_main(number)
 
 
 def _in_compiled_module(frame: FrameType | None) -> bool:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
 
+from calibrators.display.counts import counted
 from calibrators.errors import ModelError
 from calibrators.files import check_writable
 from trtint8.cli.arguments import refuse_overwriting_arguments
-from trtint8.cli.output import print_json, print_table
-from trtint8.interop.lint import lint, mend
+from trtint8.cli.output import print_json, print_line, print_table
+from trtint8.interop.lint import Mended, lint, mend
+from trtint8.interop.lint_rules import Finding
 from trtint8.models.model import load_model, save_model
 
-EXAMPLE = "examples:\n  trtint8 lint qat.onnx\n  trtint8 lint qat.onnx --fix -o mended.onnx"
+EXAMPLE = """examples:
+  trtint8 lint qat.onnx --strict
+  trtint8 lint qat.onnx --fix -o mended.onnx"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -20,11 +26,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="an ONNX model with Q/DQ pairs, made by any tool")
     parser.add_argument("--fix", action="store_true", help="write a model with pairs as TensorRT wants them")
     parser.add_argument("-o", "--output", metavar="OUT.onnx", help="the file to write, with --fix")
+    parser.add_argument(
+        "--strict", action="store_true", help="end with status 1 where there are findings on MODEL"
+    )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
 
 
-def run(options: argparse.Namespace) -> None:
-    """Checks, and mends where asked."""
+def run(options: argparse.Namespace) -> int:
+    """Checks, and mends where asked.
+
+    Returns:
+        The exit status: 1 where there are findings and ``--strict`` was given.
+    """
     if options.fix != (options.output is not None):
         raise ModelError("give --fix and --output together, or neither")
     output = check_writable(options.output) if options.output else None
@@ -44,11 +57,19 @@ def run(options: argparse.Namespace) -> None:
                 "filled": mended.filled if mended else None,
             }
         )
-        return
+    else:
+        _print(findings, mended, output)
+    return int(options.strict and bool(findings))
+
+
+def _print(findings: Sequence[Finding], mended: Mended | None, output: Path | None) -> None:
     rows = [(f.node, f.rule, f.message, "yes" if f.mendable else "no") for f in findings]
     counts = ", ".join(f"{count} {rule}" for rule, count in Counter(f.rule for f in findings).items())
-    title = f"{len(findings)} findings: {counts}" if findings else "Nothing to mend"
-    print_table(title, ("node", "rule", "what", "mendable"), rows)
+    if findings:
+        title = f"{counted(len(findings), 'finding')}: {counts}"
+        print_table(title, ("node", "rule", "what", "mendable"), rows)
+    else:
+        print_line("no findings: TensorRT takes the Q/DQ pairs as they are")
     if mended:
         print_table(
             "Mended",

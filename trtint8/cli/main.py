@@ -11,13 +11,15 @@ import sys
 import threading
 import warnings
 from collections.abc import Sequence
-from types import FrameType
 
 from calibrators.errors import TrtInt8Error
 from trtint8.cli.completion import asked_to_complete, complete
-from trtint8.cli.interruption import STATUS, interrupted
+from trtint8.cli.interruption import STATUS, raise_if_stopped, stop
 from trtint8.cli.lazy_imports import import_lazily
+from trtint8.cli.option_names import names_of_options, with_options
 from trtint8.cli.output import say
+from trtint8.cli.parser import VerbParser
+from trtint8.cli.spaced_values import spaced_values
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.version import __version__
 
@@ -50,14 +52,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: The command line without the program's name; ``sys.argv`` where None.
 
     Returns:
-        The exit status: 0, 2 for a user's mistake, 130 after Ctrl-C.
+        The exit status: 0, 1 where a check that was asked for fails, 2 for a user's mistake, 130 after
+        Ctrl-C.
 
     Raises:
         SystemExit: The command line cannot be parsed (2), or the process was asked to terminate (143).
     """
     if threading.current_thread() is not threading.main_thread():
         return _run(arguments)  # only the main thread receives signals
-    before = signal.signal(signal.SIGTERM, _terminate)
+    before = signal.signal(signal.SIGTERM, stop)
     try:
         return _run(arguments)
     except KeyboardInterrupt:
@@ -65,11 +68,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return STATUS
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _terminate(_number: int, _frame: FrameType | None) -> None:
-    """Ends the program by an exception, so that temporary files are removed."""
-    raise SystemExit(128 + signal.SIGTERM)
 
 
 class _Messages(logging.Handler):
@@ -86,28 +84,32 @@ def _run(arguments: Sequence[str] | None) -> int:
     argv = list(sys.argv[1:] if arguments is None else arguments)
     if asked_to_complete():
         complete(_parser)
+    if argv and argv[0] in VERBS and (problem := spaced_values(argv)):
+        say(f"trtint8 {argv[0]}: {problem}")
+        return 2
     with pause_garbage_collection():
         options = _parser(argv).parse_args(argv)
         if arguments is None:  # the process runs nothing else, and what modules define stays until it ends
             gc.freeze()
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
-        warnings.showwarning = lambda message, *_args, **_kwargs: say(f"warning: {message}")
+        warnings.showwarning = lambda message, *_args, **_kwargs: say(
+            f"warning: {with_options(str(message), options.option_names)}"
+        )
         try:
-            options.run(options)
+            status: int | None = options.run(options)
         except TrtInt8Error as error:
-            if interrupted():  # by which a module could not be imported, for example
-                raise KeyboardInterrupt from error
-            say(f"trtint8 {options.verb}: {error}")
+            raise_if_stopped(error)  # by which a module could not be imported, for example
+            say(f"trtint8 {options.verb}: {with_options(str(error), options.option_names)}")
             return 2
-    return 0
+    return status or 0
 
 
 def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     """The parser of a command line, which knows the options of the verb that stands first."""
     parser = argparse.ArgumentParser("trtint8", description="INT8 TensorRT engines from ONNX models.")
     parser.add_argument("--version", action="version", version=f"trtint8 {__version__}")
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=VerbParser)
     for verb, text in VERBS.items():
         sub = verbs.add_parser(verb, help=text, formatter_class=argparse.RawDescriptionHelpFormatter)
         # Only the verb that was asked for is imported: help and table need no ONNX Runtime.
@@ -115,7 +117,7 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
             module = importlib.import_module(f"trtint8.cli.{verb}")
             sub.description, sub.epilog = text[0].upper() + text[1:] + ".", module.EXAMPLE
             module.configure(sub)
-            sub.set_defaults(run=module.run)
+            sub.set_defaults(run=module.run, option_names=names_of_options(sub))
     return parser
 
 

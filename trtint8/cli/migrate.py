@@ -32,16 +32,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Places Q/DQ pairs, writes the model and proves by a build that it runs in INT8."""
+    """Places Q/DQ pairs, proves by a build that the model runs in INT8, and writes it."""
     output = check_writable(options.output)
     refuse_overwriting_arguments([output], options)
     prepared = prepare(load_model(options.model))
     table = CalibrationTable.load(options.cache)
     migrated = migrate(prepared, table, fill=options.fill, keep_float=options.keep_float)
-    migrated.save(output)
     in_int8 = None
     if not options.no_proof:
         in_int8 = count_int8_layers(migrated.graph_model, prepared.inputs, migrated.placement.quantized_nodes)
+    migrated.save(output)
     _report(options, migrated, in_int8)
 
 
@@ -61,7 +61,7 @@ def _report(options: argparse.Namespace, migrated: Migrated, in_int8: int | None
         )
         return
     for tensor, factor in plan.widened.items():
-        say(f"'{tensor}' shares its scale with others, which makes it {factor:.3g} times the cache's")
+        say(f"'{tensor}' shares its scale with others, which makes it {_compared(factor)} the cache's")
     rows = [
         ("model", options.output),
         ("scales from the cache", str(len(migrated.placement.tensors) - len(plan.missing))),
@@ -75,3 +75,8 @@ def _report(options: argparse.Namespace, migrated: Migrated, in_int8: int | None
     if plan.proposals:
         filled = [(p.tensor, p.source, f"{p.amax:.6g}", p.reason) for p in plan.proposals]
         print_table("Filled in", ("tensor", "from", "amax", "why"), filled)
+
+
+def _compared(factor: float) -> str:
+    """A factor above 1 in words, which a factor near 1 is too short for as a number."""
+    return f"{factor:.3g} times" if factor >= 1.5 else f"{100 * (factor - 1):.2g} % larger than"

@@ -30,6 +30,9 @@ _WHOLE_MEGABYTES = 10_000_000
 #: How many reasons for staying in float are given; the sidecar has that of every node.
 _MOST_REASONS = 5
 
+#: What rows are called of weighted nodes that no layer of an engine computes.
+_NO_PRECISION = {"unknown": "not in the engine's list", "folded": "constants in the engine"}
+
 #: How wide a table in a pipe may be, which has no width of its own: long tensor names stand on one line.
 _PIPE_WIDTH = 160
 
@@ -136,7 +139,7 @@ def engine_rows(info: EngineInfo) -> list[tuple[str, str]]:
             info.layers.weighted_summary(info.quantized_nodes).items() if info.layers else ()
         ):
             if precision != "INT8" and nodes:
-                rows.append((f"in {precision}", ", ".join(nodes)))
+                rows.append((_NO_PRECISION.get(precision, f"in {precision}"), ", ".join(nodes)))
         rows += _kernel_rows(info)
     else:
         rows.append(("weighted layers in INT8", "this TensorRT does not list its layers"))

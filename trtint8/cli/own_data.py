@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import importlib
-import importlib.util
 import re
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,11 +12,11 @@ from calibrators.data.axes import BatchAxes
 from calibrators.data.datasets import is_dataset
 from calibrators.data.indexed import has_columns, is_indexed
 from calibrators.data.sequences import StateSequences
+from calibrators.error_text import in_one_line
 from calibrators.errors import CalibrationDataError, TrtInt8Error
 from calibrators.files import exists
 from calibrators.tables.file_names import is_table_name
-
-_OWN = re.compile(r"(?!random:)([^\W\d]\w*(?:\.[^\W\d]\w*)*):([^\W\d]\w*)")
+from trtint8.cli.own_code import named_object
 
 
 def data_from(text: str | None, options: argparse.Namespace) -> Any:
@@ -47,15 +44,11 @@ def data_from(text: str | None, options: argparse.Namespace) -> Any:
 
 def _named_data(text: str | None) -> Any:
     """What MODULE:FUNCTION returns; other text as it is."""
-    found = _OWN.fullmatch(text) if text is not None else None
-    if text is None or found is None or exists(text):
+    if text is None or exists(text):
         return text
-    value = getattr(_imported(found[1], text), found[2], None)
+    value = named_object(text, "data", "a file", "a function of it that returns a data loader")
     if value is None:
-        raise CalibrationDataError(
-            f"the data '{text}': the module '{found[1]}' has no '{found[2]}'; name a function of it that "
-            "returns a data loader"
-        )
+        return text
     if not _is_function(value):
         return _guarded(value, lambda: value, text)
     return _guarded(_called(value, text), lambda: _called(value, text), text)
@@ -92,25 +85,6 @@ def _states(given: Sequence[str]) -> dict[str, str]:
     return states
 
 
-def _imported(name: str, text: str) -> Any:
-    """The module, looked for in the current folder first, as ``python -m`` does."""
-    folder = str(Path.cwd())
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    importlib.invalidate_caches()
-    try:
-        return importlib.import_module(name)
-    except Exception as error:
-        if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
-            raise CalibrationDataError(
-                f"the data '{text}' is neither a file nor a function: there is no module '{error.name}' in "
-                "the current folder or among what is installed; check the path"
-            ) from error
-        raise CalibrationDataError(
-            f"the data '{text}': the module '{name}' cannot be imported: {_described(error)}; correct it"
-        ) from error
-
-
 def _is_function(value: Any) -> bool:
     """Whether something is to be called: an iterable that can be called as well is data itself."""
     return callable(value) and not (hasattr(value, "__iter__") or hasattr(value, "__getitem__"))
@@ -123,7 +97,7 @@ def _called(function: Callable[[], Any], text: str) -> Any:
         raise
     except Exception as error:
         raise CalibrationDataError(
-            f"the data '{text}': the function failed: {_described(error)}; it is called without arguments "
+            f"the data '{text}': the function failed: {in_one_line(error)}; it is called without arguments "
             "and has to return a data loader"
         ) from error
 
@@ -165,11 +139,5 @@ def _items_of(source: Any, text: str) -> Iterator[Any]:
         raise
     except Exception as error:
         raise CalibrationDataError(
-            f"the data '{text}' failed at item {index}: {_described(error)}; correct the function"
+            f"the data '{text}' failed at item {index}: {in_one_line(error)}; correct the function"
         ) from error
-
-
-def _described(error: BaseException) -> str:
-    """An error as one line of at most 300 characters."""
-    reason = " ".join(str(error).split())[:300].rstrip(".")
-    return f"{type(error).__name__}: {reason}" if reason else type(error).__name__

@@ -54,7 +54,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="with --target: the GPU's, like 8.6; refused where the target has no INT8 on it",
     )
     parser.add_argument(
-        "--float16", action="store_true", help="convert what is outside INT8 to FP16, where that is safe"
+        "--float16",
+        action="store_true",
+        help="convert what is outside INT8 to FP16, where that is safe; with --target rtx, layers that are "
+        "estimated to be faster in FP16 are outside INT8 (--keep-int8 '*' leaves them in INT8)",
     )
     parser.add_argument(
         "--float32-io", action="store_true", help="with --float16: inputs and outputs stay FP32"

@@ -87,9 +87,9 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _announce(plan: Plan) -> None:
-    samples = "all samples" if plan.samples is None else f"at most {plan.samples} samples"
+    samples = "all samples" if plan.samples is None else f"at most {counted(plan.samples, 'sample')}"
     seconds = "" if plan.samples is None else f"about {plan.samples * plan.seconds_per_sample:.0f} s, "
-    say(f"{plan.layers} layers, {samples}: {seconds}{1000 * plan.seconds_per_sample:.0f} ms each")
+    say(f"{counted(plan.layers, 'layer')}, {samples}: {seconds}{1000 * plan.seconds_per_sample:.0f} ms each")
     if plan.picked_from:
         listed = ", ".join(f"'{name}'" for name in plan.picked_from)
         say(f"noise is that of {listed}, from which the network picks what it gives")

@@ -20,13 +20,17 @@ from calibrators.tables.loss_warning import loss_warning
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt.calibration_cache import portability
 from trtint8.cli.arguments import refuse_overwriting_arguments
-from trtint8.cli.output import print_json, print_table, say
+from trtint8.cli.cache_method import say_method_in_cache
+from trtint8.cli.output import print_json, print_line, print_table, say
 from trtint8.cli.table_edit import edit
 from trtint8.interop.extract import extract_table
 from trtint8.interop.ncnn_tables import read_ncnn_table, render_ncnn_table
 from trtint8.models.model import load_model
 
 _NCNN = ".table"
+
+#: The version of TensorRT in a cache's header where none is given.
+_VERSION = "8601"
 
 #: Shares from which a row is coloured.
 _MANY_ZEROS, _MUCH_CLIPPED = 0.99, 0.01
@@ -55,9 +59,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     convert.add_argument("output", metavar="TO", help="ending in .json, .cache, .txt...")
     convert.add_argument(
         "--tensorrt-version",
-        default="8601",
         metavar="DIGITS",
-        help="version in a cache's header; default 8601",
+        default=_VERSION,
+        help=f"for .cache: the version in the cache's header; default {_VERSION}",
     )
     convert.add_argument(
         "--format",
@@ -101,21 +105,14 @@ def run(options: argparse.Namespace) -> None:
         refuse_overwriting_arguments([output], options)
         extract_table(load_model(options.table)).save(output)
         return
-    if options.action == "convert" and options.network:
-        _convert_with_network(options)
+    if options.action == "convert":
+        _convert(options)
         return
     table = CalibrationTable.load(options.table)
     if options.action == "show":
         _show(table, options.json, _cache_facts(options.table))
     elif options.action == "diff":
         _diff(table, CalibrationTable.load(options.other), options.json)
-    elif options.action == "convert":
-        output = check_writable(options.output)
-        cache = options.format is None and output.suffix.lower() == ".cache"
-        refuse_overwriting_arguments([output, *([origin_path(output)] if cache else [])], options)
-        table.save(output, format_name=options.format, tensorrt_version=options.tensorrt_version)
-        if options.format or output.suffix.lower() in SUFFIXES:
-            _say_what_is_lost(table, output)
     elif options.action == "edit":
         _edit(table, options.output)
     elif options.action == "drop":
@@ -170,10 +167,29 @@ def _say_what_is_lost(table: CalibrationTable, output: Path) -> None:
         )
 
 
-def _convert_with_network(options: argparse.Namespace) -> None:
-    """Converts from or to ncnn's table, which the ending of the output's name decides."""
+def _convert(options: argparse.Namespace) -> None:
+    """Converts to another format, which the output's ending decides where none is asked for."""
     output = check_writable(options.output)
-    refuse_overwriting_arguments([output], options)
+    cache = options.format is None and output.suffix.lower() == ".cache"
+    if options.tensorrt_version != _VERSION and not cache:
+        raise TableError(
+            "--tensorrt-version has no effect: only a calibration cache (.cache) names a version; leave it "
+            "out"
+        )
+    refuse_overwriting_arguments([output, *([origin_path(output)] if cache else [])], options)
+    if options.network:
+        _convert_with_network(options, output)
+        return
+    table = CalibrationTable.load(options.table)
+    table.save(output, format_name=options.format, tensorrt_version=options.tensorrt_version)
+    if options.format or output.suffix.lower() in SUFFIXES:
+        _say_what_is_lost(table, output)
+    else:
+        say_method_in_cache(table, output)
+
+
+def _convert_with_network(options: argparse.Namespace, output: Path) -> None:
+    """Converts from or to ncnn's table, which the ending of the output's name decides."""
     if output.suffix.lower() == _NCNN:
         table = CalibrationTable.load(options.table)
         write_atomically(output, render_ncnn_table(table, options.network))
@@ -185,7 +201,7 @@ def _convert_with_network(options: argparse.Namespace) -> None:
             f"the weights of {len(winograd)} layers, '{winograd[0]}' among them, have ranges for a Winograd "
             "transformation (31 instead of 127); they are left out, as TensorRT quantizes weights itself"
         )
-    table.save(output, format_name=options.format)
+    table.save(output, format_name=options.format, tensorrt_version=options.tensorrt_version)
 
 
 def _show(table: CalibrationTable, as_json: bool, cache: dict[str, str]) -> None:
@@ -260,7 +276,12 @@ def _diff(first: CalibrationTable, second: CalibrationTable, as_json: bool) -> N
         )
         for d in differences
     ]
-    print_table(f"{len(rows)} of {len(first.amax)} tensors differ", ("tensor", "A", "B", "ratio"), rows)
+    tensors = counted(len(first.amax.keys() | second.amax.keys()), "tensor")
+    title = f"{len(rows)} of {tensors} differ"
+    if rows:
+        print_table(title, ("tensor", "A", "B", "ratio"), rows)
+    else:
+        print_line(title)
 
 
 def _ranges(texts: list[str]) -> dict[str, float]:

@@ -8,15 +8,16 @@ import math
 from calibrators.display.counts import counted
 from calibrators.files import check_writable
 from trtint8.api import tuning
-from trtint8.cli.arguments import data_keywords, keywords, refuse_overwriting_arguments
+from trtint8.cli.arguments import add_budget_options, data_keywords, keywords, refuse_overwriting_arguments
 from trtint8.cli.data_options import add_data_options, add_method_option
 from trtint8.cli.output import print_json, print_line, print_table, say
 from trtint8.cli.own_data import data_from
+from trtint8.cli.own_metrics import metric_from
 from trtint8.engine.profiles import parse_profile
-from trtint8.tuning.budget import Goal
 from trtint8.tuning.speed import SpeedTrial
 from trtint8.tuning.trial import Trial
 from trtint8.tuning.tune import BEFORE, Tuned, Written, files_beside, save_tuned
+from trtint8.validation.budget import Goal
 from trtint8.validation.measure import REFERENCE
 from trtint8.validation.wording import accuracy_rows, verdicts
 
@@ -33,26 +34,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("data", metavar="DATA", help="samples to tune on, with labels where there are some")
     parser.add_argument("-o", "--output", required=True, metavar="OUT.onnx")
-    parser.add_argument(
-        "--max-drop",
-        type=float,
-        metavar="POINTS",
-        help="how much the metric may lose, in points or in its own unit, like 0.3",
-    )
-    parser.add_argument(
-        "--min",
-        dest="minimum",
-        type=float,
-        metavar="VALUE",
-        help="the least value of the metric, in per cent or in its own unit, like 30 for 30 dB of sqnr; "
+    add_budget_options(
+        parser,
         "without --max-drop and --min a share may lose 1 point, psnr against labels 0.5 dB, and sqnr has to "
         "be 20 dB",
     )
     parser.add_argument(
         "--metric",
         metavar="NAME",
-        help="a metric of 'trtint8 validate'; default top1 for class scores, without labels agreement; "
-        "map for detections with true boxes as labels; and sqnr for other networks",
+        help="a metric of 'trtint8 validate', or MODULE:FUNCTION; default top1 for class scores, without "
+        "labels agreement; map for detections with true boxes as labels; and sqnr for other networks",
     )
     parser.add_argument("--labels", metavar="FILE", help="labels that do not come with DATA")
     parser.add_argument(
@@ -111,6 +102,8 @@ def run(options: argparse.Namespace) -> None:
     output = check_writable(options.output)
     refuse_overwriting_arguments([output, *files_beside(output)], options)
     checkpoint = output.with_name(f"{output.name}.checkpoint")
+    for path in (*files_beside(output), checkpoint):
+        check_writable(path)  # their names are longer
     if checkpoint.exists() and not options.resume:
         say(f"'{checkpoint}' is left from an interrupted run: beginning anew, without --resume")
     progress = _Progress()
@@ -122,7 +115,6 @@ def run(options: argparse.Namespace) -> None:
             options,
             "max_drop",
             "minimum",
-            "metric",
             "labels",
             "method",
             "round_weights",
@@ -133,6 +125,7 @@ def run(options: argparse.Namespace) -> None:
             "speed",
             "target",
         ),
+        metric=metric_from(options.metric) if options.metric else None,
         profile=dict(map(parse_profile, options.profile)),
         **data_keywords(options),
         judge=data_from(options.judge, options),

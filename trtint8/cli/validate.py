@@ -7,7 +7,7 @@ import argparse
 from calibrators.display.counts import counted
 from calibrators.errors import ModelError
 from trtint8.api import validation
-from trtint8.cli.arguments import data_keywords
+from trtint8.cli.arguments import add_budget_options, data_keywords, keywords
 from trtint8.cli.data_options import (
     add_data_options,
     add_loading_options,
@@ -16,12 +16,15 @@ from trtint8.cli.data_options import (
 )
 from trtint8.cli.output import print_json, print_line, print_table
 from trtint8.cli.own_data import data_from
+from trtint8.cli.own_metrics import metric_from
+from trtint8.validation.accuracy import Accuracy
 from trtint8.validation.measure import REFERENCE, VALIDATED
 from trtint8.validation.wording import accuracy_rows, verdicts
 
 EXAMPLE = """examples:
   trtint8 validate resnet50.engine heldout.npz --reference resnet50.onnx --json
-  trtint8 validate int8.onnx heldout.npz --reference fp32.onnx --also FP16=fp16.onnx --metric top1"""
+  trtint8 validate int8.onnx heldout.npz --reference fp32.onnx --also FP16=fp16.onnx --metric top1
+  trtint8 validate int8.onnx heldout.npz --reference fp32.onnx --max-drop 0.5"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -46,7 +49,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         metavar="NAME",
         help="top1, top5 or any topK, agreement, psnr, pixels, miou, detections, map, map50, sqnr, cosine, "
-        "max_error, token_cosine; of another output than the first as in psnr:NAME; may be repeated; by "
+        "max_error, token_cosine; of another output than the first as in psnr:NAME; or MODULE:FUNCTION, a "
+        "metric of yours; may be repeated; by "
         "default what the outputs' shapes say: for class scores top1 and top5 with labels, and agreement; "
         "for detections map and map50 with true boxes as labels; for every network sqnr, cosine and "
         "max_error",
@@ -56,28 +60,43 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="labels that do not come with the data (.npy or .npz; boxes of images: COCO's .json)",
     )
+    add_budget_options(
+        parser,
+        "with --max-drop or --min the status is 1 where the samples miss it, by the first --metric, or by "
+        "the one that 'trtint8 tune' takes by default",
+    )
     add_worker_options(parser)
     add_loading_options(parser)
     parser.add_argument("--json", action="store_true", help="print the comparison as JSON")
     add_data_options(parser)
 
 
-def run(options: argparse.Namespace) -> None:
-    """Compares and prints."""
+def run(options: argparse.Namespace) -> int:
+    """Compares and prints.
+
+    Returns:
+        The exit status: 1 where the samples miss what ``--max-drop`` and ``--min`` ask for.
+    """
     accuracy = validation.validate(
         options.model,
         data_from(options.data, options),
         reference=options.reference,
         also=_named(options.also),
         labels=options.labels,
-        metrics=options.metric,
+        metrics=[metric_from(text) for text in options.metric] if options.metric else None,
+        **keywords(options, "max_drop", "minimum"),
         **data_keywords(options),
         executor=executor_from(options),
         threads=options.threads,
         allow_host_code=options.allow_host_code,
         plugins=options.plugin,
     )
-    if options.json:
+    _print(accuracy, as_json=options.json)
+    return int(accuracy.judgement is not None and not accuracy.judgement.fits)
+
+
+def _print(accuracy: Accuracy, *, as_json: bool) -> None:
+    if as_json:
         print_json(accuracy)
         return
     sides = {VALIDATED: accuracy, **accuracy.also}

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from calibrators.data.preprocessing import Preprocessing
+from calibrators.data.preprocessing import Preprocessing, check_preprocessing
 from calibrators.errors import CalibrationDataError, EngineError, UnsupportedError
 from calibrators.files import is_file
 from calibrators.tables.table import CalibrationTable
@@ -150,6 +150,7 @@ def read_source(engine: str | os.PathLike[str], preprocessing: Preprocessing | N
         CalibrationDataError: Preprocessing is given, and no input takes what it makes.
         TableError: The table is unusable.
     """
+    check_preprocessing(preprocessing)
     path = Path(engine)
     info = read_engine_info(path)
     qdq_model = path.with_name(info.qdq_model) if info.qdq_model else None

@@ -116,11 +116,16 @@ class EngineInfo:
 
     @property
     def int8_layers(self) -> tuple[int, int] | None:
-        """Weighted nodes that run in INT8, and how many were meant to; None where that is not known."""
+        """Weighted nodes that run in INT8, and how many there are; None where that is not known.
+
+        Those that were left in float count as well; of the implicit route these are not known. Those of which
+        the builder left only constants do not count.
+        """
         if self.layers is None:
             return None
-        wanted = self.quantized_nodes
-        return len(self.layers.weighted_summary(wanted).get("INT8", [])), len(wanted)
+        summary = self.layers.weighted_summary(self.quantized_nodes)
+        weighted = len(self.quantized_nodes) + len(self.float_nodes) - len(summary.get("folded", []))
+        return len(summary.get("INT8", [])), weighted
 
 
 def info_summary(info: EngineInfo) -> str:
@@ -193,8 +198,29 @@ def read_engine_info(path: str | os.PathLike[str]) -> EngineInfo:
             format, or the plan is not the one that it describes.
     """
     finish_writing(path)
-    sidecar = sidecar_path(path)
     digest = _sha256(path)
+    info = read_sidecar(path)
+    if info.plan_sha256 != digest:
+        raise EngineError(
+            f"the engine '{os.fspath(path)}' is not the one that its sidecar describes: it was truncated or "
+            f"replaced; copy both files together, or build the engine again"
+        )
+    return info
+
+
+def read_sidecar(path: str | os.PathLike[str]) -> EngineInfo:
+    """Reads an engine's sidecar, whatever has become of the plan.
+
+    Args:
+        path: The engine file.
+
+    Returns:
+        What is known of the engine.
+
+    Raises:
+        EngineError: The sidecar is missing, unreadable, malformed or of a newer format.
+    """
+    sidecar = sidecar_path(path)
     try:
         document = records.read(sidecar)
     except FileNotFoundError:
@@ -214,16 +240,31 @@ def read_engine_info(path: str | os.PathLike[str]) -> EngineInfo:
         )
     try:
         info = records.to_record(document, EngineInfo, exact=True)
+        _check_tensors(info)
     except records.RecordError as error:
         raise EngineError(
             f"the sidecar '{sidecar}' is not one that trtint8 wrote ({error}); build the engine again"
         ) from error
-    if info.plan_sha256 != digest:
-        raise EngineError(
-            f"the engine '{os.fspath(path)}' is not the one that its sidecar describes: it was truncated or "
-            f"replaced; copy both files together, or build the engine again"
-        )
     return info
+
+
+def _check_tensors(info: EngineInfo) -> None:
+    """Refuses what no build leaves: names that are no text, and profiles that do not fit the inputs.
+
+    Raises:
+        RecordError: Says what is wrong.
+    """
+    for spec in (*info.inputs, *info.outputs):
+        try:
+            spec.name.encode()
+        except UnicodeEncodeError as error:
+            raise records.RecordError(f"the name {spec.name!r:.80} holds a lone surrogate") from error
+    ranks = {spec.name: len(spec.shape) for spec in info.inputs}
+    for name, shapes in (item for profile in info.profiles for item in profile.items()):
+        rank = ranks.get(name) or len(shapes.opt)  # an input of unknown rank has an empty shape here
+        lengths = {len(shapes.min), len(shapes.opt), len(shapes.max)}
+        if lengths != {rank} or (rank == 0 and name not in ranks):
+            raise records.RecordError(f"the profile of '{name:.80}' is {shapes!s:.80}, which fits no input")
 
 
 def _sha256(path: str | os.PathLike[str]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from calibrators.tensorrt.flavor import Flavor
 from trtint8.engine.layers import Dimensions, Layer, LayerReport
+from trtint8.engine.plan import allow_code_of_plans
 
 # "Row major linear FP32", "Thirty-two wide channel vectorized row major Int8 format", or just "Half".
 _DATATYPE = re.compile(
@@ -41,8 +42,7 @@ def inspect_plan(flavor: Flavor, logger: Any, plan: bytes) -> LayerReport | None
     """
     trt = flavor.module
     runtime = trt.Runtime(logger)
-    if flavor.has_version_compatible_plans:
-        runtime.engine_host_code_allowed = True
+    allow_code_of_plans(runtime, flavor)
     engine = runtime.deserialize_cuda_engine(plan)
     if engine is None:
         return None

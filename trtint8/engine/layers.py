@@ -32,6 +32,9 @@ _WEIGHTS = re.compile(r"Total Weights Memory: (\d+) bytes")
 _PRECISIONS = {"Int8": "INT8", "FP8": "FP8", "Half": "FP16", "BFloat16": "BF16", "Float": "FP32"}
 _WIDEST_FIRST = ("FP32", "BF16", "FP16", "FP8", "INT8")
 
+#: Kinds of layers that compute one convolution or matrix product each.
+_PRODUCTS = frozenset({"correlation", "gemm", "deconv"})
+
 #: The number of operands of fused attention: queries, keys and values.
 _ATTENTION_OPERANDS = 3
 
@@ -90,18 +93,15 @@ class Layer:
         has.
         """
         if self.attention:
-            counts = Counter(datatype for datatype in self.inputs if datatype in _PRECISIONS)
-            shared = [datatype for datatype, count in counts.items() if count >= _ATTENTION_OPERANDS]
+            # Queries, keys or values may be constants, as where no input decides them.
+            shared = _shared(self.inputs) or _shared(self.inputs + self.constants)
             return _widest(shared or self.inputs)
         fused = self.kind == "runtime_fusion"
-        if (
-            fused
-            or self.kind in ("correlation", "gemm", "deconv")
-            or (self.kind == "kgen" and not self.pointwise)
-        ):
-            first, second = self.inputs[:1], self.inputs[1:] + self.constants[:1]
-            if first and first[0] in second and not (fused and first[0] == "Int8"):
-                return _PRECISIONS.get(first[0])
+        if fused or self.kind in _PRODUCTS or (self.kind == "kgen" and not self.pointwise):
+            # Both operands are constants where the builder knows all shapes and could fold the node.
+            first, *others = (*self.inputs, *self.constants[: 1 if self.inputs else 2]) or (None,)
+            if first in others and not (fused and first == "Int8"):
+                return _PRECISIONS.get(first)
         elif self.kind.endswith("pool") and set(self.inputs + self.outputs) == {"Int8"}:
             # The constants of a pooling layer are two unused float scalars.
             return "INT8"
@@ -134,10 +134,25 @@ class LayerReport:
             the builder renamed it.
         """
         mentions = [layer for layer in self.layers if onnx_node in layer.onnx_nodes]
-        # A point-wise layer next to a weighted one (for a bias or a quantization) has the same metadata. Only
-        # where no other layer mentions the node did the node itself become point-wise.
-        computing = [layer for layer in mentions if not layer.pointwise] or mentions
+        # A point-wise layer next to a weighted one (for a bias or a quantization) has the same metadata, and
+        # so has fused attention that adds the bias of its queries, keys and values. Only where no other layer
+        # mentions the node did the node itself become a part of these.
+        multiplied = any(layer.kind in _PRODUCTS for layer in mentions)
+        computing = [
+            layer for layer in mentions if not (layer.pointwise or (multiplied and layer.attention))
+        ] or mentions
         return _widest_precision(layer.precision for layer in computing)
+
+    def is_folded(self, onnx_node: str) -> bool:
+        """Whether a node is left only in point-wise layers that read nothing but constants.
+
+        The builder knows the result of a product of zeros, for example, and multiplies nothing.
+
+        Args:
+            onnx_node: The node's name in the model that was built.
+        """
+        mentions = [layer for layer in self.layers if onnx_node in layer.onnx_nodes]
+        return bool(mentions) and all(layer.pointwise and not layer.inputs for layer in mentions)
 
     def weighted_summary(self, onnx_nodes: Sequence[str]) -> dict[str, list[str]]:
         """Groups weighted nodes by the type in which they are computed.
@@ -146,12 +161,13 @@ class LayerReport:
             onnx_nodes: Names of the nodes in the model that was built.
 
         Returns:
-            Precision to the names of its nodes, in the given order; "unknown" has the nodes that no layer
-            mentions. See :meth:`precision_of`.
+            Precision to the names of its nodes, in the given order; "folded" has those of which constants are
+            left (:meth:`is_folded`), and "unknown" those that no layer mentions. See :meth:`precision_of`.
         """
         summary: dict[str, list[str]] = {}
         for node in onnx_nodes:
-            summary.setdefault(self.precision_of(node) or "unknown", []).append(node)
+            found = "folded" if self.is_folded(node) else self.precision_of(node) or "unknown"
+            summary.setdefault(found, []).append(node)
         return summary
 
     def counts(self) -> dict[str, int]:
@@ -214,6 +230,12 @@ def _tensors(text: str) -> tuple[tuple[str, ...], tuple[Dimensions, ...]]:
     found = _TENSOR.findall(text)
     shapes = (tuple(map(int, dimensions.split(","))) if dimensions else () for dimensions, _ in found)
     return tuple(datatype for _, datatype in found), tuple(shapes)
+
+
+def _shared(datatypes: Iterable[str]) -> list[str]:
+    """The types of as many tensors as fused attention has operands."""
+    counts = Counter(datatype for datatype in datatypes if datatype in _PRECISIONS)
+    return [datatype for datatype, count in counts.items() if count >= _ATTENTION_OPERANDS]
 
 
 def _widest(datatypes: Iterable[str]) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from calibrators.errors import EngineError
 from calibrators.tensorrt.flavor import Flavor, FlavorName
@@ -19,6 +20,17 @@ _TENSORRT_VERSION = slice(24, 28)
 _LENGTH_BYTES = 4
 _LONGEST_METADATA = 1 << 20
 _AMPERE = 8
+
+
+def allow_code_of_plans(runtime: Any, flavor: Flavor) -> None:
+    """Lets code run that plans contain; before TensorRT 8.6 they contain none, and there is nothing to allow.
+
+    Args:
+        runtime: The ``IRuntime`` that will load plans.
+        flavor: The TensorRT that it is of.
+    """
+    if flavor.has_version_compatible_plans:
+        runtime.engine_host_code_allowed = True
 
 
 def plan_flavor(plan: bytes, source: str) -> FlavorName:

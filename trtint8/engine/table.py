@@ -31,6 +31,6 @@ def read_engine_table(engine: Path, info: EngineInfo) -> CalibrationTable | None
     if table.fingerprint != info.table_fingerprint:
         raise EngineError(
             f"'{path}' is not the table that the engine was built with; move it away, or build the engine "
-            "again"
+            "from it"
         )
     return table

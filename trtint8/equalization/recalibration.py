@@ -11,6 +11,7 @@ from calibrators.data.feeds import FeedDict, first_feeds
 from calibrators.data.inputs import InputSpec
 from calibrators.data.options import DataOptions
 from calibrators.data.preflight import Preflight
+from calibrators.data.random_samples import warn_of_random
 from calibrators.errors import ModelError, TableError
 from calibrators.histograms.thresholds import Method
 from calibrators.ray.run_options import RunOptions
@@ -79,6 +80,7 @@ def equalize_and_calibrate(
     size = FittingBatchSize(prepared.graph_model, placement.tensors).rule
     data = with_recorded_states(data, prepared)
     batches = open_data(data, prepared.inputs, replace(data_options, default_batch_size=size))
+    warn_of_random(data)
     part = runnable_part(prepared)
     equalized = equalize(
         part.graph_model, _checked(first_feeds(batches, _SAMPLES), part.inputs), table.method

@@ -18,6 +18,7 @@ from trtint8.interop.lint_rules import Finding, pair_findings
 from trtint8.interop.migration import plan_migration
 from trtint8.interop.unquantize import Unquantized, quantized_nodes, unquantize
 from trtint8.models.model import Model, prepare, save_model
+from trtint8.models.origin import forget_origin
 from trtint8.quantization.attention import find_attentions
 from trtint8.quantization.operators import WEIGHTED
 from trtint8.quantization.placement import place
@@ -93,6 +94,7 @@ def mend(model: Model) -> Mended:
         raise ModelError(f"node '{unmendable.node}': {unmendable.message}")
     unquantized = unquantize(expanded.graph_model)
     prepared = prepare(Model(expanded.graph_model, model.name, model.fingerprint))
+    forget_origin(prepared.graph_model)  # the float model is not known
     weighted = {node.name for node in prepared.graph_model.graph if node.op_type in WEIGHTED}
     kept = [name for name in unquantized.kept_float if name in weighted]
     if len(kept) == len(weighted):

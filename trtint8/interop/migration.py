@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from calibrators.tables.table import ROUNDING
 from trtint8.quantization.config import State
 from trtint8.quantization.placement import Placement
 
@@ -90,6 +91,6 @@ def _widened(
     for group in placement.shared:
         widest = max((known[tensor] for tensor in group if tensor in known), default=0.0)
         for tensor in group:
-            if 0 < cache.get(tensor, 0.0) < widest:
+            if cache.get(tensor, 0.0) > 0 and widest > ROUNDING * cache[tensor]:
                 widened[tensor] = widest / cache[tensor]
     return widened

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +16,8 @@ from trtint8.interop.float_movement import moved_data
 from trtint8.interop.pairs import dequantizer_behind, quantized_type
 from trtint8.interop.stored_integers import fits_int8, float_values
 from trtint8.models.graph_constants import add_initializer, is_constant, read_constant
-from trtint8.quantization.operators import WEIGHTED
+from trtint8.models.inner_graphs import nodes_inside
+from trtint8.quantization.operators import MULTIPLYING, WEIGHTED
 
 #: Activation functions whose results are never negative.
 _POSITIVE = ("Relu", "Sigmoid", "Softmax")
@@ -156,6 +158,17 @@ def quantized_nodes(model: ir.Model) -> tuple[str, ...]:
         node.name or ""
         for node in model.graph
         if node.op_type in WEIGHTED and all(map(_is_dequantized, node.inputs[:2]))
+    )
+
+
+def float_nodes(model: ir.Model) -> tuple[tuple[str, str], ...]:
+    """Names of the nodes that multiply matrices in float, each with the reason in words for the user."""
+    quantized = frozenset(quantized_nodes(model))
+    nodes = itertools.chain.from_iterable((node, *nodes_inside(node)) for node in model.graph)
+    return tuple(
+        (node.name or node.op_type, "the model has no Q/DQ pairs before both of its operands")
+        for node in nodes
+        if node.domain == "" and node.op_type in MULTIPLYING and node.name not in quantized
     )
 
 

@@ -49,7 +49,7 @@ def add_initializer(graph: ir.Graph, name: str, array: NDArray[Any]) -> ir.Value
     Returns:
         The constant as a value.
     """
-    tensor = ir.tensor(array, name=name)
+    tensor = ir.Tensor(array, name=name)  # ir.tensor takes longer to find out that this is an array
     value = ir.Value(
         name=name, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype), const_value=tensor
     )
@@ -115,7 +115,7 @@ def set_constant_input(node: ir.Node, index: int, array: NDArray[Any]) -> None:
     """
     value = node.inputs[index] if index < len(node.inputs) else None
     if value is not None and _is_read_by_one_node(value):
-        tensor = ir.tensor(array, name=value.name)
+        tensor = ir.Tensor(array, name=value.name)
         value.const_value, value.shape = tensor, ir.Shape(array.shape)
         value.type = ir.TensorType(tensor.dtype)
         return

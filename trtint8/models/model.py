@@ -30,6 +30,7 @@ from trtint8.models.ir_versions import lower_ir_version
 from trtint8.models.names import check_names
 from trtint8.models.node_order import sort_nodes
 from trtint8.models.opset import with_opset
+from trtint8.models.origin import record_float_model
 from trtint8.models.output_shapes import declare_output_shapes
 from trtint8.models.passes.einsum_products import EinsumProductsPass
 from trtint8.models.passes.float32 import ComputeInFloat32Pass
@@ -42,7 +43,7 @@ from trtint8.models.passes.nan_guards import RemoveNanGuardsPass
 from trtint8.models.passes.sums import SumsAsAddsPass
 from trtint8.models.plugins import declare_plugins
 from trtint8.models.sequence_types import declare_sequences
-from trtint8.models.stored_tensors import check_stored_tensors
+from trtint8.models.stored_tensors import check_stored_tensors, name_files, without_stored_tensors
 from trtint8.models.training_mode import switch_to_inference
 from trtint8.models.unknown_sizes import clear_unknown_sizes
 
@@ -88,6 +89,8 @@ class Model:
     @property
     def inputs(self) -> tuple[InputSpec, ...]:
         """The inputs that a feed must have; initializers that are listed as inputs are left out.
+
+        Inputs in BF16 take float32.
 
         Raises:
             ModelError: An input has no element type, or one that NumPy lacks.
@@ -173,10 +176,10 @@ def load_float_model(source: ModelSource) -> Model:
 def prepare(model: Model) -> Model:
     """Brings a model into the form that both calibration and quantization use.
 
-    FP16 becomes FP32, except inputs and outputs. Constants are folded, BatchNormalization is folded into
-    convolutions, Identity nodes and guards against NaN where there is none are removed, a Sum is written as
-    Adds, every node has a unique name, and every tensor has its shape as far as it can be inferred. Inputs,
-    outputs and the names of the remaining tensors stay the same.
+    FP16 becomes FP32, except inputs and outputs, and BF16 becomes FP32 throughout. Constants are folded,
+    BatchNormalization is folded into convolutions, Identity nodes and guards against NaN where there is none
+    are removed, a Sum is written as Adds, every node has a unique name, and every tensor has its shape as far
+    as it can be inferred. Inputs, outputs and the names of the remaining tensors stay the same.
 
     Args:
         model: A checked model; not changed.
@@ -210,7 +213,9 @@ def prepare(model: Model) -> Model:
         raise ModelError(
             f"'{model.name}' cannot be prepared: {_innermost_reason(error)}; export it again"
         ) from error
-    return Model(copy, model.name, model.fingerprint)
+    fingerprint = model.fingerprint
+    record_float_model(copy, fingerprint)
+    return Model(copy, model.name, fingerprint)
 
 
 def rebuilt(graph_model: ir.Model, name: str) -> Model:
@@ -363,18 +368,17 @@ def _checked(light: LightModel, name: str, path: Path | None) -> Model:
     _leave_devices_out(light.message)
     external = check_stored_tensors(light, name, path)
     try:
-        # By its path where weights are in other files, because the checker looks for them beside it.
-        onnx.checker.check_model(os.fspath(path) if path and external else light.checkable())
+        onnx.checker.check_model(without_stored_tensors(light.checkable()))
     except Exception as error:
         reason = " ".join(str(error).split())
         raise ModelError(f"'{name}' is not a valid ONNX model: {reason[:300]}") from error
     _leave_training_mode(light, name)
+    if path and external:
+        name_files(light, path.parent)
     try:
         graph_model = _from_light(light)
     except ir.serde.SerdeError as error:
         raise ModelError(f"'{name}' cannot be read: {_innermost_reason(error)}; export it again") from error
-    if path:
-        ir.external_data.set_base_dir(graph_model.graph, path.parent)
     return Model(graph_model, name, light=None if external else light)
 
 
@@ -434,7 +438,9 @@ def _input_spec(value: ir.Value, model: str) -> InputSpec:
     if value.shape is not None:
         shape = tuple(dim if isinstance(dim, int) else dim.value for dim in value.shape)
     try:
-        dtype = value.dtype.numpy() if value.dtype is not None else np.dtype(np.float32)
+        # NumPy has no BF16, and a prepared model none either.
+        known = value.dtype is not None and value.dtype != ir.DataType.BFLOAT16
+        dtype = value.dtype.numpy() if value.dtype is not None and known else np.dtype(np.float32)
     except TypeError as error:
         raise ModelError(
             f"the input '{value.name}' of '{model}' has the element type {value.dtype}, which no array has; "

@@ -11,6 +11,25 @@ from calibrators.errors import ModelError
 from trtint8.models.graph_constants import constant_input, unused_name, value_names
 
 
+def refuse_old_operators(graph_model: ir.Model, name: str) -> None:
+    """Refuses operators of an old opset that no newer one has, which ONNX's converter does not name.
+
+    Args:
+        graph_model: The model before it is converted.
+        name: The model's name in messages.
+
+    Raises:
+        ModelError: A BatchNormalization has statistics for each position, and not for each channel.
+    """
+    for node in graph_model.graph.all_nodes():
+        if node.op_type == "BatchNormalization" and node.attributes.get_int("spatial", 1) == 0:
+            raise ModelError(
+                f"the BatchNormalization of '{name}' that makes '{node.outputs[0].name}' has statistics for "
+                "each position (spatial=0), which no opset from 9 on has; write it as a Mul and an Add, or "
+                "export the model with a newer opset"
+            )
+
+
 def mend_old_operators(converted: ir.Model, opset: int, name: str) -> None:
     """Gives operators of a converted model, those of branches and loop bodies too, their old meaning again.
 

@@ -7,7 +7,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from calibrators.errors import ModelError
-from trtint8.models.old_operators import mend_old_operators
+from trtint8.models.old_operators import mend_old_operators, refuse_old_operators
 from trtint8.models.sequence_types import declare_sequences
 
 #: Initializers of up to so many bytes go through the converter, because it reads axes and shapes from them;
@@ -38,6 +38,7 @@ def with_opset(graph_model: ir.Model, opset: int, name: str) -> ir.Model:
     old = graph_model.opset_imports.get("", 0)
     if old >= opset:
         return graph_model
+    refuse_old_operators(graph_model, name)
     copy = graph_model.clone()
     weights = {
         value.name or "": value.const_value
@@ -45,9 +46,11 @@ def with_opset(graph_model: ir.Model, opset: int, name: str) -> ir.Model:
         if value.const_value is not None and value.const_value.nbytes > _LARGEST_CONVERTED
     }
     for value in copy.graph.initializers.values():
-        # A message does not say in which folder the files with weights are.
-        if isinstance(value.const_value, ir.ExternalTensor) and value.name not in weights:
-            (value.const_value,) = ir.external_data.convert_tensors_from_external([value.const_value])
+        # The converter does not read files with weights. Not by onnx-ir's own function: it closes them, also
+        # where arrays of them are still in use.
+        tensor = value.const_value
+        if isinstance(tensor, ir.ExternalTensor) and value.name not in weights:
+            value.const_value = ir.Tensor(tensor.numpy(), tensor.dtype, name=tensor.name)
     listed = {value.name for value in copy.graph.inputs}
     for weight in weights:
         value = copy.graph.initializers.pop(weight)

@@ -10,9 +10,10 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import CalibrationDataError, ModelError
 from calibrators.host.onnx_session import first_line, open_session
 from trtint8.models.model import Model, light_or_file
+from trtint8.models.passes.float32 import ComputeInFloat32Pass, computes_in
 from trtint8.models.picked_outputs import with_outputs
 
 
@@ -54,6 +55,8 @@ class ModelSession:
 def open_model(model: Model, further: Sequence[str] = (), *, threads: int | None = None) -> ModelSession:
     """Opens a model on the CPU as it was read, where that can be done without converting it.
 
+    See :func:`open_graph_model` for models that compute in 16 bits.
+
     Args:
         model: The model.
         further: Names of tensors that become outputs behind its own.
@@ -62,9 +65,13 @@ def open_model(model: Model, further: Sequence[str] = (), *, threads: int | None
     Raises:
         ModelError: ONNX Runtime refuses the model.
     """
-    if further or model.light is None:
-        return open_graph_model(model.graph_model, further, threads=threads)
-    return ModelSession(open_session(model.light, optimize=True, threads=threads))
+    if not (further or model.light is None or computes_in(model.graph_model, ir.DataType.BFLOAT16)):
+        try:
+            return ModelSession(open_session(model.light, optimize=True, threads=threads))
+        except ModelError:
+            if not computes_in(model.graph_model, ir.DataType.FLOAT16):
+                raise
+    return open_graph_model(model.graph_model, further, threads=threads)
 
 
 def open_graph_model(
@@ -79,7 +86,8 @@ def open_graph_model(
     """Opens a model on the CPU.
 
     Large weights are handed over where they lie: to serialize and parse them takes longer than to open the
-    session.
+    session. A model that computes in BF16, and one in FP16 that ONNX Runtime refuses, is opened in FP32: some
+    exporters write FP16 models whose nodes mix types, which only a conversion mends.
 
     Args:
         graph_model: The model. Its weights are copied, so it may go when the session is open.
@@ -93,8 +101,23 @@ def open_graph_model(
     Raises:
         ModelError: ONNX Runtime refuses the model.
     """
-    extended = with_outputs(graph_model, further)
-    with light_or_file(extended, used_up=used_up or extended is not graph_model) as source:
-        return ModelSession(
-            open_session(source, optimize=optimize, threads=threads, pack_weights=pack_weights)
-        )
+    if computes_in(graph_model, ir.DataType.BFLOAT16):
+        graph_model, used_up = _in_float32(graph_model), True
+
+    def opened(graph_model: ir.Model, used_up: bool) -> ModelSession:
+        extended = with_outputs(graph_model, further)
+        with light_or_file(extended, used_up=used_up or extended is not graph_model) as source:
+            return ModelSession(
+                open_session(source, optimize=optimize, threads=threads, pack_weights=pack_weights)
+            )
+
+    try:
+        return opened(graph_model, used_up)
+    except ModelError:
+        if used_up or not computes_in(graph_model, ir.DataType.FLOAT16):
+            raise
+    return opened(_in_float32(graph_model), True)
+
+
+def _in_float32(graph_model: ir.Model) -> ir.Model:
+    return ComputeInFloat32Pass()(graph_model.clone()).model

@@ -146,7 +146,7 @@ class _Computation:
         try:
             inferred = shape_inference.infer_node_outputs(
                 defs.get_schema(node.op_type, self._opset, node.domain),
-                ir.to_proto(node),
+                ir.serde.serialize_node(node),
                 types,
                 {name: numpy_helper.from_array(array) for name, array in values.items() if array is not None},
                 opset_imports=[helper.make_opsetid("", self._opset)],

@@ -1,16 +1,18 @@
-"""Checks that a model's file holds what its tensors declare: nothing reads values before that is sure."""
+"""Checks that a model's files hold what its tensors declare: nothing reads values before that is sure."""
 
 from __future__ import annotations
 
 import math
+import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import onnx
 import onnx_ir as ir
 
 from calibrators.errors import ModelError
-from calibrators.host.weights import LightModel
+from calibrators.host.weights import LOCATION, LightModel
 
 #: Field of a TensorProto with values of a type, for the types that do not stand in ``int32_data``.
 _TYPED_FIELDS = {
@@ -50,7 +52,7 @@ def check_stored_tensors(light: LightModel, name: str, path: Path | None) -> boo
     has_external_data = False
     for tensor in onnx.external_data_helper._get_all_tensors(light.message):
         external = tensor.data_location == onnx.TensorProto.EXTERNAL
-        if external and tensor.name in light.weights:
+        if external and tensor.name in light.weights and _location(tensor) == LOCATION:
             continue
         place = f"the tensor '{tensor.name}' of '{name}'"
         needed = _bytes_needed(tensor, place)
@@ -60,6 +62,51 @@ def check_stored_tensors(light: LightModel, name: str, path: Path | None) -> boo
         elif needed is not None:
             _check_inline(tensor, needed, place)
     return has_external_data
+
+
+def without_stored_tensors(message: onnx.ModelProto) -> onnx.ModelProto:
+    """A message that ONNX's checker, which refuses files that are links, takes for the model.
+
+    Args:
+        message: The model; it is changed.
+
+    Returns:
+        The model, in which the tensors that lie in other files are empty.
+    """
+    for tensor in _stored(message):
+        tensor.dims[:] = [0]
+        tensor.ClearField("external_data")
+        tensor.ClearField("data_location")
+    return message
+
+
+def name_files(light: LightModel, folder: Path) -> None:
+    """Has weights in other files name these by their real places, which onnx-ir reads without looking.
+
+    It refuses links that lead out of the model's folder, and files with several hard links, as tools that
+    share files between folders make them.
+
+    Args:
+        light: The model, checked by :func:`check_stored_tensors`; its message is changed.
+        folder: The model's folder.
+    """
+    for tensor in _stored(light.message):
+        if not (tensor.name in light.weights and _location(tensor) == LOCATION):
+            for entry in tensor.external_data:
+                if entry.key == "location":
+                    entry.value = os.path.realpath(folder / entry.value)
+
+
+def _stored(message: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """The constant tensors of a model whose values are not in the message."""
+    for tensor in onnx.external_data_helper._get_all_tensors(message):
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            yield tensor
+
+
+def _location(tensor: onnx.TensorProto) -> str:
+    """Which file a tensor names; empty where it names none."""
+    return next((str(entry.value) for entry in tensor.external_data if entry.key == "location"), "")
 
 
 def _bytes_needed(tensor: onnx.TensorProto, place: str) -> int | None:
@@ -108,10 +155,18 @@ def _check_external(
 ) -> None:
     """Refuses a tensor whose values are not where it says that they are."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
-    location = entries.get("location", "")
+    location = _location(tensor)
     if path is None:
         raise ModelError(
             f"'{name}' keeps weights in the file '{location}'; give the model's path, not its bytes"
+        )
+    # Whoever wrote the model decides what it names, and may have been anyone: it must not have other files of
+    # this machine read. A symbolic link in the folder is followed, wherever it leads, because a model cannot
+    # make one: caches of downloads, such as Hugging Face's, consist of links.
+    if Path(location).is_absolute() or ".." in Path(location).parts:
+        raise ModelError(
+            f"'{name}' keeps weights in '{location[:200]}', which is not inside the model's folder; save "
+            "the model with its weights beside it"
         )
     data = path.parent / location
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import inspect
+import logging
 import re
 import sys
 import warnings
@@ -110,7 +111,7 @@ def _exported(module: Any, example_inputs: object) -> Model:
             "that it was made from"
         )
     arguments = _bound_arguments(module, example_inputs)
-    with _evaluating(module), torch.no_grad(), warnings.catch_warnings():
+    with _evaluating(module), torch.no_grad(), warnings.catch_warnings(), _no_logged_warnings():
         warnings.simplefilter("ignore")  # of what PyTorch's exporter uses of PyTorch
         try:
             outputs = module(*arguments.positional, **arguments.named)
@@ -123,6 +124,10 @@ def _exported(module: Any, example_inputs: object) -> Model:
         if failure:
             program, failure_when_fixed = _program(torch, module, arguments, dynamic=False)
             if failure_when_fixed:
+                if foreign := _foreign_output(module, outputs):
+                    raise ModelError(
+                        f"the torch.nn.Module '{name}' cannot be exported to ONNX: {foreign}"
+                    ) from failure_when_fixed
                 raise ModelError(
                     f"the torch.nn.Module '{name}' cannot be exported to ONNX: "
                     f"{_reason(failure_when_fixed)}; change its forward, or export it another way and give "
@@ -210,6 +215,40 @@ def _evaluating(module: Any) -> Iterator[None]:
     finally:
         for part, mode in modes:
             part.training = mode
+
+
+@contextlib.contextmanager
+def _no_logged_warnings() -> Iterator[None]:
+    """Leaves out what PyTorch's exporter logs, such as that torchvision is not there; errors it raises."""
+    before = logging.root.manager.disable
+    logging.disable(max(before, logging.WARNING))
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+def _foreign_output(module: Any, outputs: Any) -> str | None:
+    """Which output is of a type of its own, such as a cache, and how to leave it out; None where none is."""
+    named = outputs.items() if isinstance(outputs, Mapping) else [("output", outputs)]
+    for key, value in named:
+        if kind := next(_foreign_types(value), None):
+            cure = "return tensors, or tuples, lists or dicts of them"
+            if getattr(getattr(module, "config", None), "use_cache", False):
+                cure = (
+                    "set config.use_cache = False on the module, or export it another way and give the file"
+                )
+            return f"its forward returns a {kind} in '{key}', and PyTorch exports no such type; {cure}"
+    return None
+
+
+def _foreign_types(value: Any) -> Iterator[str]:
+    """Names of the types in a value that hold neither tensors alone nor numbers."""
+    if isinstance(value, Mapping | tuple | list):
+        for part in value.values() if isinstance(value, Mapping) else value:
+            yield from _foreign_types(part)
+    elif not (_is_tensor(value) or value is None or isinstance(value, bool | int | float | str)):
+        yield type(value).__name__
 
 
 def _program(

@@ -20,7 +20,13 @@ from trtint8.models.inner_graphs import nodes_inside
 from trtint8.quantization.attention import Attention, find_attentions, output_readers
 from trtint8.quantization.joint import JointConfigs
 from trtint8.quantization.obstacles import obstacle
-from trtint8.quantization.operators import MULTIPLYING, WEIGHTED, commutes_with_quantization, weight_axis
+from trtint8.quantization.operators import (
+    MULTIPLYING,
+    UNPAIRED,
+    WEIGHTED,
+    commutes_with_quantization,
+    weight_axis,
+)
 from trtint8.quantization.slower.choose import Products, slower_in_int8
 from trtint8.quantization.targets import TARGETS, KernelCosts, Target
 from trtint8.quantization.tensor_configs import join_configs
@@ -173,7 +179,8 @@ def placed_tensors(model: ir.Model) -> tuple[str, ...]:
     for target in TARGETS.values():
         for found in [attentions] if fitting == attentions else [attentions, fitting]:
             placer = _Placer(model, {}, target, found)
-            names |= dict.fromkeys((*placer.place().tensors, *placer.alternatives))
+            placer.choose()
+            names |= dict.fromkeys((*(edge.tensor for edge in placer.activations), *placer.alternatives))
     return tuple(names)
 
 
@@ -218,6 +225,13 @@ class _Placer:
             self.slower = slower_in_int8(self.model, products, costs, largest)
 
     def place(self) -> Placement:
+        self.choose()
+        decisions = tuple(self._ordered_decisions())
+        slower = tuple(node.name or "" for node in self.slower)
+        return Placement(tuple(self.activations), tuple(self.weights), self._configs(), decisions, slower)
+
+    def choose(self) -> None:
+        """Decides on every node: fills in the edges, the decisions and the alternatives."""
         for node in self.model.graph:
             if node.domain == "" and node.op_type in MULTIPLYING:
                 self._place_weighted(node)
@@ -234,9 +248,6 @@ class _Placer:
         self.activations = sorted(unique, key=lambda edge: (self.order[edge.node], edge.index))
         if not any(decision.operator in WEIGHTED for decision in self.decisions.values()):
             raise _nothing_to_quantize(self.model)
-        decisions = tuple(self._ordered_decisions())
-        slower = tuple(node.name or "" for node in self.slower)
-        return Placement(tuple(self.activations), tuple(self.weights), self._configs(), decisions, slower)
 
     def _ordered_decisions(self) -> Iterator[Decision]:
         for node in self.model.graph:
@@ -395,7 +406,12 @@ def _nothing_to_quantize(model: ir.Model) -> ModelError:
                 f"the model computes in integers already, as in {node.op_type} '{node.name}'; give the float "
                 "model, or make one of this with 'trtint8 lint MODEL --fix -o MENDED'"
             )
-    return ModelError(f"the model has no {', '.join(WEIGHTED)} node, so there is nothing to run in INT8")
+    *others, last = WEIGHTED
+    nothing = f"the model has no {', '.join(others)} or {last} node, so there is nothing to run in INT8"
+    unpaired = next((node for node in model.graph if node.op_type in UNPAIRED), None)
+    if unpaired is not None:
+        nothing += f"; {unpaired.op_type} '{unpaired.name}' stays in float: {UNPAIRED[unpaired.op_type]}"
+    return ModelError(nothing)
 
 
 def _quantizable_names(model: ir.Model, attentions: Sequence[Attention]) -> list[str]:

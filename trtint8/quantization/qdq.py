@@ -51,7 +51,7 @@ def insert_qdq(
         ModelError: Weights are not finite.
 
     Warns:
-        UserWarning: A tensor was zero in all calibration samples.
+        UserWarning: A range is 0.
     """
     writer = _Writer(model)
     scales = activation_scales(placement, amax)
@@ -72,8 +72,8 @@ def insert_qdq(
 def activation_scales(placement: Placement, amax: Mapping[str, float]) -> dict[str, np.float32]:
     """The scale of every quantized activation; tensors that share one get the widest range among them.
 
-    A tensor that was zero in all calibration samples has no range. Any scale represents zero, so the tensor
-    gets the scale of the range [-1, 1], with a warning.
+    A range of 0 is that of a tensor which was zero in all calibration samples. Any scale represents zero, so
+    the tensor gets the scale of the range [-1, 1], with a warning.
 
     Args:
         placement: Tells which tensors are quantized, and which share a scale.
@@ -83,14 +83,15 @@ def activation_scales(placement: Placement, amax: Mapping[str, float]) -> dict[s
         Tensor name to scale: amax / 127.
 
     Warns:
-        UserWarning: A tensor was zero in all calibration samples.
+        UserWarning: A range is 0.
     """
     ranges = {tensor: amax[tensor] for tensor in placement.tensors}
     alive = {placement.configs.dominator(tensor) for tensor, value in ranges.items() if value > 0}
     for tensor in [tensor for tensor in ranges if placement.configs.dominator(tensor) not in alive]:
         warnings.warn(
-            f"tensor '{tensor}' was zero in all calibration samples, so its range is a guess of 1; "
-            "use samples that activate it, or set it by hand",
+            f"the table has a range of 0 for tensor '{tensor}', as for what is zero in all calibration "
+            "samples, so 1 is taken; unless it is always zero, use samples that activate it, or set its "
+            "range by hand",
             stacklevel=2,
         )
         ranges[tensor] = 1.0

@@ -10,6 +10,7 @@ import onnx_ir as ir
 from calibrators.tables.table import CalibrationTable
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.model import Model
+from trtint8.models.origin import record_calibration
 from trtint8.quantization.float16.convert import to_float16
 from trtint8.quantization.float16.one_scale import dequantize_by_one_scale
 from trtint8.quantization.placement import Placement, place
@@ -53,6 +54,7 @@ def quantize_graph(
     placement = place(graph_model, keep_float, target, largest, float16=float16, keep_int8=keep_int8)
     table.check_model(prepared.fingerprint, placement.tensors, tensor_names(graph_model))
     insert_qdq(graph_model, placement, table.amax, weight_scales)
+    record_calibration(graph_model, table.provenance.data, table.provenance.samples)
     return graph_model, placement
 
 

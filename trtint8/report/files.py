@@ -21,11 +21,14 @@ from trtint8.sensitivity.results import Sensitivity
 from trtint8.tuning.tune import TuningLog
 from trtint8.validation.accuracy import Accuracy
 
-_ENGINE, _QDQ = ".engine", ".qdq.onnx"
+#: How engines are called; NVIDIA's tools use either.
+_ENGINES = (".engine", ".plan")
+
+_QDQ = ".qdq.onnx"
 
 #: What follows a model's name in the names of its files.
 _ENDINGS = (
-    _ENGINE,
+    *_ENGINES,
     _QDQ,
     ".table.json",
     ".sensitivity.json",
@@ -130,9 +133,10 @@ def _files(sources: Sequence[str | os.PathLike[str]]) -> Iterator[Path]:
             raise TableError(f"there is no '{path}'; give a folder that 'trtint8 build' wrote to, or files")
         if is_folder(path):
             files = _listed(path)
-        elif path.suffix == _ENGINE:
+        elif path.suffix in _ENGINES:
             beside = sorted(path.parent.glob(f"{_escaped(path.stem)}.*"))
-            files = [file for file in (path, *beside) if is_file(file)]
+            own = (file for file in beside if _belongs(file.name.removeprefix(path.stem)))
+            files = [file for file in (path, *own) if is_file(file)]
         elif _kind(path) is None:
             raise TableError(
                 f"'{path}' is no file that a report knows; give an engine, a .qdq.onnx, a table, or the JSON "
@@ -150,11 +154,20 @@ def _listed(folder: Path) -> list[Path]:
     """The files in a folder, in the order of their names."""
     try:
         with os.scandir(folder) as entries:
-            return sorted(folder / entry.name for entry in entries if entry.is_file())
+            paths = sorted(folder / entry.name for entry in entries)
     except OSError as error:
         raise TableError(
             f"cannot read the folder '{folder}': {error.strerror or error}; make it readable, or give another"
         ) from error
+    return [path for path in paths if is_file(path)]
+
+
+def _belongs(ending: str) -> bool:
+    """Whether a file beside an engine belongs to it, by what follows the engine's name without its ending.
+
+    'net.table.json' belongs to 'net.engine'; 'net.tuned.table.json' is that of another model, 'net.tuned'.
+    """
+    return ending == _QDQ or (ending.endswith(".json") and ending.count(".") <= 2)
 
 
 def _escaped(name: str) -> str:
@@ -166,7 +179,7 @@ def _kind(path: Path) -> str | None:
     """What a file is; None for what a report has no use for."""
     if path.name.endswith(_QDQ):
         return "qdq"
-    if path.suffix == _ENGINE:
+    if path.suffix in _ENGINES:
         return "engine"
     if path.suffix != ".json":
         return None

@@ -51,7 +51,7 @@ class Headline:
         verdicts: One sentence per comparison, the one on top-1 first where there is one.
         columns: Names of the models in ``rows``.
         rows: One row per metric, as texts: the metric's name and one value per model.
-        in_int8: Number of weighted layers that run in INT8, and number of those that were meant to.
+        in_int8: Number of weighted layers that run in INT8, and number of weighted layers.
         weights_bytes: Size of the engine's weights in bytes.
         engine_bytes: Size of the engine file in bytes.
         qdq_bytes: Size of the Q/DQ model's file in bytes.

@@ -14,6 +14,7 @@ from trtint8.runtime.benchmark import Benchmarks
 from trtint8.tuning.tune import TuningLog
 from trtint8.validation.accuracy import Accuracy
 from trtint8.validation.fidelity import Fidelity
+from trtint8.validation.judgement import Judgement
 from trtint8.validation.measure import Measure
 from trtint8.validation.significance import Comparison, Share
 
@@ -75,6 +76,7 @@ class _AccuracyRecord:
     measures: tuple[_MeasureRecord, ...]
     also: Mapping[str, _AccuracyRecord]
     chosen: str | None = None
+    judgement: Judgement | None = None
 
     def value(self) -> Accuracy:
         return Accuracy(
@@ -89,6 +91,7 @@ class _AccuracyRecord:
             tuple(record.measure() for record in self.measures),
             {name: other.value() for name, other in self.also.items()},
             self.chosen,
+            self.judgement,
         )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from calibrators import records
 from calibrators.checks import several
 from calibrators.data.batches import DataSource, open_data
 from calibrators.data.options import DataOptions
@@ -161,7 +162,7 @@ def _class_names(source: str | os.PathLike[str] | Sequence[str] | None) -> tuple
     if not isinstance(source, (str, os.PathLike)):
         return tuple(source)
     try:
-        lines = Path(source).read_text(encoding="utf-8").splitlines()
+        lines = records.decode_text(Path(source).read_bytes()).splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise CalibrationDataError(f"cannot read the class names '{source}': {error}") from error
     return tuple(line.strip() for line in lines if line.strip())

@@ -21,6 +21,7 @@ from calibrators.tensorrt.messages import collected, shared_logger
 from calibrators.tensorrt.own_plugins import register_own_plugins
 from trtint8.engine.file import EngineInfo, read_engine_info, sidecar_path
 from trtint8.engine.plan import (
+    allow_code_of_plans,
     check_capability,
     check_plan_version,
     check_version,
@@ -135,7 +136,7 @@ class Engine:
             runtime = trt.Runtime(shared_logger(trt))
             if allow_host_code:
                 # Only the caller can know whether to trust an engine: a sidecar comes with it.
-                runtime.engine_host_code_allowed = True
+                allow_code_of_plans(runtime, flavor)
             if dla_core is not None:
                 _use_dla(runtime, dla_core)
             for library in plugins:

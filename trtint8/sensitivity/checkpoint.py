@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from calibrators import records
 from calibrators.errors import TableError
+from calibrators.files import check_writable
 from calibrators.host.checkpoint import Checkpoint
 from calibrators.records import Count, NonNegative
 from calibrators.tables.table import CalibrationTable
@@ -149,6 +149,9 @@ def measurement_checkpoint(
         table: The ranges.
         keep_float: Names of nodes, or patterns, that stay in float in every variant.
         batch_size: Samples per batch; None where the data decides it.
+
+    Raises:
+        OutputError: The file cannot be written.
     """
     identity = {
         "model": prepared.fingerprint,
@@ -156,4 +159,4 @@ def measurement_checkpoint(
         "keep_float": list(keep_float),
         "batch_size": batch_size,
     }
-    return Checkpoint(Path(path), identity, MeasuredFormat(), resume=True, seconds=_SECONDS)
+    return Checkpoint(check_writable(path), identity, MeasuredFormat(), resume=True, seconds=_SECONDS)

@@ -264,7 +264,7 @@ class _Block:
             raise CalibrationDataError(f"the model fails on a batch: {first_line(error)}") from error
 
     def _serialized(self) -> bytes:
-        protos = [ir.to_proto(node) for node in self.nodes]
+        protos = [ir.serde.serialize_node(node) for node in self.nodes]
         values = {value.name or "": value for node in self.nodes for value in _reads(node, self.model.graph)}
         constants = {name: _array(value) for name, value in values.items() if value.const_value is not None}
         if self.layer is not None:

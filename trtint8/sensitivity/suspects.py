@@ -8,7 +8,6 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from calibrators.display.counts import counted
 from calibrators.histograms.histogram import Histogram
 
 #: Operators whose outputs have a small number of large values among many small ones, or the reverse.
@@ -132,9 +131,8 @@ def channel_suspects(tensor: str, channels: NDArray[np.float64], samples: int) -
     alive = channels[channels > 0]
     dead = len(channels) - len(alive)
     if dead / len(channels) > _DEAD:
-        message = (
-            f"{dead} of {len(channels)} channels of '{tensor}' stayed zero in {counted(samples, 'sample')}"
-        )
+        seen = "the one sample" if samples == 1 else f"each of the {samples} samples"
+        message = f"{dead} of {len(channels)} channels of '{tensor}' were zero in {seen}"
         found.append(Suspect("dead-channels", message))
     if len(alive) and alive.max() / np.median(alive) > _UNEVEN_ACTIVATIONS:
         reach = f"one channel of '{tensor}' reaches {alive.max():.3g}, the median one {np.median(alive):.3g}"

@@ -17,16 +17,17 @@ from calibrators.data.feeds import FeedDict
 from calibrators.errors import CalibrationDataError
 from calibrators.tables.table import CalibrationTable
 from trtint8.models.model import Model
+from trtint8.models.origin import record_calibration
 from trtint8.models.session import open_graph_model
 from trtint8.quantization.placement import Placement, place
 from trtint8.quantization.qdq import insert_qdq
 from trtint8.quantization.targets import TARGETS, Target
-from trtint8.tuning.scores import Score, score_of
 from trtint8.validation.accuracy import Accuracy, Runner, ValidatedModel
 from trtint8.validation.comparison import compare
 from trtint8.validation.measure import VALIDATED
 from trtint8.validation.metrics import Metric, metric_name
 from trtint8.validation.output_shapes import DeclaredOutputs
+from trtint8.validation.scores import Score, score_of
 
 #: How candidates are run, in words.
 _DESCRIPTION = "the Q/DQ model as fake quantization in ONNX Runtime"
@@ -64,6 +65,7 @@ class Candidate:
         self.table.check_model(self.model.fingerprint, self.placement.tensors)
         graph_model = self.model.graph_model.clone()
         insert_qdq(graph_model, self.placement, self.table.amax)
+        record_calibration(graph_model, self.table.provenance.data, self.table.provenance.samples)
         return graph_model
 
 

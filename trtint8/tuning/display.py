@@ -9,8 +9,8 @@ from calibrators.display.frames import data_frame
 from calibrators.display.html import html_table
 from calibrators.display.picture import Picture
 from calibrators.display.plotting import plot_points
-from trtint8.tuning.budget import Goal
 from trtint8.tuning.trial import Trial
+from trtint8.validation.budget import Goal
 
 
 def trials_html(trials: Sequence[Trial], goal: Goal) -> str:

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 
-from trtint8.tuning.scores import Score
+from trtint8.validation.scores import Score
 
 #: The least part of the noise that is expected to remain: what the layers' shares leave out.
 _LEAST_REST = 0.01

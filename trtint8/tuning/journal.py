@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from calibrators import records
 from calibrators.errors import TableError
+from calibrators.files import check_writable
 from calibrators.host.checkpoint import Checkpoint
 from trtint8.tuning.trial import Trial
 
@@ -163,6 +163,7 @@ class JournalFile:
 
         Raises:
             TableError: The file is damaged, or of another search.
+            OutputError: The file cannot be written.
         """
-        checkpoint = Checkpoint(Path(self.path), dict(identity), _Format(), resume=self.resume)
+        checkpoint = Checkpoint(check_writable(self.path), dict(identity), _Format(), resume=self.resume)
         return Journal(checkpoint)

@@ -31,10 +31,10 @@ from trtint8.tuning.fewest_in_float import fewest, first_guess
 from trtint8.tuning.journal import Journal
 from trtint8.tuning.other_samples import gain_on_others
 from trtint8.tuning.ranges import choose_ranges_anew, single_samples
-from trtint8.tuning.scores import Score
 from trtint8.tuning.splitting import head
 from trtint8.tuning.time_limit import OutOfTimeError, TimeLimit
 from trtint8.tuning.trial import Trial
+from trtint8.validation.scores import Score
 
 #: Numbers of samples for choosing ranges, for changing weights, and for ordering layers by their noise.
 _RANGE_SAMPLES, _REMEDY_SAMPLES, _SENSITIVITY_SAMPLES = 64, 128, 256

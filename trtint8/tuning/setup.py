@@ -19,13 +19,14 @@ from trtint8.calibration import CalibrationOptions, calibrate_prepared
 from trtint8.models.model import Model, rebuilt
 from trtint8.models.runnable_part import runnable_part, with_plugins
 from trtint8.quantization.targets import TARGETS, Target
-from trtint8.tuning.budget import Budget, Goal, first_form
+from trtint8.tuning.first_form import first_form
 from trtint8.tuning.journal import JournalFile
 from trtint8.tuning.speed_plan import SpeedGoal
 from trtint8.tuning.splitting import smaller_batch_size, split
 from trtint8.tuning.time_limit import TimeLimit
 from trtint8.tuning.trial import Trial
 from trtint8.tuning.tune import Tuned, tune_prepared
+from trtint8.validation.budget import Budget, Goal
 from trtint8.validation.class_scores import check_class_folders
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trtint8.tuning.scores import Score
+from trtint8.validation.scores import Score
 
 
 @dataclass(frozen=True)

@@ -25,20 +25,20 @@ from trtint8.models.model import Model, save_model
 from trtint8.quantization.placement import place
 from trtint8.quantization.quantize import with_float16
 from trtint8.quantization.targets import TARGETS, Target
-from trtint8.tuning.budget import Goal
 from trtint8.tuning.candidates import Candidate, Scorer
 from trtint8.tuning.costs import float_cost
 from trtint8.tuning.display import plot_trials, trials_frame, trials_html
 from trtint8.tuning.journal import Journal, JournalFile
-from trtint8.tuning.scores import Score
 from trtint8.tuning.search import Recalibrate, Search
 from trtint8.tuning.speed import SpeedPlan
 from trtint8.tuning.speed_plan import SpeedGoal, SpeedPlanner
 from trtint8.tuning.time_limit import TimeLimit
 from trtint8.tuning.trial import Trial
 from trtint8.validation.accuracy import Accuracy
+from trtint8.validation.budget import Goal
 from trtint8.validation.display import accuracy_html, accuracy_summary
 from trtint8.validation.metrics import Metric
+from trtint8.validation.scores import Score
 
 #: The name in results of the network that tuning started with.
 BEFORE = "before"
@@ -53,7 +53,8 @@ class Tuned:
         score: The candidate's score on the samples that it was tuned on.
         graph_model: The model with Q/DQ pairs.
         accuracy: How the tuned network compares with FP32 on the held-out samples; ``also`` holds the result
-            of the network that tuning started with, under the name ``before``.
+            of the network that tuning started with, under the name ``before``, and ``judgement`` says whether
+            these samples keep the goal.
         trials: What the search tried, in order.
         float_cost: The share of the network's arithmetic that stays in float, in [0, 1].
         goal: What the result had to keep.
@@ -75,7 +76,10 @@ class Tuned:
         kept = len(self.candidate.keep_float)
         fits = "within" if self.fits else "not within"
         judged = accuracy_summary(self.accuracy)
-        return f"<Tuned: {judged}, {counted(kept, 'layer')} in float, {fits} the budget ({self.goal})>"
+        missed = self.accuracy.judgement and not self.accuracy.judgement.fits
+        elsewhere = " on the samples tuned on, not on those held out" if self.fits and missed else ""
+        layers = counted(kept, "layer")
+        return f"<Tuned: {judged}, {layers} in float, {fits} the budget ({self.goal}){elsewhere}>"
 
     def _repr_html_(self) -> str:
         remedies = ", ".join(self.candidate.remedies) or "none"
@@ -213,7 +217,8 @@ def tune_prepared(
         graph_model, _ = with_float16(graph_model, target, float32_io=True, peaks=peaks, name=prepared.name)
     scorer = Scorer(prepared, held_out, goal.metric)
     metrics: Sequence[Metric] | None = [goal.metric, "sqnr"] if goal.chosen is None else None
-    accuracy = scorer.compare(graph_model, metrics, {BEFORE: before.quantized()})
+    compared = scorer.compare(graph_model, metrics, {BEFORE: before.quantized()})
+    accuracy = replace(compared, judgement=goal.judge(compared))
     if planner and plan:
         plan = planner.completed(plan, best.keep_float)
     complete = found.complete and (plan is None or plan.complete)

@@ -12,6 +12,7 @@ from calibrators.data.batches import FeedDict
 from calibrators.display.counts import counted
 from trtint8.validation.display import accuracy_frame, accuracy_html, accuracy_summary
 from trtint8.validation.fidelity import Fidelity
+from trtint8.validation.judgement import Judgement
 from trtint8.validation.measure import Measure
 from trtint8.validation.significance import Share
 
@@ -56,6 +57,7 @@ class Accuracy:
         also: The results of the other models on the same samples, by name.
         chosen: Which metrics were chosen by the shapes of the outputs, and why, in words; None where metrics
             were asked for.
+        judgement: Whether the samples keep a budget; None where there is none.
     """
 
     judged: str
@@ -69,6 +71,7 @@ class Accuracy:
     measures: tuple[Measure, ...] = ()
     also: Mapping[str, Accuracy] = field(default_factory=dict)
     chosen: str | None = None
+    judgement: Judgement | None = None
 
     def __repr__(self) -> str:
         parts = (counted(self.samples, "sample"), accuracy_summary(self))

@@ -23,6 +23,7 @@ from calibrators.ray.in_order import results_here
 from trtint8.models.output_parts import OutputPart, split_outputs
 from trtint8.validation.accuracy import Accuracy, Runner, ValidatedModel
 from trtint8.validation.batch import Batch, BatchForm, Outputs
+from trtint8.validation.budget import Budget, Goal
 from trtint8.validation.class_scores import check_class_folders
 from trtint8.validation.fidelity import OUTPUT_METRICS, FidelityMeter
 from trtint8.validation.measurand import Measurand
@@ -74,16 +75,19 @@ def compare(
     return compare_models(opened, batches, progress=progress)
 
 
-def compare_models(models: OpenModels, batches: Batches, *, progress: bool = True) -> Accuracy:
-    """Compares models that are open already; see :func:`compare`."""
+def compare_models(
+    models: OpenModels, batches: Batches, budget: Budget | None = None, *, progress: bool = True
+) -> Accuracy:
+    """Compares models that are open already; see :func:`compare` and :func:`merge_results`."""
     with results_here(models.run, batches, description="Validating", progress=progress) as results:
-        return merge_results(results, models.metrics, batches.class_names)
+        return merge_results(results, models.metrics, batches.class_names, budget)
 
 
 def merge_results(
     results: Iterable[BatchResult],
     metrics: Sequence[Metric] | None,
     class_folders: Sequence[str] | None = None,
+    budget: Budget | None = None,
 ) -> Accuracy:
     """Merges the results of batches.
 
@@ -91,24 +95,28 @@ def merge_results(
         results: The result of each batch, in the order of the data.
         metrics: The metrics that were asked for; None where the usual ones were measured.
         class_folders: Names of the sub-folders whose order gives the class indices, where there are some.
+        budget: What the samples are to keep, by one of the metrics; None for nothing.
 
     Returns:
         The comparison over all batches.
 
     Raises:
-        CalibrationDataError: There is no batch, a metric does not apply to one, or there are more or fewer
-            folders than classes.
+        CalibrationDataError: There is no batch, a metric does not apply to one, there are more or fewer
+            folders than classes, or the budget does not apply to the metric.
         ModelError: A model was not run in the same way on all batches.
     """
     totals: _Totals | None = None
+    goal: Goal | None = None
     for result in results:
         if totals is None:
             check_class_folders(class_folders, result.form, result.reference.meters)
+            goal = budget.goal(result.form) if budget else None
             totals = _Totals(result, metrics)
         totals.add(result)
     if totals is None:
         raise CalibrationDataError("the data has no samples; pass at least one")
-    return totals.accuracy()
+    accuracy = totals.accuracy()
+    return replace(accuracy, judgement=goal.judge(accuracy)) if goal else accuracy
 
 
 @dataclass(frozen=True)

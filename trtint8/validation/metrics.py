@@ -49,8 +49,11 @@ _OF_ONE_OUTPUT: dict[str, Callable[[str, str, BatchForm], Measurand]] = {
     "miou": mean_iou,
 }
 
+#: Metrics of all outputs together.
+_OF_ALL_OUTPUTS = (DetectionAgreement.name, *PRECISIONS, *OUTPUT_METRICS)
+
 #: What follows the name of a metric that does not exist.
-_NAMES = ", ".join(("top1", "top5 and so on", *_OF_ONE_OUTPUT, "detections", *PRECISIONS, *OUTPUT_METRICS))
+_NAMES = ", ".join(("top1", "top5 and so on", *_OF_ONE_OUTPUT, *_OF_ALL_OUTPUTS))
 
 
 #: The metrics that are measured for every model, and the same in words.
@@ -104,12 +107,21 @@ def metric_name(metric: Metric) -> str:
     if not isinstance(metric, str):
         return user_measurand(metric).name
     base, colon, _ = metric.partition(":")
-    of_all = base in (DetectionAgreement.name, *PRECISIONS, *OUTPUT_METRICS)
-    if of_all and colon:
+    if base in _OF_ALL_OUTPUTS and colon:
         raise CalibrationDataError(f"metric '{base}' covers every output: ask for '{base}', not '{metric}'")
-    if of_all or base in _OF_ONE_OUTPUT or rank_in(base):
+    if is_metric_name(metric):
         return metric
     raise CalibrationDataError(f"there is no metric '{metric}'; there are {_NAMES}")
+
+
+def is_metric_name(text: str) -> bool:
+    """Whether a text is the name of a metric, for some models at least.
+
+    Args:
+        text: The text; what follows a colon is the name of an output.
+    """
+    base, _, _ = text.partition(":")
+    return base in _OF_ALL_OUTPUTS or base in _OF_ONE_OUTPUT or bool(rank_in(base))
 
 
 def measurands(metrics: Sequence[Metric], form: BatchForm) -> tuple[Measurand, ...]:

@@ -15,6 +15,9 @@ from calibrators.records import Count, Fraction, PositiveCount
 #: The 97.5 % quantile of the standard normal distribution, for 95 % intervals.
 Z95 = 1.959963984540054
 
+#: The p-value below which a difference is more than chance.
+SIGNIFICANT = 0.05
+
 #: Resamples per bootstrap: enough for the ends of a 95 % interval, as Efron and Tibshirani advise.
 _RESAMPLES = 2000
 
@@ -81,7 +84,7 @@ class Comparison:
     Attributes:
         against: Name of the other model.
         difference: The model's value minus the other's: a share in [-1, 1], or in the metric's unit.
-        interval: The 95 % interval of the difference.
+        interval: The 95 % interval of the difference; zero lies in it just where the p-value is 0.05 or more.
         p_value: How likely a difference at least as large is where both models are equally good.
         test: ``McNemar`` or ``bootstrap``.
         pairs: Number of pairs that were compared.
@@ -103,7 +106,7 @@ class Comparison:
     @property
     def significant(self) -> bool:
         """Whether the p-value is below 0.05."""
-        return self.p_value < 0.05
+        return self.p_value < SIGNIFICANT
 
 
 def compare_hits(hits: NDArray[np.bool_], other: NDArray[np.bool_], against: str) -> Comparison:
@@ -115,22 +118,44 @@ def compare_hits(hits: NDArray[np.bool_], other: NDArray[np.bool_], against: str
         against: The other model's name.
 
     Returns:
-        The difference of the shares, with Newcombe's interval and McNemar's exact test.
+        The difference of the shares, with McNemar's exact test and Newcombe's interval, from which the test
+        takes zero away or to which it adds it.
     """
     total = len(hits)
     gained = int(np.count_nonzero(hits & ~other))
     lost = int(np.count_nonzero(other & ~hits))
     both = int(np.count_nonzero(hits & other))
+    p_value = mcnemar(gained, lost)
+    interval = paired_interval(both, gained, lost, total - both - gained - lost)
     return Comparison(
         against,
         (gained - lost) / total,
-        paired_interval(both, gained, lost, total - both - gained - lost),
-        mcnemar(gained, lost),
+        _as_tested(interval, (gained - lost) / total, p_value),
+        p_value,
         "McNemar",
         total,
         gained=gained,
         lost=lost,
     )
+
+
+def _as_tested(interval: tuple[float, float], difference: float, p_value: float) -> tuple[float, float]:
+    """An interval that says the same of zero as a test.
+
+    Newcombe's interval approximates, and for few discordant pairs it often leaves zero out where McNemar's
+    exact test cannot: of 100 samples 5 that only the other model has right (p = 0.0625), for example.
+
+    Args:
+        interval: The ends of an interval of a difference.
+        difference: The difference.
+        p_value: How likely it is where there is none.
+    """
+    low, high = interval
+    if p_value >= SIGNIFICANT:
+        return min(low, 0.0), max(high, 0.0)
+    if difference < 0:
+        return low, min(high, -math.ulp(0.0))
+    return max(low, math.ulp(0.0)), high
 
 
 def mcnemar(gained: int, lost: int) -> float:
@@ -278,7 +303,10 @@ def _bootstrapped(
     resampled: NDArray[np.float64], difference: float, against: str, pairs: int, unit: str
 ) -> Comparison:
     """The comparison by the differences of resamples."""
-    low, high = np.quantile(resampled, (0.025, 0.975))
+    # Resamples themselves, not points between two of them, so that zero lies between the ends just where the
+    # p-value is 0.05 or more.
+    low = np.quantile(resampled, 0.025, method="lower")
+    high = np.quantile(resampled, 0.975, method="higher")
     side = min(int((resampled <= 0).sum()), int((resampled >= 0).sum()))
     p_value = min(1.0, 2 * (side + 1) / (_RESAMPLES + 1))
     return Comparison(against, difference, (float(low), float(high)), p_value, "bootstrap", pairs, unit)

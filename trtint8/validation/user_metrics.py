@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
@@ -12,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict
-from calibrators.errors import CalibrationDataError, UnsupportedError
+from calibrators.error_text import in_one_line
+from calibrators.errors import CalibrationDataError, TrtInt8Error, UnsupportedError
 from trtint8.validation.batch import Batch, Outputs, copied
 from trtint8.validation.measurand import Measurand
 from trtint8.validation.meters import ValueMeter
@@ -240,16 +242,18 @@ def _can_be_called(signature: inspect.Signature, count: int) -> bool:
 def _update(metric: Any, batch: Batch, *, compares: bool) -> None:
     labels = None if batch.labels is None else batch.labels.copy()
     reference = (copied(batch.reference),) if compares else ()
-    metric.update(copied(batch.feeds), copied(batch.outputs), labels, *reference)
+    with _failures_named(f"the method update of metric '{metric.name}' failed on {_where(batch)}"):
+        metric.update(copied(batch.feeds), copied(batch.outputs), labels, *reference)
 
 
 def _value_of(metric: DataSetMetric) -> float:
     """The value of a metric over the data set.
 
     Raises:
-        CalibrationDataError: It is not a number.
+        CalibrationDataError: It is not a number, or the method fails.
     """
-    result: Any = metric.value()
+    with _failures_named(f"the method value of metric '{metric.name}' failed"):
+        result: Any = metric.value()
     try:
         value = float(result)
     except (TypeError, ValueError):
@@ -274,7 +278,8 @@ def _unchanged(batch: Batch) -> Batch:
 
 def _values(name: str, function: Callable[..., Any], compares: bool, batch: Batch) -> ValueMeter:
     reference = (copied(batch.reference),) if compares else ()
-    result = function(copied(batch.feeds), copied(batch.outputs), *reference)
+    with _failures_named(f"metric '{name}' failed on {_where(batch)}"):
+        result = function(copied(batch.feeds), copied(batch.outputs), *reference)
     try:
         values = np.array(result, np.float64)  # a copy: a view would keep the batch's outputs alive
     except (TypeError, ValueError):
@@ -286,9 +291,28 @@ def _values(name: str, function: Callable[..., Any], compares: bool, batch: Batc
         )
     if np.isnan(values).any():
         place = batch.first + int(np.isnan(values).argmax())
-        where = f"sample {place}" if values.ndim else f"the batch that begins with sample {batch.first}"
+        where = f"sample {place}" if values.ndim else _where(batch)
         raise CalibrationDataError(f"metric '{name}' returned NaN for {where}; return a number, or infinity")
     return ValueMeter([(np.atleast_1d(values), np.full(values.size, batch.rows / values.size))])
+
+
+def _where(batch: Batch) -> str:
+    return f"the batch that begins with sample {batch.first}"
+
+
+@contextmanager
+def _failures_named(failure: str) -> Iterator[None]:
+    """Says which metric failed; the error itself is the cause of the one that is raised.
+
+    Raises:
+        CalibrationDataError: What stands in the block fails.
+    """
+    try:
+        yield
+    except TrtInt8Error:
+        raise
+    except Exception as error:
+        raise CalibrationDataError(f"{failure}: {in_one_line(error)}; correct it") from error
 
 
 def _described(result: object) -> str:

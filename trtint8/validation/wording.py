@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from trtint8.validation.fidelity import Fidelity
+from trtint8.validation.judgement import Judgement
 from trtint8.validation.measurand import DECIBELS, PERCENT
 from trtint8.validation.measure import REFERENCE, Measure
 from trtint8.validation.significance import Comparison, Share
@@ -15,6 +16,10 @@ from trtint8.validation.significance import Comparison, Share
 
 class Compared(Protocol):
     """What is shown of a comparison; see :class:`trtint8.validation.accuracy.Accuracy`."""
+
+    @property
+    def samples(self) -> int:
+        """Number of samples that the models were run on."""
 
     @property
     def measures(self) -> tuple[Measure, ...]:
@@ -27,6 +32,10 @@ class Compared(Protocol):
     @property
     def also(self) -> Mapping[str, Compared]:
         """The results of the other models, by name."""
+
+    @property
+    def judgement(self) -> Judgement | None:
+        """Whether a budget is kept; None where there is none."""
 
 
 def percent(share: Share | None) -> str:
@@ -66,16 +75,19 @@ def _figure(value: float, digits: str, unit: str = "") -> str:
 def verdicts(accuracy: Compared, name: str) -> list[str]:
     """One sentence per comparison: how large the difference is, and whether it is more than chance.
 
+    What the samples say of a budget follows, where there is one.
+
     Args:
         accuracy: The result of the model called ``name``, with those of the others in ``also``.
         name: The model's name.
     """
-    return [
+    compared = [
         f"{_title(measure)}: {_verdict(model, comparison, _unit(measure))}"
         for model, side in {name: accuracy, **accuracy.also}.items()
         for measure in side.measures
         for comparison in measure.comparisons
     ]
+    return [*compared, *(accuracy.judgement.notes if accuracy.judgement else ())]
 
 
 def _unit(measure: Measure) -> str:

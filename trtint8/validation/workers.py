@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from calibrators.data.batches import Batches, FeedDict
 from calibrators.data.inputs import InputSpec
+from calibrators.errors import ModelError
 from calibrators.host.onnx_session import open_session
 from calibrators.ray.executor import WORKER_THREADS, RayExecutor
 from calibrators.ray.fan_out import check_sees
@@ -21,6 +22,7 @@ from trtint8.models.model import Model, ModelSource, fits_message, load_model, t
 from trtint8.models.picked_outputs import Picks
 from trtint8.models.session import ModelSession, open_model
 from trtint8.validation.accuracy import Accuracy
+from trtint8.validation.budget import Budget
 from trtint8.validation.comparison import BatchResult, OpenModels, merge_results
 from trtint8.validation.metrics import Metric, check_metrics
 from trtint8.validation.opening import engine_path, open_models
@@ -37,6 +39,7 @@ def compare_over_ray(
     *,
     left_out: Picks,
     metrics: Sequence[Metric] | None = None,
+    budget: Budget | None = None,
     threads: int | None = None,
     allow_host_code: bool = False,
     plugins: Sequence[str | os.PathLike[str]] = (),
@@ -52,6 +55,7 @@ def compare_over_ray(
         executor: Where to run.
         left_out: What was left out of ``original`` and is of the other models.
         metrics: What to measure; what applies of the usual metrics where None.
+        budget: What the samples are to keep; None for nothing.
         threads: Threads, and processors, of each worker; 1 where None.
         allow_host_code: Whether code that an engine contains may run; see
             :meth:`trtint8.runtime.engine.Engine.load`.
@@ -81,7 +85,7 @@ def compare_over_ray(
     with results_in_order(
         work, batches, executor, threads, description="Validating", progress=progress
     ) as results:
-        return merge_results(results, metrics, batches.class_names)
+        return merge_results(results, metrics, batches.class_names, budget)
 
 
 #: Why a worker was sent paths.
@@ -135,9 +139,11 @@ class _ValidationWork:
         return _Validated(models, stack)
 
     def _open_reference(self) -> ModelSession:
-        if sources := self.declared.sources:
-            return open_model(load_model(self.reference), sources, threads=self.threads)
-        return ModelSession(open_session(self.reference, optimize=True, threads=self.threads))
+        if not self.declared.sources:
+            # Without reading it here, where that is possible: it may be large.
+            with contextlib.suppress(ModelError):
+                return ModelSession(open_session(self.reference, optimize=True, threads=self.threads))
+        return open_model(load_model(self.reference), self.declared.sources, threads=self.threads)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from calibrators import records
 from calibrators.errors import TableError
 from calibrators.tables.formats.values import check_line_names
 
@@ -25,6 +26,11 @@ _LEGACY = "LegacyCalibration"
 ALGORITHMS = ("EntropyCalibration", "EntropyCalibration2", "MinMaxCalibration", _LEGACY)
 
 _HEADER = re.compile(r"TRT-(\d+)-(\w+)")
+#: How a cache begins, also where an editor has put a byte-order mark there.
+_BEGINNINGS = (
+    b"TRT-",
+    *("\ufeffTRT-".encode(encoding) for encoding in ("utf-8", "utf-16-le", "utf-16-be")),
+)
 _SCALE = re.compile(r"[0-9a-fA-F]{1,8}")
 
 
@@ -45,7 +51,7 @@ class TensorrtCache:
 
 def looks_like_cache(data: bytes) -> bool:
     """Whether the bytes start as a calibration cache does."""
-    return data.startswith(b"TRT-")
+    return data.startswith(_BEGINNINGS)
 
 
 def parse(data: bytes, source: str, *, allow_zero: bool = False) -> TensorrtCache:
@@ -64,7 +70,7 @@ def parse(data: bytes, source: str, *, allow_zero: bool = False) -> TensorrtCach
             infinite, negative or (unless allowed) zero.
     """
     try:
-        lines = data.decode("utf-8").splitlines()
+        lines = records.decode_text(data).splitlines()
     except UnicodeDecodeError as error:
         raise TableError(f"'{source}' is not a calibration cache: byte {error.start} is not text") from error
     header = _HEADER.fullmatch(lines[0].strip()) if lines else None

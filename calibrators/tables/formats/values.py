@@ -23,19 +23,20 @@ def decoded(data: bytes, source: str) -> str:
     """The content of a file as text.
 
     Raises:
-        TableError: It is not UTF-8.
+        TableError: It is neither UTF-8 nor, behind a byte-order mark, UTF-16.
     """
     try:
-        return data.decode("utf-8")
+        return records.decode_text(data)
     except UnicodeDecodeError as error:
-        raise TableError(f"'{source}' is not text: byte {error.start} is no UTF-8") from error
+        kind = "UTF-16" if error.encoding.startswith("utf-16") else "UTF-8"
+        raise TableError(f"'{source}' is not text: byte {error.start} is no {kind}") from error
 
 
 def filled_lines(data: bytes, source: str) -> Iterator[tuple[int, str]]:
     """The lines of a file that hold more than white space, with their numbers, counted from 1.
 
     Raises:
-        TableError: The content is not UTF-8.
+        TableError: The content is neither UTF-8 nor, behind a byte-order mark, UTF-16.
     """
     for line, text in enumerate(decoded(data, source).splitlines(), start=1):
         if text.strip():

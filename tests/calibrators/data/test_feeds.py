@@ -38,8 +38,28 @@ def test_names_must_be_the_inputs():
         check_names(["ids", "b", "a"], [X, IDS])
     assert str(caught.value) == (
         "the data does not match the model's inputs: unknown 'a', 'b' and missing 'x'; the model has "
-        "'x' (float32, Nx3), 'ids' (int64, Nx2): name the arrays after these"
+        "'x' (float32, Nx3), 'ids' (int64, Nx2), and the data has 'a', 'b', 'ids': name the arrays after the "
+        "inputs, in an .npz by numpy.savez"
     )
+
+
+@pytest.mark.parametrize(
+    ("names", "end"),
+    [
+        (
+            ["ids", "images"],
+            "'ids', 'images': rename 'images' to 'x', in an .npz by numpy.savez(path, "
+            "**{'x': data['images']})",
+        ),
+        (["ids"], "'ids': add what is missing"),
+        ([], "no arrays: add what is missing"),
+        (["ids", "x", "y"], "'ids', 'x', 'y': leave 'y' out"),
+    ],
+)
+def test_what_to_do_about_other_names(names, end):
+    with pytest.raises(CalibrationDataError) as caught:
+        check_names(names, [X, IDS])
+    assert str(caught.value).endswith(f", and the data has {end}")
 
 
 def test_nothing_is_cast():

@@ -75,6 +75,18 @@ class TestImageFolders:
         assert whole(batches)[:, 0, 0, 0].tolist() == batches.labels.tolist()
         assert len(batches.labels) == limit
 
+    @pytest.mark.parametrize("own_labels", [False, True])
+    def test_a_limit_takes_images_of_every_class_in_turn(self, tmp_path, own_labels):
+        cats = save_images(tmp_path / "cat", ["1.png", "2.png", "3.png"])
+        dogs = save_images(tmp_path / "dog", ["1.png"])
+        labels = [5, 6, 7, 8] if own_labels else None
+        batches = open_batches(tmp_path, [IMAGE], preprocessing=RAW, limit=3, batch_size=2, labels=labels)
+        assert np.array_equal(whole(batches), RAW(np.stack([cats[0], dogs[0], cats[1]])))
+        assert batches.labels.tolist() == ([5, 8, 6] if own_labels else [0, 1, 0])
+        for limit in (4, 5, None):  # nothing is left out, and the order stays that of the names
+            batches = open_batches(tmp_path, [IMAGE], preprocessing=RAW, limit=limit)
+            assert batches.labels.tolist() == [0, 0, 0, 1]
+
     @pytest.mark.parametrize(
         ("layout", "shape"), [("NCHW", ("N", 1, "H", "W")), ("NHWC", ("N", None, None, 1))]
     )

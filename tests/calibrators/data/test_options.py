@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,28 @@ from calibrators.data.inputs import InputSpec
 from calibrators.data.options import DataOptions
 from calibrators.errors import CalibrationDataError
 from tests.calibrators.data.sample_data import RAW, VECTOR, refused, vectors
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            {"mean": (0.5,)},
+            r"preprocessing is a dict; give trtint8.Preprocessing\(\*\*values\), with its values",
+        ),
+        ("preprocess.toml", r"preprocessing is a str; read the file with trtint8.Preprocessing.load\(path\)"),
+        (Path("p.toml"), r"preprocessing is a \w+; read the file with trtint8.Preprocessing.load"),
+        (
+            len,
+            r"preprocessing is a builtin_function_or_method; give a trtint8.Preprocessing, such as",
+        ),
+    ],
+)
+def test_preprocessing_of_another_type(given, message):
+    with pytest.raises(CalibrationDataError, match=message):
+        DataOptions(preprocessing=given)
+    with pytest.raises(CalibrationDataError, match=message):
+        open_batches(vectors(2), [VECTOR], preprocessing=given)
 
 
 def test_options_have_defaults_that_leave_the_data_as_it_is():

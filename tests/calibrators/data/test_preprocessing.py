@@ -197,6 +197,14 @@ def test_loads_toml(tmp_path):
     assert Preprocessing.load(path) == Preprocessing(256, (224, 224), 1 / 255, MEAN, STD, "NHWC", "BGR")
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+@pytest.mark.parametrize(("name", "text"), [("p.toml", "resize = 256\n"), ("p.json", '{"resize": 256}')])
+def test_a_byte_order_mark_does_not_belong_to_the_file(name, text, encoding, tmp_path):
+    path = tmp_path / name
+    path.write_bytes(text.encode(encoding))
+    assert Preprocessing.load(path) == Preprocessing(256)
+
+
 def test_an_empty_file_is_the_default(tmp_path):
     path = tmp_path / "prep.toml"
     path.write_text("")

@@ -7,7 +7,7 @@ import pytest
 
 from calibrators.data.batches import open_batches
 from calibrators.data.inputs import InputSpec
-from calibrators.data.random_samples import with_shapes
+from calibrators.data.random_samples import warn_of_random, with_shapes
 from tests.calibrators.data.sample_data import FLOAT, IMAGE, INT, TOKENS, VECTOR, refused
 
 IDS = InputSpec("ids", INT, ("N", "S"), 30)
@@ -108,3 +108,12 @@ def test_shapes_are_added_for_what_is_dynamic_and_not_said():
     assert with_shapes("random:4", inputs, shapes) == "random:4,x=3x640x480,ids=128"
     assert with_shapes("random:4,ids=16", inputs, shapes) == "random:4,ids=16,x=3x640x480"
     assert with_shapes("random:4", inputs, {}) == "random:4"
+
+
+def test_ranges_of_random_values_are_warned_of():
+    with pytest.warns(
+        UserWarning, match="is 'random:16': the ranges of random values mean nothing for a trained"
+    ):
+        warn_of_random("random:16")
+    for data in ("randomly.npz", "folder", None, {"x": np.zeros((4, 3))}):
+        warn_of_random(data)  # and warnings are errors here

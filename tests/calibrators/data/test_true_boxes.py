@@ -51,6 +51,12 @@ def test_boxes_move_with_the_letterbox(folder):
     assert found[0].feed["x"][0, 0, :, 0] == pytest.approx([114 / 255] * 2 + [1] * 4 + [114 / 255] * 2)
 
 
+def test_a_byte_order_mark_before_the_boxes(folder):
+    path = folder.parents[1] / "labels" / "val" / "a.txt"
+    path.write_bytes(path.read_text().encode("utf-8-sig"))
+    assert labels_of(folder) == BOXES
+
+
 def test_other_preprocessing(folder):
     stretched = [[[0, 0, 4, 8, 1], [4, 0, 8, 4, 0]], [[0, 4, 8, 6, 2], NONE], [NONE, NONE]]
     assert labels_of(folder, Preprocessing(resize=(8, 8))) == stretched

@@ -36,6 +36,19 @@ class TestSqnr:
             wanted = 10 * math.log10(float((values.astype(np.float64) ** 2).sum() / (error**2).sum()))
             assert range_sqnr(histogram, amax) == pytest.approx(wanted, abs=0.1)
 
+    @pytest.mark.parametrize("amax", [0.3, 0.77, 1.5, 2.5, 3.0])
+    def test_the_largest_value_may_begin_its_bin(self, amax):
+        counts = np.zeros(BINS, np.int64)
+        counts[[5, 100, 1000, 1280]] = 3, 4, 5, 100
+        histogram = Histogram(counts, 2.0**-9, 1280 * 2.0**-9)
+        inner = ((np.array([5, 100, 1000])[:, None] + (np.arange(1000) + 0.5) / 1000) * 2.0**-9).ravel()
+        values = np.append(inner, 2.5)
+        weights = np.append(np.repeat([3, 4, 5], 1000) / 1000, 100)
+        scale = amax / 127
+        error = values - scale * np.minimum(np.rint(values / scale), 127)
+        wanted = 10 * math.log10((weights @ values**2) / (weights @ error**2))
+        assert range_sqnr(histogram, amax) == pytest.approx(wanted, abs=1e-3)
+
 
 def test_the_whole_range_of_uniform_values_loses_nothing():
     loss = range_loss(UNIFORM, 1.0)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from calibrators.histograms.rules import MEANINGS, RULES
 from calibrators.tables.choice import RangeChoice
 
 
@@ -10,22 +11,27 @@ def test_the_reason_names_the_rules_that_saw_all_samples():
         "wide", {"wide": 31.26, "mse": 31.5, "minmax": 20.0}, {"wide": 16, "mse": 16, "minmax": 4}
     )
     assert choice.reason == (
-        "'wide' for every tensor: 31.3 dB at the network's outputs on 16 samples (mse 31.5 dB), "
-        "of 3 rules tried"
+        "'wide' (widest of about the least squared error) for every tensor: 31.3 dB at the network's outputs "
+        "on 16 samples (mse 31.5 dB), of 3 rules tried"
     )
 
 
 def test_a_single_sample():
     assert RangeChoice("mse", {"mse": 40.0, "wide": 38.0}, {"mse": 1, "wide": 1}).reason == (
-        "'mse' for every tensor: 40.0 dB at the network's outputs on 1 sample (wide 38.0 dB), "
-        "of 2 rules tried"
+        "'mse' (least squared error) for every tensor: 40.0 dB at the network's outputs on 1 sample "
+        "(wide 38.0 dB), of 2 rules tried"
     )
 
 
 def test_nothing_was_compared():
     assert RangeChoice("mse", {}, {}).reason == (
-        "'mse' for every tensor, as the network's outputs could not be compared"
+        "'mse' (least squared error) for every tensor, as the network's outputs could not be compared"
     )
+
+
+def test_every_rule_is_explained():
+    assert MEANINGS.keys() == set(RULES)
+    assert RangeChoice("new", {}, {}).reason.startswith("'new' for every tensor, as")
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,24 @@ def test_json_keeps_everything(tmp_path):
     assert CalibrationTable.load(table.save(tmp_path / "t.json")) == table
 
 
+#: As Windows' editors and shells write text.
+MARKED = ["utf-8-sig", "utf-16"]
+
+
+@pytest.mark.parametrize("encoding", MARKED)
+@pytest.mark.parametrize(
+    ("name", "format_name"),
+    [("t.json", None), ("t.cache", None), ("t.txt", None), ("t.csv", None), ("t.json", "ppq")],
+)
+def test_a_byte_order_mark_does_not_belong_to_the_table(name, format_name, encoding, tmp_path):
+    table = CalibrationTable({"ä::a": 2.5, "b c": 1.0})
+    (tmp_path / "plain").mkdir()
+    plain = table.save(tmp_path / "plain" / name, format_name=format_name)
+    marked = tmp_path / name
+    marked.write_bytes(plain.read_text(encoding="utf-8").encode(encoding))
+    assert CalibrationTable.load(marked).amax == CalibrationTable.load(plain).amax
+
+
 def test_another_method_comes_from_the_stored_histograms_and_spares_what_was_set_by_hand():
     table = _table().override({"a": 2.5}).with_method("mse")
     assert table.amax == {"a": 2.5, "b::c d": thresholds.mse(table.histograms["b::c d"])}
@@ -82,6 +100,34 @@ def test_diff_puts_the_largest_ratio_first():
         CalibrationTable({"a": 2.0, "b": 1.0, "c": 1.0})
     )
     assert [(d.name, d.ratio) for d in differences] == [("b", 4.0), ("a", 2.0)]
+
+
+def test_rounding_to_float32_is_no_difference(tmp_path):
+    """As by a calibration cache, which holds scales in float32."""
+    amax = {str(number): 0.1 * 1.37**number for number in range(60)}
+    table = CalibrationTable(amax)
+    back = CalibrationTable.load(table.save(tmp_path / "t.cache"))
+    assert back.amax != table.amax
+    assert table.diff(back) == back.diff(table) == []
+    assert table.diff(CalibrationTable({n: float(np.float32(v)) for n, v in amax.items()})) == []
+    (found,) = table.diff(CalibrationTable({**amax, "7": amax["7"] * (1 + 1e-6)}))
+    assert found.name == "7"
+
+
+@pytest.mark.parametrize(
+    ("method", "read_back"),
+    [
+        ("auto", "entropy"),
+        ("mse", "entropy"),
+        ("entropy", "entropy"),
+        ("minmax", "minmax"),
+        ("percentile", "percentile"),
+    ],
+)
+def test_the_method_in_a_cache(tmp_path, method, read_back):
+    table = CalibrationTable({"a": 1.0}, method)
+    assert table.method_in_cache == read_back
+    assert CalibrationTable.load(table.save(tmp_path / "t.cache")).method == read_back
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,9 @@ import pytest
 
 from calibrators.cuda import gpu_problem
 from calibrators.errors import BuildError, GpuUnavailableError, UnsupportedError
+from calibrators.tensorrt.flavor import Flavor
 from trtint8.builder.build import build_engine
-from trtint8.builder.config import check_options
+from trtint8.builder.config import _check_dla_core, check_options
 from trtint8.builder.options import BuildOptions
 from trtint8.data import DEMO_MODEL
 from trtint8.engine.profiles import ShapeRange
@@ -104,8 +105,22 @@ def test_real_builds_refuse_them(rtx, options, error, message):
 
 @pytest.mark.skipif(gpu_problem() is None, reason="this machine has a GPU")
 def test_there_is_no_dla_here(rtx):
-    with pytest.raises(UnsupportedError, match="there is no DLA core 0"):
+    words = "there is no DLA core 0: TensorRT for RTX .* builds for GPUs only, and the TensorRT of a Jetson"
+    with pytest.raises(UnsupportedError, match=words):
         build(rtx, [{"images": ShapeRange(*[(1, 1, 8, 8)] * 3)}], dla_core=0)
+
+
+@pytest.mark.parametrize(
+    ("core", "cores", "words"),
+    [
+        (2, 2, "there is no DLA core 2: this machine has 2, numbered from 0; leave dla_core out"),
+        (0, 0, "there is no DLA core 0: this machine has none; leave dla_core out"),
+    ],
+)
+def test_dla_cores_that_a_machine_lacks(core, cores, words):
+    with pytest.raises(UnsupportedError, match=words):
+        _check_dla_core(core, cores, Flavor("tensorrt", "10.16.1"))
+    _check_dla_core(1, 2, Flavor("tensorrt", "10.16.1"))
 
 
 def test_the_dla_takes_fixed_shapes(rtx):

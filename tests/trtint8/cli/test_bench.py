@@ -127,9 +127,9 @@ def test_the_batch_of_real_data(spec, arguments, batch, pretend_gpu, monkeypatch
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--seconds", "0"], "seconds is 0; give a positive number"),
-        (["--seconds", "nan"], "seconds is nan; give a positive number"),
-        (["--seconds", "inf"], "seconds is inf; give a positive number"),
+        (["--seconds", "0"], "--seconds is 0; give a positive number"),
+        (["--seconds", "nan"], "--seconds is nan; give a positive number"),
+        (["--seconds", "inf"], "--seconds is inf; give a positive number"),
         (["--limit", "3"], "--limit and the options for images have no effect without --data"),
         (["--mean", "0.5"], "--limit and the options for images have no effect without --data"),
     ],

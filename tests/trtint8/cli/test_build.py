@@ -90,6 +90,18 @@ def test_who_builds_without_fp16_is_told_of_it(arguments, told, table, tmp_path,
     assert ("--fp16 puts it into FP16" in capsys.readouterr().err) == told
 
 
+def test_who_builds_with_fp16_is_told_of_layers_that_it_takes_out_of_int8(table, tmp_path, capsys):
+    command = ["build", MODEL, table, "-o", str(tmp_path / "d.engine"), "--target", "rtx", "--fp16"]
+    assert main(command) == 0
+    printed = capsys.readouterr()
+    assert "with --fp16, 8 layers are in FP16 that could be in INT8, because INT8 is estimated" in printed.err
+    assert "weighted layers in INT8 1 of 9" in " ".join(printed.out.replace("│", " ").split())
+    assert main([*command, "--keep-int8", "*"]) == 0
+    printed = capsys.readouterr()
+    assert "that could be in INT8" not in printed.err
+    assert "weighted layers in INT8 9 of 9" in " ".join(printed.out.replace("│", " ").split())
+
+
 @pytest.mark.parametrize(
     ("flavor", "version", "typed"),
     [("rtx", "1.7.1", True), ("tensorrt", "11.0.0", True), ("tensorrt", "10.16.1", False)],
@@ -115,3 +127,12 @@ def test_who_builds_a_model_in_fp16_is_not_told_of_fp32(table, tmp_path, capsys)
     assert main(["quantize", MODEL, table, "-o", half, "--float16"]) == 0
     assert main(["build", half, "-o", engine, "--target", "rtx", "--compute-capability", "8.6"]) == 0
     assert "is in FP32" not in capsys.readouterr().err
+
+
+def test_a_name_too_long_for_the_files_beside_it(tmp_path, capsys):
+    """It is known before the calibration."""
+    output = tmp_path / ("a" * 250)
+    assert main(["build", MODEL, "nowhere.npz", "-o", str(output)]) == 2
+    error = capsys.readouterr().err
+    assert f"cannot write '{output}.qdq.onnx': File name too long; choose another place" in error
+    assert list(tmp_path.iterdir()) == []

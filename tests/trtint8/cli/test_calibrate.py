@@ -49,3 +49,12 @@ def test_a_quantized_model_is_refused(images, table, tmp_path, capsys):
     assert main(["calibrate", str(tmp_path / "q.onnx"), str(tmp_path / "d.npy"), "-o", str(output)]) == 2
     assert "'q.onnx' holds Q/DQ pairs already; build it as it is" in capsys.readouterr().err
     assert not output.exists()
+
+
+def test_random_data_is_warned_of_once(tmp_path, capsys):
+    assert main(["calibrate", str(DEMO_MODEL), "random:16", "-o", str(tmp_path / "t.json")]) == 0
+    assert capsys.readouterr().err.splitlines() == [
+        "warning: the calibration data is 'random:16': the ranges of random values mean nothing for a "
+        "trained network, so use them for trials and for timing only; for accuracy calibrate with typical "
+        "samples"
+    ]

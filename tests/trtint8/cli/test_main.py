@@ -2,12 +2,14 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL
 
+ROOT = Path(__file__).parents[3]
 MODEL = str(DEMO_MODEL)
 
 VERBS = [
@@ -143,6 +145,26 @@ def test_a_terminated_verb_removes_its_temporary_files(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (143, "", "")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("number", "status", "said"), [(2, 130, "interrupted\n"), (15, 143, "")])
+def test_a_signal_during_a_build(rtx, number, status, said, table, tmp_path):
+    """TensorRT calls Python, swallows what is raised there, and prints where that was."""
+    program = (
+        "import os, signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from tests.trtint8.builder.building import Bar\n"
+        "from trtint8 import __main__\n"
+        "from trtint8.builder import build\n"
+        f"build.progress_bar = Bar(lambda _steps: os.kill(os.getpid(), {number}))\n"
+        f"sys.argv[1:] = ['build', {MODEL!r}, {table!r}, '-o', {str(tmp_path / 'a.engine')!r}]\n"
+        "sys.exit(__main__.main())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, cwd=ROOT
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (status, "", said)
     assert list(tmp_path.iterdir()) == []
 
 

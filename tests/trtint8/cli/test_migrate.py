@@ -3,11 +3,14 @@
 import json
 
 import numpy as np
+import onnx
 import pytest
 
 from calibrators.tables.table import CalibrationTable
+from tests.trtint8.refused_models import refused_model
 from trtint8 import calibrate
 from trtint8.cli.main import main
+from trtint8.cli.migrate import _compared
 from trtint8.data import DEMO_MODEL
 from trtint8.models.model import load_model
 
@@ -54,3 +57,26 @@ def test_gaps_that_nothing_fills(cache, tmp_path, capsys):
     status, _, error = migrated([gap, "-o", tmp_path / "q.onnx", "--fill"], capsys)
     assert status == 2
     assert "for 1 tensors that need one: 'images'; calibrate the model, or add them with" in error
+
+
+@pytest.mark.parametrize(
+    ("factor", "words"),
+    [(4.0, "4 times"), (1.5, "1.5 times"), (1.25, "25 % larger than"), (1.0003, "0.03 % larger than")],
+)
+def test_how_much_larger_a_scale_becomes(factor, words):
+    assert _compared(factor) == words
+
+
+def test_a_proof_that_fails_leaves_what_was_there(tmp_path, capsys):
+    model, output = tmp_path / "model.onnx", tmp_path / "q.onnx"
+    onnx.save(refused_model(), model)
+    images = np.random.default_rng(0).random((4, 3, 8, 8), np.float32)
+    cache = calibrate(model, {"x": images}, progress=False).save(tmp_path / "model.cache")
+    arguments = ["migrate", str(model), str(cache), "-o", str(output)]
+    assert main(arguments) == 2
+    assert "NonZero" in capsys.readouterr().err and not output.exists()
+    output.write_text("before")
+    assert main(arguments) == 2
+    assert output.read_text() == "before"
+    assert main([*arguments, "--no-proof"]) == 0
+    assert load_model(output).is_quantized

@@ -180,7 +180,7 @@ def test_what_would_be_slower_in_int8_is_fp16(upsampling, tmp_path, capsys):
     assert "slower in INT8, so in FP16" in printed
     assert said == (
         "warning: INT8 would be slower than FP16 in all layers that target 'rtx' runs in INT8, so the whole "
-        "model is FP16; 'trtint8 audit' shows why, and keep_int8 quantizes layers all the same\n"
+        "model is FP16; 'trtint8 audit' shows why, and --keep-int8 quantizes layers all the same\n"
     )
 
 

@@ -32,12 +32,12 @@ def folder(tmp_path_factory):
 @pytest.mark.slow
 def test_a_report_with_the_worst_samples(folder, tmp_path):
     output = tmp_path / "report.html"
-    (tmp_path / "names.txt").write_text("\n".join(f"digit {i}" for i in range(10)), encoding="utf-8")
+    (tmp_path / "names.txt").write_text("\n".join(f"digit {i}" for i in range(10)), encoding="utf-8-sig")
     arguments = ["--model", MODEL, "--data", str(folder / "heldout.npz"), "--limit", "50"]
     names = ["--classes", str(tmp_path / "names.txt")]
     assert main(["report", str(folder / "out"), "-o", str(output), *arguments, *names]) == 0
     page = output.read_text(encoding="utf-8")
-    assert page.count("data:image/png;base64,") == 20 and ">digit 3</th>" in page
+    assert page.count("data:image/png;base64,") == 20 and ">digit 3</th>" in page and "\ufeff" not in page
     assert "of 50 samples get another class in INT8" in page
     assert "the Q/DQ model as fake quantization in ONNX Runtime" in page
     assert f"trtint8 sensitivity {MODEL} digits.table.json HELDOUT_DATA" in page

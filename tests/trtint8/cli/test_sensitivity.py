@@ -8,8 +8,10 @@ import pytest
 
 from tests.trtint8.detectors import images, ranking_detector
 from tests.trtint8.sensitivity.measuring import SPLIT
+from trtint8.cli import sensitivity
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL
+from trtint8.sensitivity.measure import Plan
 from trtint8.sensitivity.results import Sensitivity
 
 HELD_OUT = {"images": SPLIT.heldout_images, "labels": SPLIT.heldout_labels}
@@ -47,3 +49,24 @@ def test_what_a_detector_picks_from_is_named(tmp_path, capsys, monkeypatch):
     assert main(["sensitivity", "m.onnx", "t.json", "d.npz"]) == 0
     wanted = "noise is that of 'corners_out', 'scores_last_out', from which the network picks what it gives"
     assert wanted in capsys.readouterr().err
+
+
+def test_a_name_too_long_for_the_checkpoint(table, tmp_path, capsys):
+    output = tmp_path / f"{'a' * 245}.json"
+    assert main(["sensitivity", str(DEMO_MODEL), table, "random:4", "-o", str(output)]) == 2
+    error = capsys.readouterr().err
+    assert f"cannot write '{output}.partial': File name too long; choose another place" in error
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [
+        (Plan(1, 1, 0.5), "1 layer, at most 1 sample: about 0 s, 500 ms each\n"),
+        (Plan(2, 64, 0.5), "2 layers, at most 64 samples: about 32 s, 500 ms each\n"),
+        (Plan(2, None, 0.5), "2 layers, all samples: 500 ms each\n"),
+    ],
+)
+def test_what_a_measurement_will_cost(plan, words, capsys):
+    sensitivity._announce(plan)
+    assert capsys.readouterr().err == words

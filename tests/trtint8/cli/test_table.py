@@ -38,6 +38,20 @@ def test_extract_and_convert(cache, tmp_path, capsys):
     assert "has no Q/DQ pairs on activations" in capsys.readouterr().err
 
 
+def test_a_version_that_no_file_would_name(cache, tmp_path, capsys):
+    version = ["--tensorrt-version", "8502"]
+    for to in (["t.json"], ["t.txt"], ["t.cache", "--format", "text"]):
+        arguments = ["table", "convert", str(cache), str(tmp_path / to[0]), *to[1:], *version]
+        assert main(arguments) == 2
+        assert capsys.readouterr().err == (
+            "trtint8 table: --tensorrt-version has no effect: only a calibration cache (.cache) names a "
+            "version; leave it out\n"
+        )
+    assert list(tmp_path.iterdir()) == []
+    assert main(["table", "convert", str(cache), str(tmp_path / "t.cache"), *version]) == 0
+    assert (tmp_path / "t.cache").read_text().startswith("TRT-8502-")
+
+
 def test_drop_and_merge(tmp_path):
     first = CalibrationTable({"a": 1.0, "b": 2.0}, "entropy").save(tmp_path / "first.json")
     second = CalibrationTable({"b": 3.0, "c": 4.0}, "minmax").save(tmp_path / "second.json")
@@ -58,7 +72,13 @@ def test_drop_and_merge(tmp_path):
 def test_table_verbs(table, tmp_path, capsys):
     cache, back, edited = (str(tmp_path / name) for name in ("t.cache", "back.json", "edited.json"))
     assert main(["table", "convert", table, cache]) == 0
+    assert f"'{cache}' holds the same ranges, but a calibration cache has no name" in capsys.readouterr().err
     assert main(["table", "convert", cache, back]) == 0
+    assert main(["table", "diff", table, back]) == 0
+    printed = capsys.readouterr()
+    assert (
+        f"0 of {len(CalibrationTable.load(table).amax)} tensors differ\n" == printed.out and not printed.err
+    )
     assert main(["table", "set", table, "images=1.5", "--method", "minmax", "-o", edited]) == 0
     capsys.readouterr()
     assert main(["table", "show", edited, "--json"]) == 0
@@ -183,3 +203,10 @@ def test_ranges_that_cannot_be_set(tmp_path, capsys, ranges, message):
     assert main(["table", "set", str(table), *ranges, "-o", str(tmp_path / "s.json")]) == 2
     assert capsys.readouterr().err == f"trtint8 table: {message}\n"
     assert not (tmp_path / "s.json").exists()
+
+
+def test_a_difference_counts_the_tensors_of_both_tables(tmp_path, capsys):
+    first = CalibrationTable({"a": 1.0, "same": 2.0}).save(tmp_path / "first.json")
+    second = CalibrationTable({"b": 1.0, "c": 1.0, "same": 2.0}).save(tmp_path / "second.json")
+    assert main(["table", "diff", str(first), str(second)]) == 0
+    assert "3 of 4 tensors differ" in capsys.readouterr().out

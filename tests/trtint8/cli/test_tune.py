@@ -60,7 +60,29 @@ def test_least_values_and_budgets_that_are_not_kept(wild_table, tmp_path, capsys
     assert (
         "nothing was found within the budget (cosine: at least 1.5); on the samples tuned on" in printed.err
     )
-    assert json.loads(printed.out)["fits"] is False
+    result = json.loads(printed.out)
+    assert result["fits"] is result["accuracy"]["judgement"]["fits"] is False
+
+
+@pytest.mark.slow
+def test_budgets_that_the_samples_tuned_on_keep_and_others_miss(wild_table, tmp_path, capsys, held_out):
+    np.savez(tmp_path / "d.npz", **held_out)
+    brighter = {**held_out, "images": 50 * held_out["images"]}  # far beyond the ranges of the table
+    np.savez(tmp_path / "judge.npz", **brighter)
+    wild_table.save(tmp_path / "wild.json")
+    arguments = ["tune", str(DEMO_MODEL), str(tmp_path / "wild.json"), str(tmp_path / "d.npz")]
+    arguments += ["-o", str(tmp_path / "out.onnx"), "--metric", "sqnr", "--min", "15"]
+    arguments += ["--judge", str(tmp_path / "judge.npz")]
+    missed = "the budget (sqnr: at least 15 dB) is missed: sqnr "
+    assert main(arguments) == 0
+    printed = capsys.readouterr()
+    assert f"on {len(held_out['labels'])} samples {missed}" in printed.out
+    assert "nothing was found" not in printed.err
+    assert main([*arguments, "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    judgement = result["accuracy"]["judgement"]
+    assert result["fits"] and not judgement["fits"] and judgement["value"] < 15
+    assert missed in judgement["notes"][0]
 
 
 @pytest.mark.slow
@@ -144,3 +166,12 @@ def test_what_is_read_is_not_overwritten(tmp_path, capsys, name):
     assert main(arguments) == 2
     assert f"cannot write '{tmp_path / name}': it is read as well" in capsys.readouterr().err
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [(name, b"as it was")]
+
+
+def test_a_name_too_long_for_the_files_beside_it(tmp_path, capsys):
+    """It is known before the search."""
+    output = tmp_path / f"{'a' * 240}.onnx"
+    assert main(["tune", str(DEMO_MODEL), "nowhere.npz", "nowhere.npz", "-o", str(output)]) == 2
+    error = capsys.readouterr().err
+    assert f"cannot write '{output}.checkpoint': File name too long; choose another place" in error
+    assert list(tmp_path.iterdir()) == []

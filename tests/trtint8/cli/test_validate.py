@@ -57,6 +57,8 @@ def test_metrics_by_name_as_json(arguments, capsys):
         (["--also", "A=x.onnx", "--also", "A=y.onnx"], "--also gives 'A' twice"),
         (["--also", f"INT8={MODEL}"], "'INT8' in also is the name of the model"),
         (["--metric", "mAP"], "there is no metric 'mAP'"),
+        (["--metric", "sqnr", "--max-drop", "1"], "metric 'sqnr' has no drop, because it is infinite where"),
+        (["--min", "101"], "metric 'top1' is a share, and the least value is 101 per cent"),
         (["--metric", "sqnr:logits"], "metric 'sqnr' covers every output: ask for 'sqnr', not 'sqnr:logits'"),
     ],
 )
@@ -64,6 +66,26 @@ def test_mistakes_are_one_sentence(arguments, more, message, capsys):
     assert main([*arguments, *more]) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"trtint8 validate: {message}") and error.count("\n") == 1
+
+
+def test_a_budget_decides_the_status(arguments, capsys):
+    assert main([*arguments, "--max-drop", "1"]) == 0
+    kept = "on 597 samples the budget (top1: a drop of at most 1 point) is kept: drop "
+    assert kept in capsys.readouterr().out
+    # Nothing is 100 %, as FP32 is not.
+    assert main([*arguments, "--min", "100", "--max-drop", "1"]) == 1
+    missed = "the budget (top1: a drop of at most 1 point and at least 100 %) is missed: drop "
+    assert missed in capsys.readouterr().out
+    assert main([*arguments, "--min", "100", "--json"]) == 1
+    judgement = json.loads(capsys.readouterr().out)["judgement"]
+    assert (judgement["goal"], judgement["fits"]) == ("top1: at least 100 %", False)
+    assert judgement["step"] == 100 / 597 and 99 < judgement["value"] < 100
+    # It is of the first metric that is named.
+    named = [*arguments, "--metric", "sqnr", "--metric", "top1", "--json"]
+    assert [main([*named, "--min", decibels]) for decibels in ("10", "90")] == [0, 1]
+    assert '"goal": "sqnr: at least 90 dB"' in capsys.readouterr().out
+    assert main([*arguments, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["judgement"] is None
 
 
 @pytest.fixture
@@ -117,5 +139,6 @@ def test_metrics_of_images_and_positions(maps, capsys):
 )
 def test_metrics_that_do_not_apply_are_one_sentence(maps, metric, message, capsys):
     assert main([*maps, "--metric", metric]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith(f"trtint8 validate: {message}") and error.count("\n") == 1
+    warning, error = capsys.readouterr().err.splitlines()
+    assert warning.startswith("warning: 'int8.onnx', INT8 in the results, holds neither Q/DQ pairs")
+    assert error.startswith(f"trtint8 validate: {message}")

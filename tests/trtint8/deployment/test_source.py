@@ -35,6 +35,11 @@ def _without_qdq(folder, name):
     return f"{name}.engine"
 
 
+def test_preprocessing_of_another_type(make_source):
+    with pytest.raises(CalibrationDataError, match=r"preprocessing is a dict; give trtint8\.Preprocessing"):
+        read_source(make_source("a").engine, {"mean": (0.5,)})
+
+
 def test_a_table_of_another_engine_is_refused(make_engine, tmp_path):
     engine = make_engine()
     CalibrationTable({"images": 1.0}).save(tmp_path / "net.table.json")

@@ -151,6 +151,38 @@ def test_sidecar_names_the_wrong_field(path, field, value, problem):
     assert str(caught.value).startswith(f"the sidecar '{path}.json' is not one that trtint8 wrote ({problem}")
 
 
+ROW = ShapeRange((1, 3), (8, 3), (32, 3))
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"profiles": ({"images": ROW},)}, "the profile of 'images' is 1x3,8x3,32x3, which fits no input"),
+        ({"profiles": ({"images": ShapeRange((), (), ())},)}, "the profile of 'images' is ,,, which fits no"),
+        (
+            {"profiles": ({"other": ShapeRange((1,), (8, 3), (8, 3))},)},
+            "the profile of 'other' is 1,8x3,8x3, which fits no input",
+        ),
+        ({"profiles": ({"other": ShapeRange((), (), ())},)}, "the profile of 'other' is ,,, which fits no"),
+        ({"inputs": (TensorSpec("a\ud800", "float32", (1,)),)}, r"the name 'a\ud800' holds a lone surrogate"),
+        (
+            {"outputs": (TensorSpec("a\ud800", "float32", (1,)),)},
+            r"the name 'a\ud800' holds a lone surrogate",
+        ),
+    ],
+)
+def test_sidecar_with_tensors_that_no_build_leaves(path, changes, problem):
+    save_engine(path, PLAN, replace(INFO, **changes))
+    with pytest.raises(EngineError) as caught:
+        read_engine_info(path)
+    assert str(caught.value).startswith(f"the sidecar '{path}.json' is not one that trtint8 wrote ({problem}")
+
+
+def test_a_profile_of_an_input_of_unknown_rank(path):
+    info = replace(INFO, inputs=(TensorSpec("x", "float32", ()),), profiles=({"x": ROW},))
+    assert save_engine(path, PLAN, info) == read_engine_info(path)
+
+
 def test_huge_sidecar(path, monkeypatch):
     save_engine(path, PLAN, INFO)
     monkeypatch.setattr(records, "MOST_BYTES", 1000)
@@ -213,9 +245,18 @@ def test_folder_that_does_not_exist(tmp_path):
         save_engine(tmp_path / "nope" / "model.engine", PLAN, INFO)
 
 
+def test_layers_in_int8_are_counted_among_all_that_multiply_matrices():
+    assert INFO.int8_layers == (1, 3)
+    assert replace(INFO, float_nodes=()).int8_layers == (1, 2)
+    assert replace(INFO, layers=None).int8_layers is None
+    folded = Layer("__myl_Repl_myl0_1", "kgen", (), ("Float",), ("Int8",), ("fc",))
+    without = replace(INFO, layers=LayerReport((*INFO.layers.layers, folded)))
+    assert without.int8_layers == (1, 2)
+
+
 def test_an_engine_says_on_one_line_what_it_is():
     assert repr(INFO) == (
-        "<EngineInfo: TensorRT for RTX 1.7.1.116 for 8.6, 12.0, 1 of 2 weighted layers in INT8>"
+        "<EngineInfo: TensorRT for RTX 1.7.1.116 for 8.6, 12.0, 1 of 3 weighted layers in INT8>"
     )
     full = replace(INFO, flavor="tensorrt", tensorrt_version="10.3", layers=None)
     assert repr(full) == "<EngineInfo: TensorRT 10.3 for 8.6, 12.0>"

@@ -1,4 +1,5 @@
 import numpy as np
+import onnx
 import pytest
 
 from calibrators.records import RecordError, parse, render, to_record
@@ -96,6 +97,10 @@ def test_total_weights_memory():
         ("gemm", "g", ["Int8", "Int8"], ["Float", "Float"], ["Float"], "INT8"),
         ("gemm", "g", ["Int8", "Int8"], ["Float", "Float"], ["Int8"], "INT8"),
         ("deconv", "d", ["Float", "Float"], ["Float", "Float"], ["Float"], "FP32"),
+        # Both operands are constants, as queries that no input decides.
+        ("gemm", "g", [], ["Int8", "Int8", "Float", "Float"], ["Float"], "INT8"),
+        ("gemm", "g", [], ["Half", "Half", "Float", "Float"], ["Half"], "FP16"),
+        ("gemm", "g", [], ["Int8", "Float", "Float"], ["Float"], "FP32"),
         # A fused kernel that dequantizes both operands and multiplies in float.
         ("runtime_fusion", "__myl_CastMulCastMulCastFc", ["Int8"], ["Int8", "Float"], ["Float"], "FP32"),
         ("runtime_fusion", "__myl_CastMulFc", ["Int8", "Float"], [], ["Float"], "FP32"),
@@ -106,6 +111,9 @@ def test_total_weights_memory():
         ("kgen", "_gemm_mha_v2_myl0_6", ["Half", "Half", "Bool", "Half"], [], ["Half"], "FP16"),
         ("kgen", "_gemm_mha_v2_myl0_6", ["Int8", "Int8", "Half", "Int8"], [], ["Int8"], "INT8"),
         ("kgen", "_gemm_mha_v2_myl0_6", ["Int8", "Int8", "Half"], [], ["Half"], "FP16"),
+        # Values that no input decides are a constant.
+        ("kgen", "_gemm_mha_v2_myl0_6", ["Int8", "Float", "Int8"], ["Int8"], ["Int8"], "INT8"),
+        ("kgen", "_gemm_mha_v2_myl0_6", ["Float"] * 5, ["Int8"] * 3, ["Int8"], "FP32"),
         ("kgen", "__myl_MulMinMaxRounCast", ["Float"], ["Float"], ["Int8"], "FP32"),
         ("kgen", "__myl_Tran", ["Int8"], [], ["Int8"], "INT8"),
         ("maxpool", "p", ["Int8"], ["Float", "Float"], ["Int8"], "INT8"),
@@ -140,6 +148,37 @@ def test_precision_of_a_node():
     # A product so small that it became point-wise.
     assert report.precision_of("dot") == "FP16"
     assert report.precision_of("gone") is None
+
+
+def test_fused_attention_that_adds_a_bias_does_not_compute_the_product_before_it():
+    # As the builder lists a step of a decoder with a cache of keys and values.
+    report = parse_layers(
+        [
+            message(
+                line("qkv", "gemm", ["Int8"], ["Int8", "Float", "Float"], ["Float"], ["qkv"]),
+                line("_gemv_mha_v1_myl0_6", "kgen", ["Float"] * 5, [], ["Int8"], ["ctx", "scores", "qkv"]),
+            )
+        ]
+    )
+    assert report.weighted_summary(["qkv", "scores", "ctx"]) == {"INT8": ["qkv"], "FP32": ["scores", "ctx"]}
+
+
+def test_a_product_of_which_a_constant_is_left():
+    # As the builder lists the values of DETR's first decoder layer, which are a product of zeros.
+    report = parse_layers(
+        [
+            message(
+                line("__myl_ReplMulAdd", "kgen", [], ["Float"] * 3, ["Int8"], ["zero", "bias"]),
+                line("__myl_Sum", "kgen", ["Float"], ["Float"], ["Float"], ["small"]),
+            )
+        ]
+    )
+    assert report.is_folded("zero") and not report.is_folded("small") and not report.is_folded("gone")
+    assert report.weighted_summary(["zero", "small", "gone"]) == {
+        "folded": ["zero"],
+        "FP32": ["small"],
+        "unknown": ["gone"],
+    }
 
 
 def test_a_rewriting_of_the_builder_may_follow_the_last_node():
@@ -273,6 +312,56 @@ def test_fused_attention_counts_for_both_products(rtx):
     report = build(rtx, attention, quantized=True)
     assert report.weighted_summary(["q", "k", "v", "scores", "node", "out"]) == {
         "INT8": ["q", "k", "v", "scores", "node", "out"]
+    }
+
+
+def test_products_of_constants_that_a_known_shape_expands(rtx):
+    g = Graph()
+    size = g.op(
+        "Concat", [g.op("Shape", ["x"], "shape", end=1), g.constant(np.array([16, 64]))], "size", axis=0
+    )
+    queries = g.op("Expand", [g.weights(1, 16, 64), size], "queries")
+    projected = g.op("MatMul", [g.qdq(queries), g.qdq(g.weights(64, 64), 1, 64)], "projection")
+    keys = g.op("Transpose", ["x"], "keys", perm=[0, 2, 1])
+    model = g.model({"x": [2, 32, 64]}, g.op("MatMul", [g.qdq(projected), g.qdq(keys)], "scores"))
+    engine = build_engine(model.SerializeToString(), specs(model), flavor=rtx, compute_capabilities=["8.6"])
+    (projection,) = (layer for layer in engine.report.layers if layer.name.startswith("projection"))
+    assert projection.inputs == () and projection.constants[:2] == ("Int8", "Int8")
+    assert engine.report.weighted_summary(["projection", "scores"]) == {"INT8": ["projection", "scores"]}
+
+
+def test_a_decoder_step_with_a_cache(rtx):
+    g = Graph()
+
+    def heads(tensor, name):
+        shape = g.constant(np.array([0, 0, 4, 16], np.int64))
+        return g.op("Transpose", [g.op("Reshape", [tensor, shape], f"{name}_r")], name, perm=[0, 2, 1, 3])
+
+    product = g.op("MatMul", [g.qdq("x"), g.qdq(g.weights(64, 192), 1, 192)], "qkv")
+    g.nodes.append(
+        onnx.helper.make_node(
+            "Split",
+            [g.op("Add", [product, g.weights(192)], "bias"), g.constant(np.array([64, 64, 64]))],
+            ["q", "k", "v"],
+            axis=2,
+            name="split",
+        )
+    )
+    keys = g.op("Concat", ["past_keys", heads("k", "new_keys")], "keys", axis=2)
+    values = g.op("Concat", ["past_values", heads("v", "new_values")], "values", axis=2)
+    turned = g.op("Transpose", [keys], "turned", perm=[0, 1, 3, 2])
+    weights = g.op("Softmax", [g.op("MatMul", [heads("q", "queries"), turned], "scores")], "softmax", axis=-1)
+    mixed = g.op("Transpose", [g.op("MatMul", [weights, values], "context")], "join", perm=[0, 2, 1, 3])
+    flat = g.op("Reshape", [mixed, g.constant(np.array([0, 0, 64], np.int64))], "flat")
+    output = g.op("MatMul", [g.qdq(flat), g.qdq(g.weights(64, 64), 1, 64)], "out")
+    inputs = {"x": [2, 1, 64], "past_keys": [2, 4, 20, 16], "past_values": [2, 4, 20, 16]}
+    model = g.model(inputs, output)
+    engine = build_engine(model.SerializeToString(), specs(model), flavor=rtx, compute_capabilities=["8.6"])
+    (fused,) = (layer for layer in engine.report.layers if layer.attention)
+    assert fused.name.startswith("_gemv_mha_v1") and "qkv" in fused.onnx_nodes
+    assert engine.report.weighted_summary(["qkv", "scores", "context", "out"]) == {
+        "INT8": ["qkv", "out"],
+        "FP32": ["scores", "context"],
     }
 
 

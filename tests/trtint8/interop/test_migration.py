@@ -57,3 +57,5 @@ def test_scales_that_a_concatenation_makes_equal_are_told():
     found = place(prepare(load_model(model)).graph_model)
     plan = plan_migration(found, {"x": 1.0, left: 4.0, joined: 4.0})
     assert plan.widened == {"x": 4.0}
+    rounded = plan_migration(found, {"x": 4.0 * (1 - 2**-23), left: 4.0, joined: 4.0})
+    assert rounded.widened == {}

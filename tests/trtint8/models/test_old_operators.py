@@ -152,3 +152,14 @@ def test_operators_in_branches():
 )
 def test_operators_that_the_converter_mends_itself(opset, operator, constants, outputs, attributes):
     check(model(opset, operator, constants, outputs, **attributes))
+
+
+@pytest.mark.parametrize("opset", [7, 8])
+def test_statistics_for_each_position_are_refused(opset):
+    statistics = [np.ones((4, 5, 6), np.float32)] * 4
+    attributes = {"spatial": 0}
+    old = model(opset, "BatchNormalization", statistics, **attributes)
+    with pytest.raises(
+        ModelError, match=r"BatchNormalization of 'model' that makes 'y' has statistics for each"
+    ):
+        prepare(load_model(old))

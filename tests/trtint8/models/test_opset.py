@@ -40,6 +40,16 @@ def test_an_old_opset_with_weights_in_another_file_is_converted(tmp_path, monkey
     )
 
 
+def test_a_newer_opset_while_an_array_of_weights_in_another_file_is_in_use(tmp_path):
+    graph_model = load_model(save_external(small(), tmp_path)).graph_model
+    name, value = next(iter(graph_model.graph.initializers.items()))
+    held = value.const_value.numpy()
+    new = with_opset(graph_model, 19, "model")
+    assert np.array_equal(new.graph.initializers[name].const_value.numpy(), held)
+    feed = {"images": images()}
+    np.testing.assert_array_equal(run(to_proto(new), feed), run(small(), feed))
+
+
 def test_a_newer_opset_keeps_large_weights_as_they_are():
     source = network(("MatMul", [weights(64, 64)], {}), ("ReduceMean", [], {"axes": [1]}), shape=("N", 64))
     old = load_model(source).graph_model

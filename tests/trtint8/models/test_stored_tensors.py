@@ -1,14 +1,16 @@
 """Tensors whose bytes are not what their type and shape say are refused by name."""
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from calibrators.errors import ModelError
-from tests.trtint8.models.float_models import small
+from tests.trtint8.models.float_models import images, run, small
 from tests.trtint8.onnx_models import save_external
-from trtint8.models.model import load_model
+from trtint8.models.model import load_model, prepare, to_proto
 
 
 def inline_text(graph):
@@ -166,6 +168,47 @@ def test_external_data_beyond_the_end(tmp_path):
 def test_external_data_nowhere(location, tmp_path):
     with pytest.raises(ModelError, match="there is no such file"):
         load_model(external(tmp_path, location=location))
+
+
+@pytest.mark.parametrize("location", ["../weights.bin", "a/../../weights.bin", "/etc/passwd"])
+def test_external_data_outside_the_folder(location, tmp_path):
+    folder = tmp_path / "folder"
+    (folder / "a").mkdir(parents=True)
+    path = external(folder, location=location)
+    (folder / "weights.bin").rename(tmp_path / "weights.bin")
+    words = f"keeps weights in '{location}', which is not inside the model's folder; save the model with"
+    with pytest.raises(ModelError, match=words):
+        load_model(path)
+
+
+def test_external_data_outside_the_folder_under_the_name_of_a_weight(tmp_path):
+    """A large weight is kept beside its message, in which it looks like one in another file."""
+    model = small()
+    weight = model.graph.initializer[0]
+    weight.CopyFrom(numpy_helper.from_array(np.ones((64, 64), np.float32), weight.name))
+    hostile = onnx.TensorProto(name=weight.name, data_type=onnx.TensorProto.FLOAT, dims=[2])
+    hostile.data_location = onnx.TensorProto.EXTERNAL
+    hostile.external_data.add(key="location", value="/etc/passwd")
+    model.graph.node.append(helper.make_node("Constant", [], ["hostile"], value=hostile))
+    onnx.save(model, tmp_path / "model.onnx")
+    with pytest.raises(ModelError, match="keeps weights in '/etc/passwd', which is not inside"):
+        load_model(tmp_path / "model.onnx")
+
+
+@pytest.mark.parametrize("link", [Path.symlink_to, Path.hardlink_to], ids=["symbolic", "hard"])
+def test_external_data_that_is_a_link(link, tmp_path):
+    """As in Hugging Face's caches, where the model is a link too, and both lead to another folder."""
+    blobs, folder = tmp_path / "blobs", tmp_path / "snapshot"
+    for made in (blobs, folder):
+        made.mkdir()
+    path = save_external(small(), blobs)
+    for name, blob in ((path.name, "a"), ("weights.bin", "b")):
+        (blobs / name).rename(blobs / blob)
+        link(folder / name, blobs / blob)
+    loaded = load_model(folder / path.name)
+    assert to_proto(loaded.graph_model) == to_proto(load_model(small()).graph_model)
+    feed = images()
+    np.testing.assert_array_equal(run(to_proto(prepare(loaded).graph_model), feed), run(small(), feed))
 
 
 @pytest.mark.parametrize("dims", [[-4, 3, 3, 3], [4, 3, 3, 3, -2]])

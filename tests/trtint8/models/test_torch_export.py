@@ -3,6 +3,7 @@
 import importlib.util
 import subprocess
 import sys
+import types
 import warnings
 
 import numpy as np
@@ -13,6 +14,13 @@ from calibrators.errors import ModelError, UnsupportedError
 from trtint8.models.model import load_model, save_model, to_proto
 from trtint8.models.session import open_graph_model
 from trtint8.models.torch_export import open_module, open_modules
+
+
+class Cache:
+    """What holds a tensor, and is none."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
 
 
 class Named:
@@ -74,6 +82,12 @@ def nn(torch):
         class FixedBatch(torch.nn.Module):
             def forward(self, x):
                 return x.reshape(2, 4) * 2
+
+        class Cached(torch.nn.Module):
+            config = types.SimpleNamespace(use_cache=True)
+
+            def forward(self, x):
+                return {"logits": x * 2, "past": Cache(x)}
 
         class DataDependent(torch.nn.Module):
             def forward(self, x):
@@ -180,11 +194,31 @@ def test_what_cannot_be_exported_is_refused(torch, nn):
         ModelError, match=r"the torch.nn.Module 'DataDependent' cannot be exported to ONNX: Could"
     ):
         open_module(nn.DataDependent(), torch.ones(2, 4))
+    with pytest.raises(
+        ModelError,
+        match=r"'Cached' cannot be exported to ONNX: its forward returns a Cache in 'past', and PyTorch "
+        r"exports no such type; set config\.use_cache = False on the module, or export it another way",
+    ):
+        open_module(nn.Cached(), torch.ones(2, 4))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PyTorch deprecates it
         traced = torch.jit.trace(torch.nn.Linear(4, 4), torch.zeros(1, 4))
     with pytest.raises(ModelError, match="is a TorchScript module, which PyTorch no longer exports"):
         open_module(traced, torch.zeros(1, 4))
+
+
+@pytest.mark.slow
+def test_what_pytorch_logs_while_it_exports_is_left_out():
+    pytest.importorskip("onnxscript")
+    # In a process of its own: PyTorch writes to the standard error that there was when it was imported.
+    code = (
+        "import logging, torch, trtint8; logging.disable(5);"
+        "trtint8.model_inputs(torch.nn.Linear(4, 4), example_inputs=torch.zeros(2, 4));"
+        "assert logging.root.manager.disable == 5"
+    )
+    pytest.importorskip("torch")
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_what_exporting_takes(torch, nn, monkeypatch):

@@ -180,6 +180,17 @@ def test_model_without_weighted_nodes():
         placed(g.model(IMAGES, g.op("Relu", ["x"], "relu")))
 
 
+def test_a_model_of_recurrent_operators_alone_is_named_as_such():
+    g = Shaped()
+    g.op("GRU", ["x", g.weights(1, 12, 4), g.weights(1, 12, 4)], "cell", hidden_size=4)
+    with pytest.raises(
+        ModelError,
+        match=r"no Conv, ConvTranspose, Gemm or MatMul node, so there is nothing to run in INT8; GRU 'cell' "
+        r"stays in float: TensorRT has no INT8 kernel for recurrent operators",
+    ):
+        placed(g.model({"x": [5, "N", 4]}, "cell_out"))
+
+
 def test_a_model_of_integer_operators_is_named_as_such():
     g = Shaped()
     weights = g.constant(np.ones((4, 4), np.uint8))

@@ -24,12 +24,12 @@ from trtint8.runtime.bench import BenchReport, Summary
 from trtint8.sensitivity.effects import Effect
 from trtint8.sensitivity.results import LayerSensitivity, Sensitivity
 from trtint8.sensitivity.suspects import Suspect
-from trtint8.tuning.scores import Score
 from trtint8.tuning.trial import Trial
 from trtint8.tuning.tune import TuningLog
 from trtint8.validation.accuracy import Accuracy
 from trtint8.validation.fidelity import Fidelity
 from trtint8.validation.measure import Measure
+from trtint8.validation.scores import Score
 from trtint8.validation.significance import Comparison, Share
 
 #: A name of a node that is markup where it is not escaped.

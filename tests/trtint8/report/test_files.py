@@ -30,12 +30,43 @@ def test_a_folder(folder):
     assert (found.tuning.keep_float, found.tuning.trials[0]) == (("second",), TUNING_LOG.trials[0])
 
 
+def test_links_that_lead_nowhere_are_left_out(folder):
+    for name, goal in (("loop.json", "loop.json"), ("net2.engine", "net2.engine"), ("gone.json", "none")):
+        (folder / name).symlink_to(goal)
+    assert list(find_report_files([folder]).paths) == KINDS
+    assert list(find_report_files([folder / "net.engine"]).paths) == KINDS
+
+
 def test_an_engine_brings_what_has_its_name(folder):
     shutil.copy(folder / "net.table.json", folder / "network.table.json")
     with pytest.raises(TableError, match="two files of the kind 'table'"):
         find_report_files([folder])
     found = find_report_files([str(folder / "net.engine")])
     assert list(found.paths) == KINDS and found.paths["table"].name == "net.table.json"
+
+
+def test_files_of_other_models_whose_names_begin_alike_are_left_out(folder):
+    for ending in ("table.json", "tuning.json", "accuracy.json", "qdq.onnx", "engine"):
+        shutil.copy(folder / f"net.{ending}", folder / f"net.tuned.{ending}")
+    shutil.copy(folder / "net.engine", folder / "net.plan")
+    (folder / "net.accuracy.json").rename(folder / "net.heldout.json")
+    found = find_report_files([folder / "net.engine"])
+    assert list(found.paths) == KINDS
+    assert {path.name for path in found.paths.values()} >= {
+        "net.engine",
+        "net.table.json",
+        "net.heldout.json",
+    }
+    assert not any("tuned" in path.name for path in found.paths.values())
+
+
+def test_an_engine_may_be_called_a_plan(folder):
+    (folder / "net.engine").rename(folder / "net.plan")
+    (folder / "net.engine.json").rename(folder / "net.plan.json")
+    for source in (folder, folder / "net.plan"):
+        found = find_report_files([source])
+        assert list(found.paths) == KINDS and found.stem == "net"
+        assert found.engine.weights_bytes == 5248
 
 
 def test_an_engine_whose_name_is_a_pattern(folder):

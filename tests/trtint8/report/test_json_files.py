@@ -13,6 +13,7 @@ from trtint8.cli.output import print_json
 from trtint8.report.json_files import parse_accuracy, parse_benchmark, parse_tuning_log
 from trtint8.runtime.benchmark import Benchmarks
 from trtint8.validation.fidelity import Fidelity
+from trtint8.validation.judgement import Judgement
 from trtint8.validation.measure import Measure
 
 
@@ -35,6 +36,12 @@ def test_metrics_of_other_tasks_round_trip(capsys):
     document = printed(accuracy, capsys)
     assert parse_accuracy(document, "a.json") == accuracy
     assert (document["measures"][0]["unit"], document["chosen"]) == ("dB", "chosen by the shapes")
+
+
+def test_what_was_said_of_a_budget_comes_back(capsys):
+    judgement = Judgement("sqnr: at least 30 dB", False, 29.0, None, None, False, ("it is missed",))
+    accuracy = dataclasses.replace(ACCURACY, judgement=judgement)
+    assert parse_accuracy(printed(accuracy, capsys), "a.json") == accuracy
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ import math
 
 from tests.trtint8.report.samples import HOSTILE, TUNING_LOG
 from trtint8.report.tried import make_tried
-from trtint8.tuning.scores import Score
 from trtint8.tuning.trial import Trial
+from trtint8.validation.scores import Score
 
 
 def test_candidates_with_the_share_of_int8():

@@ -67,6 +67,12 @@ def test_dead_channels_of_an_activation(dead, found):
     assert kinds(channel_suspects("x", channels, 32)) == found
 
 
+@pytest.mark.parametrize(("samples", "words"), [(1, "the one sample"), (2, "each of the 2 samples")])
+def test_dead_channels_in_words(samples, words):
+    (dead,) = channel_suspects("x", np.array([0.0, 0.0, 1.0]), samples)
+    assert dead.message == f"2 of 3 channels of 'x' were zero in {words}"
+
+
 def test_uneven_channels_of_an_activation():
     channels = np.array([0.5, 0.5, 0.5, 8.1])
     (found,) = channel_suspects("x", channels, 32)

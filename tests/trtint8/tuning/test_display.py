@@ -2,10 +2,10 @@
 
 import pytest
 
-from trtint8.tuning.budget import Goal
 from trtint8.tuning.display import plot_trials, trials_frame, trials_html
-from trtint8.tuning.scores import Score
 from trtint8.tuning.trial import Trial
+from trtint8.validation.budget import Goal
+from trtint8.validation.scores import Score
 
 GOAL = Goal("top1", "top1", "%", 0.5, None)
 TRIALS = (

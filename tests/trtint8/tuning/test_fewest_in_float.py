@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trtint8.tuning.fewest_in_float import expected_score, fewest, first_guess
-from trtint8.tuning.scores import Score
+from trtint8.validation.scores import Score
 
 
 @given(st.integers(1, 200), st.data())

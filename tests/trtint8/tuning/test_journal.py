@@ -6,8 +6,8 @@ import pytest
 
 from calibrators.errors import TableError
 from trtint8.tuning.journal import Journal, JournalFile
-from trtint8.tuning.scores import Score
 from trtint8.tuning.trial import Trial
+from trtint8.validation.scores import Score
 
 FIRST = Trial("as calibrated", Score(None, math.inf, math.inf), True, 0, 0.0, 0.5, 3.0)
 SECOND = Trial("bias correction", Score(0.25, 20.0, 79.75), False, 0, 0.0, 0.5)

@@ -12,9 +12,9 @@ from trtint8.data import DEMO_MODEL
 from trtint8.models.model import load_model, prepare
 from trtint8.tuning.candidates import Candidate
 from trtint8.tuning.journal import Journal, JournalFile
-from trtint8.tuning.scores import Score
 from trtint8.tuning.search import Search
 from trtint8.tuning.time_limit import OutOfTimeError, TimeLimit
+from trtint8.validation.scores import Score
 
 
 class NoSamples:

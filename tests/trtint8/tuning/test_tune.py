@@ -86,6 +86,15 @@ def normal(random, *shape):
     return random.standard_normal(shape).astype(np.float32)
 
 
+def test_a_budget_that_only_the_samples_tuned_on_keep_is_named(tuned):
+    missed = dataclasses.replace(tuned.accuracy.judgement, fits=False, notes=("they miss it",))
+    found = dataclasses.replace(tuned, accuracy=dataclasses.replace(tuned.accuracy, judgement=missed))
+    assert tuned.fits and tuned.accuracy.judgement.goal == str(tuned.goal)
+    words = f", within the budget ({tuned.goal}) on the samples tuned on, not on those held out>"
+    assert repr(found).endswith(words)
+    assert "they miss it" in found._repr_html_()
+
+
 def test_uneven_channels_are_equalized_and_the_float_model_is_kept(tmp_path):
     images = normal(np.random.default_rng(1), 128, 3, 6, 6)
     onnx.save(uneven(), tmp_path / "m.onnx")

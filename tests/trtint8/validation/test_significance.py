@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from trtint8.validation.significance import (
     Share,
+    _bootstrapped,
     compare_hits,
     compare_totals,
     compare_values,
@@ -100,6 +101,55 @@ def test_hits_are_counted_in_pairs():
     assert found.difference == pytest.approx(-0.2)
     assert found.interval == paired_interval(2, 1, 2, 0)
     assert found.p_value == 1.0 and not found.significant
+
+
+def hits_of(both, gained, lost, neither):
+    """Two models' hits with so many samples of each kind."""
+    pairs = ((True, True), (True, False), (False, True), (False, False))
+    counts = (both, gained, lost, neither)
+    judged, other = (np.repeat([pair[side] for pair in pairs], counts) for side in (0, 1))
+    return judged, other
+
+
+@pytest.mark.parametrize(
+    ("table", "p_value"),
+    [
+        ((70, 0, 5, 25), 0.0625),  # Newcombe's interval alone: -10.0 to -0.2 points
+        ((70, 5, 0, 25), 0.0625),
+        ((1400, 2, 9, 589), 268 / 2**12),
+        ((9500, 0, 6, 494), 2 / 64),  # Newcombe's interval alone: -0.124 to +0.001 points
+        ((9500, 6, 0, 494), 2 / 64),
+        ((36, 0, 0, 0), 1.0),
+    ],
+)
+def test_the_interval_and_the_test_say_the_same_of_zero(table, p_value):
+    found = compare_hits(*hits_of(*table), "FP32")
+    assert found.p_value == pytest.approx(p_value)
+    low, high = found.interval
+    assert (low <= 0 <= high) == (p_value >= 0.05) == (not found.significant)
+    assert found.interval == pytest.approx(paired_interval(*table), abs=0.002)
+
+
+@given(counts, counts, counts, counts.map(lambda n: n + 1))
+def test_they_say_the_same_for_all_counts(both, gained, lost, neither):
+    found = compare_hits(*hits_of(both, gained, lost, neither), "FP32")
+    low, high = found.interval
+    assert low <= found.difference + 1e-12 and found.difference - 1e-12 <= high
+    assert (low <= 0 <= high) == (not found.significant)
+    newcombe = paired_interval(both, gained, lost, neither)
+    # Only the end beside zero is another than Newcombe's, and only where zero lies between the two.
+    for end, own in zip((low, high), newcombe, strict=True):
+        assert end == own or abs(end) <= 5e-324
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+@pytest.mark.parametrize(("below", "significant"), [(48, True), (49, True), (50, False), (51, False)])
+def test_the_bootstrap_says_the_same_in_both_ways(sign, below, significant):
+    """Of 2,000 resamples, so many lie on the other side of zero."""
+    resampled = sign * np.where(np.arange(2000) < below, -0.001, 1.0)
+    found = _bootstrapped(resampled, sign * 0.9, "FP32", 60, "samples")
+    low, high = found.interval
+    assert (low > 0 or high < 0) == found.significant == significant
 
 
 def test_the_bootstrap_finds_a_shift_within_the_noise_of_the_samples():

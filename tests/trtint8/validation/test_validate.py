@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import trtint8
-from calibrators.errors import ModelError
+from calibrators.errors import CalibrationDataError, ModelError
 from tests.trtint8.detectors import (
     BOXES,
     PICKED_FROM,
@@ -44,6 +44,31 @@ def test_several_models_side_by_side():
     rounded = DATA.astype(np.float16).astype(np.float64)
     assert result.also["FP16"].outputs[0].max_error == pytest.approx(np.abs(rounded - DATA).max())
     assert 0 < result.also["FP16"].outputs[0].max_error <= 2**-11
+
+
+def test_a_budget_is_of_the_first_metric():
+    """The negative network has every class wrong."""
+    asked = {"reference": scaled(1.0), "labels": np.arange(4), "progress": False}
+    kept = trtint8.validate(scaled(0.5), DATA, max_drop=0, **asked).judgement
+    assert (kept.goal, kept.fits, kept.drop, kept.step) == (
+        "top1: a drop of at most 0 points",
+        True,
+        0.0,
+        25.0,
+    )
+    missed = trtint8.validate(scaled(-1.0), DATA, max_drop=50, also={"half": scaled(0.5)}, **asked)
+    assert (missed.judgement.fits, missed.judgement.drop) == (False, 100.0)
+    assert missed.also["half"].judgement is None
+    level = trtint8.validate(scaled(0.5), DATA, metrics=["sqnr", "top1"], minimum=6, **asked).judgement
+    # Half the signal is noise of a quarter of its power.
+    assert (level.goal, level.fits, level.value) == (
+        "sqnr: at least 6 dB",
+        True,
+        pytest.approx(6.0206, abs=1e-4),
+    )
+    assert trtint8.validate(scaled(0.5), DATA, **asked).judgement is None
+    with pytest.raises(CalibrationDataError, match="metrics names none, and max_drop and minimum are limits"):
+        trtint8.validate(scaled(0.5), DATA, metrics=[], minimum=6, **asked)
 
 
 @pytest.mark.parametrize("name", ["INT8", "FP32"])

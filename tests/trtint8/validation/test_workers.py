@@ -82,10 +82,11 @@ def _json(accuracy):
 
 @pytest.mark.parametrize("batch_size", [1, 25, None])
 def test_usual_metrics_and_other_batches(batch_size, cluster, quantized):
-    options = {"batch_size": batch_size, "limit": 70, "also": {"FP16": DEMO_MODEL}}
+    options = {"batch_size": batch_size, "limit": 70, "also": {"FP16": DEMO_MODEL}, "max_drop": 1.0}
     found = _validated(quantized, executor="ray", **options)
     assert found == _validated(quantized, **options)
     assert found.top5 is not None and found.samples == 70
+    assert found.judgement.step == 100 / 70
 
 
 def test_metrics_of_other_tasks(cluster):
@@ -141,6 +142,10 @@ def test_labels_from_anywhere(kind, cluster, quantized, tmp_path, monkeypatch):
     how = RayExecutor(shard_batches=2)
     found = _validated(quantized, data, labels=labels, executor=how, **options)
     assert found == _validated(quantized, data, labels=labels, **options)
+    few = {**options, "limit": 30}
+    assert _validated(quantized, data, labels=labels, executor=how, **few) == _validated(
+        quantized, data, labels=labels, **few
+    )
     assert found.reference_top1.total == SAMPLES and found.reference_top1.value > 0.9
 
 
@@ -245,7 +250,8 @@ def test_errors_are_those_of_one_process(data, labels, options, error, cluster, 
 
 
 def test_a_mistake_in_a_users_function_is_the_users(cluster, quantized):
-    with pytest.raises(ZeroDivisionError):
+    refusal = r"^metric 'slow' failed on the batch that begins with sample 0: ZeroDivisionError; correct it$"
+    with pytest.raises(CalibrationDataError, match=refusal):
         _validated(quantized, metrics=[Slow()], executor="ray")
 
 

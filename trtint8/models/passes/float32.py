@@ -1,4 +1,4 @@
-"""Turns a model that computes in FP16 into one that computes in FP32."""
+"""Turns a model that computes in FP16 or BF16 into one that computes in FP32."""
 
 from __future__ import annotations
 
@@ -11,21 +11,33 @@ from calibrators.errors import ModelError
 from trtint8.models.graph_constants import set_element_type, unused_name, value_names
 from trtint8.models.inner_graphs import inner_graphs
 
-_HALF, _FLOAT = ir.DataType.FLOAT16, ir.DataType.FLOAT
+_HALF, _BRAIN, _FLOAT = ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.FLOAT
+_NARROW = (_HALF, _BRAIN)
 
 #: Attributes that name the element type of what a node gives out.
 _TYPES = ("to", "dtype")
 
 
+def computes_in(model: ir.Model, dtype: ir.DataType) -> bool:
+    """Whether a model has weights or inputs of a type, or a node that converts to it."""
+    return any(
+        any(value.dtype == dtype for value in (*graph.inputs, *graph.initializers.values()))
+        or any(_names_type(node, dtype) for node in graph)
+        for graph in _graphs(model.graph)
+    )
+
+
 class ComputeInFloat32Pass(ir.passes.InPlacePass):
     """Makes every FP16 tensor FP32, except inputs and outputs of the model, which a Cast converts.
 
+    BF16 tensors become FP32 as well, and so do inputs and outputs in BF16, because NumPy has no such type.
+
     Ranges are of FP32 activations, and what is not quantized can become FP16 again when it is built. Every
-    FP16 number is an FP32 number, so only the rounding of intermediate results differs.
+    number of 16 bits is an FP32 number, so only the rounding of intermediate results differs.
     """
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Changes nothing in a model without FP16 weights and inputs.
+        """Changes nothing in a model without FP16 weights and inputs, and without BF16.
 
         Raises:
             ModelError: An input or output is a sequence of FP16 tensors, which no Cast converts, or the
@@ -34,8 +46,9 @@ class ComputeInFloat32Pass(ir.passes.InPlacePass):
         graph = model.graph
         inputs = [value for value in graph.inputs if value.dtype == _HALF and not value.is_initializer()]
         outputs = [index for index, value in enumerate(graph.outputs) if value.dtype == _HALF]
-        weights = [value for one in _graphs(graph) for value in one.initializers.values() if _is_half(value)]
-        if not inputs and not weights:
+        stored = (value for one in _graphs(graph) for value in one.initializers.values())
+        weights = [value for value in stored if _is_narrow(value)]
+        if not inputs and not weights and not computes_in(model, _BRAIN):
             return ir.passes.PassResult(model, False)
         _check_types((*inputs, *(graph.outputs[index] for index in outputs)))
         for value in weights:
@@ -50,6 +63,9 @@ class ComputeInFloat32Pass(ir.passes.InPlacePass):
         taken = value_names(graph)
         for value in inputs:
             _convert_input(graph, value, unused_name(f"{value.name}_float32", taken))
+        for value in graph.inputs:
+            if value.dtype == _BRAIN:
+                set_element_type(value, _FLOAT)
         for index in outputs:
             if graph.outputs[index].dtype == _FLOAT:  # an input that is given out as it is stays FP16
                 _convert_output(graph, index, unused_name(f"{graph.outputs[index].name}_float32", taken))
@@ -72,9 +88,9 @@ def _check_attributes(function: ir.Function) -> None:
         for name in _TYPES:
             if name in node.attributes and node.attributes[name].is_ref():
                 raise ModelError(
-                    f"the function '{function.domain}:{function.name}' of an FP16 model takes the attribute "
-                    f"'{name}' of its {node.op_type} from those who call it, so it cannot be converted to "
-                    "FP32; export the model in FP32"
+                    f"the function '{function.domain}:{function.name}' of a model in 16 bits takes the "
+                    f"attribute '{name}' of its {node.op_type} from those who call it, so it cannot be "
+                    "converted to FP32; export the model in FP32"
                 )
 
 
@@ -84,7 +100,7 @@ def _change_nodes(graph: ir.Graph | ir.Function) -> None:
         _change_attributes(node.attributes)
         inside = (value for inner in inner_graphs(node) for value in inner.inputs)
         for value in (*node.outputs, *inside):
-            if value.dtype == _HALF:
+            if value.dtype in _NARROW:
                 set_element_type(value, _FLOAT)
 
 
@@ -112,19 +128,27 @@ def _cast(value: ir.Value, dtype: ir.DataType, output: ir.Value) -> ir.Node:
 
 
 def _change_attributes(attributes: MutableMapping[str, ir.Attr]) -> None:
-    """Makes attributes that say or hold what is FP16 say or hold FP32."""
+    """Makes attributes that say or hold what has 16 bits say or hold FP32."""
     for name, attribute in list(attributes.items()):
         if attribute.value is None:  # a reference to an attribute of the function
             continue
-        if name in _TYPES and attribute.type == ir.AttributeType.INT and attribute.as_int() == _HALF:
+        if name in _TYPES and attribute.type == ir.AttributeType.INT and attribute.as_int() in _NARROW:
             attributes[name] = ir.AttrInt64(name, int(_FLOAT))
-        elif attribute.type == ir.AttributeType.TENSOR and attribute.as_tensor().dtype == _HALF:
+        elif attribute.type == ir.AttributeType.TENSOR and attribute.as_tensor().dtype in _NARROW:
             values = attribute.as_tensor().numpy().astype(np.float32)
             attributes[name] = ir.AttrTensor(name, ir.tensor(values))
 
 
-def _is_half(value: ir.Value) -> bool:
-    return value.const_value is not None and value.const_value.dtype == _HALF
+def _is_narrow(value: ir.Value) -> bool:
+    return value.const_value is not None and value.const_value.dtype in _NARROW
+
+
+def _names_type(node: ir.Node, dtype: ir.DataType) -> bool:
+    attributes = (node.attributes.get(name) for name in _TYPES)
+    return any(
+        one is not None and one.type == ir.AttributeType.INT and not one.is_ref() and one.as_int() == dtype
+        for one in attributes
+    )
 
 
 def _graphs(graph: ir.Graph) -> Iterator[ir.Graph]:

@@ -123,7 +123,7 @@ def _predicted_bytes(model: ir.Model, node: ir.Node, arrays: Mapping[str, NDArra
     try:
         inferred = shape_inference.infer_node_outputs(
             defs.get_schema(node.op_type, model.opset_imports[""], ""),
-            ir.to_proto(node),
+            ir.serde.serialize_node(node),
             {name: _type(array) for name, array in arrays.items()},
             {name: numpy_helper.from_array(array) for name, array in arrays.items() if array.size <= _FEW},
             opset_imports=[helper.make_opsetid("", model.opset_imports[""])],

@@ -22,6 +22,9 @@ from trtint8.quantization.slower.kernels import KernelGraph, Product, Readers
 from trtint8.quantization.slower.minimum_cut import BinaryChoice
 from trtint8.quantization.targets import KernelCosts
 
+#: How the reason begins why a product is in FP16 that could be in INT8.
+SLOWER_IN_INT8 = "INT8 would be slower"
+
 #: What an open dimension counts as: samples per batch, and pixels or tokens along one axis.
 _SAMPLES, _SIZE = 8, 256
 
@@ -213,8 +216,8 @@ class _Chooser:
         if self._padding(node):
             channels = self._dimensions(node.inputs[1])[1]
             are = "input channel are" if channels == 1 else "input channels are"
-            return f"INT8 would be slower: groups of {channels} {are} padded to {self._costs.channels}"
-        return "INT8 would be slower: to requantize its output takes longer than its products save"
+            return f"{SLOWER_IN_INT8}: groups of {channels} {are} padded to {self._costs.channels}"
+        return f"{SLOWER_IN_INT8}: to requantize its output takes longer than its products save"
 
     def _multiply_adds(self, node: ir.Node) -> int:
         first, second = self._dimensions(node.inputs[0]), self._dimensions(node.inputs[1])

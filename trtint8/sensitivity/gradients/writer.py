@@ -42,12 +42,17 @@ class GraphWriter:
             *inputs: The node's inputs.
             outputs: How many outputs the node has.
             like: A value with the shape of the output, where that is known.
-            **attributes: The node's attributes.
+            **attributes: The node's attributes; lists are of integers.
 
         Returns:
             The node's last output.
         """
-        node = ir.node(kind, list(inputs), attributes, num_outputs=outputs)
+        # With the type of lists, because it takes longer to find out than the node takes to make.
+        typed = {
+            name: ir.AttrInt64s(name, value) if isinstance(value, list) else value
+            for name, value in attributes.items()
+        }
+        node = ir.node(kind, list(inputs), typed, num_outputs=outputs)
         return self._append(node, like)
 
     def copy(self, node: ir.Node, inputs: Sequence[ir.Value | None]) -> ir.Value:

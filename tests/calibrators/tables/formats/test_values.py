@@ -10,9 +10,13 @@ from calibrators.tables.formats.values import add_range, check_line_names, decod
 
 def test_text_and_numbers():
     assert decoded("ä: 1".encode(), "f") == "ä: 1"
+    for encoding in ("utf-8-sig", "utf-16"):
+        assert decoded("ä: 1".encode(encoding), "f") == "ä: 1"
     assert number(" 1e-3\n", "f", 1) == 0.001
     with pytest.raises(TableError, match=r"^'f' is not text: byte 2 is no UTF-8$"):
         decoded(b"ab\xff", "f")
+    with pytest.raises(TableError, match=r"^'f' is not text: byte 4 is no UTF-16$"):
+        decoded(b"\xff\xfea\0\0", "f")
     with pytest.raises(TableError, match=r"^'f' line 7: 'wide' is not a number$"):
         number(" wide ", "f", 7)
 

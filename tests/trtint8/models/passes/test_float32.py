@@ -1,5 +1,6 @@
-"""Models that compute in FP16."""
+"""Models that compute in FP16 and BF16."""
 
+import ml_dtypes
 import numpy as np
 import onnxruntime as ort
 import pytest
@@ -8,8 +9,9 @@ from onnx import TensorProto, helper, numpy_helper
 import trtint8
 from calibrators.errors import ModelError
 from trtint8.models.model import load_model, prepare, to_proto
+from trtint8.models.session import open_model
 
-HALF = TensorProto.FLOAT16
+HALF, BRAIN = TensorProto.FLOAT16, TensorProto.BFLOAT16
 
 
 def half_model():
@@ -41,6 +43,26 @@ def half_model():
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
+def brain_model(outside):
+    """A convolution in BF16, between inputs and outputs of a type."""
+    random = np.random.default_rng(0)
+    values = 0.2 * random.standard_normal((8, 3, 3, 3))
+    weights = helper.make_tensor(
+        "w", BRAIN, values.shape, values.astype(ml_dtypes.bfloat16).tobytes(), raw=True
+    )
+    first = "x" if outside == BRAIN else "narrow"
+    nodes = [
+        helper.make_node("Cast", ["x"], ["narrow"], to=BRAIN),
+        helper.make_node("Conv", [first, "w"], ["c"], pads=[1] * 4),
+        helper.make_node("Cast", ["c"], ["y"], to=outside),
+    ]
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes, "g", [info("x", outside, ["n", 3, 8, 8])], [info("y", outside, ["n", 8, 8, 8])], [weights]
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
+
+
 @pytest.fixture(scope="module")
 def images():
     return np.random.default_rng(1).standard_normal((16, 3, 8, 8)).astype(np.float16)
@@ -67,6 +89,35 @@ def test_it_is_quantized(images):
     quantized = trtint8.quantize(half_model(), table)
     assert sum(node.op_type == "DequantizeLinear" for node in quantized.graph.node) == 4
     accuracy = trtint8.validate(quantized, images, reference=half_model(), progress=False)
+    assert accuracy.outputs[0].sqnr_db > 30
+
+
+@pytest.mark.parametrize("outside", [TensorProto.FLOAT, BRAIN])
+def test_bf16_is_calibrated_and_quantized_as_fp32(outside, images):
+    loaded = load_model(brain_model(outside))
+    assert [spec.dtype for spec in loaded.inputs] == [np.float32]
+    prepared = to_proto(prepare(loaded).graph_model)
+    assert [value.type.tensor_type.elem_type for value in prepared.graph.input] == [TensorProto.FLOAT]
+    assert [value.type.tensor_type.elem_type for value in prepared.graph.output] == [TensorProto.FLOAT]
+    data = images.astype(np.float32)
+    table = trtint8.calibrate(brain_model(outside), data, progress=False)
+    assert table.amax["x"] == pytest.approx(np.abs(data).max(), rel=0.2)
+    quantized = trtint8.quantize(brain_model(outside), table)
+    accuracy = trtint8.validate(quantized, data, reference=brain_model(outside), progress=False)
+    assert accuracy.outputs[0].sqnr_db > 35
+
+
+def test_a_model_that_mixes_fp16_and_fp32_is_run_in_fp32(images):
+    # The division of FP32 by FP16 is what PyTorch's older exporter writes of the scale of attention.
+    model = half_model()
+    model.graph.node[5].CopyFrom(helper.make_node("Div", ["narrow", "two"], ["m"]))
+    model.graph.initializer.append(numpy_helper.from_array(np.array([2], np.float32), "two"))
+    (mixed, _), (wanted, _) = (
+        open_model(load_model(one)).run({"x": images}) for one in (model, half_model())
+    )
+    np.testing.assert_allclose(mixed, wanted, rtol=4e-3, atol=4e-3)
+    table = trtint8.calibrate(model, images, progress=False)
+    accuracy = trtint8.validate(trtint8.quantize(model, table), images, reference=model, progress=False)
     assert accuracy.outputs[0].sqnr_db > 30
 
 
@@ -166,7 +217,9 @@ def test_graphs_in_nodes_sequences_and_functions_compute_in_fp32(nodes):
 def test_a_function_of_which_the_caller_chooses_the_type_is_refused():
     nodes = calls()
     nodes[0].attribute.append(helper.make_attribute("kind", HALF))
-    with pytest.raises(ModelError, match="function 'own:Halved' of an FP16 model takes the attribute 'to'"):
+    with pytest.raises(
+        ModelError, match="function 'own:Halved' of a model in 16 bits takes the attribute 'to'"
+    ):
         prepare(load_model(around(nodes, halved())))
 
 

@@ -5,14 +5,15 @@ import math
 import numpy as np
 import pytest
 
-from calibrators.data.batches import open_batches
 from calibrators.errors import CalibrationDataError
-from trtint8.data import DEMO_MODEL
-from trtint8.models.model import load_model, prepare
-from trtint8.tuning.budget import Budget, first_form
-from trtint8.tuning.scores import Score
+from trtint8.validation.accuracy import Accuracy
 from trtint8.validation.batch import BatchForm
+from trtint8.validation.budget import Budget
+from trtint8.validation.fidelity import Fidelity
+from trtint8.validation.measure import Measure
 from trtint8.validation.metrics import DetectionAgreement
+from trtint8.validation.scores import Score
+from trtint8.validation.significance import Share
 
 SCORES = {"logits": np.zeros((4, 10), np.float32)}
 MAPS = {"classes": np.zeros((4, 3, 8, 8), np.float32)}
@@ -127,8 +128,56 @@ def test_a_score_in_words():
     assert own.describe(Score(0.25, 25.0, 0.25)) == "max_error 0.25"
 
 
-def test_the_form_of_the_first_batch():
-    model = prepare(load_model(DEMO_MODEL))
-    data = {"images": np.zeros((5, 1, 8, 8), np.float32), "labels": np.arange(5)}
-    form = first_form(model, open_batches(data, model.inputs, batch_size=3))
-    assert form.outputs["logits"].shape == (3, 10) and form.rows == 3 and form.has_class_indices
+def compared(samples, *measures, outputs=()):
+    return Accuracy("a test", samples, None, None, None, None, None, outputs, measures)
+
+
+def top1(lost, samples):
+    """A comparison in which FP32 has all samples right but ten, and INT8 loses some of these."""
+    right = Share(samples - 10 - lost, samples), Share(samples - 10, samples)
+    agreement = Measure("agreement", Share(samples, samples), unit="%", perfect=1.0)
+    return compared(samples, Measure("top1", *right, unit="%"), agreement)
+
+
+@pytest.mark.parametrize(
+    ("lost", "samples", "max_drop", "fits", "too_fine"),
+    [
+        (0, 100, 0.1, True, True),
+        (1, 100, 0.1, False, True),
+        (1, 100, 1.0, True, False),
+        (2, 100, 1.0, False, False),
+        (0, 100, 0.0, True, False),
+        (1, 100, 0.0, False, False),
+        (3, 1000, 0.3, True, False),
+        (4, 1000, 0.3, False, False),
+        (0, 300, 0.3, True, True),
+    ],
+)
+def test_what_samples_say_of_a_largest_drop(lost, samples, max_drop, fits, too_fine):
+    found = goal(SCORES, INDICES, max_drop=max_drop).judge(top1(lost, samples))
+    assert (found.fits, found.too_fine) == (fits, too_fine)
+    assert (found.drop, found.step) == (100 * lost / samples, 100 / samples)
+    assert found.value == 100 * (samples - 10 - lost) / samples
+    assert len(found.notes) == 1 + too_fine
+
+
+def test_a_judgement_in_words():
+    found = goal(SCORES, INDICES, max_drop=0.3).judge(top1(1, 100))
+    assert found.goal == "top1: a drop of at most 0.3 points"
+    assert found.notes == (
+        "on 100 samples the budget (top1: a drop of at most 0.3 points) is missed: drop 1.00 points, top1 "
+        "89.00 %",
+        "the budget of 0.3 points is finer than 100 samples can show, as one sample is 1 point; judge by 334 "
+        "samples or more",
+    )
+
+
+def test_metrics_that_count_no_samples_have_no_step():
+    outputs = (Fidelity("classes", 29.0, 0.99, 0.5),)
+    found = goal(MAPS, minimum=30.0, metric="sqnr").judge(compared(4, outputs=outputs))
+    assert (found.fits, found.value, found.drop) == (False, 29.0, None)
+    assert (found.step, found.too_fine) == (None, False)
+    assert found.notes == ("on 4 samples the budget (sqnr: at least 30 dB) is missed: sqnr 29.00 dB",)
+    pixels = compared(4, Measure("pixels", 0.98, unit="%", perfect=1.0))
+    found = goal(MAPS, metric="pixels", max_drop=3).judge(pixels)
+    assert (found.fits, found.value, found.step, found.too_fine) == (True, 98.0, None, False)

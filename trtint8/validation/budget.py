@@ -6,20 +6,16 @@ import math
 from dataclasses import dataclass
 
 from calibrators.checks import is_number
-from calibrators.data.batches import Batches
-from calibrators.data.feeds import batch_rows
-from calibrators.data.preflight import check_feed
-from calibrators.data.sources import first_labels
+from calibrators.display.counts import counted
 from calibrators.errors import CalibrationDataError
-from trtint8.models.model import Model
-from trtint8.models.picked_outputs import find_picks
-from trtint8.models.session import open_graph_model
-from trtint8.tuning.scores import EQUAL_OUTPUTS, LARGEST_ERROR, Score
 from trtint8.validation.batch import BatchForm
 from trtint8.validation.fidelity import OUTPUT_METRICS
+from trtint8.validation.judgement import Judgement
 from trtint8.validation.measurand import DECIBELS, PERCENT
 from trtint8.validation.metrics import Metric, check_metrics, measurands, usual_metrics
-from trtint8.validation.output_shapes import declared_shapes, outputs_without_samples
+from trtint8.validation.scores import EQUAL_OUTPUTS, LARGEST_ERROR, Score, measure_of, score_of
+from trtint8.validation.significance import Share
+from trtint8.validation.wording import Compared
 
 #: The largest drop where no limit is given, by the metric's unit: percentage points, or decibels.
 USUAL_DROP = {PERCENT: 1.0, DECIBELS: 0.5}
@@ -62,12 +58,38 @@ class Goal:
         unit = self.unit and f" {self.unit}"
         parts = []
         if self.max_drop is not None:
-            points = f" point{'' if self.max_drop == 1 else 's'}" if self.unit == PERCENT else unit
+            most = _points(self.max_drop) if self.unit == PERCENT else f"{self.max_drop:g}{unit}"
             drop = "at most" if self.name == LARGEST_ERROR else "a drop of at most"
-            parts.append(f"{drop} {self.max_drop:g}{points}")
+            parts.append(f"{drop} {most}")
         if self.minimum is not None:
             parts.append(f"at least {self.minimum:g}{unit}")
         return f"{self.name}: {' and '.join(parts)}"
+
+    def judge(self, accuracy: Compared) -> Judgement:
+        """What the samples of a comparison say of the goal.
+
+        Args:
+            accuracy: The comparison of the model with FP32, by this metric among others.
+        """
+        score = score_of(accuracy, self.metric)
+        fits, samples = self.fits(score), counted(accuracy.samples, "sample")
+        kept = "kept" if fits else "missed"
+        notes = [f"on {samples} the budget ({self}) is {kept}: {self.describe(score)}"]
+        step, too_fine = self._step(accuracy), False
+        if step is not None and self.max_drop is not None and 0 < self.max_drop < step:
+            too_fine = True
+            notes.append(
+                f"the budget of {_points(self.max_drop)} is finer than {samples} can show, as one sample is "
+                f"{_points(step, '.3g')}; judge by {math.ceil(100 / self.max_drop):,} samples or more"
+            )
+        return Judgement(str(self), fits, score.value, score.drop, step, too_fine, tuple(notes))
+
+    def _step(self, accuracy: Compared) -> float | None:
+        """How many points one sample is; None for a metric that counts no samples."""
+        if isinstance(self.metric, str) and self.metric in OUTPUT_METRICS:
+            return None
+        value = measure_of(accuracy, self.metric).value
+        return 100 / value.total if isinstance(value, Share) else None
 
     def describe(self, score: Score) -> str:
         """A score in words."""
@@ -171,32 +193,11 @@ class Budget:
         return USUAL_DROP[unit], None
 
 
-def first_form(model: Model, batches: Batches) -> BatchForm:
-    """Runs the float model on the first batch.
-
-    Args:
-        model: The float model.
-        batches: The data, which must be iterable more than once.
-
-    Returns:
-        The form of the batch, with the outputs.
-
-    Raises:
-        CalibrationDataError: There is no batch, or it does not fit the model.
-    """
-    for batch in batches.labelled():
-        check_feed(batch.feed, model.inputs)
-        session = open_graph_model(model.graph_model)
-        outputs = dict(zip(session.output_names, session.run(batch.feed), strict=True))
-        first = next(iter(outputs.values()))
-        rows = batch_rows(batch.feed) or (len(first) if first.ndim else 1)
-        without_samples = outputs_without_samples(declared_shapes(model.graph_model), model.inputs)
-        picked = find_picks(model.graph_model).outputs
-        return BatchForm.of(outputs, first_labels(batch.labels, rows, 0), rows, without_samples, picked)
-    raise CalibrationDataError("the data has no samples; pass at least one")
-
-
 def _figure(value: float, unit: str) -> str:
     if not unit:
         return f"{value:.4g}"
     return f"{value:.2f} {unit}"
+
+
+def _points(number: float, form: str = "g") -> str:
+    return f"{number:{form}} point{'' if number == 1 else 's'}"

@@ -4,10 +4,10 @@ import math
 
 import pytest
 
-from trtint8.tuning.scores import Score, score_of
 from trtint8.validation.accuracy import Accuracy
 from trtint8.validation.fidelity import Fidelity
 from trtint8.validation.measure import Measure
+from trtint8.validation.scores import Score, score_of
 from trtint8.validation.significance import Share
 
 OUTPUTS = (Fidelity("p2", 24.0, 0.99, 0.5, 0.9), Fidelity("p3", 22.0, 0.98, 0.25))
@@ -47,3 +47,23 @@ def test_other_metrics_drop_in_their_own_unit(measure, expected):
 def test_an_output_that_is_not_a_number_is_the_worst():
     broken = (*OUTPUTS, Fidelity("p4", math.nan, math.nan, math.nan))
     assert math.isnan(score_of(comparison(outputs=broken), "sqnr").sqnr_db)
+
+
+@pytest.mark.parametrize(
+    ("measure", "drop", "value"),
+    [
+        (Measure("top1", Share(80, 100), Share(81, 100), unit="%"), 1.0, 80.0),
+        (Measure("agreement", Share(57, 100), unit="%", perfect=1.0), 43.0, 57.0),
+        (Measure("top1", Share(6, 1000), Share(9, 1000), unit="%"), 0.3, 0.6),
+    ],
+)
+def test_shares_of_samples_are_exact(measure, drop, value):
+    """As differences of rounded shares they would be slightly above a limit that they equal."""
+    score = score_of(comparison(measure), measure.name)
+    assert (score.drop, score.value) == (drop, value)
+
+
+def test_the_metric_is_found_among_others():
+    measures = Measure("top5", Share(4, 4), Share(4, 4)), Measure("top1", Share(3, 4), Share(4, 4), unit="%")
+    score = score_of(comparison(*measures, outputs=()), "top1")
+    assert (score.drop, score.value, math.isnan(score.sqnr_db)) == (25.0, 75.0, True)

@@ -1,0 +1,44 @@
+"""Code of the user's by name."""
+
+import math
+
+import pytest
+
+from calibrators.errors import CalibrationDataError
+from trtint8.cli.own_code import named_object
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "own_code_wrong.py").write_text("1 / 0\n")
+
+
+def test_an_object_of_an_installed_module():
+    assert named_object("math:pi", "data", "a file", "a number") == math.pi
+
+
+def test_text_of_another_form_names_nothing():
+    for text in ("random:3", "data.npz", "folder/a:b", "a:b:c", "1a:b", "a:", ":b", ""):
+        assert named_object(text, "data", "a file", "a function") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("math:tau2", "the metric 'math:tau2': the module 'math' has no 'tau2'; name a function of it$"),
+        (
+            "own_code_none.part:f",
+            "^the metric 'own_code_none.part:f' is neither a name nor a function: there is no module "
+            "'own_code_none' in the current folder or among what is installed; check the spelling$",
+        ),
+        (
+            "own_code_wrong:f",
+            "the module 'own_code_wrong' cannot be imported: ZeroDivisionError: division by zero; correct it",
+        ),
+    ],
+)
+def test_mistakes_are_named(text, message):
+    with pytest.raises(CalibrationDataError, match=message):
+        named_object(text, "metric", "a name", "a function of it")

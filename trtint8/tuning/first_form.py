@@ -1,0 +1,39 @@
+"""The form of the first batch, which says what a budget means before anything long begins."""
+
+from __future__ import annotations
+
+from calibrators.data.batches import Batches
+from calibrators.data.feeds import batch_rows
+from calibrators.data.preflight import check_feed
+from calibrators.data.sources import first_labels
+from calibrators.errors import CalibrationDataError
+from trtint8.models.model import Model
+from trtint8.models.picked_outputs import find_picks
+from trtint8.models.session import open_graph_model
+from trtint8.validation.batch import BatchForm
+from trtint8.validation.output_shapes import declared_shapes, outputs_without_samples
+
+
+def first_form(model: Model, batches: Batches) -> BatchForm:
+    """Runs the float model on the first batch.
+
+    Args:
+        model: The float model.
+        batches: The data, which must be iterable more than once.
+
+    Returns:
+        The form of the batch, with the outputs.
+
+    Raises:
+        CalibrationDataError: There is no batch, or it does not fit the model.
+    """
+    for batch in batches.labelled():
+        check_feed(batch.feed, model.inputs)
+        session = open_graph_model(model.graph_model)
+        outputs = dict(zip(session.output_names, session.run(batch.feed), strict=True))
+        first = next(iter(outputs.values()))
+        rows = batch_rows(batch.feed) or (len(first) if first.ndim else 1)
+        without_samples = outputs_without_samples(declared_shapes(model.graph_model), model.inputs)
+        picked = find_picks(model.graph_model).outputs
+        return BatchForm.of(outputs, first_labels(batch.labels, rows, 0), rows, without_samples, picked)
+    raise CalibrationDataError("the data has no samples; pass at least one")
