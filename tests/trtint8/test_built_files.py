@@ -49,14 +49,15 @@ def test_files_of_samples_that_are_no_path_are_written_again(rtx, tmp_path):
         g.model({"x": ["N", 4]}, g.op("MatMul", ["x", g.weights(4, 8)], "product")), tmp_path / "m.onnx"
     )
     for samples in ("random:4", "random:8"):
-        result = trtint8.build_int8_engine(
-            tmp_path / "m.onnx",
-            samples,
-            tmp_path / "m.engine",
-            target=rtx.name,
-            compute_capabilities=["8.6"],
-            progress=False,
-        )
+        with pytest.warns(UserWarning, match=f"the calibration data is '{samples}'"):
+            result = trtint8.build_int8_engine(
+                tmp_path / "m.onnx",
+                samples,
+                tmp_path / "m.engine",
+                target=rtx.name,
+                compute_capabilities=["8.6"],
+                progress=False,
+            )
     assert trtint8.CalibrationTable.load(result.table_file) == result.table
     assert result.table.provenance.samples == 8
 
