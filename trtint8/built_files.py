@@ -142,8 +142,7 @@ class BuiltFiles:
                 save_model(loaded.graph_model, staged(float_file))
             if qdq_file and not _is_file(source, qdq_file):
                 save_model(self.graph_model, staged(qdq_file))
-            # A table with these ranges may hold more than this one, such as histograms.
-            if table and table_file and _ranges_in(table_file) != table.fingerprint:
+            if table and table_file and not _holds(table_file, table):
                 table.save(staged(table_file))
             info = save_engine(staged(output), built.plan, info)
         return BuildResult(
@@ -209,6 +208,19 @@ def _ranges_in(file: Path) -> str | None:
         return CalibrationTable.load(file).fingerprint
     except TableError:
         return None
+
+
+def _holds(file: Path, table: CalibrationTable) -> bool:
+    """Whether a file says all that a table says.
+
+    One with the same ranges may say more, such as histograms, but not of other samples.
+    """
+    try:
+        before = CalibrationTable.load(file)
+    except TableError:
+        return False
+    samples = table.provenance.data
+    return before.fingerprint == table.fingerprint and samples in (None, before.provenance.data)
 
 
 def _is_file(source: object, file: Path) -> bool:
