@@ -40,11 +40,10 @@ _DIRECTIONS_OF_FEW = ((16, 4), (32, 2))
 #: The input that says for which samples the margin is asked for.
 _MARGINS = "trtint8_margins"
 
-#: Bytes of layers' outputs that are wanted per run. Errors and gradients of the same size come on top.
-_WANTED = 16 << 20
-
-#: The most bytes of layers' outputs in a run for which several runs at once still fit into memory.
-_MOST_AT_ONCE = 32 << 20
+#: Bytes of layers' outputs that are wanted per run, where samples are not larger. Errors and gradients of the
+#: same size come on top. Of 4 to 16 MiB it took the least time, and memory grows with it. Larger samples are
+#: run one at a time.
+_WANTED = 8 << 20
 
 #: The operator that picks what has the largest scores, as detectors pick queries, and how many layers may
 #: decide by it alone: each is run by itself, which takes a session with all weights.
@@ -120,12 +119,11 @@ class ErrorNetwork:
         self.splits = all(map(_is_batched, outputs))
         self.has_margins = self.splits and _is_class_scores(outputs[0])
         size = max(1, 4 * sum(map(elements_per_sample, made)))
-        fitting = max(1, _WANTED // size)
         # Where the samples lie elsewhere in a layer's output than along its first axis, as where tokens or
         # windows were joined to them, only a run of a single one shows what the layer does to this sample.
-        self.samples_per_run = fitting if all(map(_is_batched, made)) else 1
-        self.fits_beside_others = self.splits and size * self.samples_per_run <= _MOST_AT_ONCE
-        self.directions = _DIRECTIONS_SMALL if fitting > 1 else _DIRECTIONS_LARGE
+        self.samples_per_run = max(1, _WANTED // size) if all(map(_is_batched, made)) else 1
+        self.fits_beside_others = self.splits and size <= _WANTED
+        self.directions = _DIRECTIONS_SMALL if size <= _WANTED else _DIRECTIONS_LARGE
         for fewer_than, directions in _DIRECTIONS_OF_FEW:
             if samples is not None and samples < fewer_than:
                 self.directions = max(self.directions, directions)

@@ -107,13 +107,14 @@ class QuickNetwork:
         if self._errors.fits_beside_others and len(parts) >= available:
             # The threads of one run wait for each other at every operator; one thread for each is faster.
             self._runs_at_once, threads = available, 1
+        # The largest one first: to open it takes several times what stays of it.
+        self._errors.open(threads)
         if self._int8 is None:
             placement = self._quantizer.placement
             self._int8 = self._quantized(placement, threads)
             self._alone = {
                 name: self._quantized(_only(placement, name), threads) for name in self._errors.picking
             }
-        self._errors.open(threads)
 
     def _quantized(self, placement: Placement, threads: int | None) -> ModelSession:
         """Opens the network with Q/DQ pairs at the edges of a placement."""

@@ -47,11 +47,10 @@ def test_products_are_those_of_directions_with_what_an_error_becomes():
 
 def test_large_samples_get_one_direction_and_run_alone(monkeypatch):
     opened = opened_products()  # 16 bytes a sample
-    monkeypatch.setattr("trtint8.sensitivity.error_network._WANTED", 31)
-    monkeypatch.setattr("trtint8.sensitivity.error_network._MOST_AT_ONCE", 16)
+    monkeypatch.setattr("trtint8.sensitivity.error_network._WANTED", 16)
     fitting = opened_network(opened)
-    assert (fitting.samples_per_run, fitting.fits_beside_others, fitting.directions) == (1, True, 1)
-    monkeypatch.setattr("trtint8.sensitivity.error_network._MOST_AT_ONCE", 15)
+    assert (fitting.samples_per_run, fitting.fits_beside_others, fitting.directions) == (1, True, 2)
+    monkeypatch.setattr("trtint8.sensitivity.error_network._WANTED", 15)
     large = opened_network(opened)
     assert (large.samples_per_run, large.fits_beside_others, large.directions) == (1, False, 1)
     found = large.run({"x": X}, [{"second_out": DIRECTIONS[0]}])
@@ -80,7 +79,7 @@ def test_the_margin_is_the_largest_score_less_the_second():
 def test_few_samples_have_more_directions(monkeypatch, samples, small, large):
     opened = opened_products()
     assert ErrorNetwork(opened.model, opened.quantizer, samples=samples).directions == small
-    monkeypatch.setattr("trtint8.sensitivity.error_network._WANTED", 16)
+    monkeypatch.setattr("trtint8.sensitivity.error_network._WANTED", 15)
     assert ErrorNetwork(opened.model, opened.quantizer, samples=samples).directions == large
 
 

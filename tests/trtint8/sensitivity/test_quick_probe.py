@@ -42,7 +42,7 @@ def test_every_sample_shows_the_noise_and_every_eighth_its_class():
 
 
 def test_where_samples_are_large_every_eighth_shows_its_class_only(monkeypatch):
-    monkeypatch.setattr("trtint8.sensitivity.error_network._WANTED", 16)
+    monkeypatch.setattr("trtint8.sensitivity.error_network._WANTED", 15)
     effects, _ = measured([ROWS], labels=np.zeros(64, np.int64))
     assert effects.effect((ONLY, "first")).agreement.total == 8
     assert effects.sums[:, 0].tolist() == [64, 56, 56]
