@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import onnx_ir as ir
+from numpy.typing import NDArray
 
 from calibrators.data.batches import Batches
+from calibrators.data.feeds import FeedDict
 from calibrators.data.fingerprint import DataFingerprint
+from calibrators.data.shards import Reader
 from calibrators.errors import TrtInt8Error
 from calibrators.files import is_file
 from trtint8.engine.file import read_engine_info, sidecar_path
@@ -24,32 +29,8 @@ from trtint8.validation.measure import VALIDATED
 _HALF = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
 
-def warn_of_mistakes(models: Mapping[str, Model | Path], reference: Model, batches: Batches) -> None:
-    """Warns of models that are not what a comparison takes them for, as far as they say where they come from.
-
-    Args:
-        models: Models, and paths of engines, by their names in results.
-        reference: The float model.
-        batches: The samples; they are read here only where a model was calibrated with as many.
-
-    Warns:
-        UserWarning: The model called INT8 computes in float32; or a model was made from another float model
-            than the reference, or calibrated with these samples.
-    """
-    validated = models[VALIDATED]
-    if isinstance(validated, Model) and _is_float32(validated):
-        _warn(
-            f"'{validated.name}', {VALIDATED} in the results, holds neither Q/DQ pairs nor integer "
-            "operators: what is compared is a float model; give the quantized one"
-        )
-    origins = [_of_model(one) if isinstance(one, Model) else _of_engine(one) for one in models.values()]
-    for origin in origins:
-        _warn_of_another_model(origin, reference)
-    _warn_of_calibration_data(origins, batches)
-
-
 @dataclass(frozen=True)
-class _Origin:
+class Origin:
     """Where a model comes from.
 
     Attributes:
@@ -66,20 +47,97 @@ class _Origin:
     calibration: tuple[str, int] | None = None
 
 
-def _of_model(model: Model) -> _Origin:
+def warn_of_models(models: Mapping[str, Model | Path], reference: Model) -> list[Origin]:
+    """Warns of models that are not what a comparison takes them for, as far as they say where they come from.
+
+    Args:
+        models: Models, and paths of engines, by their names in results.
+        reference: The float model.
+
+    Returns:
+        Where each of the models comes from.
+
+    Warns:
+        UserWarning: The model called INT8 computes in float32; or a model was made from another float model
+            than the reference.
+    """
+    validated = models[VALIDATED]
+    if isinstance(validated, Model) and _is_float32(validated):
+        _warn(
+            f"'{validated.name}', {VALIDATED} in the results, holds neither Q/DQ pairs nor integer "
+            "operators: what is compared is a float model; give the quantized one"
+        )
+    origins = [_of_model(one) if isinstance(one, Model) else _of_engine(one) for one in models.values()]
+    for origin in origins:
+        _warn_of_another_model(origin, reference)
+    return origins
+
+
+@contextlib.contextmanager
+def warning_of_calibration_samples(origins: Sequence[Origin], batches: Batches) -> Iterator[Batches]:
+    """Warns, when the samples were read, of models that were calibrated with them.
+
+    Args:
+        origins: Where the models come from.
+        batches: The samples.
+
+    Yields:
+        The same samples, for one pass in this process.
+
+    Warns:
+        UserWarning: A model was calibrated with these samples.
+    """
+    alike = [one for one in origins if one.calibration and batches.num_samples in (None, one.calibration[1])]
+    if not alike:
+        yield batches
+        return
+    seen = DataFingerprint()
+    yield replace(batches, reader=_Observed(batches.reader, seen))
+    for origin in alike:
+        if origin.calibration == (seen.hexdigest(), seen.samples):
+            _warn(
+                f"{origin.what} was calibrated with the samples that it is judged by, so that its accuracy "
+                "may look better than it is; give held-out samples"
+            )
+
+
+@dataclass(frozen=True)
+class _Observed:
+    """Reads as another reader does, and notes what was read.
+
+    Attributes:
+        reader: The other one.
+        seen: The fingerprint of what was read so far.
+    """
+
+    reader: Reader
+    seen: DataFingerprint
+
+    def samples(self, batch: Any) -> int:
+        """How many samples a batch has."""
+        return self.reader.samples(batch)
+
+    def read(self, batch: Any) -> tuple[FeedDict, NDArray[Any] | None]:
+        """What the model is fed, and the labels where they are stored with the samples."""
+        feed, labels = self.reader.read(batch)
+        self.seen.observe(feed)
+        return feed, labels
+
+
+def _of_model(model: Model) -> Origin:
     graph_model = model.graph_model
     made_from = graph_model.metadata_props.get(FLOAT_MODEL)
-    return _Origin(f"the model '{model.name}'", "it", made_from, calibration_of(graph_model))
+    return Origin(f"the model '{model.name}'", "it", made_from, calibration_of(graph_model))
 
 
-def _of_engine(plan: Path) -> _Origin:
+def _of_engine(plan: Path) -> Origin:
     what = f"the engine '{plan}'"
     if not (is_file(plan) and is_file(sidecar_path(plan))):
-        return _Origin(what, "the engine")
+        return Origin(what, "the engine")
     info = read_engine_info(plan)
     # Without a table, the model that was built had Q/DQ pairs already or a calibrator of the user's.
     if info.table_fingerprint is None:
-        return _Origin(what, "the engine")
+        return Origin(what, "the engine")
     try:
         table = read_engine_table(plan, info)
     except TrtInt8Error:  # a table that is not needed for the comparison
@@ -88,7 +146,7 @@ def _of_engine(plan: Path) -> _Origin:
     calibration = None
     if provenance and provenance.data is not None and provenance.samples is not None:
         calibration = provenance.data, provenance.samples
-    return _Origin(what, "the engine", info.model_fingerprint, calibration)
+    return Origin(what, "the engine", info.model_fingerprint, calibration)
 
 
 def _is_float32(model: Model) -> bool:
@@ -99,7 +157,7 @@ def _is_float32(model: Model) -> bool:
     return not (is_quantized or is_half or integer_operators(model.graph_model))
 
 
-def _warn_of_another_model(origin: _Origin, reference: Model) -> None:
+def _warn_of_another_model(origin: Origin, reference: Model) -> None:
     # The reference may be what another one was equalized to.
     known = reference.graph_model.metadata_props.get(FLOAT_MODEL)
     if origin.float_model is None or origin.float_model in (known, reference.fingerprint):
@@ -109,21 +167,6 @@ def _warn_of_another_model(origin: _Origin, reference: Model) -> None:
         f"fingerprint {origin.float_model[:12]} (the reference has {reference.fingerprint[:12]}); give the "
         f"model that {origin.it} was made from"
     )
-
-
-def _warn_of_calibration_data(origins: list[_Origin], batches: Batches) -> None:
-    alike = [one for one in origins if one.calibration and one.calibration[1] == batches.num_samples]
-    if not alike:
-        return
-    seen = DataFingerprint()
-    for feed in batches:
-        seen.observe(feed)
-    for origin in alike:
-        if origin.calibration == (seen.hexdigest(), seen.samples):
-            _warn(
-                f"{origin.what} was calibrated with the samples that it is judged by, so that its accuracy "
-                "may look better than it is; give held-out samples"
-            )
 
 
 def _warn(message: str) -> None:

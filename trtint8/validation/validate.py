@@ -21,7 +21,7 @@ from trtint8.validation.budget import Budget
 from trtint8.validation.comparison import compare_models
 from trtint8.validation.measure import REFERENCE, VALIDATED
 from trtint8.validation.metrics import Metric
-from trtint8.validation.mistaken_comparisons import warn_of_mistakes
+from trtint8.validation.mistaken_comparisons import warn_of_models, warning_of_calibration_samples
 from trtint8.validation.opening import engine_path, open_models
 from trtint8.validation.output_shapes import DeclaredOutputs
 from trtint8.validation.workers import compare_over_ray
@@ -63,7 +63,8 @@ def validate_models(
 
     Warns:
         UserWarning: A model was made from another float model than the reference, or calibrated with the
-            samples that it is judged by, or the one called INT8 is a float model.
+            samples that it is judged by (except over Ray, where they are read elsewhere), or the one called
+            INT8 is a float model.
     """
     if taken := [name for name in also if name in (VALIDATED, REFERENCE)]:
         raise ModelError(
@@ -78,7 +79,7 @@ def validate_models(
     _refuse_exchanged(loaded, whole)
     recorded = with_recorded_states(data, original, run.threads)
     batches = open_data(recorded, original.inputs, data_options.on_cpu(original.inputs))
-    warn_of_mistakes(loaded, original, batches)
+    origins = warn_of_models(loaded, original)
     if run.ray:
         return compare_over_ray(
             models,
@@ -96,17 +97,20 @@ def validate_models(
         )
     declared = DeclaredOutputs.of(original.graph_model, left_out)
     open_reference = partial(open_model, original, declared.sources, threads=run.threads)
-    with open_models(
-        loaded,
-        open_reference,
-        original.inputs,
-        metrics,
-        run.threads,
-        declared,
-        allow_host_code=allow_host_code,
-        plugins=plugins,
-    ) as opened:
-        return compare_models(opened, batches, budget, progress=run.progress)
+    with (
+        open_models(
+            loaded,
+            open_reference,
+            original.inputs,
+            metrics,
+            run.threads,
+            declared,
+            allow_host_code=allow_host_code,
+            plugins=plugins,
+        ) as opened,
+        warning_of_calibration_samples(origins, batches) as samples,
+    ):
+        return compare_models(opened, samples, budget, progress=run.progress)
 
 
 def _refuse_exchanged(models: Mapping[str, Model | Path], reference: Model) -> None:

@@ -100,6 +100,18 @@ def test_samples_that_the_ranges_were_found_on(tmp_path, quantized, images, tabl
     assert said(quantized, images[:39], DEMO_MODEL) == []
 
 
+def test_samples_are_read_once(quantized, images):
+    passes = []
+
+    def feeds():
+        passes.append(None)
+        yield from ({"images": images[start : start + 8]} for start in range(0, 40, 8))
+
+    # How many samples there are shows only at the end.
+    (sentence,) = said(quantized, feeds, DEMO_MODEL)
+    assert CALIBRATED in sentence and len(passes) == 1
+
+
 def test_an_engine_and_the_samples_of_its_table(tmp_path, monkeypatch, rtx, images):
     monkeypatch.setattr(opening, "gpu_problem", lambda: "there is none")
     engine = tmp_path / "e.engine"
