@@ -27,6 +27,7 @@ from trtint8.engine.file import (
     save_engine,
     sidecar_path,
 )
+from trtint8.engine.table import table_file_of
 from trtint8.engine.traffic import part_totals
 from trtint8.models.fingerprint import fingerprint
 from trtint8.models.model import Model, ModelSource, load_model, save_model
@@ -239,11 +240,6 @@ def qdq_file_of(output: Path) -> Path:
 def float_file_of(output: Path) -> Path:
     """The float model beside an engine file."""
     return output.with_name(f"{output.stem}.float.onnx")
-
-
-def table_file_of(output: Path) -> Path:
-    """The calibration table beside an engine file."""
-    return output.with_name(f"{output.stem}.table.json")
 
 
 def _described(missing: MissingRange) -> tuple[str, str]:

@@ -12,7 +12,6 @@ from typing import Any, Protocol, TypeAlias, cast, get_args
 import onnx_ir as ir
 
 from calibrators.checks import check_choice
-from calibrators.cuda import require_gpu
 from calibrators.data.batches import DataSource
 from calibrators.data.options import DataOptions
 from calibrators.data.random_samples import RANDOM, warn_of_random, with_shapes
@@ -28,15 +27,16 @@ from calibrators.tensorrt import flavor as flavors
 from calibrators.tensorrt.calibrator import Calibrator
 from calibrators.tensorrt.calibrators import calibrator_class
 from calibrators.tensorrt.flavor import Flavor, Target
-from trtint8.builder.build import BuiltEngine, build_engine
+from trtint8.builder.build import BuiltEngine, build_engine, check_build
 from trtint8.builder.implicit import ImplicitInt8
 from trtint8.builder.options import BuildOptions
 from trtint8.builder.refusals import refuse_int8_blocks, refuse_unimplemented, refuse_unsupported
 from trtint8.builder.routes import Route, choose_route, is_calibrator, quantization_target
-from trtint8.built_files import BuildResult, BuiltFiles, check_files_beside, qdq_file_of, table_file_of
+from trtint8.built_files import BuildResult, BuiltFiles, check_files_beside, qdq_file_of
 from trtint8.calibration import CalibrationOptions, Observed, calibrate_prepared, float_tensors
 from trtint8.engine.file import sidecar_path
 from trtint8.engine.profiles import Profile, check_profile, complete_profile, largest_shapes
+from trtint8.engine.table import table_file_of
 from trtint8.interop.unquantize import float_nodes, quantized_nodes
 from trtint8.models.model import Model, ModelSource, load_model, prepare, runnable
 from trtint8.models.recorded_states import with_recorded_states
@@ -139,8 +139,8 @@ def build_from_sources(
     chosen = choose_route(wanted.route, sources.calibration, flavor, loaded)
     table = None if sources.manual else table_among(sources.calibration)
     check_files_beside(output, loaded, model, table, implicit=chosen == "implicit")
-    if not flavor.builds_without_gpu:
-        require_gpu(f"building with {flavor}")
+    # Before minutes of calibration.
+    check_build(flavor, _typed_options(flavor, options), wanted.compute_capabilities)
     calibration = with_recorded_states(sources.calibration, loaded)
     sources = replace(sources, calibration=_shaped(calibration, loaded, wanted.profiles))
     build = _Build(flavor, loaded, sources, output, wanted, options)
@@ -228,6 +228,11 @@ def _refuse_without_effect(loaded: Model, sources: RangeSources, wanted: Int8Opt
     for name, value in given.items():
         if value:
             raise CalibrationDataError(f"{place}, so {name} has no effect; {advice}")
+
+
+def _typed_options(flavor: Flavor, options: BuildOptions) -> BuildOptions:
+    """The options of a build whose graph has the types already, where TensorRT takes them from there."""
+    return replace(options, fp16=None) if flavor.strongly_typed_only else options
 
 
 @dataclass(frozen=True)
@@ -400,9 +405,6 @@ class _Build:
             BuildError: TensorRT fails; where its parser refuses nodes of the float model, all are named, and
                 where its builder does, one of them.
         """
-        options = self.options
-        if self.flavor.strongly_typed_only:
-            options = replace(options, fp16=None)  # the graph has the types already
         try:
             with runnable(graph_model) as serialized:
                 return build_engine(
@@ -412,7 +414,7 @@ class _Build:
                     profiles=self.wanted.profiles,
                     sizes=sizes,
                     compute_capabilities=self.wanted.compute_capabilities,
-                    options=options,
+                    options=_typed_options(self.flavor, self.options),
                     int8=int8,
                     implicit=implicit,
                     progress=self.sources.progress,

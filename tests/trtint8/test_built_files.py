@@ -9,7 +9,8 @@ import pytest
 
 import trtint8
 from tests.trtint8.onnx_models import Graph
-from trtint8.built_files import float_file_of, qdq_file_of, table_file_of
+from trtint8.built_files import float_file_of, qdq_file_of
+from trtint8.engine.table import table_file_of
 
 DOUBLE = onnx.TensorProto.DOUBLE
 

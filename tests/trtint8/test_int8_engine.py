@@ -8,7 +8,14 @@ import onnx
 import pytest
 
 import trtint8
-from calibrators.errors import CalibrationDataError, ModelError, OutputError, TableError, UnsupportedError
+from calibrators.errors import (
+    CalibrationDataError,
+    ModelError,
+    OutputError,
+    TableError,
+    TrtInt8Error,
+    UnsupportedError,
+)
 from tests.trtint8.onnx_models import Shaped, conv_relu_conv, tied
 from tests.trtint8.quantization.attention_models import plain
 from trtint8.data import DEMO_MODEL
@@ -51,6 +58,26 @@ def test_the_main_job(split, tmp_path):
     assert abs(accuracy.top1.count - 594) <= 2
     assert accuracy.outputs[0].sqnr_db > 33
     assert "d.qdq.onnx" in accuracy.judged
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        ({"options": trtint8.BuildOptions(optimization_level=9)}, "optimization_level is 9; give 0 to 5"),
+        ({"options": trtint8.BuildOptions(plugins=("no.so",))}, "there is no plugin library 'no.so'"),
+        ({"options": trtint8.BuildOptions(dla_core=0)}, "there is no DLA core 0"),
+        ({"compute_capabilities": ["7.0"]}, "cannot build for compute capability '7.0'"),
+    ],
+)
+def test_what_cannot_be_built_is_refused_before_samples_are_read(wanted, words, tmp_path):
+    def samples():
+        pytest.fail("samples are read")
+
+    with pytest.raises(TrtInt8Error, match=words):
+        trtint8.build_int8_engine(
+            DEMO_MODEL, samples, tmp_path / "d.engine", target="rtx", progress=False, **wanted
+        )
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_model_with_qdq_is_built_as_it_is(split, table, tmp_path):

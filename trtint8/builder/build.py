@@ -87,6 +87,33 @@ class BuiltEngine:
     seconds: float
 
 
+def check_build(
+    flavor: Flavor, options: BuildOptions, compute_capabilities: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """Refuses what TensorRT or this machine cannot do; :func:`build_engine` does so, too.
+
+    Args:
+        flavor: The TensorRT that builds.
+        options: The build options.
+        compute_capabilities: See :func:`build_engine`.
+
+    Returns:
+        For which compute capabilities is built; see
+        :func:`trtint8.builder.compute_capabilities.resolve_capabilities`.
+
+    Raises:
+        UnsupportedError: This TensorRT lacks an option or a compute capability.
+        BuildError: A value is out of range, or a file is missing.
+        GpuUnavailableError: This TensorRT needs a GPU to build.
+    """
+    # Checked before TensorRT is used, because without a driver it may crash the process.
+    if not flavor.builds_without_gpu:
+        require_gpu(f"building with {flavor}")
+        check_ordinal(options.device)
+    check_options(flavor, options)
+    return resolve_capabilities(flavor, compute_capabilities, options.device)
+
+
 def build_engine(
     model: bytes | str | os.PathLike[str],
     inputs: Sequence[InputSpec],
@@ -138,13 +165,8 @@ def build_engine(
             f"{flavor} has neither calibrators nor dynamic ranges; take the explicit route, which puts Q/DQ "
             f"pairs into the graph"
         )
-    # Checked before TensorRT is used, because without a driver it may crash the process.
-    if not flavor.builds_without_gpu:
-        require_gpu(f"building with {flavor}")
-        check_ordinal(options.device)
-    check_options(flavor, options)
+    capabilities = check_build(flavor, options, compute_capabilities)
     _check_dla(options, shapes)
-    capabilities = resolve_capabilities(flavor, compute_capabilities, options.device)
     calibrator = implicit.calibrator if implicit else None
     if calibrator is not None:
         check_calibrator(flavor.module, calibrator, options)

@@ -52,6 +52,11 @@ def check_options(flavor: Flavor, options: BuildOptions) -> None:
             flavor.require(feature)
     if (options.refit or options.strip_plan) and flavor.builds_without_gpu:
         require_gpu(f"building a refittable engine with {flavor}")
+    if options.dla_core is not None and flavor.builds_without_gpu:
+        raise UnsupportedError(
+            f"there is no DLA core {options.dla_core}: {flavor} builds for GPUs only, and the TensorRT of a "
+            "Jetson builds for its DLA; leave dla_core out to use the GPU"
+        )
     if options.optimization_level is not None and not 0 <= options.optimization_level <= 5:
         raise BuildError(f"optimization_level is {options.optimization_level}; give 0 to 5")
     for library in options.plugins:
@@ -137,19 +142,14 @@ def configure(
         if not config.set_tactic_sources(sum(1 << int(source) for source in set(sources))):
             raise BuildError(f"TensorRT refuses the tactic sources {', '.join(options.tactic_sources)}")
     if options.dla_core is not None:
-        _check_dla_core(options.dla_core, builder.num_DLA_cores, flavor)
+        _check_dla_core(options.dla_core, builder.num_DLA_cores)
         _use_dla(trt, config, options.dla_core, gpu_fallback=options.gpu_fallback)
 
 
-def _check_dla_core(core: int, cores: int, flavor: Flavor) -> None:
+def _check_dla_core(core: int, cores: int) -> None:
     if 0 <= core < cores:
         return
-    if cores:
-        reason = f"this machine has {cores}, numbered from 0"
-    elif flavor.builds_without_gpu:
-        reason = f"{flavor} builds for GPUs only, and the TensorRT of a Jetson builds for its DLA"
-    else:
-        reason = "this machine has none"
+    reason = f"this machine has {cores}, numbered from 0" if cores else "this machine has none"
     raise UnsupportedError(f"there is no DLA core {core}: {reason}; leave dla_core out to use the GPU")
 
 

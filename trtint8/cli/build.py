@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from calibrators.files import check_writable, refuse_overwriting
 from calibrators.tensorrt.flavor import Flavor
 from trtint8.api import building
-from trtint8.built_files import qdq_file_of, table_file_of
+from trtint8.built_files import qdq_file_of
 from trtint8.cli.arguments import (
     add_keep_float_option,
     add_keep_int8_option,
@@ -22,6 +22,7 @@ from trtint8.cli.data_options import add_data_options, add_method_option
 from trtint8.cli.output import engine_rows, print_json, print_table, say
 from trtint8.cli.own_data import data_from
 from trtint8.engine.file import EngineInfo, sidecar_path
+from trtint8.engine.table import table_file_of
 from trtint8.models.model import save_model
 from trtint8.quantization.slower.choose import SLOWER_IN_INT8
 

@@ -10,6 +10,11 @@ from calibrators.tables.table import CalibrationTable
 from trtint8.engine.file import EngineInfo
 
 
+def table_file_of(engine: Path) -> Path:
+    """The calibration table beside an engine file."""
+    return engine.with_name(f"{engine.stem}.table.json")
+
+
 def read_engine_table(engine: Path, info: EngineInfo) -> CalibrationTable | None:
     """Reads the table that an engine was built with.
 
@@ -24,7 +29,7 @@ def read_engine_table(engine: Path, info: EngineInfo) -> CalibrationTable | None
         EngineError: The table beside the engine is another one.
         TableError: The table is unusable.
     """
-    path = engine.with_name(f"{engine.stem}.table.json")
+    path = table_file_of(engine)
     if info.table_fingerprint is None or not is_file(path):
         return None
     table = CalibrationTable.load(path)

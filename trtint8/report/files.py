@@ -14,6 +14,7 @@ from calibrators.tables.formats.json import FORMAT as TABLE_FORMAT
 from calibrators.tables.table import CalibrationTable
 from trtint8.auditing.results import Audit, parse_audit
 from trtint8.engine.file import EngineInfo, read_engine_info, sidecar_path
+from trtint8.engine.table import table_file_of
 from trtint8.report.json_files import parse_accuracy, parse_benchmark, parse_tuning_log
 from trtint8.runtime.benchmark import Benchmarks
 from trtint8.sensitivity.results import FORMAT as SENSITIVITY_FORMAT
@@ -136,7 +137,7 @@ def _files(sources: Sequence[str | os.PathLike[str]]) -> Iterator[Path]:
         elif path.suffix in _ENGINES:
             beside = sorted(path.parent.glob(f"{_escaped(path.stem)}.*"))
             own = (file for file in beside if _belongs(file.name.removeprefix(path.stem)))
-            files = [file for file in (path, *own) if is_file(file)]
+            files = [file for file in (path, *own) if is_file(file) and not _is_another_table(file, path)]
         elif _kind(path) is None:
             raise TableError(
                 f"'{path}' is no file that a report knows; give an engine, a .qdq.onnx, a table, or the JSON "
@@ -168,6 +169,15 @@ def _belongs(ending: str) -> bool:
     'net.table.json' belongs to 'net.engine'; 'net.tuned.table.json' is that of another model, 'net.tuned'.
     """
     return ending == _QDQ or (ending.endswith(".json") and ending.count(".") <= 2)
+
+
+def _is_another_table(file: Path, engine: Path) -> bool:
+    """Whether a file beside an engine is a table, and not the one that was written with the engine.
+
+    'net.json' may be what 'net.engine' was built from.
+    """
+    own = table_file_of(engine)
+    return file != own and is_file(own) and file.suffix == ".json" and _kind(file) == "table"
 
 
 def _escaped(name: str) -> str:

@@ -4,8 +4,7 @@ import pytest
 
 from calibrators.cuda import gpu_problem
 from calibrators.errors import BuildError, GpuUnavailableError, UnsupportedError
-from calibrators.tensorrt.flavor import Flavor
-from trtint8.builder.build import build_engine
+from trtint8.builder.build import _check_dla, build_engine
 from trtint8.builder.config import _check_dla_core, check_options
 from trtint8.builder.options import BuildOptions
 from trtint8.data import DEMO_MODEL
@@ -103,11 +102,10 @@ def test_real_builds_refuse_them(rtx, options, error, message):
         build(rtx, **options)
 
 
-@pytest.mark.skipif(gpu_problem() is None, reason="this machine has a GPU")
-def test_there_is_no_dla_here(rtx):
+def test_tensorrt_for_rtx_builds_for_no_dla(rtx):
     words = "there is no DLA core 0: TensorRT for RTX .* builds for GPUs only, and the TensorRT of a Jetson"
     with pytest.raises(UnsupportedError, match=words):
-        build(rtx, [{"images": ShapeRange(*[(1, 1, 8, 8)] * 3)}], dla_core=0)
+        build(rtx, dla_core=0)
 
 
 @pytest.mark.parametrize(
@@ -119,15 +117,18 @@ def test_there_is_no_dla_here(rtx):
 )
 def test_dla_cores_that_a_machine_lacks(core, cores, words):
     with pytest.raises(UnsupportedError, match=words):
-        _check_dla_core(core, cores, Flavor("tensorrt", "10.16.1"))
-    _check_dla_core(1, 2, Flavor("tensorrt", "10.16.1"))
+        _check_dla_core(core, cores)
+    _check_dla_core(1, 2)
 
 
-def test_the_dla_takes_fixed_shapes(rtx):
+def test_the_dla_takes_fixed_shapes():
+    fixed, open_ = ShapeRange(*[(1, 1, 8, 8)] * 3), ShapeRange((1, 1, 8, 8), (2, 1, 8, 8), (2, 1, 8, 8))
+    _check_dla(BuildOptions(dla_core=0), [{"images": fixed}])
+    _check_dla(BuildOptions(), [{"images": open_}])
     with pytest.raises(
         BuildError, match="the DLA takes fixed shapes only, and the profile of input 'images'"
     ):
-        build(rtx, dla_core=0)
+        _check_dla(BuildOptions(dla_core=0), [{"images": fixed}, {"images": open_}])
 
 
 def test_without_verbosity_there_is_no_report(rtx):

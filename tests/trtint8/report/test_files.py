@@ -60,6 +60,14 @@ def test_files_of_other_models_whose_names_begin_alike_are_left_out(folder):
     assert not any("tuned" in path.name for path in found.paths.values())
 
 
+def test_an_engine_was_written_with_one_of_two_tables(folder):
+    shutil.copy(folder / "net.table.json", folder / "net.json")
+    found = find_report_files([folder / "net.engine"])
+    assert list(found.paths) == KINDS and found.paths["table"].name == "net.table.json"
+    (folder / "net.table.json").unlink()
+    assert find_report_files([folder / "net.engine"]).paths["table"].name == "net.json"
+
+
 def test_an_engine_may_be_called_a_plan(folder):
     (folder / "net.engine").rename(folder / "net.plan")
     (folder / "net.engine.json").rename(folder / "net.plan.json")
