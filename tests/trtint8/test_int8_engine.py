@@ -66,6 +66,9 @@ def test_the_main_job(split, tmp_path):
         ({"options": trtint8.BuildOptions(optimization_level=9)}, "optimization_level is 9; give 0 to 5"),
         ({"options": trtint8.BuildOptions(plugins=("no.so",))}, "there is no plugin library 'no.so'"),
         ({"options": trtint8.BuildOptions(dla_core=0)}, "there is no DLA core 0"),
+        ({"options": trtint8.BuildOptions(memory_pools={"attic": 1})}, "has no memory pool 'attic'"),
+        ({"options": trtint8.BuildOptions(tactic_sources=["nowhere"])}, "has no tactic source 'nowhere'"),
+        ({"options": trtint8.BuildOptions(io_formats={"images": ["ROUND"]})}, "has no format 'ROUND'"),
         ({"compute_capabilities": ["7.0"]}, "cannot build for compute capability '7.0'"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -59,6 +60,12 @@ def check_options(flavor: Flavor, options: BuildOptions) -> None:
         )
     if options.optimization_level is not None and not 0 <= options.optimization_level <= 5:
         raise BuildError(f"optimization_level is {options.optimization_level}; give 0 to 5")
+    for pool in options.memory_pools:
+        member(flavor.module.MemoryPoolType, pool, "memory pool")
+    for source in options.tactic_sources or ():
+        member(flavor.module.TacticSource, source, "tactic source")
+    for name in itertools.chain(*options.io_formats.values()):
+        member(flavor.module.TensorFormat, name, "format")
     for library in options.plugins:
         if not is_file(library):
             raise BuildError(
@@ -110,7 +117,7 @@ def configure(
         BuildError: TensorRT refuses a value.
         UnsupportedError: This TensorRT or machine lacks a memory pool, a tactic source or a DLA core.
     """
-    config.profiling_verbosity = _member(
+    config.profiling_verbosity = member(
         trt.ProfilingVerbosity, options.profiling_verbosity, "profiling verbosity"
     )
     if not flavor.strongly_typed_only:
@@ -132,13 +139,13 @@ def configure(
     if options.max_aux_streams is not None:
         config.max_aux_streams = options.max_aux_streams
     if options.hardware_compatibility is not None:
-        config.hardware_compatibility_level = _member(
+        config.hardware_compatibility_level = member(
             trt.HardwareCompatibilityLevel, options.hardware_compatibility, "hardware compatibility"
         )
     for pool, limit in options.memory_pools.items():
-        config.set_memory_pool_limit(_member(trt.MemoryPoolType, pool, "memory pool"), limit)
+        config.set_memory_pool_limit(member(trt.MemoryPoolType, pool, "memory pool"), limit)
     if options.tactic_sources is not None:
-        sources = [_member(trt.TacticSource, name, "tactic source") for name in options.tactic_sources]
+        sources = [member(trt.TacticSource, name, "tactic source") for name in options.tactic_sources]
         if not config.set_tactic_sources(sum(1 << int(source) for source in set(sources))):
             raise BuildError(f"TensorRT refuses the tactic sources {', '.join(options.tactic_sources)}")
     if options.dla_core is not None:
@@ -164,7 +171,17 @@ def _set_flag(trt: Any, config: Any, name: str, wanted: bool) -> None:
         config.set_flag(trt.BuilderFlag.__members__[name])
 
 
-def _member(enum: Any, name: str, kind: str) -> Any:
+def member(enum: Any, name: str, kind: str) -> Any:
+    """The member of an enumeration of TensorRT, in capitals or not.
+
+    Args:
+        enum: The enumeration.
+        name: The member's name.
+        kind: What it is, for the message.
+
+    Raises:
+        UnsupportedError: This TensorRT has no such member.
+    """
     members: Mapping[str, Any] = enum.__members__
     if name.upper() not in members:
         raise UnsupportedError(

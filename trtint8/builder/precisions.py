@@ -10,6 +10,7 @@ import numpy as np
 
 from calibrators.errors import BuildError, UnsupportedError
 from calibrators.tensorrt.data_types import numpy_dtype
+from trtint8.builder.config import member
 from trtint8.builder.options import BuildOptions
 
 _TYPES = {"fp32": "FLOAT", "fp16": "HALF", "bf16": "BF16", "int8": "INT8"}
@@ -97,7 +98,9 @@ def set_io(trt: Any, network: Any, options: BuildOptions) -> None:
     for name, kind in options.io_types.items():
         tensors[name].dtype = data_type(trt, kind)
     for name, formats in options.io_formats.items():
-        tensors[name].allowed_formats = sum(1 << int(_format(trt, text)) for text in dict.fromkeys(formats))
+        tensors[name].allowed_formats = sum(
+            1 << int(member(trt.TensorFormat, text, "format")) for text in dict.fromkeys(formats)
+        )
 
 
 def io_dtypes(trt: Any, network: Any) -> dict[str, np.dtype[Any]]:
@@ -148,12 +151,3 @@ def _computes_floats(trt: Any, layer: Any) -> bool:
         return False
     floats = (trt.DataType.FLOAT, trt.DataType.HALF)
     return all(layer.get_output(index).dtype in floats for index in range(layer.num_outputs))
-
-
-def _format(trt: Any, name: str) -> Any:
-    members = trt.TensorFormat.__members__
-    if name.upper() not in members:
-        raise UnsupportedError(
-            f"this TensorRT has no format '{name}'; it has {', '.join(member.lower() for member in members)}"
-        )
-    return members[name.upper()]
