@@ -91,6 +91,29 @@ def refuse_overwriting(outputs: Iterable[Path], inputs: Iterable[object]) -> Non
                     raise OutputError(f"cannot write '{output}': it is read as well; give another name")
 
 
+def refuse_losing(output: Path, together: Iterable[Path], sometimes: Iterable[Path] = ()) -> None:
+    """Refuses to replace files beside an output that no earlier run has made.
+
+    The user gives the name of the output, and not those of the files beside it.
+
+    Args:
+        output: The file that the user names; it may be replaced.
+        together: The files that are always written with it.
+        sometimes: The files that are written with it at times.
+
+    Raises:
+        OutputError: One of them is there, but not all that an earlier run would have left.
+    """
+    made, others = [output, *together], list(sometimes)
+    there = [path for path in (*made[1:], *others) if exists(path)]
+    missing = [path for path in made if not exists(path)]
+    if there and missing:
+        raise OutputError(
+            f"cannot write '{there[0]}': no earlier run with the output '{output}' has made it, because then "
+            f"there would be '{missing[0]}'; move it away or give the output another name"
+        )
+
+
 def write_atomically(path: str | os.PathLike[str], data: bytes | Iterable[bytes]) -> Path:
     """Writes ``data`` under a temporary name in the same folder, then renames it to ``path``.
 

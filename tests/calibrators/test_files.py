@@ -3,6 +3,7 @@
 import errno
 import itertools
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -19,6 +20,7 @@ from calibrators.files import (
     is_file,
     is_folder,
     new_folder,
+    refuse_losing,
     refuse_overwriting,
     write_atomically,
     written_together,
@@ -127,6 +129,28 @@ def test_what_is_read_is_not_written(tmp_path):
     for source in (str(model), tmp_path / "link"):
         with pytest.raises(OutputError, match=rf"^cannot write '{model}': it is read as well; give another"):
             refuse_overwriting([other, model], [source])
+
+
+def test_files_of_an_earlier_run_alone_are_replaced(tmp_path):
+    output, table, log, other = (tmp_path / name for name in ("o", "o.table", "o.log", "o.float"))
+    for there in ([], [output], [output, table, log], [output, table, log, other]):
+        for path in there:
+            path.touch()
+        refuse_losing(output, [table, log], [other])
+    for gone in (output, table, log):
+        gone.unlink()
+        first = log if gone == table else table
+        message = (
+            f"cannot write '{first}': no earlier run with the output '{output}' has made it, because then "
+            f"there would be '{gone}'; move it away or give the output another name"
+        )
+        with pytest.raises(OutputError, match=f"^{re.escape(message)}$"):
+            refuse_losing(output, [table, log], [other])
+        gone.touch()
+    for path in (output, table, log):
+        path.unlink()
+    with pytest.raises(OutputError, match=re.escape(f"cannot write '{other}': no earlier run")):
+        refuse_losing(output, [table, log], [other])
 
 
 def _killed(code, folder):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from calibrators.files import check_writable, refuse_overwriting
+from calibrators.files import check_writable, refuse_losing, refuse_overwriting
 from calibrators.tensorrt.flavor import Flavor
 from trtint8.api import building
 from trtint8.built_files import qdq_file_of
@@ -83,6 +83,8 @@ def run(options: argparse.Namespace) -> None:
     refuse_overwriting_arguments([output, sidecar_path(output)], options)
     refuse_overwriting([table_file_of(output), qdq_file_of(output)], [options.dynamic_ranges])
     cut_files = files_of_cut(output, options) if cut else {}
+    if cut:  # the build itself looks after the other files
+        refuse_losing(output, [cut_files[TAIL]])
     result = building.build_int8_engine(
         cut.head if cut else options.model,
         data_from(options.calibration, options),

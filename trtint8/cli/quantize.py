@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from calibrators.errors import ModelError
-from calibrators.files import check_writable, written_together
+from calibrators.files import check_writable, refuse_losing, written_together
 from calibrators.tables.table import CalibrationTable
 from trtint8.cli.arguments import (
     add_keep_float_option,
@@ -93,6 +93,7 @@ def run(options: argparse.Namespace) -> None:
     cut = cut_from(options.model, options)
     prepared = cut.head if cut else prepare(load_float_model(options.model))
     cut_files = files_of_cut(output, options) if cut else {}
+    refuse_losing(output, [*files.values(), *cut_files.values()])
     table = CalibrationTable.load(options.table)
     remade = None
     if options.equalize is not None:

@@ -16,7 +16,7 @@ from trtint8.cli.own_metrics import metric_from
 from trtint8.engine.profiles import parse_profile
 from trtint8.tuning.speed import SpeedTrial
 from trtint8.tuning.trial import Trial
-from trtint8.tuning.tune import BEFORE, Tuned, Written, files_beside, save_tuned
+from trtint8.tuning.tune import BEFORE, Tuned, Written, files_beside, refuse_losing_files, save_tuned
 from trtint8.validation.budget import Goal
 from trtint8.validation.measure import REFERENCE
 from trtint8.validation.wording import accuracy_rows, verdicts
@@ -104,6 +104,7 @@ def run(options: argparse.Namespace) -> None:
     checkpoint = output.with_name(f"{output.name}.checkpoint")
     for path in (*files_beside(output), checkpoint):
         check_writable(path)  # their names are longer
+    refuse_losing_files(output)
     if checkpoint.exists() and not options.resume:
         say(f"'{checkpoint}' is left from an interrupted run: beginning anew, without --resume")
     progress = _Progress()

@@ -16,7 +16,7 @@ from calibrators.data.batches import Batches
 from calibrators.display.counts import counted
 from calibrators.display.picture import Picture
 from calibrators.errors import UnsupportedError
-from calibrators.files import refuse_overwriting, write_atomically, written_together
+from calibrators.files import refuse_losing, refuse_overwriting, write_atomically, written_together
 from calibrators.records import NonNegative
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt import flavor as flavors
@@ -295,6 +295,19 @@ def files_beside(output: Path) -> tuple[Path, Path, Path]:
     return table, log, float_model
 
 
+def refuse_losing_files(output: Path) -> None:
+    """Refuses to write beside a tuned model over files that no earlier tuning has made.
+
+    Args:
+        output: Path of the Q/DQ model.
+
+    Raises:
+        OutputError: There is such a file.
+    """
+    table, log, float_model = files_beside(output)
+    refuse_losing(output, [table, log], [float_model])
+
+
 def save_tuned(
     tuned: Tuned, original: str | os.PathLike[str], output: str | os.PathLike[str], *, float16: bool = False
 ) -> Written:
@@ -310,7 +323,8 @@ def save_tuned(
         The files, and the command that makes the Q/DQ model again.
 
     Raises:
-        OutputError: A file cannot be written, or is the original model; then none is written.
+        OutputError: A file cannot be written, is the original model, or stands beside the output without
+            being of an earlier tuning; then none is written.
     """
     output = Path(output)
     table, log, float_file = files_beside(output)
@@ -326,6 +340,7 @@ def save_tuned(
         words += ["--keep-int8", "*"]
     command = shlex.join(words + (["--float16", "--float32-io"] if float16 else []))
     refuse_overwriting([path for path in (output, table, float_model, log) if path], [original])
+    refuse_losing_files(output)
     with written_together(output) as staged:
         if float_model:
             save_model(tuned.candidate.model.graph_model, staged(float_model))

@@ -1,5 +1,6 @@
 """Readers that workers unpickle: a module of few imports, which every worker's process loads."""
 
+import contextlib
 import os
 import signal
 
@@ -21,8 +22,9 @@ class Dying:
     def read(self, batch):
         self._batches_read += 1
         for file in self._folder.iterdir() if self._batches_read > self._batch else ():
-            file.unlink()
-            os.kill(os.getpid(), signal.SIGKILL)
+            with contextlib.suppress(FileNotFoundError):  # another worker has died for it
+                file.unlink()
+                os.kill(os.getpid(), signal.SIGKILL)
         return self._reader.read(batch)
 
 

@@ -61,6 +61,22 @@ def test_a_table_of_the_part_quantizes_the_part(model, tmp_path):
     assert main(["quantize", "m.onnx", "t.json", "-o", "whole.onnx"]) == 2
 
 
+def test_a_file_that_is_not_of_an_earlier_run_is_not_lost(rtx, model, tmp_path, capsys):
+    build = ["build", "m.onnx", "d.npz", "-o", "e.engine", "--target", "rtx", "--method", "minmax", *CUT]
+    Path("e.tail.onnx").write_bytes(b"mine")
+    assert main(build) == 2
+    assert "cannot write 'e.tail.onnx': no earlier run" in " ".join(capsys.readouterr().err.split())
+    assert {path.name for path in tmp_path.iterdir()} == {"m.onnx", "d.npz", "e.tail.onnx"}
+    assert Path("e.tail.onnx").read_bytes() == b"mine"
+    assert main(["calibrate", "m.onnx", "d.npz", "-o", "t.json", "--method", "minmax", *CUT]) == 0
+    quantize = ["quantize", "m.onnx", "t.json", "-o", "e.onnx", *CUT]
+    assert main(quantize) == 2
+    assert Path("e.tail.onnx").read_bytes() == b"mine"
+    Path("e.tail.onnx").unlink()
+    for again in (build, build):
+        assert main(again) == 0
+
+
 def test_in_python(model):
     head, rest = trtint8.cut_model("m.onnx", ["s"])
     assert [value.name for value in head.graph.output] == ["positions", "s"]

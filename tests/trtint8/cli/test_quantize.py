@@ -79,6 +79,20 @@ def test_a_file_that_is_read_is_not_overwritten(uneven, tmp_path, capsys):
     assert table.read_bytes() == before and not (tmp_path / "q.onnx").exists()
 
 
+def test_a_file_that_is_not_of_an_earlier_run_is_not_lost(uneven, tmp_path, capsys):
+    model, table, data = uneven
+    arguments = ["quantize", model, table, "-o", str(tmp_path / "q.onnx")]
+    beside = tmp_path / "q.table.json"
+    beside.write_bytes(b"mine")
+    assert main(arguments) == 0
+    assert main([*arguments, "--equalize", data]) == 2
+    assert f"cannot write '{beside}': no earlier run" in " ".join(capsys.readouterr().err.split())
+    assert beside.read_bytes() == b"mine"
+    beside.unlink()
+    for _ in range(2):
+        assert main([*arguments, "--equalize", data, "--limit", "32"]) == 0
+
+
 def test_nothing_to_equalize_is_said_in_one_sentence(uneven, tmp_path, capsys):
     _, _, data = uneven
     model, table = str(tmp_path / "one.onnx"), str(tmp_path / "one.json")

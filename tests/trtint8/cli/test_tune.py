@@ -168,6 +168,17 @@ def test_what_is_read_is_not_overwritten(tmp_path, capsys, name):
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [(name, b"as it was")]
 
 
+@pytest.mark.parametrize("name", ["out.table.json", "out.tuning.json", "out.float.onnx"])
+def test_what_no_tuning_has_made_is_not_lost(tmp_path, capsys, name):
+    """It is known before the search."""
+    (tmp_path / name).write_bytes(b"as it was")
+    output = tmp_path / "out.onnx"
+    assert main(["tune", str(DEMO_MODEL), "nowhere.npz", "nowhere.npz", "-o", str(output)]) == 2
+    error = " ".join(capsys.readouterr().err.split())
+    assert f"cannot write '{tmp_path / name}': no earlier run with the output '{output}' has made it" in error
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [(name, b"as it was")]
+
+
 def test_a_name_too_long_for_the_files_beside_it(tmp_path, capsys):
     """It is known before the search."""
     output = tmp_path / f"{'a' * 240}.onnx"
