@@ -30,6 +30,7 @@ from calibrators.tensorrt.flavor import Flavor, Target
 from trtint8.builder.build import BuiltEngine, build_engine, check_build
 from trtint8.builder.implicit import ImplicitInt8
 from trtint8.builder.options import BuildOptions
+from trtint8.builder.precisions import check_io_names
 from trtint8.builder.refusals import refuse_int8_blocks, refuse_unimplemented, refuse_unsupported
 from trtint8.builder.routes import Route, choose_route, is_calibrator, quantization_target
 from trtint8.built_files import BuildResult, BuiltFiles, check_files_beside, qdq_file_of
@@ -141,6 +142,8 @@ def build_from_sources(
     check_files_beside(output, loaded, model, table, implicit=chosen == "implicit")
     # Before minutes of calibration.
     check_build(flavor, _typed_options(flavor, options), wanted.compute_capabilities)
+    outputs = [value.name or "" for value in loaded.graph_model.graph.outputs]
+    check_io_names([*(spec.name for spec in loaded.inputs), *outputs], options)
     calibration = with_recorded_states(sources.calibration, loaded)
     sources = replace(sources, calibration=_shaped(calibration, loaded, wanted.profiles))
     build = _Build(flavor, loaded, sources, output, wanted, options)

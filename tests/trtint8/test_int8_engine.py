@@ -69,6 +69,7 @@ def test_the_main_job(split, tmp_path):
         ({"options": trtint8.BuildOptions(memory_pools={"attic": 1})}, "has no memory pool 'attic'"),
         ({"options": trtint8.BuildOptions(tactic_sources=["nowhere"])}, "has no tactic source 'nowhere'"),
         ({"options": trtint8.BuildOptions(io_formats={"images": ["ROUND"]})}, "has no format 'ROUND'"),
+        ({"options": trtint8.BuildOptions(io_formats={"x": ["LINEAR"]})}, "'x' is no input or output"),
         ({"compute_capabilities": ["7.0"]}, "cannot build for compute capability '7.0'"),
     ],
 )

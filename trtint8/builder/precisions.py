@@ -77,6 +77,24 @@ def set_precisions(
         config.set_flag(flags.OBEY_PRECISION_CONSTRAINTS if obeyed else flags.PREFER_PRECISION_CONSTRAINTS)
 
 
+def check_io_names(names: Iterable[str], options: BuildOptions) -> None:
+    """Refuses types and formats of what is no input or output.
+
+    Args:
+        names: The names of all inputs and outputs.
+        options: The build options, with types and formats by name.
+
+    Raises:
+        BuildError: The network has no input or output of a name.
+    """
+    known = list(names)
+    for name in (*options.io_types, *options.io_formats):
+        if name not in known:
+            raise BuildError(
+                f"'{name}' is no input or output of the network; it has {', '.join(map(repr, known))}"
+            )
+
+
 def set_io(trt: Any, network: Any, options: BuildOptions) -> None:
     """Sets the types and formats of inputs and outputs.
 
@@ -90,11 +108,7 @@ def set_io(trt: Any, network: Any, options: BuildOptions) -> None:
         UnsupportedError: This TensorRT lacks a type or format.
     """
     tensors = {tensor.name: tensor for tensor in _io_tensors(network)}
-    for name in (*options.io_types, *options.io_formats):
-        if name not in tensors:
-            raise BuildError(
-                f"'{name}' is no input or output of the network; it has {', '.join(map(repr, tensors))}"
-            )
+    check_io_names(tensors, options)
     for name, kind in options.io_types.items():
         tensors[name].dtype = data_type(trt, kind)
     for name, formats in options.io_formats.items():
