@@ -195,9 +195,7 @@ def measure(case: Case, options: argparse.Namespace) -> None:
             lambda: trtint8.validate(quantized, case.held_out, reference=case.model, **keywords)
         )
         measuring, found = seconds(
-            lambda: trtint8.measure_sensitivity(
-                case.model, table, case.held_out, tolerance_db=0.0, **keywords
-            )
+            lambda: trtint8.measure_sensitivity(case.model, table, case.held_out, **keywords)
         )
         ratios.append((validating / bare, measuring / validating))
         print(

@@ -48,7 +48,7 @@ def measure_sensitivity(
         labels: Labels that do not come with the data: an array, or the path of an ``.npy`` or ``.npz``.
         keep_float: Names of nodes, or patterns, that stay in float throughout.
         tolerance_db: Stop once the SQNR of every layer that matters is known to within so many decibels; 0
-            takes all samples.
+            takes all samples, each of which then shows what the layers cost.
         batch_size: Samples per batch.
         limit: Use only this many samples; all where None.
         preprocessing: How raw images become what the model is fed.

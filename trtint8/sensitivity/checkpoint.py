@@ -19,8 +19,9 @@ from calibrators.host.checkpoint import Checkpoint
 from calibrators.records import Count, NonNegative
 from calibrators.tables.table import CalibrationTable
 from trtint8.models.model import Model
-from trtint8.sensitivity.effects import COLUMNS, COUNTED, SIGNED, EffectMeter, Variant
+from trtint8.sensitivity.effects import EffectMeter, Variant
 from trtint8.sensitivity.local import LocalMeter
+from trtint8.sensitivity.noise_sums import COLUMNS, COUNTED, SIGNED
 
 #: Seconds between two writes.
 _SECONDS = 5.0
@@ -66,8 +67,8 @@ class _Effects:
     scales: Annotated[Mapping[str, NonNegative], msgspec.Meta(min_length=1)]
     classes: bool
     labelled: bool
+    predicted: bool
     sums: tuple[tuple[float, ...], ...]
-    predicted: bool = False
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,18 @@ from numpy.typing import NDArray
 
 from calibrators.data.feeds import shape_text
 from calibrators.errors import CalibrationDataError
-from trtint8.validation.significance import Comparison, Share, mcnemar, paired_interval, t95
-
-_DECIBELS = 10 / math.log(10)
+from trtint8.sensitivity.drawing import Draw
+from trtint8.sensitivity.noise_sums import (
+    COLUMN,
+    COLUMNS,
+    DECIBELS,
+    GRADIENTS_DB,
+    HITS,
+    LARGE_NOISE_DB,
+    decibels,
+    half_widths,
+)
+from trtint8.validation.significance import Comparison, Share, mcnemar, paired_interval
 
 #: A variant of the network: which layers are quantized, in one word, and the name of the layer in question.
 Variant = tuple[str, str]
@@ -22,26 +31,6 @@ Variant = tuple[str, str]
 #: The variant with every layer in INT8; the other variants are a word and a layer's name.
 ALL: Variant = ("all", "")
 ONLY, WITHOUT = "only", "without"
-
-#: Half the width, in decibels, of the interval by which a noise that gradients predict misses the exact one,
-#: beside what the number of samples adds: the ratio of the two varies by 0.25 to 0.35 dB over the layers of
-#: trained networks.
-_GRADIENTS_DB = 0.7
-
-#: The same where the noise is as large as the signal, for what gradients leave out grows with its amplitude.
-#: Layers of text detectors and readers with 8 to 20 dB were predicted 3 to 5 dB too low.
-_LARGE_NOISE_DB = 12.0
-
-#: ``samples`` are those of the noise, ``judged`` those whose class is known.
-_SUMS = ("samples", "signal", "signal2", "noise", "noise2", "both", "product", "got2", "judged", "agree")
-_HITS = ("hit", "gained", "lost", "neither")
-
-#: The columns of a variant's sums that count samples, and the one column that may be negative.
-COUNTED = tuple(
-    i for i, name in enumerate((*_SUMS, *_HITS)) if name in ("samples", "judged", "agree", *_HITS)
-)
-SIGNED = _SUMS.index("product")
-COLUMNS = len(_SUMS) + len(_HITS)
 
 
 def variants_of(layers: Iterable[str], *, predicted: bool) -> tuple[Variant, ...]:
@@ -131,9 +120,7 @@ class EffectMeter:
             CalibrationDataError: An output has another shape than in the float network.
         """
         first = next(iter(self.scales))
-        lengths = {reference[name].shape[:1] for name in self.scales}
-        # Outputs without a common first dimension are counted as one sample.
-        rows = (lengths.pop()[0] or 1) if len(lengths) == 1 and reference[first].ndim else 1
+        rows = self._count_rows(reference)
         columns = np.zeros((rows, 6))
         for output, scale in self.scales.items():
             if outputs[output].shape != reference[output].shape:
@@ -153,10 +140,11 @@ class EffectMeter:
         signal, noise, product, got2, judged, agree = columns.T
         both = signal * noise
         row: list[Any] = [rows, signal, signal**2, noise, noise**2, both, product, got2, judged, agree]
+        row += [rows, 0, 0, 0]
         if judges and self._labelled and labels is not None:
             row += self._hits(wanted_class, got_class, labels)
         else:
-            row += [0] * len(_HITS)
+            row += [0] * len(HITS)
         self.sums[self._rows[variant]] += [float(np.sum(part)) for part in row]
 
     @property
@@ -164,39 +152,74 @@ class EffectMeter:
         """The variants, in the order of their sums."""
         return tuple(self._rows)
 
+    def noise_of_samples(
+        self, outputs: Mapping[str, NDArray[Any]], reference: Mapping[str, NDArray[Any]]
+    ) -> NDArray[np.float64]:
+        """The squared errors of a variant, sample by sample.
+
+        Args:
+            outputs: The variant's outputs, by name.
+            reference: The float network's outputs, of the same shapes.
+
+        Returns:
+            The sum over all outputs, in units of the scales, float64 of shape (samples,).
+        """
+        rows = self._count_rows(reference)
+        noise = np.zeros(rows)
+        for output, scale in self.scales.items():
+            error = (_rows(reference[output], rows) - _rows(outputs[output], rows)) / scale
+            noise += np.einsum("ij,ij->i", error, error)
+        return noise
+
+    def _count_rows(self, reference: Mapping[str, NDArray[Any]]) -> int:
+        """How many samples outputs are of; those without a common first dimension count as one sample."""
+        lengths = {reference[name].shape[:1] for name in self.scales}
+        shared = lengths.pop() if len(lengths) == 1 else ()
+        return (shared[0] or 1) if shared else 1
+
     def add_noise(
         self,
         variants: Sequence[Variant],
         noise: NDArray[np.float64],
         reference: Mapping[str, NDArray[Any]],
+        drawn: Draw | None = None,
     ) -> None:
         """Adds the predicted noise of several variants.
 
         Args:
             variants: The variants.
             noise: Squared errors in units of the scales, float64 of shape (variants, samples), or
-                (variants, 1) for all samples together.
-            reference: The float network's outputs for these samples.
+                (variants, 1) for all samples together; of the drawn samples alone, where some were drawn.
+            reference: The float network's outputs for all samples.
+            drawn: Which samples the noise is of; all where None.
         """
-        rows = noise.shape[1]
+        rows = noise.shape[1] if drawn is None else self._count_rows(reference)
+        if drawn is None:
+            drawn = Draw(np.arange(rows), np.ones(rows))
         signal = np.zeros(rows)
         for output, scale in self.scales.items():
             wanted = _rows(reference[output], rows) / scale
             signal += np.einsum("ij,ij->i", wanted, wanted)
-        columns = [
-            np.full(len(noise), rows),
-            np.full(len(noise), signal.sum()),
-            np.full(len(noise), np.square(signal).sum()),
-            noise.sum(axis=1),
-            np.square(noise).sum(axis=1),
-            (noise * signal).sum(axis=1),
+        weighted, missed = noise / drawn.chances, 1 - drawn.chances
+        total = weighted.sum(axis=1)
+        known: dict[str, Any] = {
+            "samples": rows,
+            "signal": signal.sum(),
+            "signal2": np.square(signal).sum(),
+            "noise": total,
+            "noise2": (weighted * noise).sum(axis=1),
+            "both": (weighted * signal[drawn.rows]).sum(axis=1),
             # The error is taken to be at a right angle to the signal.
-            np.full(len(noise), signal.sum()),
-            noise.sum(axis=1) + signal.sum(),
-        ]
-        self.sums[np.ix_([self._rows[variant] for variant in variants], range(len(columns)))] += np.stack(
-            columns, axis=1
-        )
+            "product": signal.sum(),
+            "got2": total + signal.sum(),
+            "shown": len(drawn.rows),
+            "missed": missed.sum(),
+            "missed_noise": (missed * weighted).sum(axis=1),
+            "missed_noise2": (missed * np.square(weighted)).sum(axis=1),
+        }
+        columns = np.stack([np.broadcast_to(values, len(noise)) for values in known.values()], axis=1)
+        places = np.ix_([self._rows[variant] for variant in variants], [COLUMN[name] for name in known])
+        self.sums[places] += columns
 
     def add_classes(
         self,
@@ -219,13 +242,13 @@ class EffectMeter:
         rows = np.arange(len(scores))
         margin = scores[rows, best].astype(np.float64) - scores[rows, second]
         stays = margin + changes >= 0
-        first = _SUMS.index("judged")
+        first = COLUMN["judged"]
         for variant, same in zip(variants, stays, strict=True):
             row = self.sums[self._rows[variant]]
             row[first : first + 2] += (len(same), same.sum())
             if self._labelled and labels is not None:
                 hits = self._hits(best, np.where(same, best, second), labels)
-                row[first + 2 :] += [float(part.sum()) for part in hits]
+                row[-len(HITS) :] += [float(part.sum()) for part in hits]
 
     def fresh(self) -> EffectMeter:
         """Makes the same meter without data."""
@@ -254,14 +277,14 @@ class EffectMeter:
 
     def noise(self, variant: Variant) -> float:
         """The sum of squared errors of a variant, over all samples and outputs, in units of the scales."""
-        return float(self.sums[self._rows[variant], _SUMS.index("noise")])
+        return float(self.sums[self._rows[variant], COLUMN["noise"]])
 
     def reference_top1(self) -> Share | None:
         """The float network's share of samples with the label's class; None without labels."""
         if not self._labelled:
             return None
-        hit, _, lost, _ = self.sums[self._rows[ALL], len(_SUMS) :]
-        return Share(int(hit + lost), int(self.sums[self._rows[ALL], _SUMS.index("judged")]))
+        hit, _, lost, _ = self.sums[self._rows[ALL], -len(HITS) :]
+        return Share(int(hit + lost), int(self.sums[self._rows[ALL], COLUMN["judged"]]))
 
     def state(self) -> dict[str, Any]:
         """A form that JSON can hold; see :meth:`from_state`."""
@@ -283,27 +306,24 @@ class EffectMeter:
             state["scales"],
             classes=state["classes"],
             labelled=state["labelled"],
-            predicted=state.get("predicted", False),
+            predicted=state["predicted"],
         )
-        sums: NDArray[np.float64] = np.array(state["sums"], np.float64)
-        if "predicted" not in state:  # written when every sample showed the noise and the class
-            judged = sums[:, 0] * state["classes"]
-            sums = np.insert(sums, _SUMS.index("judged"), judged, axis=1)
-        meter.sums = sums
+        meter.sums = np.array(state["sums"], np.float64)
         return meter
 
     def effect(self, variant: Variant) -> Effect:
         """Estimates the effect of a variant from the samples so far."""
         row = self.sums[self._rows[variant]]
-        samples, signal, signal2, noise, noise2, both, product, got2, judged, agree = row[: len(_SUMS)]
-        level, half = _level(int(samples), signal, signal2, noise, noise2, both)
-        if self.predicted and variant != ALL and math.isfinite(level):
-            half = math.hypot(half, _GRADIENTS_DB, _LARGE_NOISE_DB * 10 ** (-level / 20))
+        signal, noise, product, got2, judged, agree = (
+            float(row[COLUMN[name]]) for name in ("signal", "noise", "product", "got2", "judged", "agree")
+        )
+        level = decibels(signal, noise)
+        half = self._half_width(variant, level) if math.isfinite(level) else 0.0
         count = int(judged)
         norm = math.sqrt(signal * got2)
         top1 = drop = None
         if self._labelled and count:
-            hit, gained, lost, neither = (int(value) for value in row[len(_SUMS) :])
+            hit, gained, lost, neither = (int(value) for value in row[-len(HITS) :])
             top1 = Share(hit + gained, count)
             drop = Comparison(
                 "FP32",
@@ -324,6 +344,18 @@ class EffectMeter:
             drop,
         )
 
+    def _half_width(self, variant: Variant, level: float) -> float:
+        """Half the width of the 95 % interval of a finite level, in decibels."""
+        row = self._rows[variant]
+        if not self.predicted or variant == ALL:
+            return float(half_widths(self.sums[[row]])[0])
+        alone = [index for (word, _), index in self._rows.items() if word == ONLY]
+        halves = half_widths(self.sums[alone])
+        # From few samples, the width of a single layer is uncertain itself; layers are much alike in this.
+        usual = float(np.median(halves[halves > 0])) if (halves > 0).any() else 0.0
+        half = max(float(halves[alone.index(row)]), usual)
+        return math.hypot(half, GRADIENTS_DB, LARGE_NOISE_DB * 10 ** (-level / 20))
+
     def remaining_effect(self, layer: str, layers: Sequence[str]) -> Effect:
         """Estimates the effect of all layers except one; noise powers are taken to add up.
 
@@ -337,7 +369,7 @@ class EffectMeter:
         whole, alone = self.effect(ALL), self.effect((ONLY, layer))
         if share == 1 or not math.isfinite(whole.sqnr_db):
             return Effect(math.inf, (math.inf, math.inf), 1.0, None, None, None)
-        level = whole.sqnr_db - _DECIBELS * math.log(1 - share)
+        level = whole.sqnr_db - DECIBELS * math.log(1 - share)
         # A layer with a large share decides what is left of the noise, so its own interval counts more.
         half = math.hypot(
             whole.interval_db[1] - whole.sqnr_db,
@@ -366,32 +398,3 @@ def output_scales(outputs: Mapping[str, NDArray[Any]]) -> dict[str, float]:
 
 def _rows(array: NDArray[Any], rows: int) -> NDArray[np.float64]:
     return array.astype(np.float64).reshape(rows, -1)
-
-
-def _level(
-    count: int, signal: float, signal2: float, noise: float, noise2: float, both: float
-) -> tuple[float, float]:
-    """The level 10 log10(signal / noise) and half the width of its 95 % interval, in decibels.
-
-    The interval comes from the variance, to first order, of the logarithm of a ratio of means (the delta
-    method), and Student's t distribution, as the variance is not known from few samples. Of a single sample
-    it has no width.
-
-    Args:
-        count: Number of samples.
-        signal: Sum of the samples' signal powers.
-        signal2: Sum of the squares of the signal powers.
-        noise: Sum of the samples' noise powers.
-        noise2: Sum of the squares of the noise powers.
-        both: Sum of the products of signal power and noise power.
-    """
-    if noise == 0:
-        return math.inf, 0.0
-    if signal == 0:
-        return -math.inf, 0.0
-    s, n = signal / count, noise / count
-    variances = (signal2 / count - s * s) / (s * s) + (noise2 / count - n * n) / (n * n)
-    covariance = (both / count - s * n) / (s * n)
-    freedom = max(1, count - 1)
-    spread = math.sqrt(max(0.0, variances - 2 * covariance) / freedom)
-    return _DECIBELS * math.log(s / n), t95(freedom) * _DECIBELS * spread

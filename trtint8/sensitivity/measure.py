@@ -62,6 +62,10 @@ def measure(
     does to the outputs (:class:`trtint8.sensitivity.error_network.ErrorNetwork`), and the noise of all layers
     but one is what remains of the whole network's. Elsewhere each layer is run alone and left out alone.
 
+    The whole network's noise is measured with all samples, that of the layers, where samples are small and
+    many, with some that are drawn from them (:mod:`trtint8.sensitivity.drawing`). Where the data does not say
+    how many samples it has, each of them shows what layers cost.
+
     Where the network picks elements at its end, such as boxes, noise is that of the tensors that they are
     picked from (:mod:`trtint8.models.picked_outputs`).
 
@@ -73,7 +77,8 @@ def measure(
         table: The ranges.
         batches: Samples; of labels only class indices are used.
         keep_float: Names of nodes, or patterns, that stay in float in every variant.
-        tolerance_db: Half the width of the intervals, in decibels; 0 takes all samples.
+        tolerance_db: Half the width of the intervals, in decibels; 0 takes all samples, and each of them
+            shows what layers cost.
         checkpoint: A file that keeps the sums while they grow. Where there is one already, it is continued,
             whether it was begun in one process or over Ray. It is removed at the end.
         threads: Threads per operator; ONNX Runtime's choice where None. Over Ray, threads and processors of
@@ -114,6 +119,7 @@ def measure(
         measurement.skip,
         measurement.effects,
         samples=batches.num_samples,
+        every_sample=tolerance_db == 0,
         threads=threads,
     )
     head, batches = batches.begun()
@@ -136,6 +142,7 @@ def measure(
                 measurement.skip,
                 probe.effects,
                 batches.num_samples,
+                tolerance_db == 0,
                 threads,
             )
             del probe  # and what it has opened

@@ -64,6 +64,8 @@ class Probe:
         effects: A meter whose scales hold, and which says whether effects are predicted; None decides by the
             first batch, see :meth:`begin`.
         samples: How many samples the data has, where that is known.
+        every_sample: Whether each of them shows what the layers cost, where gradients predict it; see
+            :class:`trtint8.sensitivity.quick_probe.QuickNetwork`.
         threads: Threads per operator; ONNX Runtime's choice where None.
 
     Raises:
@@ -83,6 +85,7 @@ class Probe:
         effects: EffectMeter | None,
         *,
         samples: int | None = None,
+        every_sample: bool = False,
         threads: int | None = None,
     ) -> None:
         self.effects = effects
@@ -98,7 +101,12 @@ class Probe:
         if self.layers and (effects is None or effects.predicted):
             try:
                 self._quick = QuickNetwork(
-                    graph_model, quantizer, self._network, samples=samples, threads=threads
+                    graph_model,
+                    quantizer,
+                    self._network,
+                    samples=samples,
+                    every_sample=every_sample,
+                    threads=threads,
                 )
             except NoGradientError as error:
                 logger.info("every layer is run by itself: %s", error)

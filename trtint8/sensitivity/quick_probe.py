@@ -21,6 +21,7 @@ from trtint8.models.static_shapes import open_inputs
 from trtint8.quantization.placement import Placement
 from trtint8.quantization.qdq import insert_qdq
 from trtint8.sensitivity.directions import along_principal_axes, random_signs
+from trtint8.sensitivity.drawing import Draw, draw, share_to_draw
 from trtint8.sensitivity.effects import ALL, ONLY, EffectMeter, output_scales
 from trtint8.sensitivity.error_network import ErrorNetwork, Responses
 from trtint8.sensitivity.gradients.rule import NoGradientError
@@ -35,8 +36,9 @@ _LOCAL_SAMPLES = 2
 #: Samples of each run with which the time is estimated.
 _TIMED_SAMPLES = 4
 
-#: Of so many samples one shows its class with each layer alone in INT8.
-_PER_CLASS = 8
+#: Of so many samples one shows its class with each layer alone in INT8: where all samples show what layers
+#: cost, and where some do.
+_PER_CLASS, _PER_CLASS_DRAWN = 8, 16
 
 #: How many times the noise of the quantized network gradients may predict for the first samples. Of two
 #: samples with nearly certain classes it was 75 times, and good for 32; of a spectrogram 25,000 times.
@@ -53,6 +55,8 @@ class QuickNetwork:
         quantizer: How the model's tensors are quantized.
         network: The same model cut at its layers.
         samples: How many samples will be measured in all, where that is known.
+        every_sample: Whether each of them shows what the layers cost. Otherwise, where samples are small and
+            many, a part of them does (:mod:`trtint8.sensitivity.drawing`).
         threads: Threads per operator; ONNX Runtime's choice where None.
 
     Raises:
@@ -67,10 +71,12 @@ class QuickNetwork:
         network: Network,
         *,
         samples: int | None = None,
+        every_sample: bool = False,
         threads: int | None = None,
     ) -> None:
         self._graph_model, self._quantizer, self._network = graph_model, quantizer, network
         self._samples, self._threads = samples, threads
+        self._wanted_share = 1.0 if every_sample else share_to_draw(samples)
         self._names = tuple(layer.name for layer in network.layers)
         self._open_inputs = open_inputs(graph_model)
         self._sizes: dict[str, tuple[int, ...]] = {}
@@ -79,6 +85,7 @@ class QuickNetwork:
             self._network_of_errors = ErrorNetwork(graph_model, quantizer, samples=samples)
         self._local: tuple[Tensors, LocalMeter] | None = None
         self._int8: ModelSession | None = None
+        self._float: ModelSession | None = None
         self._alone: dict[str, ModelSession] = {}
         self._runs_at_once = 1
 
@@ -107,6 +114,7 @@ class QuickNetwork:
         if self._errors.fits_beside_others and len(parts) >= available:
             # The threads of one run wait for each other at every operator; one thread for each is faster.
             self._runs_at_once, threads = available, 1
+
         # The largest one first: to open it takes several times what stays of it.
         self._errors.open(threads)
         if self._int8 is None:
@@ -115,6 +123,13 @@ class QuickNetwork:
             self._alone = {
                 name: self._quantized(_only(placement, name), threads) for name in self._errors.picking
             }
+            if self._share < 1:
+                self._float = open_graph_model(self._graph_model, threads=threads)
+
+    @property
+    def _share(self) -> float:
+        """The share of the samples that show what layers cost."""
+        return self._wanted_share if self._errors.fits_beside_others else 1.0
 
     def _quantized(self, placement: Placement, threads: int | None) -> ModelSession:
         """Opens the network with Q/DQ pairs at the edges of a placement."""
@@ -147,9 +162,13 @@ class QuickNetwork:
         start = time.perf_counter()
         assert self._int8 is not None
         outputs = self._outputs(self._int8, first, parts)
-        found = self._responses(first, self._directions(outputs, 0, scales), None, parts)
-        seconds = time.perf_counter() - start
+        if self._float is not None:
+            self._outputs(self._float, first, parts)
+        whole = time.perf_counter() - start
+        found = self._responses(first, self._directions(outputs, 0, scales), size=size)
+        layers = time.perf_counter() - start - whole
         self._check(outputs, found, scales)
+        seconds = whole + layers * self._share
         return reference, seconds * (batch_rows(feed) or 1) / (batch_rows(first) or 1)
 
     def measure(
@@ -172,25 +191,33 @@ class QuickNetwork:
         self._adapt(feed)
         local = self._first_errors(feed, first)
         self._open(feed)
-        rows = batch_rows(feed) or 1
+        whole, rows = feed, batch_rows(feed) or 1
         parts = self._parts(rows, self._errors.samples_per_run)
         assert self._int8 is not None
         int8 = self._outputs(self._int8, feed, parts)
-        indices = np.arange(first, first + rows)
-        judged = indices % _PER_CLASS == 0
+        reference = None if self._float is None else self._outputs(self._float, feed, parts)
+        per_class = _PER_CLASS if reference is None else _PER_CLASS_DRAWN
+        judged = np.arange(first, first + rows) % per_class == 0
         if not (self._errors.has_margins and effects.classes):
             judged[:] = False
         directions = self._directions(int8, first, effects.scales)
         if self._errors.splits:
             for array in directions[0].values():
                 array[judged] = 0
-        responses = self._responses(feed, directions, judged, parts)
-        for part, found in zip(parts, responses, strict=True):
-            self._add(effects, found, judged[part], None if labels is None else labels[part])
-        reference = joined([found.reference for found in responses])
+        drawn, own_labels = None, labels
+        if reference is not None:
+            noise = effects.noise_of_samples(self._network.split(int8), self._network.split(reference))
+            drawn = draw(noise, judged, self._share, np.random.default_rng((1, first)))
+            feed, judged = _taken(feed, drawn.rows), judged[drawn.rows]
+            directions = [_taken(direction, drawn.rows) for direction in directions]
+            own_labels = None if labels is None else labels[drawn.rows]
+        found = self._responses(feed, directions, judged)
+        if reference is None:
+            reference = found.reference
+        self._add(effects, found, reference, drawn, judged, own_labels)
         effects.add(ALL, self._network.split(int8), self._network.split(reference), labels)
         for name, session in self._alone.items():
-            outputs = self._outputs(session, feed, parts)
+            outputs = self._outputs(session, whole, parts)
             effects.add((ONLY, name), self._network.split(outputs), self._network.split(reference), labels)
         return local
 
@@ -205,11 +232,12 @@ class QuickNetwork:
         self,
         feed: FeedDict,
         directions: Sequence[Tensors],
-        judged: NDArray[np.bool_] | None,
-        parts: Sequence[slice],
-    ) -> list[Responses]:
-        """What the errors of layers do to the outputs, for parts of a batch."""
-        return self._each(
+        judged: NDArray[np.bool_] | None = None,
+        size: int | None = None,
+    ) -> Responses:
+        """What the errors of layers do to the outputs, for some samples, which are run in parts."""
+        parts = self._parts(batch_rows(feed) or 1, size or self._errors.samples_per_run)
+        found = self._each(
             lambda part: self._errors.run(
                 _taken(feed, part),
                 [_taken(direction, part) for direction in directions],
@@ -217,6 +245,8 @@ class QuickNetwork:
             ),
             parts,
         )
+        products = np.concatenate([responses.products for responses in found], axis=2)
+        return Responses(joined([responses.reference for responses in found]), products)
 
     def _each(self, work: Callable[[slice], _Result], parts: Sequence[slice]) -> list[_Result]:
         """Does the same with every part of a batch, with several at once where that is allowed."""
@@ -229,22 +259,25 @@ class QuickNetwork:
         self,
         effects: EffectMeter,
         found: Responses,
+        reference: Tensors,
+        drawn: Draw | None,
         judged: NDArray[np.bool_],
         labels: NDArray[np.int64] | None,
     ) -> None:
+        """Adds what the drawn samples show; ``reference`` are the outputs for all samples of the batch."""
         predicted = [index for index, name in enumerate(self._names) if name not in self._alone]
         variants = [(ONLY, self._names[index]) for index in predicted]
         products = found.products[:, predicted]
         noise = np.square(products)
         if not self._errors.splits:
-            effects.add_noise(variants, noise.mean(axis=0), self._network.split(found.reference))
+            effects.add_noise(variants, noise.mean(axis=0), self._network.split(reference))
             return
         # Where the first direction is a margin, the others alone show the noise.
         if self._errors.directions > 1:
             power = np.where(judged, noise[1:].mean(axis=0), noise.mean(axis=0))
-            effects.add_noise(variants, power, self._network.split(found.reference))
+            effects.add_noise(variants, power, self._network.split(reference), drawn)
         elif not judged.all():
-            others = {name: array[~judged] for name, array in found.reference.items()}
+            others = {name: array[~judged] for name, array in reference.items()}
             effects.add_noise(variants, noise[0][:, ~judged], self._network.split(others))
         if judged.any():
             scores = next(iter(found.reference.values()))[judged]
@@ -275,16 +308,15 @@ class QuickNetwork:
             references.append(reference)
         return joined(references), meter
 
-    def _check(self, int8: Tensors, found: Sequence[Responses], scales: Mapping[str, float]) -> None:
+    def _check(self, int8: Tensors, found: Responses, scales: Mapping[str, float]) -> None:
         """Refuses gradients that predict far more noise than the quantized network has.
 
         A logarithm of what is nearly zero, as in spectrograms, has slopes without bound, but no such errors.
         """
-        reference = joined([responses.reference for responses in found])
-        wanted, got = map(self._network.split, (reference, int8))
+        wanted, got = map(self._network.split, (found.reference, int8))
         errors = ((got[name] - wanted[name]) / scale for name, scale in scales.items())
         measured = sum(float(np.square(error, dtype=np.float64).sum()) for error in errors)
-        predicted = sum(float(np.square(one.products).mean(axis=0).sum()) for one in found)
+        predicted = float(np.square(found.products).mean(axis=0).sum())
         if predicted > _CONTRADICTED * measured > 0:
             level = 10 * math.log10(predicted / measured)
             raise NoGradientError(
@@ -321,6 +353,7 @@ def _only(placement: Placement, layer: str) -> Placement:
     return replace(placement, activations=activations, weights=weights)
 
 
-def _taken(arrays: FeedDict, part: slice) -> Tensors:
+def _taken(arrays: FeedDict, part: slice | NDArray[np.int64]) -> Tensors:
     """Some rows of arrays."""
-    return arrays if part == slice(None) else {name: array[part] for name, array in arrays.items()}
+    whole = isinstance(part, slice) and part == slice(None)
+    return arrays if whole else {name: array[part] for name, array in arrays.items()}

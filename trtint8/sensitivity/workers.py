@@ -28,6 +28,7 @@ class SensitivityWork:
         skip: How many of the data's first samples are compared with a checkpoint and not run.
         effects: A meter without data, whose scales hold.
         samples: How many samples the data has; None where that is not known.
+        every_sample: Whether each of them shows what the layers cost.
         threads: Threads per operator.
     """
 
@@ -38,6 +39,7 @@ class SensitivityWork:
     skip: int
     effects: EffectMeter
     samples: int | None
+    every_sample: bool
     threads: int
 
     def open(self) -> BatchFunction[BatchEffects]:
@@ -52,6 +54,7 @@ class SensitivityWork:
             self.skip,
             self.effects,
             samples=self.samples,
+            every_sample=self.every_sample,
             threads=self.threads,
         )
         return probe.run

@@ -12,8 +12,9 @@ from trtint8.sensitivity.local import LocalMeter
 
 IDENTITY = {"model": "abc", "table": "def", "keep_float": [], "batch_size": None}
 
-#: Samples, sums of squares and of products, samples whose class is known, and how many of these had which.
-SUMS = [16.0, 1.5, 2.0, 0.25, 0.5, 0.5, -0.75, 1.5, 16.0, 12.0, 0.0, 0.0, 0.0, 0.0]
+#: Samples, sums of squares and of products, samples whose class is known and stays, samples that show the
+#: noise and what drawing them adds, and how many samples had which class.
+SUMS = [16.0, 1.5, 2.0, 0.25, 0.5, 0.5, -0.75, 1.5, 16.0, 12.0, 8.0, 4.0, 0.1, 0.2, 0.0, 0.0, 0.0, 0.0]
 
 DOCUMENT = {
     "identity": IDENTITY,
@@ -47,20 +48,6 @@ def test_a_file_is_read_and_written_back_the_same(tmp_path):
     assert json.loads(path.read_text().rpartition("\nsha256:")[0]) == DOCUMENT
 
 
-def test_a_file_of_the_version_before_is_continued(tmp_path):
-    """It had no effects that were predicted, and every sample showed its class."""
-    path = tmp_path / "c.json"
-    document = json.loads(json.dumps(DOCUMENT))
-    del document["state"]["meter"]["predicted"]
-    document["state"]["meter"]["sums"] = [[16.0, *range(1, 8), 15.0, *[0.0] * 4]]
-    path.write_text(json.dumps(document))
-    effects = _checkpoint(path).load().effects
-    assert not effects.predicted
-    np.testing.assert_array_equal(effects.sums, [[16.0, *range(1, 8), 16.0, 15.0, *[0.0] * 4]])
-    agreement = effects.effect(("all", "")).agreement
-    assert (agreement.count, agreement.total) == (15, 16)
-
-
 def test_another_measurement_is_refused(tmp_path):
     path = tmp_path / "c.json"
     path.write_text(json.dumps(DOCUMENT))
@@ -77,10 +64,11 @@ def _sums(column, value):
     [
         ("meter", _sums(0, -16.0), "a number of samples in it is none"),
         ("meter", _sums(9, 12.5), "a number of samples in it is none"),
-        ("meter", _sums(13, float("nan")), "a number of samples in it is none"),
+        ("meter", _sums(10, 8.5), "a number of samples in it is none"),
+        ("meter", _sums(17, float("nan")), "a number of samples in it is none"),
         ("meter", _sums(3, -0.25), "a sum of squares in it is negative"),
-        ("meter", {"sums": [[1.0]]}, r"its sums have the shape \(1, 1\) instead of \(1, 14\)"),
-        ("meter", {"sums": [SUMS, SUMS]}, r"its sums have the shape \(2, 14\) instead of \(1, 14\)"),
+        ("meter", {"sums": [[1.0]]}, r"its sums have the shape \(1, 1\) instead of \(1, 18\)"),
+        ("meter", {"sums": [SUMS, SUMS]}, r"its sums have the shape \(2, 18\) instead of \(1, 18\)"),
         ("meter", {"scales": {"y": -1.0}}, r"Expected `float` >= 0.0 - at `\$.state.meter.scales\[...\]`"),
         ("meter", {"scales": {}}, r"Expected `object` of length >= 1 - at `\$.state.meter.scales`"),
         ("local", {"samples": 1.5}, r"Expected `int`, got `float` - at `\$.state.local.samples`"),

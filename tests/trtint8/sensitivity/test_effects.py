@@ -115,6 +115,24 @@ def test_what_gradients_predict_is_less_certain_where_the_noise_is_large(decibel
     assert effect.interval_db[1] - effect.sqnr_db == pytest.approx(half, abs=0.03)
 
 
+def test_no_layer_is_taken_to_be_more_certain_than_layers_usually_are():
+    """The noise of one is the same in all samples, by accident; that of the others varies."""
+    names = [("only", name) for name in "abc"]
+    meter = EffectMeter(names, {"y": 1.0}, classes=False, labelled=False, predicted=True)
+    varying = 1e-6 * np.random.default_rng(0).lognormal(0.0, 1.0, (1, 64))
+    noise = np.concatenate([np.full((1, 64), 1e-6), varying, 2 * varying])
+    meter.add_noise(names, noise, {"y": np.ones((64, 1), np.float32)})
+    effects = [meter.effect(name) for name in names]
+    halves = [effect.interval_db[1] - effect.sqnr_db for effect in effects]
+    assert halves == pytest.approx([halves[1]] * 3, abs=0.01) and halves[0] > 1.0
+
+
+def test_noise_sample_by_sample():
+    meter = meter_of(scales={"y": 2.0})
+    np.testing.assert_allclose(meter.noise_of_samples(GOT, WANTED), [0.25, 6.25, 0.0])
+    assert meter.noise(("all", "")) == 6.5
+
+
 def test_outputs_without_elements_make_no_noise(recwarn):
     """As the boxes of an image in which there is nothing."""
     nothing = {"y": np.empty((0, 4), np.float32)}

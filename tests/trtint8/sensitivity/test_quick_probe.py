@@ -9,6 +9,7 @@ from trtint8.models.model import load_model, prepare
 from trtint8.quantization.placement import place
 from trtint8.sensitivity import quick_probe
 from trtint8.sensitivity.effects import ALL, ONLY, EffectMeter
+from trtint8.sensitivity.noise_sums import COLUMN
 from trtint8.sensitivity.quick_probe import QuickNetwork
 from trtint8.sensitivity.segments import Quantizer, cut
 
@@ -16,10 +17,10 @@ NAMES = ("first", "second")
 ROWS = np.random.default_rng(4).standard_normal((64, 2)).astype(np.float32)
 
 
-def measured(feeds, *, labels=None, threads=1):
+def measured(feeds, *, labels=None, threads=1, **options):
     """The meter of effects and of local errors after some batches."""
     opened = opened_products()
-    network = QuickNetwork(opened.model, opened.quantizer, opened.network, threads=threads)
+    network = QuickNetwork(opened.model, opened.quantizer, opened.network, threads=threads, **options)
     variants = [ALL, *((ONLY, name) for name in NAMES)]
     effects = EffectMeter(
         variants, {"second_out": 0.5}, classes=True, labelled=labels is not None, predicted=True
@@ -41,6 +42,31 @@ def test_every_sample_shows_the_noise_and_every_eighth_its_class():
     assert local[0].samples == 2
 
 
+def test_of_many_samples_some_show_the_noise_and_every_sixteenth_its_class():
+    labels = np.zeros(64, np.int64)
+    effects, _ = measured([ROWS], labels=labels, samples=1000)
+    assert effects.effect(ALL).agreement.total == 64
+    assert effects.effect((ONLY, "first")).agreement.total == 4
+    assert effects.sums[:, 0].tolist() == [64, 64, 64]
+    assert effects.sums[:, COLUMN["shown"]].tolist() == [64, 16, 16]
+    every, _ = measured([ROWS], labels=labels, samples=1000, every_sample=True)
+    assert every.sums[:, COLUMN["shown"]].tolist() == [64, 64, 64]
+    np.testing.assert_allclose(effects.sums[0], every.sums[0], rtol=1e-5)
+    signal = COLUMN["signal"]
+    np.testing.assert_allclose(effects.sums[:, signal], every.sums[:, signal], rtol=1e-5)
+
+
+def test_what_some_samples_show_is_about_what_all_show():
+    rows = np.random.default_rng(5).uniform(-0.9, 0.9, (1024, 2)).astype(np.float32)
+    batches = [rows[start : start + 64] for start in range(0, 1024, 64)]
+    some, all_of_them = (measured(batches, samples=1024, every_sample=every)[0] for every in (False, True))
+    for name in NAMES:
+        found, exact = (meter.effect((ONLY, name)) for meter in (some, all_of_them))
+        half = found.interval_db[1] - found.sqnr_db
+        assert abs(found.sqnr_db - exact.sqnr_db) < half < 1.5
+        assert half >= exact.interval_db[1] - exact.sqnr_db
+
+
 def test_where_samples_are_large_every_eighth_shows_its_class_only(monkeypatch):
     monkeypatch.setattr("trtint8.sensitivity.error_network._WANTED", 15)
     effects, _ = measured([ROWS], labels=np.zeros(64, np.int64))
@@ -48,11 +74,12 @@ def test_where_samples_are_large_every_eighth_shows_its_class_only(monkeypatch):
     assert effects.sums[:, 0].tolist() == [64, 56, 56]
 
 
+@pytest.mark.parametrize("samples", [None, 1000])
 @pytest.mark.parametrize(("threads", "size"), [(1, 16 * 9), (4, 16 * 9), (4, 16 << 20)])
-def test_what_a_batch_shows_does_not_depend_on_how_it_is_cut_and_run(monkeypatch, threads, size):
-    whole, _ = measured([ROWS])
+def test_what_a_batch_shows_does_not_depend_on_how_it_is_cut_and_run(monkeypatch, threads, size, samples):
+    whole, _ = measured([ROWS], samples=samples)
     monkeypatch.setattr("trtint8.sensitivity.error_network._WANTED", size)
-    parts, _ = measured([ROWS], threads=threads)
+    parts, _ = measured([ROWS], threads=threads, samples=samples)
     np.testing.assert_allclose(parts.sums, whole.sums, rtol=1e-5)
 
 

@@ -77,6 +77,23 @@ def _transpose(node: ir.Node, inputs: _Inputs) -> NDArray[Any]:
     return np.transpose(_given(inputs[0]), permutation.as_ints() if permutation else None)
 
 
+def _gather(node: ir.Node, inputs: _Inputs) -> NDArray[Any]:
+    axis = node.attributes.get("axis")
+    return np.take(_given(inputs[0]), _given(inputs[1]), axis.as_int() if axis else 0)
+
+
+def _unsqueeze(_node: ir.Node, inputs: _Inputs) -> NDArray[Any]:
+    return np.expand_dims(_given(inputs[0]), tuple(_given(inputs[1]).tolist()))
+
+
+def _elementwise(compute: np.ufunc) -> Callable[[ir.Node, _Inputs], NDArray[Any]]:
+    def computed(_node: ir.Node, inputs: _Inputs) -> NDArray[Any]:
+        first, second = map(_given, inputs)
+        return np.asarray(compute(first, second))
+
+    return computed
+
+
 def _given(array: NDArray[Any] | None) -> NDArray[Any]:
     if array is None:
         raise ValueError("an input that must be there is left out")
@@ -84,10 +101,15 @@ def _given(array: NDArray[Any] | None) -> NDArray[Any]:
 
 
 _OPERATORS: Mapping[str, Callable[[ir.Node, _Inputs], NDArray[Any] | None]] = {
+    "Add": _elementwise(np.add),
     "Cast": _cast,
     "Concat": _concat,
     "ConstantOfShape": _constant_of_shape,
+    "Gather": _gather,
+    "Mul": _elementwise(np.multiply),
     "Reshape": _reshape,
     "Slice": _slice,
+    "Sub": _elementwise(np.subtract),
     "Transpose": _transpose,
+    "Unsqueeze": _unsqueeze,
 }

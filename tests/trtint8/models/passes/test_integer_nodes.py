@@ -101,12 +101,36 @@ def test_cast(tensor, kind):
     check("Cast", np.array([1 << 40, -1]), to=int(kind))
 
 
+@given(tensors(), st.data())
+def test_gather(tensor, data):
+    axis = data.draw(st.integers(-tensor.ndim, tensor.ndim - 1))
+    size = tensor.shape[axis]
+    index = data.draw(st.integers(-size, size - 1))
+    check("Gather", tensor, np.array(index), axis=axis)
+    check("Gather", tensor, np.array([[index, 0]]), axis=axis)
+    check("Gather", tensor, np.array([0]))
+
+
+@given(tensors(), st.data())
+def test_unsqueeze(tensor, data):
+    axes = data.draw(st.lists(st.integers(0, tensor.ndim), min_size=1, max_size=2, unique=True))
+    check("Unsqueeze", tensor, np.array(axes))
+    check("Unsqueeze", np.array(3), np.array([0]))
+
+
+@given(tensors(), st.sampled_from(["Add", "Sub", "Mul"]))
+def test_arithmetic(tensor, operator):
+    check(operator, tensor, tensor[:1])
+    check(operator, np.array(3), np.array(5))
+
+
 @pytest.mark.parametrize(
     ("operator", "arrays", "attributes"),
     [
         ("Transpose", [np.ones((2, 3), np.float32)], {}),
         ("Cast", [np.ones(2, np.int64)], {"to": int(ir.DataType.FLOAT16)}),
-        ("Add", [np.ones(2, np.int64), np.ones(2, np.int64)], {}),
+        ("Max", [np.ones(2, np.int64), np.ones(2, np.int64)], {}),
+        ("Add", [np.ones(2, np.float32), np.ones(2, np.float32)], {}),
     ],
 )
 def test_others_are_left_to_the_reference_evaluator(operator, arrays, attributes):
