@@ -51,7 +51,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=1.0,
         metavar="DB",
         help="stop when the SQNR of every layer that matters is known to within so many decibels; 0 takes "
-        "all samples; default 1",
+        "all samples, each of which then shows what the layers cost; default 1",
     )
     add_keep_float_option(parser)
     add_worker_options(parser)
