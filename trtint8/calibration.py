@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import warnings
 from collections.abc import Callable, Sequence
@@ -192,10 +193,14 @@ class Calibration:
 
     def run(self, *, progress: bool, checkpoint: Checkpoint[Counted] | None = None) -> CalibrationTable:
         """Calibrates; the caller removes the checkpoint when the table is written."""
+        with self.auto or contextlib.nullcontext():
+            return self._run(progress, checkpoint)
+
+    def _run(self, progress: bool, checkpoint: Checkpoint[Counted] | None) -> CalibrationTable:
         keep = MOST_SAMPLES if self.auto else 0
         seen = self.observe(progress=progress, checkpoint=checkpoint, keep=keep)
         for warning in seen.warnings():
-            warnings.warn(warning, stacklevel=4)  # at the call of trtint8.calibrate
+            warnings.warn(warning, stacklevel=5)  # at the call of trtint8.calibrate
         runtime = "onnxruntime" if device_kind(self.device) == "cpu" else "onnxruntime (CUDA)"
         versions = {"trtint8": __version__, "numpy": np.__version__, runtime: _runtime_version()}
         provenance = Provenance(self.model, seen.data_fingerprint, seen.samples, versions, seen.input_sizes)
@@ -211,7 +216,7 @@ class Calibration:
             )
             table = CalibrationTable(ranges, "auto", provenance, histograms=seen.histograms, choice=choice)
         if lost := loss_warning(table.excessive_losses, table.method):
-            warnings.warn(lost, stacklevel=4)
+            warnings.warn(lost, stacklevel=5)
         return table
 
 
@@ -225,6 +230,28 @@ def open_calibration(
 ) -> Calibration:
     """Opens model and data: see :func:`calibrate_prepared`."""
     prepared = runnable_part(prepared)
+    with contextlib.ExitStack() as opened:
+        auto = None
+        if options.method == "auto":
+            auto = opened.enter_context(AutoRanges(prepared, run.threads, run.device))
+            # Here, because one processor is idle until the model is open. Over Ray the workers are asked
+            # first whether they can run the model.
+            if not run.ray and device_kind(run.device) == "cpu":
+                auto.open_ahead()
+        calibration = _open_calibration(prepared, data, options, data_options, run, auto)
+        opened.pop_all()  # closed when the calibration has run
+    warn_of_random(data)
+    return calibration
+
+
+def _open_calibration(
+    prepared: Model,
+    data: DataSource,
+    options: CalibrationOptions,
+    data_options: DataOptions,
+    run: RunOptions,
+    auto: AutoRanges | None,
+) -> Calibration:
     placed = options.tensors == "placed"
     names = placed_tensors(prepared.graph_model) if placed else float_tensors(prepared)
     fitting = FittingBatchSize(prepared.graph_model, names)
@@ -232,7 +259,6 @@ def open_calibration(
     on_cpu = device_kind(run.device) == "cpu"
     in_pieces = on_cpu and computes_samples_separately(prepared.graph_model)
     data_options = replace(data_options, default_batch_size=fitting.rule)
-    auto = AutoRanges(prepared, run.threads, run.device) if options.method == "auto" else None
     observer = partial(_open_observer, prepared, names, run, fitting.rule if in_pieces else None)
     if run.ray:
         shared = RayObserver(
@@ -250,7 +276,6 @@ def open_calibration(
         batches = open_data(data, prepared.inputs, data_options)
         opened = observer()
         observe, reference = partial(opened.observe, batches), lambda: opened.reference
-    warn_of_random(data)
     return Calibration(observe, options.method, prepared.fingerprint, run.device, auto, reference)
 
 

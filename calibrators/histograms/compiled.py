@@ -15,9 +15,6 @@ from calibrators.histograms import _counting
 #: Bins at most: their numbers are kept in 16 bits.
 MOST_BINS = 1 << 16
 
-#: Counters a bin, as in ``_counting.c``.
-_LANES = 4
-
 #: Values a call: each counter has 32 bits.
 _MOST_VALUES = 1 << 30
 
@@ -32,12 +29,12 @@ def count(values: NDArray[np.float32], width: float, bins: int) -> tuple[int, ND
         width: The width of a bin; a power of two.
         bins: How many; a power of two, ``MOST_BINS`` at most.
     """
-    lanes = np.zeros((_LANES, bins), np.uint32)
+    counts = np.empty(bins, np.int64)
     size = min(values.size, _MOST_VALUES)
     taken, zeros, largest = _counting.count(
-        values.ctypes.data, size, _limit(width, bins), 1.0 / width, bins, lanes.ctypes.data
+        values.ctypes.data, size, _limit(width, bins), 1.0 / width, bins, counts.ctypes.data
     )
-    return taken, lanes.sum(axis=0, dtype=np.int64), zeros, _magnitude(largest)
+    return taken, counts, zeros, _magnitude(largest)
 
 
 def count_sides(
@@ -51,7 +48,7 @@ def count_sides(
             where there are no bins yet.
         bins: How many of each; a power of two, half of ``MOST_BINS`` at most.
     """
-    lanes = np.zeros((_LANES, 2, bins), np.uint32)
+    counts = np.empty((2, bins), np.int64)
     size = min(values.size, _MOST_VALUES)
     upper, lower = widths
     # Without bins only zeros are counted: the bits of all other magnitudes are 1 or more.
@@ -61,9 +58,9 @@ def count_sides(
         (_limit(upper, bins) if upper else 1, _limit(lower, bins) if lower else 1),
         (1.0 / upper if upper else 0.0, 1.0 / lower if lower else 0.0),
         bins,
-        lanes.ctypes.data,
+        counts.ctypes.data,
     )
-    return taken, lanes.sum(axis=0, dtype=np.int64), zeros, (_magnitude(largest), _magnitude(lowest))
+    return taken, counts, zeros, (_magnitude(largest), _magnitude(lowest))
 
 
 def _limit(width: float, bins: int) -> int:

@@ -44,7 +44,7 @@ _ROWS = 128
 #: Of the ranges among which the one of least error is searched, every so many say how small it is at most.
 _COARSE = 16
 
-#: How far sums over a histogram are off at most by rounding, relative to the sum of all squares.
+#: How far errors and divergences are off at most by rounding; errors relative to the sum of all squares.
 _ROUNDING = 1e-9
 
 _Floats = NDArray[np.float64]
@@ -100,9 +100,33 @@ def entropy(histogram: Histogram, levels: int = LEVELS) -> float:
     beyond = counts.sum() - np.cumsum(counts)
     candidates = candidates[beyond[candidates - 1] <= MOST_CLIPPED * counts.sum()]
     counts[0] = counts[1]
-    divergence = kl_divergence(counts, candidates, levels)
+    divergence = least_divergences(counts, candidates, levels)
     best = candidates[len(candidates) - 1 - int(np.argmin(divergence[::-1]))]
     return min(float(best) * histogram.bin_width, histogram.amax)
+
+
+def least_divergences(counts: _Floats, candidates: NDArray[np.int64], levels: int = LEVELS) -> _Floats:
+    """The divergences of :func:`kl_divergence`, as far as they may be the least of them.
+
+    Merging bins never makes two distributions diverge more, so a candidate diverges at least as much as P
+    and Q do where only the last bin and all others together are told apart. That is quickly computed, and
+    candidates for which it is more than the divergence of another one are left out.
+
+    Args:
+        counts: As for :func:`kl_divergence`.
+        candidates: As for :func:`kl_divergence`; at least one.
+        levels: Groups of bins in Q.
+
+    Returns:
+        Divergences, shape (n,); infinite for some of the candidates whose divergence is not the least.
+    """
+    sums = _Sums.of(counts)
+    divergence = np.full(len(candidates), np.inf)
+    divergence[::_COARSE] = sums.divergence(candidates[::_COARSE], levels)
+    most = divergence.min() + _ROUNDING
+    kept = np.isinf(divergence) & (sums.divergence_of_last(candidates, levels) <= most)
+    divergence[kept] = sums.divergence(candidates[kept], levels)
+    return divergence
 
 
 def kl_divergence(counts: _Floats, candidates: NDArray[np.int64], levels: int = LEVELS) -> _Floats:
@@ -120,29 +144,71 @@ def kl_divergence(counts: _Floats, candidates: NDArray[np.int64], levels: int = 
     Returns:
         Divergences, shape (n,); infinite where Q has nothing and P has something.
     """
-    mass = _prefix_sums(counts)
-    filled = _prefix_sums((counts > 0).astype(np.float64))
-    h_ln_h = _prefix_sums(_x_ln_x(counts))
-    total = mass[-1]
-    last = counts[candidates - 1]
-    clipped = total - mass[candidates]
-    all_edges = _level_edges(_round_up(len(counts)), levels)
-    divergence = np.full(len(candidates), np.inf)
-    finite = np.flatnonzero((last > 0) | (clipped == 0))
-    for start in range(0, len(finite), _ROWS):
-        rows = finite[start : start + _ROWS]
-        edges = all_edges[candidates[rows]]
-        group_mass = np.diff(mass.take(edges), axis=1)
-        group_filled = np.diff(filled.take(edges), axis=1)
-        np.maximum(group_filled, 1.0, out=group_filled)
-        # Empty groups take part with 0 ln 1.
-        mean = np.divide(group_mass, group_filled, out=group_filled)
-        ln_q = np.log(mean, out=mean, where=group_mass > 0)
-        p_ln_p = h_ln_h[candidates[rows]] - _x_ln_x(last[rows]) + _x_ln_x(last[rows] + clipped[rows])
-        p_ln_q = np.einsum("ij,ij->i", group_mass, ln_q) + clipped[rows] * ln_q[:, -1]
-        inside = np.maximum(mass[candidates[rows]], 1.0)
-        divergence[rows] = (p_ln_p - p_ln_q) / total - np.log(total) + np.log(inside)
-    return divergence
+    return _Sums.of(counts).divergence(candidates, levels)
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """A histogram and sums over its bins before each one, float64, shape (bins + 1,).
+
+    Attributes:
+        counts: h, shape (bins,).
+        mass: The sums of h.
+        filled: The sums of [h > 0].
+        h_ln_h: The sums of h ln h.
+    """
+
+    counts: _Floats
+    mass: _Floats
+    filled: _Floats
+    h_ln_h: _Floats
+
+    @classmethod
+    def of(cls, counts: _Floats) -> _Sums:
+        filled = (counts > 0).astype(np.float64)
+        return cls(counts, _prefix_sums(counts), _prefix_sums(filled), _prefix_sums(_x_ln_x(counts)))
+
+    def divergence(self, candidates: NDArray[np.int64], levels: int) -> _Floats:
+        """KL(P || Q): see :func:`kl_divergence`."""
+        last, clipped = self._last(candidates)
+        divergence = np.full(len(candidates), np.inf)
+        finite = np.flatnonzero((last > 0) | (clipped == 0))
+        all_edges = _level_edges(_round_up(len(self.counts)), levels)
+        for start in range(0, len(finite), _ROWS):
+            rows = finite[start : start + _ROWS]
+            edges = all_edges[candidates[rows]]
+            group_mass = np.diff(self.mass.take(edges), axis=1)
+            group_filled = np.diff(self.filled.take(edges), axis=1)
+            np.maximum(group_filled, 1.0, out=group_filled)
+            # Empty groups take part with 0 ln 1.
+            mean = np.divide(group_mass, group_filled, out=group_filled)
+            ln_q = np.log(mean, out=mean, where=group_mass > 0)
+            p_ln_p = self.h_ln_h[candidates[rows]] - _x_ln_x(last[rows]) + _x_ln_x(last[rows] + clipped[rows])
+            p_ln_q = np.einsum("ij,ij->i", group_mass, ln_q) + clipped[rows] * ln_q[:, -1]
+            inside = np.maximum(self.mass[candidates[rows]], 1.0)
+            divergence[rows] = (p_ln_p - p_ln_q) / self._total - np.log(self._total) + np.log(inside)
+        return divergence
+
+    def divergence_of_last(self, candidates: NDArray[np.int64], levels: int) -> _Floats:
+        """KL(P || Q) where all bins but the last are one; 0 where the last is empty or holds everything."""
+        last, clipped = self._last(candidates)
+        group = -(-(levels - 1) * candidates // levels)  # where the last level begins
+        filled = np.maximum(self.filled[candidates] - self.filled[group], 1.0)
+        inside = np.maximum(self.mass[candidates], 1.0)
+        q = (self.mass[candidates] - self.mass[group]) / filled / inside
+        p = (last + clipped) / self._total
+        usable = (last > 0) & (q > 0) & (q < 1)
+        p, q = np.where(usable, p, 0.5), np.where(usable, q, 0.5)
+        return _x_ln_x(p) + _x_ln_x(1 - p) - p * np.log(q) - (1 - p) * np.log1p(-q)
+
+    def _last(self, candidates: NDArray[np.int64]) -> tuple[_Floats, _Floats]:
+        """What the last bins in range hold, and what lies beyond them."""
+        return self.counts[candidates - 1], self._total - self.mass[candidates]
+
+    @property
+    def _total(self) -> np.float64:
+        total: np.float64 = self.mass[-1]
+        return total
 
 
 def mse(histogram: Histogram, levels: int = LEVELS) -> float:

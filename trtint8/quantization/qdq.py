@@ -22,6 +22,9 @@ logger = logging.getLogger(__name__)
 #: TensorRT rejects scales below the smallest normal float32, or takes them for zero.
 _SMALLEST_SCALE = float(np.finfo(np.float32).tiny)
 
+#: Weights that are rounded at once.
+_BLOCK = 1 << 16
+
 #: Name of a weight that was quantized before to its scales, flat, and the axis of its channels; the axis is
 #: None for one scale.
 WeightScales = Mapping[str, tuple[NDArray[np.float32], int | None]]
@@ -131,7 +134,15 @@ def rounded_weights(placement: Placement, edge: Edge, weights: NDArray[np.float3
     """
     # Others may read the same weights along another axis.
     config = placement.configs[edge.tensor].along(edge.axis)
-    return fake_quantize(weights, config.with_scale(weight_scale(weights, edge.axis)))
+    rounded = np.empty(weights.shape, np.float32)
+    whole = None if edge.axis == 0 else weight_scale(weights, edge.axis)
+    # Block by block, because what is computed on the way stays in the processor's cache then.
+    rows = max(1, _BLOCK * len(weights) // max(1, weights.size))
+    for start in range(0, len(weights), rows):
+        block = weights[start : start + rows]
+        scale = weight_scale(block, edge.axis) if whole is None else whole
+        rounded[start : start + rows] = fake_quantize(block, config.with_scale(scale))
+    return rounded
 
 
 def _kept_scale(

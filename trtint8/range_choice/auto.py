@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import onnx_ir as ir
 
@@ -20,19 +19,41 @@ from trtint8.range_choice.choose import MOST_ROWS, choose_ranges, plain_ranges
 from trtint8.range_choice.trial_network import Reference, TrialNetwork
 
 
-@dataclass(frozen=True)
 class AutoRanges:
     """A model whose ranges are to be chosen.
 
-    Attributes:
+    A context manager, at whose end no thread of it works any more.
+
+    Args:
         prepared: From :func:`trtint8.models.model.prepare`.
         threads: Threads per operator; ONNX Runtime's choice where None.
         device: Where the model runs.
     """
 
-    prepared: Model
-    threads: int | None
-    device: str
+    def __init__(self, prepared: Model, threads: int | None, device: str) -> None:
+        self._model = before_picks(prepared.graph_model)
+        self._picks = self._model is not prepared.graph_model
+        self._threads, self._device = threads, device
+        self._placement = _placement(self._model)
+        self._quantized = tuple(self._placement.tensors) if self._placement else ()
+        self._fitting = FittingBatchSize(self._model, self._quantized)
+        self._network: TrialNetwork | None = None
+
+    def __enter__(self) -> AutoRanges:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        if self._network:
+            self._network.close()
+
+    def open_ahead(self) -> None:
+        """Opens the network that ranges are tried on while the caller goes on, for :meth:`choose`.
+
+        It does not depend on the data, except for the memory that one sample takes where the model leaves
+        sizes of its inputs open; then :meth:`choose` opens it.
+        """
+        if self._placement and self._fitting.for_all is not None:
+            self._network = self._open(self._placement, self._fitting.for_all)
 
     def choose(
         self,
@@ -60,31 +81,29 @@ class AutoRanges:
         Raises:
             CalibrationDataError: The model fails on a sample.
         """
-        judged = before_picks(self.prepared.graph_model)
-        placement = _placement(judged)
-        quantized = placement.tensors if placement else ()
+        placement = self._placement
         # A tensor that was zero throughout has no range to choose; the network takes one for it.
-        if not (placement and samples and any(histograms[name].amax for name in quantized)):
+        if not (placement and samples and any(histograms[name].amax for name in self._quantized)):
             return plain_ranges(histograms)
-        rows = min(MOST_ROWS, FittingBatchSize(judged, quantized)(samples[0]))
-        with TrialNetwork(
-            judged,
-            placement,
-            reference=reference if judged is self.prepared.graph_model else None,
-            threads=self.threads,
-            device=self.device,
-            return_memory=rows == 1,
-        ) as network:
+        rows = self._fitting(samples[0])
+        with self._network or self._open(placement, rows) as network:
+            network.open_float(None if self._picks else reference)
             return choose_ranges(
                 network,
                 histograms,
-                quantized,
+                self._quantized,
                 samples,
                 calibrated,
-                rows=rows,
-                separate=computes_samples_separately(judged),
+                rows=min(MOST_ROWS, rows),
+                separate=computes_samples_separately(self._model),
                 progress=progress,
             )
+
+    def _open(self, placement: Placement, rows: int) -> TrialNetwork:
+        """Opens the network, of which so many samples fit into memory at once."""
+        return TrialNetwork(
+            self._model, placement, threads=self._threads, device=self._device, return_memory=rows == 1
+        )
 
 
 def _placement(graph_model: ir.Model) -> Placement | None:

@@ -33,12 +33,12 @@ Reference: TypeAlias = Callable[[FeedDict], list[NDArray[Any]]]
 class TrialNetwork:
     """The float network, and the same with rounded weights and with Q/DQ pairs whose scales are inputs.
 
-    A context manager, at whose end no thread of it works any more.
+    The quantized network opens in a thread of its own while the caller goes on. A context manager, at whose
+    end no thread of it works any more.
 
     Args:
         graph_model: From :func:`trtint8.models.model.prepare`; not changed.
         placement: Which tensors are quantized.
-        reference: Runs the float network on a feed, where it is open already.
         threads: Threads per operator; ONNX Runtime's choice where None.
         device: Where the networks run: see :func:`calibrators.host.devices.open_device`.
         return_memory: Whether each network returns its memory after each run, as is due where one sample
@@ -48,13 +48,11 @@ class TrialNetwork:
         UnsupportedError: The device is unknown, or something that it needs is not installed.
     """
 
-    @pause_garbage_collection()
     def __init__(
         self,
         graph_model: ir.Model,
         placement: Placement,
         *,
-        reference: Reference | None = None,
         threads: int | None = None,
         device: str = "cpu",
         return_memory: bool = False,
@@ -65,17 +63,13 @@ class TrialNetwork:
         open_session = partial(
             _open, device=open_device(device), threads=threads, return_memory=return_memory
         )
-        # Sessions open, one thread each, while the caller goes on.
         self._threads = ThreadPoolExecutor(2, "trtint8-open")
-        self._opening_float: Future[Reference] = Future()
-        if reference is None:
-            self._opening_float = self._threads.submit(open_session, graph_model.clone())
-        else:
-            self._opening_float.set_result(reference)
-        quantized = graph_model.clone()
+        self._open_float: Callable[[], Reference] = lambda: open_session(graph_model.clone())
+        self._opening_float: Future[Reference] | None = None
 
         @pause_garbage_collection()
         def open_quantized() -> tuple[Reference, dict[str, str]]:
+            quantized = graph_model.clone()
             _round_weights(quantized, placement, threads)
             insert_qdq(quantized, replace(placement, weights=()), dict.fromkeys(placement.tensors, 1.0))
             scale_inputs = _scales_as_inputs(quantized)
@@ -87,7 +81,23 @@ class TrialNetwork:
         return self
 
     def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Waits for the threads that open the networks."""
         self._threads.shutdown(cancel_futures=True)
+
+    def open_float(self, reference: Reference | None = None) -> None:
+        """Opens the float network while the caller goes on, or takes what runs it.
+
+        Args:
+            reference: Runs the float network on a feed, where it is open already.
+        """
+        if reference is None:
+            self._opening_float = self._threads.submit(self._open_float)
+        else:
+            self._opening_float = Future()
+            self._opening_float.set_result(reference)
 
     def reference(self, feed: FeedDict) -> list[NDArray[Any]]:
         """The outputs of the float network, each of their parts by itself.
@@ -96,6 +106,9 @@ class TrialNetwork:
             CalibrationDataError: ONNX Runtime fails on the feed.
             ModelError: ONNX Runtime cannot run the network.
         """
+        if self._opening_float is None:
+            self.open_float()
+        assert self._opening_float is not None
         return self._run(self._opening_float.result(), feed)
 
     def outputs(self, feed: FeedDict, scales: Mapping[str, np.float32]) -> list[NDArray[Any]]:

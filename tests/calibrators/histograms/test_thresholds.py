@@ -79,6 +79,30 @@ def _literal_divergence(counts, i, levels):
     return float(sum(a * np.log(a / b) for a, b in zip(p, q, strict=True) if a > 0))
 
 
+@given(
+    arrays(np.int64, st.integers(16, 64), elements=st.integers(0, 5) | st.integers(0, 10**6)),
+    st.sampled_from([2, 4, 16]),
+)
+def test_no_candidate_of_the_least_divergence_is_left_out(counts, levels):
+    counts = np.append(counts, 1).astype(np.float64)
+    candidates = np.arange(levels, len(counts) + 1)
+    every = thresholds.kl_divergence(counts, candidates, levels)
+    found = thresholds.least_divergences(counts, candidates, levels)
+    computed = np.isfinite(found)
+    np.testing.assert_array_equal(found[computed], every[computed])
+    assert computed[every == every.min()].all()
+
+
+@pytest.mark.parametrize("name", ["normal", "log-mel features", "gates near 1"])
+def test_candidates_that_diverge_more_than_another_by_their_last_bin_are_left_out(name):
+    counts = thresholds.occupied(histogram_of(name))
+    candidates = np.arange(thresholds.LEVELS, len(counts) + 1)
+    found = thresholds.least_divergences(counts, candidates)
+    every = thresholds.kl_divergence(counts, candidates)
+    assert np.isfinite(found).sum() < np.isfinite(every).sum()
+    assert np.argmin(found) == np.argmin(every)
+
+
 def test_the_zero_spike_of_a_relu_does_not_drag_the_range_down():
     values = np.maximum(np.random.default_rng(2).standard_normal(200_000).astype(np.float32), 0)
     histogram = Histogram()

@@ -12,6 +12,7 @@ from calibrators.errors import ModelError
 from tests.trtint8.onnx_models import Shaped, tied
 from trtint8.models.model import load_model, prepare, to_proto
 from trtint8.quantization.config import TensorQuantConfig
+from trtint8.quantization.integer.arithmetic import fake_quantize
 from trtint8.quantization.joint import JointConfigs
 from trtint8.quantization.placement import Edge, Placement, place
 from trtint8.quantization.qdq import activation_scales, insert_qdq, rounded_weights, weight_scale
@@ -94,6 +95,22 @@ def test_weights_that_are_read_along_two_axes_have_a_pair_for_each(shape):
         np.testing.assert_allclose(
             rounded_weights(placement, edge, weights), fake(weights, scale), rtol=1e-5, atol=1e-6
         )
+
+
+@pytest.mark.parametrize("axis", [0, 1, None])
+@pytest.mark.parametrize("shape", [(7, 5), (7, 5, 3, 3)])
+def test_weights_are_rounded_block_by_block_to_the_same_bits(monkeypatch, axis, shape):
+    weights = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    weights[2] = 0
+    weights[3, 1] = -0.0
+    config, configs = TensorQuantConfig().along(axis), JointConfigs()
+    configs.add("w", config)
+    placement = Placement((), (), configs, ())
+    wanted = fake_quantize(weights, config.with_scale(weight_scale(weights, axis)))
+    for block in (1, weights.size // 3, weights.size):
+        monkeypatch.setattr("trtint8.quantization.qdq._BLOCK", block)
+        found = rounded_weights(placement, Edge("node", 1, "w", axis), weights)
+        assert (found.shape, found.dtype, found.tobytes()) == (shape, np.float32, wanted.tobytes())
 
 
 @pytest.mark.parametrize("build", [gemm, branches])

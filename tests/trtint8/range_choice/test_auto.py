@@ -1,14 +1,20 @@
 """The method auto on whole models."""
 
+import threading
+
 import numpy as np
 import pytest
 
 import trtint8
+from calibrators.errors import CalibrationDataError
 from calibrators.histograms.rules import RULES, range_of
 from tests.trtint8.detectors import images, suppressing_detector, unordered_detector
 from tests.trtint8.interruptions import interrupted
 from tests.trtint8.range_choice import networks
 from trtint8.data import DEMO_MODEL
+from trtint8.models.model import load_model, prepare
+from trtint8.range_choice.auto import AutoRanges
+from trtint8.range_choice.trial_network import TrialNetwork
 
 #: Samples of large outputs that rules are tried on: six, three where no rule is better than the usual one,
 #: and up to 16 where two are close.
@@ -104,6 +110,66 @@ def test_a_tensor_that_is_always_zero():
     data = {"x": networks.normal(20), "z": np.zeros((20, 4, 8, 8), np.float32)}
     table = calibrated(networks.two_inputs_and_outputs(), data, tensors="placed")
     assert table.amax["z"] == 0 and table.choice.sqnr_db[table.choice.rule] > 25
+
+
+class TestOpeningAhead:
+    """The network that ranges are tried on opens while the float network is observed."""
+
+    @pytest.fixture
+    def opened(self, monkeypatch):
+        """The networks that are opened, in order."""
+        found = []
+
+        class Recorded(TrialNetwork):
+            def __init__(self, *arguments, **options):
+                super().__init__(*arguments, **options)
+                found.append(self)
+
+        monkeypatch.setattr("trtint8.range_choice.auto.TrialNetwork", Recorded)
+        return found
+
+    def data(self, opened, *shape):
+        """Samples, and how many networks were open when the first one was read."""
+        seen = []
+
+        def feeds():
+            for image in networks.normal(20, 1, *shape):
+                seen.append(len(opened))
+                yield {"x": image}
+
+        return feeds, seen
+
+    def test_one_network_opens_before_the_data_is_read(self, opened):
+        feeds, seen = self.data(opened, 4, 8, 8)
+        table = calibrated(networks.convolutions(), feeds)
+        assert (seen[0], len(opened)) == (1, 1)
+        assert table.choice.samples
+
+    def test_where_sizes_are_open_it_opens_when_they_are_known(self, opened):
+        feeds, seen = self.data(opened, 4, 6, 8)
+        calibrated(networks.convolutions({"x": ["N", 4, "height", 8]}), feeds)
+        assert (set(seen), len(opened)) == ({0}, 1)
+
+    @pytest.mark.parametrize("build", [networks.convolutions, networks.class_numbers])
+    def test_the_choice_is_the_same(self, build):
+        samples = [{"x": image} for image in networks.normal(12, 1, 4, 8, 8)]
+        prepared = prepare(load_model(build()))
+        histograms = networks.histograms_of({"x": networks.normal(12), "relu_out": networks.normal(12)})
+        found = []
+        for ahead in (False, True):
+            with AutoRanges(prepared, 1, "cpu") as chooser:
+                if ahead:
+                    chooser.open_ahead()
+                found.append(chooser.choose(histograms, samples, 12, progress=False))
+        assert found[0] == found[1] and found[0][1].samples
+
+    def test_no_thread_works_on_where_the_data_is_refused(self, opened):
+        with pytest.raises(CalibrationDataError):
+            calibrated(networks.convolutions(), networks.normal(4, 5, 8, 8))
+        with pytest.raises(CalibrationDataError):
+            calibrated(networks.convolutions(), lambda: iter([{"x": networks.normal(4, 5, 8, 8)}]))
+        assert len(opened) == 2
+        assert not [thread for thread in threading.enumerate() if thread.name.startswith("trtint8-open")]
 
 
 class TestDemoModel:

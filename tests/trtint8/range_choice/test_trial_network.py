@@ -88,6 +88,13 @@ def test_no_thread_works_on_after_its_end():
     assert gc.isenabled()
 
 
+def test_a_float_network_that_is_open_already_is_used():
+    with networks.trial_network(networks.convolutions()) as (_, _, network):
+        network.open_float(lambda feed: [2 * feed["x"]])
+        (found,) = network.reference({"x": networks.normal(1)})
+        np.testing.assert_array_equal(found, 2 * networks.normal(1))
+
+
 def test_a_sample_that_the_model_refuses():
     with (
         networks.trial_network(networks.convolutions()) as (_, _, network),
