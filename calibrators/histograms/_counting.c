@@ -144,7 +144,7 @@ static CountedSides count_sides_of_blocks(const float *values, int64_t size, con
     return found;
 }
 
-static PyObject *count(PyObject *self, PyObject *args)
+static PyObject *count_values(PyObject *self, PyObject *args)
 {
     unsigned long long values, counts;
     uint32_t *lanes;
@@ -166,7 +166,7 @@ static PyObject *count(PyObject *self, PyObject *args)
     return Py_BuildValue("LLi", (long long)found.taken, (long long)found.zeros, (int)found.largest);
 }
 
-static PyObject *count_sides(PyObject *self, PyObject *args)
+static PyObject *count_values_of_sides(PyObject *self, PyObject *args)
 {
     unsigned long long values, counts;
     uint32_t *lanes;
@@ -191,10 +191,10 @@ static PyObject *count_sides(PyObject *self, PyObject *args)
 }
 
 static PyMethodDef methods[] = {
-    {"count", count, METH_VARARGS,
-     "count(values, size, limit, factor, bins, counts) -> (taken, zeros, bits of the largest magnitude)"},
-    {"count_sides", count_sides, METH_VARARGS,
-     "count_sides(values, size, limits, factors, bins, counts) -> (taken, zeros, bits of the largest magnitudes)"},
+    {"count_values", count_values, METH_VARARGS,
+     "count_values(values, size, limit, factor, bins, counts) -> (taken, zeros, bits of the largest magnitude)"},
+    {"count_values_of_sides", count_values_of_sides, METH_VARARGS,
+     "count_values_of_sides(values, size, limits, factors, bins, counts) -> (taken, zeros, bits of the largest magnitudes)"},
     {NULL, NULL, 0, NULL},
 };
 

@@ -1,6 +1,6 @@
-def count(
+def count_values(
     values: int, size: int, limit: int, factor: float, bins: int, counts: int
 ) -> tuple[int, int, int]: ...
-def count_sides(
+def count_values_of_sides(
     values: int, size: int, limits: tuple[int, int], factors: tuple[float, float], bins: int, counts: int
 ) -> tuple[int, int, tuple[int, int]]: ...

@@ -31,7 +31,7 @@ def count(values: NDArray[np.float32], width: float, bins: int) -> tuple[int, ND
     """
     counts = np.empty(bins, np.int64)
     size = min(values.size, _MOST_VALUES)
-    taken, zeros, largest = _counting.count(
+    taken, zeros, largest = _counting.count_values(
         values.ctypes.data, size, _limit(width, bins), 1.0 / width, bins, counts.ctypes.data
     )
     return taken, counts, zeros, _magnitude(largest)
@@ -52,7 +52,7 @@ def count_sides(
     size = min(values.size, _MOST_VALUES)
     upper, lower = widths
     # Without bins only zeros are counted: the bits of all other magnitudes are 1 or more.
-    taken, zeros, (largest, lowest) = _counting.count_sides(
+    taken, zeros, (largest, lowest) = _counting.count_values_of_sides(
         values.ctypes.data,
         size,
         (_limit(upper, bins) if upper else 1, _limit(lower, bins) if lower else 1),
