@@ -5,6 +5,7 @@ python scripts/bench_sensitivity.py --folder FOLDER resnet20 vit
 python scripts/bench_sensitivity.py --random resnet50 mobilenet_v2 encoder --samples 32
 python scripts/bench_sensitivity.py --folder FOLDER resnet56 --exact    # and every layer run by itself
 python scripts/bench_sensitivity.py --folder FOLDER resnet20 --ppq PYTHON   # and PPQ's analysis of layers
+python scripts/bench_sensitivity.py --folder FOLDER resnet20 --validation-only --rounds 15
 
 PYTHON is one that PPQ is installed in. FOLDER holds NAME.onnx, calibration.npz and heldout.npz. Each round
 runs all three on the same samples, one after another; ratios are within a round.
@@ -171,28 +172,63 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=256)
     parser.add_argument("--threads", type=int)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--validation-only", action="store_true", help="leave sensitivity out")
     parser.add_argument("--exact", action="store_true", help="run every layer by itself as well")
     parser.add_argument("--ppq", type=Path, metavar="PYTHON", help="compare with PPQ, installed there")
     options = parser.parse_args()
+    if options.validation_only and (options.exact or options.ppq):
+        parser.error("--exact and --ppq compare with sensitivity, which --validation-only leaves out")
     for case in cases(options):
-        measure(case, options)
+        (measure_validation if options.validation_only else measure)(case, options)
+
+
+def quantized(case: Case) -> tuple[CalibrationTable, bytes]:
+    """The calibration table of a case, and its serialized Q/DQ model."""
+    table = trtint8.calibrate(
+        case.model, case.calibration, tensors="placed", batch_size=case.batch_size, progress=False
+    )
+    return table, trtint8.quantize(case.model, table).SerializeToString()
+
+
+def measure_validation(case: Case, options: argparse.Namespace) -> None:
+    """Prints how long validation takes beside the bare runs, first and last in turn."""
+    _, int8 = quantized(case)
+    run = {
+        "bare": lambda: [run_bare(model, case, options.threads) for model in (case.model, int8)],
+        "validation": lambda: trtint8.validate(
+            int8,
+            case.held_out,
+            reference=case.model,
+            progress=False,
+            batch_size=case.batch_size,
+            threads=options.threads,
+        ),
+    }
+    taken: dict[str, list[float]] = {name: [] for name in run}
+    for index in range(options.rounds):
+        # What runs second finds processors and memory as the first has left them.
+        for name in list(run) if index % 2 else reversed(run):
+            taken[name].append(seconds(run[name])[0])
+    ratios = [one / other for one, other in zip(taken["validation"], taken["bare"], strict=True)]
+    bare, validation = (statistics.median(taken[name]) for name in ("bare", "validation"))
+    print(
+        f"{case.name}: bare {bare:.2f} s, validation {validation:.2f} s; {statistics.median(ratios):.2f}x, "
+        f"from {min(ratios):.2f}x to {max(ratios):.2f}x (medians of {options.rounds})"
+    )
 
 
 def measure(case: Case, options: argparse.Namespace) -> None:
     """Prints the figures of one case."""
     keywords = {"progress": False, "batch_size": case.batch_size, "threads": options.threads, "limit": None}
-    table = trtint8.calibrate(
-        case.model, case.calibration, tensors="placed", batch_size=case.batch_size, progress=False
-    )
-    quantized = trtint8.quantize(case.model, table).SerializeToString()
+    table, int8 = quantized(case)
     ratios = []
     for _ in range(options.rounds):
         bare = sum(
             seconds(lambda model=model: run_bare(model, case, options.threads))[0]
-            for model in (case.model, quantized)
+            for model in (case.model, int8)
         )
         validating, accuracy = seconds(
-            lambda: trtint8.validate(quantized, case.held_out, reference=case.model, **keywords)
+            lambda: trtint8.validate(int8, case.held_out, reference=case.model, **keywords)
         )
         measuring, found = seconds(
             lambda: trtint8.measure_sensitivity(case.model, table, case.held_out, **keywords)
