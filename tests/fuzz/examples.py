@@ -76,11 +76,12 @@ def counted() -> list[bytes]:
 def measured() -> list[bytes]:
     """A checkpoint of a measurement of sensitivity."""
     meter = {"variants": [["all", ""]], "scales": {"y": 0.5}, "classes": True, "labelled": False}
+    meter |= {"predicted": True, "sums": [[16.0] * 18]}
     local = {"samples": 16, "sums": {"c": [1.0] * 5}, "channels": {"c": [0.1]}, "forms": {"c": [True, False]}}
     state = {
         "samples": 16,
         "data": "fingerprint",
-        "meter": {**meter, "sums": [[16.0] * 13]},
+        "meter": meter,
         "local": local,
     }
     return [json.dumps({"identity": {"model": "abc", "batch_size": None}, "state": state}).encode()]
