@@ -123,12 +123,7 @@ class EffectMeter:
         rows = self._count_rows(reference)
         columns = np.zeros((rows, 6))
         for output, scale in self.scales.items():
-            if outputs[output].shape != reference[output].shape:
-                raise CalibrationDataError(
-                    f"the noise of layers cannot be measured on output '{output}', whose shape depends on "
-                    f"the values: it is {shape_text(outputs[output].shape)} in INT8 and "
-                    f"{shape_text(reference[output].shape)} in float; leave such outputs out of the model"
-                )
+            _check_shape(output, outputs[output], reference[output])
             wanted, got = (_rows(tensors[output], rows) / scale for tensors in (reference, outputs))
             error = wanted - got
             pairs = ((wanted, wanted), (error, error), (wanted, got), (got, got))
@@ -163,10 +158,14 @@ class EffectMeter:
 
         Returns:
             The sum over all outputs, in units of the scales, float64 of shape (samples,).
+
+        Raises:
+            CalibrationDataError: An output has another shape than in the float network.
         """
         rows = self._count_rows(reference)
         noise = np.zeros(rows)
         for output, scale in self.scales.items():
+            _check_shape(output, outputs[output], reference[output])
             error = (_rows(reference[output], rows) - _rows(outputs[output], rows)) / scale
             noise += np.einsum("ij,ij->i", error, error)
         return noise
@@ -394,6 +393,15 @@ def output_scales(outputs: Mapping[str, NDArray[Any]]) -> dict[str, float]:
         for name, array in (floats or outputs).items()
     }
     return {name: level or 1.0 for name, level in levels.items()}
+
+
+def _check_shape(output: str, got: NDArray[Any], wanted: NDArray[Any]) -> None:
+    if got.shape != wanted.shape:
+        raise CalibrationDataError(
+            f"the noise of layers cannot be measured on output '{output}', whose shape depends on the "
+            f"values: it is {shape_text(got.shape)} in INT8 and {shape_text(wanted.shape)} in float; leave "
+            "such outputs out of the model"
+        )
 
 
 def _rows(array: NDArray[Any], rows: int) -> NDArray[np.float64]:

@@ -114,7 +114,6 @@ class QuickNetwork:
         if self._errors.fits_beside_others and len(parts) >= available:
             # The threads of one run wait for each other at every operator; one thread for each is faster.
             self._runs_at_once, threads = available, 1
-
         # The largest one first: to open it takes several times what stays of it.
         self._errors.open(threads)
         if self._int8 is None:
@@ -196,10 +195,7 @@ class QuickNetwork:
         assert self._int8 is not None
         int8 = self._outputs(self._int8, feed, parts)
         reference = None if self._float is None else self._outputs(self._float, feed, parts)
-        per_class = _PER_CLASS if reference is None else _PER_CLASS_DRAWN
-        judged = np.arange(first, first + rows) % per_class == 0
-        if not (self._errors.has_margins and effects.classes):
-            judged[:] = False
+        judged = self._judged(first, rows, effects)
         directions = self._directions(int8, first, effects.scales)
         if self._errors.splits:
             for array in directions[0].values():
@@ -221,8 +217,15 @@ class QuickNetwork:
             effects.add((ONLY, name), self._network.split(outputs), self._network.split(reference), labels)
         return local
 
+    def _judged(self, first: int, rows: int, effects: EffectMeter) -> NDArray[np.bool_]:
+        """Which samples show whether their class stays, bool of shape (rows,)."""
+        if not (self._errors.has_margins and effects.classes):
+            return np.zeros(rows, bool)
+        per_class = _PER_CLASS if self._float is None else _PER_CLASS_DRAWN
+        return np.arange(first, first + rows) % per_class == 0
+
     def _outputs(self, session: ModelSession, feed: FeedDict, parts: Sequence[slice]) -> Tensors:
-        """A quantized network's outputs for a batch, which is run in parts."""
+        """A network's outputs for a batch, which is run in parts."""
         names = session.output_names
         return joined(
             self._each(lambda part: dict(zip(names, session.run(_taken(feed, part)), strict=True)), parts)

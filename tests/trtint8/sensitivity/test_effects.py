@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from calibrators.errors import CalibrationDataError
 from trtint8.sensitivity.effects import EffectMeter, output_scales
 from trtint8.validation.significance import Share
 
@@ -131,6 +132,8 @@ def test_noise_sample_by_sample():
     meter = meter_of(scales={"y": 2.0})
     np.testing.assert_allclose(meter.noise_of_samples(GOT, WANTED), [0.25, 6.25, 0.0])
     assert meter.noise(("all", "")) == 6.5
+    with pytest.raises(CalibrationDataError, match=r"output 'y', whose shape depends on the values"):
+        meter.noise_of_samples({"y": GOT["y"][:, :1]}, WANTED)
 
 
 def test_outputs_without_elements_make_no_noise(recwarn):
