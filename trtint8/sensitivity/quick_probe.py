@@ -222,7 +222,8 @@ class QuickNetwork:
         if not (self._errors.has_margins and effects.classes):
             return np.zeros(rows, bool)
         per_class = _PER_CLASS if self._float is None else _PER_CLASS_DRAWN
-        return np.arange(first, first + rows) % per_class == 0
+        judged: NDArray[np.bool_] = np.arange(first, first + rows) % per_class == 0
+        return judged
 
     def _outputs(self, session: ModelSession, feed: FeedDict, parts: Sequence[slice]) -> Tensors:
         """A network's outputs for a batch, which is run in parts."""
