@@ -65,12 +65,13 @@ def draw(
     """
     chances = np.ones(len(noise))
     open_rows = np.flatnonzero(~certain)
-    count = math.ceil(share * len(noise)) - (len(noise) - len(open_rows))
-    if not len(open_rows) or count >= len(open_rows):
+    # One at least, because nothing would stand for these samples otherwise.
+    count = max(1, math.ceil(share * len(noise)) - int(certain.sum()))
+    if count >= len(open_rows):
         return Draw(np.arange(len(noise)), chances)
-    chances[open_rows] = _chances(noise[open_rows], max(count, 1))
+    chances[open_rows] = _chances(noise[open_rows], count)
     order = random.permutation(open_rows)
-    steps = np.arange(max(count, 1)) + random.random()
+    steps = np.arange(count) + random.random()
     places = np.searchsorted(np.cumsum(chances[order]), steps, side="right")
     drawn = order[np.minimum(places, len(order) - 1)]
     rows = np.union1d(np.flatnonzero(certain), drawn)

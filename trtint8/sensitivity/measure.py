@@ -109,6 +109,7 @@ def measure(
         kept = measurement_checkpoint(checkpoint, prepared, table, keep_float, batches.batch_size)
     if executor is not None:
         threads = threads or WORKER_THREADS
+    every_sample = tolerance_db == 0
     quantizer = Quantizer.of(placement, table.amax)
     layers = find_layers(prepared.graph_model.graph, placement)
     measurement = Measurement(prepared, layers, tolerance_db, kept)
@@ -119,7 +120,7 @@ def measure(
         measurement.skip,
         measurement.effects,
         samples=batches.num_samples,
-        every_sample=tolerance_db == 0,
+        every_sample=every_sample,
         threads=threads,
     )
     head, batches = batches.begun()
@@ -142,7 +143,7 @@ def measure(
                 measurement.skip,
                 probe.effects,
                 batches.num_samples,
-                tolerance_db == 0,
+                every_sample,
                 threads,
             )
             del probe  # and what it has opened

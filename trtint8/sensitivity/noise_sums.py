@@ -43,7 +43,7 @@ SIGNED = COLUMN["product"]
 
 
 def decibels(signal: float, noise: float) -> float:
-    """10 log10(signal / noise); infinite without noise, and minus infinity without a signal only."""
+    """10 log10(signal / noise): infinite without noise, else minus infinity without a signal."""
     if noise == 0:
         return math.inf
     return DECIBELS * math.log(signal / noise) if signal else -math.inf
