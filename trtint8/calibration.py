@@ -198,7 +198,9 @@ class Calibration:
 
     def _run(self, progress: bool, checkpoint: Checkpoint[Counted] | None) -> CalibrationTable:
         keep = MOST_SAMPLES if self.auto else 0
-        seen = self.observe(progress=progress, checkpoint=checkpoint, keep=keep)
+        # On a GPU the last bits of outputs may change with the batch size.
+        keep_outputs = bool(self.auto and self.auto.takes_outputs and device_kind(self.device) == "cpu")
+        seen = self.observe(progress=progress, checkpoint=checkpoint, keep=keep, keep_outputs=keep_outputs)
         for warning in seen.warnings():
             warnings.warn(warning, stacklevel=5)  # at the call of trtint8.calibrate
         runtime = "onnxruntime" if device_kind(self.device) == "cpu" else "onnxruntime (CUDA)"
@@ -211,7 +213,8 @@ class Calibration:
                 seen.histograms,
                 seen.kept.samples,
                 seen.samples,
-                reference=self.reference(),
+                outputs=seen.kept.outputs if keep_outputs else (),
+                reference=self.reference,
                 progress=progress,
             )
             table = CalibrationTable(ranges, "auto", provenance, histograms=seen.histograms, choice=choice)

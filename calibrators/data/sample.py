@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict, batch_rows
+
+#: The most bytes of a model's outputs for one sample that are kept with it.
+_MOST_OUTPUT_BYTES = 1 << 20
+
+
+#: What a model gives out for one sample, one array for each of its outputs.
+Outputs: TypeAlias = list[NDArray[Any]]
 
 
 class SampleKeeper:
@@ -26,25 +36,45 @@ class SampleKeeper:
         self._count, self._whole, self._most_bytes = count, whole_batches, most_bytes
         #: Digest to sample, and the digests as a heap whose first is the largest, negated.
         self._samples: dict[int, FeedDict] = {}
+        #: Digest to what the model gives out for the sample, as far as that is known.
+        self._outputs: dict[int, Outputs] = {}
         self._heap: list[int] = []
         self._bytes = 0
         #: The smallest digest that exceeded a limit; infinite where none has.
         self._refused: float = math.inf if count else -math.inf
 
-    def observe(self, feed: FeedDict, digests: Sequence[int]) -> None:
+    def observe(self, feed: FeedDict, digests: Sequence[int]) -> dict[int, int]:
         """Looks at the samples of one feed.
 
         Args:
             feed: Input name to array.
             digests: One digest per sample, in order; a single one where the whole feed is one sample.
+
+        Returns:
+            For the samples that are kept until others take their place: row of the feed to digest. Nothing
+            where the whole feed is one sample.
         """
         rows = None if self._whole else batch_rows(feed)
         if self._whole:
             digests = [sum(digests)]
+        kept = {}
         for row, digest in enumerate(digests):
             if self._wants(digest):
                 own = feed if rows is None else {name: array[row : row + 1] for name, array in feed.items()}
                 self._add(digest, {name: array.copy() for name, array in own.items()})
+                if rows is not None and digest in self._samples:
+                    kept[row] = digest
+        return kept
+
+    def add_outputs(self, outputs: Mapping[int, Outputs]) -> None:
+        """Keeps what the model gives out for samples, as long as they are kept; large outputs are not.
+
+        Args:
+            outputs: Digest to the outputs for that sample.
+        """
+        for digest, arrays in outputs.items():
+            if digest in self._samples and sum(array.nbytes for array in arrays) <= _MOST_OUTPUT_BYTES:
+                self._outputs[digest] = arrays
 
     def merge(self, other: SampleKeeper) -> SampleKeeper:
         """The samples that one keeper would have kept of both parts of the data.
@@ -58,12 +88,18 @@ class SampleKeeper:
             for digest, sample in keeper._samples.items():
                 if merged._wants(digest):
                     merged._add(digest, sample)
+            merged.add_outputs(keeper._outputs)
         return merged
 
     @property
     def samples(self) -> list[FeedDict]:
         """The samples in the order of their digests; one row each where samples lie along axis 0."""
         return [self._samples[digest] for digest in sorted(self._samples)]
+
+    @property
+    def outputs(self) -> list[Outputs | None]:
+        """What the model gives out for each of the samples, in their order; None where it is not known."""
+        return [self._outputs.get(digest) for digest in sorted(self._samples)]
 
     def _wants(self, digest: int) -> bool:
         return digest not in self._samples and digest < self._refused
@@ -75,6 +111,7 @@ class SampleKeeper:
         while len(self._samples) > 1 and (len(self._samples) > self._count or self._bytes > self._most_bytes):
             self._refused = -heapq.heappop(self._heap)
             self._bytes -= _size(self._samples.pop(self._refused))
+            self._outputs.pop(self._refused, None)
 
 
 def _size(sample: FeedDict) -> int:

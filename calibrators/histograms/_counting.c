@@ -9,13 +9,20 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Values whose bin numbers are computed at once (in vectors), before they are counted one by one. They share
-   the first-level cache, mostly 32 KB, with the counters. */
-#define BLOCK 512
+/* Values whose bin numbers are computed at once (in vectors), before they are counted one by one. The
+   processor begins with the next block while it counts the last values of this one. */
+#define BLOCK 128
+
+/* Values that are fetched ahead. By itself the processor fetches nothing while it counts. */
+#define AHEAD 1024
 
 /* Counters a bin. Neighbouring values often share a bin, and an increment must wait for the one before it to
    reach memory; with four counters it waits for the fourth before it. */
 #define LANES 4
+
+/* Counters behind those of the bins, for zeros: after a Relu there are many, which would wait for each other.
+   They are left out of the sum of the lanes, and added to bin 0 by their number. */
+#define SPARE 64
 
 #define MAGNITUDE 0x7fffffff
 
@@ -26,30 +33,53 @@
 #define FOR_EVERY_PROCESSOR
 #endif
 
-/* Counts values by their bin numbers, in turn in each of LANES rows of counters. */
-static inline void add_to_lanes(const uint16_t *index, int n, uint32_t *lanes, uint32_t row)
+/* The number of each value's counter for a zero: 16 in turn, of which four share a cache line. */
+static inline void number_spare(int32_t *spare, uint32_t bins)
 {
-    uint32_t *lane1 = lanes + row, *lane2 = lane1 + row, *lane3 = lane2 + row;
+    int i;
+    for (i = 0; i < BLOCK; i++)
+        spare[i] = (int32_t)bins + (i / LANES % 4) * (SPARE / 4);
+}
+
+/* Counts values by the numbers of their counters, in turn in each of LANES rows of counters. */
+static inline void add_to_lanes(const uint16_t *index, int n, uint32_t *lanes, uint32_t bins)
+{
+    uint32_t row = bins + SPARE, *lane1 = lanes + row, *lane2 = lane1 + row, *lane3 = lane2 + row;
     int i;
     for (i = 0; i + LANES <= n; i += LANES) {
-        /* One read for four numbers. Which lane counts which of them makes no difference. */
-        uint64_t four;
-        memcpy(&four, index + i, sizeof four);
-        lanes[four & 0xffff]++;
-        lane1[four >> 16 & 0xffff]++;
-        lane2[four >> 32 & 0xffff]++;
-        lane3[four >> 48]++;
+        lanes[index[i]]++;
+        lane1[index[i + 1]]++;
+        lane2[index[i + 2]]++;
+        lane3[index[i + 3]]++;
     }
     for (; i < n; i++)
         lanes[index[i]]++;
 }
 
-/* Writes what all lanes have counted. */
-static void add_up_lanes(const uint32_t *lanes, size_t row, int64_t *counts)
+/* Fetches a block of values from memory. It may lie beyond the last value: nothing is read. */
+static inline void fetch_block(const float *values)
 {
-    size_t bin;
-    for (bin = 0; bin < row; bin++)
+#ifdef __GNUC__
+    int i;
+    for (i = 0; i < BLOCK; i += 16)
+        __builtin_prefetch(values + i);
+#else
+    (void)values;
+#endif
+}
+
+/* Writes what all lanes have counted, zeros included. */
+static void add_up_lanes(const uint32_t *lanes, size_t bins, int64_t zeros, int64_t *counts)
+{
+    size_t bin, row = bins + SPARE;
+    for (bin = 0; bin < bins; bin++)
         counts[bin] = (int64_t)lanes[bin] + lanes[row + bin] + lanes[2 * row + bin] + lanes[3 * row + bin];
+    counts[0] += zeros;
+}
+
+static uint32_t *new_lanes(size_t bins)
+{
+    return PyMem_Calloc(LANES * (bins + SPARE), sizeof(uint32_t));
 }
 
 typedef struct {
@@ -59,13 +89,15 @@ typedef struct {
 } Counted;
 
 /* Counts blocks until one has a value of `limit` (as bits) or more, or a NaN: the order of magnitudes is that
-   of their bits as integers, and NaN comes above infinity. `lanes` has LANES rows of `bins` counters. */
+   of their bits as integers, and NaN comes above infinity. `lanes` has LANES rows of counters. */
 FOR_EVERY_PROCESSOR
 static Counted count_blocks(const float *values, int64_t size, int32_t limit, float factor, uint32_t bins,
                             uint32_t *lanes)
 {
     Counted found = {0, 0, 0};
     uint16_t index[BLOCK];
+    int32_t spare[BLOCK];
+    number_spare(spare, bins);
     for (; found.taken < size; values += BLOCK) {
         int n = size - found.taken < BLOCK ? (int)(size - found.taken) : BLOCK;
         int32_t peak = 0, zeros = 0;
@@ -81,10 +113,11 @@ static Counted count_blocks(const float *values, int64_t size, int32_t limit, fl
             inside = bits < limit ? bits : limit - 1;
             memcpy(&magnitude, &inside, sizeof magnitude);
             /* Multiplying by a power of two is exact, so no value is misplaced. */
-            index[i] = (uint16_t)(int32_t)(magnitude * factor);
+            index[i] = (uint16_t)((int32_t)(magnitude * factor) + (-(bits == 0) & spare[i]));
         }
         if (peak >= limit)
             break;
+        fetch_block(values + AHEAD);
         add_to_lanes(index, n, lanes, bins);
         found.taken += n;
         found.zeros += zeros;
@@ -100,16 +133,18 @@ typedef struct {
 } CountedSides;
 
 /* The same for values told apart by their sign: those of 0 and more on side 0, those below on side 1, each
-   with bins of its own width. `lanes` has LANES rows of `bins` counters for side 0 and as many for side 1. */
+   with bins of its own width. In `lanes` the counters of side 0 come first. */
 FOR_EVERY_PROCESSOR
 static CountedSides count_sides_of_blocks(const float *values, int64_t size, const int32_t *limits,
                                           const float *factors, uint32_t bins, uint32_t *lanes)
 {
     CountedSides found = {0, 0, {0, 0}};
     uint16_t index[BLOCK];
+    int32_t spare[BLOCK];
     int32_t scales[2], bins_below = (int32_t)bins, other_limit = limits[0] ^ limits[1], other_scale;
     memcpy(scales, factors, sizeof scales);
     other_scale = scales[0] ^ scales[1];
+    number_spare(spare, 2 * bins);
     for (; found.taken < size; values += BLOCK) {
         int n = size - found.taken < BLOCK ? (int)(size - found.taken) : BLOCK;
         int32_t peak0 = 0, peak1 = 0, zeros = 0, beyond = 0;
@@ -131,10 +166,12 @@ static CountedSides count_sides_of_blocks(const float *values, int64_t size, con
             memcpy(&magnitude, &inside, sizeof magnitude);
             scale = scales[0] ^ (other_scale & below);
             memcpy(&factor, &scale, sizeof factor);
-            index[i] = (uint16_t)((int32_t)(magnitude * factor) + (bins_below & below));
+            index[i] = (uint16_t)((int32_t)(magnitude * factor) + (bins_below & below) +
+                                  (-(bits == 0) & spare[i]));
         }
         if (beyond)
             break;
+        fetch_block(values + AHEAD);
         add_to_lanes(index, n, lanes, 2 * bins);
         found.taken += n;
         found.zeros += zeros;
@@ -156,11 +193,11 @@ static PyObject *count_values(PyObject *self, PyObject *args)
     (void)self;
     if (!PyArg_ParseTuple(args, "KLifIK", &values, &size, &limit, &factor, &bins, &counts))
         return NULL;
-    if (!(lanes = PyMem_Calloc(LANES * (size_t)bins, sizeof *lanes)))
+    if (!(lanes = new_lanes(bins)))
         return PyErr_NoMemory();
     Py_BEGIN_ALLOW_THREADS
     found = count_blocks((const float *)(uintptr_t)values, size, limit, factor, bins, lanes);
-    add_up_lanes(lanes, bins, (int64_t *)(uintptr_t)counts);
+    add_up_lanes(lanes, bins, found.zeros, (int64_t *)(uintptr_t)counts);
     Py_END_ALLOW_THREADS
     PyMem_Free(lanes);
     return Py_BuildValue("LLi", (long long)found.taken, (long long)found.zeros, (int)found.largest);
@@ -179,11 +216,11 @@ static PyObject *count_values_of_sides(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "KL(ii)(ff)IK", &values, &size, &limits[0], &limits[1], &factors[0],
                           &factors[1], &bins, &counts))
         return NULL;
-    if (!(lanes = PyMem_Calloc(LANES * 2 * (size_t)bins, sizeof *lanes)))
+    if (!(lanes = new_lanes(2 * (size_t)bins)))
         return PyErr_NoMemory();
     Py_BEGIN_ALLOW_THREADS
     found = count_sides_of_blocks((const float *)(uintptr_t)values, size, limits, factors, bins, lanes);
-    add_up_lanes(lanes, 2 * (size_t)bins, (int64_t *)(uintptr_t)counts);
+    add_up_lanes(lanes, 2 * (size_t)bins, found.zeros, (int64_t *)(uintptr_t)counts);
     Py_END_ALLOW_THREADS
     PyMem_Free(lanes);
     return Py_BuildValue("LL(ii)", (long long)found.taken, (long long)found.zeros, (int)found.largest[0],

@@ -85,7 +85,7 @@ def kernel() -> Kernel:
         return NUMPY
 
     def count(values: NDArray[np.float32], width: float, bins: int) -> Counted:
-        # Its bin numbers have 16 bits.
+        # Its numbers of counters have 16 bits.
         found = compiled.count(values, width, bins) if bins <= compiled.MOST_BINS else None
         return Counted(*found) if found else _count(values, width, bins)
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from calibrators.histograms import _counting
 
-#: Bins at most: their numbers are kept in 16 bits.
-MOST_BINS = 1 << 16
+#: Bins at most: the numbers of their counters, and of some more, are kept in 16 bits.
+MOST_BINS = 1 << 15
 
 #: Values a call: each counter has 32 bits.
 _MOST_VALUES = 1 << 30

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import chain
@@ -24,7 +24,7 @@ from calibrators.data.feeds import batch_rows, pieces
 from calibrators.data.fingerprint import DataFingerprint
 from calibrators.data.inputs import InputSpec, has_fixed_batch
 from calibrators.data.preflight import Preflight
-from calibrators.data.sample import SampleKeeper
+from calibrators.data.sample import Outputs, SampleKeeper
 from calibrators.data.sample_sizes import SampleSizes
 from calibrators.errors import CalibrationDataError, TrtInt8Error
 from calibrators.histograms.counting import ParallelHistograms
@@ -179,6 +179,7 @@ class Observer:
         checkpoint: Checkpoint[Counted] | None = None,
         skip: int = 0,
         keep: int = 0,
+        keep_outputs: bool = False,
     ) -> Observation:
         """Runs the model on every batch and counts the magnitudes of the tensors.
 
@@ -195,6 +196,9 @@ class Observer:
                 to check that it is the same, and not run again. The caller removes the file.
             skip: How many of the first samples to check and not to run, where no checkpoint says that.
             keep: How many samples to keep; which ones depends on the data alone.
+            keep_outputs: Whether to keep the model's outputs for these samples as well; for models that
+                compute every sample by itself, on the CPU. They are kept where they are small, and where the
+                model is not run part by part.
 
         Returns:
             The histograms and what identifies the data. There may be no samples at all: asking for its
@@ -227,6 +231,7 @@ class Observer:
                 advance,
                 checkpoint,
                 self._most_rows,
+                plan.outputs if keep_outputs else (),
             )
             one_pass.skip(before.samples if before else skip)
             if before:
@@ -277,12 +282,14 @@ class _Pass:
         advance: Callable[[int], None],
         checkpoint: Checkpoint[Counted] | None,
         most_rows: MostRows,
+        outputs: Sequence[str],
     ) -> None:
         self.fingerprint = DataFingerprint()
         self.preflight, self.kept = preflight, kept
         self._feeds = feeds
         self._runs, self._plan, self._counted = runs, plan, counted
         self._advance, self._checkpoint, self._most_rows = advance, checkpoint, most_rows
+        self._outputs = outputs
         self._timer = Timer(checkpoint.seconds if checkpoint else 0.0)
 
     def skip(self, samples: int) -> None:
@@ -292,55 +299,70 @@ class _Pass:
             if rows is not None and rows > samples:
                 feed, rest = _split(feed, samples)
                 self._feeds = chain([rest], self._feeds)
-            counted = self._check_and_count(feed)
+            counted, _ = self._check_and_count(feed)
             self._advance(counted)
             samples -= counted
 
     def count(self, worker: ThreadPoolExecutor) -> None:
         """Runs and counts all samples that are left."""
-        running: tuple[Future[None], _UpTo] | None = None
+        running: tuple[Future[dict[int, Outputs]], _UpTo] | None = None
         for feed in self._feeds:
-            rows = self._check_and_count(feed)
+            rows, kept = self._check_and_count(feed)
             done = _UpTo(rows, self.fingerprint.samples, self._data())
             # Copied, because a loader may overwrite its buffers once it is asked for the next feed.
             copy = {name: array.copy() for name, array in feed.items()}
             if running:
                 self._finish(*running)
-            running = worker.submit(self._run, copy), done
+            running = worker.submit(self._run, copy, kept), done
         if running:
             self._finish(*running)
 
-    def _check_and_count(self, feed: FeedDict) -> int:
-        """Checks a feed and adds it to the fingerprint; returns how many samples it holds."""
+    def _check_and_count(self, feed: FeedDict) -> tuple[int, dict[int, int]]:
+        """Checks a feed and adds it to the fingerprint.
+
+        Returns:
+            How many samples it holds; and for those that are kept, their row to their digest.
+        """
         self.preflight.observe(feed)
         digests = self.fingerprint.observe(feed)
-        self.kept.observe(feed, digests)
-        return len(digests)
+        return len(digests), self.kept.observe(feed, digests)
 
     def _data(self) -> str:
         return self.fingerprint.hexdigest() if self._checkpoint else ""
 
-    def _run(self, feed: FeedDict) -> None:
+    def _run(self, feed: FeedDict, kept: Mapping[int, int]) -> dict[int, Outputs]:
+        """Runs and counts a feed; returns the digests of samples that are kept, to the model's outputs."""
         rows = self._most_rows(feed) if callable(self._most_rows) else self._most_rows
+        found: dict[int, Outputs] = {}
+        start = 0
         for piece in pieces(feed, rows):
-            self._run_piece(piece)
+            stop = start + (batch_rows(piece) or 0)
+            wanted = {row - start: digest for row, digest in kept.items() if start <= row < stop}
+            outputs = self._run_piece(piece, self._outputs if wanted else ())
+            for row, digest in wanted.items() if outputs else ():
+                found[digest] = [array[row : row + 1].copy() for array in outputs]
+            start = stop
+        return found
 
-    def _run_piece(self, feed: FeedDict) -> None:
+    def _run_piece(self, feed: FeedDict, outputs: Sequence[str]) -> list[NDArray[Any]]:
+        """Runs and counts a piece of a feed; returns some of the model's outputs."""
         plan = self._plan
         self._counted.observe((name, feed[name]) for name in plan.fed)
         tensors = dict(feed)
         for number, (run, part) in enumerate(zip(self._runs, plan.parts, strict=True)):
-            names = (*part.computed, *part.carried)
-            outputs = _run(run, names, {name: tensors[name] for name in part.reads}, feed)
-            found = dict(zip(names, outputs, strict=True))
+            # There are outputs to return only where there is one part.
+            names = tuple(dict.fromkeys((*part.computed, *part.carried, *outputs)))
+            arrays = _run(run, names, {name: tensors[name] for name in part.reads}, feed)
+            found = dict(zip(names, arrays, strict=True))
             self._counted.observe((name, found[name]) for name in part.computed)
             # The activations of a part are dropped before the next one, except those that are read again.
             later = plan.read_later(number)
             tensors = {name: array for name, array in {**tensors, **found}.items() if name in later}
+        return [found[name] for name in outputs]
 
-    def _finish(self, running: Future[None], done: _UpTo) -> None:
+    def _finish(self, running: Future[dict[int, Outputs]], done: _UpTo) -> None:
         """Waits until a batch is counted."""
-        running.result()
+        self.kept.add_outputs(running.result())
         self._advance(done.rows)
         if found := self._counted.nans():
             name, count = found

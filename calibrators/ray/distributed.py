@@ -81,6 +81,7 @@ class RayObserver:
         progress: bool = True,
         checkpoint: Checkpoint[Counted] | None = None,
         keep: int = 0,
+        keep_outputs: bool = False,
     ) -> Observation:
         """Has all batches observed.
 
@@ -94,6 +95,8 @@ class RayObserver:
                 interruption again, to check that it is the same, and do not run it. The caller removes the
                 file.
             keep: How many samples to keep; which ones depends on the data alone.
+            keep_outputs: Whether to keep the model's outputs for these samples as well: see
+                :meth:`calibrators.host.observer.Observer.observe`.
 
         Returns:
             What one process would have seen.
@@ -116,6 +119,7 @@ class RayObserver:
                 self._device,
                 merged.skip,
                 keep,
+                keep_outputs,
                 self._most_rows,
             )
             with (
@@ -206,6 +210,7 @@ class _ObservationWork:
         device: Where the model runs.
         skip: How many of the data's first samples are compared with a checkpoint and not run.
         keep: How many samples of each run are kept.
+        keep_outputs: Whether the model's outputs for these samples are kept as well.
         most_rows: The most samples that are run at once.
     """
 
@@ -216,6 +221,7 @@ class _ObservationWork:
     device: str
     skip: int
     keep: int
+    keep_outputs: bool
     most_rows: int | None
 
     def open(self) -> Callable[[Batches, int], Observation]:
@@ -223,5 +229,9 @@ class _ObservationWork:
         check_sees(self.model)
         observer = Observer(self.model, self.inputs, self.tensors, self.threads, self.device, self.most_rows)
         return lambda batches, first: observer.observe(
-            batches, progress=False, skip=max(0, self.skip - first), keep=self.keep
+            batches,
+            progress=False,
+            skip=max(0, self.skip - first),
+            keep=self.keep,
+            keep_outputs=self.keep_outputs,
         )

@@ -21,11 +21,29 @@ def computes_samples_separately(graph_model: ir.Model) -> bool:
         True only where all inputs have samples along axis 0, in any number, and every operator is known to
         compute each sample from the same sample of what it reads.
     """
+    return _computed_separately(graph_model) is not None
+
+
+def gives_outputs_of_samples(graph_model: ir.Model) -> bool:
+    """Whether every output has, along axis 0, what is computed from each sample by itself.
+
+    Args:
+        graph_model: A model with inferred shapes.
+
+    Returns:
+        True only where that is known: see :func:`computes_samples_separately`.
+    """
+    found = _computed_separately(graph_model)
+    return found is not None and all(output in found for output in graph_model.graph.outputs)
+
+
+def _computed_separately(graph_model: ir.Model) -> set[ir.Value | None] | None:
+    """The tensors that have samples along axis 0; None where samples may depend on each other."""
     graph = graph_model.graph
     if not all(_is_open(value) for value in graph.inputs):
-        return False
+        return None
     found = Found(set(graph.inputs), BatchSizes())
-    return all(_keeps_samples(node, found) for node in graph)
+    return found.samples if all(_keeps_samples(node, found) for node in graph) else None
 
 
 def _keeps_samples(node: ir.Node, found: Found) -> bool:

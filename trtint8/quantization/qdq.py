@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 _SMALLEST_SCALE = float(np.finfo(np.float32).tiny)
 
 #: Weights that are rounded at once.
-_BLOCK = 1 << 16
+_BLOCK = 1 << 18
 
 #: Name of a weight that was quantized before to its scales, flat, and the axis of its channels; the axis is
 #: None for one scale.

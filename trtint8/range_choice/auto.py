@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 
 import onnx_ir as ir
 
 from calibrators.data.feeds import FeedDict
+from calibrators.data.sample import Outputs
 from calibrators.errors import ModelError
 from calibrators.histograms.histogram import Histogram
 from calibrators.tables.choice import RangeChoice
 from trtint8.models.activation_memory import FittingBatchSize
 from trtint8.models.model import Model
 from trtint8.models.picked_outputs import before_picks
-from trtint8.models.separate_samples import computes_samples_separately
+from trtint8.models.separate_samples import computes_samples_separately, gives_outputs_of_samples
 from trtint8.quantization.placement import Placement, place
 from trtint8.range_choice.choose import MOST_ROWS, choose_ranges, plain_ranges
 from trtint8.range_choice.trial_network import Reference, TrialNetwork
@@ -39,6 +41,11 @@ class AutoRanges:
         self._fitting = FittingBatchSize(self._model, self._quantized)
         self._network: TrialNetwork | None = None
 
+    @cached_property
+    def takes_outputs(self) -> bool:
+        """Whether :meth:`choose` can do with outputs that others computed, in batches of any size."""
+        return not self._picks and gives_outputs_of_samples(self._model)
+
     def __enter__(self) -> AutoRanges:
         return self
 
@@ -61,7 +68,8 @@ class AutoRanges:
         samples: Sequence[FeedDict],
         calibrated: int,
         *,
-        reference: Reference | None = None,
+        outputs: Sequence[Outputs | None] = (),
+        reference: Callable[[], Reference | None] = lambda: None,
         progress: bool,
     ) -> tuple[dict[str, float], RangeChoice]:
         """Chooses the ranges: see :func:`trtint8.range_choice.choose.choose_ranges`.
@@ -70,8 +78,11 @@ class AutoRanges:
             histograms: Tensor name to the histogram of its magnitudes.
             samples: Samples to try ranges on; how many are used depends on the network.
             calibrated: How many samples the histograms are of.
-            reference: Runs the float network on a feed, where it is open already. It is not used where the
-                network picks elements at its end (:mod:`trtint8.models.picked_outputs`).
+            outputs: What the float network gives out for each sample, where :attr:`takes_outputs`; None
+                for what is not known. All have to be run where it is empty.
+            reference: Gives what runs the float network on a feed, or None where that is not open; called
+                where it has to be run. It is not used where the network picks elements at its end
+                (:mod:`trtint8.models.picked_outputs`).
             progress: Whether to show a progress bar on a terminal.
 
         Returns:
@@ -87,7 +98,8 @@ class AutoRanges:
             return plain_ranges(histograms)
         rows = self._fitting(samples[0])
         with self._network or self._open(placement, rows) as network:
-            network.open_float(None if self._picks else reference)
+            if not outputs or None in outputs:
+                network.open_float(None if self._picks else reference())
             return choose_ranges(
                 network,
                 histograms,
@@ -96,6 +108,7 @@ class AutoRanges:
                 calibrated,
                 rows=min(MOST_ROWS, rows),
                 separate=computes_samples_separately(self._model),
+                known=outputs,
                 progress=progress,
             )
 

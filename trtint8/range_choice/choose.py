@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from calibrators.data.feeds import FeedDict
+from calibrators.data.sample import Outputs
 from calibrators.histograms.histogram import Histogram
 from calibrators.histograms.rules import RULES, range_of, ranges_by_rule
 from calibrators.histograms.thresholds import mse
@@ -100,6 +101,7 @@ def choose_ranges(
     *,
     rows: int = MOST_ROWS,
     separate: bool = False,
+    known: Sequence[Outputs | None] = (),
     progress: bool = False,
 ) -> tuple[dict[str, float], RangeChoice]:
     """Tries rules that turn a histogram into a range, and takes the one that costs the network least.
@@ -122,6 +124,7 @@ def choose_ranges(
         calibrated: How many samples the histograms are of.
         rows: The most samples that are run at once.
         separate: Whether the network is known to compute every sample by itself; it is tried where it is not.
+        known: The float network's outputs for each sample, where they are known: see :class:`References`.
         progress: Whether to show a progress bar on a terminal.
 
     Returns:
@@ -131,7 +134,14 @@ def choose_ranges(
     Raises:
         CalibrationDataError: The model fails on a sample.
     """
-    references = References(network.reference, samples, rows, first=_MANY.surely, separate=separate)
+    references = References(
+        network.reference,
+        samples,
+        rows,
+        first=_MANY.surely,
+        separate=separate,
+        known=[outputs and network.split(outputs) for outputs in known],
+    )
     elements = references.elements
     count = min(len(samples), samples_to_try(calibrated, elements))
     if not elements:

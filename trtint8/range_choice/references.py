@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict, is_float, joined
+from calibrators.data.sample import Outputs
 from calibrators.errors import CalibrationDataError
 from trtint8.range_choice.trial_network import Reference
 
@@ -23,26 +25,42 @@ class References:
         rows: The most samples that are run at once.
         first: So many samples are run first, to see what the outputs are.
         separate: Whether the network is known to compute every sample by itself; it is tried where it is not.
+        known: The outputs for each sample, where they are known, each of one row; None for those that are
+            not. Empty where they have to be run to see what they are like.
 
     Raises:
         CalibrationDataError: The network fails on a sample.
     """
 
     def __init__(
-        self, run: Reference, samples: Sequence[FeedDict], rows: int, *, first: int, separate: bool
+        self,
+        run: Reference,
+        samples: Sequence[FeedDict],
+        rows: int,
+        *,
+        first: int,
+        separate: bool,
+        known: Sequence[Outputs | None] = (),
     ) -> None:
         self._run, self._samples = run, samples
         self._ahead: Future[None] | None = None
-        together = self._together(min(len(samples), rows, first), separate)
-        #: How many samples are run at once.
-        self.rows = rows if together else 1
-        #: The outputs for each sample that was run, from the first sample on.
-        self._known = together or [run(samples[0])]
+        first = min(len(samples), rows, first) if self._alike else 1
+        if known:
+            #: How many samples are run at once.
+            self.rows = rows if self._alike else 1
+            #: The outputs for each sample, as far as they are known.
+            self._known = list(known)
+            self._run_until(first)
+        else:
+            together = self._together(first, separate)
+            found = together or [run(samples[0])]
+            self.rows = rows if together else 1
+            self._known = [*found, *[None] * (len(samples) - len(found))]
 
     @property
     def elements(self) -> int:
         """How many elements the floating-point outputs have for one sample."""
-        return sum(output.size for output in self._known[0] if is_float(output.dtype))
+        return sum(output.size for output in self._outputs(0, 1)[0] if is_float(output.dtype))
 
     def run_ahead(self, stop: int) -> None:
         """Runs the samples before one while the caller goes on."""
@@ -64,20 +82,31 @@ class References:
             self._ahead.result()
             self._ahead = None
         self._run_until(stop)
-        feed, known = joined(self._samples[start:stop]), self._known[start:stop]
+        feed, known = joined(self._samples[start:stop]), self._outputs(start, stop)
         outputs = [np.concatenate(rows) for rows in zip(*known, strict=True)] if len(known) > 1 else known[0]
         return feed, outputs
 
     def _run_until(self, stop: int) -> None:
-        while (start := len(self._known)) < stop:
-            end = min(start + self.rows, stop)
-            outputs = self._run(joined(self._samples[start:end]))
-            self._known += _rows(outputs, end - start) if end - start > 1 else [outputs]
+        missing = [number for number in range(stop) if self._known[number] is None]
+        for first in range(0, len(missing), self.rows):
+            numbers = missing[first : first + self.rows]
+            outputs = self._run(joined([self._samples[number] for number in numbers]))
+            rows = _rows(outputs, len(numbers)) if len(numbers) > 1 else [outputs]
+            for number, row in zip(numbers, rows, strict=True):
+                self._known[number] = row
 
-    def _together(self, count: int, separate: bool) -> list[list[NDArray[Any]]] | None:
+    def _outputs(self, start: int, stop: int) -> list[Outputs]:
+        """The outputs for some samples, which are known."""
+        return [outputs for outputs in self._known[start:stop] if outputs is not None]
+
+    @cached_property
+    def _alike(self) -> bool:
+        """Whether all samples have the same shapes, apart from their number."""
+        return len({tuple((name, a.shape[1:]) for name, a in feed.items()) for feed in self._samples}) == 1
+
+    def _together(self, count: int, separate: bool) -> list[Outputs] | None:
         """The outputs for the first samples, run at once; None where that gives no row per sample."""
-        shapes = {tuple((name, a.shape[1:]) for name, a in feed.items()) for feed in self._samples}
-        if count < 2 or len(shapes) > 1:
+        if count < 2:
             return None
         try:
             outputs = self._run(joined(self._samples[:count]))
@@ -90,6 +119,6 @@ class References:
         return _rows(outputs, count)
 
 
-def _rows(outputs: Sequence[NDArray[Any]], count: int) -> list[list[NDArray[Any]]]:
+def _rows(outputs: Sequence[NDArray[Any]], count: int) -> list[Outputs]:
     """The outputs for each sample of a batch."""
     return [[output[row : row + 1] for output in outputs] for row in range(count)]

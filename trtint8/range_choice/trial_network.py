@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -131,6 +131,14 @@ class TrialNetwork:
             outputs = run(feed)
         except Exception as error:
             raise CalibrationDataError(f"the model fails on a sample: {first_line(error)}") from error
+        return self.split(outputs)
+
+    def split(self, outputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+        """The outputs of a network, each of their parts by itself.
+
+        Args:
+            outputs: One array for each of the model's outputs.
+        """
         return list(split_outputs(self._parts, dict(zip(self._names, outputs, strict=True))).values())
 
     def scales(self, amax: Mapping[str, float]) -> dict[str, np.float32]:

@@ -84,3 +84,37 @@ def test_inputs_without_a_common_axis_are_one_sample():
     feed = {"x": rows(3), "factor": np.float32(2) * np.ones((), np.float32)}
     (sample,) = keep([feed]).samples
     assert sample["x"].tolist() == rows(3).tolist() and sample["factor"] == 2
+
+
+class TestOutputs:
+    """What the model gives out for samples is kept as long as they are."""
+
+    def test_those_of_kept_samples(self):
+        keeper = SampleKeeper(2)
+        assert keeper.observe({"x": rows(3)}, [7, 3, 9]) == {0: 7, 1: 3}
+        assert keeper.observe({"x": rows(2)}, [3, 8]) == {}
+        keeper.add_outputs({7: [np.array([70])], 9: [np.array([90])]})
+        assert keeper.outputs == [None, [np.array([70])]]
+        assert keeper.observe({"x": rows(1)}, [5]) == {0: 5}
+        assert keeper.outputs == [None, None]
+        keeper.add_outputs({7: [np.array([70])], 5: [np.array([50])]})
+        assert keeper.outputs == [None, [np.array([50])]]
+
+    def test_large_ones_are_not(self):
+        keeper = SampleKeeper(2)
+        keeper.observe({"x": rows(2)}, [1, 2])
+        keeper.add_outputs({1: [np.zeros(1 << 20, np.uint8)], 2: [np.zeros(1 << 20, np.uint8), np.zeros(1)]})
+        assert [outputs is None for outputs in keeper.outputs] == [False, True]
+
+    def test_of_both_parts_of_the_data(self):
+        first, second = SampleKeeper(2), SampleKeeper(2)
+        first.observe({"x": rows(2)}, [1, 4])
+        second.observe({"x": rows(3)}, [4, 2, 1])
+        first.add_outputs({4: [np.array([40])]})
+        second.add_outputs({1: [np.array([10])], 2: [np.array([20])]})
+        assert first.merge(second).outputs == [[np.array([10])], [np.array([20])]]
+
+    def test_a_feed_that_is_one_sample_has_no_rows(self):
+        keeper = SampleKeeper(2)
+        assert keeper.observe({"x": rows(2), "z": rows(3)}, [1]) == {}
+        assert SampleKeeper(2, whole_batches=True).observe({"x": rows(2)}, [1, 2]) == {}

@@ -171,3 +171,26 @@ def test_the_model_that_was_observed_is_a_reference():
     (found,) = observer.reference({"x": DATA[:4]})
     (wanted,) = open_session(model, optimize=True).run(None, {"x": DATA[:4]})
     np.testing.assert_array_equal(found, wanted)
+
+
+def _outputs(observer, skip=0, **keeping):
+    batches = open_batches(DATA, INPUTS, batch_size=16)
+    return observer.observe(batches, progress=False, keep=5, skip=skip, **keeping).kept
+
+
+@pytest.mark.parametrize("tensors", [("product",), ("x", "product", "y")])
+@pytest.mark.parametrize("most_rows", [None, 3])
+def test_the_outputs_for_kept_samples_are_kept_where_that_is_wanted(tensors, most_rows):
+    observer = Observer(_model().SerializeToString(), INPUTS, tensors, most_rows=most_rows)
+    kept = _outputs(observer, keep_outputs=True)
+    for sample, outputs in zip(kept.samples, kept.outputs, strict=True):
+        (wanted,) = observer.reference(sample)
+        np.testing.assert_array_equal(outputs, [wanted])
+    assert _outputs(observer).outputs == [None] * 5
+
+
+def test_the_outputs_for_samples_that_are_skipped_are_not_known():
+    observer = Observer(_model().SerializeToString(), INPUTS, ("y",))
+    every = [outputs is None for outputs in _outputs(observer, skip=40, keep_outputs=True).outputs]
+    some = [outputs is None for outputs in _outputs(observer, skip=20, keep_outputs=True).outputs]
+    assert all(every) and any(some) and not all(some)

@@ -8,7 +8,7 @@ from onnx import helper
 from tests.trtint8.onnx_models import Graph, conv_relu_conv
 from trtint8.data import DEMO_MODEL
 from trtint8.models.model import load_model, prepare
-from trtint8.models.separate_samples import computes_samples_separately
+from trtint8.models.separate_samples import computes_samples_separately, gives_outputs_of_samples
 
 
 def graph_of(message):
@@ -19,6 +19,16 @@ def graph_of(message):
 def test_convolutional_networks():
     assert computes_samples_separately(prepare(load_model(DEMO_MODEL)).graph_model)
     assert computes_samples_separately(graph_of(conv_relu_conv(quantized=False)))
+
+
+def test_an_output_that_is_no_sample():
+    def given(output):
+        g = Graph(quantized=False)
+        y, z = g.op("Relu", ["x"], "y"), g.op("Relu", [g.constant(np.ones((1, 4), np.float32))], "z")
+        return graph_of(g.model({"x": ["N", 4]}, {"y": y, "z": z}[output]))
+
+    assert computes_samples_separately(given("y")) and gives_outputs_of_samples(given("y"))
+    assert computes_samples_separately(given("z")) and not gives_outputs_of_samples(given("z"))
 
 
 def test_a_fixed_batch_cannot_be_divided():

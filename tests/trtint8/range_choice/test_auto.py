@@ -112,6 +112,34 @@ def test_a_tensor_that_is_always_zero():
     assert table.amax["z"] == 0 and table.choice.sqnr_db[table.choice.rule] > 25
 
 
+class TestKnownOutputs:
+    """What the float network gave out while it was observed is not computed again."""
+
+    @pytest.fixture
+    def rows(self, monkeypatch):
+        """How many samples each further run of the float network had."""
+        found, reference = [], TrialNetwork.reference
+
+        def counted(network, feed):
+            found.append(len(feed["x"]))
+            return reference(network, feed)
+
+        monkeypatch.setattr(TrialNetwork, "reference", counted)
+        return found
+
+    @pytest.mark.parametrize("build", [networks.convolutions, networks.one_convolution])
+    def test_the_choice_is_the_same(self, rows, monkeypatch, build):
+        found = calibrated(build(), networks.normal(40))
+        assert not rows
+        monkeypatch.setattr(AutoRanges, "takes_outputs", False)
+        assert calibrated(build(), networks.normal(40)) == found and rows
+
+    @pytest.mark.parametrize("build", [networks.class_numbers, networks.one_row])
+    def test_others_are_computed(self, rows, build):
+        calibrated(build(), networks.normal(20), batch_size=1)
+        assert rows
+
+
 class TestOpeningAhead:
     """The network that ranges are tried on opens while the float network is observed."""
 

@@ -77,3 +77,33 @@ def test_a_network_that_is_not_known_to_take_batches_is_asked_with_one_sample_to
     network = Doubling()
     assert opened(network, samples(6), separate=False).rows == 4 and network.sizes == [3, 1]
     assert opened(lambda feed: [feed["x"][:1]], samples(6)).rows == 1
+
+
+class TestKnown:
+    """Outputs that others computed are not computed again."""
+
+    def known(self, feeds, missing=()):
+        return [None if number in missing else [2 * feed["x"]] for number, feed in enumerate(feeds)]
+
+    def test_nothing_is_run(self):
+        network, feeds = Doubling(), samples(9)
+        references = References(network, feeds, 4, first=3, separate=True, known=self.known(feeds))
+        references.run_ahead(8)
+        _, (output,) = references.batch(2, 6)
+        assert (references.rows, references.elements, network.sizes) == (4, 2, [])
+        np.testing.assert_array_equal(output[:, 0], [4, 6, 8, 10])
+
+    def test_except_what_is_missing(self):
+        network, feeds = Doubling(), samples(12)
+        known = self.known(feeds, missing=(1, 2, 4, 5, 7, 8, 9, 11))
+        references = References(network, feeds, 4, first=3, separate=True, known=known)
+        assert network.sizes == [2]
+        _, (output,) = references.batch(3, 12)
+        np.testing.assert_array_equal(output[:, 0], 2 * np.arange(3, 12))
+        assert network.sizes == [2, 4, 2]
+
+    def test_samples_of_different_shapes_are_run_one_by_one(self):
+        network, feeds = Doubling(), [*samples(2), *samples(1, width=3)]
+        references = References(network, feeds, 4, first=3, separate=True, known=self.known(feeds, (1, 2)))
+        references.batch(2, 3)
+        assert (references.rows, network.sizes) == (1, [1, 1])

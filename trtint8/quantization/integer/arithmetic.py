@@ -37,32 +37,34 @@ def fake_quantize(values: NDArray[np.floating], config: TensorQuantConfig) -> ND
 
 def _integers(values: NDArray[np.floating], config: TensorQuantConfig) -> NDArray[np.float32]:
     """:func:`quantize`, as floats."""
-    scale, offset = _broadcast_parameters(values.shape, config)
+    scale, offset = _parameters(values.shape, config)
     integers = round_values(values.astype(np.float32, copy=False) / scale, config.rounding)
-    integers += offset
+    if offset is not None:
+        integers += offset
     lowest, highest = config.quant_min, config.quant_max
     # Clipped as floats, because infinity cannot be converted to an integer.
     np.clip(integers, lowest, highest, out=integers)
-    np.copyto(integers, min(max(0, lowest), highest), where=np.isnan(integers))
+    if np.isnan(integers.sum()):  # one pass tells, where two would look for each
+        np.copyto(integers, min(max(0, lowest), highest), where=np.isnan(integers))
     return integers
 
 
 def _scaled(integers: NDArray[np.float32], config: TensorQuantConfig) -> NDArray[np.float32]:
     """:func:`dequantize`, of integers as floats, which are changed."""
-    scale, offset = _broadcast_parameters(integers.shape, config)
-    integers -= offset
+    scale, offset = _parameters(integers.shape, config)
+    if offset is not None:
+        integers -= offset
     integers *= scale
     return integers
 
 
-def _broadcast_parameters(
+def _parameters(
     shape: tuple[int, ...], config: TensorQuantConfig
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """The scale and the offset, in shapes that broadcast against a tensor of ``shape``."""
+) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
+    """The scale, and the offset where there is one, shaped to broadcast against a tensor of ``shape``."""
     if config.scale is None:
         raise UnsupportedError(f"the tensor is '{config.state.value}' and has no scale yet")
-    offset = np.zeros_like(config.scale) if config.offset is None else config.offset
-    axis = config.policy.axis
+    offset, axis = config.offset, config.policy.axis
     if axis is None:
         return config.scale, offset
     if not -len(shape) <= axis < len(shape) or shape[axis] != len(config.scale):
@@ -72,4 +74,4 @@ def _broadcast_parameters(
         )
     broadcast = [1] * len(shape)
     broadcast[axis] = -1
-    return config.scale.reshape(broadcast), offset.reshape(broadcast)
+    return config.scale.reshape(broadcast), None if offset is None else offset.reshape(broadcast)
