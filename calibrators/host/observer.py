@@ -338,15 +338,13 @@ class _Pass:
         for piece in pieces(feed, rows):
             stop = start + (batch_rows(piece) or 0)
             wanted = {row - start: digest for row, digest in kept.items() if start <= row < stop}
-            outputs = self._run_piece(piece, self._outputs if wanted else ())
-            for row, digest in wanted.items() if outputs else ():
-                found[digest] = [array[row : row + 1].copy() for array in outputs]
+            found.update(self._run_piece(piece, wanted if self._outputs else {}))
             start = stop
         return found
 
-    def _run_piece(self, feed: FeedDict, outputs: Sequence[str]) -> list[NDArray[Any]]:
-        """Runs and counts a piece of a feed; returns some of the model's outputs."""
-        plan = self._plan
+    def _run_piece(self, feed: FeedDict, kept: Mapping[int, int]) -> dict[int, Outputs]:
+        """Does that for a piece of a feed, run at once."""
+        plan, outputs = self._plan, self._outputs if kept else ()
         self._counted.observe((name, feed[name]) for name in plan.fed)
         tensors = dict(feed)
         for number, (run, part) in enumerate(zip(self._runs, plan.parts, strict=True)):
@@ -358,7 +356,11 @@ class _Pass:
             # The activations of a part are dropped before the next one, except those that are read again.
             later = plan.read_later(number)
             tensors = {name: array for name, array in {**tensors, **found}.items() if name in later}
-        return [found[name] for name in outputs]
+        # Copied here, because memory of ONNX Runtime's that is in use when the next piece is run splits what
+        # that could use.
+        return {
+            digest: [found[name][row : row + 1].copy() for name in outputs] for row, digest in kept.items()
+        }
 
     def _finish(self, running: Future[dict[int, Outputs]], done: _UpTo) -> None:
         """Waits until a batch is counted."""
