@@ -15,7 +15,7 @@ from calibrators.tables.choice import RangeChoice
 from trtint8.models.activation_memory import FittingBatchSize
 from trtint8.models.model import Model
 from trtint8.models.picked_outputs import before_picks
-from trtint8.models.separate_samples import computes_samples_separately, gives_outputs_of_samples
+from trtint8.models.separate_samples import gives_outputs_of_samples
 from trtint8.quantization.placement import Placement, place
 from trtint8.range_choice.choose import MOST_ROWS, choose_ranges, plain_ranges
 from trtint8.range_choice.trial_network import Reference, TrialNetwork
@@ -44,7 +44,11 @@ class AutoRanges:
     @cached_property
     def takes_outputs(self) -> bool:
         """Whether :meth:`choose` can do with outputs that others computed, in batches of any size."""
-        return not self._picks and gives_outputs_of_samples(self._model)
+        return not self._picks and self._separate
+
+    @cached_property
+    def _separate(self) -> bool:
+        return gives_outputs_of_samples(self._model)
 
     def __enter__(self) -> AutoRanges:
         return self
@@ -107,7 +111,7 @@ class AutoRanges:
                 samples,
                 calibrated,
                 rows=min(MOST_ROWS, rows),
-                separate=computes_samples_separately(self._model),
+                separate=self._separate,
                 known=outputs,
                 progress=progress,
             )

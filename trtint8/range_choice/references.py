@@ -24,7 +24,8 @@ class References:
         samples: One feed per sample, at least one.
         rows: The most samples that are run at once.
         first: So many samples are run first, to see what the outputs are.
-        separate: Whether the network is known to compute every sample by itself; it is tried where it is not.
+        separate: Whether all outputs are known to have samples along axis 0, each computed by itself; it is
+            tried where that is not known.
         known: The outputs for each sample, where they are known, each of one row; None for those that are
             not. Empty where they have to be run to see what they are like.
 

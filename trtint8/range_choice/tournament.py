@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 _ROUNDS = ((1.0, 0.125), (0.5, 0.25), (0.25, 0.5), (0.15, 1.0))
 
 #: The same where samples are few: one sample that is unlike the others would decide a round of its own.
-_ROUNDS_OF_FEW = ((1.0, 0.5), (0.34, 1.0))
+_ROUNDS_OF_FEW = ((1.0, 0.25), (1.0, 0.5), (0.34, 1.0))
 
 #: So many samples are few.
 _FEW = 16
@@ -23,7 +23,9 @@ def play(
     samples: int,
     measure: Callable[[str, int, int], Sequence[float]],
     mean: Callable[[Sequence[float]], float],
-    always: str | None = None,
+    usual: str | None = None,
+    *,
+    promising: Callable[[str, Mapping[str, Sequence[float]]], bool] = lambda _candidate, _measured: True,
     decided: Callable[[Mapping[str, Sequence[float]]], bool] = lambda _measured: False,
 ) -> dict[str, list[float]]:
     """Measures candidates on samples, and those that do badly on fewer of them.
@@ -40,7 +42,9 @@ def play(
         measure: Called with a candidate, the number of the first sample, and that after the last; gives one
             number per sample, and smaller is better.
         mean: The mean of measurements by which candidates are compared.
-        always: A candidate that is measured on all samples, whatever its measurements.
+        usual: A candidate that is measured as long as any other is.
+        promising: Called with a candidate and the measurements so far; a candidate takes part in the first
+            round, and in others where it is promising.
         decided: Called after each round with the measurements so far, the best candidate's first; says
             whether more of them are needless.
 
@@ -55,8 +59,12 @@ def play(
         if stop == start:
             continue
         playing = [*order[: max(_FINALISTS, math.ceil(share * len(handicaps)))]]
-        if always is not None and always not in playing:
-            playing.append(always)
+        if start:
+            playing = [name for name in playing if name != usual and promising(name, measured)]
+        if not playing:
+            break
+        if usual is not None and usual not in playing:
+            playing.append(usual)
         for name in playing:
             measured[name] += measure(name, start, stop)
         best_first = sorted(playing, key=lambda name: mean(measured[name]) + handicaps[name])

@@ -16,9 +16,9 @@ from trtint8.models.model import load_model, prepare
 from trtint8.range_choice.auto import AutoRanges
 from trtint8.range_choice.trial_network import TrialNetwork
 
-#: Samples of large outputs that rules are tried on: six, three where no rule is better than the usual one,
-#: and up to 16 where two are close.
-TRIED = (3, 6, 12, 16)
+#: Samples of large outputs that rules are tried on: six, two or three where no rule is better than the usual
+#: one, and up to 16 where two are close.
+TRIED = (2, 3, 6, 12, 16)
 
 
 def calibrated(model, data, **options):

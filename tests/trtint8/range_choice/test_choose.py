@@ -51,7 +51,7 @@ def test_the_rule_with_the_least_noise_gives_the_ranges_of_all_tensors(rule):
     assert amax == {name: range_of(histogram, choice.rule) for name, histogram in HISTOGRAMS.items()}
     assert choice.sqnr_db[choice.rule] == pytest.approx(40, abs=0.01)
     assert choice.samples[choice.rule] == 8 and set(choice.samples) == set(RULES)
-    assert min(choice.samples.values()) == 4
+    assert min(choice.samples.values()) <= 4
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -138,7 +138,22 @@ def test_what_is_better_but_not_clearly_so_is_run_on_more_samples(calibrated, la
     _, choice = choose_ranges(network, HISTOGRAMS, ["a"], feeds, calibrated)
     assert choice.rule == rule
     assert choice.samples["minmax"] == choice.samples["mse"] == tried
-    assert {choice.samples[name] for name in RULES} == {3, tried}
+    assert {choice.samples[name] for name in RULES} == {2, tried}  # the others are worse on both
+
+
+@pytest.mark.parametrize(("odd", "rule", "tried"), [(0.15, "minmax", {2, 6}), (None, "mse", {2})])
+def test_one_sample_decides_against_no_rule(odd, rule, tried):
+    """Minmax is far better on all samples but the first, or on none."""
+    largest = np.float32(HISTOGRAMS["a"].amax)
+
+    def noise(found, sample):
+        if found == largest:
+            return 0.9 if odd is None else odd if sample == 0 else 0.001
+        return 0.1 if found == np.float32(range_of(HISTOGRAMS["a"], "mse")) else 0.2
+
+    feeds = [{"x": np.full((1, 256), row + 1, np.float32)} for row in range(6)]
+    _, choice = choose_ranges(NoisyInTurn(noise, rows=1), HISTOGRAMS, ["a"], feeds, 6)
+    assert (choice.rule, set(choice.samples.values())) == (rule, tried)
 
 
 def test_no_more_samples_are_run_at_once_than_fit():
@@ -205,5 +220,5 @@ def test_an_output_without_a_row_per_sample_is_compared_sample_by_sample():
     network = Noisy(lambda found: 0.1 / found)
     network.reference = lambda feed: [feed["x"].sum(axis=0)]
     network.outputs = lambda feed, scales: [feed["x"].sum(axis=0) * np.float32(1 + 0.1 / scales["a"])]
-    _, choice = choose_ranges(network, HISTOGRAMS, ["a"], FEEDS, 8, separate=True)
+    _, choice = choose_ranges(network, HISTOGRAMS, ["a"], FEEDS, 8)
     assert (choice.rule, choice.samples["minmax"]) == ("minmax", 8)

@@ -2,6 +2,7 @@
 
 from statistics import fmean
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,10 +32,36 @@ def test_the_sequence_of_measurements():
     assert found["h"] == [0.0] * 32 and found["e"] == [3.0] * 8 and found["a"] == [7.0] * 4
 
 
-def test_few_samples_are_measured_in_two_rounds():
+def test_of_few_samples_half_are_measured_by_all():
     found, calls = played({"a": 4, "b": 3, "c": 2, "d": 1, "e": 0}, 16)
-    assert calls == [*((name, 0, 8) for name in "abcde"), *((name, 8, 16) for name in "ed")]
+    rounds = [("abcde", 0, 4), ("edcba", 4, 8), ("ed", 8, 16)]
+    assert calls == [(name, start, stop) for names, start, stop in rounds for name in names]
     assert list(found) == list("edcba")
+
+
+@pytest.mark.parametrize(("left", "rounds"), [("ab", [2, 2, 4]), ("b", [2, 2, 4]), ("", [2])])
+def test_only_what_is_promising_goes_on(left, rounds):
+    costs = dict(zip("abcd", range(4), strict=True))
+    calls = []
+
+    def measure(name, start, stop):
+        calls.append((name, stop - start))
+        return [float(costs[name])] * (stop - start)
+
+    found = play(
+        dict.fromkeys(costs, 0.0),
+        8,
+        measure,
+        fmean,
+        usual="c",
+        promising=lambda name, _measured: name in left,
+    )
+    for name in "abcd":
+        went_on = name in left or (name == "c" and left)
+        assert [size for called, size in calls if called == name] == (rounds if went_on else [2])
+    assert (
+        list(found) == [*left, "c", *(name for name in "abd" if name not in left)] if left else list("abcd")
+    )
 
 
 def test_measurements_decide_together_with_the_handicap():
@@ -85,14 +112,14 @@ def test_the_mean_that_was_asked_for_decides():
     ]
 
 
-def test_one_may_always_play():
+def test_the_usual_one_plays_as_long_as_any_other():
     calls = []
 
     def measure(name, start, stop):
         calls.append((name, start, stop))
         return [float(ord(name))] * (stop - start)
 
-    found = play(dict.fromkeys("abcdefgz", 0.0), 32, measure, fmean, always="z")
+    found = play(dict.fromkeys("abcdefgz", 0.0), 32, measure, fmean, usual="z")
     assert [part for name, *part in calls if name == "z"] == [[0, 4], [4, 8], [8, 16], [16, 32]]
     assert len(found["z"]) == len(found["a"]) == 32 and len(found["g"]) == 4
 
@@ -110,7 +137,7 @@ def test_nothing_more_is_measured_once_it_is_decided():
         32,
         lambda name, start, stop: [float(costs[name])] * (stop - start),
         fmean,
-        always="d",
+        usual="d",
         decided=decided,
     )
     assert seen == [{"a": 4, "b": 4, "c": 4, "d": 4}, {"a": 8, "b": 8, "d": 8, "c": 4}]
