@@ -14,7 +14,6 @@ from calibrators.data.feeds import FeedDict, batch_rows
 #: The most bytes of a model's outputs for one sample that are kept with it.
 _MOST_OUTPUT_BYTES = 1 << 20
 
-
 #: What a model gives out for one sample, one array for each of its outputs.
 Outputs: TypeAlias = list[NDArray[Any]]
 
