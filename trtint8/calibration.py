@@ -198,8 +198,7 @@ class Calibration:
 
     def _run(self, progress: bool, checkpoint: Checkpoint[Counted] | None) -> CalibrationTable:
         keep = MOST_SAMPLES if self.auto else 0
-        # On a GPU the last bits of outputs may change with the batch size.
-        keep_outputs = bool(self.auto and self.auto.takes_outputs and device_kind(self.device) == "cpu")
+        keep_outputs = self.auto is not None and self.auto.takes_outputs
         seen = self.observe(progress=progress, checkpoint=checkpoint, keep=keep, keep_outputs=keep_outputs)
         for warning in seen.warnings():
             warnings.warn(warning, stacklevel=5)  # at the call of trtint8.calibrate

@@ -197,8 +197,8 @@ class Observer:
             skip: How many of the first samples to check and not to run, where no checkpoint says that.
             keep: How many samples to keep; which ones depends on the data alone.
             keep_outputs: Whether to keep the model's outputs for these samples as well; for models that
-                compute every sample by itself, on the CPU. They are kept where they are small, and where the
-                model is not run part by part.
+                compute every sample by itself. They are kept where they are small, on the CPU, and where the
+                model is not run part by part: elsewhere their last bits may change with the batch size.
 
         Returns:
             The histograms and what identifies the data. There may be no samples at all: asking for its
@@ -231,7 +231,7 @@ class Observer:
                 advance,
                 checkpoint,
                 self._most_rows,
-                plan.outputs if keep_outputs else (),
+                plan.outputs if keep_outputs and isinstance(self._device, Cpu) else (),
             )
             one_pass.skip(before.samples if before else skip)
             if before:
