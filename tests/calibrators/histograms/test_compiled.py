@@ -49,3 +49,20 @@ def test_a_side_without_bins_takes_no_value_but_zero(widths):
     taken, counts, zeros, _ = compiled.count_sides(values, widths, 4)
     assert (taken, zeros, counts.sum()) == (3, 2, 3)
     assert compiled.count_sides(-values, widths, 4)[0] == 0
+
+
+@pytest.mark.parametrize("size", [1, 127, 128, 129, 1000, 100_003])
+def test_zeros_of_either_sign_among_whole_and_broken_blocks(size):
+    random = np.random.default_rng(size)
+    values = random.standard_normal(size).astype(np.float32)
+    values[random.random(size) < 0.6] = 0.0
+    values[random.random(size) < 0.1] = -0.0
+    width, bins = 2.0**-8, 2048
+    taken, counts, zeros, _ = compiled.count(values, width, bins)
+    assert (taken, zeros) == (size, np.count_nonzero(values == 0))
+    np.testing.assert_array_equal(counts, np.bincount((abs(values) / width).astype(int), minlength=bins))
+    taken, counts, zeros, _ = compiled.count_sides(values, (width, 2 * width), bins)
+    assert (taken, zeros) == (size, np.count_nonzero(values == 0))
+    sides = (values[values >= 0] / width, -values[values < 0] / (2 * width))
+    for found, side in zip(counts, sides, strict=True):
+        np.testing.assert_array_equal(found, np.bincount(side.astype(int), minlength=bins))
