@@ -313,7 +313,7 @@ class _Pass:
             copy = {name: array.copy() for name, array in feed.items()}
             if running:
                 self._finish(*running)
-            running = worker.submit(self._run, copy, kept), done
+            running = worker.submit(self._run, copy, kept if self._outputs else {}), done
         if running:
             self._finish(*running)
 
@@ -331,14 +331,14 @@ class _Pass:
         return self.fingerprint.hexdigest() if self._checkpoint else ""
 
     def _run(self, feed: FeedDict, kept: Mapping[int, int]) -> dict[int, Outputs]:
-        """Runs and counts a feed; returns the digests of samples that are kept, to the model's outputs."""
+        """Runs and counts a feed; returns digests of samples, by row in ``kept``, to the model's outputs."""
         rows = self._most_rows(feed) if callable(self._most_rows) else self._most_rows
         found: dict[int, Outputs] = {}
         start = 0
         for piece in pieces(feed, rows):
             stop = start + (batch_rows(piece) or 0)
             wanted = {row - start: digest for row, digest in kept.items() if start <= row < stop}
-            found.update(self._run_piece(piece, wanted if self._outputs else {}))
+            found.update(self._run_piece(piece, wanted))
             start = stop
         return found
 

@@ -181,7 +181,7 @@ def choose_ranges(
 
         def promising(rule: str, played: Mapping[str, Sequence[float]]) -> bool:
             """Whether a rule is better than the usual one on any sample, or these are too few to tell."""
-            pairs = zip(played[rule], played[USUAL], strict=False)
+            pairs = zip(played[rule], played[USUAL], strict=True)
             return count < _FEWEST_TO_DIVIDE or any(own - advantages[rule] < usual for own, usual in pairs)
 
         def decided(played: Mapping[str, Sequence[float]]) -> bool:

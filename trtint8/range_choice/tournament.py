@@ -32,9 +32,9 @@ def play(
 
     Successive halving: after one eighth of the samples the better half goes on to a quarter of them, and so
     on (Jamieson and Talwalkar, "Non-stochastic Best Arm Identification and Hyperparameter Optimization",
-    AISTATS 2016). Of 16 samples or fewer, the better third of the candidates after half of them goes on to
-    all. All candidates of a round have seen the same samples, so differences between samples do not disturb
-    the comparison.
+    AISTATS 2016). Of 16 samples or fewer, all that are promising after a quarter of them go on to half, and
+    the better third to all. A candidate that has left does not come back: all candidates of a round have
+    seen the same samples, so differences between samples do not disturb the comparison.
 
     Args:
         handicaps: Candidate to what is added to the mean of its measurements before they are compared.
@@ -53,12 +53,12 @@ def play(
     """
     measured: dict[str, list[float]] = {name: [] for name in handicaps}
     order: Sequence[str] = list(handicaps)
-    start = 0
+    staying, start = order, 0
     for share, end in _ROUNDS_OF_FEW if samples <= _FEW else _ROUNDS:
         stop = math.ceil(end * samples)
         if stop == start:
             continue
-        playing = [*order[: max(_FINALISTS, math.ceil(share * len(handicaps)))]]
+        playing = [*staying[: max(_FINALISTS, math.ceil(share * len(handicaps)))]]
         if start:
             playing = [name for name in playing if name != usual and promising(name, measured)]
         if not playing:
@@ -67,8 +67,8 @@ def play(
             playing.append(usual)
         for name in playing:
             measured[name] += measure(name, start, stop)
-        best_first = sorted(playing, key=lambda name: mean(measured[name]) + handicaps[name])
-        order, start = [*best_first, *(name for name in order if name not in playing)], stop
+        staying, start = sorted(playing, key=lambda name: mean(measured[name]) + handicaps[name]), stop
+        order = [*staying, *(name for name in order if name not in staying)]
         if decided({name: measured[name] for name in order}):
             break
     return {name: measured[name] for name in order}

@@ -142,3 +142,20 @@ def test_nothing_more_is_measured_once_it_is_decided():
     )
     assert seen == [{"a": 4, "b": 4, "c": 4, "d": 4}, {"a": 8, "b": 8, "d": 8, "c": 4}]
     assert {name: len(measured) for name, measured in found.items()} == seen[-1]
+
+
+@given(st.integers(2, 24), st.integers(1, 70), st.randoms(use_true_random=False))
+def test_who_has_left_does_not_come_back(candidates, samples, random):
+    seen = {str(number): [] for number in range(candidates)}
+    costs = {name: random.random() for name in seen}
+
+    def measure(name, start, stop):
+        assert start == len(seen[name])
+        seen[name] += range(start, stop)
+        return [costs[name]] * (stop - start)
+
+    def promising(_name, _measured):
+        return random.random() < 0.5
+
+    play(dict.fromkeys(seen, 0.0), samples, measure, fmean, usual="0", promising=promising)
+    assert all(found == [*range(len(found))] for found in seen.values())
