@@ -13,10 +13,11 @@ from calibrators.histograms.rules import RULES, range_of, ranges_by_rule
 from calibrators.histograms.thresholds import mse
 from calibrators.progress import progress_bar
 from calibrators.tables.choice import RangeChoice
-from trtint8.range_choice.noise import is_clearly_better, mean_level, noise_levels
+from trtint8.range_choice.noise import is_clearly_better, mean_level
 from trtint8.range_choice.references import References
-from trtint8.range_choice.tournament import play
+from trtint8.range_choice.tournament import play, samples_of_all
 from trtint8.range_choice.trial_network import TrialNetwork
+from trtint8.range_choice.trials import Trials
 
 #: Decibels of noise that ranges twice as wide may cost. Data that was not calibrated with reaches further,
 #: and clipping it costs more than a coarser scale.
@@ -155,24 +156,21 @@ def choose_ranges(
     if not elements:
         return plain_ranges(histograms)
     references.run_ahead(min(_plan(elements).at_first, math.ceil(count / 2)))
-    by_rule = ranges_by_rule({name: histograms[name] for name in quantized})
-    handicaps = {
-        rule: -DECIBELS_PER_DOUBLING * _mean_log2(by_rule[rule][name] for name in quantized) for rule in RULES
-    }
-    advantages = {rule: handicaps[USUAL] - handicap for rule, handicap in handicaps.items()}
-    scales = {rule: network.scales(found) for rule, found in by_rule.items()}
     most, margin = min(len(samples), _MOST_OF_TWO), _plan(elements).margin
-    with progress_bar("Choosing ranges", None, enabled=progress) as advance:
-
-        def noise(rule: str, start: int, stop: int) -> list[float]:
-            """The noise of the quantized network for some samples; see :func:`noise_levels`."""
-            levels: list[float] = []
-            for first in range(start, stop, references.rows):
-                last = min(first + references.rows, stop)
-                feed, wanted = references.batch(first, last)
-                levels += noise_levels(wanted, network.outputs(feed, scales[rule]), last - first).tolist()
-            advance(stop - start)
-            return levels
+    with (
+        progress_bar("Choosing ranges", None, enabled=progress) as advance,
+        Trials(network, references, advance) as trials,
+    ):
+        by_rule = {}
+        # The network runs with the ranges of one rule while those of the next are computed.
+        for rule, found in ranges_by_rule({name: histograms[name] for name in quantized}):
+            by_rule[rule] = found
+            trials.add(rule, network.scales(found), samples_of_all(count))
+        handicaps = {
+            rule: -DECIBELS_PER_DOUBLING * _mean_log2(by_rule[rule][name] for name in quantized)
+            for rule in RULES
+        }
+        advantages = {rule: handicaps[USUAL] - handicap for rule, handicap in handicaps.items()}
 
         def is_better(played: Mapping[str, Sequence[float]], standard_errors: float) -> bool:
             """Whether the first rule is better than the usual one, by so many standard errors."""
@@ -189,15 +187,15 @@ def choose_ranges(
             enough = tried >= count / 2 or tried >= max(count / 4, _FEWEST_OF_MEAN)
             return count >= _FEWEST_TO_DIVIDE and enough and not is_better(played, margin)
 
-        played = play(handicaps, count, noise, mean_level, USUAL, promising=promising, decided=decided)
+        played = play(handicaps, count, trials.noise, mean_level, USUAL, promising=promising, decided=decided)
         best = next(iter(played)) if len(played[USUAL]) == count else USUAL
         while best != USUAL and not is_better(played, _CLEARLY):
             start, count = count, min(2 * count, most)
             if start >= count or mean_level(played[best]) - advantages[best] >= mean_level(played[USUAL]):
                 best = USUAL
                 break
-            for rule in (best, USUAL):
-                played[rule] += noise(rule, start, count)
+            for rule, more in trials.noise((best, USUAL), start, count).items():
+                played[rule] += more
     levels = {rule: -mean_level(found) for rule, found in played.items()}
     tried = {rule: len(found) for rule, found in played.items()}
     taken = by_rule[best]

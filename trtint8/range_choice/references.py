@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from trtint8.range_choice.trial_network import Reference
 
 class References:
     """Runs the float network on samples, several at once where it takes batches, and each once.
+
+    Several threads may ask for batches.
 
     Args:
         run: Runs the float network on a feed.
@@ -45,6 +48,7 @@ class References:
     ) -> None:
         self._run, self._samples = run, samples
         self._ahead: Future[None] | None = None
+        self._lock = Lock()
         first = min(len(samples), rows, first) if self._alike else 1
         if known:
             #: How many samples are run at once.
@@ -79,10 +83,11 @@ class References:
         Raises:
             CalibrationDataError: The network fails on a sample.
         """
-        if self._ahead:
-            self._ahead.result()
-            self._ahead = None
-        self._run_until(stop)
+        with self._lock:
+            if self._ahead:
+                self._ahead.result()
+                self._ahead = None
+            self._run_until(stop)
         feed, known = joined(self._samples[start:stop]), self._outputs(start, stop)
         outputs = [np.concatenate(rows) for rows in zip(*known, strict=True)] if len(known) > 1 else known[0]
         return feed, outputs

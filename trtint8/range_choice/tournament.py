@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 #: The share of the candidates that each round begins with, and of the samples that it ends with.
 _ROUNDS = ((1.0, 0.125), (0.5, 0.25), (0.25, 0.5), (0.15, 1.0))
@@ -18,10 +18,27 @@ _FEW = 16
 _FINALISTS = 2
 
 
+def samples_of_all(samples: int) -> int:
+    """On how many of the samples :func:`play` measures every candidate.
+
+    Args:
+        samples: How many samples there are, at least 1.
+    """
+    return _rounds(samples)[0][1]
+
+
+def _rounds(samples: int) -> list[tuple[float, int]]:
+    """For each round, the share of the candidates that it begins with and the sample that it ends before."""
+    shares: dict[int, float] = {}
+    for share, end in _ROUNDS_OF_FEW if samples <= _FEW else _ROUNDS:
+        shares.setdefault(math.ceil(end * samples), share)
+    return [(share, stop) for stop, share in shares.items()]
+
+
 def play(
     handicaps: Mapping[str, float],
     samples: int,
-    measure: Callable[[str, int, int], Sequence[float]],
+    measure: Callable[[Collection[str], int, int], Mapping[str, Sequence[float]]],
     mean: Callable[[Sequence[float]], float],
     usual: str | None = None,
     *,
@@ -39,8 +56,8 @@ def play(
     Args:
         handicaps: Candidate to what is added to the mean of its measurements before they are compared.
         samples: How many samples there are, at least 1.
-        measure: Called with a candidate, the number of the first sample, and that after the last; gives one
-            number per sample, and smaller is better.
+        measure: Called with candidates, the number of the first sample, and that after the last; gives one
+            number per sample for each of them, and smaller is better.
         mean: The mean of measurements by which candidates are compared.
         usual: A candidate that is measured as long as any other is.
         promising: Called with a candidate and the measurements so far; a candidate takes part in the first
@@ -54,10 +71,7 @@ def play(
     measured: dict[str, list[float]] = {name: [] for name in handicaps}
     order: Sequence[str] = list(handicaps)
     staying, start = order, 0
-    for share, end in _ROUNDS_OF_FEW if samples <= _FEW else _ROUNDS:
-        stop = math.ceil(end * samples)
-        if stop == start:
-            continue
+    for share, stop in _rounds(samples):
         playing = [*staying[: max(_FINALISTS, math.ceil(share * len(handicaps)))]]
         if start:
             playing = [name for name in playing if name != usual and promising(name, measured)]
@@ -65,8 +79,8 @@ def play(
             break
         if usual is not None and usual not in playing:
             playing.append(usual)
-        for name in playing:
-            measured[name] += measure(name, start, stop)
+        for name, found in measure(playing, start, stop).items():
+            measured[name] += found
         staying, start = sorted(playing, key=lambda name: mean(measured[name]) + handicaps[name]), stop
         order = [*staying, *(name for name in order if name not in staying)]
         if decided({name: measured[name] for name in order}):

@@ -33,8 +33,8 @@ Reference: TypeAlias = Callable[[FeedDict], list[NDArray[Any]]]
 class TrialNetwork:
     """The float network, and the same with rounded weights and with Q/DQ pairs whose scales are inputs.
 
-    The quantized network opens in a thread of its own while the caller goes on. A context manager, at whose
-    end no thread of it works any more.
+    The quantized network opens in a thread of its own while the caller goes on. Several threads may run it. A
+    context manager, at whose end no thread of it works any more.
 
     Args:
         graph_model: From :func:`trtint8.models.model.prepare`; not changed.
@@ -60,9 +60,11 @@ class TrialNetwork:
         self._placement = placement
         self._names = [value.name or "" for value in graph_model.graph.outputs]
         self._parts = output_parts(graph_model)
-        open_session = partial(
-            _open, device=open_device(device), threads=threads, return_memory=return_memory
-        )
+        opened = open_device(device)
+        processors = threads or available_threads()
+        #: How many runs of the quantized network at once take the least time for all.
+        self.runs_at_once = 2 if isinstance(opened, Cpu) and processors > 1 and not return_memory else 1
+        open_session = partial(_open, device=opened, threads=threads, return_memory=return_memory)
         self._threads = ThreadPoolExecutor(2, "trtint8-open")
         self._open_float: Callable[[], Reference] = lambda: open_session(graph_model.clone())
         self._opening_float: Future[Reference] | None = None
@@ -73,7 +75,9 @@ class TrialNetwork:
             _round_weights(quantized, placement, threads)
             insert_qdq(quantized, replace(placement, weights=()), dict.fromkeys(placement.tensors, 1.0))
             scale_inputs = _scales_as_inputs(quantized)
-            return open_session(quantized), scale_inputs
+            # Each run brings the thread that it is called in.
+            shared = threads if self.runs_at_once == 1 else processors - (self.runs_at_once - 1)
+            return open_session(quantized, threads=shared), scale_inputs
 
         self._opening = self._threads.submit(open_quantized)
 

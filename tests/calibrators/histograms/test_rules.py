@@ -14,7 +14,7 @@ NAMES = ("entropy", "percentile", "mse", "minmax", "wide")
 
 
 def ranges(histogram):
-    return {rule: found["x"] for rule, found in ranges_by_rule({"x": histogram}).items()}
+    return {rule: found["x"] for rule, found in ranges_by_rule({"x": histogram})}
 
 
 def test_names():
@@ -34,7 +34,7 @@ def test_every_rule_has_a_range(name):
 
 def test_every_tensor_has_its_own_ranges():
     histograms = {name: histogram_of(name) for name in DISTRIBUTIONS}
-    found = ranges_by_rule(histograms)
+    found = dict(ranges_by_rule(histograms))
     assert list(found["mse"]) == list(histograms)
     for name, histogram in histograms.items():
         assert {rule: each[name] for rule, each in found.items()} == ranges(histogram)

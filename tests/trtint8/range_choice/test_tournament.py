@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trtint8.range_choice.tournament import play
+from trtint8.range_choice.tournament import play, samples_of_all
+
+
+def each(measure):
+    """Measures several candidates by what measures one."""
+    return lambda names, start, stop: {name: measure(name, start, stop) for name in names}
 
 
 def played(costs, samples, handicaps=None):
@@ -17,7 +22,7 @@ def played(costs, samples, handicaps=None):
         calls.append((name, start, stop))
         return [float(costs[name])] * (stop - start)
 
-    return play(handicaps or dict.fromkeys(costs, 0.0), samples, measure, fmean), calls
+    return play(handicaps or dict.fromkeys(costs, 0.0), samples, each(measure), fmean), calls
 
 
 def test_the_sequence_of_measurements():
@@ -51,7 +56,7 @@ def test_only_what_is_promising_goes_on(left, rounds):
     found = play(
         dict.fromkeys(costs, 0.0),
         8,
-        measure,
+        each(measure),
         fmean,
         usual="c",
         promising=lambda name, _measured: name in left,
@@ -75,7 +80,7 @@ def test_the_handicap_decides_ties():
 
 def test_a_late_sample_changes_who_is_best():
     costs = {"a": [0, 0, 0, 0, 9, 9, 9, 9], "b": [1] * 8, "c": [20] * 8}
-    found = play(dict.fromkeys(costs, 0.0), 8, lambda name, start, stop: costs[name][start:stop], fmean)
+    found = play(dict.fromkeys(costs, 0.0), 8, each(lambda name, start, stop: costs[name][start:stop]), fmean)
     assert list(found) == ["b", "a", "c"]
     assert found == {"b": costs["b"], "a": costs["a"], "c": [20] * 4}
 
@@ -106,7 +111,7 @@ def test_the_mean_that_was_asked_for_decides():
     def measure(name, start, stop):
         return costs[name][start:stop]
 
-    assert [next(iter(play(dict.fromkeys(costs, 0.0), 4, measure, mean))) for mean in (fmean, max)] == [
+    assert [next(iter(play(dict.fromkeys(costs, 0.0), 4, each(measure), mean))) for mean in (fmean, max)] == [
         "a",
         "b",
     ]
@@ -119,7 +124,7 @@ def test_the_usual_one_plays_as_long_as_any_other():
         calls.append((name, start, stop))
         return [float(ord(name))] * (stop - start)
 
-    found = play(dict.fromkeys("abcdefgz", 0.0), 32, measure, fmean, usual="z")
+    found = play(dict.fromkeys("abcdefgz", 0.0), 32, each(measure), fmean, usual="z")
     assert [part for name, *part in calls if name == "z"] == [[0, 4], [4, 8], [8, 16], [16, 32]]
     assert len(found["z"]) == len(found["a"]) == 32 and len(found["g"]) == 4
 
@@ -135,7 +140,7 @@ def test_nothing_more_is_measured_once_it_is_decided():
     found = play(
         dict.fromkeys(costs, 0.0),
         32,
-        lambda name, start, stop: [float(costs[name])] * (stop - start),
+        each(lambda name, start, stop: [float(costs[name])] * (stop - start)),
         fmean,
         usual="d",
         decided=decided,
@@ -157,5 +162,11 @@ def test_who_has_left_does_not_come_back(candidates, samples, random):
     def promising(_name, _measured):
         return random.random() < 0.5
 
-    play(dict.fromkeys(seen, 0.0), samples, measure, fmean, usual="0", promising=promising)
+    play(dict.fromkeys(seen, 0.0), samples, each(measure), fmean, usual="0", promising=promising)
     assert all(found == [*range(len(found))] for found in seen.values())
+
+
+@given(st.integers(1, 12), st.integers(1, 70))
+def test_how_many_samples_all_are_measured_on_is_known_beforehand(candidates, samples):
+    _, calls = played({str(number): number for number in range(candidates)}, samples)
+    assert {stop for _, start, stop in calls if start == 0} == {samples_of_all(samples)}
