@@ -217,7 +217,9 @@ class Calibration:
                 progress=progress,
             )
             table = CalibrationTable(ranges, "auto", provenance, histograms=seen.histograms, choice=choice)
-        if lost := loss_warning(table.excessive_losses, table.method):
+        # No range loses less than that of least squared error, so there is nothing to search for.
+        rule = table.choice.rule if table.choice else table.method
+        if rule != "mse" and (lost := loss_warning(table.excessive_losses, table.method)):
             warnings.warn(lost, stacklevel=5)
         return table
 
@@ -236,11 +238,11 @@ def open_calibration(
         auto = None
         if options.method == "auto":
             auto = opened.enter_context(AutoRanges(prepared, run.threads, run.device))
-            # Here, because one processor is idle until the model is open. Over Ray the workers are asked
-            # first whether they can run the model.
-            if not run.ray and device_kind(run.device) == "cpu":
-                auto.open_ahead()
         calibration = _open_calibration(prepared, data, options, data_options, run, auto)
+        # Here, because one processor is idle until the model is open. Over Ray the workers are asked first
+        # whether they can run the model.
+        if auto and not run.ray and device_kind(run.device) == "cpu":
+            auto.open_ahead()
         opened.pop_all()  # closed when the calibration has run
     warn_of_random(data)
     return calibration

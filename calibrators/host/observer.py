@@ -100,7 +100,10 @@ class Observation:
 
 
 class Observer:
-    """A model that is ready to be observed, on one set of data or on several one after another."""
+    """A model that is to be observed, on one set of data or on several one after another.
+
+    It opens in a thread of its own, while the caller goes on and the first batch is read.
+    """
 
     def __init__(
         self,
@@ -126,10 +129,10 @@ class Observer:
 
         Raises:
             CalibrationDataError: ``threads`` is less than 1.
-            ModelError: ONNX Runtime cannot run the model.
+            ModelError: ONNX Runtime cannot run the model, which is a path.
             UnsupportedError: The device is unknown, or something that it needs is not installed.
             GpuUnavailableError: There is no such GPU.
-            GpuMemoryError: The model does not fit.
+            GpuMemoryError: The model, which is a path, does not fit.
         """
         check_threads(threads)
         self._device = open_device(device)
@@ -144,7 +147,27 @@ class Observer:
         )
         self._inputs, self._threads = tuple(inputs), threads or available_threads()
         self._most_rows = most_rows
-        self._sessions = [
+        opener = ThreadPoolExecutor(1, "trtint8-open")
+        self._opening = opener.submit(self._open_sessions, plan, model)
+        opener.shutdown(wait=False)
+        if isinstance(model, Path):  # there may be no such file when the caller has gone on
+            self.wait_until_open()
+        # Without the models, but with the weights, which sessions use where they are.
+        parts = tuple(dataclasses.replace(part, model=b"") for part in plan.parts)
+        self._plan = dataclasses.replace(plan, parts=parts)
+
+    def wait_until_open(self) -> None:
+        """Waits until the model is open.
+
+        Raises:
+            ModelError: ONNX Runtime cannot run the model.
+            GpuMemoryError: The model does not fit.
+        """
+        self._opening.result()
+
+    def _open_sessions(self, plan: ObservationPlan, model: LightModel | bytes | Path) -> list[Any]:
+        """Opens a session for each part."""
+        return [
             self._device.open_session(
                 part.model,
                 optimize=True,
@@ -156,9 +179,6 @@ class Observer:
             )
             for part in plan.parts
         ]
-        # Without the models, but with the weights, which sessions use where they are.
-        parts = tuple(dataclasses.replace(part, model=b"") for part in plan.parts)
-        self._plan = dataclasses.replace(plan, parts=parts)
 
     @property
     def reference(self) -> Callable[[FeedDict], list[NDArray[Any]]] | None:
@@ -168,7 +188,7 @@ class Observer:
         """
         if not self._plan.outputs:
             return None
-        (session,) = self._sessions
+        (session,) = self._opening.result()
         return functools.partial(run_silently, session, names=self._plan.outputs)
 
     def observe(
@@ -207,6 +227,8 @@ class Observer:
         Raises:
             CalibrationDataError: The data does not fit the model, it makes the model produce NaN, or it is
                 not the data that the checkpoint has seen.
+            ModelError: ONNX Runtime cannot run the model.
+            GpuMemoryError: The model does not fit.
             TableError: The checkpoint is of another calibration.
         """
         plan = self._plan
@@ -220,7 +242,7 @@ class Observer:
             self._device.histograms(start, self._threads, plan.rectified) as counted,
             progress_bar("Calibrating", batches.num_samples, enabled=progress) as advance,
         ):
-            runs = [functools.partial(self._device.run, session) for session in self._sessions]
+            runs = [functools.partial(self._run_part, number) for number in range(len(plan.parts))]
             one_pass = _Pass(
                 iter(batches),
                 runs,
@@ -242,6 +264,10 @@ class Observer:
         # Copied, because tensors that hold the same values were counted once.
         found = {name: histograms[source].copy() for name, source in plan.sources.items()}
         return Observation(found, one_pass.fingerprint, one_pass.preflight, skipped, one_pass.kept)
+
+    def _run_part(self, number: int, names: Sequence[str], feed: FeedDict) -> Iterable[Any]:
+        """Runs one part of the model."""
+        return self._device.run(self._opening.result()[number], names, feed)
 
 
 def observe(

@@ -1,10 +1,13 @@
-"""How many threads a computation may use."""
+"""How many threads a computation may use, and what is worth handing to them."""
 
 from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 from calibrators.checks import positive_integer
 from calibrators.errors import CalibrationDataError
@@ -14,6 +17,13 @@ _QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 #: Threads that may be asked for: with thousands, ONNX Runtime hangs or crashes.
 _FEW_THREADS, _THREADS_PER_PROCESSOR = 64, 4
+
+#: Bytes of arrays that take longer than handing them to threads: to round 3 MB of weights in 56 arrays, two
+#: threads take three times as long as one.
+_WORTH_THREADS = 16 << 20
+
+_Argument = TypeVar("_Argument")
+_Result = TypeVar("_Result")
 
 
 def available_threads(quota_file: Path = _QUOTA) -> int:
@@ -52,3 +62,27 @@ def check_threads(threads: int | None) -> None:
         raise CalibrationDataError(
             f"threads is {count}, and {most} are the most on this machine; give fewer, or leave it out"
         )
+
+
+def map_arrays(
+    function: Callable[[_Argument], _Result],
+    arguments: Iterable[_Argument],
+    nbytes: int,
+    threads: int | None = None,
+) -> Iterator[_Result]:
+    """Applies a function that NumPy or hashing takes most of the time of, in threads where that is worth it.
+
+    Args:
+        function: The function, which may be called in several threads at once.
+        arguments: What it is called with in turn.
+        nbytes: Bytes of all arrays that it works on.
+        threads: The most threads; all that this process may use where None.
+
+    Yields:
+        The results, in the order of the arguments.
+    """
+    if nbytes < _WORTH_THREADS:
+        yield from map(function, arguments)
+        return
+    with ThreadPoolExecutor(threads or available_threads(), "trtint8-arrays") as pool:
+        yield from pool.map(function, arguments)

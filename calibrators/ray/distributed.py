@@ -228,6 +228,7 @@ class _ObservationWork:
         """Opens the model."""
         check_sees(self.model)
         observer = Observer(self.model, self.inputs, self.tensors, self.threads, self.device, self.most_rows)
+        observer.wait_until_open()
         return lambda batches, first: observer.observe(
             batches,
             progress=False,

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import onnx_ir as ir
 
-from calibrators.host.threads import available_threads
-
-#: Bytes of weights whose hashing takes longer than handing them to threads.
-_WORTH_THREADS = 16 << 20
+from calibrators.host.threads import map_arrays
 
 
 def fingerprint(graph_model: ir.Model) -> str:
@@ -63,18 +58,10 @@ def fingerprint(graph_model: ir.Model) -> str:
     for identifier, function in sorted(graph_model.functions.items()):
         add(*identifier, *(value.name for value in (*function.inputs, *function.outputs)))
         add_nodes(function)
-    for tensor_digest in _digests(tensors):
+    # Most of the time goes into the weights, and hashing lets other threads run.
+    for tensor_digest in map_arrays(_digest, tensors, sum(tensor.nbytes for tensor in tensors)):
         digest.update(tensor_digest)
     return digest.hexdigest()
-
-
-def _digests(tensors: Sequence[ir.TensorProtocol]) -> Iterator[bytes]:
-    if sum(tensor.nbytes for tensor in tensors) < _WORTH_THREADS:
-        yield from map(_digest, tensors)
-        return
-    # Most of the time goes into the weights, and hashing lets other threads run.
-    with ThreadPoolExecutor(available_threads(), "trtint8-hash") as pool:
-        yield from pool.map(_digest, tensors)
 
 
 def _digest(tensor: ir.TensorProtocol) -> bytes:

@@ -18,12 +18,12 @@ from calibrators.errors import CalibrationDataError
 from calibrators.host.cuda_session import Gpu
 from calibrators.host.devices import Cpu, open_device
 from calibrators.host.onnx_session import first_line, run_silently
-from calibrators.host.threads import available_threads
+from calibrators.host.threads import available_threads, map_arrays
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.graph_constants import read_constant, set_constant_input
 from trtint8.models.model import light_or_file
 from trtint8.models.output_parts import output_parts, split_outputs
-from trtint8.quantization.placement import Edge, Placement
+from trtint8.quantization.placement import Placement
 from trtint8.quantization.qdq import activation_scales, insert_qdq, rounded_weights
 
 #: Runs a network on a feed and gives its outputs.
@@ -48,6 +48,7 @@ class TrialNetwork:
         UnsupportedError: The device is unknown, or something that it needs is not installed.
     """
 
+    @pause_garbage_collection()
     def __init__(
         self,
         graph_model: ir.Model,
@@ -69,17 +70,14 @@ class TrialNetwork:
         self._open_float: Callable[[], Reference] = lambda: open_session(graph_model.clone())
         self._opening_float: Future[Reference] | None = None
 
-        @pause_garbage_collection()
-        def open_quantized() -> tuple[Reference, dict[str, str]]:
-            quantized = graph_model.clone()
-            _round_weights(quantized, placement, threads)
-            insert_qdq(quantized, replace(placement, weights=()), dict.fromkeys(placement.tensors, 1.0))
-            scale_inputs = _scales_as_inputs(quantized)
-            # Each run brings the thread that it is called in.
-            shared = threads if self.runs_at_once == 1 else processors - (self.runs_at_once - 1)
-            return open_session(quantized, threads=shared), scale_inputs
-
-        self._opening = self._threads.submit(open_quantized)
+        # The graph is changed here and not in the thread: Python code of two threads would run by turns.
+        quantized = graph_model.clone()
+        _round_weights(quantized, placement, threads)
+        insert_qdq(quantized, replace(placement, weights=()), dict.fromkeys(placement.tensors, 1.0))
+        self._scale_inputs = _scales_as_inputs(quantized)
+        # Each run brings the thread that it is called in.
+        shared = threads if self.runs_at_once == 1 else processors - (self.runs_at_once - 1)
+        self._opening = self._threads.submit(partial(open_session, quantized, threads=shared))
 
     def __enter__(self) -> TrialNetwork:
         return self
@@ -126,9 +124,8 @@ class TrialNetwork:
             CalibrationDataError: ONNX Runtime fails on the feed.
             ModelError: ONNX Runtime cannot run the network.
         """
-        run, scale_inputs = self._opening.result()
-        inputs = {name: np.asarray(scales[tensor]) for name, tensor in scale_inputs.items()}
-        return self._run(run, {**feed, **inputs})
+        inputs = {name: np.asarray(scales[tensor]) for name, tensor in self._scale_inputs.items()}
+        return self._run(self._opening.result(), {**feed, **inputs})
 
     def _run(self, run: Reference, feed: FeedDict) -> list[NDArray[Any]]:
         try:
@@ -166,16 +163,17 @@ def _open(graph_model: ir.Model, *, device: Cpu | Gpu, threads: int | None, retu
 def _round_weights(graph_model: ir.Model, placement: Placement, threads: int | None) -> None:
     """Replaces quantized weights by the values that quantization leaves of them."""
     nodes = {node.name: node for node in graph_model.graph}
-
-    def rounded(edge: Edge) -> NDArray[Any]:
-        weights = read_constant(nodes[edge.node].inputs[edge.index])
-        assert weights is not None, f"the placement calls '{edge.tensor}' a weight"
-        return rounded_weights(placement, edge, weights)
-
-    with ThreadPoolExecutor(threads or available_threads(), "trtint8-round") as pool:
-        found = pool.map(rounded, placement.weights)
-        for edge, weights in zip(placement.weights, found, strict=True):
-            set_constant_input(nodes[edge.node], edge.index, weights)
+    constants = [read_constant(nodes[edge.node].inputs[edge.index]) for edge in placement.weights]
+    weights = [constant for constant in constants if constant is not None]
+    assert len(weights) == len(constants), "the placement calls a tensor a weight that is no constant"
+    found = map_arrays(
+        lambda pair: rounded_weights(placement, *pair),
+        zip(placement.weights, weights, strict=True),
+        sum(array.nbytes for array in weights),
+        threads,
+    )
+    for edge, rounded in zip(placement.weights, found, strict=True):
+        set_constant_input(nodes[edge.node], edge.index, rounded)
 
 
 def _scales_as_inputs(graph_model: ir.Model) -> dict[str, str]:

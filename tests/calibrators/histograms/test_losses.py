@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from calibrators.histograms.histogram import BINS, Histogram
 from calibrators.histograms.losses import RangeLoss, excessive_losses, range_loss, range_sqnr
+from calibrators.histograms.thresholds import mse
 
 UNIFORM = Histogram(np.full(BINS, 10, np.int64), 2.0**-11, 1.0)
 
@@ -116,3 +117,19 @@ def test_the_worst_come_first_and_tensors_without_a_histogram_are_left_out():
     found = excessive_losses(histograms, amax)
     assert list(found) == ["quarter", "half", "most"]
     assert found["half"] == range_loss(UNIFORM, 0.5)
+
+
+@settings(max_examples=60)
+@given(
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([1, 3, 9]),
+    st.sampled_from([None, 2, 5, 30]),
+    st.sampled_from([0.0, 100.0]),
+)
+def test_the_range_of_least_squared_error_never_loses_too_much(seed, power, steps, offset):
+    values = np.random.default_rng(seed).standard_normal(3000) ** power + offset
+    if steps:
+        values = np.rint(values * steps) / steps
+    histogram = Histogram()
+    histogram.observe(values.astype(np.float32))
+    assert not range_loss(histogram, mse(histogram)).excessive

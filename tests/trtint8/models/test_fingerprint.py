@@ -4,9 +4,9 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from calibrators.host import threads
 from tests.trtint8.models.float_models import small
 from tests.trtint8.onnx_models import save_external
-from trtint8.models import fingerprint as fingerprints
 from trtint8.models.fingerprint import fingerprint
 from trtint8.models.model import load_model
 
@@ -61,7 +61,7 @@ def test_constants_within_nodes_count():
 
 def test_threads_change_nothing(monkeypatch):
     alone = load_model(small()).fingerprint
-    monkeypatch.setattr(fingerprints, "_WORTH_THREADS", 0)
+    monkeypatch.setattr(threads, "_WORTH_THREADS", 0)
     assert load_model(small()).fingerprint == alone
 
 
