@@ -74,6 +74,27 @@ def test_a_model_that_the_runtime_refuses():
         _observe(model.SerializeToString())
 
 
+def test_a_model_opens_while_the_caller_goes_on_and_may_be_waited_for(tmp_path):
+    model = _model()
+    model.graph.node[1].op_type = "NoSuchOperator"
+    observer = Observer(model.SerializeToString(), INPUTS, ("y",))
+    with pytest.raises(ModelError, match="ONNX Runtime cannot run the model: "):
+        observer.wait_until_open()
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(ModelError, match="ONNX Runtime cannot run the model: "):
+        Observer(path, INPUTS, ("y",))  # the file may be gone later
+
+
+def test_a_file_is_not_read_after_the_observer_is_made(tmp_path):
+    path = tmp_path / "model.onnx"
+    path.write_bytes(_model().SerializeToString())
+    observer = Observer(path, INPUTS, ("y",))
+    path.unlink()
+    seen = observer.observe(open_batches(DATA, INPUTS), progress=False)
+    assert seen.histograms["y"].total == 40 * 4
+
+
 @pytest.mark.parametrize("threads", [1, 3])
 def test_parts_of_the_data_merge_to_the_whole(threads):
     observer = Observer(_model().SerializeToString(), INPUTS, ("x", "product", "y"), threads)

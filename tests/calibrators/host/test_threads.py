@@ -1,9 +1,10 @@
 import os
+import threading
 
 import pytest
 
 from calibrators.errors import CalibrationDataError
-from calibrators.host.threads import available_threads, check_threads
+from calibrators.host.threads import available_threads, check_threads, map_arrays
 
 
 def test_a_containers_quota_is_rounded_up_and_never_exceeds_the_processors(tmp_path):
@@ -36,3 +37,10 @@ def test_threads_are_at_most_a_few_for_each_processor(monkeypatch):
     check_threads(64)
     with pytest.raises(CalibrationDataError, match="threads is 0; give a positive integer"):
         check_threads(0)
+
+
+@pytest.mark.parametrize(("nbytes", "elsewhere"), [(1000, False), (1 << 30, True)])
+def test_only_large_arrays_are_handed_to_threads(nbytes, elsewhere):
+    found = list(map_arrays(lambda number: (number, threading.get_ident()), range(5), nbytes, 2))
+    assert [number for number, _ in found] == [0, 1, 2, 3, 4]
+    assert {thread != threading.get_ident() for _, thread in found} == {elsewhere}
