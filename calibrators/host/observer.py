@@ -35,7 +35,7 @@ from calibrators.host.devices import Cpu, device_kind, open_device
 from calibrators.host.model_parts import BYTES_PER_PART
 from calibrators.host.observation_plan import ObservationPlan, plan_observation
 from calibrators.host.onnx_session import first_line, run_silently
-from calibrators.host.threads import available_threads, check_threads
+from calibrators.host.threads import available_threads, check_threads, in_thread
 from calibrators.host.weights import LightModel
 from calibrators.progress import progress_bar
 
@@ -147,9 +147,7 @@ class Observer:
         )
         self._inputs, self._threads = tuple(inputs), threads or available_threads()
         self._most_rows = most_rows
-        opener = ThreadPoolExecutor(1, "trtint8-open")
-        self._opening = opener.submit(self._open_sessions, plan, model)
-        opener.shutdown(wait=False)
+        self._opening = in_thread(self._open_sessions, plan, model)
         if isinstance(model, Path):  # there may be no such file when the caller has gone on
             self.wait_until_open()
         # Without the models, but with the weights, which sessions use where they are.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 from calibrators.checks import positive_integer
 from calibrators.errors import CalibrationDataError
@@ -24,6 +24,7 @@ _WORTH_THREADS = 16 << 20
 
 _Argument = TypeVar("_Argument")
 _Result = TypeVar("_Result")
+_Parameters = ParamSpec("_Parameters")
 
 
 def available_threads(quota_file: Path = _QUOTA) -> int:
@@ -86,3 +87,22 @@ def map_arrays(
         return
     with ThreadPoolExecutor(threads or available_threads(), "trtint8-arrays") as pool:
         yield from pool.map(function, arguments)
+
+
+def in_thread(
+    function: Callable[_Parameters, _Result], *args: _Parameters.args, **kwargs: _Parameters.kwargs
+) -> Future[_Result]:
+    """Calls a function in a thread of its own while the caller goes on.
+
+    Args:
+        function: The function.
+        args: What it is called with.
+        kwargs: What it is called with by name.
+
+    Returns:
+        Its result, or what it raises; the process does not end before it returns.
+    """
+    executor = ThreadPoolExecutor(1, "trtint8-thread")
+    called = executor.submit(function, *args, **kwargs)
+    executor.shutdown(wait=False)
+    return called

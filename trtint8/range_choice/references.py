@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import cached_property
 from threading import Lock
 from typing import Any
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from calibrators.data.feeds import FeedDict, is_float, joined
 from calibrators.data.sample import Outputs
 from calibrators.errors import CalibrationDataError
+from calibrators.host.threads import in_thread
 from trtint8.range_choice.trial_network import Reference
 
 
@@ -69,9 +70,7 @@ class References:
 
     def run_ahead(self, stop: int) -> None:
         """Runs the samples before one while the caller goes on."""
-        worker = ThreadPoolExecutor(1, "trtint8-reference")
-        self._ahead = worker.submit(self._run_until, stop)
-        worker.shutdown(wait=False)
+        self._ahead = in_thread(self._run_until, stop)
 
     def batch(self, start: int, stop: int) -> tuple[FeedDict, list[NDArray[Any]]]:
         """Some samples as one feed, and the outputs of the float network for them.

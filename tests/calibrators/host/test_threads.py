@@ -4,7 +4,7 @@ import threading
 import pytest
 
 from calibrators.errors import CalibrationDataError
-from calibrators.host.threads import available_threads, check_threads, map_arrays
+from calibrators.host.threads import available_threads, check_threads, in_thread, map_arrays
 
 
 def test_a_containers_quota_is_rounded_up_and_never_exceeds_the_processors(tmp_path):
@@ -44,3 +44,10 @@ def test_only_large_arrays_are_handed_to_threads(nbytes, elsewhere):
     found = list(map_arrays(lambda number: (number, threading.get_ident()), range(5), nbytes, 2))
     assert [number for number, _ in found] == [0, 1, 2, 3, 4]
     assert {thread != threading.get_ident() for _, thread in found} == {elsewhere}
+
+
+def test_what_a_thread_returns_and_raises():
+    assert in_thread(threading.get_ident).result() != threading.get_ident()
+    assert in_thread(pow, 2, exp=5).result() == 32
+    with pytest.raises(ZeroDivisionError):
+        in_thread(lambda: 1 / 0).result()
