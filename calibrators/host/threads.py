@@ -71,10 +71,11 @@ def map_arrays(
     nbytes: int,
     threads: int | None = None,
 ) -> Iterator[_Result]:
-    """Applies a function that NumPy or hashing takes most of the time of, in threads where that is worth it.
+    """Applies a function to arrays in turn, in several threads where the arrays are large.
 
     Args:
-        function: The function, which may be called in several threads at once.
+        function: The function, which may be called in several threads at once. They save time where NumPy or
+            hashing takes most of it.
         arguments: What it is called with in turn.
         nbytes: Bytes of all arrays that it works on.
         threads: The most threads; all that this process may use where None.
