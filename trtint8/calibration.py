@@ -218,8 +218,7 @@ class Calibration:
             )
             table = CalibrationTable(ranges, "auto", provenance, histograms=seen.histograms, choice=choice)
         # No range loses less than that of least squared error, so there is nothing to search for.
-        rule = table.choice.rule if table.choice else table.method
-        if rule != "mse" and (lost := loss_warning(table.excessive_losses, table.method)):
+        if table.rule != "mse" and (lost := loss_warning(table.excessive_losses, table.method)):
             warnings.warn(lost, stacklevel=5)
         return table
 

@@ -353,6 +353,11 @@ class CalibrationTable:
         self._check_name(name)
         if name in self.overridden:
             return "by hand"
+        return self.rule
+
+    @property
+    def rule(self) -> str:
+        """How ranges not set by hand were chosen: the method; of ``auto``, the rule of the choice."""
         return self.choice.rule if self.choice else self.method
 
     def plot(self, name: str) -> Picture:
@@ -457,7 +462,7 @@ class CalibrationTable:
         mine, theirs = self.provenance.model, other.provenance.model
         if None not in (mine, theirs) and mine != theirs:
             raise TableError(f"the tables are of different models ({mine} and {theirs}); merge none of these")
-        ways = {(table.method, table.choice.rule if table.choice else "") for table in (self, other)}
+        ways = {(table.method, table.rule) for table in (self, other)}
         by_hand = set(other.amax) if len(ways) > 1 else set(other.overridden)
         return dataclasses.replace(
             self,
