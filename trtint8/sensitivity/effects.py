@@ -312,12 +312,20 @@ class EffectMeter:
 
     def effect(self, variant: Variant) -> Effect:
         """Estimates the effect of a variant from the samples so far."""
-        row = self.sums[self._rows[variant]]
+        return self.effects([variant])[0]
+
+    def effects(self, variants: Iterable[Variant]) -> list[Effect]:
+        """Estimates the effects of variants from the samples so far."""
+        halves = self._half_widths()
+        rows = (self._rows[variant] for variant in variants)
+        return [self._effect(self.sums[row], float(halves[row])) for row in rows]
+
+    def _effect(self, row: NDArray[np.float64], half: float) -> Effect:
+        """The effect of a variant with these sums, and an interval of this half width in decibels."""
         signal, noise, product, got2, judged, agree = (
             float(row[COLUMN[name]]) for name in ("signal", "noise", "product", "got2", "judged", "agree")
         )
         level = decibels(signal, noise)
-        half = self._half_width(variant, level) if math.isfinite(level) else 0.0
         count = int(judged)
         norm = math.sqrt(signal * got2)
         top1 = drop = None
@@ -343,39 +351,46 @@ class EffectMeter:
             drop,
         )
 
-    def _half_width(self, variant: Variant, level: float) -> float:
-        """Half the width of the 95 % interval of a finite level, in decibels."""
-        row = self._rows[variant]
-        if not self.predicted or variant == ALL:
-            return float(half_widths(self.sums[[row]])[0])
-        alone = [index for (word, _), index in self._rows.items() if word == ONLY]
-        halves = half_widths(self.sums[alone])
+    def _half_widths(self) -> NDArray[np.float64]:
+        """Half the widths of the 95 % intervals, in decibels, float64 of shape (variants,)."""
+        halves = half_widths(self.sums)
+        if not self.predicted:
+            return halves
+        signal, noise = (self.sums[:, COLUMN[name]] for name in ("signal", "noise"))
+        alone = np.array([word == ONLY for word, _ in self._rows], bool) & (signal > 0) & (noise > 0)
         # From few samples, the width of a single layer is uncertain itself; layers are much alike in this.
-        usual = float(np.median(halves[halves > 0])) if (halves > 0).any() else 0.0
-        half = max(float(halves[alone.index(row)]), usual)
-        return math.hypot(half, GRADIENTS_DB, LARGE_NOISE_DB * 10 ** (-level / 20))
+        known = halves[alone & (halves > 0)]
+        usual = known.mean() if known.size else 0.0
+        large = LARGE_NOISE_DB * np.sqrt(noise[alone] / signal[alone])
+        squares = np.square(np.maximum(halves[alone], usual)) + GRADIENTS_DB**2 + np.square(large)
+        halves[alone] = np.sqrt(squares)
+        return halves
 
-    def remaining_effect(self, layer: str, layers: Sequence[str]) -> Effect:
-        """Estimates the effect of all layers except one; noise powers are taken to add up.
+    def remaining_effects(self, layers: Sequence[str]) -> list[Effect]:
+        """Estimates the effects of all layers except one, of each in turn; noise powers are taken to add up.
 
         Args:
-            layer: The layer that stays in float.
             layers: All layers.
         """
-        noise = {name: self.noise((ONLY, name)) for name in layers}
-        total = sum(noise.values())
-        share = noise[layer] / total if total else 0.0
-        whole, alone = self.effect(ALL), self.effect((ONLY, layer))
-        if share == 1 or not math.isfinite(whole.sqnr_db):
-            return Effect(math.inf, (math.inf, math.inf), 1.0, None, None, None)
-        level = whole.sqnr_db - DECIBELS * math.log(1 - share)
-        # A layer with a large share decides what is left of the noise, so its own interval counts more.
-        half = math.hypot(
-            whole.interval_db[1] - whole.sqnr_db,
-            (alone.interval_db[1] - alone.sqnr_db) * share / (1 - share) if share else 0.0,
-        )
-        cosine = 1 / math.sqrt(1 + 10 ** (-level / 10))
-        return Effect(level, (level - half, level + half), cosine, None, None, None)
+        noise = [self.noise((ONLY, name)) for name in layers]
+        total = sum(noise)
+        whole, *alone = self.effects([ALL, *((ONLY, name) for name in layers)])
+        shares = (power / total if total else 0.0 for power in noise)
+        return [_without(whole, one, share) for one, share in zip(alone, shares, strict=True)]
+
+
+def _without(whole: Effect, alone: Effect, share: float) -> Effect:
+    """The effect of all layers except one, which by itself has an effect and makes a share of the noise."""
+    if share == 1 or not math.isfinite(whole.sqnr_db):
+        return Effect(math.inf, (math.inf, math.inf), 1.0, None, None, None)
+    level = whole.sqnr_db - DECIBELS * math.log(1 - share)
+    # A layer with a large share decides what is left of the noise, so its own interval counts more.
+    half = math.hypot(
+        whole.interval_db[1] - whole.sqnr_db,
+        (alone.interval_db[1] - alone.sqnr_db) * share / (1 - share) if share else 0.0,
+    )
+    cosine = 1 / math.sqrt(1 + 10 ** (-level / 10))
+    return Effect(level, (level - half, level + half), cosine, None, None, None)
 
 
 def output_scales(outputs: Mapping[str, NDArray[Any]]) -> dict[str, float]:

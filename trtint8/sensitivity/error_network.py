@@ -85,6 +85,7 @@ class ErrorNetwork:
             to ``samples_per_run`` may be run, and products are known for each sample.
         has_margins: Whether samples lie so, and the first output is one row of classes per sample.
         samples_per_run: How many samples one run takes, to keep memory small.
+        sample_size: Bytes that the outputs of all layers take for one sample.
         fits_beside_others: Whether a run takes so little memory that several may go on at once.
         picking: Names of the layers that only decide which elements a TopK picks; their products are zero.
 
@@ -118,7 +119,7 @@ class ErrorNetwork:
         self.directed = tuple(output.name or "" for output in floats)
         self.splits = all(map(_is_batched, outputs))
         self.has_margins = self.splits and _is_class_scores(outputs[0])
-        size = max(1, 4 * sum(map(elements_per_sample, made)))
+        self.sample_size = size = max(1, 4 * sum(map(elements_per_sample, made)))
         # Where the samples lie elsewhere in a layer's output than along its first axis, as where tokens or
         # windows were joined to them, only a run of a single one shows what the layer does to this sample.
         self.samples_per_run = max(1, _WANTED // size) if all(map(_is_batched, made)) else 1

@@ -132,7 +132,7 @@ class Measurement:
             return False
         noise = {layer.name: self._effects.noise((ONLY, layer.name)) for layer in self._layers}
         least = _MATTERING * sum(noise.values())
-        effects = [self._effects.effect((ONLY, name)) for name, power in noise.items() if power > least]
+        effects = self._effects.effects((ONLY, name) for name, power in noise.items() if power > least)
         return all(one.interval_db[1] - one.sqnr_db <= self._tolerance_db for one in effects)
 
     def result(self, table: CalibrationTable) -> Sensitivity:
@@ -142,17 +142,18 @@ class Measurement:
         quantized = meter.effect(ALL)
         noise = {layer.name: meter.noise((ONLY, layer.name)) for layer in self._layers}
         total = sum(noise.values())
+        only = meter.effects((ONLY, layer.name) for layer in self._layers)
         layers = tuple(
             LayerSensitivity(
                 layer.name,
                 layer.node.op_type,
-                meter.effect((ONLY, layer.name)),
-                self._without(meter, layer),
+                alone,
+                others,
                 *self._local.levels(layer.name),
                 noise[layer.name] / total if total else 0.0,
                 tuple(self._suspects(layer, table)),
             )
-            for layer in self._layers
+            for layer, alone, others in zip(self._layers, only, self._without(meter), strict=True)
         )
         return Sensitivity(
             self._fingerprint.samples,
@@ -166,10 +167,12 @@ class Measurement:
             self._fingerprint.hexdigest(),
         )
 
-    def _without(self, meter: EffectMeter, layer: Layer) -> Effect:
+    def _without(self, meter: EffectMeter) -> list[Effect]:
+        """The effects of all layers except one, for each layer."""
+        names = [layer.name for layer in self._layers]
         if meter.predicted:
-            return meter.remaining_effect(layer.name, [other.name for other in self._layers])
-        return meter.effect((WITHOUT, layer.name))
+            return meter.remaining_effects(names)
+        return meter.effects((WITHOUT, name) for name in names)
 
     def _suspects(self, layer: Layer, table: CalibrationTable) -> list[Suspect]:
         found: list[Suspect] = []

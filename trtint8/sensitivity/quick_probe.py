@@ -76,7 +76,7 @@ class QuickNetwork:
     ) -> None:
         self._graph_model, self._quantizer, self._network = graph_model, quantizer, network
         self._samples, self._threads = samples, threads
-        self._wanted_share = 1.0 if every_sample else share_to_draw(samples)
+        self._every_sample = every_sample
         self._names = tuple(layer.name for layer in network.layers)
         self._open_inputs = open_inputs(graph_model)
         self._sizes: dict[str, tuple[int, ...]] = {}
@@ -128,7 +128,9 @@ class QuickNetwork:
     @property
     def _share(self) -> float:
         """The share of the samples that show what layers cost."""
-        return self._wanted_share if self._errors.fits_beside_others else 1.0
+        if self._every_sample or not self._errors.fits_beside_others:
+            return 1.0
+        return share_to_draw(self._samples, self._errors.sample_size)
 
     def _quantized(self, placement: Placement, threads: int | None) -> ModelSession:
         """Opens the network with Q/DQ pairs at the edges of a placement."""

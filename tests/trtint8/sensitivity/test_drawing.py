@@ -14,10 +14,15 @@ from trtint8.sensitivity.drawing import Draw, draw, share_to_draw
 
 @pytest.mark.parametrize(
     ("samples", "share"),
-    [(None, 1.0), (1, 1.0), (112, 1.0), (128, 0.875), (256, 0.4375), (320, 0.35), (10_000, 0.35)],
+    [(None, 1.0), (1, 1.0), (112, 1.0), (128, 0.875), (256, 0.4375), (400, 0.3), (10_000, 0.3)],
 )
 def test_about_a_third_of_the_samples_and_not_too_few(samples, share):
-    assert share_to_draw(samples) == share
+    assert share_to_draw(samples, 3 << 20) == share
+
+
+@pytest.mark.parametrize(("samples", "share"), [(256, 1.0), (512, 0.5), (10_000, 0.3)])
+def test_more_of_the_samples_where_they_are_small(samples, share):
+    assert share_to_draw(samples, 1 << 20) == share
 
 
 def test_chances_by_hand():

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from calibrators.errors import CalibrationDataError
 from trtint8.sensitivity.effects import EffectMeter, output_scales
+from trtint8.sensitivity.noise_sums import half_widths
 from trtint8.validation.significance import Share
 
 WANTED = {"y": np.array([[3.0, 1.0], [0.0, 4.0], [2.0, 5.0]], np.float32)}
@@ -118,14 +119,19 @@ def test_what_gradients_predict_is_less_certain_where_the_noise_is_large(decibel
 
 def test_no_layer_is_taken_to_be_more_certain_than_layers_usually_are():
     """The noise of one is the same in all samples, by accident; that of the others varies."""
-    names = [("only", name) for name in "abc"]
+    names = [("only", name) for name in "abcd"]
     meter = EffectMeter(names, {"y": 1.0}, classes=False, labelled=False, predicted=True)
-    varying = 1e-6 * np.random.default_rng(0).lognormal(0.0, 1.0, (1, 64))
-    noise = np.concatenate([np.full((1, 64), 1e-6), varying, 2 * varying])
+    random = np.random.default_rng(0)
+    varying, more = (1e-6 * random.lognormal(0.0, width, (1, 64)) for width in (0.5, 1.5))
+    noise = np.concatenate([np.full((1, 64), 1e-6), varying, 2 * varying, more])
     meter.add_noise(names, noise, {"y": np.ones((64, 1), np.float32)})
-    effects = [meter.effect(name) for name in names]
+    effects = meter.effects(names)
+    assert effects == [meter.effect(name) for name in names]
     halves = [effect.interval_db[1] - effect.sqnr_db for effect in effects]
-    assert halves == pytest.approx([halves[1]] * 3, abs=0.01) and halves[0] > 1.0
+    _, low, same, high = half_widths(meter.sums)
+    assert low == pytest.approx(same) and high > 2 * low
+    usual = math.hypot((2 * low + high) / 3, 0.7)
+    assert halves == pytest.approx([usual, usual, usual, math.hypot(high, 0.7)], abs=0.01)
 
 
 def test_noise_sample_by_sample():

@@ -90,14 +90,13 @@ def test_gradients_predict_what_a_run_of_every_layer_shows(probe, exact):
     rows = np.random.default_rng(7).standard_normal((2000, 4)).astype(np.float32) / 4
     predicted, wanted = (one.run({"x": rows}, np.zeros(2000, np.int64), 0).effects for one in (probe, exact))
     assert predicted.effect(ALL) == wanted.effect(ALL)
-    for name in NAMES:
+    for name, remaining in zip(NAMES, predicted.remaining_effects(NAMES), strict=True):
         alone, real = predicted.effect((ONLY, name)), wanted.effect((ONLY, name))
         assert alone.sqnr_db == pytest.approx(real.sqnr_db, abs=0.5)
         assert alone.interval_db[0] < real.sqnr_db < alone.interval_db[1]
         assert alone.cosine == pytest.approx(real.cosine, abs=2e-3)
         assert alone.agreement.total == alone.top1.total < real.agreement.total == 2000
         assert alone.agreement.value == pytest.approx(real.agreement.value, abs=0.02)
-        remaining = predicted.remaining_effect(name, NAMES)
         real = wanted.effect((WITHOUT, name))
         assert remaining.interval_db[0] < real.sqnr_db < remaining.interval_db[1]
         assert remaining.sqnr_db == pytest.approx(real.sqnr_db, abs=1.0)

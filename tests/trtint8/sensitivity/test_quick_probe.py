@@ -17,6 +17,12 @@ NAMES = ("first", "second")
 ROWS = np.random.default_rng(4).standard_normal((64, 2)).astype(np.float32)
 
 
+@pytest.fixture
+def few(monkeypatch):
+    """Samples are small enough for all of them to show what layers cost, but are not taken to be."""
+    monkeypatch.setattr("trtint8.sensitivity.drawing._LEAST", 0)
+
+
 def measured(feeds, *, labels=None, threads=1, **options):
     """The meter of effects and of local errors after some batches."""
     opened = opened_products()
@@ -42,13 +48,14 @@ def test_every_sample_shows_the_noise_and_every_eighth_its_class():
     assert local[0].samples == 2
 
 
+@pytest.mark.usefixtures("few")
 def test_of_many_samples_some_show_the_noise_and_every_sixteenth_its_class():
     labels = np.zeros(64, np.int64)
     effects, _ = measured([ROWS], labels=labels, samples=1000)
     assert effects.effect(ALL).agreement.total == 64
     assert effects.effect((ONLY, "first")).agreement.total == 4
     assert effects.sums[:, 0].tolist() == [64, 64, 64]
-    assert effects.sums[:, COLUMN["shown"]].tolist() == [64, 23, 23]
+    assert effects.sums[:, COLUMN["shown"]].tolist() == [64, 20, 20]
     every, _ = measured([ROWS], labels=labels, samples=1000, every_sample=True)
     assert every.sums[:, COLUMN["shown"]].tolist() == [64, 64, 64]
     np.testing.assert_allclose(effects.sums[0], every.sums[0], rtol=1e-5)
@@ -56,6 +63,7 @@ def test_of_many_samples_some_show_the_noise_and_every_sixteenth_its_class():
     np.testing.assert_allclose(effects.sums[:, signal], every.sums[:, signal], rtol=1e-5)
 
 
+@pytest.mark.usefixtures("few")
 def test_what_some_samples_show_is_about_what_all_show():
     rows = np.random.default_rng(5).uniform(-0.9, 0.9, (1024, 2)).astype(np.float32)
     batches = [rows[start : start + 64] for start in range(0, 1024, 64)]
@@ -74,6 +82,7 @@ def test_where_samples_are_large_every_eighth_shows_its_class_only(monkeypatch):
     assert effects.sums[:, 0].tolist() == [64, 56, 56]
 
 
+@pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("samples", [None, 1000])
 @pytest.mark.parametrize(("threads", "size"), [(1, 16 * 9), (4, 16 * 9), (4, 16 << 20)])
 def test_what_a_batch_shows_does_not_depend_on_how_it_is_cut_and_run(monkeypatch, threads, size, samples):
