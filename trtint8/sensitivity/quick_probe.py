@@ -344,10 +344,15 @@ class QuickNetwork:
         return directions
 
     def _parts(self, rows: int, size: int) -> list[slice]:
-        """The first rows of a batch in parts of some samples; all of it where it is not cut."""
+        """The first rows of a batch in parts of at most some samples; all of it where it is not cut.
+
+        Where several runs go on at once, they get as many parts each, so that none waits for another.
+        """
         if not self._errors.splits:
             return [slice(None)]
-        return [slice(start, min(start + size, rows)) for start in range(0, rows, size)]
+        rounds = math.ceil(rows / (size * self._runs_at_once))
+        parts = np.array_split(np.arange(rows), min(rows, rounds * self._runs_at_once))
+        return [slice(int(part[0]), int(part[-1]) + 1) for part in parts]
 
 
 def _only(placement: Placement, layer: str) -> Placement:
