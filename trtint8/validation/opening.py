@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -36,7 +36,7 @@ from trtint8.validation.output_shapes import DeclaredOutputs
 @contextlib.contextmanager
 def open_models(
     models: Mapping[str, ModelSource],
-    open_reference: Callable[[], ModelSession],
+    reference: Future[ModelSession],
     inputs: Sequence[InputSpec],
     metrics: Sequence[Metric] | None,
     threads: int | None = None,
@@ -49,8 +49,8 @@ def open_models(
 
     Args:
         models: Models or paths of engine files, by their names in results.
-        open_reference: Opens the FP32 model; its last outputs are the tensors that others are picked from,
-            where ``declared`` names some. It is called while the other models are read.
+        reference: The FP32 model, which may still be opening; its last outputs are the tensors that others
+            are picked from, where ``declared`` names some.
         inputs: The inputs of all models.
         metrics: What to measure. None measures the usual metrics that apply to the model and the data.
         threads: Threads per operator; ONNX Runtime's choice where None.
@@ -68,13 +68,11 @@ def open_models(
         ModelError: The inputs or outputs of a model are not the reference's.
         GpuUnavailableError: A model is an engine without a Q/DQ model beside it, and there is no GPU.
     """
-    with ThreadPoolExecutor(1, "trtint8-open") as pool:
-        opening = pool.submit(open_reference)
-        read = {name: model if engine_path(model) else load_model(model) for name, model in models.items()}
-        reference = opening.result()
+    read = {name: model if engine_path(model) else load_model(model) for name, model in models.items()}
+    original = reference.result()
     sources = declared.sources if declared else ()
     left_out = declared.left_out if declared else NO_PICKS
-    names = [output for output in reference.output_names if output not in sources]
+    names = [output for output in original.output_names if output not in sources]
     with contextlib.ExitStack() as stack:
         validated = [
             stack.enter_context(
@@ -92,7 +90,7 @@ def open_models(
             )
             for name, model in read.items()
         ]
-        yield OpenModels(validated, reference.run, names, inputs, metrics, declared)
+        yield OpenModels(validated, original.run, names, inputs, metrics, declared)
 
 
 @contextlib.contextmanager

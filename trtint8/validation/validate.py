@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 from calibrators.data.batches import DataSource, open_data
 from calibrators.data.options import DataOptions
 from calibrators.errors import ModelError
+from calibrators.host.threads import in_thread
 from calibrators.ray.run_options import RunOptions
 from trtint8.interop.integer_models import integer_operators
 from trtint8.models.model import Model, ModelSource, load_model
@@ -74,6 +74,11 @@ def validate_models(
     whole = load_model(reference)
     left_out = picks_of_plugins(whole)
     original = runnable_part(whole, left_out)
+    declared = DeclaredOutputs.of(original.graph_model, left_out)
+    opening = None
+    if not run.ray:
+        # It opens while the other models are read and checked.
+        opening = in_thread(open_model, original, declared.sources, threads=run.threads)
     models = {VALIDATED: model, **also}
     loaded = {name: engine_path(one) or load_model(one) for name, one in models.items()}
     _refuse_exchanged(loaded, whole)
@@ -95,12 +100,11 @@ def validate_models(
             plugins=plugins,
             progress=run.progress,
         )
-    declared = DeclaredOutputs.of(original.graph_model, left_out)
-    open_reference = partial(open_model, original, declared.sources, threads=run.threads)
+    assert opening is not None
     with (
         open_models(
             loaded,
-            open_reference,
+            opening,
             original.inputs,
             metrics,
             run.threads,

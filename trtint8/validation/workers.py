@@ -15,6 +15,7 @@ from calibrators.data.batches import Batches, FeedDict
 from calibrators.data.inputs import InputSpec
 from calibrators.errors import ModelError
 from calibrators.host.onnx_session import open_session
+from calibrators.host.threads import in_thread
 from calibrators.ray.executor import WORKER_THREADS, RayExecutor
 from calibrators.ray.fan_out import check_sees
 from calibrators.ray.in_order import BatchFunction, results_in_order
@@ -127,7 +128,7 @@ class _ValidationWork:
         models = stack.enter_context(
             open_models(
                 self.models,
-                self._open_reference,
+                in_thread(self._open_reference),
                 self.inputs,
                 self.metrics,
                 self.threads,

@@ -1,5 +1,6 @@
 """Models validated on one data set."""
 
+import threading
 import warnings
 
 import numpy as np
@@ -69,6 +70,24 @@ def test_a_budget_is_of_the_first_metric():
     assert trtint8.validate(scaled(0.5), DATA, **asked).judgement is None
     with pytest.raises(CalibrationDataError, match="metrics names none, and max_drop and minimum are limits"):
         trtint8.validate(scaled(0.5), DATA, metrics=[], minimum=6, **asked)
+
+
+def test_the_float_model_opens_while_the_other_one_is_read(monkeypatch):
+    other, opened = scaled(0.5), threading.Event()
+
+    def read(source):
+        assert source is not other or opened.wait(60)
+        return load_model(source)
+
+    def open_and_tell(*args, **options):
+        session = open_model(*args, **options)
+        opened.set()
+        return session
+
+    monkeypatch.setattr("trtint8.validation.validate.load_model", read)
+    monkeypatch.setattr("trtint8.validation.validate.open_model", open_and_tell)
+    result = trtint8.validate(other, DATA, reference=scaled(1.0), progress=False)
+    assert result.outputs[0].sqnr_db == pytest.approx(6.0206, abs=1e-4)
 
 
 @pytest.mark.parametrize("name", ["INT8", "FP32"])
