@@ -14,38 +14,24 @@ from typing import Any
 
 import numpy as np
 
-from calibrators import records
-from calibrators.checks import check_choice, several
+from calibrators.checks import several
 from calibrators.data.sample_sizes import SampleSizes
 from calibrators.display.cards import card_of
 from calibrators.display.counts import counted
 from calibrators.display.picture import Picture
 from calibrators.display.plotting import plot_histogram
 from calibrators.errors import TableError
-from calibrators.files import finish_writing, write_atomically
 from calibrators.histograms.histogram import Histogram
 from calibrators.histograms.losses import RangeLoss, excessive_losses
 from calibrators.histograms.thresholds import METHODS
-from calibrators.tables.cache_origin import CacheOrigin, read_origin, runs_before_fusion, write_with_origin
+from calibrators.tables import table_files
 from calibrators.tables.choice import RangeChoice
-from calibrators.tables.file_names import check_table_name
-from calibrators.tables.formats import json as json_format
-from calibrators.tables.formats import onnxruntime, registry, tensorrt_cache
-from calibrators.tables.formats.engine_file import refuse_engine
-from calibrators.tables.formats.registry import FORMATS, SUFFIXES
+from calibrators.tables.formats.json import TableRecord, decode_histograms
+from calibrators.tables.formats.tensorrt_cache import TensorrtCache
 from calibrators.tables.model_check import check_model
 from calibrators.tables.range_checks import check_names, check_ranges, check_ranges_by_hand
+from calibrators.tables.scales import scale_of
 from calibrators.tables.table_display import ShownRange, ranges_frame, ranges_html
-
-#: The largest magnitude of symmetric INT8.
-QMAX = 127
-
-#: Method of a table to the algorithm that the header of a cache names for it; for every other method that is
-#: EntropyCalibration2, as TensorRT has no MSE calibrator.
-_ALGORITHM = {"minmax": "MinMaxCalibration", "percentile": "LegacyCalibration"}
-#: The algorithm in the header of a cache to the method of the table; entropy for every other algorithm.
-_METHOD = {"MinMaxCalibration": "minmax", "LegacyCalibration": "percentile"}
-
 
 #: The largest ratio of two ranges that only rounding to float32 sets apart: two roundings of either.
 ROUNDING = 1 + 2.0**-22
@@ -169,31 +155,10 @@ class CalibrationTable:
         Raises:
             TableError: The file cannot be read or is malformed, or is a cache with the sidecar of another.
         """
-        finish_writing(path)
-        try:
-            data = records.read_bytes(path)
-        except OSError as error:
-            raise TableError(f"cannot read the table '{path}': {error.strerror or error}") from error
-        except records.RecordError as error:
-            raise TableError(f"cannot read the table '{path}': {error}; give a calibration table") from error
-        source = os.fspath(path)
-        refuse_engine(data, path)
-        if tensorrt_cache.looks_like_cache(data):
-            cache = tensorrt_cache.parse(data, source)
-            origin, provenance = read_origin(path, data), Provenance(versions={"tensorrt": cache.version})
-            if origin is not None:
-                versions = {"tensorrt": origin.tensorrt}
-                provenance = Provenance(origin.model, origin.data, origin.samples, versions)
-            return cls.from_cache(cache, provenance)
-        other = SUFFIXES.get(Path(path).suffix.lower()) or registry.recognize_json(data)
-        if other is not None:
-            return cls(other.parse(data, source))
-        if Path(path).suffix.lower() == ".cache":
-            return cls(onnxruntime.parse_lines(data, source))
-        return cls._from_record(json_format.parse(data, source), source)
+        return cls._from_record(table_files.read_table(path), os.fspath(path))
 
     @classmethod
-    def from_cache(cls, cache: tensorrt_cache.TensorrtCache, provenance: Provenance) -> CalibrationTable:
+    def from_cache(cls, cache: TensorrtCache, provenance: Provenance) -> CalibrationTable:
         """The contents of a TensorRT calibration cache as a table.
 
         Args:
@@ -203,8 +168,8 @@ class CalibrationTable:
         Returns:
             The table; ``amax / 127`` in float32 is exactly the cache's scale.
         """
-        amax = {name: scale * QMAX for name, scale in cache.scales.items()}
-        return cls(amax, _METHOD.get(cache.algorithm, "entropy"), provenance)
+        record = table_files.record_of_cache(cache)
+        return cls(record.amax, record.method, provenance)
 
     def save(
         self,
@@ -231,21 +196,13 @@ class CalibrationTable:
                 a tensor or a range of zero.
             OutputError: The file cannot be written.
         """
-        if format_name is not None:
-            check_choice("format_name", format_name, tuple(FORMATS), TableError)
-        other = FORMATS[format_name] if format_name is not None else None
-        suffix = Path(path).suffix.lower() if other else check_table_name(path).suffix.lower()
-        other = other or SUFFIXES.get(suffix)
-        if other is not None:
-            data = other.render(self.amax)
-        elif suffix == ".json":
-            data = records.render(self._record())
-        else:
-            scales = {name: float(self.scale(name)) for name in self.amax}
-            algorithm = self._cache_algorithm
-            data = tensorrt_cache.render(tensorrt_cache.TensorrtCache(tensorrt_version, algorithm, scales))
-            return write_with_origin(path, data, self._origin(algorithm, tensorrt_version))
-        return write_atomically(path, data)
+        return table_files.write_table(
+            path,
+            self._record(),
+            self.histograms,
+            format_name=format_name,
+            tensorrt_version=tensorrt_version,
+        )
 
     def scale(self, name: str) -> np.float32:
         """The scale of one tensor: ``amax / 127`` as float32.
@@ -254,8 +211,7 @@ class CalibrationTable:
             TableError: The table has no such tensor.
         """
         self._check_name(name)
-        scale: np.float32 = np.float32(self.amax[name] / QMAX)
-        return scale
+        return scale_of(self.amax[name])
 
     @property
     def method_in_cache(self) -> str:
@@ -263,11 +219,7 @@ class CalibrationTable:
 
         A cache names an algorithm of TensorRT, and there is one for some methods only.
         """
-        return _METHOD.get(self._cache_algorithm, "entropy")
-
-    @property
-    def _cache_algorithm(self) -> str:
-        return _ALGORITHM.get(self.method, "EntropyCalibration2")
+        return table_files.method_in_cache(self.method)
 
     @property
     def fingerprint(self) -> str:
@@ -495,21 +447,9 @@ class CalibrationTable:
         imported = [name for name in self.amax if name not in self.overridden]
         check_model(self.amax, imported, self.provenance.model, fingerprint, tensors, known)
 
-    def _origin(self, algorithm: str, tensorrt_version: str) -> CacheOrigin:
-        """The sidecar of the table as a calibration cache."""
-        return CacheOrigin(
-            calibrator=algorithm,
-            tensorrt=tensorrt_version,
-            model=self.provenance.model,
-            data=self.provenance.data,
-            samples=self.provenance.samples,
-            batch_size=None,
-            # Histograms are of the model as it was given, not of TensorRT's fused layers.
-            before_fusion=bool(self.histograms) or runs_before_fusion(algorithm),
-        )
-
-    def _record(self) -> json_format.TableRecord:
-        return json_format.TableRecord(
+    def _record(self) -> TableRecord:
+        """What a file holds of the table beside its histograms."""
+        return TableRecord(
             method=self.method,
             model=self.provenance.model,
             data=self.provenance.data,
@@ -519,15 +459,14 @@ class CalibrationTable:
             overridden=tuple(sorted(self.overridden)),
             amax=dict(self.amax),
             choice=self.choice,
-            histograms=json_format.encode_histograms(self.histograms),
         )
 
     @classmethod
-    def _from_record(cls, record: json_format.TableRecord, source: str) -> CalibrationTable:
+    def _from_record(cls, record: TableRecord, source: str) -> CalibrationTable:
         provenance = Provenance(
             record.model, record.data, record.samples, record.versions, record.input_sizes
         )
-        histograms = json_format.decode_histograms(record, source)
+        histograms = decode_histograms(record, source)
         try:
             overridden = frozenset(record.overridden)
             return cls(record.amax, record.method, provenance, overridden, histograms, record.choice)

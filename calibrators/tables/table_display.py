@@ -10,9 +10,7 @@ from calibrators.display.frames import data_frame
 from calibrators.display.html import Cell, html_table
 from calibrators.display.sparkline import sparkline
 from calibrators.histograms.histogram import Histogram
-
-#: The largest magnitude of symmetric INT8.
-_QMAX = 127
+from calibrators.tables.scales import QMAX
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,7 @@ class ShownRange:
     @property
     def scale(self) -> float:
         """``amax / 127``."""
-        return self.amax / _QMAX
+        return self.amax / QMAX
 
     @property
     def largest(self) -> float | None:

@@ -11,7 +11,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from calibrators.errors import ModelError
-from calibrators.tables.table import QMAX
+from calibrators.tables.scales import QMAX
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.graph_constants import add_initializer, read_constant, unused_name, value_names
 from trtint8.quantization.integer.arithmetic import fake_quantize

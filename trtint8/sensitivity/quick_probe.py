@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict, batch_rows, joined
 from calibrators.host.threads import available_threads
-from calibrators.tables.table import QMAX
+from calibrators.tables.scales import QMAX
 from trtint8.models.session import ModelSession, open_graph_model
 from trtint8.models.static_shapes import open_inputs
 from trtint8.quantization.placement import Placement

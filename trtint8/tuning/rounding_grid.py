@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.tables.table import QMAX
+from calibrators.tables.scales import QMAX
 from trtint8.quantization.config import TensorQuantConfig
 from trtint8.quantization.integer.arithmetic import quantize
 from trtint8.quantization.qdq import weight_scale

@@ -1,0 +1,145 @@
+"""Files of calibration tables in every format, and what they hold."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from calibrators import records
+from calibrators.checks import check_choice
+from calibrators.errors import TableError
+from calibrators.files import finish_writing, write_atomically
+from calibrators.histograms.histogram import Histogram
+from calibrators.tables.cache_origin import CacheOrigin, read_origin, runs_before_fusion, write_with_origin
+from calibrators.tables.file_names import check_table_name
+from calibrators.tables.formats import json as json_format
+from calibrators.tables.formats import onnxruntime, registry, tensorrt_cache
+from calibrators.tables.formats.engine_file import refuse_engine
+from calibrators.tables.formats.json import TableRecord
+from calibrators.tables.formats.registry import FORMATS, SUFFIXES
+from calibrators.tables.scales import QMAX, scale_of
+
+#: Method of a table to the algorithm that the header of a cache names for it; for every other method that is
+#: EntropyCalibration2, as TensorRT has no MSE calibrator.
+_ALGORITHM = {"minmax": "MinMaxCalibration", "percentile": "LegacyCalibration"}
+#: The algorithm in the header of a cache to the method of the table; entropy for every other algorithm.
+_METHOD = {"MinMaxCalibration": "minmax", "LegacyCalibration": "percentile"}
+
+
+def method_in_cache(method: str) -> str:
+    """The method of a table once it was written to a calibration cache and read from it.
+
+    A cache names an algorithm of TensorRT, and there is one for some methods only.
+
+    Args:
+        method: The method of the table.
+    """
+    return _method_of(_algorithm_of(method))
+
+
+def record_of_cache(cache: tensorrt_cache.TensorrtCache) -> TableRecord:
+    """What a TensorRT calibration cache holds; ``amax / 127`` in float32 is exactly the cache's scale.
+
+    Args:
+        cache: The contents of the cache.
+    """
+    amax = {name: scale * QMAX for name, scale in cache.scales.items()}
+    return TableRecord(amax=amax, method=_method_of(cache.algorithm), versions={"tensorrt": cache.version})
+
+
+def read_table(path: str | os.PathLike[str]) -> TableRecord:
+    """Reads the file of a table in any format; see :meth:`calibrators.tables.table.CalibrationTable.load`.
+
+    Args:
+        path: The file.
+
+    Raises:
+        TableError: The file cannot be read or is malformed, or is a cache with the sidecar of another.
+    """
+    finish_writing(path)
+    try:
+        data = records.read_bytes(path)
+    except OSError as error:
+        raise TableError(f"cannot read the table '{path}': {error.strerror or error}") from error
+    except records.RecordError as error:
+        raise TableError(f"cannot read the table '{path}': {error}; give a calibration table") from error
+    source = os.fspath(path)
+    refuse_engine(data, path)
+    if tensorrt_cache.looks_like_cache(data):
+        record, origin = record_of_cache(tensorrt_cache.parse(data, source)), read_origin(path, data)
+        if origin is None:
+            return record
+        return replace(
+            record,
+            model=origin.model,
+            data=origin.data,
+            samples=origin.samples,
+            versions={"tensorrt": origin.tensorrt},
+        )
+    other = SUFFIXES.get(Path(path).suffix.lower()) or registry.recognize_json(data)
+    if other is not None:
+        return TableRecord(amax=other.parse(data, source))
+    if Path(path).suffix.lower() == ".cache":
+        return TableRecord(amax=onnxruntime.parse_lines(data, source))
+    return json_format.parse(data, source)
+
+
+def write_table(
+    path: str | os.PathLike[str],
+    record: TableRecord,
+    histograms: Mapping[str, Histogram],
+    *,
+    format_name: str | None,
+    tensorrt_version: str,
+) -> Path:
+    """Writes the file of a table atomically; see :meth:`calibrators.tables.table.CalibrationTable.save`.
+
+    Args:
+        path: The file.
+        record: What the table holds beside its histograms.
+        histograms: Tensor name to histogram.
+        format_name: The name of the format; the file's ending decides where None.
+        tensorrt_version: The version that the header of a cache names.
+
+    Returns:
+        ``path``.
+
+    Raises:
+        TableError: There is no such format, the ending names none, or the format cannot hold the name of a
+            tensor or a range of zero.
+        OutputError: The file cannot be written.
+    """
+    if format_name is not None:
+        check_choice("format_name", format_name, tuple(FORMATS), TableError)
+    other = FORMATS[format_name] if format_name is not None else None
+    suffix = Path(path).suffix.lower() if other else check_table_name(path).suffix.lower()
+    other = other or SUFFIXES.get(suffix)
+    if other is not None:
+        return write_atomically(path, other.render(record.amax))
+    if suffix == ".json":
+        whole = replace(record, histograms=json_format.encode_histograms(histograms))
+        return write_atomically(path, records.render(whole))
+    algorithm = _algorithm_of(record.method)
+    scales = {name: float(scale_of(amax)) for name, amax in record.amax.items()}
+    data = tensorrt_cache.render(tensorrt_cache.TensorrtCache(tensorrt_version, algorithm, scales))
+    origin = CacheOrigin(
+        calibrator=algorithm,
+        tensorrt=tensorrt_version,
+        model=record.model,
+        data=record.data,
+        samples=record.samples,
+        batch_size=None,
+        # Histograms are of the model as it was given, not of TensorRT's fused layers.
+        before_fusion=bool(histograms) or runs_before_fusion(algorithm),
+    )
+    return write_with_origin(path, data, origin)
+
+
+def _algorithm_of(method: str) -> str:
+    return _ALGORITHM.get(method, "EntropyCalibration2")
+
+
+def _method_of(algorithm: str) -> str:
+    return _METHOD.get(algorithm, "entropy")
