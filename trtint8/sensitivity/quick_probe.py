@@ -109,8 +109,8 @@ class QuickNetwork:
             return
         threads = self._threads
         available = threads or available_threads()
-        parts = self._parts(batch_rows(feed) or 1, self._errors.samples_per_run)
         self._runs_at_once = 1
+        parts = self._parts(batch_rows(feed) or 1, self._errors.samples_per_run)
         if self._errors.fits_beside_others and len(parts) >= available:
             # The threads of one run wait for each other at every operator; one thread for each is faster.
             self._runs_at_once, threads = available, 1

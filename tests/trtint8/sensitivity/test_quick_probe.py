@@ -9,6 +9,7 @@ from trtint8.models.model import load_model, prepare
 from trtint8.quantization.placement import place
 from trtint8.sensitivity import quick_probe
 from trtint8.sensitivity.effects import ALL, ONLY, EffectMeter
+from trtint8.sensitivity.error_network import ErrorNetwork
 from trtint8.sensitivity.noise_sums import COLUMN
 from trtint8.sensitivity.quick_probe import QuickNetwork
 from trtint8.sensitivity.segments import Quantizer, cut
@@ -80,6 +81,20 @@ def test_where_samples_are_large_every_eighth_shows_its_class_only(monkeypatch):
     effects, _ = measured([ROWS], labels=np.zeros(64, np.int64))
     assert effects.effect((ONLY, "first")).agreement.total == 8
     assert effects.sums[:, 0].tolist() == [64, 56, 56]
+
+
+def test_runs_that_go_on_at_once_have_as_many_samples(monkeypatch):
+    """Nine fit a run, so four threads need two runs each for 64, of eight."""
+    monkeypatch.setattr("trtint8.sensitivity.error_network._WANTED", 16 * 9)
+    sizes, run = [], ErrorNetwork.run
+
+    def counted(self, feed, *rest):
+        sizes.append(len(feed["x"]))
+        return run(self, feed, *rest)
+
+    monkeypatch.setattr(ErrorNetwork, "run", counted)
+    measured([ROWS], threads=4)
+    assert sizes == [8] * 8
 
 
 @pytest.mark.usefixtures("few")
