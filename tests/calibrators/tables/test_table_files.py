@@ -1,0 +1,162 @@
+import warnings
+
+import numpy as np
+import pytest
+
+from calibrators.errors import TableError
+from calibrators.tables.table import CalibrationTable, Provenance
+from calibrators.tables.table_files import read_table
+
+HEADER = b"TRT-8601-EntropyCalibration2\n"
+
+
+def test_what_a_cache_and_its_sidecar_hold(tmp_path):
+    table = CalibrationTable({"a": 1.27}, "minmax", Provenance("m", "d", 5, {"numpy": "2"}))
+    record = read_table(table.save(tmp_path / "t.cache", tensorrt_version="10300"))
+    assert (record.method, record.model, record.data, record.samples) == ("minmax", "m", "d", 5)
+    assert record.versions == {"tensorrt": "10300"} and record.histograms == {}
+    assert record.amax == {"a": float(np.float32(0.01)) * 127}
+    (tmp_path / "t.cache.json").unlink()
+    alone = read_table(tmp_path / "t.cache")
+    assert (alone.amax, alone.method, alone.model, alone.samples) == (record.amax, "minmax", None, None)
+
+
+#: As Windows' editors and shells write text.
+MARKED = ["utf-8-sig", "utf-16"]
+
+
+@pytest.mark.parametrize("encoding", MARKED)
+@pytest.mark.parametrize(
+    ("name", "format_name"),
+    [("t.json", None), ("t.cache", None), ("t.txt", None), ("t.csv", None), ("t.json", "ppq")],
+)
+def test_a_byte_order_mark_does_not_belong_to_the_table(name, format_name, encoding, tmp_path):
+    table = CalibrationTable({"ä::a": 2.5, "b c": 1.0})
+    (tmp_path / "plain").mkdir()
+    plain = table.save(tmp_path / "plain" / name, format_name=format_name)
+    marked = tmp_path / name
+    marked.write_bytes(plain.read_text(encoding="utf-8").encode(encoding))
+    assert CalibrationTable.load(marked).amax == CalibrationTable.load(plain).amax
+
+
+@pytest.mark.parametrize(
+    ("method", "read_back"),
+    [
+        ("auto", "entropy"),
+        ("mse", "entropy"),
+        ("entropy", "entropy"),
+        ("minmax", "minmax"),
+        ("percentile", "percentile"),
+    ],
+)
+def test_the_method_in_a_cache(tmp_path, method, read_back):
+    table = CalibrationTable({"a": 1.0}, method)
+    assert table.method_in_cache == read_back
+    assert CalibrationTable.load(table.save(tmp_path / "t.cache")).method == read_back
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "neither a JSON table nor a TensorRT calibration cache"),
+        (b"{}", "not a calibration table"),
+        (b"TRT-8601-Magic\na: 3c010204\n", "its first line must be"),
+        (HEADER, "holds no tensors"),
+        (HEADER + b"a: 3c010204\noops\n", "line 3"),
+        (HEADER + b"a: 3c010204\na: 3c010204\n", "'a' stands twice"),
+        (HEADER + b"a: 7fc00000\n", r"'a' \(nan\)"),
+        (HEADER + b"a: 7f800000\n", r"'a' \(inf\)"),
+        (HEADER + b"a: bc010204\n", r"'a' \(-0.00"),
+        (HEADER + b"a: 0\n", r"'a' \(0.0\)"),
+        (HEADER + b"\xff\xfe: 3c010204\n", "is not text"),
+    ],
+)
+def test_malformed_files(data, words, tmp_path):
+    (tmp_path / "t").write_bytes(data)
+    with pytest.raises(TableError, match=words):
+        CalibrationTable.load(tmp_path / "t")
+
+
+HUGE = "1" + "0" * 400
+
+
+TABLE = '{"format": "trtint8-calibration-table", "version": 1, "amax": RANGES}'
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (TABLE.replace("RANGES", '{"a": HUGE}'), "damaged"),
+        (TABLE.replace("RANGES", '{"a": Infinity}'), "a range must be"),
+        (TABLE.replace("RANGES", '{"a": true}'), "damaged"),
+        (TABLE.replace("RANGES", '{"a": null}'), "damaged"),
+        (TABLE.replace("RANGES", "[1]"), "damaged"),
+        (TABLE.replace("RANGES", '{"\\ud800": 1}'), "lone surrogate"),
+        (TABLE.replace("RANGES", '{}, "samples": -1'), "damaged"),
+        (TABLE.replace("RANGES", '{}, "samples": 1.5'), "damaged"),
+        (TABLE.replace("RANGES", '{}, "histograms": {"a": 5}'), "damaged"),
+        (TABLE.replace(": 1,", ": HUGE,").replace("RANGES", "{}"), "table of version 1000"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"a":' * 100_000, "nested too deeply"),
+        ('{"act_quant_info": {"a": HUGE}}', "not a table of PPQ"),
+        ('{"act_quant_info": {"a": [1]}}', "not a table of PPQ"),
+        ('{"act_quant_info": {"a": Infinity}}', "the range of 'a' is inf"),
+        ('{"act_quant_info": {"\\ud800": 1}}', "lone surrogate"),
+        ('{"CLS": "TensorsData", "data": {"a": {"lowest": HUGE, "highest": 1}}}', "not a calibration"),
+        ('{"CLS": "TensorsData", "data": [1]}', "not a calibration table of ONNX Runtime"),
+        ('{"CLS": "TensorsData", "data": {"a": 5}}', "not a calibration table of ONNX Runtime"),
+    ],
+    ids=range(19),
+)
+def test_hostile_json_is_refused_with_one_short_sentence(content, words, tmp_path):
+    path = tmp_path / "t.json"
+    path.write_text(content.replace("HUGE", HUGE))
+    with pytest.raises(TableError, match=words) as refused:
+        CalibrationTable.load(path)
+    assert len(str(refused.value)) < 500 + len(str(path)) and "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("suffix", [".cache", ".txt", ".csv"])
+def test_a_name_cannot_inject_lines(tmp_path, suffix):
+    path = tmp_path / f"t{suffix}"
+    with pytest.raises(TableError, match=r"cannot hold the name 'x: 1\\nimages'; write trtint8's own format"):
+        CalibrationTable({"x: 1\nimages": 1.0}).save(path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["#a", " a", "a ", "\u00a0a"])
+def test_a_name_that_text_would_not_give_back_is_refused(tmp_path, name):
+    table = CalibrationTable({name: 1.0})
+    with pytest.raises(TableError, match="a text table cannot hold the name"):
+        table.save(tmp_path / "t.txt")
+    for suffix in (".json", ".csv", ".cache", ".flatbuffers"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assert list(CalibrationTable.load(table.save(tmp_path / f"t{suffix}")).amax) == [name]
+
+
+def test_json_keeps_any_name(tmp_path):
+    table = CalibrationTable({"a\nb\x1b": 1.0})
+    assert CalibrationTable.load(table.save(tmp_path / "t.json")).amax == {"a\nb\x1b": 1.0}
+
+
+def test_the_version_of_a_header_cannot_inject_lines(tmp_path):
+    with pytest.raises(TableError, match="header is '8601\\\\nx'; give digits, like 8601"):
+        CalibrationTable({"a": 1.0}).save(tmp_path / "t.cache", tensorrt_version="8601\nx")
+
+
+@pytest.mark.filterwarnings("ignore:.* has one number per tensor:UserWarning")
+@pytest.mark.parametrize("suffix", [".json", ".txt", ".csv", ".cache", ".flatbuffers"])
+@pytest.mark.parametrize("number", [np.float32, np.float64, np.int64, int])
+def test_numbers_of_numpy_are_written_like_others(number, suffix, tmp_path):
+    table = CalibrationTable({"a": number(3), "b": number(1)})
+    assert table.fingerprint == CalibrationTable({"a": 3.0, "b": 1.0}).fingerprint
+    assert all(type(value) is float for value in table.amax.values())
+    path = table.save(tmp_path / f"t{suffix}")
+    assert CalibrationTable.load(path).amax == pytest.approx({"a": 3.0, "b": 1.0}, rel=1e-6)
+
+
+def test_a_format_that_does_not_exist_is_refused(tmp_path):
+    with pytest.raises(TableError, match=r"format_name is 'onnxruntime_json'; use one of .*onnxruntime-json"):
+        CalibrationTable({"a": 1.0}).save(tmp_path / "t.json", format_name="onnxruntime_json")
+    assert not list(tmp_path.iterdir())
