@@ -367,10 +367,13 @@ class EffectMeter:
         return halves
 
     def remaining_effects(self, layers: Sequence[str]) -> list[Effect]:
-        """Estimates the effects of all layers except one, of each in turn; noise powers are taken to add up.
+        """Estimates the effects of all layers except one; noise powers are taken to add up.
 
         Args:
             layers: All layers.
+
+        Returns:
+            The effect without each of the layers, in their order.
         """
         noise = [self.noise((ONLY, name)) for name in layers]
         total = sum(noise)

@@ -16,7 +16,7 @@ from trtint8.sensitivity.drawing import Draw, draw, share_to_draw
     ("samples", "share"),
     [(None, 1.0), (1, 1.0), (112, 1.0), (128, 0.875), (256, 0.4375), (500, 0.27), (10_000, 0.27)],
 )
-def test_about_a_third_of_the_samples_and_not_too_few(samples, share):
+def test_about_a_quarter_of_the_samples_and_not_too_few(samples, share):
     assert share_to_draw(samples, 3 << 20) == share
 
 
