@@ -6,6 +6,7 @@ import pytest
 from tests.trtint8.onnx_models import Shaped
 from tests.trtint8.sensitivity.two_products import WEIGHTS, opened_products
 from trtint8.models.model import load_model, prepare
+from trtint8.models.session import ModelSession
 from trtint8.quantization.placement import place
 from trtint8.sensitivity import quick_probe
 from trtint8.sensitivity.effects import ALL, ONLY, EffectMeter
@@ -95,6 +96,24 @@ def test_runs_that_go_on_at_once_have_as_many_samples(monkeypatch):
     monkeypatch.setattr(ErrorNetwork, "run", counted)
     measured([ROWS], threads=4)
     assert sizes == [8] * 8
+
+
+@pytest.mark.parametrize(("threads", "size", "parts"), [(4, 8, 8), (1, 2, 32)])
+def test_where_several_runs_go_on_at_once_those_without_gradients_have_more_samples(
+    monkeypatch, threads, size, parts
+):
+    """Two fit a run with gradients, so eight fit one without."""
+    monkeypatch.setattr("trtint8.sensitivity.error_network._WANTED", 16 * 2)
+    sizes, run = [], ModelSession.run
+
+    def counted(self, feed, *rest):
+        if feed.keys() == {"x"}:
+            sizes.append(len(feed["x"]))
+        return run(self, feed, *rest)
+
+    monkeypatch.setattr(ModelSession, "run", counted)
+    measured([ROWS], threads=threads)
+    assert sizes == [2, *[size] * parts]  # two show the errors at every layer
 
 
 @pytest.mark.usefixtures("few")
