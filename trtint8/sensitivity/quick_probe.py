@@ -39,7 +39,7 @@ _LOCAL_SAMPLES = 2
 _TIMES_WITHOUT_GRADIENTS = 4
 
 #: Samples of each run with which the time is estimated.
-_TIMED_SAMPLES = 2
+_TIMED_SAMPLES = 4
 
 #: Of so many samples one shows its class with each layer alone in INT8: where all samples show what layers
 #: cost, and where some do.
