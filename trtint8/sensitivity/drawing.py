@@ -19,7 +19,7 @@ _LEAST = 256 << 20
 
 #: How much of a sample's chance does not depend on its noise. A sample with little noise by accident, which
 #: single layers have more of, would have hardly any chance otherwise, and count for many when it is drawn.
-_EVEN = 0.5
+_EVEN = 0.3
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from trtint8.models.session import ModelSession, open_graph_model
 from trtint8.models.static_shapes import open_inputs
 from trtint8.quantization.placement import Placement
 from trtint8.quantization.qdq import insert_qdq
-from trtint8.sensitivity.directions import along_principal_axes, random_signs
+from trtint8.sensitivity.directions import draw_directions
 from trtint8.sensitivity.drawing import Draw, draw, share_to_draw
 from trtint8.sensitivity.effects import ALL, ONLY, EffectMeter, output_scales
 from trtint8.sensitivity.error_network import ErrorNetwork, Responses
@@ -338,15 +338,17 @@ class QuickNetwork:
     def _directions(self, outputs: Tensors, first: int, scales: Mapping[str, float]) -> list[Tensors]:
         """Random directions divided by the outputs' scales, the same wherever the batch is run."""
         random = np.random.default_rng((0, first))
-        directions = []
-        for _ in range(self._errors.directions):
-            signs = {name: random_signs(outputs[name].shape, random) for name in self._errors.directed}
-            for part in self._network.parts:
-                if part.output in signs:
-                    own = part.of(signs[part.output])
-                    own[...] = along_principal_axes(own, part.of(outputs[part.output]), random)
-                    own /= np.float32(scales[part.name])
-            directions.append(signs)
+        shapes = {name: outputs[name].shape for name in self._errors.directed}
+        directions = [
+            {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+            for _ in range(self._errors.directions)
+        ]
+        for part in self._network.parts:
+            if part.output in shapes:
+                drawn = draw_directions(part.of(outputs[part.output]), len(directions), random)
+                drawn /= np.float32(scales[part.name])
+                for direction, own in zip(directions, drawn, strict=True):
+                    part.of(direction[part.output])[...] = own
         return directions
 
     def _parts(self, rows: int, size: int) -> list[slice]:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from trtint8.sensitivity.directions import along_principal_axes, random_signs
+from trtint8.sensitivity.directions import draw_directions, random_signs
 
 MATRICES = hnp.arrays(
     np.float32,
@@ -16,8 +16,7 @@ MATRICES = hnp.arrays(
 
 
 def drawn(values, seed=0):
-    random = np.random.default_rng(seed)
-    return along_principal_axes(random_signs(values.shape, random), values, random)
+    return draw_directions(values, 1, np.random.default_rng(seed))[0]
 
 
 def test_signs_are_one_or_minus_one():
@@ -62,6 +61,47 @@ def test_few_directions_are_enough_where_errors_lie_where_outputs_do():
 @pytest.mark.parametrize(
     "values", [np.ones((4, 3, 2)), np.full((4, 3), np.nan), np.ones((2, 4097)), np.ones(())]
 )
-def test_other_outputs_keep_their_signs(values):
-    signs = random_signs(values.shape, np.random.default_rng(3))
-    np.testing.assert_array_equal(along_principal_axes(signs, values, np.random.default_rng(4)), signs)
+def test_other_outputs_get_a_sign_for_every_value(values):
+    directions = draw_directions(values, 2, np.random.default_rng(4))
+    assert directions.shape == (2, *values.shape) and directions.dtype == np.float32
+    np.testing.assert_array_equal(directions[0], random_signs(values.shape, np.random.default_rng(4)))
+    assert set(np.unique(directions)) <= {-1, 1}
+
+
+@given(
+    errors=hnp.arrays(
+        np.float32, st.sampled_from([(5, 4), (4, 3), (6, 1), (3, 2, 2)]), elements=st.floats(-8, 8)
+    ),
+    seed=st.integers(0, 99),
+)
+def test_as_many_directions_as_components_show_all_of_an_error(errors, seed):
+    """Of four components each has a column of its own, so nothing that two have in common is left."""
+    random = np.random.default_rng(seed)
+    values = random.standard_normal(errors.shape)
+    directions = draw_directions(values, 4, random).astype(np.float64)
+    sample = tuple(range(2, directions.ndim))
+    shown = np.square((directions * errors).sum(axis=sample)).mean(axis=0)
+    exact = np.square(errors, dtype=np.float64).sum(axis=tuple(range(1, errors.ndim)))
+    np.testing.assert_allclose(shown, exact, rtol=1e-4, atol=1e-3)
+
+
+def test_two_directions_of_a_sample_are_at_a_right_angle():
+    """Independent ones have on average a tenth of their length in common."""
+    values = np.random.default_rng(5).standard_normal((40, 10))
+    first, second = draw_directions(values, 2, np.random.default_rng(6)).astype(np.float64)
+    np.testing.assert_allclose((first * second).sum(axis=1), 0, atol=1e-5)
+    np.testing.assert_allclose(np.square(first).sum(axis=1), 10, rtol=1e-5)
+
+
+def test_opposed_directions_tell_more_than_independent_ones():
+    random = np.random.default_rng(7)
+    values, errors = (random.standard_normal((60, 10)) for _ in range(2))
+    exact = np.square(errors).sum()
+
+    def spread(pairs):
+        found = [np.square((pair * errors).sum(axis=2)).mean(axis=0).sum() / exact for pair in pairs]
+        return np.std(found)
+
+    opposed = [draw_directions(values, 2, np.random.default_rng(seed)) for seed in range(300)]
+    independent = [np.stack([drawn(values, seed), drawn(values, 1000 + seed)]) for seed in range(300)]
+    assert spread(opposed) < 0.98 * spread(independent)

@@ -210,7 +210,7 @@ def test_boxes_do_not_hide_the_scores_of_a_detector(predicted):
     for layer in layers:
         error = (found.only[layer]["joined_out"] - found.reference["joined_out"]).astype(np.float64)
         noise = np.square(error[:, :4] / 200).sum() + np.square(error[:, 4:] / 0.5).sum()
-        assert effects.noise((ONLY, layer)) == pytest.approx(noise, rel=0.25 if predicted else 1e-4)
+        assert effects.noise((ONLY, layer)) == pytest.approx(noise, rel=0.4 if predicted else 1e-4)
     first = Probe(model, quantizer, inputs, 0, None)
     first.begin(feed, 0, labelled=False)
     assert list(first.effects.scales) == [BOXES, SCORES]
