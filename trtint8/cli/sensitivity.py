@@ -102,7 +102,7 @@ def _print(sensitivity: Sensitivity) -> None:
     columns = ("layer", "noise", "alone", "without", "weights", "activations", "here", "same class")
     certain = "" if sensitivity.converged else "; the figures are less certain than asked for"
     level = _level(sensitivity.quantized.sqnr_db)
-    title = f"{counted(sensitivity.samples, 'sample')}: all layers in INT8 {level}{certain}"
+    title = f"{sensitivity.samples_text}: all layers in INT8 {level}{certain}"
     print_table(title, columns, rows, styles)
     for layer in sensitivity.worst_first:
         for suspect in layer.suspects:

@@ -128,7 +128,7 @@ def list_provenance(files: ReportFiles) -> tuple[tuple[str, str], ...]:
         rows.append(("Audited with", built))
     if sensitivity:
         certain = "" if sensitivity.converged else ", less certain than asked for"
-        rows.append(("Sensitivity measured with", f"{counted(sensitivity.samples, 'sample', ',')}{certain}"))
+        rows.append(("Sensitivity measured with", f"{sensitivity.samples_text}{certain}"))
     fingerprints = {
         "model": engine.model_fingerprint if engine else (table.provenance.model if table else None),
         "calibration table": table.fingerprint if table else (engine.table_fingerprint if engine else None),

@@ -19,6 +19,8 @@ _LEAST = 256 << 20
 
 #: How much of a sample's chance does not depend on its noise. A sample with little noise by accident, which
 #: single layers have more of, would have hardly any chance otherwise, and count for many when it is drawn.
+#: Simulated on three networks, 0.5 makes the mean square of what levels are wrong by 1 to 13 % larger, and
+#: 0.2 changes it by 4 % less to 2 % more.
 _EVEN = 0.3
 
 

@@ -278,6 +278,11 @@ class EffectMeter:
         """The sum of squared errors of a variant, over all samples and outputs, in units of the scales."""
         return float(self.sums[self._rows[variant], COLUMN["noise"]])
 
+    def shown(self, variants: Iterable[Variant]) -> int:
+        """How many samples showed the noise of every variant; all, where there is none."""
+        rows = [self._rows[variant] for variant in variants] or [self._rows[ALL]]
+        return int(self.sums[rows, COLUMN["shown"]].min())
+
     def reference_top1(self) -> Share | None:
         """The float network's share of samples with the label's class; None without labels."""
         if not self._labelled:

@@ -142,21 +142,23 @@ class Measurement:
         quantized = meter.effect(ALL)
         noise = {layer.name: meter.noise((ONLY, layer.name)) for layer in self._layers}
         total = sum(noise.values())
-        only = meter.effects((ONLY, layer.name) for layer in self._layers)
+        alone = [(ONLY, layer.name) for layer in self._layers]
+        only = meter.effects(alone)
         layers = tuple(
             LayerSensitivity(
                 layer.name,
                 layer.node.op_type,
-                alone,
+                own,
                 others,
                 *self._local.levels(layer.name),
                 noise[layer.name] / total if total else 0.0,
                 tuple(self._suspects(layer, table)),
             )
-            for layer, alone, others in zip(self._layers, only, self._without(meter), strict=True)
+            for layer, own, others in zip(self._layers, only, self._without(meter), strict=True)
         )
         return Sensitivity(
             self._fingerprint.samples,
+            meter.shown(alone),
             self._converged,
             self._tolerance_db,
             quantized,

@@ -66,6 +66,7 @@ class Sensitivity:
 
     Attributes:
         samples: How many samples were fed.
+        shown: How many of them showed what single layers cost; the others showed only what all cost together.
         converged: Whether the intervals are as narrow as was asked for.
         tolerance_db: Half the width of the intervals that was asked for, in decibels.
         quantized: The network with every layer in INT8.
@@ -77,6 +78,7 @@ class Sensitivity:
     """
 
     samples: PositiveCount
+    shown: PositiveCount
     converged: bool
     tolerance_db: float
     quantized: Effect
@@ -131,9 +133,15 @@ class Sensitivity:
         return data_frame(columns)
 
     @property
+    def samples_text(self) -> str:
+        """How many samples there were, and how many showed what single layers cost, in words."""
+        drawn = f", of which {self.shown:,} show single layers" if self.shown < self.samples else ""
+        return f"{counted(self.samples, 'sample', ',')}{drawn}"
+
+    @property
     def _summary(self) -> str:
         level = _level(self.quantized.sqnr_db)
-        return f"{len(self.layers)} layers, {counted(self.samples, 'sample')}, all layers in INT8 {level}"
+        return f"{len(self.layers)} layers, {self.samples_text}, all layers in INT8 {level}"
 
     @property
     def worst_first(self) -> tuple[LayerSensitivity, ...]:

@@ -72,6 +72,7 @@ def effect(sqnr_db, half=0.5, agreement=390):
 
 SENSITIVITY = Sensitivity(
     samples=128,
+    shown=96,
     converged=True,
     tolerance_db=1.0,
     quantized=effect(26.0),

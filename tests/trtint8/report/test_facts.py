@@ -24,7 +24,7 @@ def test_gather(found):
     assert values["Fingerprint of the engine file (SHA-256)"] == found.engine.plan_sha256
     assert values["Ranges"] == "3 tensors, entropy" and values["Calibration samples"] == "500"
     assert values["Accuracy measured with"] == f"{ACCURACY.judged}, 400 samples"
-    assert values["Sensitivity measured with"] == "128 samples"
+    assert values["Sensitivity measured with"] == "128 samples, of which 96 show single layers"
 
 
 def test_the_graph_of_the_float_model_needs_an_engine_that_lists_its_layers(found, tmp_path):

@@ -30,6 +30,13 @@ def test_the_whole_network_costs_what_validation_says(table):
     assert found.quantized.agreement == accuracy.agreement
 
 
+@pytest.mark.parametrize(("tolerance", "shown"), [(0.01, 136), (0.0, 512)])
+def test_how_many_samples_show_single_layers(table, monkeypatch, tolerance, shown):
+    monkeypatch.setattr("trtint8.sensitivity.drawing._LEAST", 0)
+    found = measured(table, limit=512, batch_size=64, tolerance_db=tolerance)
+    assert (found.samples, found.shown) == (512, shown)
+
+
 def test_layers_by_name_with_shares_that_add_up(table):
     found = measured(table, limit=64)
     assert [layer.operator for layer in found.layers].count("Conv") + 1 <= len(found.layers)
