@@ -142,6 +142,7 @@ def without_newer(value):
             "judgement": None,
             "cpu_ms": None,
             "overlapped": False,
+            "shown": None,
         }
         return {
             key: without_newer(entry)
@@ -187,7 +188,8 @@ def test_sensitivity(tmp_path):
     assert (add.weights_db, add.activations_db, add.cumulative_db) == (None, math.inf, None)
     assert (add.only.sqnr_db, add.without.sqnr_db, add.only.agreement) == (math.inf, -math.inf, None)
     assert math.isnan(add.without.interval_db[1])
-    assert document(found.save(tmp_path / "s.json")) == document(path)
+    assert found.shown is None and found.samples_text == "200 samples"
+    assert without_newer(document(found.save(tmp_path / "s.json"))) == document(path)
 
 
 def test_tuning_log():

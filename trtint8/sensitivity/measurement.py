@@ -158,7 +158,6 @@ class Measurement:
         )
         return Sensitivity(
             self._fingerprint.samples,
-            meter.shown(alone),
             self._converged,
             self._tolerance_db,
             quantized,
@@ -167,6 +166,7 @@ class Measurement:
             self._prepared.fingerprint,
             table.fingerprint,
             self._fingerprint.hexdigest(),
+            meter.shown(alone),
         )
 
     def _without(self, meter: EffectMeter) -> list[Effect]:

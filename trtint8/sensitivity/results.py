@@ -66,7 +66,6 @@ class Sensitivity:
 
     Attributes:
         samples: How many samples were fed.
-        shown: How many of them showed what single layers cost; the others showed only what all cost together.
         converged: Whether the intervals are as narrow as was asked for.
         tolerance_db: Half the width of the intervals that was asked for, in decibels.
         quantized: The network with every layer in INT8.
@@ -75,10 +74,11 @@ class Sensitivity:
         model_fingerprint: Identifies the model.
         table_fingerprint: Identifies the calibration table.
         data_fingerprint: Identifies the samples.
+        shown: How many of the samples showed what single layers cost; the others showed only what all layers
+            cost together. None where the file does not say.
     """
 
     samples: PositiveCount
-    shown: PositiveCount
     converged: bool
     tolerance_db: float
     quantized: Effect
@@ -87,6 +87,7 @@ class Sensitivity:
     model_fingerprint: str
     table_fingerprint: str
     data_fingerprint: str
+    shown: PositiveCount | None = None
 
     def __repr__(self) -> str:
         worst = f", worst '{self.worst_first[0].node}'" if self.layers else ""
@@ -135,7 +136,8 @@ class Sensitivity:
     @property
     def samples_text(self) -> str:
         """How many samples there were, and how many showed what single layers cost, in words."""
-        drawn = f", of which {self.shown:,} show single layers" if self.shown < self.samples else ""
+        some = self.shown is not None and self.shown < self.samples
+        drawn = f", of which {self.shown:,} show single layers" if some else ""
         return f"{counted(self.samples, 'sample', ',')}{drawn}"
 
     @property

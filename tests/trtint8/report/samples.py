@@ -72,7 +72,6 @@ def effect(sqnr_db, half=0.5, agreement=390):
 
 SENSITIVITY = Sensitivity(
     samples=128,
-    shown=96,
     converged=True,
     tolerance_db=1.0,
     quantized=effect(26.0),
@@ -95,6 +94,7 @@ SENSITIVITY = Sensitivity(
     model_fingerprint="model1",
     table_fingerprint="",
     data_fingerprint="data2",
+    shown=96,
 )
 
 
