@@ -199,7 +199,8 @@ class _Sums:
         p = (last + clipped) / self._total
         usable = (last > 0) & (q > 0) & (q < 1)
         p, q = np.where(usable, p, 0.5), np.where(usable, q, 0.5)
-        return _x_ln_x(p) + _x_ln_x(1 - p) - p * np.log(q) - (1 - p) * np.log1p(-q)
+        divergence: _Floats = _x_ln_x(p) + _x_ln_x(1 - p) - p * np.log(q) - (1 - p) * np.log1p(-q)
+        return divergence
 
     def _last(self, candidates: NDArray[np.int64]) -> tuple[_Floats, _Floats]:
         """What the last bins in range hold, and what lies beyond them."""

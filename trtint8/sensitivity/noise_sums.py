@@ -87,4 +87,5 @@ def _drawing_variances(sums: NDArray[np.float64]) -> NDArray[np.float64]:
     )
     mean = noise / np.maximum(shown, 1)
     spread = second - 2 * mean * first + mean * mean * missed
-    return np.maximum(spread, 0) * shown / np.maximum(shown - 1, 1)
+    variances: NDArray[np.float64] = np.maximum(spread, 0) * shown / np.maximum(shown - 1, 1)
+    return variances
