@@ -14,6 +14,7 @@ from calibrators.errors import CalibrationDataError, ModelError
 from calibrators.host.onnx_session import first_line, open_session
 from trtint8.models.model import Model, light_or_file
 from trtint8.models.passes.float32 import ComputeInFloat32Pass, computes_in
+from trtint8.models.passes.quantize_in_float32 import QuantizeInFloat32Pass, quantizes_half
 from trtint8.models.picked_outputs import with_outputs
 
 
@@ -65,7 +66,7 @@ def open_model(model: Model, further: Sequence[str] = (), *, threads: int | None
     Raises:
         ModelError: ONNX Runtime refuses the model.
     """
-    if not (further or model.light is None or computes_in(model.graph_model, ir.DataType.BFLOAT16)):
+    if not (further or model.light is None or _has_to_change(model.graph_model)):
         try:
             return ModelSession(open_session(model.light, optimize=True, threads=threads))
         except ModelError:
@@ -87,7 +88,8 @@ def open_graph_model(
 
     Large weights are handed over where they lie: to serialize and parse them takes longer than to open the
     session. A model that computes in BF16, and one in FP16 that ONNX Runtime refuses, is opened in FP32: some
-    exporters write FP16 models whose nodes mix types, which only a conversion mends.
+    exporters write FP16 models whose nodes mix types, which only a conversion mends. Where others quantize,
+    they do so in FP32 (:class:`QuantizeInFloat32Pass`).
 
     Args:
         graph_model: The model. Its weights are copied, so it may go when the session is open.
@@ -105,6 +107,9 @@ def open_graph_model(
         graph_model, used_up = _in_float32(graph_model), True
 
     def opened(graph_model: ir.Model, used_up: bool) -> ModelSession:
+        if quantizes_half(graph_model):
+            changed = graph_model if used_up else graph_model.clone()
+            graph_model, used_up = QuantizeInFloat32Pass()(changed).model, True
         extended = with_outputs(graph_model, further)
         with light_or_file(extended, used_up=used_up or extended is not graph_model) as source:
             return ModelSession(
@@ -117,6 +122,11 @@ def open_graph_model(
         if used_up or not computes_in(graph_model, ir.DataType.FLOAT16):
             raise
     return opened(_in_float32(graph_model), True)
+
+
+def _has_to_change(graph_model: ir.Model) -> bool:
+    """Whether ONNX Runtime lacks kernels for a model as it is, or has wrong ones."""
+    return computes_in(graph_model, ir.DataType.BFLOAT16) or quantizes_half(graph_model)
 
 
 def _in_float32(graph_model: ir.Model) -> ir.Model:
