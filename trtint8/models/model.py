@@ -405,11 +405,10 @@ def _leave_training_mode(light: LightModel, name: str) -> None:
 
 
 def _leave_devices_out(message: onnx.ModelProto) -> None:
-    """Removes on which devices nodes should run: TensorRT decides that itself. ONNX before 1.18 has none."""
-    if "configuration" in message.DESCRIPTOR.fields_by_name:
-        message.ClearField("configuration")
-        for node in message.graph.node:
-            node.ClearField("device_configurations")
+    """Removes on which devices nodes should run: TensorRT decides that itself."""
+    message.ClearField("configuration")
+    for node in message.graph.node:
+        node.ClearField("device_configurations")
 
 
 def _innermost_reason(error: BaseException) -> str:
