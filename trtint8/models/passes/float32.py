@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Iterable, MutableMapping
 
 import numpy as np
 import onnx_ir as ir
@@ -23,8 +23,13 @@ def computes_in(model: ir.Model, dtype: ir.DataType) -> bool:
     return any(
         any(value.dtype == dtype for value in (*graph.inputs, *graph.initializers.values()))
         or any(_names_type(node, dtype) for node in graph)
-        for graph in _graphs(model.graph)
+        for graph in model.graphs()
     )
+
+
+def cast_node(value: ir.Value, dtype: ir.DataType, output: ir.Value) -> ir.Node:
+    """A node, of no graph yet, that converts a value to a type, and gives it out as another value."""
+    return ir.Node("", "Cast", [value], [ir.AttrInt64("to", int(dtype))], outputs=[output])
 
 
 class ComputeInFloat32Pass(ir.passes.InPlacePass):
@@ -46,7 +51,7 @@ class ComputeInFloat32Pass(ir.passes.InPlacePass):
         graph = model.graph
         inputs = [value for value in graph.inputs if value.dtype == _HALF and not value.is_initializer()]
         outputs = [index for index, value in enumerate(graph.outputs) if value.dtype == _HALF]
-        stored = (value for one in _graphs(graph) for value in one.initializers.values())
+        stored = (value for one in model.graphs() for value in one.initializers.values())
         weights = [value for value in stored if _is_narrow(value)]
         if not inputs and not weights and not computes_in(model, _BRAIN):
             return ir.passes.PassResult(model, False)
@@ -107,7 +112,7 @@ def _change_nodes(graph: ir.Graph | ir.Function) -> None:
 def _convert_input(graph: ir.Graph, value: ir.Value, name: str) -> None:
     """Lets the readers of an input read it after a Cast."""
     readers = list(value.uses())
-    cast = _cast(value, _FLOAT, ir.Value(name=name, shape=value.shape, type=ir.TensorType(_FLOAT)))
+    cast = cast_node(value, _FLOAT, ir.Value(name=name, shape=value.shape, type=ir.TensorType(_FLOAT)))
     for node, index in readers:
         node.replace_input_with(index, cast.outputs[0])
     first = next(iter(graph), None)
@@ -119,12 +124,8 @@ def _convert_output(graph: ir.Graph, index: int, name: str) -> None:
     value = graph.outputs[index]
     own, value.name = value.name, name
     output = ir.Value(name=own, shape=value.shape, type=ir.TensorType(_HALF))
-    graph.append(_cast(value, _HALF, output))
+    graph.append(cast_node(value, _HALF, output))
     graph.outputs[index] = output
-
-
-def _cast(value: ir.Value, dtype: ir.DataType, output: ir.Value) -> ir.Node:
-    return ir.Node("", "Cast", [value], [ir.AttrInt64("to", int(dtype))], outputs=[output])
 
 
 def _change_attributes(attributes: MutableMapping[str, ir.Attr]) -> None:
@@ -149,11 +150,3 @@ def _names_type(node: ir.Node, dtype: ir.DataType) -> bool:
         one is not None and one.type == ir.AttributeType.INT and not one.is_ref() and one.as_int() == dtype
         for one in attributes
     )
-
-
-def _graphs(graph: ir.Graph) -> Iterator[ir.Graph]:
-    """A graph and all graphs in it."""
-    yield graph
-    for node in graph:
-        for inner in inner_graphs(node):
-            yield from _graphs(inner)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from trtint8.models.graph_constants import read_constant, unused_name, value_names
+from trtint8.models.graph_constants import unused_name, value_names
+from trtint8.models.passes.float32 import cast_node
 
 _HALF, _FLOAT = ir.DataType.FLOAT16, ir.DataType.FLOAT
 
@@ -35,11 +36,12 @@ class QuantizeInFloat32Pass(ir.passes.InPlacePass):
 
 
 def _has_half_scale(node: ir.Node) -> bool:
-    scale = node.inputs[1] if node.op_type == "QuantizeLinear" and len(node.inputs) > 1 else None
-    if scale is None or scale.dtype is not None:
-        return scale is not None and scale.dtype == _HALF
-    constant = read_constant(scale)
-    return constant is not None and constant.dtype == "float16"
+    if node.op_type != "QuantizeLinear":
+        return False
+    scale = node.inputs[1]
+    assert scale is not None
+    constant = ir.convenience.get_const_tensor(scale)
+    return (scale.dtype if constant is None else constant.dtype) == _HALF
 
 
 def _convert_input(node: ir.Node, index: int, taken: set[str]) -> None:
@@ -47,7 +49,6 @@ def _convert_input(node: ir.Node, index: int, taken: set[str]) -> None:
     assert value is not None and node.graph is not None
     name = unused_name(f"{value.name}_float32", taken)
     taken.add(name)
-    output = ir.Value(name=name, shape=value.shape, type=ir.TensorType(_FLOAT))
-    cast = ir.Node("", "Cast", [value], [ir.AttrInt64("to", int(_FLOAT))], outputs=[output])
+    cast = cast_node(value, _FLOAT, ir.Value(name=name, shape=value.shape, type=ir.TensorType(_FLOAT)))
     node.graph.insert_before(node, cast)
-    node.replace_input_with(index, output)
+    node.replace_input_with(index, cast.outputs[0])
