@@ -33,6 +33,7 @@ def check_feed(feed: FeedDict, inputs: Sequence[InputSpec], first_sample: int = 
     for spec in inputs:
         check_dtype(feed[spec.name], spec)
         _check_shape(feed[spec.name], spec)
+    _check_not_empty(feed, inputs)
     _check_rows(feed, inputs)
     for spec in inputs:
         _check_finite(feed[spec.name], spec, first_sample)
@@ -62,7 +63,7 @@ class Preflight:
         check_feed(feed, self._inputs, self.samples)
         for spec in self._inputs:
             # A number that is fed with every sample is meant to be the same.
-            if is_float(spec.dtype) and feed[spec.name].ndim:
+            if is_float(spec.dtype) and feed[spec.name].ndim and feed[spec.name].size:
                 found = _range_of(feed[spec.name], self._ranges.get(spec.name))
                 self._ranges[spec.name] = found
             if spec.has_open_sizes:
@@ -136,13 +137,9 @@ def _range_of(array: NDArray[Any], before: _Range | None) -> _Range:
 
 
 def _check_shape(array: NDArray[Any], spec: InputSpec) -> None:
-    shape = shape_text(array.shape)
-    if not array.size:
-        raise CalibrationDataError(
-            f"the data for input '{spec.name}' is empty (shape {shape}); pass some samples"
-        )
     if spec.shape is None:
         return
+    shape = shape_text(array.shape)
     if array.ndim != len(spec.shape):
         advice = "reshape it"
         if not spec.shape:
@@ -173,6 +170,21 @@ def _moved(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
 
 def _fits(shape: tuple[int, ...], wanted: tuple[int | str | None, ...]) -> bool:
     return all(not isinstance(dim, int) or dim == size for size, dim in zip(shape, wanted, strict=True))
+
+
+def _check_not_empty(feed: FeedDict, inputs: Sequence[InputSpec]) -> None:
+    """Refuses arrays without samples, and a feed without values.
+
+    One input may be empty beside others: what a decoder of text has cached is, before the first token.
+    """
+    nothing = not any(feed[spec.name].size for spec in inputs)
+    for spec in inputs:
+        array = feed[spec.name]
+        if not array.size and (nothing or not len(array)):
+            shape = shape_text(array.shape)
+            raise CalibrationDataError(
+                f"the data for input '{spec.name}' is empty (shape {shape}); pass some samples"
+            )
 
 
 def _check_rows(feed: FeedDict, inputs: Sequence[InputSpec]) -> None:

@@ -66,7 +66,7 @@ def random_samples(text: str, binding: Binding, seed: int) -> Source:
 
     Raises:
         CalibrationDataError: The number is not from 1 to 9999999, a shape is malformed or does not fit its
-            input, or an input cannot be filled or is too large.
+            input, an input cannot be filled or is too large, or all of them are empty.
     """
     request = _parse(text)
     _check_names(request, binding.inputs)
@@ -74,6 +74,11 @@ def random_samples(text: str, binding: Binding, seed: int) -> Source:
     shapes = {spec.name: _sample_shape(spec, request.shapes.get(spec.name), known) for spec in binding.inputs}
     for spec in binding.inputs:
         _check_values(spec, shapes[spec.name])
+    if all(0 in shape for shape in shapes.values()):
+        raise CalibrationDataError(
+            f"the random data has no values: every sample of {listed(binding.inputs)} is empty; give one of "
+            "them a shape without 0"
+        )
 
     def read(indices: NDArray[np.intp]) -> FeedDict:
         generators = (np.random.default_rng([seed, int(index)]) for index in indices)
@@ -163,7 +168,7 @@ def _sample_shape(
             f"cannot make random data for input {spec}: it has no batch axis; pass data of your own"
         )
     if given is not None:
-        if 0 in given or not _fits(spec, given):
+        if not _fits(spec, given):
             raise CalibrationDataError(
                 f"the random data has the shape {'x'.join(map(str, given))} for a sample of input {spec}, "
                 "which does not fit; leave the batch out, and give every other dimension"
@@ -218,7 +223,7 @@ def _draw(spec: InputSpec, shape: tuple[int, ...], generator: np.random.Generato
     bound = _bound(spec)
     if is_float(spec.dtype) or bound is None:
         return generator.standard_normal(shape, np.float32).astype(spec.dtype, copy=False)
-    if bound == 2 and shape:
+    if bound == 2 and shape and shape[-1]:
         # As padding makes masks: with a zero in front, causal attention would have nothing to attend to.
         ones = generator.integers(1, shape[-1] + 1, (*shape[:-1], 1))
         return (np.arange(shape[-1]) < ones).astype(spec.dtype)

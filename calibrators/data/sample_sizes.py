@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from calibrators.records import PositiveCount
+from calibrators.records import Count
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,8 @@ class SampleSizes:
         ValueError: The two have different lengths, or a smallest size is larger than the largest.
     """
 
-    smallest: tuple[PositiveCount, ...]
-    largest: tuple[PositiveCount, ...]
+    smallest: tuple[Count, ...]
+    largest: tuple[Count, ...]
 
     def __post_init__(self) -> None:
         if len(self.smallest) != len(self.largest):

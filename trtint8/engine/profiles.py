@@ -152,8 +152,8 @@ def check_profile(profile: Profile, inputs: Sequence[InputSpec]) -> None:
         inputs: The model's inputs.
 
     Raises:
-        BuildError: The model lacks an input or has another rank or static dimension, a size is not positive,
-            min <= opt <= max does not hold, or shapes are no :class:`ShapeRange`.
+        BuildError: The model lacks an input or has another rank or static dimension, the first size is not
+            positive, min <= opt <= max does not hold, or shapes are no :class:`ShapeRange`.
     """
     specs = {spec.name: spec for spec in inputs}
     for name, shapes in profile.items():
@@ -175,8 +175,8 @@ def _check_range(spec: InputSpec, shapes: ShapeRange) -> None:
         raise BuildError(f"the profile of input {spec} is {shapes}; give three shapes of {rank} dimensions")
     for axis, sizes in enumerate(zip(shapes.min, shapes.opt, shapes.max, strict=True)):
         dim = None if spec.shape is None else spec.shape[axis]
-        if min(sizes) < 1:
-            raise BuildError(f"the profile of input '{name}' is {shapes}; sizes must be at least 1")
+        if not axis and min(sizes) < 1:
+            raise BuildError(f"the profile of input '{name}' is {shapes}; it must begin with at least 1")
         if isinstance(dim, int) and set(sizes) != {dim}:
             raise BuildError(
                 f"the profile of input '{name}' is {shapes}, but dimension {axis} is always {dim} in the "

@@ -13,6 +13,7 @@ from calibrators.errors import CalibrationDataError
 FLOAT, INT = np.dtype(np.float32), np.dtype(np.int64)
 IMAGE = InputSpec("x", FLOAT, ("N", 3, 4, 5))
 TOKENS = InputSpec("ids", INT, ("N", "T"))
+CACHED = InputSpec("cached", FLOAT, ("N", "P", 4))
 
 
 def normal(*shape: int) -> np.ndarray:
@@ -77,6 +78,18 @@ def test_names_the_other_layout():
 def test_refuses_empty_arrays():
     refused({"x": normal(0, 3, 4, 5)}, [IMAGE], r"'x' is empty \(shape 0x3x4x5\)")
     refused({"ids": np.ones((2, 0), np.int64)}, [TOKENS], "'ids' is empty")
+    refused({"cached": normal(2, 0, 4), "ids": np.ones((2, 0), np.int64)}, [CACHED, TOKENS], "'cached' is em")
+    refused({"cached": normal(0, 5, 4), "ids": np.ones((2, 3), np.int64)}, [CACHED, TOKENS], "'cached' is em")
+
+
+def test_one_of_several_inputs_may_be_empty():
+    preflight = Preflight([CACHED, TOKENS])
+    preflight.observe({"cached": normal(2, 0, 4), "ids": np.ones((2, 3), np.int64)})
+    assert preflight.samples == 2
+    assert preflight.sizes["cached"] == SampleSizes((0, 4), (0, 4))
+    preflight.observe({"cached": normal(2, 5, 4), "ids": np.ones((2, 1), np.int64)})
+    assert preflight.sizes["cached"] == SampleSizes((0, 4), (5, 4))
+    assert preflight.finish() == []
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

@@ -24,6 +24,17 @@ def test_a_dynamic_image_gets_the_shape_that_is_asked_for():
     assert feed["x"].dtype == FLOAT
 
 
+def test_one_of_several_inputs_may_be_empty():
+    cached = InputSpec("cached", FLOAT, ("N", 2, "P", 4))
+    mask = InputSpec("mask", INT, ("N", "P"), 2)
+    feed = first("random:5,cached=2x0x4,ids=3", [IDS, cached, mask])
+    assert {name: array.shape for name, array in feed.items()} == {
+        "ids": (5, 3),
+        "cached": (5, 2, 0, 4),
+        "mask": (5, 0),
+    }
+
+
 def test_tokens_are_all_rows_of_the_table_with_the_same_probability():
     feed = first("random:200,ids=40", [IDS], batch_size=200)
     assert feed["ids"].dtype == INT
@@ -82,7 +93,7 @@ def test_a_name_may_hold_commas_and_equal_signs():
             r"shape 3x8 for a sample of input 'x' .*, which does not fit; leave the batch",
         ),
         ("random:4,x=4x8x8", IMAGE, "which does not fit"),
-        ("random:4,x=3x0x8", IMAGE, "which does not fit"),
+        ("random:4,x=3x0x8", IMAGE, "no values: every sample of 'x' .* is empty; give one of"),
         ("random:4,y=3x8x8", IMAGE, r"has a shape for 'y', and the model's inputs are 'x'"),
         ("random:4,x", IMAGE, "'x' of 'random:...' is not NAME=SHAPE"),
         ("random:4,x=3xHx8", IMAGE, "is not NAME=SHAPE"),

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from calibrators.data.sample_sizes import SampleSizes
 
-shapes = st.tuples(st.integers(1, 9), st.integers(1, 99), st.integers(1, 99))
+shapes = st.tuples(st.integers(1, 9), st.integers(0, 99), st.integers(0, 99))
 
 
 def test_the_number_of_samples_is_no_size():

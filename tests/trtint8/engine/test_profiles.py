@@ -133,13 +133,20 @@ def test_complete_profile_shares_named_dimensions():
         ("images=1x4x224x224,8x4x224x224,9x4x224x224", "dimension 1 is always 3 in the model; write 3 there"),
         ("images=8x3x224x224,1x3x224x224,9x3x224x224", "dimension 0 must grow from min over opt to max"),
         ("images=1x3x224x224,9x3x224x224,8x3x224x224", "dimension 0 must grow from min over opt to max"),
-        ("images=0x3x224x224,1x3x224x224,9x3x224x224", "sizes must be at least 1"),
+        ("images=0x3x224x224,1x3x224x224,9x3x224x224", "it must begin with at least 1"),
     ],
 )
 def test_check_profile_refuses(text, message):
     with pytest.raises(BuildError) as caught:
         check_profile(dict([parse_profile(text)]), [IMAGES])
     assert message in str(caught.value)
+
+
+def test_samples_may_be_empty():
+    sizes = {"cached": SampleSizes((0, 8), (7, 8))}
+    wanted = ShapeRange((1, 0, 8), (8, 7, 8), (32, 7, 8))
+    assert complete_profile({}, [spec("cached", "N", "P", 8)], sizes) == {"cached": wanted}
+    check_profile(dict([parse_profile("cached=1x0x8,8x0x8,32x0x8")]), [spec("cached", "N", "P", 8)])
 
 
 @pytest.mark.parametrize("shapes", [((1, 3), (4, 3), (8, 3)), "1x3,4x3,8x3", None])
