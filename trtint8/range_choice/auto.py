@@ -13,8 +13,8 @@ from calibrators.errors import ModelError
 from calibrators.histograms.histogram import Histogram
 from calibrators.tables.choice import RangeChoice
 from trtint8.models.activation_memory import FittingBatchSize
+from trtint8.models.cached_outputs import compared_part
 from trtint8.models.model import Model
-from trtint8.models.picked_outputs import before_picks
 from trtint8.models.separate_samples import gives_outputs_of_samples
 from trtint8.quantization.placement import Placement, place
 from trtint8.range_choice.choose import MOST_ROWS, choose_ranges, plain_ranges
@@ -33,8 +33,8 @@ class AutoRanges:
     """
 
     def __init__(self, prepared: Model, threads: int | None, device: str) -> None:
-        self._model = before_picks(prepared.graph_model)
-        self._picks = self._model is not prepared.graph_model
+        self._model = compared_part(prepared.graph_model)
+        self._is_part = self._model is not prepared.graph_model
         self._threads, self._device = threads, device
         self._placement = _placement(self._model)
         self._quantized = tuple(self._placement.tensors) if self._placement else ()
@@ -44,7 +44,7 @@ class AutoRanges:
     @cached_property
     def takes_outputs(self) -> bool:
         """Whether :meth:`choose` can do with outputs that others computed, in batches of any size."""
-        return not self._picks and self._separate
+        return not self._is_part and self._separate
 
     @cached_property
     def _separate(self) -> bool:
@@ -85,8 +85,8 @@ class AutoRanges:
             outputs: What the float network gives out for each sample, where :attr:`takes_outputs`; None
                 for what is not known. All have to be run where it is empty.
             reference: Gives what runs the float network on a feed, or None where that is not open; called
-                where it has to be run. It is not used where the network picks elements at its end
-                (:mod:`trtint8.models.picked_outputs`).
+                where it has to be run. It is not used where other tensors than its outputs are compared
+                (:func:`trtint8.models.cached_outputs.compared_part`).
             progress: Whether to show a progress bar on a terminal.
 
         Returns:
@@ -103,7 +103,7 @@ class AutoRanges:
         rows = self._fitting(samples[0])
         with self._network or self._open(placement, rows) as network:
             if not outputs or None in outputs:
-                network.open_float(None if self._picks else reference())
+                network.open_float(None if self._is_part else reference())
             return choose_ranges(
                 network,
                 histograms,

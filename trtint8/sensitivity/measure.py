@@ -12,8 +12,8 @@ from calibrators.data.sources import is_class_indices
 from calibrators.ray.executor import WORKER_THREADS, RayExecutor
 from calibrators.ray.in_order import results_here, results_in_order
 from calibrators.tables.table import CalibrationTable
+from trtint8.models.cached_outputs import compared_part
 from trtint8.models.model import Model, runnable
-from trtint8.models.picked_outputs import before_picks
 from trtint8.models.runnable_part import runnable_part
 from trtint8.quantization.placement import Placement, place
 from trtint8.quantization.quantize import tensor_names
@@ -67,7 +67,8 @@ def measure(
     how many samples it has, each of them shows what layers cost.
 
     Where the network picks elements at its end, such as boxes, noise is that of the tensors that they are
-    picked from (:mod:`trtint8.models.picked_outputs`).
+    picked from (:mod:`trtint8.models.picked_outputs`). Outputs that hold what it caches have no part in it
+    (:mod:`trtint8.models.cached_outputs`).
 
     Stops before the data ends once the SQNR of every layer alone is known to within the tolerance (95 %
     interval) from 64 samples or more; layers that make less than 2 % of the noise may stay uncertain.
@@ -100,7 +101,7 @@ def measure(
     given = {output.name for output in prepared.graph_model.graph.outputs}
     known = frozenset(tensor_names(prepared.graph_model))
     prepared = runnable_part(prepared)
-    prepared = prepared.part(before_picks(prepared.graph_model))
+    prepared = prepared.part(compared_part(prepared.graph_model))
     outputs = [value.name or "" for value in prepared.graph_model.graph.outputs]
     picked_from = tuple(name for name in outputs if name not in given)
     placement = _checked_placement(prepared, table, known, keep_float)

@@ -7,6 +7,7 @@ from calibrators.data.feeds import batch_rows
 from calibrators.data.preflight import check_feed
 from calibrators.data.sources import first_labels
 from calibrators.errors import CalibrationDataError
+from trtint8.models.cached_outputs import cached_outputs
 from trtint8.models.model import Model
 from trtint8.models.picked_outputs import find_picks
 from trtint8.models.session import open_graph_model
@@ -34,6 +35,12 @@ def first_form(model: Model, batches: Batches) -> BatchForm:
         first = next(iter(outputs.values()))
         rows = batch_rows(batch.feed) or (len(first) if first.ndim else 1)
         without_samples = outputs_without_samples(declared_shapes(model.graph_model), model.inputs)
-        picked = find_picks(model.graph_model).outputs
-        return BatchForm.of(outputs, first_labels(batch.labels, rows, 0), rows, without_samples, picked)
+        return BatchForm.of(
+            outputs,
+            first_labels(batch.labels, rows, 0),
+            rows,
+            without_samples,
+            find_picks(model.graph_model).outputs,
+            cached_outputs(model.graph_model),
+        )
     raise CalibrationDataError("the data has no samples; pass at least one")

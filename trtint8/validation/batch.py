@@ -124,6 +124,8 @@ class BatchForm:
         without_samples: Names of outputs whose axis 0 is known not to be the samples, whatever its length.
         picked: Names of outputs that hold what the network picks; see
             :mod:`trtint8.models.picked_outputs`.
+        cached: Names of outputs that hold what the network caches, which are not compared; see
+            :mod:`trtint8.models.cached_outputs`.
     """
 
     outputs: Mapping[str, ArrayForm]
@@ -131,6 +133,7 @@ class BatchForm:
     rows: int
     without_samples: frozenset[str] = frozenset()
     picked: tuple[str, ...] = ()
+    cached: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -140,6 +143,7 @@ class BatchForm:
         rows: int,
         without_samples: frozenset[str] = frozenset(),
         picked: tuple[str, ...] = (),
+        cached: tuple[str, ...] = (),
     ) -> BatchForm:
         """The form of a batch.
 
@@ -149,13 +153,16 @@ class BatchForm:
             rows: Number of samples in the batch.
             without_samples: Names of outputs whose axis 0 is known not to be the samples.
             picked: Names of outputs that hold what the network picks.
+            cached: Names of outputs that hold what the network caches.
         """
         masks = mask_count(outputs)
         forms = {name: ArrayForm.of(array, masks) for name, array in outputs.items()}
         boxes = {form.shape[:-1] for form in forms.values() if len(form.shape) > 1 and form.shape[-1] == 4}
         beside = [name for name, form in forms.items() if len(form.shape) > 1 and form.shape[:-1] in boxes]
         forms |= {name: replace(forms[name], activation=activation_of(outputs[name])) for name in beside}
-        return cls(forms, None if labels is None else ArrayForm.of(labels), rows, without_samples, picked)
+        return cls(
+            forms, None if labels is None else ArrayForm.of(labels), rows, without_samples, picked, cached
+        )
 
     @property
     def has_class_indices(self) -> bool:

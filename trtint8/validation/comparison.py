@@ -213,7 +213,7 @@ class OpenModels:
         whole = tuple(OutputPart(name, name) for name in output_names)
         declared = declared or DeclaredOutputs({}, whole)
         self._shapes, self._parts = declared.shapes, declared.parts
-        self._picked, self._sources = declared.picked, declared.sources
+        self._picked, self._cached, self._sources = declared.picked, declared.cached, declared.sources
         self._without_samples = outputs_without_samples(self._shapes, self._inputs)
         #: Outputs that are embeddings by the first batch's values, which those of another may contradict.
         self._embeddings: frozenset[str] | None = None
@@ -240,7 +240,7 @@ class OpenModels:
         samples = batch_rows(feed)
         rows = samples or (len(output) if output.ndim else 1)
         own_labels = first_labels(labels, rows, first)
-        form = BatchForm.of(wanted, own_labels, rows, self._without_samples, self._picked)
+        form = BatchForm.of(wanted, own_labels, rows, self._without_samples, self._picked, self._cached)
         if self._embeddings is None:
             self._embeddings = form.embeddings
         form = form.with_embeddings(self._embeddings)

@@ -160,7 +160,7 @@ def usual_metrics(form: BatchForm) -> Choice:
         return _of_detector(form)
     if form.picked:
         return _of_picks(form)
-    first = next(iter(form.outputs))
+    first = next(name for name in form.outputs if name not in form.cached)
     names, words = [], []
     has_rows = form.is_class_scores(first)
     is_embedding = has_rows and form.outputs[first].is_embedding
@@ -173,17 +173,27 @@ def usual_metrics(form: BatchForm) -> Choice:
     what = "one row of class scores per sample" if names else "no row of class scores per sample"
     if is_embedding:
         what = "one row of length 1 per sample, as embeddings are"
-    reason = f"output '{first}' ({form.outputs[first]}) is {what}: chose {', '.join([*words, _OF_ALL])}"
+    reason = f"output '{first}' ({form.outputs[first]}) is {what}: chose {', '.join([*words, _of_all(form)])}"
     if form.labels is not None and "top1" not in names:
         reason += f"; the labels ({form.labels}) are not used{_use_of_labels(form)}"
     return Choice((*names, *_FOR_ALL), reason, budget=[*names, *_FOR_ALL][0])
+
+
+def _of_all(form: BatchForm) -> str:
+    """What is measured for every model, in words."""
+    if not form.cached:
+        return _OF_ALL
+    kept = "what the network caches"
+    if len(form.cached) == 1:
+        return f"{_OF_ALL} but '{form.cached[0]}', which is {kept}"
+    return f"{_OF_ALL} but {len(form.cached)}, such as '{form.cached[0]}', which are {kept}"
 
 
 def _of_detector(form: BatchForm) -> Choice:
     names = tuple(PRECISIONS) if has_library() else (DetectionAgreement.name,)
     reason = (
         f"the outputs hold detections and the labels ({form.labels}) are boxes: chose "
-        f"{', '.join([*names, _OF_ALL])}"
+        f"{', '.join([*names, _of_all(form)])}"
     )
     return Choice((*names, *_FOR_ALL), reason, budget=names[0])
 

@@ -11,8 +11,9 @@ import onnx_ir as ir
 from calibrators.data.feeds import shape_text
 from calibrators.data.inputs import InputSpec
 from calibrators.errors import CalibrationDataError, ModelError
+from trtint8.models.cached_outputs import cached_outputs, compared_part
 from trtint8.models.output_parts import OutputPart, output_parts
-from trtint8.models.picked_outputs import NO_PICKS, Picks, before_picks, find_picks, sources_inside
+from trtint8.models.picked_outputs import NO_PICKS, Picks, find_picks, sources_inside
 from trtint8.models.static_shapes import declared_sizes
 from trtint8.validation.batch import Outputs
 from trtint8.validation.measurand import Measurand
@@ -27,13 +28,15 @@ class DeclaredOutputs:
 
     Attributes:
         shapes: Output name to shape.
-        parts: The parts that are measured by themselves, of the outputs and of what outputs are picked from;
-            see :func:`trtint8.models.output_parts.output_parts`.
+        parts: The parts that are measured by themselves, of the outputs that are compared and of what outputs
+            are picked from; see :func:`trtint8.models.output_parts.output_parts`.
         picked: Names of the outputs that hold what the model picks; see
             :mod:`trtint8.models.picked_outputs`.
         sources: Names of the tensors inside the model that they are picked from.
         left_out: The outputs that plugins of TensorRT compute, which are left out of all models, and the
             tensors that take their place.
+        cached: Names of the outputs that hold what the model caches, which are not compared; see
+            :mod:`trtint8.models.cached_outputs`.
     """
 
     shapes: Mapping[str, DeclaredShape]
@@ -41,6 +44,7 @@ class DeclaredOutputs:
     picked: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     left_out: Picks = NO_PICKS
+    cached: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, graph_model: ir.Model, left_out: Picks = NO_PICKS) -> DeclaredOutputs:
@@ -51,9 +55,10 @@ class DeclaredOutputs:
             left_out: What was left out of it.
         """
         picks = find_picks(graph_model)
-        parts = output_parts(before_picks(graph_model, picks))
+        parts = output_parts(compared_part(graph_model, picks))
         sources = sources_inside(graph_model, picks)
-        return cls(declared_shapes(graph_model), parts, picks.outputs, sources, left_out)
+        cached = cached_outputs(graph_model)
+        return cls(declared_shapes(graph_model), parts, picks.outputs, sources, left_out, cached)
 
 
 def declared_shapes(graph_model: ir.Model) -> dict[str, DeclaredShape]:

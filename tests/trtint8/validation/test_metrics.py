@@ -77,6 +77,16 @@ def test_embeddings_are_no_class_scores():
     )
 
 
+def test_outputs_that_are_cached_are_not_the_first():
+    outputs = {"keys": np.zeros((2, 7, 4), np.float32), "y": np.zeros((2, 3), np.float32)}
+    choice = usual_metrics(BatchForm.of(outputs, None, 2, cached=("keys",)))
+    assert choice.names == ("agreement", "sqnr", "cosine", "max_error")
+    assert choice.reason == (
+        "output 'y' (float32, 2x3) is one row of class scores per sample: chose agreement, SQNR, cosine and "
+        "largest error of every output but 'keys', which is what the network caches"
+    )
+
+
 @pytest.mark.parametrize(
     ("outputs", "picked", "names"),
     [

@@ -1,0 +1,45 @@
+"""Decoders of text, which cache keys and values: from calibration to an engine."""
+
+import numpy as np
+import pytest
+
+import trtint8
+from tests.trtint8.models.decoders import decoder, steps_of_sequences, whole_sequences
+from trtint8.engine.profiles import ShapeRange, complete_profile
+from trtint8.models.model import load_model
+
+
+def data(kind, seed):
+    if kind == "whole":
+        return whole_sequences(16, seed)
+    return lambda: steps_of_sequences(20, seed)
+
+
+@pytest.mark.parametrize("kind", ["whole", "steps"])
+def test_sequences_with_nothing_cached_at_first(kind):
+    model = decoder()
+    table = trtint8.calibrate(model, data(kind, 1), progress=False)
+    longest = 0 if kind == "whole" else 9
+    sizes = table.provenance.input_sizes["past_keys"]
+    assert (sizes.smallest, sizes.largest) == ((0, 8), (longest, 8))
+    int8 = trtint8.quantize(model, table)
+    assert load_model(int8).is_quantized
+    accuracy = trtint8.validate(int8, data(kind, 2), reference=model, progress=False)
+    assert accuracy.samples == (16 if kind == "whole" else 200)
+    assert [output.name for output in accuracy.outputs] == ["logits"]
+    assert 25 < accuracy.outputs[0].sqnr_db < 60
+    assert accuracy.chosen.endswith(
+        "chose SQNR, cosine and largest error of every output but 2, such as 'keys', which are what the "
+        "network caches"
+    )
+    measured = trtint8.measure_sensitivity(model, table, data(kind, 2), progress=False)
+    assert np.isclose(measured.quantized.sqnr_db, accuracy.outputs[0].sqnr_db, atol=0.5)
+    found = table.choice.sqnr_db[table.choice.rule]
+    assert found == pytest.approx(accuracy.outputs[0].sqnr_db, abs=6)
+
+
+def test_a_profile_from_calibration_begins_with_nothing_cached():
+    table = trtint8.calibrate(decoder(), data("steps", 1), progress=False)
+    inputs = load_model(decoder()).inputs
+    profile = complete_profile({}, inputs, table.provenance.input_sizes)
+    assert profile["past_keys"] == ShapeRange((1, 0, 8), (8, 9, 8), (32, 9, 8))

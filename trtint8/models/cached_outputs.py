@@ -1,0 +1,122 @@
+"""Outputs that hold what a network caches for its next step, such as the keys and values of a decoder.
+
+Such an output is an input with something added to it. It says little of how well the network computes: most
+of it is the input again, without any noise, and what was added is read by the network itself, so that its
+noise is in the other outputs as well. A decoder of 24 layers has 48 of them beside the one that matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx_ir as ir
+from onnx_ir.passes import common
+
+from trtint8.models.garbage_collection import pause_garbage_collection
+from trtint8.models.picked_outputs import Picks, before_picks
+from trtint8.models.static_shapes import declared_sizes
+
+#: Operators behind which a cache is the same, perhaps in another element type.
+_SAME = ("Identity", "Cast")
+
+#: Operators that write into a copy of their first input.
+_WRITING = ("ScatterND", "ScatterElements", "TensorScatter")
+
+#: Operators that read the shape of a tensor and none of its values.
+_OF_SHAPES = ("Shape", "Size")
+
+
+def cached_outputs(graph_model: ir.Model) -> tuple[str, ...]:
+    """Finds the outputs that are an input with something added.
+
+    A Concat has to add to the input along a dimension that is not fixed, or ScatterND, ScatterElements or
+    TensorScatter write into it; nothing else reads the input, and other nodes read the result. Or the
+    operator Attention returns it.
+
+    Args:
+        graph_model: The model.
+
+    Returns:
+        Their names, in order; none where no other output would be left.
+    """
+    outputs = graph_model.graph.outputs
+    names = tuple(value.name or "" for value in outputs if _is_cached(value))
+    return names if len(names) < len(outputs) else ()
+
+
+@pause_garbage_collection()
+def compared_part(graph_model: ir.Model, picks: Picks | None = None) -> ir.Model:
+    """The part of a model that computes what is compared of its outputs.
+
+    It gives no outputs that hold what the model caches, and in place of what it picks what that is picked
+    from (:mod:`trtint8.models.picked_outputs`).
+
+    Args:
+        graph_model: The model; not changed.
+        picks: What :func:`trtint8.models.picked_outputs.find_picks` finds in it, where that is known.
+
+    Returns:
+        A copy with the same inputs; the model itself where all of its outputs are compared.
+    """
+    part = before_picks(graph_model, picks)
+    names = cached_outputs(part)
+    if not names:
+        return part
+    changed = part.clone()
+    kept = [value for value in changed.graph.outputs if value.name not in names]
+    changed.graph.outputs.clear()
+    changed.graph.outputs.extend(kept)
+    common.RemoveUnusedNodesPass()(changed)
+    return changed
+
+
+def _is_cached(output: ir.Value) -> bool:
+    copies = list(_copies(output))
+    node = copies[-1].producer()
+    if node is None or node.domain:
+        return False
+    if node.op_type == "Attention":
+        place = node.outputs.index(copies[-1])
+        return place in (1, 2) and len(node.inputs) > 5 and _is_input(node.inputs[place + 3])
+    if not any(_readers(value) for value in copies):
+        return False
+    if node.op_type == "Concat":
+        return any(_adds_to(node, before) for before in node.inputs)
+    return node.op_type in _WRITING and _is_only_read_by(node, node.inputs[0])
+
+
+def _adds_to(concat: ir.Node, before: ir.Value | None) -> bool:
+    """Whether a Concat adds to an input of the graph, along a dimension that is not fixed."""
+    if before is None or not _is_only_read_by(concat, before):
+        return False
+    *_, value = _copies(before)
+    sizes = declared_sizes(value)
+    return sizes is not None and sizes[concat.attributes.get_int("axis", 0)] is None
+
+
+def _is_only_read_by(node: ir.Node, value: ir.Value | None) -> bool:
+    """Whether a tensor is an input of the graph, of which nothing else reads the values."""
+    if value is None or not _is_input(value):
+        return False
+    return all(_readers(copy) <= {node} for copy in _copies(value))
+
+
+def _is_input(value: ir.Value | None) -> bool:
+    if value is None:
+        return False
+    *_, origin = _copies(value)
+    return origin.is_graph_input() and not origin.is_initializer()
+
+
+def _readers(value: ir.Value) -> set[ir.Node]:
+    """The nodes that read the values of a tensor, without those that copy or convert it."""
+    return {node for node, _ in value.uses() if node.op_type not in (*_SAME, *_OF_SHAPES)}
+
+
+def _copies(value: ir.Value) -> Iterator[ir.Value]:
+    """A tensor, and those that it was copied or converted from, the first one last."""
+    yield value
+    node = value.producer()
+    while node is not None and node.op_type in _SAME and not node.domain and node.inputs[0] is not None:
+        yield node.inputs[0]
+        node = node.inputs[0].producer()
