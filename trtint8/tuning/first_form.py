@@ -34,13 +34,14 @@ def first_form(model: Model, batches: Batches) -> BatchForm:
         outputs = dict(zip(session.output_names, session.run(batch.feed), strict=True))
         first = next(iter(outputs.values()))
         rows = batch_rows(batch.feed) or (len(first) if first.ndim else 1)
-        without_samples = outputs_without_samples(declared_shapes(model.graph_model), model.inputs)
+        declared = declared_shapes(model.graph_model)
         return BatchForm.of(
             outputs,
             first_labels(batch.labels, rows, 0),
             rows,
-            without_samples,
+            outputs_without_samples(declared, model.inputs),
             find_picks(model.graph_model).outputs,
             cached_outputs(model.graph_model),
+            declared,
         )
     raise CalibrationDataError("the data has no samples; pass at least one")

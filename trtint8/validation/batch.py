@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,9 @@ from trtint8.validation.detection_rows import RowOrder, row_order
 
 #: By how much the length of a row may differ from 1: float16 resolves a thousandth.
 _UNIT = 2e-3
+
+#: The shape that a model declares for an output: None for a dimension, or for the rank, that is not fixed.
+DeclaredShape: TypeAlias = tuple[int | None, ...] | None
 
 #: Output name to array.
 Outputs = Mapping[str, NDArray[Any]]
@@ -67,6 +71,7 @@ class ArrayForm:
         row_order: How its rows hold detections, if they do by their values; else None.
         grid: How it holds the boxes of a grid, if it does by its values; else None.
         activation: What turns its numbers into scores, if an output of boxes is beside it.
+        declared: The shape that the model declares for it.
     """
 
     dtype: np.dtype[Any]
@@ -76,6 +81,7 @@ class ArrayForm:
     row_order: RowOrder | None = field(default=None, compare=False)
     grid: Grid | None = field(default=None, compare=False)
     activation: Activation = field(default=Activation.NONE, compare=False)
+    declared: DeclaredShape = field(default=None, compare=False)
 
     @classmethod
     def of(cls, array: NDArray[Any], masks: int = 0) -> ArrayForm:
@@ -144,6 +150,7 @@ class BatchForm:
         without_samples: frozenset[str] = frozenset(),
         picked: tuple[str, ...] = (),
         cached: tuple[str, ...] = (),
+        declared: Mapping[str, DeclaredShape] = MappingProxyType({}),
     ) -> BatchForm:
         """The form of a batch.
 
@@ -154,9 +161,13 @@ class BatchForm:
             without_samples: Names of outputs whose axis 0 is known not to be the samples.
             picked: Names of outputs that hold what the network picks.
             cached: Names of outputs that hold what the network caches.
+            declared: The shapes that the reference declares for its outputs, by name; may lack outputs.
         """
         masks = mask_count(outputs)
-        forms = {name: ArrayForm.of(array, masks) for name, array in outputs.items()}
+        forms = {
+            name: replace(ArrayForm.of(array, masks), declared=declared.get(name))
+            for name, array in outputs.items()
+        }
         boxes = {form.shape[:-1] for form in forms.values() if len(form.shape) > 1 and form.shape[-1] == 4}
         beside = [name for name, form in forms.items() if len(form.shape) > 1 and form.shape[:-1] in boxes]
         forms |= {name: replace(forms[name], activation=activation_of(outputs[name])) for name in beside}

@@ -240,7 +240,9 @@ class OpenModels:
         samples = batch_rows(feed)
         rows = samples or (len(output) if output.ndim else 1)
         own_labels = first_labels(labels, rows, first)
-        form = BatchForm.of(wanted, own_labels, rows, self._without_samples, self._picked, self._cached)
+        form = BatchForm.of(
+            wanted, own_labels, rows, self._without_samples, self._picked, self._cached, self._shapes
+        )
         if self._embeddings is None:
             self._embeddings = form.embeddings
         form = form.with_embeddings(self._embeddings)

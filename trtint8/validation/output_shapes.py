@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import onnx_ir as ir
 
@@ -15,11 +14,8 @@ from trtint8.models.cached_outputs import cached_outputs, compared_part
 from trtint8.models.output_parts import OutputPart, output_parts
 from trtint8.models.picked_outputs import NO_PICKS, Picks, find_picks, sources_inside
 from trtint8.models.static_shapes import declared_sizes
-from trtint8.validation.batch import Outputs
+from trtint8.validation.batch import DeclaredShape, Outputs
 from trtint8.validation.measurand import Measurand
-
-#: The shape that a model declares for an output: None for a dimension, or for the rank, that is not fixed.
-DeclaredShape: TypeAlias = tuple[int | None, ...] | None
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from calibrators.data.feeds import shape_text
 from calibrators.errors import CalibrationDataError
-from trtint8.validation.batch import ArrayForm, Batch, BatchForm, by_sample
+from trtint8.validation.batch import ArrayForm, Batch, BatchForm, DeclaredShape, by_sample
 from trtint8.validation.measurand import PERCENT, Measurand
 from trtint8.validation.meters import SumsMeter
 
@@ -56,7 +56,7 @@ def _of_maps(
     output: str,
     form: BatchForm,
     value: Callable[[NDArray[np.float64]], NDArray[np.float64]],
-    count: Callable[[str, bool, Batch], SumsMeter],
+    count: Callable[[str, DeclaredShape, bool, Batch], SumsMeter],
     titles: tuple[str, str],
 ) -> Measurand:
     """A metric of maps of classes; the titles are those with labels and without."""
@@ -65,7 +65,7 @@ def _of_maps(
         name,
         not with_labels,
         partial(SumsMeter, value),
-        partial(count, output, with_labels),
+        partial(count, output, form.outputs[output].declared, with_labels),
         title=titles[0] if with_labels else titles[1],
         unit=PERCENT,
         perfect=None if with_labels else 1.0,
@@ -73,17 +73,23 @@ def _of_maps(
     )
 
 
-def class_axis(shape: tuple[int, ...]) -> int:
+def class_axis(shape: tuple[int, ...], declared: DeclaredShape = None) -> int:
     """The axis of class scores in an output.
 
     Args:
         shape: The output's shape, of rank 3 or more.
+        declared: The shape that the model declares.
 
     Returns:
-        Axis 1, as in (N, classes, height, width); or the last axis, where axes 1 and 2 are equal and the last
-        is not, or where the last is the shortest and axis 2 is not equal to it.
+        Axis 1 or the last axis, where the model fixes its length and no other besides the number of samples.
+        Else axis 1, as in (N, classes, height, width); or the last axis, where axes 1 and 2 are equal and the
+        last is not, or where the last is the shortest and axis 2 is not equal to it.
     """
     last = len(shape) - 1
+    if declared is not None and len(declared) == len(shape):
+        fixed = [axis for axis in range(1, len(shape)) if declared[axis] is not None]
+        if fixed in ([1], [last]):
+            return fixed[0]
     if last == 3 and shape[2] == shape[3]:
         return 1
     if last == 3 and shape[1] == shape[2]:
@@ -91,20 +97,21 @@ def class_axis(shape: tuple[int, ...]) -> int:
     return last if last < 4 and shape[last] < min(shape[1:last]) else 1
 
 
-def class_map(output: NDArray[Any]) -> NDArray[np.int64]:
+def class_map(output: NDArray[Any], declared: DeclaredShape = None) -> NDArray[np.int64]:
     """The class of each position.
 
     Args:
         output: Class scores, of a floating-point type and of rank 3 or more, with their axis as in
             :func:`class_axis`; or class indices, of an integer type. An axis 1 of length 1 is left out where
             the rank is 4.
+        declared: The shape that the model declares.
 
     Returns:
         int64, without the axis of the scores; -1 where the largest score is not a number.
     """
     if not np.issubdtype(output.dtype, np.floating):
         return _without_channel(output).astype(np.int64)
-    axis = class_axis(output.shape)
+    axis = class_axis(output.shape, declared)
     classes = output.argmax(axis=axis)
     largest = np.take_along_axis(output, np.expand_dims(classes, axis), axis=axis).squeeze(axis)
     return np.where(np.isnan(largest), -1, classes)
@@ -175,16 +182,16 @@ class _Maps(NamedTuple):
     classes: int
 
 
-def _maps(output: str, with_labels: bool, batch: Batch) -> _Maps:
+def _maps(output: str, declared: DeclaredShape, with_labels: bool, batch: Batch) -> _Maps:
     scores = batch.outputs[output]
-    found = by_sample(class_map(scores), batch.rows)
+    found = by_sample(class_map(scores, declared), batch.rows)
     if with_labels and batch.labels is not None:
         wanted = by_sample(_without_channel(batch.labels).astype(np.int64), batch.rows)
     else:
-        wanted = by_sample(class_map(batch.reference[output]), batch.rows)
+        wanted = by_sample(class_map(batch.reference[output], declared), batch.rows)
     # Labels often have a number beyond the classes, mostly 255, where nobody knows the class.
     if np.issubdtype(scores.dtype, np.floating):
-        classes = scores.shape[class_axis(scores.shape)]
+        classes = scores.shape[class_axis(scores.shape, declared)]
         valid = (wanted >= 0) & (wanted < classes)
     else:
         valid = (wanted >= 0) & (wanted != _VOID)
@@ -192,15 +199,15 @@ def _maps(output: str, with_labels: bool, batch: Batch) -> _Maps:
     return _Maps(wanted, found, valid, classes)
 
 
-def _count_hits(output: str, with_labels: bool, batch: Batch) -> SumsMeter:
-    maps = _maps(output, with_labels, batch)
+def _count_hits(output: str, declared: DeclaredShape, with_labels: bool, batch: Batch) -> SumsMeter:
+    maps = _maps(output, declared, with_labels, batch)
     hits = (maps.wanted == maps.found) & maps.valid
     counts = np.stack([hits.sum(axis=1), maps.valid.sum(axis=1)], axis=1)
     return SumsMeter(share, [counts.astype(np.float64)], batch.rows)
 
 
-def _count_overlaps(output: str, with_labels: bool, batch: Batch) -> SumsMeter:
-    maps = _maps(output, with_labels, batch)
+def _count_overlaps(output: str, declared: DeclaredShape, with_labels: bool, batch: Batch) -> SumsMeter:
+    maps = _maps(output, declared, with_labels, batch)
     rows = [
         overlap_sums(wanted[valid], found[valid], maps.classes)
         for wanted, found, valid in zip(maps.wanted, maps.found, maps.valid, strict=True)
@@ -240,7 +247,7 @@ def _map_shape(form: ArrayForm) -> tuple[int, ...] | None:
         return _without_channel_shape(form.shape) if len(form.shape) > 1 else None
     if not form.is_float or len(form.shape) < 3:
         return None
-    axis = class_axis(form.shape)
+    axis = class_axis(form.shape, form.declared)
     return form.shape[:axis] + form.shape[axis + 1 :] if form.shape[axis] > 1 else None
 
 

@@ -1,6 +1,7 @@
 """Decoders of text, which cache keys and values: from calibration to an engine."""
 
 import numpy as np
+import onnxruntime
 import pytest
 
 import trtint8
@@ -43,3 +44,16 @@ def test_a_profile_from_calibration_begins_with_nothing_cached():
     inputs = load_model(decoder()).inputs
     profile = complete_profile({}, inputs, table.provenance.input_sizes)
     assert profile["past_keys"] == ShapeRange((1, 0, 8), (8, 9, 8), (32, 9, 8))
+
+
+def test_the_next_token_is_the_class_of_a_position():
+    model = decoder()
+    int8 = trtint8.quantize(model, trtint8.calibrate(model, data("whole", 1), progress=False))
+    feed = data("whole", 2)
+    accuracy = trtint8.validate(int8, feed, reference=model, metrics=["pixels"], progress=False)
+    tokens = [
+        onnxruntime.InferenceSession(one.SerializeToString()).run(["logits"], feed)[0].argmax(axis=-1)
+        for one in (model, int8)
+    ]
+    assert accuracy.measures[0].value == pytest.approx(np.mean(tokens[0] == tokens[1]), abs=0.02)
+    assert accuracy.measures[0].value > 0.8

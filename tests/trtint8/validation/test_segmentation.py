@@ -47,6 +47,37 @@ def test_the_axis_of_classes():
     assert {shape: class_axis(shape) for shape in shapes} == shapes
 
 
+@pytest.mark.parametrize(
+    ("shape", "declared", "axis"),
+    [
+        ((2, 5, 9), (None, None, 9), 2),  # a language model
+        ((2, 1, 9), (None, None, 9), 2),
+        ((2, 9, 5), (None, 9, None), 1),
+        ((2, 3, 8, 9), (None, 3, None, None), 1),
+        ((2, 8, 9, 12), (2, None, None, 12), 3),
+        ((2, 8, 8, 3), (None, None, None, 3), 3),
+        ((2, 5, 9), (None, 5, 9), 1),  # as without a declared shape, from here on
+        ((2, 3, 8, 9), (None, None, 8, 9), 1),
+        ((2, 5, 9), (None, None, None), 1),
+        ((2, 5, 9), (None, None), 1),
+    ],
+)
+def test_the_axis_of_classes_is_the_one_that_the_model_fixes(shape, declared, axis):
+    assert class_axis(shape, declared) == axis
+    scores = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    assert np.array_equal(class_map(scores, declared), scores.argmax(axis=axis))
+
+
+def test_positions_of_a_sequence():
+    found, wanted = (np.random.default_rng(seed).normal(size=(2, 5, 9)) for seed in (0, 1))
+    found[:, :3] = wanted[:, :3]
+    batch = Batch({}, {"y": found}, {"y": wanted}, None, 2)
+    form = BatchForm.of(batch.reference, None, 2, declared={"y": (None, None, 9)})
+    same = np.mean(found.argmax(axis=2) == wanted.argmax(axis=2))
+    assert pixels("m", "y", form).measure(batch).value() == pytest.approx(same)
+    assert 0.6 <= same < 1
+
+
 def test_class_maps():
     assert np.array_equal(class_map(scores(WANTED)), WANTED)
     wide = np.tile(WANTED, (1, 2, 2))
