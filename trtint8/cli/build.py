@@ -22,6 +22,7 @@ from trtint8.cli.data_options import add_data_options, add_method_option
 from trtint8.cli.output import engine_rows, print_json, print_table, say
 from trtint8.cli.own_data import data_from
 from trtint8.engine.file import EngineInfo, sidecar_path
+from trtint8.engine.profiles import as_sampled
 from trtint8.engine.table import table_file_of
 from trtint8.models.model import save_model
 from trtint8.quantization.slower.choose import SLOWER_IN_INT8
@@ -111,8 +112,9 @@ def run(options: argparse.Namespace) -> None:
         rows += [("float model", str(result.float_model)), ("the rest, in float", str(cut_files[TAIL]))]
     rows += [*engine_rows(result.info), ("build", f"{result.seconds:.1f} s")]
     print_table("Built", ("", ""), rows)
-    sized = result.table.provenance.input_sizes if result.table else ()
-    if open_inputs := [name for name in sized if not any(name in profile for profile in profiles)]:
+    sized = result.table.provenance.input_sizes if result.table else {}
+    given = {name for profile in profiles for name in profile}
+    if open_inputs := as_sampled(result.info.profiles, {n: s for n, s in sized.items() if n not in given}):
         say(
             f"{_listed(open_inputs)} samples of the sizes that the calibration samples had; "
             f"--profile '{open_inputs[0]}=MIN,OPT,MAX' gives others"

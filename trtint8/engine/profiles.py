@@ -123,6 +123,24 @@ def _without_samples_first(inputs: Sequence[InputSpec]) -> set[str]:
     return fixed if len(fixed) < len(inputs) else set()
 
 
+def as_sampled(profiles: Sequence[Profile], sizes: Mapping[str, SampleSizes]) -> list[str]:
+    """The inputs that have the sizes of samples in a profile; see :func:`complete_profile`.
+
+    Args:
+        profiles: Complete profiles.
+        sizes: Input name to the sizes that samples had.
+
+    Returns:
+        Their names, in the order of ``sizes``.
+    """
+    ends = {name: (one.smallest, one.largest, one.largest) for name, one in sizes.items()}
+    return [
+        name
+        for name, wanted in ends.items()
+        if any((p[name].min[1:], p[name].opt[1:], p[name].max[1:]) == wanted for p in profiles if name in p)
+    ]
+
+
 def largest_shapes(
     profiles: Sequence[Profile], inputs: Sequence[InputSpec], sizes: Mapping[str, SampleSizes] | None = None
 ) -> dict[str, tuple[int, ...]]:

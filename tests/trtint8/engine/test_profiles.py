@@ -6,6 +6,7 @@ from calibrators.data.sample_sizes import SampleSizes
 from calibrators.errors import BuildError, ModelError
 from trtint8.engine.profiles import (
     ShapeRange,
+    as_sampled,
     check_profile,
     complete_profile,
     largest_shapes,
@@ -80,6 +81,22 @@ def test_a_profile_comes_before_the_sizes_of_samples():
     sizes = {"ids": SampleSizes((5,), (5,)), "mask": SampleSizes((5, 7), (6, 7))}
     found = complete_profile(given, [spec("ids", "B", "L"), spec("mask", "B", "L", "W")], sizes)
     assert found == {**given, "mask": ShapeRange((1, 4, 7), (2, 8, 7), (4, 16, 7))}
+
+
+def test_inputs_that_have_the_sizes_of_samples():
+    sizes = {"ids": SampleSizes((5,), (9,)), "mask": SampleSizes((5, 7), (9, 7))}
+    inputs = [spec("ids", "B", "L"), spec("mask", "B", "L", "W")]
+    assert as_sampled([complete_profile({}, inputs, sizes)], sizes) == ["ids", "mask"]
+    given = {"ids": ShapeRange((1, 4), (2, 8), (4, 16))}
+    assert as_sampled([complete_profile(given, inputs, sizes)], sizes) == []
+    whole = {**given, "mask": ShapeRange((1, 4, 7), (2, 8, 7), (4, 16, 7))}
+    assert as_sampled(
+        [complete_profile(whole, inputs, sizes), complete_profile({}, inputs, sizes)], sizes
+    ) == [
+        "ids",
+        "mask",
+    ]
+    assert as_sampled([], sizes) == []
 
 
 def test_samples_of_a_state_lie_where_the_dimension_is_named_so():
