@@ -90,12 +90,8 @@ def test_inputs_that_have_the_sizes_of_samples():
     given = {"ids": ShapeRange((1, 4), (2, 8), (4, 16))}
     assert as_sampled([complete_profile(given, inputs, sizes)], sizes) == []
     whole = {**given, "mask": ShapeRange((1, 4, 7), (2, 8, 7), (4, 16, 7))}
-    assert as_sampled(
-        [complete_profile(whole, inputs, sizes), complete_profile({}, inputs, sizes)], sizes
-    ) == [
-        "ids",
-        "mask",
-    ]
+    profiles = [complete_profile(asked, inputs, sizes) for asked in (whole, {})]
+    assert as_sampled(profiles, sizes) == ["ids", "mask"]
     assert as_sampled([], sizes) == []
 
 
