@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
+from tests.trtint8.equalization.layers import two_layers
 from tests.trtint8.report.samples import bench_report
 from trtint8.cli.bench import _as_dict
 from trtint8.cli.main import VERBS, main
@@ -34,14 +36,17 @@ def documented():
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with the demo's model, data and table."""
+    """A folder with the demo's model, data and table, and those of a model with an outlier channel."""
     pytest.importorskip("sklearn", reason="scikit-learn is not installed (pip install 'trtint8[demo]')")
     folder, split = tmp_path_factory.mktemp("json"), load_digits_split()
     (folder / "digits.onnx").write_bytes(DEMO_MODEL.read_bytes())
     np.savez(folder / "calibration.npz", images=split.calibration_images[:100])
     np.savez(folder / "heldout.npz", images=split.heldout_images[:64], labels=split.heldout_labels[:64])
+    onnx.save(two_layers(), folder / "uneven.onnx")
+    np.savez(folder / "uneven.npz", x=np.random.default_rng(0).standard_normal((64, 6)).astype(np.float32))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
+        assert main(["calibrate", "uneven.onnx", "uneven.npz", "-o", "uneven.table.json"]) == 0
         assert main(["calibrate", "digits.onnx", "calibration.npz", "-o", "digits.table.json"]) == 0
         assert main(["quantize", "digits.onnx", "digits.table.json", "-o", "int8.onnx"]) == 0
         assert main(["table", "set", "digits.table.json", "images=9", "-o", "changed.json"]) == 0
@@ -76,7 +81,7 @@ def run(documented, capsys, folder, monkeypatch, verb, arguments):
         ("calibrate", "digits.onnx calibration.npz -o again.json"),
         ("calibrate", "digits.onnx calibration.npz -o mse.json --method mse"),
         ("quantize", "digits.onnx digits.table.json -o q.onnx --float16"),
-        ("quantize", "digits.onnx digits.table.json -o e.onnx --equalize calibration.npz"),
+        ("quantize", "uneven.onnx uneven.table.json -o e.onnx --equalize uneven.npz"),
         ("lint", "int8.onnx"),
         ("lint", "int8.onnx --fix -o mended.onnx"),
         ("migrate", "digits.onnx digits.cache -o migrated.onnx --no-proof"),

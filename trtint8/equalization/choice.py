@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from trtint8.equalization.following.channel_classes import Channels
 from trtint8.equalization.following.channels import Reading
 from trtint8.equalization.following.weights import input_ranges
 from trtint8.equalization.forms import Form
+from trtint8.equalization.ranges import Part
 from trtint8.equalization.reader_error import ReaderError
 
 #: Factors are applied where they reduce the squared error to this share at most. A copy of a normalization
@@ -39,10 +40,15 @@ def choose_strength(choice: FactorChoice, form: Form) -> float | None:
 def _choose_migration(choice: FactorChoice, form: Form) -> float | None:
     """Chooses factors that the weights of the readers make up for."""
     readings = [reading for reading in form.readings if choice.is_quantized(reading.node)]
-    if not readings or any(reading.tensor not in choice.observed.values for reading in readings):
+    observed = choice.observed
+    parts = (observed.found_with, observed.tried_on)
+    if not readings or any(one.tensor not in part.values for one in readings for part in parts):
         return None
-    peaks = choice.observed.peaks
-    made = _largest(choice, form, ((one.channels, peaks[one.tensor].reshape(-1)) for one in readings))
+
+    def made_with(peaks: Mapping[str, _Floats]) -> _Floats:
+        return _largest(choice, form, ((one.channels, peaks[one.tensor].reshape(-1)) for one in readings))
+
+    made = made_with(observed.found_with.peaks)
     read = _largest(choice, form, ((one.channels, _read_ranges(choice, one)) for one in readings))
     layers = [_Layer(choice, reading) for reading in readings]
 
@@ -55,7 +61,8 @@ def _choose_migration(choice: FactorChoice, form: Form) -> float | None:
     errors = {strength: error(factors) for strength, factors in candidates.items()}
     best = min(errors, key=lambda strength: errors[strength])
     worthwhile = errors[best] <= (_WORTH_A_COPY if _copies(choice, form) else _WORTHWHILE) * error(unchanged)
-    choice.factors[form.representatives] = candidates[best] if worthwhile else unchanged
+    final = migration_factors(made_with(observed.peaks), read, best)
+    choice.factors[form.representatives] = final if worthwhile else unchanged
     return best if worthwhile else None
 
 
@@ -87,16 +94,24 @@ class _Layer:
         self._choice, self._reading = choice, reading
         node = choice.nodes[reading.node]
         self._reader = ReaderError(choice.model, node, choice.placement, choice.method)
-        self._exact = self._reader.run(self._values(), choice.weights_of(reading.node))
+        self._exact = self._reader.run(self._values(choice.observed.tried_on), self._weights())
 
     def error(self) -> float:
-        """The relative error of the output with the factors as they are now."""
-        weights = self._choice.weights_of(self._reading.node)
-        return self._reader.relative_error(self._values(), weights, self._exact)
+        """The relative error of the output with the factors as they are now, on samples of their own.
 
-    def _values(self) -> NDArray[np.float32]:
-        values = self._choice.observed.values[self._reading.tensor]
-        return (values / self._choice.factors_of(self._reading.labels)).astype(np.float32)
+        The range is that of the samples that factors are found with: calibration does not see others either.
+        """
+        observed = self._choice.observed
+        amax = self._reader.threshold(self._values(observed.found_with))
+        values = self._values(observed.tried_on)
+        return self._reader.relative_error(values, self._weights(), self._exact, amax)
+
+    def _weights(self) -> NDArray[np.float32]:
+        return self._choice.weights_of(self._reading.node)
+
+    def _values(self, part: Part) -> NDArray[np.float32]:
+        factors = self._choice.factors_of(self._reading.labels)
+        return (part.values[self._reading.tensor] / factors).astype(np.float32)
 
 
 def _choose_product(choice: FactorChoice, form: Form) -> float | None:
@@ -107,28 +122,33 @@ def _choose_product(choice: FactorChoice, form: Form) -> float | None:
     nodes = [product.node for product in form.products if choice.is_quantized(product.node)]
     if not nodes:
         return None
-    peaks, powers = np.zeros((2, len(choice.factors))), np.zeros((2, len(choice.factors)))
-    for producer in producers:
-        classes = choice.channels.representatives[producer.labels]
-        side = np.where(choice.channels.powers[producer.labels] > 0, 0, 1)
-        np.maximum.at(peaks, (side, classes), choice.observed.peaks[producer.tensor])
-        np.add.at(powers, (side, classes), choice.observed.powers[producer.tensor])
-    (first, second), (first_power, second_power) = (
-        sides[:, form.representatives] for sides in (peaks, powers)
-    )
     one_scale = any(_has_one_scale(choice, node) for node in nodes)
+
+    def of_sides(measured: Mapping[str, _Floats], combine: np.ufunc) -> tuple[_Floats, _Floats]:
+        sides = np.zeros((2, len(choice.factors)))
+        for producer in producers:
+            classes = choice.channels.representatives[producer.labels]
+            side = np.where(choice.channels.powers[producer.labels] > 0, 0, 1)
+            combine.at(sides, (side, classes), measured[producer.tensor])
+        first, second = sides[:, form.representatives]
+        return first, second
+
+    observed = choice.observed
+    peaks = of_sides(observed.found_with.peaks, np.maximum)
+    tried = of_sides(observed.tried_on.peaks, np.maximum)
+    powers = of_sides(observed.powers, np.add)
 
     def error(factors: _Floats) -> float:
         squares = np.square(factors)
         return product_error(
-            first / factors, second * factors, first_power / squares, second_power * squares, one_scale
+            tried[0] / factors, tried[1] * factors, powers[0] / squares, powers[1] * squares, one_scale
         )
 
-    candidates = {strength: product_factors(first, second, strength) for strength in (0.0, *STRENGTHS)}
+    candidates = {strength: product_factors(*peaks, strength) for strength in (0.0, *STRENGTHS)}
     best = min(candidates, key=lambda strength: error(candidates[strength]))
-    if error(candidates[best]) > _WORTHWHILE * error(np.ones_like(first)):
+    if error(candidates[best]) > _WORTHWHILE * error(np.ones_like(peaks[0])):
         return None
-    choice.factors[form.representatives] = candidates[best]
+    choice.factors[form.representatives] = product_factors(*of_sides(observed.peaks, np.maximum), best)
     return best
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -23,20 +24,39 @@ _MOST_VALUES = 1 << 18
 
 
 @dataclass(frozen=True)
-class Observations:
-    """What was measured of tensors.
+class Part:
+    """What was measured of tensors on a part of the samples.
 
     Attributes:
         peaks: Tensor name to the largest magnitudes, float64 of the shape of the tensor's labels. Tensors
             whose shape did not fit their labels are left out.
-        powers: Tensor name to the mean squares, of the same shape.
         values: Tensor name to some of its values: of shape (rows, channels) where the channels are the last
             axis, else of shape (samples, ...) with the tensor's axes.
     """
 
     peaks: Mapping[str, NDArray[np.float64]]
-    powers: Mapping[str, NDArray[np.float64]]
     values: Mapping[str, NDArray[np.float32]]
+
+
+@dataclass(frozen=True)
+class Observations:
+    """What was measured of tensors.
+
+    Factors that make channels even on the samples that they were found with leave them uneven on others, so
+    they are tried on others. The more channels there are and the fewer samples, the more that matters.
+
+    Attributes:
+        peaks: Tensor name to the largest magnitudes on all samples, as in :class:`Part`.
+        powers: Tensor name to the mean squares on all samples, of the same shape.
+        found_with: What factors are found with that are to be tried.
+        tried_on: What they are tried on: the other samples; for tensors that cannot be divided by samples,
+            where there is one batch, the same.
+    """
+
+    peaks: Mapping[str, NDArray[np.float64]]
+    powers: Mapping[str, NDArray[np.float64]]
+    found_with: Part
+    tried_on: Part
 
 
 def observe(
@@ -54,7 +74,6 @@ def observe(
     Raises:
         CalibrationDataError: The model fails on a batch.
     """
-    names = list(labels)
     copy = model.clone()
     present = {value.name for value in copy.graph.outputs}
     computed = [value for node in copy.graph for value in node.outputs]
@@ -62,38 +81,87 @@ def observe(
         value for value in computed if value.name in labels and value.name not in present
     )
     session = open_graph_model(copy).session
-    outputs = [name for name in names if name in {value.name for value in copy.graph.outputs}]
-    peaks = {name: np.zeros(array.shape) for name, array in labels.items()}
-    squares = {name: np.zeros(array.shape) for name, array in labels.items()}
-    counts = dict.fromkeys(names, 0)
-    values: dict[str, list[NDArray[np.float32]]] = {name: [] for name in kept}
+    outputs = [name for name in labels if name in {value.name for value in copy.graph.outputs}]
+    names = tuple(kept)
+    parts = (_Measured(labels, names), _Measured(labels, names))
     unfit: set[str] = set()
-    for feed in _in_pieces(model, outputs, feeds):
+    for number, feed in enumerate(_in_pieces(model, outputs, feeds)):
         try:
             found = dict(zip(outputs, run_in_place(session, outputs, feed), strict=True))
         except Exception as error:
             raise CalibrationDataError(f"the model fails on a batch: {first_line(error)}") from error
-        for name in names:
-            array = found[name] if name in found else feed[name]
-            shape = labels[name].shape
-            if array.ndim != len(shape) or any(
-                one not in (1, size) for one, size in zip(shape, array.shape, strict=True)
-            ):
-                unfit.add(name)
-                continue
-            axes = tuple(axis for axis, size in enumerate(shape) if size == 1)
-            for bound in (array.max(axis=axes, keepdims=True), -array.min(axis=axes, keepdims=True)):
-                np.maximum(peaks[name], bound, out=peaks[name])
-            squares[name] += np.square(array).sum(axis=axes, keepdims=True, dtype=np.float64)
-            counts[name] += array.size // max(labels[name].size, 1)
-            if name in values:
-                _keep(values[name], _rows(array) if shape[-1] > 1 else array)
-    fitting = [name for name in names if name not in unfit]
+        arrays = {**feed, **found}
+        unfit.update(name for name in labels if not _fits(arrays[name], labels[name]))
+        for index, part in enumerate(parts):
+            for name in labels.keys() - unfit:
+                part.add(name, _half(arrays[name], labels[name], index, number))
+    return _observations(*parts, [name for name in labels if name not in unfit])
+
+
+class _Measured:
+    """What was measured so far on a part of the samples."""
+
+    def __init__(self, labels: Mapping[str, Channels], kept: Iterable[str]) -> None:
+        self.labels = labels
+        self.peaks = {name: np.zeros(array.shape) for name, array in labels.items()}
+        self.squares = {name: np.zeros(array.shape) for name, array in labels.items()}
+        self.counts = dict.fromkeys(labels, 0)
+        self.values: dict[str, list[NDArray[np.float32]]] = {name: [] for name in kept}
+
+    def add(self, name: str, array: NDArray[Any]) -> None:
+        if not array.size:
+            return
+        labels = self.labels[name]
+        axes = tuple(axis for axis, size in enumerate(labels.shape) if size == 1)
+        for bound in (array.max(axis=axes, keepdims=True), -array.min(axis=axes, keepdims=True)):
+            np.maximum(self.peaks[name], bound, out=self.peaks[name])
+        self.squares[name] += np.square(array).sum(axis=axes, keepdims=True, dtype=np.float64)
+        self.counts[name] += array.size // max(labels.size, 1)
+        if name in self.values:
+            _keep(self.values[name], _rows(array) if labels.shape[-1] > 1 else array)
+
+    def part(self, names: Iterable[str]) -> Part:
+        """The result for some tensors."""
+        kept = {name: self.values[name] for name in names if self.values.get(name)}
+        return Part(
+            {name: self.peaks[name] for name in names},
+            {name: np.concatenate(arrays) for name, arrays in kept.items()},
+        )
+
+
+def _observations(first: _Measured, second: _Measured, names: Sequence[str]) -> Observations:
+    one, other = first.part(names), second.part([name for name in names if second.counts[name]])
+    counts = {name: max(first.counts[name] + second.counts[name], 1) for name in names}
     return Observations(
-        {name: peaks[name] for name in fitting},
-        {name: squares[name] / max(counts[name], 1) for name in fitting},
-        {name: np.concatenate(arrays) for name, arrays in values.items() if arrays and name not in unfit},
+        {name: np.maximum(first.peaks[name], second.peaks[name]) for name in names},
+        {name: (first.squares[name] + second.squares[name]) / counts[name] for name in names},
+        one,
+        Part({**one.peaks, **other.peaks}, {**one.values, **other.values}),
     )
+
+
+def _fits(array: NDArray[Any], labels: Channels) -> bool:
+    """Whether a tensor has the shape that its channels are known for."""
+    return array.ndim == labels.ndim and all(
+        one in (1, size) for one, size in zip(labels.shape, array.shape, strict=True)
+    )
+
+
+def _half(array: NDArray[Any], labels: Channels, index: int, number: int) -> NDArray[Any]:
+    """The half of a tensor's samples that one of the parts is measured on.
+
+    Args:
+        array: The tensor in a batch.
+        labels: Its channels.
+        index: The number of the part, 0 or 1.
+        number: The number of the batch.
+
+    Returns:
+        Every other sample; of a batch of one sample all or none of it.
+    """
+    if labels.shape[:1] == (1,) and len(array) > 1:
+        return array[index::2]
+    return array if number % 2 == index else array[:0]
 
 
 def _in_pieces(model: ir.Model, tensors: list[str], feeds: Iterable[FeedDict]) -> Iterator[FeedDict]:

@@ -54,8 +54,22 @@ class ReaderError:
         output: NDArray[np.float32] = self._session.run(None, {"values": values, "weights": weights})[0]
         return output
 
+    def threshold(self, values: NDArray[np.float32]) -> float:
+        """The range that calibration finds for the layer's input.
+
+        Args:
+            values: The layer's input.
+        """
+        histogram = Histogram()
+        histogram.observe(values)
+        return self._threshold(histogram) or 1.0
+
     def relative_error(
-        self, values: NDArray[np.float32], weights: NDArray[np.float32], exact: NDArray[np.float32]
+        self,
+        values: NDArray[np.float32],
+        weights: NDArray[np.float32],
+        exact: NDArray[np.float32],
+        amax: float,
     ) -> float:
         """The squared error with quantized operands, over the sum of squares of the exact output.
 
@@ -63,10 +77,8 @@ class ReaderError:
             values: The layer's input.
             weights: The layer's weights.
             exact: The exact output.
+            amax: The range of the input.
         """
-        histogram = Histogram()
-        histogram.observe(values)
-        amax = self._threshold(histogram) or 1.0
         quantized = fake_quantize(values, self._activation.with_scale(self._activation.scale_of(amax)))
         rounded = fake_quantize(weights, self._weights.with_scale(weight_scale(weights, self._axis)))
         error, signal = (self.run(quantized, rounded) - exact).reshape(-1), exact.reshape(-1)

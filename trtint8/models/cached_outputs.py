@@ -110,13 +110,18 @@ def _is_input(value: ir.Value | None) -> bool:
 
 def _readers(value: ir.Value) -> set[ir.Node]:
     """The nodes that read the values of a tensor, without those that copy or convert it."""
-    return {node for node, _ in value.uses() if node.op_type not in (*_SAME, *_OF_SHAPES)}
+    return {node for node, _ in value.uses() if not (_is_copy(node) or node.op_type in _OF_SHAPES)}
+
+
+def _is_copy(node: ir.Node) -> bool:
+    """Whether a node gives what it reads; exporters write a Concat of one tensor where a cache begins."""
+    return not node.domain and (node.op_type in _SAME or (node.op_type == "Concat" and len(node.inputs) == 1))
 
 
 def _copies(value: ir.Value) -> Iterator[ir.Value]:
     """A tensor, and those that it was copied or converted from, the first one last."""
     yield value
     node = value.producer()
-    while node is not None and node.op_type in _SAME and not node.domain and node.inputs[0] is not None:
+    while node is not None and _is_copy(node) and node.inputs[0] is not None:
         yield node.inputs[0]
         node = node.inputs[0].producer()

@@ -4,6 +4,7 @@ import numpy as np
 
 from tests.trtint8.equalization.choosing import begin
 from tests.trtint8.equalization.transformers import SIZE, Blocks, samples
+from tests.trtint8.tuning.networks import normal
 from trtint8.equalization.choice import choose_strength
 
 
@@ -65,3 +66,15 @@ def test_queries_and_keys_get_the_same_ranges():
     assert 0.3 < after[0][3] / after[1][3] < 3
     np.testing.assert_allclose(after[0].max(), after[1].max(), rtol=1e-6)
     np.testing.assert_allclose(before[0] * before[1], after[0] * after[1], rtol=1e-6)
+
+
+def test_differences_that_other_samples_do_not_have_are_no_reason_to_change_anything():
+    """Channels that are alike, with rare large values: in few samples their peaks differ."""
+    g = Blocks()
+    gate = g.op("MatMul", ["x", g.constant(normal(SIZE, 256, seed=1))], "gate")
+    gate = g.op("Mul", [gate, g.op("Mul", [gate, gate], "square")], "cube")
+    up = g.op("MatMul", ["x", g.constant(normal(SIZE, 256, seed=2))], "up")
+    model = g.finish(g.linear(g.op("Mul", [up, gate], "gated"), 256, SIZE, "down"))
+    choice, forms = begin(model, samples(8), method="mse")
+    assert choose_strength(choice, forms["'up' to 'down'"]) is None
+    assert (choice.factors == 1).all()

@@ -31,14 +31,15 @@ def test_values_on_the_grid_have_no_error():
     weights = np.float32([[127, 3], [-5, 127], [8, 1]])
     values = np.float32([[127, 1, -2], [4, 5, 6]])
     reader = layer("MatMul", weights, ["N", 3])
-    assert reader.relative_error(values, weights, values @ weights) == 0
+    assert reader.threshold(values) == 127
+    assert reader.relative_error(values, weights, values @ weights, 127.0) == 0
 
 
 def test_the_error_by_hand():
     """A scale of 1 for the input rounds 0.5 to 0: the output 63.5 is computed as 63 and 0."""
     weights = np.float32([[1, 0], [0, 1]])
     values = np.float32([[127, 0.5]])
-    found = layer("Gemm", weights, ["N", 2]).relative_error(values, weights, values @ weights)
+    found = layer("Gemm", weights, ["N", 2]).relative_error(values, weights, values @ weights, 127.0)
     assert found == pytest.approx(0.25 / (127**2 + 0.25))
 
 
@@ -48,4 +49,5 @@ def test_weights_that_are_read_along_two_axes():
     for node in (one for one in model.graph if one.op_type == "Gemm"):
         reader = ReaderError(model, node, place(model), "minmax")
         values = normal(16, 16 if node.name == "encoder" else 8)
-        assert 0 < reader.relative_error(values, weights, reader.run(values, weights)) < 1e-3
+        amax, exact = reader.threshold(values), reader.run(values, weights)
+        assert 0 < reader.relative_error(values, weights, exact, amax) < 1e-3

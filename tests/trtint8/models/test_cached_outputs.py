@@ -29,9 +29,10 @@ def graph_model(model):
         (JOINED, ""),
         ("keys = Concat <axis = -2> (past_keys, k)", ""),
         (CONVERTED, ""),
+        ("alone = Concat <axis = 1> (past_keys)\n keys = Concat <axis = 1> (alone, k)", ""),
         (JOINED, "length = Shape (past_keys)"),
     ],
-    ids=["joined", "from the last axis", "converted", "its shape is read"],
+    ids=["joined", "from the last axis", "converted", "joined with nothing before", "its shape is read"],
 )
 def test_an_input_with_something_added_is_cached(keys, further):
     model = decoder(keys, further)
