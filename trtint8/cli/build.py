@@ -27,6 +27,9 @@ from trtint8.engine.table import table_file_of
 from trtint8.models.model import save_model
 from trtint8.quantization.slower.choose import SLOWER_IN_INT8
 
+#: Of more inputs than this, besides the first one, a sentence says only how many there are.
+_MOST_LISTED = 3
+
 EXAMPLE = (
     "example:\n  trtint8 build resnet50.onnx calibration_images/ -o resnet50.engine "
     "--resize 256 --crop 224,224 \\\n      --mean 0.485,0.456,0.406 --std 0.229,0.224,0.225 "
@@ -141,8 +144,10 @@ def is_typed_by_graph(info: EngineInfo) -> bool:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Some inputs as the subject of a sentence, with its verb."""
+    """Some inputs as the subject of a sentence, with its verb; of many, the first one and how many more."""
     first, *others = (f"'{name}'" for name in names)
     if not others:
         return f"input {first} takes"
+    if len(others) > _MOST_LISTED:
+        return f"input {first} and {len(others)} others take"
     return f"inputs {', '.join([first, *others[:-1]])} and {others[-1]} take"

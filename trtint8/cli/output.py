@@ -126,13 +126,14 @@ def table_width() -> int:
 
 def engine_rows(info: EngineInfo) -> list[tuple[str, str]]:
     """What a sidecar says about its engine, as rows of a table for a person."""
+    from trtint8.engine.profiles import profile_rows
+
     counted = info.int8_layers
     rows = [
         ("TensorRT", f"{'for RTX ' if info.flavor == 'rtx' else ''}{info.tensorrt_version}"),
         ("built for", ", ".join(info.compute_capabilities)),
     ]
-    for number, profile in enumerate(info.profiles):
-        rows += [(f"profile {number}, '{name}'", str(shapes)) for name, shapes in profile.items()]
+    rows += profile_rows(info.profiles)
     if counted:
         rows.append(("weighted layers in INT8", f"{counted[0]} of {counted[1]}"))
         for precision, nodes in (

@@ -17,7 +17,7 @@ from calibrators.errors import EngineError
 from calibrators.files import finish_writing, write_atomically, written_together
 from calibrators.records import Count, PositiveCount, Sha256
 from trtint8.engine.layers import LayerReport
-from trtint8.engine.profiles import ShapeRange
+from trtint8.engine.profiles import ShapeRange, profile_rows
 from trtint8.engine.traffic import PartTotal, part_totals
 from trtint8.version import __version__
 
@@ -146,8 +146,7 @@ def info_rows(info: EngineInfo) -> list[tuple[str, str]]:
         )
         for side, spec in sides
     ]
-    for number, profile in enumerate(info.profiles):
-        rows += [(f"profile {number}, '{name}'", str(shapes)) for name, shapes in profile.items()]
+    rows += profile_rows(info.profiles)
     if info.layers:
         counts = info.layers.counts().items()
         rows.append(("layers", ", ".join(f"{count} in {precision}" for precision, count in counts)))

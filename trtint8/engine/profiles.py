@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from calibrators.data.inputs import InputSpec
 from calibrators.data.sample_sizes import SampleSizes
+from calibrators.display.counts import counted
 from calibrators.errors import BuildError, ModelError
 
 Shape = tuple[int, ...]
@@ -75,6 +76,23 @@ def parse_profile(text: str) -> tuple[str, ShapeRange]:
         )
     smallest, optimal, largest = (tuple(map(int, shape.split("x"))) for shape in shapes.split(","))
     return name, ShapeRange(smallest, optimal, largest)
+
+
+def profile_rows(profiles: Sequence[Profile]) -> list[tuple[str, str]]:
+    """Profiles as rows of a table for a person: inputs of the same shapes share a row.
+
+    Args:
+        profiles: The profiles of an engine.
+    """
+    rows = []
+    for number, profile in enumerate(profiles):
+        names: dict[str, list[str]] = {}
+        for name, shapes in profile.items():
+            names.setdefault(str(shapes), []).append(name)
+        for text, (first, *others) in names.items():
+            more = f" and {counted(len(others), 'other')}" if others else ""
+            rows.append((f"profile {number}, '{first}'{more}", text))
+    return rows
 
 
 def complete_profile(

@@ -53,6 +53,8 @@ def test_who_leaves_sizes_to_the_samples_is_told_of_it(tmp_path, capsys):
         (["x"], "input 'x' takes"),
         (["x", "y"], "inputs 'x' and 'y' take"),
         (["x", "y", "z"], "inputs 'x', 'y' and 'z' take"),
+        (["x", "y", "z", "u"], "inputs 'x', 'y', 'z' and 'u' take"),
+        (["x", "y", "z", "u", "v"], "input 'x' and 4 others take"),
     ],
 )
 def test_inputs_in_words(names, words):

@@ -11,6 +11,7 @@ from trtint8.engine.profiles import (
     complete_profile,
     largest_shapes,
     parse_profile,
+    profile_rows,
 )
 
 
@@ -153,6 +154,17 @@ def test_check_profile_refuses(text, message):
     with pytest.raises(BuildError) as caught:
         check_profile(dict([parse_profile(text)]), [IMAGES])
     assert message in str(caught.value)
+
+
+def test_inputs_of_the_same_shapes_share_a_row():
+    one, two = ShapeRange((1, 4), (2, 8), (4, 16)), ShapeRange((1, 0), (1, 8), (1, 16))
+    profiles = [{"a": one, "b": two, "c": one}, {"a": two, "b": two, "c": two, "d": two}, {"a": one}]
+    assert profile_rows(profiles) == [
+        ("profile 0, 'a' and 1 other", "1x4,2x8,4x16"),
+        ("profile 0, 'b'", "1x0,1x8,1x16"),
+        ("profile 1, 'a' and 3 others", "1x0,1x8,1x16"),
+        ("profile 2, 'a'", "1x4,2x8,4x16"),
+    ]
 
 
 def test_samples_may_be_empty():
