@@ -90,14 +90,14 @@ def activation_scales(placement: Placement, amax: Mapping[str, float]) -> dict[s
     """
     ranges = {tensor: amax[tensor] for tensor in placement.tensors}
     alive = {placement.configs.dominator(tensor) for tensor, value in ranges.items() if value > 0}
-    for tensor in [tensor for tensor in ranges if placement.configs.dominator(tensor) not in alive]:
+    if zero := [tensor for tensor in ranges if placement.configs.dominator(tensor) not in alive]:
+        tensors = f"tensor '{zero[0]}'" if len(zero) == 1 else f"{len(zero)} tensors, such as '{zero[0]}'"
         warnings.warn(
-            f"the table has a range of 0 for tensor '{tensor}', as for what is zero in all calibration "
-            "samples, so 1 is taken; unless it is always zero, use samples that activate it, or set its "
-            "range by hand",
+            f"the table has a range of 0 for {tensors}, as for what is zero in all calibration samples, so 1 "
+            "is taken; unless that is always zero, use samples that activate it, or set a range by hand",
             stacklevel=2,
         )
-        ranges[tensor] = 1.0
+        ranges |= dict.fromkeys(zero, 1.0)
     ranges = {tensor: max(value, _SMALLEST_SCALE * QMAX) for tensor, value in ranges.items()}
     return {
         tensor: np.float32(config.scale) for tensor, config in placement.configs.activated(ranges).items()

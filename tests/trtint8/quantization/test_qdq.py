@@ -174,6 +174,10 @@ def test_a_range_of_zero_warns_and_counts_as_one():
     ):
         scales = activation_scales(placement("a"), {"a": 0.0})
     assert scales == {"a": np.float32(1 / 127)}
+    with pytest.warns(UserWarning, match="range of 0 for 2 tensors, such as 'a', as for") as caught:
+        scales = activation_scales(placement("a", "b", "c"), {"a": 0.0, "b": 2.0, "c": 0.0})
+    assert scales == {"a": np.float32(1 / 127), "b": np.float32(2 / 127), "c": np.float32(1 / 127)}
+    assert len(caught) == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         activation_scales(placement("a"), {"a": 1e-30})

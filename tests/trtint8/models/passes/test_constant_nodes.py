@@ -1,5 +1,7 @@
 """Nodes of constants, by whichever way computes them."""
 
+import warnings
+
 import numpy as np
 import onnx_ir as ir
 import pytest
@@ -30,3 +32,12 @@ def test_an_input_may_be_left_out():
     node = ir.from_proto(helper.make_node("Clip", ["x", "", "most"], ["y"]))
     found = compute_node(node, {"x": FLOATS, "most": np.float32(2)}, 17)
     np.testing.assert_array_equal(found, np.minimum(FLOATS, 2))
+
+
+def test_values_beyond_the_numbers_give_no_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = compute_node(
+            ir.from_proto(helper.make_node("Log", ["x"], ["y"])), {"x": np.float32([0, 1])}, 17
+        )
+    assert found.tolist() == [-np.inf, 0]
