@@ -13,7 +13,7 @@ from trtint8.equalization.following.channel_classes import Channels
 from trtint8.equalization.following.channels import Reading
 from trtint8.equalization.following.weights import input_ranges
 from trtint8.equalization.forms import Form
-from trtint8.equalization.ranges import Part
+from trtint8.equalization.ranges import Fold, Part
 from trtint8.equalization.reader_error import ReaderError
 
 #: Factors are applied where they reduce the squared error to this share at most. A copy of a normalization
@@ -40,30 +40,36 @@ def choose_strength(choice: FactorChoice, form: Form) -> float | None:
 def _choose_migration(choice: FactorChoice, form: Form) -> float | None:
     """Chooses factors that the weights of the readers make up for."""
     readings = [reading for reading in form.readings if choice.is_quantized(reading.node)]
-    observed = choice.observed
-    parts = (observed.found_with, observed.tried_on)
-    if not readings or any(one.tensor not in part.values for one in readings for part in parts):
+    folds = choice.observed.folds
+    if not readings or any(one.tensor not in fold.tried_on.values for one in readings for fold in folds):
         return None
 
     def made_with(peaks: Mapping[str, _Floats]) -> _Floats:
         return _largest(choice, form, ((one.channels, peaks[one.tensor].reshape(-1)) for one in readings))
 
-    made = made_with(observed.found_with.peaks)
     read = _largest(choice, form, ((one.channels, _read_ranges(choice, one)) for one in readings))
-    layers = [_Layer(choice, reading) for reading in readings]
+    layers = [_Layer(choice, reading, fold) for fold in folds for reading in readings]
 
-    def error(factors: _Floats) -> float:
-        choice.factors[form.representatives] = factors
-        return sum(layer.error() for layer in layers)
+    def error(strength: float | None) -> float:
+        total = 0.0
+        for layer in layers:
+            factors = _ones(form)
+            if strength is not None:
+                factors = migration_factors(made_with(layer.fold.found_with.peaks), read, strength)
+            choice.factors[form.representatives] = factors
+            total += layer.error()
+        return total
 
-    unchanged = np.ones_like(made)
-    candidates = {strength: migration_factors(made, read, strength) for strength in STRENGTHS}
-    errors = {strength: error(factors) for strength, factors in candidates.items()}
+    errors = {strength: error(strength) for strength in STRENGTHS}
     best = min(errors, key=lambda strength: errors[strength])
-    worthwhile = errors[best] <= (_WORTH_A_COPY if _copies(choice, form) else _WORTHWHILE) * error(unchanged)
-    final = migration_factors(made_with(observed.peaks), read, best)
-    choice.factors[form.representatives] = final if worthwhile else unchanged
+    worthwhile = errors[best] <= (_WORTH_A_COPY if _copies(choice, form) else _WORTHWHILE) * error(None)
+    final = migration_factors(made_with(choice.observed.peaks), read, best)
+    choice.factors[form.representatives] = final if worthwhile else _ones(form)
     return best if worthwhile else None
+
+
+def _ones(form: Form) -> _Floats:
+    return np.ones(len(form.representatives))
 
 
 def _copies(choice: FactorChoice, form: Form) -> bool:
@@ -90,20 +96,20 @@ def _largest(choice: FactorChoice, form: Form, ranges: Iterable[tuple[Channels, 
 class _Layer:
     """A reader of a form, with values that it reads."""
 
-    def __init__(self, choice: FactorChoice, reading: Reading) -> None:
+    def __init__(self, choice: FactorChoice, reading: Reading, fold: Fold) -> None:
+        self.fold = fold
         self._choice, self._reading = choice, reading
         node = choice.nodes[reading.node]
         self._reader = ReaderError(choice.model, node, choice.placement, choice.method)
-        self._exact = self._reader.run(self._values(choice.observed.tried_on), self._weights())
+        self._exact = self._reader.run(self._values(fold.tried_on), self._weights())
 
     def error(self) -> float:
         """The relative error of the output with the factors as they are now, on samples of their own.
 
         The range is that of the samples that factors are found with: calibration does not see others either.
         """
-        observed = self._choice.observed
-        amax = self._reader.threshold(self._values(observed.found_with))
-        values = self._values(observed.tried_on)
+        amax = self._reader.threshold(self._values(self.fold.found_with))
+        values = self._values(self.fold.tried_on)
         return self._reader.relative_error(values, self._weights(), self._exact, amax)
 
     def _weights(self) -> NDArray[np.float32]:
@@ -133,22 +139,27 @@ def _choose_product(choice: FactorChoice, form: Form) -> float | None:
         first, second = sides[:, form.representatives]
         return first, second
 
-    observed = choice.observed
-    peaks = of_sides(observed.found_with.peaks, np.maximum)
-    tried = of_sides(observed.tried_on.peaks, np.maximum)
-    powers = of_sides(observed.powers, np.add)
+    powers = of_sides(choice.observed.powers, np.add)
+    folds = [
+        tuple(of_sides(part.peaks, np.maximum) for part in (fold.found_with, fold.tried_on))
+        for fold in choice.observed.folds
+    ]
 
-    def error(factors: _Floats) -> float:
-        squares = np.square(factors)
-        return product_error(
-            tried[0] / factors, tried[1] * factors, powers[0] / squares, powers[1] * squares, one_scale
-        )
+    def error(strength: float | None) -> float:
+        total = 0.0
+        for found, tried in folds:
+            factors = _ones(form) if strength is None else product_factors(*found, strength)
+            squares = np.square(factors)
+            total += product_error(
+                tried[0] / factors, tried[1] * factors, powers[0] / squares, powers[1] * squares, one_scale
+            )
+        return total
 
-    candidates = {strength: product_factors(*peaks, strength) for strength in (0.0, *STRENGTHS)}
-    best = min(candidates, key=lambda strength: error(candidates[strength]))
-    if error(candidates[best]) > _WORTHWHILE * error(np.ones_like(peaks[0])):
+    errors = {strength: error(strength) for strength in (0.0, *STRENGTHS)}
+    best = min(errors, key=lambda strength: errors[strength])
+    if errors[best] > _WORTHWHILE * error(None):
         return None
-    choice.factors[form.representatives] = product_factors(*of_sides(observed.peaks, np.maximum), best)
+    choice.factors[form.representatives] = product_factors(*of_sides(choice.observed.peaks, np.maximum), best)
     return best
 
 

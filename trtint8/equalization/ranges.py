@@ -39,6 +39,20 @@ class Part:
 
 
 @dataclass(frozen=True)
+class Fold:
+    """One way to divide the samples.
+
+    Attributes:
+        found_with: What factors are found with that are to be tried.
+        tried_on: What they are tried on: the other samples; for tensors that cannot be divided by samples,
+            where there is one batch, the same.
+    """
+
+    found_with: Part
+    tried_on: Part
+
+
+@dataclass(frozen=True)
 class Observations:
     """What was measured of tensors.
 
@@ -48,15 +62,12 @@ class Observations:
     Attributes:
         peaks: Tensor name to the largest magnitudes on all samples, as in :class:`Part`.
         powers: Tensor name to the mean squares on all samples, of the same shape.
-        found_with: What factors are found with that are to be tried.
-        tried_on: What they are tried on: the other samples; for tensors that cannot be divided by samples,
-            where there is one batch, the same.
+        folds: The samples in two halves, each of which is tried on once.
     """
 
     peaks: Mapping[str, NDArray[np.float64]]
     powers: Mapping[str, NDArray[np.float64]]
-    found_with: Part
-    tried_on: Part
+    folds: tuple[Fold, Fold]
 
 
 def observe(
@@ -131,12 +142,12 @@ class _Measured:
 
 def _observations(first: _Measured, second: _Measured, names: Sequence[str]) -> Observations:
     one, other = first.part(names), second.part([name for name in names if second.counts[name]])
+    other = Part({**one.peaks, **other.peaks}, {**one.values, **other.values})
     counts = {name: max(first.counts[name] + second.counts[name], 1) for name in names}
     return Observations(
         {name: np.maximum(first.peaks[name], second.peaks[name]) for name in names},
         {name: (first.squares[name] + second.squares[name]) / counts[name] for name in names},
-        one,
-        Part({**one.peaks, **other.peaks}, {**one.values, **other.values}),
+        (Fold(one, other), Fold(other, one)),
     )
 
 

@@ -17,7 +17,7 @@ def test_it_begins_with_factors_of_1_and_the_ranges_of_readers():
     model, feed = two_layers(), samples()
     choice, forms = begin(model, feed)
     assert (choice.factors == 1).all()
-    assert list(choice.observed.found_with.values) == ["relu_out"]
+    assert list(choice.observed.folds[0].found_with.values) == ["relu_out"]
     (read,) = run(model.clone(), feed)[:1]
     assert read.shape == (2, 3, SIZE)
     assert choice.observed.peaks["relu_out"].shape == (1, 1, 12)

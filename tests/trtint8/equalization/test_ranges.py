@@ -19,6 +19,11 @@ def feed(*values):
     return {"x": np.float32(values).reshape(1, -1, 1)}
 
 
+def divided(found):
+    """The two halves of the samples, as each fold has them."""
+    return [(fold.found_with, fold.tried_on) for fold in found.folds]
+
+
 def test_peaks_powers_and_values_over_batches():
     labels = {"layer_out": np.array([[[1, 2]]]), "x": np.zeros((1, 1, 1), np.int64)}
     found = observe(two_channels(), labels, ["layer_out"], [feed(1, 2), feed(-5, 0)])
@@ -26,7 +31,7 @@ def test_peaks_powers_and_values_over_batches():
     np.testing.assert_allclose(found.powers["layer_out"], [[[7.5, 67.5]]])
     np.testing.assert_array_equal(found.peaks["x"], [[[5]]])
     # Batches of one sample belong to one part and to the other in turn.
-    one, other = found.found_with, found.tried_on
+    (one, other), _ = divided(found)
     np.testing.assert_array_equal(one.values["layer_out"], [[1, -3], [2, -6]])
     np.testing.assert_array_equal(other.values["layer_out"], [[-5, 15], [0, 0]])
     np.testing.assert_array_equal(one.peaks["layer_out"], [[[2, 6]]])
@@ -38,17 +43,18 @@ def test_every_other_sample_of_a_batch_is_in_a_part_of_its_own():
     labels = {"layer_out": np.array([[[1, 2]]])}
     batch = {"x": np.float32([1, 2, 3, 4, 5]).reshape(5, 1, 1)}
     found = observe(two_channels(), labels, ["layer_out"], [batch])
-    one, other = found.found_with, found.tried_on
+    (one, other), _ = divided(found)
     np.testing.assert_array_equal(one.values["layer_out"][:, 0], [1, 3, 5])
     np.testing.assert_array_equal(other.values["layer_out"][:, 0], [2, 4])
     np.testing.assert_array_equal(found.peaks["layer_out"], [[[5, 15]]])
     np.testing.assert_array_equal(other.peaks["layer_out"], [[[4, 12]]])
     np.testing.assert_allclose(found.powers["layer_out"], [[[11, 99]]])
+    assert divided(found)[1] == (other, one)
 
 
 def test_one_sample_is_in_both_parts():
     found = observe(two_channels(), {"layer_out": np.array([[[1, 2]]])}, ["layer_out"], [feed(1, 2)])
-    for part in (found.found_with, found.tried_on):
+    for part in divided(found)[0]:
         np.testing.assert_array_equal(part.values["layer_out"], [[1, -3], [2, -6]])
         np.testing.assert_array_equal(part.peaks["layer_out"], [[[2, 6]]])
 
@@ -57,8 +63,8 @@ def test_channels_along_the_first_axis_are_not_divided():
     labels = {"layer_out": np.arange(1, 5).reshape(2, 1, 2)}
     batches = [{"x": np.float32([a, b]).reshape(2, 1, 1)} for a, b in ((1, 2), (3, 4))]
     found = observe(two_channels(), labels, [], batches)
-    np.testing.assert_array_equal(found.found_with.peaks["layer_out"][:, 0, 0], [1, 2])
-    np.testing.assert_array_equal(found.tried_on.peaks["layer_out"][:, 0, 0], [3, 4])
+    np.testing.assert_array_equal(found.folds[0].found_with.peaks["layer_out"][:, 0, 0], [1, 2])
+    np.testing.assert_array_equal(found.folds[0].tried_on.peaks["layer_out"][:, 0, 0], [3, 4])
 
 
 def test_the_model_is_not_changed_and_its_outputs_can_be_measured():
@@ -72,18 +78,19 @@ def test_tensors_whose_shape_does_not_fit_their_labels_are_left_out():
     labels = {"layer_out": np.array([[[1], [2]]])}
     assert "layer_out" in observe(two_channels(), labels, [], [feed(1, 2)]).peaks
     found = observe(two_channels(), labels, ["layer_out"], [feed(1, 2), feed(1, 2, 3)])
-    assert dict(found.peaks) == dict(found.found_with.values) == dict(found.tried_on.peaks) == {}
+    (one, other), _ = divided(found)
+    assert dict(found.peaks) == dict(one.values) == dict(other.peaks) == {}
 
 
 def test_values_are_kept_within_limits(monkeypatch):
     monkeypatch.setattr("trtint8.equalization.ranges._MOST_VALUES", 8)
     labels = {"layer_out": np.array([[[1, 2]]])}
     one_by_one = observe(two_channels(), labels, ["layer_out"], [feed(one) for one in range(9)])
-    np.testing.assert_array_equal(one_by_one.found_with.values["layer_out"][:, 0], [0, 2, 4, 6])
-    np.testing.assert_array_equal(one_by_one.tried_on.values["layer_out"][:, 0], [1, 3, 5, 7])
+    np.testing.assert_array_equal(one_by_one.folds[0].found_with.values["layer_out"][:, 0], [0, 2, 4, 6])
+    np.testing.assert_array_equal(one_by_one.folds[0].tried_on.values["layer_out"][:, 0], [1, 3, 5, 7])
     # Of a large batch rows are taken that are evenly spaced.
     at_once = observe(two_channels(), labels, ["layer_out"], [feed(*range(9))])
-    np.testing.assert_array_equal(at_once.found_with.values["layer_out"][:, 0], [0, 3, 6])
+    np.testing.assert_array_equal(at_once.folds[0].found_with.values["layer_out"][:, 0], [0, 3, 6])
 
 
 def test_of_images_whole_samples_are_kept_one_at_least(monkeypatch):
@@ -92,10 +99,10 @@ def test_of_images_whole_samples_are_kept_one_at_least(monkeypatch):
     model = prepared(g.model({"x": ["N", 2, 4, 4]}, g.op("Relu", ["x"], "relu")))
     labels = {"relu_out": np.array([1, 2]).reshape(1, 2, 1, 1)}
     batch = {"x": normal(3, 2, 4, 4)}
-    found = observe(model, labels, ["relu_out"], [batch] * 2).found_with.values["relu_out"]
+    found = observe(model, labels, ["relu_out"], [batch] * 2).folds[0].found_with.values["relu_out"]
     assert found.shape == (2, 2, 4, 4)
     monkeypatch.setattr("trtint8.equalization.ranges._MOST_VALUES", 5)
-    found = observe(model, labels, ["relu_out"], [batch]).found_with.values["relu_out"]
+    found = observe(model, labels, ["relu_out"], [batch]).folds[0].found_with.values["relu_out"]
     assert found.shape == (1, 2, 4, 4)
 
 
