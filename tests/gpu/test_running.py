@@ -8,6 +8,7 @@ import pytest
 from calibrators.errors import CalibrationDataError, EngineError
 from calibrators.host.onnx_session import open_session
 from tests.trtint8.detectors import images, plugin_detector
+from tests.trtint8.models.decoders import decoder, steps_of_sequences
 from trtint8 import BuildOptions, Engine, build_int8_engine
 from trtint8.data import DEMO_MODEL
 from trtint8.engine.profiles import ShapeRange
@@ -302,3 +303,28 @@ def test_a_plugin_of_tensorrt(flavor, tmp_path):
         "nms_classes": (4, 4),
     }
     assert outputs["num"].min() >= 0 and 1 <= outputs["num"].max() <= 4
+
+
+def test_a_decoder_begins_with_an_empty_cache(flavor, tmp_path):
+    options = BuildOptions(tactic_sources=TACTIC_SOURCES) if flavor.name == "tensorrt" else None
+    built = build_int8_engine(
+        decoder(),
+        lambda: steps_of_sequences(20, seed=1),
+        tmp_path / "decoder.engine",
+        route="explicit",
+        target=flavor.name,
+        options=options,
+        progress=False,
+    )
+    session = ModelSession(open_session(built.engine.with_name("decoder.qdq.onnx"), optimize=False))
+    with Engine.load(built.engine) as engine:
+        for feed in steps_of_sequences(1, seed=2):
+            found, wanted = (
+                engine.infer(feed),
+                dict(zip(session.output_names, session.run(feed), strict=True)),
+            )
+            assert {name: array.shape for name, array in found.items()} == {
+                name: array.shape for name, array in wanted.items()
+            }
+            noise = np.square(found["logits"] - wanted["logits"]).sum() / np.square(wanted["logits"]).sum()
+            assert 10 * np.log10(noise) < -20

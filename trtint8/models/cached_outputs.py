@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import onnx_ir as ir
-from onnx_ir.passes import common
 
 from trtint8.models.garbage_collection import pause_garbage_collection
-from trtint8.models.picked_outputs import Picks, before_picks
 from trtint8.models.static_shapes import declared_sizes
 
 #: Operators behind which a cache is the same, perhaps in another element type.
@@ -45,28 +43,24 @@ def cached_outputs(graph_model: ir.Model) -> tuple[str, ...]:
 
 
 @pause_garbage_collection()
-def compared_part(graph_model: ir.Model, picks: Picks | None = None) -> ir.Model:
-    """The part of a model that computes what is compared of its outputs.
+def without_cached_outputs(graph_model: ir.Model) -> ir.Model:
+    """A model that does not give out what it caches, with the same nodes.
 
-    It gives no outputs that hold what the model caches, and in place of what it picks what that is picked
-    from (:mod:`trtint8.models.picked_outputs`).
+    Fewer outputs may let more be quantized: where pairs go has to be asked of the whole model.
 
     Args:
         graph_model: The model; not changed.
-        picks: What :func:`trtint8.models.picked_outputs.find_picks` finds in it, where that is known.
 
     Returns:
-        A copy with the same inputs; the model itself where all of its outputs are compared.
+        A copy with the same inputs; the model itself where it caches nothing.
     """
-    part = before_picks(graph_model, picks)
-    names = cached_outputs(part)
+    names = cached_outputs(graph_model)
     if not names:
-        return part
-    changed = part.clone()
+        return graph_model
+    changed = graph_model.clone()
     kept = [value for value in changed.graph.outputs if value.name not in names]
     changed.graph.outputs.clear()
     changed.graph.outputs.extend(kept)
-    common.RemoveUnusedNodesPass()(changed)
     return changed
 
 

@@ -13,8 +13,9 @@ from calibrators.errors import ModelError
 from calibrators.histograms.histogram import Histogram
 from calibrators.tables.choice import RangeChoice
 from trtint8.models.activation_memory import FittingBatchSize
-from trtint8.models.cached_outputs import compared_part
+from trtint8.models.cached_outputs import without_cached_outputs
 from trtint8.models.model import Model
+from trtint8.models.picked_outputs import before_picks
 from trtint8.models.separate_samples import gives_outputs_of_samples
 from trtint8.quantization.placement import Placement, place
 from trtint8.range_choice.choose import MOST_ROWS, choose_ranges, plain_ranges
@@ -33,10 +34,11 @@ class AutoRanges:
     """
 
     def __init__(self, prepared: Model, threads: int | None, device: str) -> None:
-        self._model = compared_part(prepared.graph_model)
+        part = before_picks(prepared.graph_model)
+        self._model = without_cached_outputs(part)
         self._is_part = self._model is not prepared.graph_model
         self._threads, self._device = threads, device
-        self._placement = _placement(self._model)
+        self._placement = _placement(part)
         self._quantized = tuple(self._placement.tensors) if self._placement else ()
         self._fitting = FittingBatchSize(self._model, self._quantized)
         self._network: TrialNetwork | None = None
@@ -86,7 +88,7 @@ class AutoRanges:
                 for what is not known. All have to be run where it is empty.
             reference: Gives what runs the float network on a feed, or None where that is not open; called
                 where it has to be run. It is not used where other tensors than its outputs are compared
-                (:func:`trtint8.models.cached_outputs.compared_part`).
+                (:mod:`trtint8.models.picked_outputs`, :mod:`trtint8.models.cached_outputs`).
             progress: Whether to show a progress bar on a terminal.
 
         Returns:

@@ -12,8 +12,9 @@ from calibrators.data.sources import is_class_indices
 from calibrators.ray.executor import WORKER_THREADS, RayExecutor
 from calibrators.ray.in_order import results_here, results_in_order
 from calibrators.tables.table import CalibrationTable
-from trtint8.models.cached_outputs import compared_part
+from trtint8.models.cached_outputs import without_cached_outputs
 from trtint8.models.model import Model, runnable
+from trtint8.models.picked_outputs import before_picks
 from trtint8.models.runnable_part import runnable_part
 from trtint8.quantization.placement import Placement, place
 from trtint8.quantization.quantize import tensor_names
@@ -101,10 +102,11 @@ def measure(
     given = {output.name for output in prepared.graph_model.graph.outputs}
     known = frozenset(tensor_names(prepared.graph_model))
     prepared = runnable_part(prepared)
-    prepared = prepared.part(compared_part(prepared.graph_model))
+    prepared = prepared.part(before_picks(prepared.graph_model))
     outputs = [value.name or "" for value in prepared.graph_model.graph.outputs]
     picked_from = tuple(name for name in outputs if name not in given)
     placement = _checked_placement(prepared, table, known, keep_float)
+    prepared = prepared.part(without_cached_outputs(prepared.graph_model))
     kept = None
     if checkpoint is not None:
         kept = measurement_checkpoint(checkpoint, prepared, table, keep_float, batches.batch_size)

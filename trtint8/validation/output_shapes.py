@@ -10,9 +10,9 @@ import onnx_ir as ir
 from calibrators.data.feeds import shape_text
 from calibrators.data.inputs import InputSpec
 from calibrators.errors import CalibrationDataError, ModelError
-from trtint8.models.cached_outputs import cached_outputs, compared_part
+from trtint8.models.cached_outputs import cached_outputs, without_cached_outputs
 from trtint8.models.output_parts import OutputPart, output_parts
-from trtint8.models.picked_outputs import NO_PICKS, Picks, find_picks, sources_inside
+from trtint8.models.picked_outputs import NO_PICKS, Picks, before_picks, find_picks, sources_inside
 from trtint8.models.static_shapes import declared_sizes
 from trtint8.validation.batch import DeclaredShape, Outputs
 from trtint8.validation.measurand import Measurand
@@ -51,7 +51,7 @@ class DeclaredOutputs:
             left_out: What was left out of it.
         """
         picks = find_picks(graph_model)
-        parts = output_parts(compared_part(graph_model, picks))
+        parts = output_parts(without_cached_outputs(before_picks(graph_model, picks)))
         sources = sources_inside(graph_model, picks)
         cached = cached_outputs(graph_model)
         return cls(declared_shapes(graph_model), parts, picks.outputs, sources, left_out, cached)

@@ -39,6 +39,18 @@ def test_sequences_with_nothing_cached_at_first(kind):
     assert found == pytest.approx(accuracy.outputs[0].sqnr_db, abs=6)
 
 
+@pytest.mark.parametrize("kind", ["whole", "steps"])
+def test_ranges_of_the_quantized_tensors_are_enough(kind):
+    """Pairs go where they go in the whole model, though its caches are not compared."""
+    model, calibration, heldout = decoder(), data(kind, 1), data(kind, 2)
+    table = trtint8.calibrate(model, calibration, tensors="placed", progress=False)
+    every = trtint8.calibrate(model, calibration, progress=False)
+    assert table.choice == every.choice
+    assert table.amax == {name: every.amax[name] for name in table.amax}
+    few, many = (trtint8.measure_sensitivity(model, one, heldout, progress=False) for one in (table, every))
+    assert few.layers == many.layers
+
+
 def test_a_profile_from_calibration_begins_with_nothing_cached():
     table = trtint8.calibrate(decoder(), data("steps", 1), progress=False)
     inputs = load_model(decoder()).inputs

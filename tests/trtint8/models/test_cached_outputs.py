@@ -5,9 +5,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from tests.trtint8.detectors import PICKED_FROM, ranking_detector
 from tests.trtint8.models.decoders import JOINED, WIDTH, decoder, whole_sequences
-from trtint8.models.cached_outputs import cached_outputs, compared_part
+from trtint8.models.cached_outputs import cached_outputs, without_cached_outputs
 from trtint8.models.model import load_model, prepare
 from trtint8.models.session import open_graph_model
 
@@ -97,9 +96,9 @@ def test_a_network_that_gives_nothing_else_is_compared_by_its_caches():
     assert cached_outputs(graph_model(model)) == ()
 
 
-def test_the_compared_part_computes_the_same():
+def test_without_its_caches_a_model_computes_the_same():
     model = graph_model(decoder(further="again = Relu (k)", given=", float[N, S, 8] again"))
-    part = compared_part(model)
+    part = without_cached_outputs(model)
     assert [value.name for value in part.graph.outputs] == ["logits", "again"]
     assert [value.name for value in part.graph.inputs] == ["x", "past_keys", "past_values"]
     feed = whole_sequences(3)
@@ -109,9 +108,7 @@ def test_the_compared_part_computes_the_same():
     assert wanted[1].shape == (3, 10, WIDTH)
 
 
-def test_of_other_networks_all_is_compared_but_what_is_picked():
-    whole = graph_model(ranking_detector())
-    assert [value.name for value in compared_part(whole).graph.outputs] == list(PICKED_FROM)
+def test_a_network_that_caches_nothing_stays_as_it_is():
     plain = graph_model(decoder("keys = Concat <axis = 1> (x, k)"))
     del plain.graph.outputs[2]
-    assert compared_part(plain) is plain
+    assert without_cached_outputs(plain) is plain
