@@ -22,6 +22,14 @@ DEFAULT_BATCH_SIZE = 32
 #: time takes time. A ResNet-50 and a MobileNet are fastest with 2 to 4 images of 224 x 224.
 _BYTES_ON_CPU = 2 << 20
 
+#: Bytes of an output per batch, which a comparison has several times in memory. The logits of a language
+#: model take 13 MB for 64 tokens and a vocabulary of 50,000.
+_OUTPUT_BYTES_ON_CPU = 64 << 20
+
+#: The shape of an output: a name or None in place of a size that is not fixed; None where the rank is not
+#: known.
+OpenShape: TypeAlias = tuple[int | str | None, ...] | None
+
 #: An array of any shape and element type.
 Array: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 
@@ -80,21 +88,26 @@ class DataOptions:
         size = self.default_batch_size
         return size(sample()) if callable(size) else size
 
-    def on_cpu(self, inputs: Sequence[InputSpec]) -> DataOptions:
+    def on_cpu(self, inputs: Sequence[InputSpec], outputs: Sequence[OpenShape] = ()) -> DataOptions:
         """The same options with the batch size that suits runs on the CPU, where nothing else says one.
 
         Args:
             inputs: The model's inputs.
+            outputs: The shapes of the model's outputs.
 
         Returns:
             Options by which batches have a power of two of samples, 32 at most, with which no input takes
-            more than 2 MiB if there is more than one sample. Sizes that the model leaves open are those of
-            the first sample.
+            more than 2 MiB, and no output more than 64 MiB as float32, if there is more than one sample.
+            Sizes that the model leaves open are those of the first sample.
         """
 
         def size_for(sample: Mapping[str, Array]) -> int:
             most = max((0, *(_bytes_per_sample(spec, sample.get(spec.name)) for spec in inputs)))
-            return fitting_batch_size(_BYTES_ON_CPU, most)
+            named = _named_sizes(inputs, sample)
+            given = max((0, *(_output_bytes(shape, named) for shape in outputs)))
+            return min(
+                fitting_batch_size(_BYTES_ON_CPU, most), fitting_batch_size(_OUTPUT_BYTES_ON_CPU, given)
+            )
 
         known = all(
             spec.shape is not None and all(isinstance(size, int) for size in spec.shape[1:])
@@ -107,6 +120,23 @@ def _bytes_per_sample(spec: InputSpec, array: Array | None) -> int:
     """What an input takes for one sample; sizes that are not known count as 1."""
     shape = array.shape if array is not None else spec.shape or ()
     return spec.dtype.itemsize * math.prod(size for size in shape[1:] if isinstance(size, int))
+
+
+def _named_sizes(inputs: Sequence[InputSpec], sample: Mapping[str, Array]) -> dict[str, int]:
+    """The sizes that one sample has where the model has names for them, such as that of its tokens."""
+    return {
+        dim: size
+        for spec in inputs
+        if spec.shape is not None and spec.name in sample
+        for dim, size in zip(spec.shape[1:], sample[spec.name].shape[1:], strict=False)
+        if isinstance(dim, str)
+    }
+
+
+def _output_bytes(shape: OpenShape, named: Mapping[str, int]) -> int:
+    """What an output takes for one sample, as float32; sizes that are not known count as 1."""
+    sizes = (named.get(dim, 1) if isinstance(dim, str) else dim or 1 for dim in (shape or ())[1:])
+    return 4 * math.prod(sizes)
 
 
 def fitting_batch_size(budget: int, bytes_per_sample: int) -> int:

@@ -73,7 +73,7 @@ def measure_sensitivity(
     ranges = as_table(table)
     run = RunOptions(threads, executor, progress=progress)
     data_options = DataOptions(batch_size, limit, preprocessing=preprocessing, labels=labels)
-    data_options = data_options.on_cpu(prepared.inputs)
+    data_options = data_options.on_cpu(prepared.inputs, prepared.output_shapes)
     return measure(
         prepared,
         ranges,

@@ -19,6 +19,7 @@ from google.protobuf.message import DecodeError, EncodeError
 from onnx_ir.passes import common
 
 from calibrators.data.inputs import InputSpec
+from calibrators.data.options import OpenShape
 from calibrators.errors import ModelError
 from calibrators.files import finish_writing, is_file, is_folder, write_atomically, written_together
 from calibrators.host.weights import LARGE, LOCATION, LightModel
@@ -98,6 +99,11 @@ class Model:
         graph = self.graph_model.graph
         values = [value for value in graph.inputs if value.name not in graph.initializers]
         return tuple(_input_spec(value, self.name) for value in values)
+
+    @property
+    def output_shapes(self) -> tuple[OpenShape, ...]:
+        """The shapes of the outputs, in order."""
+        return tuple(_open_shape(value) for value in self.graph_model.graph.outputs)
 
     @property
     def is_quantized(self) -> bool:
@@ -433,9 +439,6 @@ def _with_recent_opset(model: Model) -> ir.Model:
 
 
 def _input_spec(value: ir.Value, model: str) -> InputSpec:
-    shape = None
-    if value.shape is not None:
-        shape = tuple(dim if isinstance(dim, int) else dim.value for dim in value.shape)
     try:
         # NumPy has no BF16, and a prepared model none either.
         known = value.dtype is not None and value.dtype != ir.DataType.BFLOAT16
@@ -445,7 +448,14 @@ def _input_spec(value: ir.Value, model: str) -> InputSpec:
             f"the input '{value.name}' of '{model}' has the element type {value.dtype}, which no array has; "
             "export the model again"
         ) from error
-    return InputSpec(value.name or "", dtype, shape, input_bound(value) if dtype.kind in "iu" else None)
+    bound = input_bound(value) if dtype.kind in "iu" else None
+    return InputSpec(value.name or "", dtype, _open_shape(value), bound)
+
+
+def _open_shape(value: ir.Value) -> OpenShape:
+    if value.shape is None:
+        return None
+    return tuple(dim if isinstance(dim, int) else dim.value for dim in value.shape)
 
 
 def _weight_bytes(graph_model: ir.Model) -> int:

@@ -128,7 +128,9 @@ def _worst(
     left_out = picks_of_plugins(whole)
     original = runnable_part(whole, left_out)
     batches = open_data(
-        with_recorded_states(data, original), original.inputs, options.on_cpu(original.inputs)
+        with_recorded_states(data, original),
+        original.inputs,
+        options.on_cpu(original.inputs, original.output_shapes),
     )
     declared = DeclaredOutputs.of(original.graph_model, left_out)
     names = tuple(declared.shapes)

@@ -77,7 +77,7 @@ def tune_from_sources(
         TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
     """
     whole, prepared = prepared, runnable_part(prepared)
-    data_options = data_options.on_cpu(prepared.inputs)
+    data_options = data_options.on_cpu(prepared.inputs, prepared.output_shapes)
     # Data is shuffled where possible, so that both halves are alike.
     shuffled = isinstance(data, (str, os.PathLike, Mapping, np.ndarray))
     options_of_data = replace(data_options, shuffle=shuffled)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,9 @@ from calibrators.histograms.losses import decibels
 
 #: Metrics that are measured for each output by itself. The first three are computed from the same sums.
 OUTPUT_METRICS = ("sqnr", "cosine", "max_error", "token_cosine")
+
+#: Elements that are compared at once: as float64, so many fit into a processor's cache.
+_BLOCK = 1 << 15
 
 
 @dataclass(frozen=True)
@@ -89,16 +92,30 @@ class FidelityMeter:
         if output is None or output.shape != reference.shape:
             cosines_of_tokens = [math.nan, 1.0] if self._tokens and reference.ndim > 1 else [0.0, 0.0]
             return [*[math.nan] * 4, *cosines_of_tokens, math.nan]
-        wanted, got = reference.astype(np.float64), output.astype(np.float64)
-        error = wanted - got
-        pairs = ((wanted, wanted), (got, got), (wanted, got), (error, error))
-        cosines = row_cosines(got, wanted) if self._tokens and wanted.ndim > 1 else np.empty(0)
-        return [
-            *(inner_product(a, b) for a, b in pairs),
-            float(cosines.sum()),
-            cosines.size,
-            float(np.abs(error).max(initial=0.0)),
-        ]
+        sums, largest = np.zeros(6), 0.0
+        for wanted, got in _in_blocks(reference, output):
+            error = wanted - got
+            pairs = ((wanted, wanted), (got, got), (wanted, got), (error, error))
+            cosines = row_cosines(got, wanted) if self._tokens and reference.ndim > 1 else np.empty(0)
+            sums += [*(inner_product(a, b) for a, b in pairs), float(cosines.sum()), cosines.size]
+            largest = float(np.maximum(largest, np.abs(error).max(initial=0.0)))
+        return [*sums.tolist(), largest]
+
+
+def _in_blocks(
+    reference: NDArray[Any], output: NDArray[Any]
+) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    """Both arrays in runs of rows, float64 of shape (rows, last axis).
+
+    As a whole the logits of a language model would take several times their memory.
+    """
+    if not reference.size:
+        return
+    width = reference.shape[-1] if reference.ndim else 1
+    wanted, got = reference.reshape(-1, width), output.reshape(-1, width)
+    rows = max(1, _BLOCK // width)
+    for start in range(0, len(wanted), rows):
+        yield wanted[start : start + rows].astype(np.float64), got[start : start + rows].astype(np.float64)
 
 
 def _fidelity(name: str, sums: Sequence[float], largest: float) -> Fidelity:

@@ -83,7 +83,9 @@ def validate_models(
     loaded = {name: engine_path(one) or load_model(one) for name, one in models.items()}
     _refuse_exchanged(loaded, whole)
     recorded = with_recorded_states(data, original, run.threads)
-    batches = open_data(recorded, original.inputs, data_options.on_cpu(original.inputs))
+    batches = open_data(
+        recorded, original.inputs, data_options.on_cpu(original.inputs, original.output_shapes)
+    )
     origins = warn_of_models(loaded, original)
     if run.ray:
         return compare_over_ray(
