@@ -31,6 +31,7 @@ from trtint8.engine.table import table_file_of
 from trtint8.engine.traffic import part_totals
 from trtint8.models.fingerprint import fingerprint
 from trtint8.models.model import Model, ModelSource, load_model, save_model
+from trtint8.models.static_shapes import open_shape
 
 
 @dataclass(frozen=True, repr=False)
@@ -257,7 +258,7 @@ def _specs(values: Sequence[ir.Value], dtypes: Mapping[str, np.dtype[Any]]) -> t
         TensorSpec(
             value.name or "",
             dtypes.get(value.name or "", _model_dtype(value)).name,
-            tuple(dim if isinstance(dim, int) else dim.value for dim in value.shape or ()),
+            open_shape(value) or (),
         )
         for value in values
     )

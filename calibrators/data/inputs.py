@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+
+#: A shape: a name or None in place of a size that is not fixed; None where the rank is not known.
+OpenShape: TypeAlias = tuple[int | str | None, ...] | None
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,7 @@ class InputSpec:
 
     name: str
     dtype: np.dtype[Any]
-    shape: tuple[int | str | None, ...] | None
+    shape: OpenShape
     bound: int | None = field(default=None, compare=False)
 
     @property
@@ -54,3 +57,18 @@ def has_fixed_batch(inputs: Sequence[InputSpec]) -> bool:
         inputs: The model's inputs.
     """
     return any((spec.static_batch or 1) > 1 for spec in inputs)
+
+
+def named_sizes(inputs: Sequence[InputSpec], shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    """The sizes of dynamic dimensions by their names, such as that of a text's tokens.
+
+    Args:
+        inputs: The model's inputs.
+        shapes: Input name to the shape of one sample, without the batch axis; may lack inputs.
+    """
+    known: dict[str, int] = {}
+    for spec in inputs:
+        declared, given = (spec.shape or ())[1:], shapes.get(spec.name, ())
+        if len(declared) == len(given):
+            known |= {dim: size for dim, size in zip(declared, given, strict=True) if isinstance(dim, str)}
+    return known

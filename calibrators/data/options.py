@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 
 from calibrators.checks import positive_integer
-from calibrators.data.inputs import InputSpec
+from calibrators.data.inputs import InputSpec, OpenShape, named_sizes
 from calibrators.data.preprocessing import Preprocessing, check_preprocessing
 from calibrators.errors import CalibrationDataError
 
@@ -25,10 +25,6 @@ _BYTES_ON_CPU = 2 << 20
 #: Bytes of an output per batch, which a comparison has several times in memory. The logits of a language
 #: model take 13 MB for 64 tokens and a vocabulary of 50,000.
 _OUTPUT_BYTES_ON_CPU = 64 << 20
-
-#: The shape of an output: a name or None in place of a size that is not fixed; None where the rank is not
-#: known.
-OpenShape: TypeAlias = tuple[int | str | None, ...] | None
 
 #: An array of any shape and element type.
 Array: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
@@ -103,7 +99,7 @@ class DataOptions:
 
         def size_for(sample: Mapping[str, Array]) -> int:
             most = max((0, *(_bytes_per_sample(spec, sample.get(spec.name)) for spec in inputs)))
-            named = _named_sizes(inputs, sample)
+            named = named_sizes(inputs, {name: array.shape[1:] for name, array in sample.items()})
             given = max((0, *(_output_bytes(shape, named) for shape in outputs)))
             return min(
                 fitting_batch_size(_BYTES_ON_CPU, most), fitting_batch_size(_OUTPUT_BYTES_ON_CPU, given)
@@ -120,17 +116,6 @@ def _bytes_per_sample(spec: InputSpec, array: Array | None) -> int:
     """What an input takes for one sample; sizes that are not known count as 1."""
     shape = array.shape if array is not None else spec.shape or ()
     return spec.dtype.itemsize * math.prod(size for size in shape[1:] if isinstance(size, int))
-
-
-def _named_sizes(inputs: Sequence[InputSpec], sample: Mapping[str, Array]) -> dict[str, int]:
-    """The sizes that one sample has where the model has names for them, such as that of its tokens."""
-    return {
-        dim: size
-        for spec in inputs
-        if spec.shape is not None and spec.name in sample
-        for dim, size in zip(spec.shape[1:], sample[spec.name].shape[1:], strict=False)
-        if isinstance(dim, str)
-    }
 
 
 def _output_bytes(shape: OpenShape, named: Mapping[str, int]) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.data.feeds import Binding, FeedDict, is_float, listed
-from calibrators.data.inputs import InputSpec
+from calibrators.data.inputs import InputSpec, named_sizes
 from calibrators.data.sources import Source
 from calibrators.errors import CalibrationDataError
 
@@ -70,7 +70,7 @@ def random_samples(text: str, binding: Binding, seed: int) -> Source:
     """
     request = _parse(text)
     _check_names(request, binding.inputs)
-    known = _known_sizes(request, binding.inputs)
+    known = named_sizes(binding.inputs, request.shapes)
     shapes = {spec.name: _sample_shape(spec, request.shapes.get(spec.name), known) for spec in binding.inputs}
     for spec in binding.inputs:
         _check_values(spec, shapes[spec.name])
@@ -147,16 +147,6 @@ def _check_names(request: _Request, inputs: Sequence[InputSpec]) -> None:
             f"the random data has a shape for '{unknown}', and the model's inputs are {listed(inputs)}; "
             "name one of these"
         )
-
-
-def _known_sizes(request: _Request, inputs: Sequence[InputSpec]) -> dict[str, int]:
-    """The sizes of dynamic dimensions by their names, from the shapes that were given."""
-    known: dict[str, int] = {}
-    for spec in inputs:
-        declared, given = (spec.shape or ())[1:], request.shapes.get(spec.name, ())
-        if len(declared) == len(given):
-            known |= {dim: size for dim, size in zip(declared, given, strict=True) if isinstance(dim, str)}
-    return known
 
 
 def _sample_shape(

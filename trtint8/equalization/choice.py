@@ -48,23 +48,31 @@ def _choose_migration(choice: FactorChoice, form: Form) -> float | None:
         return _largest(choice, form, ((one.channels, peaks[one.tensor].reshape(-1)) for one in readings))
 
     read = _largest(choice, form, ((one.channels, _read_ranges(choice, one)) for one in readings))
-    layers = [_Layer(choice, reading, fold) for fold in folds for reading in readings]
+    readers = [
+        ReaderError(choice.model, choice.nodes[one.node], choice.placement, choice.method) for one in readings
+    ]
+    tried = [
+        (
+            made_with(fold.found_with.peaks),
+            [_Layer(choice, *pair, fold) for pair in zip(readings, readers, strict=True)],
+        )
+        for fold in folds
+    ]
 
     def error(strength: float | None) -> float:
         total = 0.0
-        for layer in layers:
-            factors = _ones(form)
-            if strength is not None:
-                factors = migration_factors(made_with(layer.fold.found_with.peaks), read, strength)
+        for made, layers in tried:
+            factors = _ones(form) if strength is None else migration_factors(made, read, strength)
             choice.factors[form.representatives] = factors
-            total += layer.error()
+            for layer in layers:
+                total += layer.error()
         return total
 
     errors = {strength: error(strength) for strength in STRENGTHS}
     best = min(errors, key=lambda strength: errors[strength])
     worthwhile = errors[best] <= (_WORTH_A_COPY if _copies(choice, form) else _WORTHWHILE) * error(None)
-    final = migration_factors(made_with(choice.observed.peaks), read, best)
-    choice.factors[form.representatives] = final if worthwhile else _ones(form)
+    factors = migration_factors(made_with(choice.observed.peaks), read, best) if worthwhile else _ones(form)
+    choice.factors[form.representatives] = factors
     return best if worthwhile else None
 
 
@@ -96,11 +104,8 @@ def _largest(choice: FactorChoice, form: Form, ranges: Iterable[tuple[Channels, 
 class _Layer:
     """A reader of a form, with values that it reads."""
 
-    def __init__(self, choice: FactorChoice, reading: Reading, fold: Fold) -> None:
-        self.fold = fold
-        self._choice, self._reading = choice, reading
-        node = choice.nodes[reading.node]
-        self._reader = ReaderError(choice.model, node, choice.placement, choice.method)
+    def __init__(self, choice: FactorChoice, reading: Reading, reader: ReaderError, fold: Fold) -> None:
+        self._choice, self._reading, self._reader, self._fold = choice, reading, reader, fold
         self._exact = self._reader.run(self._values(fold.tried_on), self._weights())
 
     def error(self) -> float:
@@ -108,8 +113,8 @@ class _Layer:
 
         The range is that of the samples that factors are found with: calibration does not see others either.
         """
-        amax = self._reader.threshold(self._values(self.fold.found_with))
-        values = self._values(self.fold.tried_on)
+        amax = self._reader.threshold(self._values(self._fold.found_with))
+        values = self._values(self._fold.tried_on)
         return self._reader.relative_error(values, self._weights(), self._exact, amax)
 
     def _weights(self) -> NDArray[np.float32]:

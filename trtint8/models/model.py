@@ -18,8 +18,7 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError, EncodeError
 from onnx_ir.passes import common
 
-from calibrators.data.inputs import InputSpec
-from calibrators.data.options import OpenShape
+from calibrators.data.inputs import InputSpec, OpenShape
 from calibrators.errors import ModelError
 from calibrators.files import finish_writing, is_file, is_folder, write_atomically, written_together
 from calibrators.host.weights import LARGE, LOCATION, LightModel
@@ -44,6 +43,7 @@ from trtint8.models.passes.nan_guards import RemoveNanGuardsPass
 from trtint8.models.passes.sums import SumsAsAddsPass
 from trtint8.models.plugins import declare_plugins
 from trtint8.models.sequence_types import declare_sequences
+from trtint8.models.static_shapes import open_shape
 from trtint8.models.stored_tensors import check_stored_tensors, name_files, without_stored_tensors
 from trtint8.models.training_mode import switch_to_inference
 from trtint8.models.unknown_sizes import clear_unknown_sizes
@@ -103,7 +103,7 @@ class Model:
     @property
     def output_shapes(self) -> tuple[OpenShape, ...]:
         """The shapes of the outputs, in order."""
-        return tuple(_open_shape(value) for value in self.graph_model.graph.outputs)
+        return tuple(open_shape(value) for value in self.graph_model.graph.outputs)
 
     @property
     def is_quantized(self) -> bool:
@@ -449,13 +449,7 @@ def _input_spec(value: ir.Value, model: str) -> InputSpec:
             "export the model again"
         ) from error
     bound = input_bound(value) if dtype.kind in "iu" else None
-    return InputSpec(value.name or "", dtype, _open_shape(value), bound)
-
-
-def _open_shape(value: ir.Value) -> OpenShape:
-    if value.shape is None:
-        return None
-    return tuple(dim if isinstance(dim, int) else dim.value for dim in value.shape)
+    return InputSpec(value.name or "", dtype, open_shape(value), bound)
 
 
 def _weight_bytes(graph_model: ir.Model) -> int:

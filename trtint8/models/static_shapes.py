@@ -13,6 +13,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 from onnx import defs, helper, numpy_helper, shape_inference
 
+from calibrators.data.inputs import OpenShape
 from trtint8.models.graph_constants import is_constant, read_constant
 from trtint8.models.inner_graphs import inner_graphs
 from trtint8.models.passes.constant_nodes import compute_node
@@ -184,6 +185,17 @@ def declared_sizes(value: ir.Value | None) -> _Sizes | None:
     if value is None or value.shape is None:
         return None
     return tuple(dim if isinstance(dim, int) else None for dim in value.shape)
+
+
+def open_shape(value: ir.Value | None) -> OpenShape:
+    """The shape that a model says a tensor has, with the names of sizes that are not fixed.
+
+    Args:
+        value: A value of the model.
+    """
+    if value is None or value.shape is None:
+        return None
+    return tuple(dim if isinstance(dim, int) else dim.value for dim in value.shape)
 
 
 def _sizes_of(kind: onnx.TypeProto) -> _Sizes:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from trtint8.models.graph_constants import add_initializer, unused_name, value_names
 from trtint8.models.inner_graphs import values_read
+from trtint8.models.static_shapes import open_shape
 
 
 class GraphWriter:
@@ -158,9 +159,8 @@ def reached_from(nodes: Iterable[ir.Node], tensors: Iterable[ir.Value]) -> set[i
 
 def static_shape(value: ir.Value | None) -> list[int | str | None] | None:
     """A value's shape with symbols as text and None for unknown dimensions; None where it has no shape."""
-    if value is None or value.shape is None:
-        return None
-    return [dim if isinstance(dim, int) else dim.value for dim in value.shape]
+    shape = open_shape(value)
+    return None if shape is None else list(shape)
 
 
 def attributes_of(node: ir.Node) -> Mapping[str, Any]:
