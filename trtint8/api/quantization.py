@@ -50,7 +50,8 @@ def quantize(
         float32_io: With ``float16``, whether the model's inputs and outputs stay float32.
         equalize: Calibration samples, which are read twice. Channels of the float model get similar ranges
             without a change of its function, and it is calibrated anew with the table's method (see
-            :func:`trtint8.equalization.equalize.equalize`). None leaves the model as it is.
+            :func:`trtint8.equalization.equalize.equalize`). The model stays as it is with None, and where
+            equalization gains nothing.
         batch_size: Samples per batch of ``equalize``.
         limit: Use only this many samples of ``equalize``.
         preprocessing: How raw images of ``equalize`` become what the model is fed.
@@ -61,15 +62,15 @@ def quantize(
         The model with Q/DQ pairs; inputs, outputs and tensor names stay.
 
     Raises:
-        ModelError: The model is unusable or quantized already, a pattern matches nothing, or there is nothing
-            to equalize.
+        ModelError: The model is unusable or quantized already, or a pattern matches nothing.
         TableError: The table is of another model, stale, or lacks a range; or nothing can be calibrated with
             its method.
         CalibrationDataError: The samples of ``equalize`` do not fit the model.
         UnsupportedError: There is no such target, or it has no INT8 on that GPU.
 
     Warns:
-        UserWarning: All layers are estimated to be slower in INT8 than in FP16.
+        UserWarning: All layers are estimated to be slower in INT8 than in FP16; or equalization gains
+            nothing.
     """
     chosen = target_named(target, compute_capability)
     prepared = prepare(load_float_model(open_module(model, example_inputs)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
@@ -12,7 +13,7 @@ from calibrators.data.inputs import InputSpec
 from calibrators.data.options import DataOptions
 from calibrators.data.preflight import Preflight
 from calibrators.data.random_samples import warn_of_random
-from calibrators.errors import ModelError, TableError
+from calibrators.errors import TableError
 from calibrators.histograms.thresholds import Method
 from calibrators.ray.run_options import RunOptions
 from calibrators.tables.table import CalibrationTable
@@ -31,7 +32,7 @@ _SAMPLES = 128
 
 @dataclass(frozen=True)
 class EqualizedModel:
-    """An equalized float model and its ranges.
+    """An equalized float model and its ranges; the model and the table as they were where nothing was done.
 
     Attributes:
         model: The prepared float model, whose function is that of the original.
@@ -62,9 +63,11 @@ def equalize_and_calibrate(
         progress: Whether a progress bar is shown on a terminal.
 
     Raises:
-        ModelError: Nothing in the model can be equalized, or nothing would become better.
         TableError: The table is of another model, its method is unknown here, or it has ranges set by hand.
         CalibrationDataError: The data does not fit the model, or can be read only once.
+
+    Warns:
+        UserWarning: Nothing in the model can be equalized, or nothing would become better.
     """
     placement = place(prepared.graph_model)
     table.check_model(prepared.fingerprint, placement.tensors, tensor_names(prepared.graph_model))
@@ -86,7 +89,8 @@ def equalize_and_calibrate(
         part.graph_model, _checked(first_feeds(batches, _SAMPLES), part.inputs), table.method
     )
     if not equalized.forms:
-        raise ModelError(_nothing_done(prepared.name, equalized))
+        warnings.warn(_nothing_done(prepared.name, equalized), stacklevel=3)
+        return EqualizedModel(prepared, table, equalized)
     model = rebuilt(with_plugins(equalized.model, prepared.graph_model), prepared.name)
     new_table = calibrate_prepared(model, batches, options, DataOptions(), RunOptions(progress=progress))
     return EqualizedModel(model, new_table, equalized)
@@ -102,6 +106,9 @@ def _checked(feeds: Iterable[FeedDict], inputs: Sequence[InputSpec]) -> Iterator
 
 def _nothing_done(name: str, equalized: Equalized) -> str:
     if equalized.unchanged:
-        return f"the channels of '{name}' are even enough that equalization gains nothing; leave it out"
+        return (
+            f"the channels of '{name}' are even enough that equalization gains nothing; the model is "
+            "quantized as it is"
+        )
     reason = next(iter(equalized.skipped.values()), "no layer's output reaches another layer")
-    return f"nothing in '{name}' can be equalized ({reason}); leave equalization out"
+    return f"nothing in '{name}' can be equalized ({reason}); the model is quantized as it is"

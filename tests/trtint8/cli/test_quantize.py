@@ -7,6 +7,7 @@ import onnx
 import pytest
 
 import trtint8
+from calibrators.tables.table import CalibrationTable
 from tests.trtint8.equalization.layers import only_one_layer, two_layers
 from tests.trtint8.onnx_models import Shaped
 from trtint8.cli.main import main
@@ -93,19 +94,29 @@ def test_a_file_that_is_not_of_an_earlier_run_is_not_lost(uneven, tmp_path, caps
         assert main([*arguments, "--equalize", data, "--limit", "32"]) == 0
 
 
-def test_nothing_to_equalize_is_said_in_one_sentence(uneven, tmp_path, capsys):
+def test_a_model_without_channels_to_equalize_is_quantized_as_it_is(uneven, tmp_path, capsys):
     _, _, data = uneven
     model, table = str(tmp_path / "one.onnx"), str(tmp_path / "one.json")
     onnx.save(only_one_layer(), model)
     assert main(["calibrate", model, data, "-o", table]) == 0
-    output = tmp_path / "q.onnx"
+    plain, output = str(tmp_path / "plain.onnx"), str(tmp_path / "q.onnx")
+    assert main(["quantize", model, table, "-o", plain]) == 0
     capsys.readouterr()
-    assert main(["quantize", model, table, "-o", str(output), "--equalize", data]) == 2
-    said = capsys.readouterr().err
+    assert main(["quantize", model, table, "-o", output, "--equalize", data, "--json"]) == 0
+    out, said = capsys.readouterr()
     assert said.count("\n") == 1
     assert "nothing in 'one.onnx' can be equalized ('only_out' is an output of the model)" in said
-    assert not output.exists()
-    assert main(["quantize", model, table, "-o", str(output), "--limit", "3"]) == 2
+    assert json.loads(out)["equalization"]["forms"] == []
+    assert onnx.load(output) == onnx.load(plain)
+    assert CalibrationTable.load(str(tmp_path / "q.table.json")) == CalibrationTable.load(table)
+    again = ["quantize", str(tmp_path / "q.float.onnx"), str(tmp_path / "q.table.json"), "-o", plain]
+    assert main(again) == 0
+    assert onnx.load(output) == onnx.load(plain)
+
+
+def test_options_of_data_need_equalization(uneven, tmp_path, capsys):
+    model, table, _ = uneven
+    assert main(["quantize", model, table, "-o", str(tmp_path / "q.onnx"), "--limit", "3"]) == 2
     assert "add --equalize DATA" in capsys.readouterr().err
 
 

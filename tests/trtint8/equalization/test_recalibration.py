@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from calibrators.data.options import DataOptions
-from calibrators.errors import CalibrationDataError, ModelError, TableError
+from calibrators.errors import CalibrationDataError, TableError
 from calibrators.ray.run_options import RunOptions
 from tests.trtint8.equalization.layers import even, only_one_layer, two_layers
 from tests.trtint8.tuning.networks import normal
@@ -48,13 +48,15 @@ def test_data_options_reach_the_calibration():
     assert found.table.provenance.samples == 50 and found.table.method == "percentile"
 
 
-def test_what_cannot_be_equalized_is_refused_with_the_reason():
-    model, table = calibrated(only_one_layer())
-    with pytest.raises(ModelError, match=r"nothing in 'model' can be equalized \('only_out' is an output"):
-        equalized(model, table)
-    model, table = calibrated(even(), data=EVEN)
-    with pytest.raises(ModelError, match="even enough that equalization gains nothing"):
-        equalized(model, table, EVEN)
+def test_a_model_that_gains_nothing_stays_as_it_is_with_its_table_and_a_warning():
+    for made, data, words in (
+        (only_one_layer(), DATA, r"nothing in 'model' can be equalized \('only_out' is an output"),
+        (even(), EVEN, "even enough that equalization gains nothing; the model is quantized as it is"),
+    ):
+        model, table = calibrated(made, data=data)
+        with pytest.warns(UserWarning, match=words):
+            found = equalized(model, table, data)
+        assert found.model is model and found.table is table and not found.equalized.forms
 
 
 def test_tables_that_do_not_fit_are_refused():

@@ -129,7 +129,7 @@ def test_equalization_and_the_report_take_states(folder, capsys):
     assert main(["calibrate", "gate.onnx", "sound.npz", "-o", "table.json", *state]) == 0
     assert main(["quantize", "gate.onnx", "table.json", "-o", "int8.qdq.onnx"]) == 0
     equalize = ["quantize", "gate.onnx", "table.json", "-o", "e.onnx", "--equalize", "sound.npz"]
-    assert main([*equalize, *state]) == 2
+    assert main([*equalize, *state]) == 0
     assert "nothing in 'gate.onnx' can be equalized" in capsys.readouterr().err  # after the data was read
     report = ["report", "int8.qdq.onnx", "table.json", "--model", "gate.onnx", "--data", "sound.npz", *state]
     assert main([*report, "-o", "report.html"]) == 0
