@@ -22,6 +22,7 @@ from trtint8.sensitivity.noise_sums import (
     LARGE_NOISE_DB,
     decibels,
     half_widths,
+    limited,
 )
 from trtint8.validation.significance import Comparison, Share, mcnemar, paired_interval
 
@@ -321,9 +322,15 @@ class EffectMeter:
 
     def effects(self, variants: Iterable[Variant]) -> list[Effect]:
         """Estimates the effects of variants from the samples so far."""
-        halves = self._half_widths()
+        sums, alone = self.sums.copy(), self._predicted_rows()
+        sums[alone] = limited(sums[alone])
+        halves = self._half_widths(sums, alone)
         rows = (self._rows[variant] for variant in variants)
-        return [self._effect(self.sums[row], float(halves[row])) for row in rows]
+        return [self._effect(sums[row], float(halves[row])) for row in rows]
+
+    def _predicted_rows(self) -> NDArray[np.bool_]:
+        """Which variants' noise gradients predict, shape (variants,)."""
+        return np.array([self.predicted and word == ONLY for word, _ in self._rows], bool)
 
     def _effect(self, row: NDArray[np.float64], half: float) -> Effect:
         """The effect of a variant with these sums, and an interval of this half width in decibels."""
@@ -356,13 +363,16 @@ class EffectMeter:
             drop,
         )
 
-    def _half_widths(self) -> NDArray[np.float64]:
-        """Half the widths of the 95 % intervals, in decibels, float64 of shape (variants,)."""
+    def _half_widths(self, sums: NDArray[np.float64], predicted: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """Half the widths of the 95 % intervals, in decibels, float64 of shape (variants,).
+
+        Args:
+            sums: The sums of every variant, with limited noise.
+            predicted: Which of them gradients predict.
+        """
         halves = half_widths(self.sums)
-        if not self.predicted:
-            return halves
-        signal, noise = (self.sums[:, COLUMN[name]] for name in ("signal", "noise"))
-        alone = np.array([word == ONLY for word, _ in self._rows], bool) & (signal > 0) & (noise > 0)
+        signal, noise = (sums[:, COLUMN[name]] for name in ("signal", "noise"))
+        alone = predicted & (signal > 0) & (noise > 0)
         # From few samples, the width of a single layer is uncertain itself; layers are much alike in this.
         known = halves[alone & (halves > 0)]
         usual = known.mean() if known.size else 0.0

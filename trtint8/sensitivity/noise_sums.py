@@ -20,6 +20,11 @@ GRADIENTS_DB = 0.7
 #: Layers of text detectors and readers with 8 to 20 dB were predicted 3 to 5 dB too low.
 LARGE_NOISE_DB = 12.0
 
+#: The largest noise of a single layer that is reported, in units of the signal: that of outputs which have
+#: nothing in common with the float network's. Gradients know no such limit: in a network that carries every
+#: small change on to large ones they predict powers of 10 and more.
+_LARGEST_NOISE = 2.0
+
 #: ``samples`` are those of the noise, ``judged`` those whose class is known.
 _SUMS = ("samples", "signal", "signal2", "noise", "noise2", "both", "product", "got2", "judged", "agree")
 
@@ -40,6 +45,22 @@ COLUMNS = len(COLUMN)
 #: The columns that count samples, and the one column that may be negative.
 COUNTED = tuple(COLUMN[name] for name in ("samples", "judged", "agree", "shown", *HITS))
 SIGNED = COLUMN["product"]
+
+
+def limited(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Sums whose noise, predicted by gradients, is at most what outputs can be wrong by.
+
+    Args:
+        sums: Float64 of shape (variants, columns); not changed.
+
+    Returns:
+        Sums of the same shape.
+    """
+    sums = sums.copy()
+    noise, signal = COLUMN["noise"], sums[:, COLUMN["signal"]]
+    sums[:, noise] = np.where(signal > 0, np.minimum(sums[:, noise], _LARGEST_NOISE * signal), sums[:, noise])
+    sums[:, COLUMN["got2"]] = signal + sums[:, noise]
+    return sums
 
 
 def decibels(signal: float, noise: float) -> float:

@@ -106,7 +106,7 @@ def test_a_state_survives_json():
     assert again.effect(("all", "")).top1 == Share(2, 6)
 
 
-@pytest.mark.parametrize(("decibels", "half"), [(0, 12.0), (20, 1.39), (40, 0.71), (80, 0.70)])
+@pytest.mark.parametrize(("decibels", "half"), [(-3, 16.96), (0, 12.0), (20, 1.39), (40, 0.71), (80, 0.70)])
 def test_what_gradients_predict_is_less_certain_where_the_noise_is_large(decibels, half):
     """Of samples that are all alike, so that their number adds nothing."""
     meter = EffectMeter([("only", "a")], {"y": 1.0}, classes=False, labelled=False, predicted=True)
@@ -115,6 +115,24 @@ def test_what_gradients_predict_is_less_certain_where_the_noise_is_large(decibel
     effect = meter.effect(("only", "a"))
     assert effect.sqnr_db == pytest.approx(decibels, abs=1e-6)
     assert effect.interval_db[1] - effect.sqnr_db == pytest.approx(half, abs=0.03)
+
+
+def test_what_gradients_predict_is_at_most_what_outputs_can_be_wrong_by():
+    """Outputs that have nothing in common: twice the signal. Shares of the noise stay as predicted."""
+    names = [("only", name) for name in "ab"]
+    meter = EffectMeter([*names, ("all", "")], {"y": 1.0}, classes=False, labelled=False, predicted=True)
+    wanted = np.ones((8, 4), np.float32)
+    meter.add(("all", ""), {"y": np.tile(np.float32([1, -1, 1, -1]), (8, 1))}, {"y": wanted}, None)
+    meter.add_noise(names, np.array([[3e14] * 8, [1e14] * 8]), {"y": wanted})
+    first, second, whole = meter.effects([*names, ("all", "")])
+    assert first == second
+    assert first.sqnr_db == pytest.approx(-3.0103, abs=1e-4)
+    assert first.interval_db[1] == pytest.approx(-3.0103 + math.hypot(12 * math.sqrt(2), 0.7), abs=1e-3)
+    assert first.cosine == pytest.approx(3**-0.5)
+    assert whole.sqnr_db == pytest.approx(-3.0103, abs=1e-4) and whole.cosine == pytest.approx(0)
+    without = meter.remaining_effects("ab")
+    assert [effect.sqnr_db for effect in without] == pytest.approx([3.0103, -1.7609], abs=1e-4)
+    assert meter.noise(("only", "a")) == 8 * 3e14
 
 
 def test_no_layer_is_taken_to_be_more_certain_than_layers_usually_are():
