@@ -42,6 +42,7 @@ from trtint8.models.passes.name_nodes import NameNodesPass
 from trtint8.models.passes.nan_guards import RemoveNanGuardsPass
 from trtint8.models.passes.sums import SumsAsAddsPass
 from trtint8.models.plugins import declare_plugins
+from trtint8.models.random_nodes import random_nodes
 from trtint8.models.sequence_types import declare_sequences
 from trtint8.models.static_shapes import open_shape
 from trtint8.models.stored_tensors import check_stored_tensors, name_files, without_stored_tensors
@@ -385,7 +386,10 @@ def _checked(light: LightModel, name: str, path: Path | None) -> Model:
         graph_model = _from_light(light)
     except ir.serde.SerdeError as error:
         raise ModelError(f"'{name}' cannot be read: {_innermost_reason(error)}; export it again") from error
-    return Model(graph_model, name, light=None if external else light)
+    model = Model(graph_model, name, light=None if external else light)
+    if not model.is_quantized:
+        _warn_of_random_nodes(model)
+    return model
 
 
 def _check_attributes(graph: onnx.GraphProto, name: str) -> None:
@@ -407,6 +411,18 @@ def _leave_training_mode(light: LightModel, name: str) -> None:
             f"'{name}' was exported in training mode, and {nodes} nodes compute as in inference instead; "
             "export it in evaluation mode, after model.eval()",
             stacklevel=3,
+        )
+
+
+def _warn_of_random_nodes(model: Model) -> None:
+    found = random_nodes(model.graph_model)
+    if found:
+        first, others = found[0], f", and {len(found) - 1} more" if len(found) > 1 else ""
+        warnings.warn(
+            f"'{model.name}' draws random numbers ('{first.outputs[0].name}', from {first.op_type}{others}), "
+            "so two runs on the same samples may differ, and errors of INT8 that are found contain that; "
+            "export it in evaluation mode, or with the random numbers as an input",
+            stacklevel=5,
         )
 
 

@@ -14,20 +14,12 @@ from onnx import defs, helper, numpy_helper, shape_inference
 
 from calibrators.errors import ModelError
 from trtint8.models.passes.constant_nodes import compute_node
+from trtint8.models.random_nodes import RANDOM_OPERATORS
 
 logger = logging.getLogger(__name__)
 
 #: Operators that are not folded: Q/DQ pairs of constants must be kept, and random values must stay random.
-_KEPT = {
-    "QuantizeLinear",
-    "DequantizeLinear",
-    "RandomNormal",
-    "RandomNormalLike",
-    "RandomUniform",
-    "RandomUniformLike",
-    "Bernoulli",
-    "Multinomial",
-}
+_KEPT = {"QuantizeLinear", "DequantizeLinear", *RANDOM_OPERATORS}
 
 #: How many bytes a constant may be larger than the inputs of its node: a Tile or ConstantOfShape of a scalar
 #: can be gigabytes.
