@@ -182,6 +182,7 @@ class Calibration:
         reference: Gives what runs the float model on a feed. All observed tensors are among the outputs of
             its session, so that the last bits of what it computes are the same here and over Ray. Gives None
             where the model is run part by part.
+        close: Closes the model that was observed.
     """
 
     observe: Callable[..., Observation]
@@ -190,6 +191,7 @@ class Calibration:
     device: str
     auto: AutoRanges | None = None
     reference: Callable[[], Reference | None] = lambda: None
+    close: Callable[[], None] = lambda: None
 
     def run(self, *, progress: bool, checkpoint: Checkpoint[Counted] | None = None) -> CalibrationTable:
         """Calibrates; the caller removes the checkpoint when the table is written."""
@@ -200,6 +202,8 @@ class Calibration:
         keep = MOST_SAMPLES if self.auto else 0
         keep_outputs = self.auto is not None and self.auto.takes_outputs
         seen = self.observe(progress=progress, checkpoint=checkpoint, keep=keep, keep_outputs=keep_outputs)
+        if self.auto and self.auto.is_large:
+            self.close()
         for warning in seen.warnings():
             warnings.warn(warning, stacklevel=5)  # at the call of trtint8.calibrate
         runtime = "onnxruntime" if device_kind(self.device) == "cpu" else "onnxruntime (CUDA)"
@@ -263,6 +267,9 @@ def _open_calibration(
     in_pieces = on_cpu and computes_samples_separately(prepared.graph_model)
     data_options = replace(data_options, default_batch_size=fitting.rule)
     observer = partial(_open_observer, prepared, names, run, fitting.rule if in_pieces else None)
+    calibration = partial(
+        Calibration, method=options.method, model=prepared.fingerprint, device=run.device, auto=auto
+    )
     if run.ray:
         shared = RayObserver(
             runnable(prepared.graph_model),
@@ -274,12 +281,12 @@ def _open_calibration(
             fitting.for_all if in_pieces else None,
         )
         batches = open_data(data, prepared.inputs, data_options)
-        observe, reference = partial(shared.observe, batches), lambda: observer().reference
-    else:
-        batches = open_data(data, prepared.inputs, data_options)
-        opened = observer()
-        observe, reference = partial(opened.observe, batches), lambda: opened.reference
-    return Calibration(observe, options.method, prepared.fingerprint, run.device, auto, reference)
+        return calibration(partial(shared.observe, batches), reference=lambda: observer().reference)
+    batches = open_data(data, prepared.inputs, data_options)
+    opened = observer()
+    return calibration(
+        partial(opened.observe, batches), reference=lambda: opened.reference, close=opened.close
+    )
 
 
 def _open_observer(prepared: Model, names: Sequence[str], run: RunOptions, most_rows: MostRows) -> Observer:

@@ -189,6 +189,10 @@ class Observer:
         (session,) = self._opening.result()
         return functools.partial(run_silently, session, names=self._plan.outputs)
 
+    def close(self) -> None:
+        """Closes the model; nothing can be observed any longer."""
+        self._opening.result().clear()
+
     def observe(
         self,
         batches: Batches,

@@ -273,7 +273,7 @@ def to_light(graph_model: ir.Model, *, used_up: bool = False) -> LightModel:
 
 def fits_message(graph_model: ir.Model) -> bool:
     """Whether the model, weights included, can be one protobuf message."""
-    return _weight_bytes(graph_model) <= _LARGEST_INLINE
+    return weight_bytes(graph_model) <= _LARGEST_INLINE
 
 
 @pause_garbage_collection()
@@ -468,7 +468,8 @@ def _input_spec(value: ir.Value, model: str) -> InputSpec:
     return InputSpec(value.name or "", dtype, open_shape(value), bound)
 
 
-def _weight_bytes(graph_model: ir.Model) -> int:
+def weight_bytes(graph_model: ir.Model) -> int:
+    """How many bytes the constants of a model's main graph have."""
     values = graph_model.graph.initializers.values()
     return sum(value.const_value.nbytes for value in values if value.const_value is not None)
 

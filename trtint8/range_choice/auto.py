@@ -14,12 +14,16 @@ from calibrators.histograms.histogram import Histogram
 from calibrators.tables.choice import RangeChoice
 from trtint8.models.activation_memory import FittingBatchSize
 from trtint8.models.cached_outputs import without_cached_outputs
-from trtint8.models.model import Model
+from trtint8.models.model import Model, weight_bytes
 from trtint8.models.picked_outputs import before_picks
 from trtint8.models.separate_samples import gives_outputs_of_samples
 from trtint8.quantization.placement import Placement, place
 from trtint8.range_choice.choose import MOST_ROWS, choose_ranges, plain_ranges
 from trtint8.range_choice.trial_network import Reference, TrialNetwork
+
+#: Bytes of constants from which models are not open beside each other: each has its weights once more, in the
+#: order in which it reads them.
+_LARGE_WEIGHTS = 1 << 28
 
 
 class AutoRanges:
@@ -42,6 +46,8 @@ class AutoRanges:
         self._quantized = tuple(self._placement.tensors) if self._placement else ()
         self._fitting = FittingBatchSize(self._model, self._quantized)
         self._network: TrialNetwork | None = None
+        #: Whether the weights are so large that the caller should close the model that it has observed.
+        self.is_large = weight_bytes(self._model) >= _LARGE_WEIGHTS
 
     @cached_property
     def takes_outputs(self) -> bool:
@@ -63,9 +69,9 @@ class AutoRanges:
         """Opens the network that ranges are tried on while the caller goes on, for :meth:`choose`.
 
         It does not depend on the data, except for the memory that one sample takes where the model leaves
-        sizes of its inputs open; then :meth:`choose` opens it.
+        sizes of its inputs open; then :meth:`choose` opens it, and where the model is large.
         """
-        if self._placement and self._fitting.for_all is not None:
+        if self._placement and self._fitting.for_all is not None and not self.is_large:
             self._network = self._open(self._placement, self._fitting.for_all)
 
     def choose(
@@ -87,8 +93,9 @@ class AutoRanges:
             outputs: What the float network gives out for each sample, where :attr:`takes_outputs`; None
                 for what is not known. All have to be run where it is empty.
             reference: Gives what runs the float network on a feed, or None where that is not open; called
-                where it has to be run. It is not used where other tensors than its outputs are compared
-                (:mod:`trtint8.models.picked_outputs`, :mod:`trtint8.models.cached_outputs`).
+                where it has to be run. It is not used where the model is large, or where other tensors than
+                its outputs are compared (:mod:`trtint8.models.picked_outputs`,
+                :mod:`trtint8.models.cached_outputs`).
             progress: Whether to show a progress bar on a terminal.
 
         Returns:
@@ -105,7 +112,7 @@ class AutoRanges:
         rows = self._fitting(samples[0])
         with self._network or self._open(placement, rows) as network:
             if not outputs or None in outputs:
-                network.open_float(None if self._is_part else reference())
+                network.open_float(None if self._is_part or self.is_large else reference())
             return choose_ranges(
                 network,
                 histograms,
@@ -121,7 +128,12 @@ class AutoRanges:
     def _open(self, placement: Placement, rows: int) -> TrialNetwork:
         """Opens the network, of which so many samples fit into memory at once."""
         return TrialNetwork(
-            self._model, placement, threads=self._threads, device=self._device, return_memory=rows == 1
+            self._model,
+            placement,
+            threads=self._threads,
+            device=self._device,
+            return_memory=rows == 1,
+            one_at_a_time=self.is_large,
         )
 
 

@@ -155,7 +155,11 @@ def choose_ranges(
     count = min(len(samples), samples_to_try(calibrated, elements))
     if not elements:
         return plain_ranges(histograms)
-    references.run_ahead(min(_plan(elements).at_first, math.ceil(count / 2)))
+    if network.one_at_a_time:
+        references.run_until(count)
+        network.close_float()
+    else:
+        references.run_ahead(min(_plan(elements).at_first, math.ceil(count / 2)))
     most, margin = min(len(samples), _MOST_OF_TWO), _plan(elements).margin
     with (
         progress_bar("Choosing ranges", None, enabled=progress) as advance,

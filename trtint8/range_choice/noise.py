@@ -16,6 +16,9 @@ LOWEST_DB = -140.0
 #: much noise as signal.
 NOTHING_RIGHT_DB = 0.0
 
+#: Elements that are compared at once: as float64, the logits of a language model would take gigabytes.
+_BLOCK = 1 << 18
+
 
 def noise_levels(
     wanted: Sequence[NDArray[Any]], got: Sequence[NDArray[Any]], rows: int
@@ -44,13 +47,24 @@ def _levels(wanted: NDArray[Any], got: NDArray[Any], rows: int) -> NDArray[np.fl
         return np.full(rows, np.nan)
     if wanted.shape != got.shape:
         return np.full(rows, NOTHING_RIGHT_DB)
-    exact = wanted.astype(np.float64).reshape(rows, -1)
-    error = exact - got.astype(np.float64).reshape(rows, -1)
-    signal, noise = (np.einsum("ij,ij->i", array, array) for array in (exact, error))
+    signal, noise = _powers(wanted.reshape(rows, -1), got.reshape(rows, -1))
     with np.errstate(divide="ignore", invalid="ignore"):
         levels: NDArray[np.float64] = np.maximum(10 * np.log10(noise / signal), LOWEST_DB)
     levels = np.where(np.isfinite(noise), levels, NOTHING_RIGHT_DB)
     return np.where((signal > 0) & np.isfinite(signal), levels, np.nan)
+
+
+def _powers(wanted: NDArray[Any], got: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The sums of the squares of signal and error in each row."""
+    rows, elements = wanted.shape
+    signal, noise = np.zeros((2, rows))
+    width = max(1, _BLOCK // rows)
+    for start in range(0, elements, width):
+        exact, other = (array[:, start : start + width].astype(np.float64) for array in (wanted, got))
+        error = exact - other
+        signal += np.einsum("ij,ij->i", exact, exact)
+        noise += np.einsum("ij,ij->i", error, error)
+    return signal, noise
 
 
 def mean_level(levels: Sequence[float]) -> float:

@@ -56,7 +56,7 @@ class References:
             self.rows = rows if self._alike else 1
             #: The outputs for each sample, as far as they are known.
             self._known = list(known)
-            self._run_until(first)
+            self.run_until(first)
         else:
             together = self._together(first, separate)
             found = together or [run(samples[0])]
@@ -70,7 +70,7 @@ class References:
 
     def run_ahead(self, stop: int) -> None:
         """Runs the samples before one while the caller goes on."""
-        self._ahead = in_thread(self._run_until, stop)
+        self._ahead = in_thread(self.run_until, stop)
 
     def batch(self, start: int, stop: int) -> tuple[FeedDict, list[NDArray[Any]]]:
         """Some samples as one feed, and the outputs of the float network for them.
@@ -86,12 +86,13 @@ class References:
             if self._ahead:
                 self._ahead.result()
                 self._ahead = None
-            self._run_until(stop)
+            self.run_until(stop)
         feed, known = joined(self._samples[start:stop]), self._outputs(start, stop)
         outputs = [np.concatenate(rows) for rows in zip(*known, strict=True)] if len(known) > 1 else known[0]
         return feed, outputs
 
-    def _run_until(self, stop: int) -> None:
+    def run_until(self, stop: int) -> None:
+        """Runs the samples before one, as far as their outputs are not known."""
         missing = [number for number in range(stop) if self._known[number] is None]
         for first in range(0, len(missing), self.rows):
             numbers = missing[first : first + self.rows]

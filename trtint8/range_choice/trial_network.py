@@ -5,8 +5,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from threading import Lock
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -30,11 +31,24 @@ from trtint8.quantization.qdq import activation_scales, insert_qdq, rounded_weig
 Reference: TypeAlias = Callable[[FeedDict], list[NDArray[Any]]]
 
 
+@dataclass(frozen=True)
+class _Quantized:
+    """The quantized network.
+
+    Attributes:
+        opening: Runs it, when it is open.
+        scale_inputs: Name of each input that is a scale to the name of the quantized tensor.
+    """
+
+    opening: Future[Reference]
+    scale_inputs: Mapping[str, str]
+
+
 class TrialNetwork:
     """The float network, and the same with rounded weights and with Q/DQ pairs whose scales are inputs.
 
-    The quantized network opens in a thread of its own while the caller goes on. Several threads may run it. A
-    context manager, at whose end no thread of it works any more.
+    The quantized network opens in a thread of its own while the caller goes on, or when it is first run.
+    Several threads may run it. A context manager, at whose end no thread of it works any more.
 
     Args:
         graph_model: From :func:`trtint8.models.model.prepare`; not changed.
@@ -43,6 +57,12 @@ class TrialNetwork:
         device: Where the networks run: see :func:`calibrators.host.devices.open_device`.
         return_memory: Whether each network returns its memory after each run, as is due where one sample
             takes much; it costs small networks time.
+        one_at_a_time: Whether the quantized network is not opened before it is run, so that the float network
+            can be closed before, as is due where weights take much memory.
+
+    Attributes:
+        runs_at_once: How many runs of the quantized network at once take the least time for all.
+        one_at_a_time: Whether the quantized network is not opened before it is run.
 
     Raises:
         UnsupportedError: The device is unknown, or something that it needs is not installed.
@@ -57,27 +77,39 @@ class TrialNetwork:
         threads: int | None = None,
         device: str = "cpu",
         return_memory: bool = False,
+        one_at_a_time: bool = False,
     ) -> None:
-        self._placement = placement
+        self._graph_model, self._placement = graph_model, placement
         self._names = [value.name or "" for value in graph_model.graph.outputs]
         self._parts = output_parts(graph_model)
         opened = open_device(device)
         processors = threads or available_threads()
-        #: How many runs of the quantized network at once take the least time for all.
         self.runs_at_once = 2 if isinstance(opened, Cpu) and processors > 1 and not return_memory else 1
-        open_session = partial(_open, device=opened, threads=threads, return_memory=return_memory)
-        self._threads = ThreadPoolExecutor(2, "trtint8-open")
-        self._open_float: Callable[[], Reference] = lambda: open_session(graph_model.clone())
-        self._opening_float: Future[Reference] | None = None
-
-        # The graph is changed here and not in the thread: Python code of two threads would run by turns.
-        quantized = graph_model.clone()
-        _round_weights(quantized, placement, threads)
-        insert_qdq(quantized, replace(placement, weights=()), dict.fromkeys(placement.tensors, 1.0))
-        self._scale_inputs = _scales_as_inputs(quantized)
+        self.one_at_a_time = one_at_a_time
+        self._open_session = partial(_open, device=opened, threads=threads, return_memory=return_memory)
         # Each run brings the thread that it is called in.
-        shared = threads if self.runs_at_once == 1 else processors - (self.runs_at_once - 1)
-        self._opening = self._threads.submit(partial(open_session, quantized, threads=shared))
+        self._shared = threads if self.runs_at_once == 1 else processors - (self.runs_at_once - 1)
+        self._threads, self._pool = threads, ThreadPoolExecutor(2, "trtint8-open")
+        self._opening_float: Future[Reference] | None = None
+        self._lock = Lock()
+        self._quantized: _Quantized | None = None
+        if not one_at_a_time:
+            self._open_quantized()
+
+    def _open_quantized(self) -> _Quantized:
+        """The quantized network, which opens while the caller goes on."""
+        with self._lock:
+            if self._quantized is None:
+                # The graph is changed here and not in the thread: Python code of two threads would run by
+                # turns.
+                graph_model = self._graph_model.clone()
+                _round_weights(graph_model, self._placement, self._threads)
+                unweighted = replace(self._placement, weights=())
+                insert_qdq(graph_model, unweighted, dict.fromkeys(self._placement.tensors, 1.0))
+                scale_inputs = _scales_as_inputs(graph_model)
+                opening = partial(self._open_session, graph_model, threads=self._shared)
+                self._quantized = _Quantized(self._pool.submit(opening), scale_inputs)
+            return self._quantized
 
     def __enter__(self) -> TrialNetwork:
         return self
@@ -87,7 +119,7 @@ class TrialNetwork:
 
     def close(self) -> None:
         """Waits for the threads that open the networks."""
-        self._threads.shutdown(cancel_futures=True)
+        self._pool.shutdown(cancel_futures=True)
 
     def open_float(self, reference: Reference | None = None) -> None:
         """Opens the float network while the caller goes on, or takes what runs it.
@@ -96,10 +128,14 @@ class TrialNetwork:
             reference: Runs the float network on a feed, where it is open already.
         """
         if reference is None:
-            self._opening_float = self._threads.submit(self._open_float)
+            self._opening_float = self._pool.submit(self._open_session, self._graph_model.clone())
         else:
             self._opening_float = Future()
             self._opening_float.set_result(reference)
+
+    def close_float(self) -> None:
+        """Closes the float network; it opens again where it is run again."""
+        self._opening_float = None
 
     def reference(self, feed: FeedDict) -> list[NDArray[Any]]:
         """The outputs of the float network, each of their parts by itself.
@@ -124,8 +160,9 @@ class TrialNetwork:
             CalibrationDataError: ONNX Runtime fails on the feed.
             ModelError: ONNX Runtime cannot run the network.
         """
-        inputs = {name: np.asarray(scales[tensor]) for name, tensor in self._scale_inputs.items()}
-        return self._run(self._opening.result(), {**feed, **inputs})
+        quantized = self._open_quantized()
+        inputs = {name: np.asarray(scales[tensor]) for name, tensor in quantized.scale_inputs.items()}
+        return self._run(quantized.opening.result(), {**feed, **inputs})
 
     def _run(self, run: Reference, feed: FeedDict) -> list[NDArray[Any]]:
         try:

@@ -1,8 +1,11 @@
 """The method auto on whole models."""
 
+import gc
 import threading
+import weakref
 
 import numpy as np
+import onnxruntime as ort
 import pytest
 
 import trtint8
@@ -13,6 +16,8 @@ from tests.trtint8.interruptions import interrupted
 from tests.trtint8.range_choice import networks
 from trtint8.data import DEMO_MODEL
 from trtint8.models.model import load_model, prepare
+from trtint8.quantization.placement import place
+from trtint8.range_choice import auto
 from trtint8.range_choice.auto import AutoRanges
 from trtint8.range_choice.trial_network import TrialNetwork
 
@@ -213,3 +218,42 @@ class TestDemoModel:
         assert calibrated(DEMO_MODEL, images[::-1].copy(), batch_size=7) == wanted
         interrupted(images, tmp_path / "c")
         assert calibrated(DEMO_MODEL, images, checkpoint=tmp_path / "c", resume=True) == wanted
+
+
+class TestLargeWeights:
+    """Where weights are large, no two networks are open at once."""
+
+    @pytest.fixture
+    def opened(self, monkeypatch):
+        """How many sessions were alive when each was opened, itself included."""
+        alive, found = weakref.WeakSet(), []
+
+        class Recorded(ort.InferenceSession):
+            def __init__(self, *arguments, **options):
+                super().__init__(*arguments, **options)
+                gc.collect()
+                alive.add(self)
+                found.append(len(alive))
+
+        monkeypatch.setattr(ort, "InferenceSession", Recorded)
+        monkeypatch.setattr(auto, "_LARGE_WEIGHTS", 0)
+        return found
+
+    @pytest.mark.parametrize("build", [networks.convolutions, networks.class_numbers])
+    def test_the_choice_is_the_same_with_one_session_at_a_time(self, build, request):
+        data = networks.normal(40)
+        wanted = calibrated(build(), data)
+        opened = request.getfixturevalue("opened")
+        assert calibrated(build(), data) == wanted
+        assert len(opened) in (2, 3) and set(opened) == {1}
+
+    def test_a_choice_that_takes_more_samples_opens_the_float_network_again(self, opened):
+        model = prepare(load_model(networks.convolutions())).graph_model
+        with TrialNetwork(model, place(model), one_at_a_time=True) as network:
+            feed = {"x": networks.normal(3)}
+            (first,) = network.reference(feed)
+            network.close_float()
+            network.outputs(feed, network.scales(dict.fromkeys(place(model).tensors, 4.0)))
+            (second,) = network.reference(feed)
+        np.testing.assert_array_equal(first, second)
+        assert opened == [1, 1, 2]

@@ -22,6 +22,7 @@ class Noisy:
     """
 
     runs_at_once = 1
+    one_at_a_time = False
 
     def __init__(self, noise, rows=16):
         self._noise, self._rows = noise, rows
