@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import onnx_ir as ir
 
 #: The operators of ONNX whose results are random. A Dropout is not among them: in inference it drops nothing.
@@ -19,16 +21,10 @@ def random_nodes(model: ir.Model) -> list[ir.Node]:
     Returns:
         The nodes, in graph order.
     """
-    functions = model.functions.values()
-    graphs = [
-        *model.graphs(),
-        *functions,
-        *(inner for function in functions for inner in function.subgraphs()),
-    ]
+    in_functions = (function.all_nodes() for function in model.functions.values())
     return [
         node
-        for graph in graphs
-        for node in graph
+        for node in itertools.chain(model.graph.all_nodes(), *in_functions)
         if node.op_type in RANDOM_OPERATORS and not node.domain and _is_read(node.outputs[0])
     ]
 

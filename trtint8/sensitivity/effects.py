@@ -322,9 +322,9 @@ class EffectMeter:
 
     def effects(self, variants: Iterable[Variant]) -> list[Effect]:
         """Estimates the effects of variants from the samples so far."""
-        sums, alone = self.sums.copy(), self._predicted_rows()
-        sums[alone] = limited(sums[alone])
-        halves = self._half_widths(sums, alone)
+        predicted = self._predicted_rows()
+        sums = limited(self.sums, predicted)
+        halves = self._half_widths(sums, predicted)
         rows = (self._rows[variant] for variant in variants)
         return [self._effect(sums[row], float(halves[row])) for row in rows]
 

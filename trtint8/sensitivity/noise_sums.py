@@ -47,19 +47,20 @@ COUNTED = tuple(COLUMN[name] for name in ("samples", "judged", "agree", "shown",
 SIGNED = COLUMN["product"]
 
 
-def limited(sums: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Sums whose noise, predicted by gradients, is at most what outputs can be wrong by.
+def limited(sums: NDArray[np.float64], predicted: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Sums whose noise, where gradients predict it, is at most what outputs can be wrong by.
 
     Args:
         sums: Float64 of shape (variants, columns); not changed.
+        predicted: Which variants' noise gradients predict, shape (variants,).
 
     Returns:
         Sums of the same shape.
     """
     sums = sums.copy()
-    noise, signal = COLUMN["noise"], sums[:, COLUMN["signal"]]
-    sums[:, noise] = np.where(signal > 0, np.minimum(sums[:, noise], _LARGEST_NOISE * signal), sums[:, noise])
-    sums[:, COLUMN["got2"]] = signal + sums[:, noise]
+    signal, noise = (sums[:, COLUMN[name]] for name in ("signal", "noise"))
+    np.minimum(noise, _LARGEST_NOISE * signal, out=noise, where=predicted & (signal > 0))
+    np.add(signal, noise, out=sums[:, COLUMN["got2"]], where=predicted)
     return sums
 
 
