@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
-from onnx_ir.passes import common
 
 from trtint8.models.inner_graphs import values_read
 from trtint8.models.model import Model
+from trtint8.models.passes.infer_shapes import InferShapesPass
 from trtint8.models.static_shapes import StaticShapes
 
 _EINSUM_OPERANDS = 2
@@ -59,7 +59,7 @@ def at_shapes(model: Model, shapes: Mapping[str, Sequence[int]]) -> Model:
     for value in graph.inputs:
         if (name := value.name or "") in shapes:
             value.shape = ir.Shape(shapes[name])
-    inference = common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)
+    inference = InferShapesPass()
     return Model(inference(graph_model).model, model.name, model.fingerprint)
 
 

@@ -1,7 +1,8 @@
-"""The graphs inside nodes: branches and loop bodies."""
+"""The graphs inside nodes, which are branches and loop bodies, and what stands in them."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import onnx
@@ -21,6 +22,12 @@ def nodes_inside(node: ir.Node) -> Iterator[ir.Node]:
     """The nodes of the graphs inside a node, however deep."""
     for graph in inner_graphs(node):
         yield from ir.traversal.RecursiveGraphIterator(graph)
+
+
+def all_nodes(model: ir.Model) -> Iterator[ir.Node]:
+    """The nodes of a model, those of graphs inside nodes and of its functions included."""
+    in_functions = (function.all_nodes() for function in model.functions.values())
+    return itertools.chain(model.graph.all_nodes(), *in_functions)
 
 
 def message_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:

@@ -37,6 +37,7 @@ from trtint8.models.passes.float32 import ComputeInFloat32Pass
 from trtint8.models.passes.fold_batchnorm import FoldBatchNormPass
 from trtint8.models.passes.fold_constants import FoldConstantsPass
 from trtint8.models.passes.identities import RemoveIdentitiesPass
+from trtint8.models.passes.infer_shapes import InferShapesPass
 from trtint8.models.passes.lower_case_einsum import LowerCaseEinsumPass
 from trtint8.models.passes.name_nodes import NameNodesPass
 from trtint8.models.passes.nan_guards import RemoveNanGuardsPass
@@ -210,7 +211,7 @@ def prepare(model: Model) -> Model:
         RemoveNanGuardsPass(),
         common.RemoveUnusedNodesPass(),
         NameNodesPass(),
-        common.ShapeInferencePass(check_type=False, strict_mode=False),
+        InferShapesPass(),
     )
     try:
         passes(copy)

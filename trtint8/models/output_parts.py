@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 
 import onnx_ir as ir
 from numpy.typing import NDArray
-from onnx_ir.passes import common
 
 from trtint8.models.garbage_collection import pause_garbage_collection
+from trtint8.models.passes.infer_shapes import InferShapesPass
 from trtint8.models.static_shapes import declared_sizes
 
 #: The most quantities that are told apart; a join of more, as of the layers of a dense block, is one.
@@ -76,7 +76,7 @@ def inferred_copy(graph_model: ir.Model) -> ir.Model:
         graph_model: The model.
     """
     copy = graph_model.clone()
-    common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(copy)
+    InferShapesPass()(copy)
     return copy
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
-
 import onnx_ir as ir
+
+from trtint8.models.inner_graphs import all_nodes
 
 #: The operators of ONNX whose results are random. A Dropout is not among them: in inference it drops nothing.
 RANDOM_OPERATORS = frozenset(
@@ -21,10 +21,9 @@ def random_nodes(model: ir.Model) -> list[ir.Node]:
     Returns:
         The nodes, in graph order.
     """
-    in_functions = (function.all_nodes() for function in model.functions.values())
     return [
         node
-        for node in itertools.chain(model.graph.all_nodes(), *in_functions)
+        for node in all_nodes(model)
         if node.op_type in RANDOM_OPERATORS and not node.domain and _is_read(node.outputs[0])
     ]
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-import onnx
+from collections.abc import Iterator
 
-from trtint8.models.inner_graphs import message_graphs
+import onnx
+import onnx_ir as ir
+
+from trtint8.models.inner_graphs import all_nodes, message_graphs
 
 #: The name under which converters of PaddlePaddle write every size that they do not know.
 _NO_NAME = "?"
+
+#: The operators whose outputs are as long as what they find, which may be nothing.
+_FINDING = frozenset({"Compress", "NonMaxSuppression", "NonZero", "Unique"})
 
 
 def clear_unknown_sizes(message: onnx.ModelProto) -> None:
@@ -25,3 +31,40 @@ def clear_unknown_sizes(message: onnx.ModelProto) -> None:
                 for dimension in value.type.tensor_type.shape.dim:
                     if dimension.dim_value < 0 or dimension.dim_param == _NO_NAME:
                         dimension.ClearField("value")
+
+
+def size_names(model: ir.Model) -> set[str]:
+    """The names of sizes in a model, those of graphs inside its nodes included."""
+    return {name for value in _values(model) for name in _names(value)}
+
+
+def clear_size_names(model: ir.Model, keep: set[str]) -> None:
+    """Removes the names that ONNX gave to sizes it does not know, where some of these may be 0.
+
+    Where ONNX Runtime reads that two sizes have one name, it may turn a shape computed from one of them into
+    the constant ``[0, -1]``, with which a Reshape fails if the first size is 0: where a detector finds
+    nothing. Other networks keep the names, as ONNX Runtime fuses more of their layers with them.
+
+    Args:
+        model: The model; changed.
+        keep: The names that stay: what :func:`size_names` found before ONNX inferred shapes.
+    """
+    if not any(node.op_type in _FINDING and not node.domain for node in all_nodes(model)):
+        return
+    for value in _values(model):
+        if value.shape is not None and not _names(value) <= keep:
+            value.shape = ir.Shape(
+                [size if isinstance(size, int) or size.value in keep else None for size in value.shape]
+            )
+
+
+def _values(model: ir.Model) -> Iterator[ir.Value]:
+    for graph in model.graphs():
+        yield from graph.inputs
+        for node in graph:
+            yield from node.outputs
+
+
+def _names(value: ir.Value) -> set[str]:
+    sizes = value.shape or ()
+    return {size.value for size in sizes if not isinstance(size, int) and size.value is not None}

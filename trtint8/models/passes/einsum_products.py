@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
-from onnx_ir.passes import common
 
 from trtint8.models.graph_constants import add_initializer, read_constant, unused_name, value_names
+from trtint8.models.passes.infer_shapes import InferShapesPass
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class EinsumProductsPass(ir.passes.InPlacePass):
         if not nodes:
             return ir.passes.PassResult(model, modified=False)
         # Exporters may leave types and sizes out.
-        common.ShapeInferencePass(check_type=False, strict_mode=False)(model)
+        InferShapesPass()(model)
         writer = _Writer(model.graph)
         rewritten = [node for node in nodes if writer.rewrite(node)]
         if rewritten:

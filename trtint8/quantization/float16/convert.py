@@ -18,6 +18,7 @@ from onnx_ir.passes import common
 
 from trtint8.models.graph_constants import add_initializer, read_constant, set_element_type
 from trtint8.models.opset import with_opset
+from trtint8.models.passes.infer_shapes import InferShapesPass
 from trtint8.models.passes.name_nodes import NameNodesPass
 from trtint8.quantization.float16.rules import float32_nodes, signature
 
@@ -51,7 +52,7 @@ def to_float16(
     ir.passes.Sequential(
         common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
         NameNodesPass(),
-        common.ShapeInferencePass(check_type=False, strict_mode=False),
+        InferShapesPass(),
     )(converted)
     kept = float32_nodes(converted, peaks)
     _Converter(converted, kept, _FLOAT if float32_io else _HALF).run()
