@@ -107,7 +107,7 @@ def measure(
             if done.returncode:
                 reason = (done.stderr.strip().splitlines() or [f"signal {-done.returncode}"])[-1]
                 print(f"  {kind}: failed ({reason[:150]})")
-                break
+                continue
             found[kind].append(json.loads(done.stdout.splitlines()[-1]))
     return [
         Row(kind, *(statistics.median(each[key] for each in times) for key in _FIELDS), tables[kind])

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict, batch_rows, check_dtype, check_names, is_float, shape_text
 from calibrators.data.inputs import InputSpec
+from calibrators.data.sample_peaks import SamplePeaks, UnusualSamples
 from calibrators.data.sample_sizes import SampleSizes
 from calibrators.display.counts import counted
 from calibrators.errors import CalibrationDataError
@@ -53,6 +54,7 @@ class Preflight:
         self.sizes: dict[str, SampleSizes] = {}
         self._inputs = tuple(inputs)
         self._ranges: dict[str, _Range] = {}
+        self._peaks: dict[str, SamplePeaks] = {}
 
     def observe(self, feed: FeedDict) -> None:
         """Checks one feed.
@@ -61,16 +63,22 @@ class Preflight:
             CalibrationDataError: The feed does not fit; see :func:`check_feed`.
         """
         check_feed(feed, self._inputs, self.samples)
+        rows = batch_rows(feed)
         for spec in self._inputs:
             # A number that is fed with every sample is meant to be the same.
             if is_float(spec.dtype) and feed[spec.name].ndim and feed[spec.name].size:
-                found = _range_of(feed[spec.name], self._ranges.get(spec.name))
-                self._ranges[spec.name] = found
+                self._observe_values(spec.name, feed[spec.name], rows or 1)
             if spec.has_open_sizes:
                 sizes = SampleSizes.of(feed[spec.name].shape)
                 self.sizes[spec.name] = sizes.merge(self.sizes.get(spec.name, sizes))
-        rows = batch_rows(feed)
         self.samples += 1 if rows is None else rows
+
+    def _observe_values(self, name: str, array: NDArray[Any], samples: int) -> None:
+        by_sample = array.reshape(samples, -1)
+        low, high = by_sample.min(axis=1).astype(np.float64), by_sample.max(axis=1).astype(np.float64)
+        self._ranges[name] = _range_of(array, float(low.min()), float(high.max()), self._ranges.get(name))
+        peaks = SamplePeaks.of(np.maximum(-low, high), self.samples)
+        self._peaks[name] = self._peaks[name].merge(peaks) if name in self._peaks else peaks
 
     def merge(self, other: Preflight) -> Preflight:
         """What watching the feeds of both would have shown.
@@ -89,14 +97,17 @@ class Preflight:
             merged._ranges[name] = _Range(
                 min(mine.low, found.low), max(mine.high, found.high), mine.pixels and found.pixels
             )
+        for name in self._peaks | other._peaks:
+            peaks, later = (one._peaks.get(name, _NO_PEAKS) for one in (self, other))
+            merged._peaks[name] = peaks.merge(later, self.samples)
         return merged
 
     def finish(self) -> list[str]:
         """What looks wrong with the data as a whole.
 
         Returns:
-            One sentence per finding: floating-point inputs that never change, and those whose values look
-            like raw pixels.
+            One sentence per finding: floating-point inputs that never change, those whose values look like
+            raw pixels, and those whose values reach much further in a few samples than in all others.
 
         Raises:
             CalibrationDataError: There was no sample at all.
@@ -115,7 +126,23 @@ class Preflight:
                     f"input '{name}' has only integers from {found.low:g} to {found.high:g}, "
                     "like raw pixels; check that the model was trained on these and not on normalized values"
                 )
+            if unusual := self._peaks[name].unusual():
+                findings.append(_finding_of(name, unusual, self.samples))
         return findings
+
+
+#: What is known of an input before its first sample.
+_NO_PEAKS = SamplePeaks({}, ())
+
+
+def _finding_of(name: str, unusual: UnusualSamples, samples: int) -> str:
+    more = unusual.count - len(unusual.samples)
+    numbers = ", ".join(map(str, unusual.samples)) + (f" and {more} more" if more else "")
+    return (
+        f"input '{name}' reaches {unusual.peak:.4g} in {unusual.count} of {samples} samples "
+        f"(counted from 0: {numbers}), and at most {unusual.usual:.4g} in 95% of them; "
+        "check these, as a few such samples make the ranges worse for all others"
+    )
 
 
 @dataclass(frozen=True)
@@ -127,8 +154,7 @@ class _Range:
     pixels: bool
 
 
-def _range_of(array: NDArray[Any], before: _Range | None) -> _Range:
-    low, high = float(array.min()), float(array.max())
+def _range_of(array: NDArray[Any], low: float, high: float, before: _Range | None) -> _Range:
     pixels = low >= 0 and high <= 255
     if before is not None:
         low, high, pixels = min(low, before.low), max(high, before.high), pixels and before.pixels

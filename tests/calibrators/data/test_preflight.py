@@ -159,6 +159,21 @@ def test_finds_whole_numbers_in_the_range_of_pixels(low, high, found):
     assert [text.startswith(expected) for text in finish(x)] == ([True] if found else [])
 
 
+def test_finds_samples_that_reach_further_than_others():
+    images = np.clip(normal(40, 3, 4, 5), -2, 2)
+    images[7, 0, 0, 0], images[33, 1, 2, 3] = -60, 70
+    whole, parts = Preflight([IMAGE]), [Preflight([IMAGE]) for _ in range(2)]
+    for start in range(0, 40, 8):
+        whole.observe({"x": images[start : start + 8]})
+        parts[start >= 16].observe({"x": images[start : start + 8]})
+    (finding,) = whole.finish()
+    assert finding == (
+        "input 'x' reaches 70 in 2 of 40 samples (counted from 0: 7, 33), and at most 2.378 in 95% of them; "
+        "check these, as a few such samples make the ranges worse for all others"
+    )
+    assert parts[0].merge(parts[1]).finish() == Preflight([IMAGE]).merge(whole).finish() == [finding]
+
+
 def test_one_fraction_anywhere_means_no_pixels():
     x = np.zeros((2, 3, 4, 5), np.float32)
     x[0] = 200
