@@ -1,7 +1,7 @@
 """Ranges of many widths for one tensor, from which a choice is made by what they cost the network.
 
-Each rule is a function of the stored histogram alone: the four calibration methods, and the widest range
-whose squared error is close to the least.
+Each rule is a function of the stored histogram alone: the four calibration methods, the widest range whose
+squared error is close to the least, and one that cuts off more than these.
 """
 
 from __future__ import annotations
@@ -11,13 +11,19 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from calibrators.histograms.histogram import Histogram
-from calibrators.histograms.thresholds import METHODS, least_errors, occupied
+from calibrators.histograms.thresholds import METHODS, least_errors, occupied, percentile
 
 #: How far the squared error of the wide range may lie above the least, in decibels.
 NEAR_LEAST_DB = 0.5
 
-#: The names of all rules.
+#: The rules that are compared at first.
 RULES = (*METHODS, "wide")
+
+#: The rule that is compared where ranges narrower than those of least squared error are better.
+TIGHT = "tight"
+
+#: How many percent of the magnitudes lie within its range.
+TIGHT_PERCENT = 99.9
 
 #: Rule to what it takes as the range, in words.
 MEANINGS = {
@@ -26,6 +32,7 @@ MEANINGS = {
     "mse": "least squared error",
     "minmax": "largest value",
     "wide": "widest of about the least squared error",
+    TIGHT: "all but one value in a thousand",
 }
 
 
@@ -51,10 +58,12 @@ def range_of(histogram: Histogram, rule: str) -> float:
 
     Args:
         histogram: The histogram of a tensor's magnitudes.
-        rule: One of :data:`RULES`.
+        rule: One of :data:`RULES`, or :data:`TIGHT`.
     """
     if rule in METHODS:
         return METHODS[rule](histogram)
+    if rule == TIGHT:
+        return percentile(histogram, TIGHT_PERCENT)
     return near_least_error(histogram)[1]
 
 

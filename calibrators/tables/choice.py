@@ -14,7 +14,7 @@ class RangeChoice:
     """The rule that was taken, and what each rule cost.
 
     Attributes:
-        rule: The rule that the ranges follow, one of :data:`calibrators.histograms.rules.RULES`.
+        rule: The rule that the ranges follow, one of :data:`calibrators.histograms.rules.MEANINGS`.
         sqnr_db: Rule to the SQNR of the network's outputs in decibels: the mean over the samples that it was
             tried on.
         samples: Rule to the number of these samples. Rules that did badly on the first were not tried on the

@@ -3,45 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from calibrators.data.feeds import FeedDict
 from calibrators.data.sample import Outputs
 from calibrators.histograms.histogram import Histogram
-from calibrators.histograms.rules import RULES, range_of, ranges_by_rule
+from calibrators.histograms.rules import range_of, ranges_by_rule
 from calibrators.histograms.thresholds import mse
 from calibrators.progress import progress_bar
 from calibrators.tables.choice import RangeChoice
-from trtint8.range_choice.noise import is_clearly_better, mean_level
+from trtint8.range_choice.noise import mean_level
 from trtint8.range_choice.references import References
-from trtint8.range_choice.tournament import play, samples_of_all
+from trtint8.range_choice.rule_comparison import RuleComparison
+from trtint8.range_choice.tournament import samples_of_all
 from trtint8.range_choice.trial_network import TrialNetwork
 from trtint8.range_choice.trials import Trials
 
-#: Decibels of noise that ranges twice as wide may cost. Data that was not calibrated with reaches further,
-#: and clipping it costs more than a coarser scale.
-DECIBELS_PER_DOUBLING = 1.0
-
-#: The rule that is taken where no other is clearly better: the range of least squared error.
-USUAL = "mse"
-
 #: The most samples that ranges are tried on.
 MOST_SAMPLES = 64
-
-#: By how many standard errors the noise of another rule has to be lower than that of the usual one.
-_CLEARLY = 1.5
-
-#: Fewer samples are not divided, to see whether any rule is better than the usual one.
-_FEWEST_TO_DIVIDE = 6
-
-#: After fewer than half of the samples, their mean counts where it is of so many: of fewer, one odd sample
-#: would decide.
-_FEWEST_OF_MEAN = 5
-
-#: Two rules between which it is close are run on up to so many samples. Where more were run at first, another
-#: look has hardly ever changed the choice for the better.
-_MOST_OF_TWO = 16
 
 #: A sample whose outputs have fewer elements than this tells little by itself.
 _FEW_ELEMENTS = 256
@@ -121,7 +101,9 @@ def choose_ranges(
     that is worse than the usual one on each sample so far is not run on more. Where no other is better by
     some standard errors after a quarter of the samples, if these are enough to tell, or after half of them,
     the others are not run; where another is better but not clearly so and few samples were run, these
-    two are run on more samples.
+    two are run on more samples. Where ranges narrower than the usual ones are best, or none does well, those
+    that cut off one value in a thousand are tried on the same samples, and taken where they are clearly
+    better: a few calibration samples that are unlike all others make every other range too wide.
 
     Args:
         network: The network.
@@ -152,57 +134,27 @@ def choose_ranges(
         known=[outputs and network.split(outputs) for outputs in known],
     )
     elements = references.elements
-    count = min(len(samples), samples_to_try(calibrated, elements))
     if not elements:
         return plain_ranges(histograms)
+    plan, count = _plan(elements), min(len(samples), samples_to_try(calibrated, elements))
     if network.one_at_a_time:
         references.run_until(count)
         network.close_float()
     else:
-        references.run_ahead(min(_plan(elements).at_first, math.ceil(count / 2)))
-    most, margin = min(len(samples), _MOST_OF_TWO), _plan(elements).margin
+        references.run_ahead(min(plan.at_first, math.ceil(count / 2)))
     with (
         progress_bar("Choosing ranges", None, enabled=progress) as advance,
         Trials(network, references, advance) as trials,
     ):
-        by_rule = {}
+        comparison = RuleComparison(network, trials, count, plan.margin)
         # The network runs with the ranges of one rule while those of the next are computed.
-        for rule, found in ranges_by_rule({name: histograms[name] for name in quantized}):
-            by_rule[rule] = found
-            trials.add(rule, network.scales(found), samples_of_all(count))
-        handicaps = {
-            rule: -DECIBELS_PER_DOUBLING * _mean_log2(by_rule[rule][name] for name in quantized)
-            for rule in RULES
-        }
-        advantages = {rule: handicaps[USUAL] - handicap for rule, handicap in handicaps.items()}
-
-        def is_better(played: Mapping[str, Sequence[float]], standard_errors: float) -> bool:
-            """Whether the first rule is better than the usual one, by so many standard errors."""
-            first = next(iter(played))
-            return is_clearly_better(played[first], played[USUAL], advantages[first], standard_errors)
-
-        def promising(rule: str, played: Mapping[str, Sequence[float]]) -> bool:
-            """Whether a rule is better than the usual one on any sample, or these are too few to tell."""
-            pairs = zip(played[rule], played[USUAL], strict=True)
-            return count < _FEWEST_TO_DIVIDE or any(own - advantages[rule] < usual for own, usual in pairs)
-
-        def decided(played: Mapping[str, Sequence[float]]) -> bool:
-            tried = len(played[USUAL])
-            enough = tried >= count / 2 or tried >= max(count / 4, _FEWEST_OF_MEAN)
-            return count >= _FEWEST_TO_DIVIDE and enough and not is_better(played, margin)
-
-        played = play(handicaps, count, trials.noise, mean_level, USUAL, promising=promising, decided=decided)
-        best = next(iter(played)) if len(played[USUAL]) == count else USUAL
-        while best != USUAL and not is_better(played, _CLEARLY):
-            start, count = count, min(2 * count, most)
-            if start >= count or mean_level(played[best]) - advantages[best] >= mean_level(played[USUAL]):
-                best = USUAL
-                break
-            for rule, more in trials.noise((best, USUAL), start, count).items():
-                played[rule] += more
-    levels = {rule: -mean_level(found) for rule, found in played.items()}
-    tried = {rule: len(found) for rule, found in played.items()}
-    taken = by_rule[best]
+        of_quantized = {name: histograms[name] for name in quantized}
+        for rule, found in ranges_by_rule(of_quantized):
+            comparison.enter(rule, found, samples_of_all(count))
+        best = comparison.best(len(samples), of_quantized)
+    levels = {rule: -mean_level(found) for rule, found in comparison.levels.items()}
+    tried = {rule: len(found) for rule, found in comparison.levels.items()}
+    taken = comparison.ranges[best]
     chosen = {name: taken[name] if name in taken else range_of(h, best) for name, h in histograms.items()}
     return chosen, RangeChoice(best, levels, tried)
 
@@ -217,9 +169,3 @@ def plain_ranges(histograms: Mapping[str, Histogram]) -> tuple[dict[str, float],
         Tensor name to amax, and the choice, in which no rule was tried.
     """
     return {name: mse(histogram) for name, histogram in histograms.items()}, RangeChoice("mse", {}, {})
-
-
-def _mean_log2(values: Iterable[float]) -> float:
-    """The mean of the logarithms to base 2 of the values that are not zero."""
-    positive = [math.log2(value) for value in values if value > 0]
-    return math.fsum(positive) / len(positive) if positive else 0.0

@@ -2,7 +2,7 @@
 
 import pytest
 
-from calibrators.histograms.rules import MEANINGS, RULES
+from calibrators.histograms.rules import MEANINGS, RULES, TIGHT
 from calibrators.tables.choice import RangeChoice
 
 
@@ -30,7 +30,7 @@ def test_nothing_was_compared():
 
 
 def test_every_rule_is_explained():
-    assert MEANINGS.keys() == set(RULES)
+    assert MEANINGS.keys() == {*RULES, TIGHT}
     assert RangeChoice("new", {}, {}).reason.startswith("'new' for every tensor, as")
 
 

@@ -106,6 +106,7 @@ def test_what_tuning_finds_has_the_plugin_and_a_table_of_its_own(tmp_path):
     assert fingerprint(again) == fingerprint(tuned.graph_model)
 
 
+@pytest.mark.filterwarnings("ignore:.*much of the tensor")
 def test_equalization_keeps_the_plugin():
     model = plugin_detector()
     weights = {value.name: value for value in model.graph.initializer}

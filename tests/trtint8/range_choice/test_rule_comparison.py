@@ -1,0 +1,152 @@
+"""Which rule is taken, on networks whose noise is known."""
+
+import numpy as np
+import pytest
+
+from calibrators.histograms.rules import RULES, TIGHT, range_of, ranges_by_rule
+from calibrators.histograms.thresholds import minmax, mse
+from tests.trtint8.range_choice.noisy import HISTOGRAMS, NoisyInTurn, chosen
+from trtint8.range_choice.choose import choose_ranges
+from trtint8.range_choice.rule_comparison import USUAL
+
+
+@pytest.mark.parametrize("rule", ["percentile", "entropy", "minmax"])
+def test_the_rule_with_the_least_noise_gives_the_ranges_of_all_tensors(rule):
+    wanted = range_of(HISTOGRAMS["a"], rule)
+    amax, choice, _ = chosen(lambda found: 0.01 if found == np.float32(wanted) else 0.1)
+    assert range_of(HISTOGRAMS["a"], choice.rule) == wanted
+    assert amax == {name: range_of(histogram, choice.rule) for name, histogram in HISTOGRAMS.items()}
+    assert choice.sqnr_db[choice.rule] == pytest.approx(40, abs=0.01)
+    narrow = wanted < range_of(HISTOGRAMS["a"], USUAL)
+    assert choice.samples[choice.rule] == 8 and set(choice.samples) == {*RULES, *([TIGHT] if narrow else [])}
+    assert min(choice.samples.values()) <= 4
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_rule_whose_outputs_are_not_finite_is_not_taken(bad):
+    largest = np.float32(HISTOGRAMS["a"].amax)
+    amax, choice, _ = chosen(lambda found: 0.1 if found == largest else bad)
+    assert amax["a"] == largest
+    assert choice.sqnr_db[choice.rule] == pytest.approx(20, abs=0.01)
+    assert min(choice.sqnr_db.values()) == 0
+
+
+def test_wide_ranges_may_cost_a_decibel_for_twice_the_width():
+    amax, _, _ = chosen(lambda found: 0.01 * found ** (0.95 / 20 / np.log10(2)))
+    assert amax["a"] == HISTOGRAMS["a"].amax
+    amax, _, _ = chosen(lambda found: 0.01 * found ** (1.05 / 20 / np.log10(2)))
+    narrowest = range_of(HISTOGRAMS["a"], TIGHT)
+    assert amax["a"] == narrowest < min(found["a"] for _, found in ranges_by_rule(HISTOGRAMS))
+
+
+@pytest.mark.parametrize(
+    ("usual", "tight", "rule", "tried"),
+    [
+        (0.3, 0.05, TIGHT, 8),  # the usual rule does badly
+        (0.3, 0.295, USUAL, 8),  # but this one no better, for ranges that are so much narrower
+        (0.1, 0.05, USUAL, None),  # the usual one does well
+    ],
+)
+def test_tight_ranges_are_tried_where_nothing_is_good(usual, tight, rule, tried):
+    noise = {
+        np.float32(range_of(HISTOGRAMS["a"], name)): level for name, level in [(USUAL, usual), (TIGHT, tight)]
+    }
+    amax, choice, _ = chosen(lambda found: noise.get(np.float32(found), 0.9))
+    assert choice.rule == rule and choice.samples.get(TIGHT) == (tried and choice.samples[USUAL])
+    assert amax == {name: range_of(histogram, rule) for name, histogram in HISTOGRAMS.items()}
+
+
+@pytest.mark.parametrize(("tight", "rule"), [(0.005, TIGHT), (0.02, "entropy")])
+def test_tight_ranges_are_tried_where_narrow_ones_are_best(tight, rule):
+    narrow, narrowest = (np.float32(range_of(HISTOGRAMS["a"], rule)) for rule in ("entropy", TIGHT))
+    assert narrowest < narrow < range_of(HISTOGRAMS["a"], USUAL)
+    amax, choice, _ = chosen(lambda found: {narrow: 0.01, narrowest: tight}.get(np.float32(found), 0.1))
+    assert (choice.rule, choice.samples[TIGHT]) == (rule, 8)
+    assert amax["a"] == range_of(HISTOGRAMS["a"], rule)
+
+
+def test_the_usual_rule_is_kept_where_no_other_is_clearly_better():
+    chance = iter(np.random.default_rng(4).uniform(0.05, 0.2, 1000))
+    amax, choice, _ = chosen(lambda found: next(chance), rows=1)
+    assert choice.rule == USUAL == "mse"
+    assert amax == {name: mse(histogram) for name, histogram in HISTOGRAMS.items()}
+
+
+@pytest.mark.parametrize(
+    ("calibrated", "late", "rule", "tried"),
+    [(64, 0.05, "minmax", 12), (64, 0.2, "mse", 12), (64, 0.1001, "mse", 16), (6, 0.05, "mse", 6)],
+)
+def test_what_is_better_but_not_clearly_so_is_run_on_more_samples(calibrated, late, rule, tried):
+    """Of the first six samples one is much better with minmax; later ones decide, where there are any."""
+    largest = np.float32(HISTOGRAMS["a"].amax)
+
+    def noise(found, sample):
+        if found != largest:
+            return 0.1 if found == np.float32(range_of(HISTOGRAMS["a"], "mse")) else 0.9
+        return {0: 0.01, 1: 0.11, 2: 0.12, 3: 0.11, 4: 0.1, 5: 0.1}.get(sample, late)
+
+    feeds = [{"x": np.full((1, 256), row + 1, np.float32)} for row in range(min(calibrated, 32))]
+    network = NoisyInTurn(noise, rows=1)
+    _, choice = choose_ranges(network, HISTOGRAMS, ["a"], feeds, calibrated)
+    assert choice.rule == rule
+    assert choice.samples["minmax"] == choice.samples["mse"] == tried
+    assert {choice.samples[name] for name in RULES} == {2, tried}  # the others are worse on both
+
+
+@pytest.mark.parametrize(("odd", "rule", "tried"), [(0.15, "minmax", {2, 6}), (None, "mse", {2})])
+def test_one_sample_decides_against_no_rule(odd, rule, tried):
+    """Minmax is far better on all samples but the first, or on none."""
+    largest = np.float32(HISTOGRAMS["a"].amax)
+
+    def noise(found, sample):
+        if found == largest:
+            return 0.9 if odd is None else odd if sample == 0 else 0.001
+        return 0.1 if found == np.float32(range_of(HISTOGRAMS["a"], "mse")) else 0.2
+
+    feeds = [{"x": np.full((1, 256), row + 1, np.float32)} for row in range(6)]
+    _, choice = choose_ranges(NoisyInTurn(noise, rows=1), HISTOGRAMS, ["a"], feeds, 6)
+    assert (choice.rule, set(choice.samples.values())) == (rule, tried)
+
+
+@pytest.mark.parametrize(
+    ("gain", "rule", "tried"),
+    [
+        ([-0.01], "mse", 8),  # worse after a quarter of the samples
+        ([-0.01] * 4 + [0.05] * 27, "minmax", 31),  # worse after an eighth of them
+        ([0.01] * 8 + [-0.01] * 8, "mse", 16),  # no difference after half of them
+        ([0.01] * 8 + [-0.005] * 8, "mse", 16),  # better by less than one standard error
+        ([0.02, 0.03], "minmax", 31),
+        ([0.05] * 16 + [-0.05] * 15, "mse", 31),  # better at first, and not in the end
+    ],
+)
+def test_some_of_the_samples_are_enough_where_no_rule_is_better(gain, rule, tried):
+    """The noise with mse is 0.1 of the signal, at random a quarter more or less; minmax has the gain less."""
+    usual, largest = (float(np.float32(rule(HISTOGRAMS["a"]))) for rule in (mse, minmax))
+    chance = np.random.default_rng(6).uniform(0.75, 1.25, (2, 31))
+
+    def noise(found, number):
+        if found == largest:
+            return 0.1 * chance[1, number] - gain[number % len(gain)]
+        return 0.1 * chance[0, number] if found == usual else 0.3
+
+    feeds = [{"x": np.full((1, 2), row + 1, np.float32)} for row in range(31)]
+    network = NoisyInTurn(noise, rows=1)
+    _, choice = choose_ranges(network, HISTOGRAMS, ["a"], feeds, 500)
+    assert (choice.rule, choice.samples["mse"]) == (rule, tried)
+
+
+@pytest.mark.parametrize(("gain", "tried"), [(0.002, 4), (0.015, 16)])
+def test_what_is_stopped_halfway_is_not_continued_later(gain, tried):
+    """Minmax is better by less than a quarter of a standard error after four of seven samples, or by more."""
+    usual, largest = (float(np.float32(rule(HISTOGRAMS["a"]))) for rule in (mse, minmax))
+    gains, seen = [0.03, -0.03, gain, 0.0], {usual: [], largest: []}
+
+    def noise(found, number):
+        seen.setdefault(found, []).append(number)
+        if found == largest:
+            return 0.1 - gains[number % 4]
+        return 0.1 if found == usual else 0.3
+
+    feeds = [{"x": np.full((1, 256), row + 1, np.float32)} for row in range(31)]
+    _, choice = choose_ranges(NoisyInTurn(noise, rows=1), HISTOGRAMS, ["a"], feeds, 112)
+    assert choice.rule == "mse" and seen[usual] == seen[largest] == [*range(tried)]

@@ -1,0 +1,146 @@
+"""Compares rules for ranges by the noise of the quantized network, and finds the one to take."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from calibrators.histograms.histogram import Histogram
+from calibrators.histograms.rules import TIGHT, range_of
+from trtint8.range_choice.noise import is_clearly_better, mean_level
+from trtint8.range_choice.tournament import play
+from trtint8.range_choice.trial_network import TrialNetwork
+from trtint8.range_choice.trials import Trials
+
+#: Decibels of noise that ranges twice as wide may cost. Data that was not calibrated with reaches further,
+#: and clipping it costs more than a coarser scale.
+DECIBELS_PER_DOUBLING = 1.0
+
+#: The rule that is taken where no other is clearly better: the range of least squared error.
+USUAL = "mse"
+
+#: By how many standard errors the noise of another rule has to be lower than that of the usual one.
+_CLEARLY = 1.5
+
+#: An SQNR in decibels below which no rule has done well.
+_POOR_DB = 15.0
+
+#: Fewer samples are not divided, to see whether any rule is better than the usual one.
+_FEWEST_TO_DIVIDE = 6
+
+#: After fewer than half of the samples, their mean counts where it is of so many: of fewer, one odd sample
+#: would decide.
+_FEWEST_OF_MEAN = 5
+
+#: Two rules between which it is close are run on up to so many samples. Where more were run at first, another
+#: look has hardly ever changed the choice for the better.
+_MOST_OF_TWO = 16
+
+
+class RuleComparison:
+    """Rules that are compared on the same samples.
+
+    Args:
+        network: The network.
+        trials: Runs it.
+        samples: How many samples the rules are compared on at first.
+        margin: By how many standard errors the noise of another rule than :data:`USUAL` has to be lower after
+            a part of them; otherwise that is taken at once.
+
+    Attributes:
+        ranges: Rule to tensor name to amax.
+        levels: Rule to the noise level of each sample that it was tried on, in decibels.
+    """
+
+    def __init__(self, network: TrialNetwork, trials: Trials, samples: int, margin: float) -> None:
+        self._network, self._trials, self._samples, self._margin = network, trials, samples, margin
+        self.ranges: dict[str, Mapping[str, float]] = {}
+        self.levels: dict[str, list[float]] = {}
+        self._handicaps: dict[str, float] = {}
+
+    def enter(self, rule: str, ranges: Mapping[str, float], stop: int) -> None:
+        """Adds a rule, and begins to run the network with its ranges.
+
+        Args:
+            rule: Its name.
+            ranges: Tensor name to amax.
+            stop: The number after that of the last sample for which its noise will be asked first.
+        """
+        self.ranges[rule], self._handicaps[rule] = ranges, _handicap(ranges)
+        self._trials.add(rule, self._network.scales(ranges), stop)
+
+    def best(self, available: int, histograms: Mapping[str, Histogram]) -> str:
+        """Compares the rules that were added, of which :data:`USUAL` is one.
+
+        Args:
+            available: How many samples there are in all.
+            histograms: Tensor name to histogram, for the tensors that ranges were given for.
+
+        Returns:
+            The rule to take.
+        """
+        samples = self._samples
+        self.levels = play(
+            self._handicaps,
+            samples,
+            self._trials.noise,
+            mean_level,
+            USUAL,
+            promising=self._is_promising,
+            decided=self._is_decided,
+        )
+        best = next(iter(self.levels)) if len(self.levels[USUAL]) == samples else USUAL
+        most = min(available, _MOST_OF_TWO)
+        while best != USUAL and not self._is_better(best, USUAL, self.levels, _CLEARLY):
+            start, samples = samples, min(2 * samples, most)
+            level = mean_level(self.levels[best]) - self._advantage(best, USUAL)
+            if start >= samples or level >= mean_level(self.levels[USUAL]):
+                best = USUAL
+                break
+            for rule, more in self._trials.noise((best, USUAL), start, samples).items():
+                self.levels[rule] += more
+        return self._tighter(best, histograms)
+
+    def _tighter(self, best: str, histograms: Mapping[str, Histogram]) -> str:
+        """The rule of tight ranges, where narrow ones or none did well and it is clearly better."""
+        if self._advantage(best, USUAL) >= 0 and mean_level(self.levels[best]) <= -_POOR_DB:
+            return best
+        samples = len(self.levels[best])
+        self.enter(TIGHT, {name: range_of(found, TIGHT) for name, found in histograms.items()}, samples)
+        self.levels |= self._trials.noise((TIGHT,), 0, samples)
+        return TIGHT if self._is_better(TIGHT, best, self.levels, _CLEARLY) else best
+
+    def _advantage(self, rule: str, other: str) -> float:
+        """By how many decibels a rule's noise may exceed another one's, as its ranges are wider."""
+        return self._handicaps[other] - self._handicaps[rule]
+
+    def _is_better(
+        self, rule: str, other: str, levels: Mapping[str, Sequence[float]], standard_errors: float
+    ) -> bool:
+        """Whether a rule is better than another one, by so many standard errors."""
+        advantage = self._advantage(rule, other)
+        return is_clearly_better(levels[rule], levels[other], advantage, standard_errors)
+
+    def _is_promising(self, rule: str, levels: Mapping[str, Sequence[float]]) -> bool:
+        """Whether a rule is better than the usual one on any sample, or these are too few to tell."""
+        advantage = self._advantage(rule, USUAL)
+        pairs = zip(levels[rule], levels[USUAL], strict=True)
+        return self._samples < _FEWEST_TO_DIVIDE or any(own - advantage < usual for own, usual in pairs)
+
+    def _is_decided(self, levels: Mapping[str, Sequence[float]]) -> bool:
+        """Whether so many samples were tried that the usual rule is taken at once, and no other is better."""
+        tried = len(levels[USUAL])
+        enough = tried >= self._samples / 2 or tried >= max(self._samples / 4, _FEWEST_OF_MEAN)
+        best = next(iter(levels))
+        is_better = self._is_better(best, USUAL, levels, self._margin)
+        return self._samples >= _FEWEST_TO_DIVIDE and enough and not is_better
+
+
+def _handicap(ranges: Mapping[str, float]) -> float:
+    """What is added to the noise of ranges before they are compared: less for wide ones.
+
+    Args:
+        ranges: Tensor name to amax. Tensors that were zero throughout do not count.
+    """
+    doublings = [math.log2(amax) for amax in ranges.values() if amax > 0]
+    return -DECIBELS_PER_DOUBLING * math.fsum(doublings) / len(doublings) if doublings else 0.0
