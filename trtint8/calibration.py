@@ -174,6 +174,7 @@ class Calibration:
 
     Attributes:
         observe: Runs the model on the data.
+        name_of: Gives what a sample of the data is called in messages, by its number.
         method: How ranges are chosen, like ``entropy``.
         model: The model's fingerprint.
         device: The device that the model runs on, like ``cpu`` or ``cuda:1``.
@@ -186,6 +187,7 @@ class Calibration:
     """
 
     observe: Callable[..., Observation]
+    name_of: Callable[[int], str]
     method: str
     model: str
     device: str
@@ -204,7 +206,7 @@ class Calibration:
         seen = self.observe(progress=progress, checkpoint=checkpoint, keep=keep, keep_outputs=keep_outputs)
         if self.auto and self.auto.is_large:
             self.close()
-        for warning in seen.warnings():
+        for warning in seen.warnings(self.name_of):
             warnings.warn(warning, stacklevel=5)  # at the call of trtint8.calibrate
         runtime = "onnxruntime" if device_kind(self.device) == "cpu" else "onnxruntime (CUDA)"
         versions = {"trtint8": __version__, "numpy": np.__version__, runtime: _runtime_version()}
@@ -281,11 +283,16 @@ def _open_calibration(
             fitting.for_all if in_pieces else None,
         )
         batches = open_data(data, prepared.inputs, data_options)
-        return calibration(partial(shared.observe, batches), reference=lambda: observer().reference)
+        return calibration(
+            partial(shared.observe, batches), batches.name_of, reference=lambda: observer().reference
+        )
     batches = open_data(data, prepared.inputs, data_options)
     opened = observer()
     return calibration(
-        partial(opened.observe, batches), reference=lambda: opened.reference, close=opened.close
+        partial(opened.observe, batches),
+        batches.name_of,
+        reference=lambda: opened.reference,
+        close=opened.close,
     )
 
 

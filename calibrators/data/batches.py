@@ -30,6 +30,7 @@ from calibrators.data.order import check_fixed, fixed_batches, runs, sample_orde
 from calibrators.data.preprocessing import Preprocessing
 from calibrators.data.random_samples import RANDOM, random_samples
 from calibrators.data.recorded_steps import RecordedSteps, recorded_steps
+from calibrators.data.sample_names import in_data, numbered
 from calibrators.data.sequences import StateSequences
 from calibrators.data.shards import FeedReader, LabelledFeed, Reader, Shard
 from calibrators.data.sources import Source, from_array_file, from_arrays, load_labels
@@ -96,6 +97,7 @@ class Batches:
             arrays along axis 0; None where there are none, or where they are read with the samples.
         class_names: Names of the classes by index, where folders give them.
         reader: Makes a feed dict of each batch.
+        name_of: Gives what a sample is called in messages, by its number in the order of iteration.
     """
 
     start: Callable[[], Iterator[Any]] = field(repr=False)
@@ -104,6 +106,7 @@ class Batches:
     labels: NDArray[Any] | None = field(default=None, repr=False)
     class_names: tuple[str, ...] | None = None
     reader: Reader = field(default=FeedReader(), repr=False)
+    name_of: Callable[[int], str] = field(default=numbered, repr=False)
 
     @property
     def num_batches(self) -> int | None:
@@ -345,6 +348,7 @@ def _open_samples(data: Any, binding: Binding, options: DataOptions) -> Batches:
         labels=None if labels is None else labels[order],
         class_names=source.class_names if options.labels is None else None,
         reader=reader,
+        name_of=partial(in_data, source.images, order),
     )
 
 
@@ -361,6 +365,7 @@ def _open_indexed(data: Any, binding: Binding, options: DataOptions) -> Batches:
         num_samples=len(order),
         labels=None if labels is None else labels[order],
         reader=reader,
+        name_of=partial(in_data, (), order),
     )
 
 

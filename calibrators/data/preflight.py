@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict, batch_rows, check_dtype, check_names, is_float, shape_text
 from calibrators.data.inputs import InputSpec
+from calibrators.data.sample_names import numbered
 from calibrators.data.sample_peaks import SamplePeaks, UnusualSamples
 from calibrators.data.sample_sizes import SampleSizes
 from calibrators.display.counts import counted
@@ -102,8 +103,11 @@ class Preflight:
             merged._peaks[name] = peaks.merge(later, self.samples)
         return merged
 
-    def finish(self) -> list[str]:
+    def finish(self, name_of: Callable[[int], str] = numbered) -> list[str]:
         """What looks wrong with the data as a whole.
+
+        Args:
+            name_of: Gives what a sample is called in messages, by its number in the order of observation.
 
         Returns:
             One sentence per finding: floating-point inputs that never change, those whose values look like
@@ -127,7 +131,7 @@ class Preflight:
                     "like raw pixels; check that the model was trained on these and not on normalized values"
                 )
             if unusual := self._peaks[name].unusual():
-                findings.append(_finding_of(name, unusual, self.samples))
+                findings.append(_finding_of(name, unusual, self.samples, name_of))
         return findings
 
 
@@ -135,13 +139,13 @@ class Preflight:
 _NO_PEAKS = SamplePeaks({}, ())
 
 
-def _finding_of(name: str, unusual: UnusualSamples, samples: int) -> str:
+def _finding_of(name: str, unusual: UnusualSamples, samples: int, name_of: Callable[[int], str]) -> str:
     more = unusual.count - len(unusual.samples)
-    numbers = ", ".join(map(str, unusual.samples)) + (f" and {more} more" if more else "")
+    names = ", ".join(map(name_of, unusual.samples)) + (f" and {more} more" if more else "")
     return (
-        f"input '{name}' reaches {unusual.peak:.4g} in {unusual.count} of {samples} samples "
-        f"(counted from 0: {numbers}), and at most {unusual.usual:.4g} in 95% of them; "
-        "check these, as a few such samples make the ranges worse for all others"
+        f"input '{name}' reaches {unusual.peak:.4g} in {unusual.count} of {samples} samples ({names}), "
+        f"and at most {unusual.usual:.4g} in 95% of them; check these, as a few such samples make the ranges "
+        "worse for all others"
     )
 
 

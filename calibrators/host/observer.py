@@ -25,6 +25,7 @@ from calibrators.data.fingerprint import DataFingerprint
 from calibrators.data.inputs import InputSpec, has_fixed_batch
 from calibrators.data.preflight import Preflight
 from calibrators.data.sample import Outputs, SampleKeeper
+from calibrators.data.sample_names import numbered
 from calibrators.data.sample_sizes import SampleSizes
 from calibrators.errors import CalibrationDataError, TrtInt8Error
 from calibrators.histograms.counting import ParallelHistograms
@@ -76,13 +77,16 @@ class Observation:
         """Input name to the sizes of its samples, for inputs that leave some open besides the batch."""
         return self.preflight.sizes
 
-    def warnings(self) -> list[str]:
+    def warnings(self, name_of: Callable[[int], str] = numbered) -> list[str]:
         """What looks odd about the data as a whole, one sentence each.
+
+        Args:
+            name_of: Gives what a sample is called in messages, by its number in the order of observation.
 
         Raises:
             CalibrationDataError: There was no sample at all.
         """
-        return self.preflight.finish()
+        return self.preflight.finish(name_of)
 
     def merge(self, other: Observation) -> Observation:
         """What observing both parts of the data in one pass would have shown, exactly.

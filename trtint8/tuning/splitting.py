@@ -13,6 +13,7 @@ import numpy as np
 from calibrators.data.batches import Batches
 from calibrators.data.feeds import first_feeds
 from calibrators.data.options import DataOptions
+from calibrators.data.sample_names import numbered
 from calibrators.errors import CalibrationDataError
 
 
@@ -68,10 +69,16 @@ def _every_other(batches: Batches, first: int) -> Batches:
     size = batches.batch_size
     count = len(batches.labels) if batches.labels is not None else batches.num_samples
     if size is None or count is None:
-        return replace(batches, start=start, num_samples=None, labels=None)
+        return replace(batches, start=start, num_samples=None, labels=None, name_of=numbered)
     chosen = np.arange(count)[np.arange(count) // size % 2 == first]
     labels = None if batches.labels is None else batches.labels[chosen]
-    return replace(batches, start=start, num_samples=len(chosen), labels=labels)
+    return replace(
+        batches,
+        start=start,
+        num_samples=len(chosen),
+        labels=labels,
+        name_of=lambda sample: batches.name_of(int(chosen[sample])),
+    )
 
 
 def head(batches: Batches, samples: int) -> Batches:

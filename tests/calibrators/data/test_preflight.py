@@ -168,9 +168,12 @@ def test_finds_samples_that_reach_further_than_others():
         parts[start >= 16].observe({"x": images[start : start + 8]})
     (finding,) = whole.finish()
     assert finding == (
-        "input 'x' reaches 70 in 2 of 40 samples (counted from 0: 7, 33), and at most 2.378 in 95% of them; "
+        "input 'x' reaches 70 in 2 of 40 samples (sample 7, sample 33), and at most 2.378 in 95% of them; "
         "check these, as a few such samples make the ranges worse for all others"
     )
+    assert whole.finish("image{}.png".format) == [
+        finding.replace("sample 7, sample 33", "image7.png, image33.png")
+    ]
     assert parts[0].merge(parts[1]).finish() == Preflight([IMAGE]).merge(whole).finish() == [finding]
 
 

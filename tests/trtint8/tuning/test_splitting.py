@@ -33,6 +33,7 @@ def test_every_sample_is_in_one_half_with_its_label(count, size):
     assert sorted(samples[0] + samples[1]) == list(range(count))
     for half, ids in zip(halves, samples, strict=True):
         assert ids == half.labels.tolist()
+        assert [half.name_of(row) for row in range(len(ids))] == [f"sample {number}" for number in ids]
         assert half.num_samples == len(ids) > 0
         assert seen(half) == ids  # again and again
 

@@ -1,0 +1,26 @@
+"""What samples are called in messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def numbered(sample: int) -> str:
+    """A sample by its number, from 0."""
+    return f"sample {sample}"
+
+
+def in_data(images: Sequence[Path], order: NDArray[np.intp], sample: int) -> str:
+    """A sample by where it is in the data, wherever it is in the order of iteration.
+
+    Args:
+        images: The image file of each sample; empty where samples are no image files.
+        order: The samples of the data in the order of iteration, shape (samples,).
+        sample: The number in that order.
+    """
+    found = int(order[sample])
+    return f"'{images[found]}'" if images else numbered(found)

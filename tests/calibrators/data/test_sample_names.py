@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import numpy as np
+
+from calibrators.data.batches import open_batches
+from calibrators.data.inputs import InputSpec
+from tests.calibrators.data.sample_data import RAW, save_images
+
+NUMBERS = InputSpec("x", np.dtype(np.float32), ("N", 1))
+IMAGES = InputSpec("x", np.dtype(np.float32), ("N", 3, 4, 4))
+
+
+def test_a_sample_is_named_by_its_place_in_the_data():
+    data = {"x": np.arange(20, dtype=np.float32)[:, None]}
+    batches = open_batches(data, [NUMBERS], batch_size=4, limit=12, shuffle=True)
+    values = np.concatenate([feed["x"][:, 0] for feed in batches]).astype(int).tolist()
+    assert values != sorted(values)
+    assert [batches.name_of(row) for row in range(12)] == [f"sample {value}" for value in values]
+
+
+def test_an_image_is_named_by_its_file(tmp_path):
+    save_images(tmp_path, ["a.png", "b.png", "c.png"])
+    batches = open_batches(tmp_path, [IMAGES], batch_size=2, preprocessing=RAW)
+    assert [batches.name_of(row) for row in range(3)] == [f"'{tmp_path / name}.png'" for name in "abc"]
+
+
+def test_a_sample_of_a_stream_is_named_by_its_turn():
+    assert open_batches([{"x": np.zeros((1, 1), np.float32)}], [NUMBERS]).name_of(7) == "sample 7"
