@@ -348,7 +348,7 @@ def _open_samples(data: Any, binding: Binding, options: DataOptions) -> Batches:
         labels=None if labels is None else labels[order],
         class_names=source.class_names if options.labels is None else None,
         reader=reader,
-        name_of=partial(in_data, source.images, order),
+        name_of=partial(in_data, source.files, order),
     )
 
 

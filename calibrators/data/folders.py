@@ -112,7 +112,7 @@ def _from_image_files(
         check_size = partial(_check_size, path, spec, binding)
         return binding.prepare({spec.name: read_image(path, grey=grey, check_size=check_size)[None]})
 
-    return Source(len(paths), _reader(read_one, paths), labels, class_names, images=paths)
+    return Source(len(paths), _reader(read_one, paths), labels, class_names, files=paths, images=paths)
 
 
 def _check_size(path: Path, spec: InputSpec, binding: Binding, height: int, width: int) -> None:
@@ -156,7 +156,8 @@ def _from_array_files(paths: Sequence[Path], binding: Binding) -> Source:
         return binding.prepare({name: a[row : row + 1] for name, a in block(int(file_of[index])).items()})
 
     path_of = [paths[file] for file in file_of.tolist()]
-    return Source(len(file_of), _reader(read_one, path_of), _joined(labels) if labels else None)
+    own_labels = _joined(labels) if labels else None
+    return Source(len(file_of), _reader(read_one, path_of), own_labels, files=path_of)
 
 
 def _joined(labels: Sequence[NDArray[Any]]) -> NDArray[Any]:

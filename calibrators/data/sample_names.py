@@ -14,13 +14,13 @@ def numbered(sample: int) -> str:
     return f"sample {sample}"
 
 
-def in_data(images: Sequence[Path], order: NDArray[np.intp], sample: int) -> str:
+def in_data(files: Sequence[Path], order: NDArray[np.intp], sample: int) -> str:
     """A sample by where it is in the data, wherever it is in the order of iteration.
 
     Args:
-        images: The image file of each sample; empty where samples are no image files.
+        files: The file of each sample; empty where all samples are in one.
         order: The samples of the data in the order of iteration, shape (samples,).
         sample: The number in that order.
     """
     found = int(order[sample])
-    return f"'{images[found]}'" if images else numbered(found)
+    return f"'{files[found]}'" if files else numbered(found)

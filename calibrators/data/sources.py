@@ -35,7 +35,8 @@ class Source:
         arrays: Input name to the array that holds all samples along axis 0, not prepared; empty where the
             samples are read one by one.
         single: Whether samples cannot share a batch: each is a feed dict of its own.
-        images: The image file of each sample; empty where samples are no image files.
+        files: The file of each sample; empty where all samples are in one.
+        images: The same where these are images, each with one sample; otherwise empty.
     """
 
     count: int
@@ -44,6 +45,7 @@ class Source:
     class_names: tuple[str, ...] | None = None
     arrays: FeedDict = field(default_factory=dict)
     single: bool = False
+    files: Sequence[Path] = ()
     images: Sequence[Path] = ()
 
 

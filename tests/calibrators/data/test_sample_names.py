@@ -24,5 +24,12 @@ def test_an_image_is_named_by_its_file(tmp_path):
     assert [batches.name_of(row) for row in range(3)] == [f"'{tmp_path / name}.png'" for name in "abc"]
 
 
+def test_a_sample_in_a_folder_of_arrays_is_named_by_its_file(tmp_path):
+    for name, rows in (("a", 2), ("b", 1)):
+        np.save(tmp_path / f"{name}.npy", np.zeros((rows, 1), np.float32))
+    batches = open_batches(tmp_path, [NUMBERS])
+    assert [batches.name_of(row) for row in range(3)] == [f"'{tmp_path / name}.npy'" for name in "aab"]
+
+
 def test_a_sample_of_a_stream_is_named_by_its_turn():
     assert open_batches([{"x": np.zeros((1, 1), np.float32)}], [NUMBERS]).name_of(7) == "sample 7"
