@@ -31,6 +31,7 @@ from calibrators.tables.loss_warning import loss_warning
 from calibrators.tables.table import CalibrationTable, Provenance
 from trtint8.models.activation_memory import FittingBatchSize
 from trtint8.models.garbage_collection import pause_garbage_collection
+from trtint8.models.inner_graphs import graph_values
 from trtint8.models.model import Model, ModelSource, light_or_file, load_float_model, prepare, runnable
 from trtint8.models.recorded_states import with_recorded_states
 from trtint8.models.runnable_part import runnable_part
@@ -312,10 +313,9 @@ def _runtime_version() -> str:
 def float_tensors(prepared: Model) -> list[str]:
     """Every float32 activation of the graph, inputs included; sequences of tensors are left out."""
     graph = prepared.graph_model.graph
-    values = [*graph.inputs, *(output for node in graph for output in node.outputs)]
     return [
         value.name
-        for value in values
+        for value in graph_values(graph)
         if value.name
         and value.type == ir.TensorType(ir.DataType.FLOAT)
         and value.name not in graph.initializers

@@ -426,12 +426,12 @@ def _own_labels(source: Source, options: DataOptions, first: int | None) -> NDAr
     labels = options.labels
     if not isinstance(labels, str | os.PathLike) or Path(labels).suffix.lower() != ".json":
         return load_labels(labels, source.count)
-    if not source.images:
+    if not source.of_images:
         raise CalibrationDataError(
             f"labels file '{labels}' is taken for the boxes of images, and the data is no folder of images; "
             "give a .npy or .npz file"
         )
-    return read_coco_boxes(Path(labels), source.images[:first], options.preprocessing, source.count)
+    return read_coco_boxes(Path(labels), source.files[:first], options.preprocessing, source.count)
 
 
 def _single(count: int, options: DataOptions) -> tuple[NDArray[np.intp], int]:

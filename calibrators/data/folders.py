@@ -112,7 +112,7 @@ def _from_image_files(
         check_size = partial(_check_size, path, spec, binding)
         return binding.prepare({spec.name: read_image(path, grey=grey, check_size=check_size)[None]})
 
-    return Source(len(paths), _reader(read_one, paths), labels, class_names, files=paths, images=paths)
+    return Source(len(paths), _reader(read_one, paths), labels, class_names, files=paths, of_images=True)
 
 
 def _check_size(path: Path, spec: InputSpec, binding: Binding, height: int, width: int) -> None:

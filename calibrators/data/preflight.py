@@ -79,7 +79,7 @@ class Preflight:
         low, high = by_sample.min(axis=1).astype(np.float64), by_sample.max(axis=1).astype(np.float64)
         self._ranges[name] = _range_of(array, float(low.min()), float(high.max()), self._ranges.get(name))
         peaks = SamplePeaks.of(np.maximum(-low, high), self.samples)
-        self._peaks[name] = self._peaks[name].merge(peaks) if name in self._peaks else peaks
+        self._peaks[name] = self._peaks.get(name, _NO_PEAKS).merge(peaks)
 
     def merge(self, other: Preflight) -> Preflight:
         """What watching the feeds of both would have shown.
@@ -136,7 +136,7 @@ class Preflight:
 
 
 #: What is known of an input before its first sample.
-_NO_PEAKS = SamplePeaks({}, ())
+_NO_PEAKS = SamplePeaks()
 
 
 def _finding_of(name: str, unusual: UnusualSamples, samples: int, name_of: Callable[[int], str]) -> str:

@@ -7,7 +7,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,8 +54,8 @@ class SamplePeaks:
         largest: The largest magnitudes with the numbers of their samples, descending; at most five.
     """
 
-    counts: Mapping[int, int]
-    largest: tuple[tuple[float, int], ...]
+    counts: Mapping[int, int] = field(default_factory=dict)
+    largest: tuple[tuple[float, int], ...] = ()
 
     @classmethod
     def of(cls, peaks: NDArray[np.float64], first: int = 0) -> SamplePeaks:

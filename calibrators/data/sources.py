@@ -36,7 +36,7 @@ class Source:
             samples are read one by one.
         single: Whether samples cannot share a batch: each is a feed dict of its own.
         files: The file of each sample; empty where all samples are in one.
-        images: The same where these are images, each with one sample; otherwise empty.
+        of_images: Whether each of the files is an image.
     """
 
     count: int
@@ -46,7 +46,7 @@ class Source:
     arrays: FeedDict = field(default_factory=dict)
     single: bool = False
     files: Sequence[Path] = ()
-    images: Sequence[Path] = ()
+    of_images: bool = False
 
 
 def from_arrays(arrays: Mapping[str, Any], binding: Binding) -> Source:

@@ -24,6 +24,11 @@ def nodes_inside(node: ir.Node) -> Iterator[ir.Node]:
         yield from ir.traversal.RecursiveGraphIterator(graph)
 
 
+def graph_values(graph: ir.Graph) -> list[ir.Value]:
+    """The inputs of a graph and what its nodes compute, those of graphs inside nodes left out."""
+    return [*graph.inputs, *(output for node in graph for output in node.outputs)]
+
+
 def all_nodes(model: ir.Model) -> Iterator[ir.Node]:
     """The nodes of a model, those of graphs inside nodes and of its functions included."""
     in_functions = (function.all_nodes() for function in model.functions.values())

@@ -9,7 +9,7 @@ from onnx_ir.passes import common
 from calibrators.errors import ModelError
 from trtint8.models.old_operators import mend_old_operators, refuse_old_operators
 from trtint8.models.sequence_types import declare_sequences
-from trtint8.models.unknown_sizes import clear_size_names, size_names
+from trtint8.models.unknown_sizes import clear_new_names, names_to_keep
 
 #: Initializers of up to so many bytes go through the converter, because it reads axes and shapes from them;
 #: larger ones are weights.
@@ -74,7 +74,7 @@ def with_opset(graph_model: ir.Model, opset: int, name: str) -> ir.Model:
         if weight not in listed:
             converted.graph.inputs.remove(value)
         converted.graph.register_initializer(value)
-    clear_size_names(converted, size_names(graph_model))
+    clear_new_names(converted, names_to_keep(graph_model))
     mend_old_operators(converted, old, name)
     converted.ir_version = max(converted.ir_version, _IR_VERSION)
     return converted

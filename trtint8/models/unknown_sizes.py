@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import onnx
 import onnx_ir as ir
 
-from trtint8.models.inner_graphs import all_nodes, message_graphs
+from trtint8.models.inner_graphs import all_nodes, graph_values, message_graphs
 
 #: The name under which converters of PaddlePaddle write every size that they do not know.
 _NO_NAME = "?"
@@ -33,12 +33,21 @@ def clear_unknown_sizes(message: onnx.ModelProto) -> None:
                         dimension.ClearField("value")
 
 
-def size_names(model: ir.Model) -> set[str]:
-    """The names of sizes in a model, those of graphs inside its nodes included."""
+def names_to_keep(model: ir.Model) -> set[str] | None:
+    """The names of sizes that a model may have after ONNX has inferred its shapes.
+
+    Args:
+        model: The model before.
+
+    Returns:
+        Those that it has, in graphs inside its nodes too; None for all, as no size of it may be 0.
+    """
+    if not any(node.op_type in _FINDING and not node.domain for node in all_nodes(model)):
+        return None
     return {name for value in _values(model) for name in _names(value)}
 
 
-def clear_size_names(model: ir.Model, keep: set[str]) -> None:
+def clear_new_names(model: ir.Model, keep: set[str] | None) -> None:
     """Removes the names that ONNX gave to sizes it does not know, where some of these may be 0.
 
     Where ONNX Runtime reads that two sizes have one name, it may turn a shape computed from one of them into
@@ -47,9 +56,9 @@ def clear_size_names(model: ir.Model, keep: set[str]) -> None:
 
     Args:
         model: The model; changed.
-        keep: The names that stay: what :func:`size_names` found before ONNX inferred shapes.
+        keep: What :func:`names_to_keep` found before ONNX inferred shapes.
     """
-    if not any(node.op_type in _FINDING and not node.domain for node in all_nodes(model)):
+    if keep is None:
         return
     for value in _values(model):
         if value.shape is not None and not _names(value) <= keep:
@@ -60,9 +69,7 @@ def clear_size_names(model: ir.Model, keep: set[str]) -> None:
 
 def _values(model: ir.Model) -> Iterator[ir.Value]:
     for graph in model.graphs():
-        yield from graph.inputs
-        for node in graph:
-            yield from node.outputs
+        yield from graph_values(graph)
 
 
 def _names(value: ir.Value) -> set[str]:

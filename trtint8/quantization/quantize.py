@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from calibrators.tables.table import CalibrationTable
 from trtint8.models.garbage_collection import pause_garbage_collection
+from trtint8.models.inner_graphs import graph_values
 from trtint8.models.model import Model
 from trtint8.models.origin import record_calibration
 from trtint8.quantization.float16.convert import to_float16
@@ -94,7 +95,6 @@ def with_float16(
 
 def tensor_names(graph_model: ir.Model) -> Iterator[str]:
     """Names of the inputs of a graph and of everything that its nodes compute."""
-    graph = graph_model.graph
-    for value in (*graph.inputs, *(output for node in graph for output in node.outputs)):
+    for value in graph_values(graph_model.graph):
         if value.name:
             yield value.name

@@ -131,9 +131,9 @@ class RuleComparison:
         """Whether so many samples were tried that the usual rule is taken at once, and no other is better."""
         tried = len(levels[USUAL])
         enough = tried >= self._samples / 2 or tried >= max(self._samples / 4, _FEWEST_OF_MEAN)
-        best = next(iter(levels))
-        is_better = self._is_better(best, USUAL, levels, self._margin)
-        return self._samples >= _FEWEST_TO_DIVIDE and enough and not is_better
+        if self._samples < _FEWEST_TO_DIVIDE or not enough:
+            return False
+        return not self._is_better(next(iter(levels)), USUAL, levels, self._margin)
 
 
 def _handicap(ranges: Mapping[str, float]) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 
+from trtint8.models.inner_graphs import graph_values
 from trtint8.models.static_shapes import StaticShapes
 from trtint8.sensitivity.gradients.writer import static_shape
 
@@ -56,16 +57,12 @@ def infer_shapes(graph_model: ir.Model, sizes: Mapping[str, Sequence[int]] | Non
     for value in [output for node in copy.graph for output in node.outputs] if is_free else ():
         value.shape = None  # exporters declare shapes that do not hold for other batches
     inferred = [_inferred(copy, size, sizes or {}) for size in batches]
-    for value, *shapes in zip(_values(graph_model.graph), *inferred, strict=True):
+    for value, *shapes in zip(graph_values(graph_model.graph), *inferred, strict=True):
         first, second = shapes[0], shapes[-1]
         if first is None or second is None or len(first) != len(second):
             value.shape = None
         else:
             value.shape = ir.Shape([_dimension(*pair) for pair in zip(first, second, strict=True)])
-
-
-def _values(graph: ir.Graph) -> list[ir.Value]:
-    return [*graph.inputs, *(output for node in graph for output in node.outputs)]
 
 
 def _first_size(value: ir.Value) -> bool:
@@ -85,7 +82,7 @@ def _inferred(
             whole = [*own, *sizes.get(name, shape)[1:]]
             given[name] = [dim if isinstance(dim, int) else None for dim in whole]
     shapes = StaticShapes(graph_model, given)
-    return [shapes.of(value) for value in _values(graph_model.graph)]
+    return [shapes.of(value) for value in graph_values(graph_model.graph)]
 
 
 def _dimension(first: int | None, second: int | None) -> int | str | None:
