@@ -95,7 +95,8 @@ class Gpu:
             GpuMemoryError: The model does not fit.
         """
         settings = {
-            "device_id": str(self.index),
+            # The first is the default; where one is named, ONNX Runtime 1.26 and later warn at every session.
+            **({"device_id": str(self.index)} if self.index else {}),
             # Otherwise outputs may be copied while they are computed (ONNX Runtime's issue 4829).
             "do_copy_in_default_stream": "1",
             # From Ampere on products would have 10 bits of fraction: the ranges are to be those of FP32.

@@ -1,5 +1,7 @@
 """Calibration through the API, on the demo model."""
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
@@ -8,6 +10,8 @@ import trtint8
 from calibrators.errors import CalibrationDataError, OutputError, TableError
 from tests.trtint8.interruptions import interrupted
 from trtint8.data import DEMO_MODEL
+
+FORMATS = Path(__file__).parents[1] / "calibrators" / "tables" / "formats" / "golden"
 
 
 @pytest.fixture
@@ -77,6 +81,19 @@ def test_calibrate_covers_every_float_tensor_or_only_the_placed_ones(split, tabl
     assert set(placed.amax) < set(table.amax)
     assert all(placed.amax[name] == table.amax[name] for name in placed.amax)
     assert table.amax["images"] == pytest.approx(float(np.abs(split.calibration_images).max()), rel=0.5)
+
+
+def test_entropys_ranges_are_those_of_tensorrts_own_calibrator(split):
+    """The cache that EntropyCalibrator2 of TensorRT 8.6.0 wrote on a GPU (an H200) for the same samples."""
+    cache = trtint8.CalibrationTable.load(FORMATS / "demo_8600.cache")
+    table = trtint8.calibrate(DEMO_MODEL, split.calibration_images[:480], method="entropy", progress=False)
+    shared = sorted(cache.amax.keys() & table.amax.keys())
+    assert len(shared) == 23
+    ratios = np.array([cache.amax[name] / table.amax[name] for name in shared])
+    assert 0.99 < np.median(ratios) < 1.02
+    assert ratios.min() > 0.85 and ratios.max() < 1.4
+    # Of a tensor that is taken whole, half of TensorRT's 2,048 bins is added.
+    assert cache.amax["images"] / table.peaks["images"] == pytest.approx(1 + 0.5 / 2048, abs=2e-6)
 
 
 def test_ranges_that_lose_much_are_warned_of():

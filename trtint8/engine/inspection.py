@@ -18,9 +18,10 @@ _DATATYPE = re.compile(
 _SPELLING = {"int8": "Int8", "fp8": "FP8", "fp16": "Half", "half": "Half", "bf16": "BFloat16"}
 _SPELLING |= {"bfloat16": "BFloat16", "fp32": "Float", "float": "Float"}
 # What a tactic's name says of the operands of a matrix product: "..._i8i8_i8i32_f32_...",
-# "..._f16f16_f16f16_...", "turing_int8_i8816cudnn_int8_...", "volta_h884cudnn_...". The first match counts.
+# "..._i8f32_i8i32_f32_..." (which writes floats), "..._f16f16_f16f16_...", "turing_int8_i8816cudnn_int8_...",
+# "volta_h884cudnn_...". The first match counts.
 _OPERANDS = re.compile(
-    r"(?:^|_)(?:(?P<Int8>i8i8|int8|i8816)|(?P<FP8>e4m3)|(?P<BFloat16>bf16)|(?P<Half>f16|fp16|h884|hcudnn)"
+    r"(?:^|_)(?:(?P<Int8>i8[if][0-9]+|int8|i8816)|(?P<FP8>e4m3)|(?P<BFloat16>bf16)|(?P<Half>f16|fp16|h884|hcudnn)"
     r"|(?P<Float>tf32|f32|fp32|scudnn|sgemm))"
 )
 _ONNX_NODE = re.compile(r"\[ONNX Layer: ([^\x1e\x1f]*)\]")
@@ -60,7 +61,8 @@ def parse_inspection(text: str) -> LayerReport | None:
         The layers; None where the text is no JSON, or only names the layers.
     """
     try:
-        layers = json.loads(text).get("Layers", ())
+        # TensorRT leaves the separator of the metadata's nodes, a control character, as it is.
+        layers = json.loads(text, strict=False).get("Layers", ())
     except (ValueError, AttributeError, RecursionError):
         return None
     if not isinstance(layers, list) or not layers or not all(isinstance(layer, dict) for layer in layers):
@@ -76,10 +78,12 @@ def _layer(layer: Mapping[str, Any]) -> Layer:
     name = str(layer.get("Name", ""))
     metadata = _ONNX_NODE.findall(str(layer.get("Metadata", "")))
     inputs, outputs = _tensor_datatypes(layer, "Inputs"), _tensor_datatypes(layer, "Outputs")
-    # Of tensors with dynamic shapes the inspector says no type; the kernel's name is what is left.
+    # Of tensors with dynamic shapes the inspector says no type; the kernel's name and the type of the weights
+    # are what is left.
     operands = _OPERANDS.search(str(layer.get("TacticName", ""))) if not inputs + outputs else None
-    if operands and operands.lastgroup:
-        inputs = constants = (operands.lastgroup,)
+    if not inputs + outputs:
+        named = (operands.lastgroup,) if operands and operands.lastgroup else ()
+        inputs, constants = named or constants, constants or named
     return Layer(
         name=name,
         kind=_KINDS.get(kind.lower(), str(layer.get("LayerType", ""))),

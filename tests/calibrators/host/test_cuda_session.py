@@ -272,3 +272,5 @@ def test_how_a_session_is_asked_for(monkeypatch):
     assert options["device_id"] == "1"
     assert options["use_tf32"] == "0"
     assert (asked["optimize"], asked["threads"]) == (True, 2)
+    Gpu(0, np, contextlib.nullcontext).open_session(b"", optimize=True)
+    assert "device_id" not in asked["providers"][0][1]

@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -70,6 +71,7 @@ DYNAMIC = "N/A due to dynamic shapes"
     [
         ("sm80_xmma_fprop_implicit_gemm_interleaved_i8i8_i8i32_f32_nchw_vect_c_32kcrs_vect_c_32", "INT8"),
         ("sm80_xmma_gemm_i8i8_f32i32_f32_tn_n_tilesize128x128x64", "INT8"),
+        ("sm80_xmma_fprop_implicit_gemm_interleaved_i8f32_i8i32_f32_nchw_vect_c_32kcrs_vect_c_32", "INT8"),
         ("trt_ampere_int8_i8816cudnn_int8_128x128_ldg16_relu_interior_nt_v1", "INT8"),
         ("sm80_xmma_fprop_implicit_gemm_f16f16_f16f16_f16_nhwckrsc_nhwc_tilesize128x128x32", "FP16"),
         ("sm80_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc", "BF16"),
@@ -82,6 +84,25 @@ DYNAMIC = "N/A due to dynamic shapes"
 def test_layers_of_dynamic_engines_are_known_by_their_tactic(tactic, precision):
     found = report(layer("conv1 + relu1", [DYNAMIC], [DYNAMIC], TacticName=tactic))
     assert found.precision_of("conv1") == precision
+
+
+def test_weights_tell_the_type_where_neither_tensors_nor_tactic_do():
+    for kind, precision in (("Int8", "INT8"), ("Half", "FP16"), ("Float", "FP32")):
+        found = report(layer("conv1", [DYNAMIC], [DYNAMIC], Weights={"Type": kind, "Count": 9}))
+        assert found.precision_of("conv1") == precision
+
+
+def test_what_tensorrt_itself_says_of_the_demo_model():
+    """The inspector's text on the engine that TensorRT 8.6.0 calibrated and built on a GPU, byte by byte."""
+    text = (Path(__file__).with_name("golden") / "inspector_8.6.0.json").read_text()
+    found = parse_inspection(text)
+    weighted = [
+        *("/stem/conv/Conv", "/block1/conv1/Conv", "/block1/conv2/Conv", "/block2/shortcut/conv/Conv"),
+        *("/block2/conv1/Conv", "/block2/conv2/Conv", "/block3/conv1/Conv", "/block3/conv2/Conv", "/fc/Gemm"),
+    ]
+    assert found.weighted_summary(weighted) == {"INT8": weighted}
+    assert found.layers[1].onnx_nodes == ("/stem/conv/Conv", "/stem/relu/Relu")
+    assert found.reformats == 1
 
 
 def test_types_that_are_told_count_more_than_a_tactic():
