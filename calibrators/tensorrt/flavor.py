@@ -5,6 +5,7 @@ Everything else takes a :class:`Flavor`, uses its module, and asks it by capabil
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import importlib.metadata
 import importlib.util
@@ -131,6 +132,22 @@ class Flavor:
         except UnsupportedError as error:
             return str(error)
         return None
+
+    @property
+    def library_version(self) -> tuple[int, int, int] | None:
+        """Major, minor and patch version of the library; None where it does not tell, as on Windows.
+
+        It differs from the bindings' version where the two were installed apart.
+        """
+        try:
+            # The extension's own functions, and those of the libraries that it is linked with.
+            functions = ctypes.CDLL(getattr(self.module, _MODULES[self.name]).__file__)
+            number = int(functions.getInferLibVersion())
+        except (UnsupportedError, AttributeError, OSError):
+            return None
+        # Until 9 it is like 8601, and from 10 on like 101601.
+        major = 1_000 if number < 10_000 else 10_000
+        return number // major, number % major // 100, number % 100
 
     @property
     def supported(self) -> bool:

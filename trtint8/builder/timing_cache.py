@@ -10,7 +10,7 @@ from filelock import FileLock
 
 from calibrators.errors import BuildError
 from calibrators.files import write_atomically
-from calibrators.tensorrt.messages import BuildLog
+from calibrators.tensorrt.messages import BuildLog, plain
 
 
 def attach_timing_cache(config: Any, path: str | os.PathLike[str], log: BuildLog) -> None:
@@ -26,15 +26,17 @@ def attach_timing_cache(config: Any, path: str | os.PathLike[str], log: BuildLog
     """
     with _lock(path):
         data = _read(path)
-    before = len(log.errors) + len(log.warnings)
+    errors, warnings = len(log.errors), len(log.warnings)
     timing_cache = config.create_timing_cache(data)
     # Timings of another GPU would mislead TensorRT, so a mismatch is refused. For a file that is no timing
     # cache, TensorRT only logs a message.
     attached = timing_cache is not None and config.set_timing_cache(timing_cache, False)
-    if not attached or (data and len(log.errors) + len(log.warnings) > before):
+    said = [*log.errors[errors:], *log.warnings[warnings:]]
+    if not attached or (data and any("timing" in message.lower() for message in said)):
+        reasons = "; ".join(dict.fromkeys(filter(None, map(plain, said)))) or "TensorRT gave no reason"
         raise BuildError(
-            f"'{os.fspath(path)}' is not a timing cache of this TensorRT and GPU; give another file or "
-            "remove it"
+            f"'{os.fspath(path)}' is not a timing cache of this TensorRT and GPU ({reasons}); give another "
+            "file or remove it"
         )
 
 

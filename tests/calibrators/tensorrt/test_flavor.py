@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -157,3 +158,16 @@ def test_too_old(only):
         UnsupportedError, match=r"^TensorRT 8\.4\.3 is too old; install TensorRT 8\.5 or newer$"
     ):
         flavor.load("tensorrt")
+
+
+def test_the_librarys_version(rtx, monkeypatch):
+    assert ".".join(map(str, rtx.library_version)) == rtx.version.rpartition(".")[0]
+    monkeypatch.setitem(sys.modules, "tensorrt", None)
+    assert Flavor("tensorrt", "8.6.1").library_version is None
+
+
+@pytest.mark.parametrize(("number", "version"), [(8601, (8, 6, 1)), (8600, (8, 6, 0)), (101601, (10, 16, 1))])
+def test_how_versions_are_numbered(rtx, monkeypatch, number, version):
+    functions = SimpleNamespace(getInferLibVersion=lambda: number)
+    monkeypatch.setattr(flavor.ctypes, "CDLL", lambda path: functions)
+    assert rtx.library_version == version
