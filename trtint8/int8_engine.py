@@ -36,6 +36,7 @@ from trtint8.builder.routes import Route, choose_route, is_calibrator, quantizat
 from trtint8.built_files import BuildResult, BuiltFiles, check_files_beside, qdq_file_of
 from trtint8.calibration import CalibrationOptions, Observed, calibrate_prepared, float_tensors
 from trtint8.engine.file import sidecar_path
+from trtint8.engine.layers import LayerReport
 from trtint8.engine.profiles import Profile, check_profile, complete_profile, largest_shapes
 from trtint8.engine.table import table_file_of
 from trtint8.interop.unquantize import float_nodes, quantized_nodes
@@ -201,6 +202,22 @@ class RangeSources:
         return table
 
 
+def nothing_in_int8(report: LayerReport | None, wanted: Sequence[str]) -> str | None:
+    """What to say of an engine of the implicit route that has no layer in INT8; None where there is nothing.
+
+    Args:
+        report: The engine's layers; None where they are not known.
+        wanted: The weighted nodes that were to be in INT8.
+    """
+    if report is None or not wanted or report.weighted_summary(wanted).get("INT8"):
+        return None
+    return (
+        f"none of the {len(wanted)} weighted layers is seen to run in INT8: on the implicit route TensorRT "
+        "takes FP16 or FP32 where it finds them faster, and in parts that it compiles as a whole, like "
+        "attention; the explicit route puts layers into INT8 all the same"
+    )
+
+
 def _refuse_without_effect(loaded: Model, sources: RangeSources, wanted: Int8Options) -> None:
     """Refuses what would be ignored: ranges of a model that has them, and how a table's data is read.
 
@@ -339,6 +356,8 @@ class _Build:
         )
         if isinstance(calibrator, Calibrator):
             table = calibrator.table
+        if warning := nothing_in_int8(built.report, placement.quantized_nodes):
+            warnings.warn(warning, stacklevel=4)  # at the call of trtint8.build_int8_engine
         return BuiltFiles(built, graph_model, placement.quantized_nodes, table, self.options, implicit=True)
 
     @property

@@ -19,9 +19,24 @@ from calibrators.errors import (
 from tests.trtint8.onnx_models import Shaped, conv_relu_conv, tied
 from tests.trtint8.quantization.attention_models import plain
 from trtint8.data import DEMO_MODEL
+from trtint8.engine.layers import Layer, LayerReport
+from trtint8.int8_engine import nothing_in_int8
 from trtint8.models.model import load_model
 
 pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")
+
+
+def test_an_implicit_engine_with_nothing_in_int8_is_warned_of():
+    def report(precision):
+        return LayerReport(
+            (Layer("c", "correlation", (precision,), (precision,), (precision,), ("conv",), (), (), ()),)
+        )
+
+    assert nothing_in_int8(report("Int8"), ["conv", "other"]) is None
+    assert nothing_in_int8(report("Half"), []) is nothing_in_int8(None, ["conv"]) is None
+    assert nothing_in_int8(report("Half"), ["conv", "other"]).startswith(
+        "none of the 2 weighted layers is seen"
+    )
 
 
 @pytest.mark.slow

@@ -123,6 +123,14 @@ class LayerReport:
         """How many layers only convert between formats and types."""
         return sum(layer.kind.lower() == "reformat" for layer in self.layers)
 
+    @property
+    def compiles_parts(self) -> bool:
+        """Whether TensorRT compiled a part of the network as a whole; it tells no nodes and types inside it.
+
+        TensorRT 8 and 10 call such a layer a foreign node; attention and what is around it become one.
+        """
+        return any(layer.kind.lower() == "myelin" for layer in self.layers)
+
     def precision_of(self, onnx_node: str) -> str | None:
         """The type in which a weighted node (Conv, ConvTranspose, Gemm, MatMul) is computed.
 

@@ -78,6 +78,19 @@ def test_kernels_by_part_and_their_bytes():
     assert large["bytes per inference"] == "40.0 MB read, 40.0 MB written"
 
 
+def test_nodes_in_a_part_that_is_compiled_as_a_whole():
+    whole = Layer("{ForeignNode[a...b]}", "Myelin", (), (), (), ("a",), (), (), ())
+    report = LayerReport((*kernels(1, 1000).layers, whole))
+    for layers, name in (
+        (report, "compiled as a whole, types not listed"),
+        (kernels(1, 1000), "not in the engine's list"),
+    ):
+        rows = dict(
+            engine_rows(dataclasses.replace(INFO, layers=layers, quantized_nodes=("conv", "/MatMul")))
+        )
+        assert (rows["weighted layers in INT8"], rows[name]) == ("1 of 2", "/MatMul")
+
+
 def test_bytes_that_are_not_known():
     dynamic = dataclasses.replace(INFO, layers=kernels(-1, 1000))
     assert dict(engine_rows(dynamic))["bytes per inference"] == (

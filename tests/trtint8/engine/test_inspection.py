@@ -105,6 +105,14 @@ def test_what_tensorrt_itself_says_of_the_demo_model():
     assert found.reformats == 1
 
 
+def test_a_part_that_is_compiled_as_a_whole_tells_no_types():
+    whole = {"LayerType": "Myelin", "Name": "{ForeignNode[/a/MatMul...(Unnamed Layer* 9) [ElementWise]]}"}
+    found = report(layer("conv1", [INT8], [INT8]), whole)
+    assert found.compiles_parts
+    assert found.weighted_summary(["conv1", "/a/MatMul"]) == {"INT8": ["conv1"], "unknown": ["/a/MatMul"]}
+    assert not report(layer("conv1", [INT8], [INT8])).compiles_parts
+
+
 def test_types_that_are_told_count_more_than_a_tactic():
     found = report(layer("conv1", ["Half"], ["Half"], TacticName="sm80_xmma_gemm_i8i8_f32i32"))
     assert found.precision_of("conv1") == "FP16"
