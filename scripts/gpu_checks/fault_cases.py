@@ -35,10 +35,10 @@ from calibrators.errors import (
 )
 from calibrators.tensorrt import flavor
 from calibrators.tensorrt.calibrators import calibrator_class
-from gpu_checks import limits
 from gpu_checks.checking import Check, Settings, one_line
 from gpu_checks.records import Finding
-from trtint8 import BuildOptions, Engine, ShapeRange, build_int8_engine, model_inputs
+from gpu_checks.subjects import small_options
+from trtint8 import Engine, ShapeRange, build_int8_engine, model_inputs
 from trtint8.builder.build import build_engine
 from trtint8.data import DEMO_MODEL
 from trtint8.engine.file import sidecar_path
@@ -47,7 +47,7 @@ TABLE = "What happens"
 
 _IMAGES = np.random.default_rng(0).standard_normal((64, 1, 8, 8), np.float32)
 _PROFILES = [{"images": ShapeRange((1, 1, 8, 8), (8, 1, 8, 8), (64, 1, 8, 8))}]
-_OPTIONS = BuildOptions(tactic_sources=limits.TACTIC_SOURCES, optimization_level=1)
+_OPTIONS = small_options()
 #: What a library may keep for itself once it was used.
 _POOLED = 64 << 20
 _REFUSALS = (EngineError, UnsupportedError)

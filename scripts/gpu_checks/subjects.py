@@ -116,13 +116,9 @@ def load_subject(name: str, data: Path | None) -> Subject:
     return Subject(name, model, inputs, calibration_file, _CIFAR, images, np.asarray(batches.labels))
 
 
-def small_options(check: Check, **more: Any) -> BuildOptions:
+def small_options(**more: Any) -> BuildOptions:
     """How the small networks are built."""
-    settings: dict[str, Any] = {
-        "tactic_sources": limits.TACTIC_SOURCES,
-        "timing_cache": check.settings.out / "timing.cache",
-        "optimization_level": limits.SMALL_LEVEL,
-    }
+    settings = {"tactic_sources": limits.TACTIC_SOURCES, "optimization_level": limits.SMALL_LEVEL}
     return BuildOptions(**{**settings, **more})
 
 

@@ -1,5 +1,7 @@
 """The implicit route on a device: calibrate, build, run."""
 
+import dataclasses
+
 import numpy as np
 import onnx
 import pytest
@@ -7,16 +9,13 @@ import pytest
 from calibrators.errors import BuildError
 from calibrators.tables.cache_origin import read_origin
 from calibrators.tensorrt.calibrators import calibrator_class
-from tests.gpu.conftest import NORMALIZED
+from tests.gpu.conftest import NORMALIZED, OPTIONS
 from tests.trtint8.onnx_models import conv_relu_conv
 from tests.trtint8.refused_models import NODES, refused_model
-from trtint8 import BuildOptions, Engine, build_int8_engine, calibrate, validate
+from trtint8 import Engine, build_int8_engine, calibrate, validate
 from trtint8.engine.profiles import ShapeRange
 
 PROFILES = [{"input": ShapeRange((1, 3, 32, 32), (50, 3, 32, 32), (100, 3, 32, 32))}]
-# The packed libraries of TensorRT 8.6 have no cuBLAS and cuDNN beside them.
-TACTIC_SOURCES = ("EDGE_MASK_CONVOLUTIONS", "JIT_CONVOLUTIONS")
-OPTIONS = BuildOptions(tactic_sources=TACTIC_SOURCES)
 ALLOWED_DROP = {
     "EntropyCalibrator2": 0.5,
     "EntropyCalibrator": 0.5,
@@ -95,9 +94,7 @@ def test_manual_ranges_win_over_calibrated_ones(cifar, implicit_flavor, tmp_path
 
 def test_a_manual_range_of_an_input_that_is_int8(cifar, implicit_flavor, tmp_path):
     table = calibrate(cifar.model, cifar.calibration, preprocessing=NORMALIZED, progress=False)
-    options = BuildOptions(
-        tactic_sources=TACTIC_SOURCES, io_types={"input": "int8"}, io_formats={"input": ("LINEAR",)}
-    )
+    options = dataclasses.replace(OPTIONS, io_types={"input": "int8"}, io_formats={"input": ("LINEAR",)})
     result = build(cifar, None, tmp_path / "model.engine", dynamic_ranges=dict(table.amax), options=options)
     with Engine.load(result.engine) as engine:
         assert engine.inputs[0].dtype == "int8"

@@ -7,17 +7,16 @@ import pytest
 
 from calibrators.errors import CalibrationDataError, EngineError
 from calibrators.host.onnx_session import open_session
+from tests.gpu.conftest import OPTIONS
 from tests.trtint8.detectors import images, plugin_detector
 from tests.trtint8.models.decoders import decoder, steps_of_sequences
-from trtint8 import BuildOptions, Engine, build_int8_engine
+from trtint8 import Engine, build_int8_engine
 from trtint8.data import DEMO_MODEL
 from trtint8.engine.profiles import ShapeRange
 from trtint8.models.session import ModelSession
 from trtint8.runtime import bound_context
 from trtint8.runtime.bench import bench
 
-# The packed TensorRT 8.6 has stubs in the place of cuBLAS and cuDNN.
-TACTIC_SOURCES = ("EDGE_MASK_CONVOLUTIONS", "JIT_CONVOLUTIONS")
 IMAGES = np.random.default_rng(0).random((64, 1, 8, 8), np.float32)
 PROFILES = [
     {"images": ShapeRange((1, 1, 8, 8), (1, 1, 8, 8), (4, 1, 8, 8))},
@@ -27,7 +26,7 @@ PROFILES = [
 
 @pytest.fixture(scope="module")
 def path(flavor, tmp_path_factory):
-    options = BuildOptions(tactic_sources=TACTIC_SOURCES) if flavor.name == "tensorrt" else None
+    options = OPTIONS if flavor.name == "tensorrt" else None
     result = build_int8_engine(
         DEMO_MODEL,
         IMAGES,
@@ -291,7 +290,7 @@ def test_a_plugin_of_tensorrt(flavor, tmp_path):
         tmp_path / "detector.engine",
         route="explicit",
         target=flavor.name,
-        options=BuildOptions(tactic_sources=TACTIC_SOURCES),
+        options=OPTIONS,
         progress=False,
     )
     with Engine.load(result.engine) as engine:
@@ -306,7 +305,7 @@ def test_a_plugin_of_tensorrt(flavor, tmp_path):
 
 
 def test_a_decoder_begins_with_an_empty_cache(flavor, tmp_path):
-    options = BuildOptions(tactic_sources=TACTIC_SOURCES) if flavor.name == "tensorrt" else None
+    options = OPTIONS if flavor.name == "tensorrt" else None
     built = build_int8_engine(
         decoder(),
         lambda: steps_of_sequences(20, seed=1),

@@ -95,6 +95,7 @@ def test_the_stages_by_name():
         "host",
         "implicit",
         "explicit",
+        "transformer",
         "runtime",
         "threads",
         "faults",

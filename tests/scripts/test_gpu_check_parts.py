@@ -22,7 +22,7 @@ from gpu_checks.rates import Contender, take_turns
 from gpu_checks.records import Finding, Record, append, finite, read
 from gpu_checks.report import Report, StageReport
 from gpu_checks.resnet50 import random_images, resnet50
-from gpu_checks.stages.runtime import FIRST_KINDS, Resnet50, judged, parse_trtexec
+from gpu_checks.stages.runtime import FIRST_KINDS, RESNET50, Timed, judged, parse_trtexec
 from gpu_checks.subjects import lost_at_most, scores
 from hypothesis import given
 from hypothesis import strategies as st
@@ -147,19 +147,19 @@ def test_settings_come_back():
 # Limits.
 
 
-def test_all_stages_fit_into_eight_minutes():
+def test_all_stages_fit_into_a_quarter_of_an_hour():
     ends = limits.deadlines(limits.STAGES, limits.MINUTES, limits.SOAK_SECONDS)
     assert list(ends.values()) == sorted(ends.values())
-    assert 400 < max(ends.values()) < 480
+    assert 800 < max(ends.values()) <= 60 * limits.MINUTES
 
 
 def test_a_long_soak_gets_its_time():
-    usual = limits.deadlines(limits.STAGES, 8, 10)
-    longer = limits.deadlines(limits.STAGES, 8, 600)
+    usual = limits.deadlines(limits.STAGES, 14, 10)
+    longer = limits.deadlines(limits.STAGES, 14, 600)
     assert longer["runtime"] == usual["runtime"]
     assert longer["faults"] == pytest.approx(usual["faults"] + 590 / limits.SOFT)
     (stage,) = (stage for stage in limits.STAGES if stage.name == "threads")
-    assert limits.deadlines([stage], 8, 600)["threads"] * limits.SOFT > 600 + 20
+    assert limits.deadlines([stage], 14, 600)["threads"] * limits.SOFT > 600 + 20
 
 
 # Ranges.
@@ -414,18 +414,18 @@ def test_an_engine_is_built_once_for_all_stages(tmp_path, monkeypatch):
         path.write_bytes(b"plan")
         return Finding({})
 
-    monkeypatch.setattr(Resnet50, "_int8", build)
-    monkeypatch.setattr(Resnet50, "_floating", build)
-    monkeypatch.setattr(Resnet50, "_key", lambda _self, kind: f"{kind} of today")
+    monkeypatch.setattr(Timed, "_int8", build)
+    monkeypatch.setattr(Timed, "_floating", build)
+    monkeypatch.setattr(Timed, "_key", lambda _self, kind: f"{kind} of today")
     check = check_with(tmp_path, 100.0, time.monotonic)
     for _ in range(2):
-        found = [Resnet50(check).engine(kind).name for kind in FIRST_KINDS]
-        assert found == ["implicit.engine", "fp16.engine"]
+        found = [Timed(check, RESNET50).engine(kind).name for kind in FIRST_KINDS]
+        assert found == ["resnet50-implicit.engine", "resnet50-fp16.engine"]
     assert built == list(FIRST_KINDS)
     again = [record.figures for record in read(tmp_path / "r.jsonl")][2:]
     assert again == [{"build s": "from an earlier stage or run"}] * 2
     # Of another TensorRT or GPU it is another engine; a build that failed leaves nothing to be used.
-    monkeypatch.setattr(Resnet50, "_key", lambda _self, kind: f"{kind} of tomorrow")
-    monkeypatch.setattr(Resnet50, "_int8", lambda *_arguments: 1 / 0)
+    monkeypatch.setattr(Timed, "_key", lambda _self, kind: f"{kind} of tomorrow")
+    monkeypatch.setattr(Timed, "_int8", lambda *_arguments: 1 / 0)
     for _ in range(2):
-        assert Resnet50(check).engine(FIRST_KINDS[0]) is None
+        assert Timed(check, RESNET50).engine(FIRST_KINDS[0]) is None

@@ -22,6 +22,7 @@ from gpu_checks.checking import Check
 from gpu_checks.records import Finding
 from gpu_checks.subjects import Subject, load_subject, small_options
 from trtint8 import BuildResult, Engine, build_int8_engine
+from trtint8.builder.timing_cache import attach_timing_cache
 
 _TABLE = "Smoke test, on the demo model"
 _BATCH, _HEAD_BYTES = 32, 32
@@ -39,6 +40,7 @@ def run(check: Check) -> None:
         check.skip(_TABLE, "everything after the build", "there is no engine")
         return
     check.attempt(_TABLE, "the plan begins", lambda: smoke.head(built[0]))
+    check.attempt(_TABLE, "the timing cache is taken again", smoke.timings)
     check.attempt(_TABLE, "the inspector", lambda: smoke.inspect(built[0]))
     check.attempt(_TABLE, "infer", lambda: smoke.infer(built[0]))
     check.attempt(_TABLE, "bound, graph, future, on the device", lambda: smoke.other_ways(built[0]))
@@ -86,7 +88,7 @@ class _Smoke:
             target="tensorrt",
             route="implicit" if calibrator else "explicit",
             profiles=self.subject.profiles,
-            options=small_options(self.check, fp16=True),
+            options=small_options(fp16=True, timing_cache=self._timings),
             progress=False,
         )
         built.append(result)
@@ -100,13 +102,31 @@ class _Smoke:
             {**figures, "in INT8": "not reported" if share is None else f"{share[0]} of {share[1]}"}, True
         )
 
+    @property
+    def _timings(self) -> Path:
+        return self.folder / "timing.cache"
+
+    def timings(self) -> Finding:
+        """Whether TensorRT takes the timings of the build before for another one."""
+        trt = self.flavor.module
+        with primary_context(0), collected(trt) as log:
+            builder = trt.Builder(shared_logger(trt))
+            config = builder.create_builder_config()
+            attach_timing_cache(config, self._timings, log)
+            del config, builder
+        return Finding({"bytes": self._timings.stat().st_size}, True)
+
     def head(self, result: BuildResult) -> Finding:
         """The first bytes, in which the version is looked for."""
         head = result.engine.read_bytes()[:_HEAD_BYTES]
         (self.folder / "plan.head").write_bytes(head)
-        here = self.flavor.version.split(".")[:3]
-        version = ".".join(map(str, head[24:28]))
-        return Finding({"bytes": head.hex(" ", 4), "version": version}, version.split(".")[:3] == here)
+        library = self.flavor.library_version
+        figures = {
+            "bytes": head.hex(" ", 4),
+            "version": ".".join(map(str, head[24:28])),
+            "library": str(library),
+        }
+        return Finding(figures, tuple(head[24:27]) == library)
 
     def inspect(self, result: BuildResult) -> Finding:
         """What the layer report is read from."""

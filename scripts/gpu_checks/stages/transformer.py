@@ -1,0 +1,20 @@
+"""A transformer of BERT's base size: both routes beside FP16."""
+
+from __future__ import annotations
+
+from gpu_checks import limits
+from gpu_checks.checking import Check
+from gpu_checks.stages.runtime import ENCODER, EXPLICIT, FP16, IMPLICIT, Timed
+
+
+def run(check: Check) -> None:
+    """Runs the stage."""
+    measured = Timed(check, ENCODER)
+    for kind in (FP16, EXPLICIT, IMPLICIT):
+        path = measured.engine(kind)
+        if path is None:
+            continue
+        measured.throughput(kind, path, limits.ENCODER_BATCHES)
+        measured.fidelity(kind, path)
+        if kind != FP16:
+            measured.int8_against_fp16(limits.ENCODER_BATCHES, kind)
