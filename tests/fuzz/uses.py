@@ -56,7 +56,7 @@ from trtint8.tuning.journal import JournalFile
 _IMAGES = (InputSpec("images", np.dtype(np.float32), ("N", 3, 4, 5)),)
 
 #: A TensorRT of which no more is used than its version.
-_FLAVOR: Any = SimpleNamespace(version="1.7.1")
+_FLAVOR: Any = SimpleNamespace(version="1.7.1", library_version=(1, 7, 1))
 
 #: The longest message, in characters, and the statuses that a verb may end with.
 _LONGEST, _STATUSES = 500, (0, 2)
