@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,9 @@ _MOVING = frozenset({"SHUFFLE", "IDENTITY", "SQUEEZE", "UNSQUEEZE"})
 _FUSED = frozenset({"RELU"})
 # Layers whose output is never larger than the inputs: ranges pass forward.
 _NOT_GROWING = frozenset({"SLICE", "GATHER", "CONCATENATION", "POOLING", "PADDING", "SELECT"})
+# Sums: what is added is the result less the other. A Gemm is parsed into a product, which has no name in the
+# model and so no range, and the sum with its bias; TensorRT fuses both into one kernel.
+_SUM = "SUM"
 # Layers whose output is bounded for every input, with the bound.
 _BOUNDED = {"SOFTMAX": 1.0, "SIGMOID": 1.0, "TANH": 1.0}
 
@@ -27,7 +30,8 @@ class NetworkLayer:
 
     Attributes:
         name: The layer's name.
-        kind: TensorRT's ``LayerType``, like "SHUFFLE"; for an activation its ``ActivationType``, like "RELU".
+        kind: TensorRT's ``LayerType``, like "SHUFFLE"; for an activation its ``ActivationType``, like "RELU",
+            and for an element-wise layer its ``ElementWiseOperation``, like "SUM".
         inputs: Names of the floating-point tensors that the layer reads.
         outputs: Names of the floating-point tensors that the layer writes.
         constant_amax: The largest magnitude of a constant; None for other layers.
@@ -74,6 +78,8 @@ def read_layers(trt: Any, network: Any) -> tuple[NetworkLayer, ...]:
                 constant = _constant_amax(trt, layer)
             elif kind == "ACTIVATION":
                 kind = _activation_type(trt, layer)
+            elif kind == "ELEMENTWISE":
+                kind = _operation(trt, layer)
             layers.append(NetworkLayer(name, kind, inputs, outputs, constant))
     return tuple(layers)
 
@@ -91,10 +97,11 @@ def propagate(layers: Sequence[NetworkLayer], ranges: Mapping[str, float]) -> di
         ranges: Tensor name to amax.
 
     Returns:
-        ``ranges`` and the ranges of constants, of bounded functions, and of tensors that are copies or parts
-        of tensors with known ranges.
+        ``ranges`` and the ranges of constants, of bounded functions, of tensors that are copies or parts of
+        tensors with known ranges, and of products to which a constant is added.
     """
     known = dict(ranges)
+    products = {layer.outputs[0] for layer in layers if layer.kind == "MATRIX_MULTIPLY"}
     before = -1
     while before != len(known):
         before = len(known)
@@ -103,10 +110,8 @@ def propagate(layers: Sequence[NetworkLayer], ranges: Mapping[str, float]) -> di
             for name in layer.outputs if amax is not None else ():
                 known.setdefault(name, amax or 0.0)
         for layer in reversed(layers):
-            if layer.kind in _MOVING | _FUSED and len(layer.inputs) == len(layer.outputs) == 1:
-                source, target = layer.inputs[0], layer.outputs[0]
-                if target in known:
-                    known.setdefault(source, known[target])
+            for name, amax in _input_amaxes(layer, known, products).items():
+                known.setdefault(name, amax)
     return {name: amax for name, amax in known.items() if amax > 0}
 
 
@@ -160,6 +165,19 @@ def _output_amax(layer: NetworkLayer, known: Mapping[str, float]) -> float | Non
     return None
 
 
+def _input_amaxes(layer: NetworkLayer, known: Mapping[str, float], products: Set[str]) -> dict[str, float]:
+    """The ranges of a layer's inputs that follow from that of its output."""
+    if len(layer.outputs) != 1 or layer.outputs[0] not in known:
+        return {}
+    amax = known[layer.outputs[0]]
+    if layer.kind in _MOVING | _FUSED and len(layer.inputs) == 1:
+        return {layer.inputs[0]: amax}
+    if layer.kind == _SUM and len(layer.inputs) == 2:
+        pairs = (layer.inputs, layer.inputs[::-1])
+        return {first: amax + known[other] for first, other in pairs if first in products and other in known}
+    return {}
+
+
 def _constant_amax(trt: Any, layer: Any) -> float:
     # ``get_layer`` returns every layer as an ILayer, which lacks the properties of the layer's own class.
     layer.__class__ = trt.IConstantLayer
@@ -182,6 +200,12 @@ def weights_array(weights: Any) -> NDArray[Any]:
 def _activation_type(trt: Any, layer: Any) -> str:
     layer.__class__ = trt.IActivationLayer
     name: str = layer.type.name
+    return name
+
+
+def _operation(trt: Any, layer: Any) -> str:
+    layer.__class__ = trt.IElementWiseLayer
+    name: str = layer.op.name
     return name
 
 

@@ -13,6 +13,9 @@ from trtint8.builder.dynamic_ranges import (
     read_layers,
     unknown_names,
 )
+from trtint8.data import DEMO_MODEL
+from trtint8.models.model import load_model, prepare, runnable
+from trtint8.quantization.quantize import tensor_names
 
 
 def layer(kind, inputs, outputs, name=None, constant=None):
@@ -56,6 +59,35 @@ def test_chains_in_any_order():
     assert propagate(layers, {"a": 4.0}) == dict.fromkeys("abcd", 4.0)
 
 
+def test_a_product_before_its_bias():
+    product, constant = layer("MATRIX_MULTIPLY", "ab", "p"), layer("CONSTANT", "", "c", constant=0.5)
+    for inputs in ("pc", "cp"):
+        layers = [product, constant, layer("SUM", inputs, "y")]
+        assert propagate(layers, {"y": 4.0}) == {"y": 4.0, "c": 0.5, "p": 4.5}
+        assert propagate(layers, {"y": 4.0, "p": 3.0})["p"] == 3.0
+    # Neither of a difference, nor of what no product has made.
+    assert "p" not in propagate([product, constant, layer("SUB", "pc", "y")], {"y": 4.0})
+    assert "a" not in propagate([constant, layer("SUM", "ac", "y")], {"y": 4.0})
+
+
+def test_every_layer_of_the_demo_model_has_its_ranges(rtx):
+    """Its last layer is a Gemm, which TensorRT parses into a product, unnamed in the model, and a sum."""
+    trt = rtx.module
+    builder = trt.Builder(shared_logger(trt))
+    network = builder.create_network(0)
+    parser = trt.OnnxParser(network, shared_logger(trt))
+    prepared = prepare(load_model(DEMO_MODEL))
+    with runnable(prepared.graph_model) as serialized:
+        assert parser.parse(serialized)
+    layers = read_layers(trt, network)
+    known = propagate(layers, dict.fromkeys(tensor_names(prepared.graph_model), 2.0))
+    assert missing_ranges(layers, input_names(trt, network), known) == ()
+    bias = onnx.numpy_helper.to_array(
+        next(value for value in onnx.load(DEMO_MODEL).graph.initializer if value.name == "fc.bias")
+    )
+    assert max(known.values()) == pytest.approx(2 + np.abs(bias).max())
+
+
 def test_missing_ranges_name_their_makers():
     layers = [layer("CONVOLUTION", "a", "b", "conv1"), layer("RELU", "b", "c", "relu1")]
     assert missing_ranges(layers, ["a"], {"b": 1.0}) == (
@@ -92,7 +124,7 @@ def test_reading_a_real_network(rtx):
     assert parser.parse(model.SerializeToString())
     layers = read_layers(trt, network)
     assert input_names(trt, network) == ("x",)
-    assert {"CONVOLUTION", "RELU", "SHUFFLE", "CONSTANT", "ELEMENTWISE"} <= {found.kind for found in layers}
+    assert {"CONVOLUTION", "RELU", "SHUFFLE", "CONSTANT", "SUM"} <= {found.kind for found in layers}
     known = propagate(layers, {"x": 1.0, "r": 2.0, "y": 5.0})
     assert known["c"] == known["f"] == 2.0
     assert 3.0 in known.values()  # the constant
