@@ -119,7 +119,8 @@ def shared_logger(trt: Any) -> Any:
 _SOURCE = re.compile(r"^\w+\.[ch]\w*:\d+: |\[\w+\.[ch]\w*:[^\]]*\] ?| ?\bIn \w+ at [^\s()]+:\d+")
 _WRAPPER = re.compile(r"^(?:\w+::\w+: )?Error Code \d+: [^(]*\((?P<inner>.*)\)$", re.DOTALL)
 _ASSERTION = re.compile(r"^Assertion failed: .*?: (?=[A-Z])")
-_PREAMBLE = re.compile(r"^Invalid Node - .*$")
+# The second is said wherever ranges are set, also where every tensor has one.
+_SAYS_NOTHING = re.compile(r"^Invalid Node - .*$|^Calibrator is not being used\. ")
 _FLAG_ADVICE = re.compile(r" Please set k\w+ .*$")
 _UNSUPPORTED_OPERATOR = "TensorRT does not support this operator"
 
@@ -140,7 +141,7 @@ def plain(text: str) -> str:
     if text == "false" or "Plugin not found" in text:
         return _UNSUPPORTED_OPERATOR
     for line in text.splitlines():
-        if "catchCudaError" in line or _PREAMBLE.match(line):
+        if "catchCudaError" in line or _SAYS_NOTHING.match(line):
             continue
         line = _SOURCE.sub("", line)
         wrapped = _WRAPPER.match(line)

@@ -21,6 +21,11 @@ from calibrators.tensorrt.messages import BuildLog, collected, plain, shared_log
             "Cannot compile 'fc' (SM75): no FP32 GEMM",
         ),
         ("[checkMacros.cpp::catchCudaError::250] Error Code 1: Cuda Runtime (cudaError 35)", ""),
+        (
+            "Calibrator is not being used. Users must provide dynamic range for all tensors that are not "
+            "Int32 or Bool.",
+            "",
+        ),
     ],
 )
 def test_plain_words(text, words):
