@@ -107,5 +107,6 @@ def described(minutes: float, soak: float) -> Mapping[str, str]:
         "calibration": f"batches of {CALIBRATION_BATCH}",
         "times": f"{MEASURE_SECONDS:g} s per measurement; comparisons in {ROUNDS} rounds that alternate",
         "ResNet-50-size": f"random weights, batches {', '.join(map(str, BATCHES))}, tuned for {TUNED_BATCH}",
+        "encoder": f"random weights, batches {', '.join(map(str, ENCODER_BATCHES))}, tuned for {TUNED_BATCH}",
         "threads": f"{THREADS} threads x {CONTEXTS} contexts x {INFERENCES} inferences; soak {soak:g} s",
     }

@@ -30,10 +30,8 @@ _WHOLE_MEGABYTES = 10_000_000
 #: How many reasons for staying in float are given; the sidecar has that of every node.
 _MOST_REASONS = 5
 
-#: What rows are called of weighted nodes that no layer of an engine computes, and of those that may be in a
-#: part of the engine that TensorRT compiled as a whole.
+#: What rows are called of weighted nodes that no layer of an engine computes.
 _NO_PRECISION = {"unknown": "not in the engine's list", "folded": "constants in the engine"}
-_COMPILED = {**_NO_PRECISION, "unknown": "compiled as a whole, types not listed"}
 
 #: How wide a table in a pipe may be, which has no width of its own: long tensor names stand on one line.
 _PIPE_WIDTH = 160
@@ -136,12 +134,14 @@ def engine_rows(info: EngineInfo) -> list[tuple[str, str]]:
         ("built for", ", ".join(info.compute_capabilities)),
     ]
     rows += profile_rows(info.profiles)
-    if info.layers and counted:
-        rows.append(("weighted layers in INT8", f"{counted[0]} of {counted[1]}"))
-        names = _COMPILED if info.layers.compiles_parts else _NO_PRECISION
-        for precision, nodes in info.layers.weighted_summary(info.quantized_nodes).items():
+    if info.layers:
+        summary = info.layers.weighted_summary(info.quantized_nodes)
+        seen = len(summary.get("INT8", ()))
+        partly = f"{seen} seen; TensorRT tells nothing of parts that it compiled as a whole"
+        rows.append(("weighted layers in INT8", "{} of {}".format(*counted) if counted else partly))
+        for precision, nodes in summary.items():
             if precision != "INT8" and nodes:
-                rows.append((names.get(precision, f"in {precision}"), ", ".join(nodes)))
+                rows.append((_NO_PRECISION.get(precision, f"in {precision}"), ", ".join(nodes)))
         rows += _kernel_rows(info)
     else:
         rows.append(("weighted layers in INT8", "this TensorRT does not list its layers"))

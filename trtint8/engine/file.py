@@ -118,12 +118,15 @@ class EngineInfo:
     def int8_layers(self) -> tuple[int, int] | None:
         """Weighted nodes that run in INT8, and how many there are; None where that is not known.
 
-        Those that were left in float count as well; of the implicit route these are not known. Those of which
-        the builder left only constants do not count.
+        It is not known of nodes in parts that TensorRT compiles as a whole. Those that were left in float
+        count as well; of the implicit route these are not known. Those of which the builder left only
+        constants do not count.
         """
         if self.layers is None:
             return None
         summary = self.layers.weighted_summary(self.quantized_nodes)
+        if self.layers.compiles_parts and "unknown" in summary:
+            return None
         weighted = len(self.quantized_nodes) + len(self.float_nodes) - len(summary.get("folded", []))
         return len(summary.get("INT8", [])), weighted
 
