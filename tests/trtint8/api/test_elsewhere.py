@@ -1,5 +1,7 @@
 """Models and tables of other tools by the public calls."""
 
+from pathlib import Path
+
 import pytest
 
 import trtint8
@@ -22,6 +24,22 @@ def test_a_table_becomes_pairs(table, tmp_path):
     assert migrated.plan.missing == ()
     with pytest.raises(TableError, match=r"nothing\.cache"):
         trtint8.migrate(DEMO_MODEL, tmp_path / "nothing.cache")
+
+
+def test_a_cache_that_tensorrt_wrote_becomes_pairs(split, tmp_path):
+    """By EntropyCalibrator2 of TensorRT 8.6.0 on a GPU, for the first 480 samples."""
+    cache = Path(__file__).parents[2] / "calibrators" / "tables" / "formats" / "golden" / "demo_8600.cache"
+    migrated = trtint8.migrate(DEMO_MODEL, cache)
+    assert migrated.plan.missing == () and len(migrated.placement.quantized_nodes) == 9
+    accuracy = trtint8.validate(
+        migrated.save(tmp_path / "m.onnx"),
+        split.heldout_images,
+        reference=DEMO_MODEL,
+        labels=split.heldout_labels,
+        progress=False,
+    )
+    assert accuracy.outputs[0].sqnr_db == pytest.approx(36.4, abs=0.5)
+    assert abs(accuracy.top1.count - 594) <= 2
 
 
 def test_a_model_that_has_pairs_is_not_migrated(table):
