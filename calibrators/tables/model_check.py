@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Collection, Iterable, Sequence
 
 from calibrators.errors import TableError
+
+#: Names that TensorRT gives to tensors that a model does not have, such as weights and the product in a Gemm:
+#: "(Unnamed Layer* 26) [Constant]_output" in caches of 8.6, "fc.weight_output" by the parser of later ones.
+_TENSORRTS_OWN = re.compile(r"^\(Unnamed Layer\* |_output$")
 
 
 def check_model(
@@ -76,6 +81,9 @@ def _compare_names(count: int, imported: Sequence[str], known: frozenset[str]) -
             f"none of the table's {len(strange)} tensors ('{strange[0]}' among them) is in the model; "
             "give the table of this model, or calibrate it"
         )
+    strange = [name for name in strange if not _TENSORRTS_OWN.search(name)]
+    if not strange:
+        return
     warnings.warn(
         f"{len(strange)} of the table's {len(imported)} tensors ('{strange[0]}' among them) are not in "
         "the model, and the table does not say which model it was made for; make sure that it was "

@@ -51,3 +51,12 @@ def test_a_table_with_tensors_that_the_model_lacks_is_of_another_one():
     )
     with pytest.raises(TableError, match="stale: the model has the same tensors"):
         table.check_model("other", ["a"], ["a", "b", "c"])
+
+
+def test_tensors_that_tensorrt_makes_itself_are_no_sign_of_another_model():
+    own = ("(Unnamed Layer* 26) [Constant]_output", "fc.weight_output", "ONNXTRT_Broadcast_output")
+    CalibrationTable(dict.fromkeys(("a", *own), 1.0)).check_model("m", ["a"], ["a"])
+    with pytest.warns(UserWarning, match=r"^1 of the table's 5 tensors \('b' among them\)"):
+        CalibrationTable(dict.fromkeys(("a", "b", *own), 1.0)).check_model("m", ["a"], ["a"])
+    with pytest.raises(TableError, match=r"^none of the table's 3 tensors"):
+        CalibrationTable(dict.fromkeys(own, 1.0)).check_model("m", (), ["x"])
