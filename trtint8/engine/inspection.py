@@ -78,10 +78,10 @@ def _layer(layer: Mapping[str, Any]) -> Layer:
     name = str(layer.get("Name", ""))
     metadata = _ONNX_NODE.findall(str(layer.get("Metadata", "")))
     inputs, outputs = _tensor_datatypes(layer, "Inputs"), _tensor_datatypes(layer, "Outputs")
-    # Of tensors with dynamic shapes the inspector says no type; the kernel's name and the type of the weights
-    # are what is left.
-    operands = _OPERANDS.search(str(layer.get("TacticName", ""))) if not inputs + outputs else None
     if not inputs + outputs:
+        # Of tensors with dynamic shapes the inspector says no type; the kernel's name and the type of the
+        # weights are what is left.
+        operands = _OPERANDS.search(str(layer.get("TacticName", "")))
         named = (operands.lastgroup,) if operands and operands.lastgroup else ()
         inputs, constants = named or constants, constants or named
     return Layer(
@@ -90,8 +90,9 @@ def _layer(layer: Mapping[str, Any]) -> Layer:
         inputs=inputs,
         constants=constants,
         outputs=outputs,
-        # Older versions have no metadata: a layer's name joins the names of the layers that were fused.
-        onnx_nodes=tuple(metadata or name.split(" + ")),
+        # Without metadata a layer's name joins the names of the layers that were fused; except that of a part
+        # that was compiled as a whole, like "{ForeignNode[first...last]}".
+        onnx_nodes=tuple(metadata or (() if name.startswith("{") else name.split(" + "))),
         input_shapes=_shapes(layer, "Inputs"),
         constant_shapes=((count,),) if constants and isinstance(count, int) else (),
         output_shapes=_shapes(layer, "Outputs"),

@@ -106,9 +106,10 @@ def test_what_tensorrt_itself_says_of_the_demo_model():
 
 
 def test_a_part_that_is_compiled_as_a_whole_tells_no_types():
-    whole = {"LayerType": "Myelin", "Name": "{ForeignNode[/a/MatMul...(Unnamed Layer* 9) [ElementWise]]}"}
-    found = report(layer("conv1", [INT8], [INT8]), whole)
+    name = "{ForeignNode[w + (Unnamed Layer* 7) [Shuffle]...(Unnamed Layer* 9) [ElementWise]]}"
+    found = report(layer("conv1", [INT8], [INT8]), {"LayerType": "Myelin", "Name": name})
     assert found.compiles_parts
+    assert found.layers[1].onnx_nodes == ()
     assert found.weighted_summary(["conv1", "/a/MatMul"]) == {"INT8": ["conv1"], "unknown": ["/a/MatMul"]}
     assert not report(layer("conv1", [INT8], [INT8])).compiles_parts
 
