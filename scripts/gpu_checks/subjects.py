@@ -17,7 +17,7 @@ from calibrators.errors import TrtInt8Error
 from gpu_checks import limits
 from gpu_checks.checking import Check
 from gpu_checks.records import Figure
-from trtint8 import BuildOptions, Engine, ShapeRange
+from trtint8 import BuildOptions, BuildResult, Engine, ShapeRange
 from trtint8.data import DEMO_MODEL, load_digits_split
 from trtint8.engine.profiles import Profile
 from trtint8.models.model import load_model
@@ -153,6 +153,14 @@ def judged(path: Path, subject: Subject, reference: NDArray[np.float32]) -> dict
             )
             figures[f"batch {batch}, ms"] = report.phases["compute"].median
     return figures
+
+
+def int8_share(result: BuildResult) -> dict[str, Figure]:
+    """How many of the nodes that were to run in INT8 do."""
+    layers, wanted = result.info.layers, result.info.quantized_nodes
+    if layers is None:
+        return {"in INT8": "not reported"}
+    return {"in INT8": f"{len(layers.weighted_summary(wanted).get('INT8', ()))} of {len(wanted)}"}
 
 
 def lost_at_most(figures: Mapping[str, Figure], points: float) -> bool:

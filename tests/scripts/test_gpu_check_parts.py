@@ -16,13 +16,14 @@ import onnxruntime
 import pytest
 from gpu_checks import amax, limits, packing
 from gpu_checks.checking import Check, Settings
+from gpu_checks.large_networks import ENCODER, FIRST_KINDS, RESNET50, Timed, judged
 from gpu_checks.markdown import render
 from gpu_checks.process import Outcome, environment, run_limited
 from gpu_checks.rates import Contender, take_turns
 from gpu_checks.records import Finding, Record, append, finite, read
 from gpu_checks.report import Report, StageReport
 from gpu_checks.resnet50 import random_images, resnet50
-from gpu_checks.stages.runtime import FIRST_KINDS, RESNET50, Timed, judged, parse_trtexec
+from gpu_checks.stages.runtime import parse_trtexec
 from gpu_checks.subjects import lost_at_most, scores
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,7 +31,7 @@ from hypothesis import strategies as st
 from calibrators.data.batches import open_batches
 from calibrators.histograms.histogram import BINS, Histogram
 from calibrators.tables.table import CalibrationTable, Provenance
-from trtint8 import model_inputs
+from trtint8 import ShapeRange, model_inputs
 from trtint8.data import DEMO_MODEL
 
 # Processes.
@@ -429,3 +430,23 @@ def test_an_engine_is_built_once_for_all_stages(tmp_path, monkeypatch):
     monkeypatch.setattr(Timed, "_int8", lambda *_arguments: 1 / 0)
     for _ in range(2):
         assert Timed(check, RESNET50).engine(FIRST_KINDS[0]) is None
+
+
+def test_int8_beside_fp16(tmp_path):
+    check = check_with(tmp_path, 100.0, time.monotonic)
+    fp16, int8 = FIRST_KINDS[1], FIRST_KINDS[0]
+    rates = {(fp16, 64): 100.0, (int8, 64): 115.0, (fp16, 1): 10.0, (int8, 1): 20.0}
+    Timed(check, RESNET50, _rates=rates).int8_against_fp16((64, 1, 8), int8)
+    found = read(tmp_path / "r.jsonl")
+    assert [(record.figures, record.passed, record.ran) for record in found] == [
+        ({"ratio": 1.15, "goal": 1.2}, False, True),
+        ({"ratio": 2.0, "goal": None}, None, True),
+        ({}, None, False),
+    ]
+
+
+def test_the_shapes_of_large_networks():
+    assert RESNET50.profiles == [
+        {"images": ShapeRange((1, 3, 224, 224), (64, 3, 224, 224), (256, 3, 224, 224))}
+    ]
+    assert ENCODER.profiles == [{"embeddings": ShapeRange((1, 128, 768), (64, 128, 768), (64, 128, 768))}]

@@ -11,8 +11,8 @@ from calibrators.tensorrt.messages import shared_logger
 from gpu_checks.checking import Check
 from gpu_checks.records import Figure, Finding
 from gpu_checks.stages.host import HostSide, host_side
-from gpu_checks.stages.implicit import build_implicit, int8_share
-from gpu_checks.subjects import Subject, judged, lost_at_most, small_options, subjects
+from gpu_checks.stages.implicit import build_implicit
+from gpu_checks.subjects import Subject, int8_share, judged, lost_at_most, small_options, subjects
 from trtint8 import BuildResult, build_int8_engine
 
 _TABLE = "One table, both routes"

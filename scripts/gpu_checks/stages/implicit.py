@@ -19,7 +19,15 @@ from gpu_checks.amax import compare_amax, conventions, write_csv
 from gpu_checks.checking import Check
 from gpu_checks.records import Figure, Finding
 from gpu_checks.stages.host import HostSide, host_side
-from gpu_checks.subjects import Subject, engine_logits, lost_at_most, scores, small_options, subjects
+from gpu_checks.subjects import (
+    Subject,
+    engine_logits,
+    int8_share,
+    lost_at_most,
+    scores,
+    small_options,
+    subjects,
+)
 from trtint8 import BuildResult, build_int8_engine
 
 #: TensorRT's calibrator to this project's corresponding method, and the points of top-1 that it may cost.
@@ -184,14 +192,6 @@ def build_implicit(
             progress=False,
             **more,
         )
-
-
-def int8_share(result: BuildResult) -> dict[str, Figure]:
-    """How many of the nodes that were to run in INT8 do."""
-    layers, wanted = result.info.layers, result.info.quantized_nodes
-    if layers is None:
-        return {"in INT8": "not reported"}
-    return {"in INT8": f"{len(layers.weighted_summary(wanted).get('INT8', ()))} of {len(wanted)}"}
 
 
 def _compared(device: Mapping[str, float], host: Mapping[str, float]) -> Finding:

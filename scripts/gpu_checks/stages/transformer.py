@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpu_checks import limits
 from gpu_checks.checking import Check
-from gpu_checks.stages.runtime import ENCODER, EXPLICIT, FP16, IMPLICIT, Timed
+from gpu_checks.large_networks import ENCODER, EXPLICIT, FP16, IMPLICIT, Timed
 
 
 def run(check: Check) -> None:
