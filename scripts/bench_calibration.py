@@ -199,7 +199,9 @@ def main() -> None:
     parser.add_argument("--images", type=int, nargs="+", default=[64, 512])
     parser.add_argument("--threads", type=int, nargs="+", default=[2])
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--cases", nargs="+", default=["resnet50", "resnet56"])
+    parser.add_argument(
+        "--cases", nargs="+", default=["resnet50", "resnet56"], choices=["resnet50", "resnet56"]
+    )
     parser.add_argument("--without-ort", action="store_true", help="leave ONNX Runtime's calibrators out")
     parser.add_argument("--peers", type=Path, help="a folder for environments with Model Optimizer and PPQ")
     parser.add_argument("--thresholds", action="store_true", help="only the search for thresholds")
