@@ -7,11 +7,15 @@ import functools
 import logging
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 logger = logging.getLogger("trtint8")
+
+
+#: What is said where TensorRT says nothing.
+NO_REASON = "TensorRT gave no reason"
 
 
 @dataclass
@@ -30,8 +34,7 @@ class BuildLog:
 
     def reason(self) -> str:
         """The last few different errors, in plain words."""
-        reasons = list(dict.fromkeys(filter(None, map(plain, self.errors))))
-        return "; ".join(reasons[-2:]) or "TensorRT gave no reason"
+        return "; ".join(plain_words(self.errors)[-2:]) or NO_REASON
 
 
 @contextlib.contextmanager
@@ -79,7 +82,7 @@ def shared_logger(trt: Any) -> Any:
             # thread that holds ours may wait for.
             self._thread = threading.local()
             self._open: list[BuildLog] = []
-            self._last_error = "TensorRT gave no reason"
+            self._last_error = NO_REASON
 
         @property
         def last_error(self) -> str:
@@ -114,6 +117,11 @@ def shared_logger(trt: Any) -> Any:
                     logs[0].details.append(message)
 
     return SharedLogger()
+
+
+def plain_words(messages: Iterable[str]) -> list[str]:
+    """Messages as :func:`plain` leaves them, each once and without those of which nothing is left."""
+    return list(dict.fromkeys(filter(None, map(plain, messages))))
 
 
 _SOURCE = re.compile(r"^\w+\.[ch]\w*:\d+: |\[\w+\.[ch]\w*:[^\]]*\] ?| ?\bIn \w+ at [^\s()]+:\d+")

@@ -15,9 +15,9 @@ from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt import flavor
 from gpu_checks import limits
 from gpu_checks.checking import Check
-from gpu_checks.encoder import ENCODER_INPUT, encoder, random_embeddings
+from gpu_checks.encoder import ENCODER_INPUT, TOKENS, WIDTH, encoder, random_embeddings
 from gpu_checks.records import Finding
-from gpu_checks.resnet50 import INPUT, random_images, resnet50
+from gpu_checks.resnet50 import INPUT, SHAPE, random_images, resnet50
 from gpu_checks.subjects import int8_share, small_options
 from trtint8 import BuildOptions, Engine, ShapeRange, __version__, build_int8_engine, calibrate
 from trtint8.builder.build import build_engine
@@ -25,6 +25,7 @@ from trtint8.engine.profiles import Profile
 from trtint8.models.model import load_model, prepare, runnable
 from trtint8.models.session import open_graph_model
 from trtint8.runtime.bench import bench
+from trtint8.validation.fidelity import FidelityMeter
 
 GOALS = "Goals"
 _BUILDS = "Builds of the large networks"
@@ -50,33 +51,32 @@ class LargeNetwork:
         title: What it is called in the report.
         make: Returns the model, serialized.
         input: Its input's name.
+        shape: The shape of a sample.
         samples: Takes a count, and returns that many samples.
-        batches: The batches that engines take from the smallest to the largest; tuned for ``tuned``.
-        tuned: The batch that kernels are chosen for.
+        batches: The batches that are timed; engines take all from the smallest to the largest.
     """
 
     name: str
     title: str
     make: Callable[[], bytes]
     input: str
+    shape: tuple[int, ...]
     samples: Callable[[int], NDArray[np.float32]]
     batches: Sequence[int]
-    tuned: int
 
     @property
     def profiles(self) -> list[Profile]:
         """One profile with all its batches."""
-        shape = self.samples(1).shape[1:]
-        sizes = (min(self.batches), self.tuned, max(self.batches))
-        return [{self.input: ShapeRange(*((size, *shape) for size in sizes))}]
+        sizes = (min(self.batches), limits.TUNED_BATCH, max(self.batches))
+        return [{self.input: ShapeRange(*((size, *self.shape) for size in sizes))}]
 
 
 RESNET50 = LargeNetwork(
-    "resnet50", "ResNet-50-size network", resnet50, INPUT, random_images, limits.BATCHES, limits.TUNED_BATCH
+    "resnet50", "ResNet-50-size network", resnet50, INPUT, SHAPE, random_images, limits.BATCHES
 )
 ENCODER = LargeNetwork(
-    *("encoder", "Encoder of BERT's base size", encoder, ENCODER_INPUT, random_embeddings),
-    *(limits.ENCODER_BATCHES, limits.TUNED_BATCH),
+    *("encoder", "Encoder of BERT's base size", encoder, ENCODER_INPUT, (TOKENS, WIDTH)),
+    *(random_embeddings, limits.ENCODER_BATCHES),
 )
 
 
@@ -117,7 +117,7 @@ class Timed:
 
     def _key(self, kind: str) -> str:
         """What an engine was made from, in words."""
-        parts = (kind, limits.LARGE_LEVEL, self.network.batches, self.network.tuned, *gpu_names())
+        parts = (kind, limits.LARGE_LEVEL, self.network.batches, limits.TUNED_BATCH, *gpu_names())
         return " ".join(map(str, (*parts, flavor.load("tensorrt"), __version__)))
 
     def _floating(self, kind: str, path: Path) -> Finding:
@@ -200,17 +200,20 @@ class Timed:
         )
 
     def _fidelity(self, path: Path) -> Finding:
-        samples = self.network.samples(_COMPARED_SAMPLES)
         with Engine.load(path) as engine:
-            (found,) = engine.infer({self.network.input: samples}).values()
-        error = np.square(found.astype(np.float64) - self._reference).sum()
-        return Finding({"SQNR dB": float(10 * np.log10(np.square(self._reference).sum() / error))})
+            outputs = engine.infer(self._compared)
+        meter = FidelityMeter(tuple(self._reference), tokens=False)
+        meter.add(outputs, self._reference)
+        return Finding({"SQNR dB": meter.value()[0].sqnr_db})
+
+    @property
+    def _compared(self) -> dict[str, NDArray[np.float32]]:
+        return {self.network.input: self.network.samples(_COMPARED_SAMPLES)}
 
     @functools.cached_property
-    def _reference(self) -> NDArray[np.float64]:
+    def _reference(self) -> dict[str, NDArray[np.float32]]:
         session = open_graph_model(load_model(self.model).graph_model)
-        samples = self.network.samples(_COMPARED_SAMPLES)
-        return session.run({self.network.input: samples})[0].astype(np.float64)
+        return dict(zip(session.output_names, session.run(self._compared), strict=True))
 
     def int8_against_fp16(self, batches: Sequence[int], kind: str) -> None:
         """The goal of the whole project; judged at the batch that the engines are tuned for."""
@@ -220,7 +223,7 @@ class Timed:
             if None in pair:
                 self.check.skip(GOALS, case, "one of the two was not measured")
                 continue
-            goal = INT8_GOAL if batch == self.network.tuned else None
+            goal = INT8_GOAL if batch == limits.TUNED_BATCH else None
             value = float(pair[0] or 0) / float(pair[1] or 1)
             self.check.attempt(GOALS, case, functools.partial(judged, value, goal))
 

@@ -1,17 +1,14 @@
 """Calibration through the API, on the demo model."""
 
-from pathlib import Path
-
 import numpy as np
 import onnx
 import pytest
 
 import trtint8
 from calibrators.errors import CalibrationDataError, OutputError, TableError
+from tests.calibrators.tables.formats.golden_files import GOLDEN
 from tests.trtint8.interruptions import interrupted
 from trtint8.data import DEMO_MODEL
-
-FORMATS = Path(__file__).parents[1] / "calibrators" / "tables" / "formats" / "golden"
 
 
 @pytest.fixture
@@ -85,7 +82,7 @@ def test_calibrate_covers_every_float_tensor_or_only_the_placed_ones(split, tabl
 
 def test_entropys_ranges_are_those_of_tensorrts_own_calibrator(split):
     """The cache that EntropyCalibrator2 of TensorRT 8.6.0 wrote on a GPU (an H200) for the same samples."""
-    cache = trtint8.CalibrationTable.load(FORMATS / "demo_8600.cache")
+    cache = trtint8.CalibrationTable.load(GOLDEN / "demo_8600.cache")
     table = trtint8.calibrate(DEMO_MODEL, split.calibration_images[:480], method="entropy", progress=False)
     shared = sorted(cache.amax.keys() & table.amax.keys())
     assert len(shared) == 23

@@ -27,7 +27,7 @@ from calibrators.files import is_file
 from calibrators.progress import progress_bar
 from calibrators.tensorrt.calibrator import Calibrator
 from calibrators.tensorrt.flavor import Flavor
-from calibrators.tensorrt.messages import BuildLog, collected, plain, shared_logger
+from calibrators.tensorrt.messages import BuildLog, collected, plain_words, shared_logger
 from calibrators.tensorrt.network_inputs import network_dtypes
 from trtint8.builder.compute_capabilities import resolve_capabilities, set_capabilities
 from trtint8.builder.config import check_options, configure, load_plugins
@@ -226,7 +226,7 @@ def build_engine(
         flavor=flavor.name,
         version=flavor.version,
         profiles=shapes,
-        warnings=tuple(dict.fromkeys(filter(None, map(plain, log.warnings)))),
+        warnings=tuple(plain_words(log.warnings)),
         missing_ranges=missing,
         dtypes=dtypes,
         seconds=time.perf_counter() - start,

@@ -10,7 +10,7 @@ from filelock import FileLock
 
 from calibrators.errors import BuildError
 from calibrators.files import write_atomically
-from calibrators.tensorrt.messages import BuildLog, plain
+from calibrators.tensorrt.messages import NO_REASON, BuildLog, plain_words
 
 
 def attach_timing_cache(config: Any, path: str | os.PathLike[str], log: BuildLog) -> None:
@@ -33,7 +33,7 @@ def attach_timing_cache(config: Any, path: str | os.PathLike[str], log: BuildLog
     attached = timing_cache is not None and config.set_timing_cache(timing_cache, False)
     said = [*log.errors[errors:], *log.warnings[warnings:]]
     if not attached or (data and any("timing" in message.lower() for message in said)):
-        reasons = "; ".join(dict.fromkeys(filter(None, map(plain, said)))) or "TensorRT gave no reason"
+        reasons = "; ".join(plain_words(said)) or NO_REASON
         raise BuildError(
             f"'{os.fspath(path)}' is not a timing cache of this TensorRT and GPU ({reasons}); give another "
             "file or remove it"

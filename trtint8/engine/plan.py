@@ -96,8 +96,10 @@ def check_plan_version(plan: bytes, flavor: Flavor, source: str) -> None:
         EngineError: Another TensorRT built the plan; the message names both versions.
     """
     built = plan_version(plan)
-    # The library decides; a plan names its version, and packages that of the bindings.
-    if built is not None and _release(built) not in (_release(flavor.version), flavor.library_version):
+    if built is None or _release(built) == _release(flavor.version):
+        return
+    # A package has the version of the bindings, and the library is what loads the plan.
+    if _release(built) != flavor.library_version:
         raise _other_version(built, flavor, source)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from gpu_checks import limits
 from gpu_checks.checking import Check
 from gpu_checks.large_networks import ENCODER, EXPLICIT, FP16, IMPLICIT, Timed
 
@@ -14,7 +13,7 @@ def run(check: Check) -> None:
         path = measured.engine(kind)
         if path is None:
             continue
-        measured.throughput(kind, path, limits.ENCODER_BATCHES)
+        measured.throughput(kind, path, ENCODER.batches)
         measured.fidelity(kind, path)
         if kind != FP16:
-            measured.int8_against_fp16(limits.ENCODER_BATCHES, kind)
+            measured.int8_against_fp16(ENCODER.batches, kind)

@@ -1,11 +1,10 @@
 """Models and tables of other tools by the public calls."""
 
-from pathlib import Path
-
 import pytest
 
 import trtint8
 from calibrators.errors import ModelError, TableError
+from tests.calibrators.tables.formats.golden_files import GOLDEN
 from trtint8.data import DEMO_MODEL
 
 
@@ -28,8 +27,7 @@ def test_a_table_becomes_pairs(table, tmp_path):
 
 def test_a_cache_that_tensorrt_wrote_becomes_pairs(split, tmp_path):
     """By EntropyCalibrator2 of TensorRT 8.6.0 on a GPU, for the first 480 samples."""
-    cache = Path(__file__).parents[2] / "calibrators" / "tables" / "formats" / "golden" / "demo_8600.cache"
-    migrated = trtint8.migrate(DEMO_MODEL, cache)
+    migrated = trtint8.migrate(DEMO_MODEL, GOLDEN / "demo_8600.cache")
     assert migrated.plan.missing == () and len(migrated.placement.quantized_nodes) == 9
     accuracy = trtint8.validate(
         migrated.save(tmp_path / "m.onnx"),
