@@ -20,8 +20,6 @@ _NOT_GROWING = frozenset({"SLICE", "GATHER", "CONCATENATION", "POOLING", "PADDIN
 # Sums: what is added is the result less the other. A Gemm is parsed into a product, which has no name in the
 # model and so no range, and the sum with its bias; TensorRT fuses both into one kernel.
 _SUM = "SUM"
-# Types of layers whose own attribute tells what they compute: their class, and the attribute.
-_DETAILED = {"ACTIVATION": ("IActivationLayer", "type"), "ELEMENTWISE": ("IElementWiseLayer", "op")}
 # Layers whose output is bounded for every input, with the bound.
 _BOUNDED = {"SOFTMAX": 1.0, "SIGMOID": 1.0, "TANH": 1.0}
 
@@ -75,8 +73,13 @@ def read_layers(trt: Any, network: Any) -> tuple[NetworkLayer, ...]:
         inputs = _float_names(trt, map(layer.get_input, range(layer.num_inputs)))
         outputs = _float_names(trt, map(layer.get_output, range(layer.num_outputs)))
         if inputs or outputs:
-            name, kind = layer.name, _kind(trt, layer)
-            constant = _constant_amax(trt, layer) if kind == "CONSTANT" and outputs else None
+            name, kind, constant = layer.name, layer.type.name, None
+            if kind == "CONSTANT" and outputs:
+                constant = _constant_amax(trt, layer)
+            elif kind == "ACTIVATION":
+                kind = _activation_type(trt, layer)
+            elif kind == "ELEMENTWISE":
+                kind = _operation(trt, layer)
             layers.append(NetworkLayer(name, kind, inputs, outputs, constant))
     return tuple(layers)
 
@@ -194,13 +197,16 @@ def weights_array(weights: Any) -> NDArray[Any]:
     return array
 
 
-def _kind(trt: Any, layer: Any) -> str:
-    kind: str = layer.type.name
-    if kind in _DETAILED:
-        own_class, attribute = _DETAILED[kind]
-        layer.__class__ = getattr(trt, own_class)
-        kind = getattr(layer, attribute).name
-    return kind
+def _activation_type(trt: Any, layer: Any) -> str:
+    layer.__class__ = trt.IActivationLayer
+    name: str = layer.type.name
+    return name
+
+
+def _operation(trt: Any, layer: Any) -> str:
+    layer.__class__ = trt.IElementWiseLayer
+    name: str = layer.op.name
+    return name
 
 
 def _float_names(trt: Any, tensors: Iterable[Any]) -> tuple[str, ...]:
