@@ -27,7 +27,7 @@ from calibrators.host.devices import device_kind
 from calibrators.host.observer import MostRows, Observation, Observer
 from calibrators.ray.distributed import RayObserver
 from calibrators.ray.run_options import RunOptions
-from calibrators.tables.loss_warning import loss_warning
+from calibrators.tables.loss_warning import loss_warning, noise_warning
 from calibrators.tables.table import CalibrationTable, Provenance
 from trtint8.models.activation_memory import FittingBatchSize
 from trtint8.models.garbage_collection import pause_garbage_collection
@@ -126,6 +126,8 @@ def calibrate_model(
     calibration = open_calibration(prepared, data, options, data_options, run)
     del prepared  # the session has weights of its own
     table = calibration.run(progress=run.progress, checkpoint=kept)
+    if warning := noise_warning(table.choice):
+        warnings.warn(warning, stacklevel=3)  # at the call of trtint8.calibrate
     if kept:
         kept.remove()
     return table

@@ -20,7 +20,7 @@ from calibrators.errors import BuildError, CalibrationDataError, TableError, Uns
 from calibrators.files import check_writable, refuse_overwriting
 from calibrators.histograms.thresholds import Method
 from calibrators.ray.run_options import RunOptions
-from calibrators.tables.loss_warning import loss_warning
+from calibrators.tables.loss_warning import loss_warning, noise_warning
 from calibrators.tables.source import is_table, table_among
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt import flavor as flavors
@@ -290,6 +290,7 @@ class _Build:
         if self.sources.calibrates:
             refuse_unsupported(prepared, self.flavor, self.options)
         table = self.sources.table(prepared, "placed")
+        self._warn_of_noise(table)
         sizes = table.provenance.input_sizes
         graph_model, placement = quantize_graph(
             prepared,
@@ -341,6 +342,7 @@ class _Build:
             calibrator = None
         elif calibrator is None:
             table = self.sources.table(prepared, "all")
+            self._warn_of_noise(table)
             sizes = table.provenance.input_sizes
             table.check_model(prepared.fingerprint, (), tensor_names(graph_model))
         built = self._run(
@@ -371,6 +373,11 @@ class _Build:
             return graph_model
         target = quantization_target(self.flavor, self.options)
         return with_float16(graph_model, target, float32_io=True, peaks=peaks, name=self.loaded.name)[0]
+
+    def _warn_of_noise(self, table: CalibrationTable) -> None:
+        """Warns of ranges that leave the outputs noisy, unless layers are to stay in float."""
+        if not self.wanted.keep_float and (warning := noise_warning(table.choice)):
+            warnings.warn(warning, stacklevel=5)  # at the call of trtint8.build_int8_engine
 
     def _check_manual(self, tensors: Sequence[str]) -> None:
         unknown = [name for name in self.sources.manual if name not in tensors]

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from calibrators.histograms.rules import MEANINGS
 from calibrators.records import Count
 
+#: An SQNR of a network's outputs in decibels, below which INT8 may have made them useless.
+POOR_DB = 15.0
+
 
 @dataclass(frozen=True)
 class RangeChoice:

@@ -1,10 +1,12 @@
-"""The warning of ranges that lose more of their tensors' values than they should."""
+"""Warnings of ranges that lose too much: of their tensors' values, or of the network's outputs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from calibrators.display.counts import counted
 from calibrators.histograms.losses import RangeLoss
+from calibrators.tables.choice import POOR_DB, RangeChoice
 
 #: How many tensors are named.
 _NAMED = 3
@@ -35,6 +37,24 @@ def loss_warning(losses: Mapping[str, RangeLoss], method: str) -> str | None:
         else f"{len(losses)} ranges lose much of the tensors' values"
     )
     return f"{count}: {', '.join(named)}{more}; {advice}"
+
+
+def noise_warning(choice: RangeChoice | None) -> str | None:
+    """A sentence about ranges that leave the network's outputs noisy, and are the best of those tried.
+
+    Args:
+        choice: How the ranges were chosen; None where they were not compared.
+
+    Returns:
+        The sentence; None where the outputs are good enough, or are not known.
+    """
+    if choice is None or not choice.samples or (level := choice.sqnr_db[choice.rule]) >= POOR_DB:
+        return None
+    return (
+        f"with every layer in INT8 the network's outputs have an SQNR of only {level:.1f} dB on "
+        f"{counted(choice.samples[choice.rule], 'sample')}, and no range that was tried does better; "
+        "'trtint8 validate' measures what that costs, and 'trtint8 tune' restores accuracy"
+    )
 
 
 def _described(name: str, loss: RangeLoss) -> str:

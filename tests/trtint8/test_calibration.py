@@ -8,6 +8,8 @@ import trtint8
 from calibrators.errors import CalibrationDataError, OutputError, TableError
 from tests.calibrators.tables.formats.golden_files import GOLDEN
 from tests.trtint8.interruptions import interrupted
+from tests.trtint8.tuning.networks import uneven
+from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL
 
 
@@ -102,6 +104,21 @@ def test_ranges_that_lose_much_are_warned_of():
     of_samples, of_ranges = (str(warning.message) for warning in caught)
     assert "reaches 1000 in 1 of 200 samples (sample 0)" in of_samples
     assert "lose much of the tensors' values: 'images' (0.01% cl" in of_ranges
+
+
+def test_a_network_that_no_range_serves_is_warned_of(capsys, tmp_path):
+    images = np.random.default_rng(1).standard_normal((64, 3, 6, 6)).astype(np.float32)
+    with pytest.warns(UserWarning, match=r"an SQNR of only 0\.7 dB on 16 samples") as caught:
+        table = trtint8.calibrate(uneven(), images, progress=False)
+    assert [warning.filename for warning in caught] == [__file__]
+    onnx.save(uneven(), tmp_path / "m.onnx")
+    np.save(tmp_path / "d.npy", images)
+    command = ["calibrate", *(str(tmp_path / name) for name in ("m.onnx", "d.npy")), "-o"]
+    assert main([*command, str(tmp_path / "t.json")]) == 0
+    sentence = f"warning: {caught[0].message}"
+    assert capsys.readouterr().err.splitlines() == [sentence]
+    assert main(["table", "show", str(table.save(tmp_path / "t.json"))]) == 0
+    assert capsys.readouterr().err.splitlines()[-1] == sentence
 
 
 def test_the_range_of_an_input_is_its_largest_magnitude(split):

@@ -16,6 +16,7 @@ from calibrators.errors import (
     TrtInt8Error,
     UnsupportedError,
 )
+from calibrators.tables.choice import RangeChoice
 from tests.trtint8.onnx_models import Shaped, conv_relu_conv, tied
 from tests.trtint8.quantization.attention_models import plain
 from trtint8.data import DEMO_MODEL
@@ -145,6 +146,15 @@ def test_a_table_whose_ranges_lose_much_is_warned_of_unless_they_are_set_by_hand
     assert [warning.filename for warning in caught] == [__file__]
     by_hand = {"images": ruined.amax["images"]}
     trtint8.build_int8_engine(DEMO_MODEL, ruined, tmp_path / "e.engine", dynamic_ranges=by_hand, **options)
+
+
+def test_noisy_outputs_are_warned_of_unless_layers_stay_in_float(table, tmp_path):
+    noisy = table.with_choice(table.amax, RangeChoice("mse", {"mse": 9.5}, {"mse": 16}))
+    options = {"target": "rtx", "progress": False}
+    with pytest.warns(UserWarning, match=r"an SQNR of only 9\.5 dB on 16 samples") as caught:
+        trtint8.build_int8_engine(DEMO_MODEL, noisy, tmp_path / "d.engine", **options)
+    assert [warning.filename for warning in caught] == [__file__]
+    trtint8.build_int8_engine(DEMO_MODEL, noisy, tmp_path / "e.engine", keep_float=["/fc/*"], **options)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from calibrators.files import check_writable
 from calibrators.host.checkpoint import SECONDS as CHECKPOINT_SECONDS
 from calibrators.ray.run_options import RunOptions
 from calibrators.tables.file_names import check_table_name
+from calibrators.tables.loss_warning import noise_warning
 from trtint8.calibration import CalibrationOptions, CheckpointOptions, open_calibration, open_checkpoint
 from trtint8.cli.arguments import refuse_overwriting_arguments
 from trtint8.cli.cache_method import say_method_in_cache
@@ -109,3 +110,5 @@ def run(options: argparse.Namespace) -> None:
         print_json(summary)
     else:
         print_table("Calibrated", ("", ""), [(key, str(value)) for key, value in summary.items()])
+    if warning := noise_warning(table.choice):
+        say(f"warning: {warning}")

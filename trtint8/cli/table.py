@@ -16,7 +16,7 @@ from calibrators.tables.cache_origin import origin_path, read_origin
 from calibrators.tables.file_names import check_table_name
 from calibrators.tables.formats.registry import FORMATS, SUFFIXES
 from calibrators.tables.formats.tensorrt_cache import looks_like_cache, parse
-from calibrators.tables.loss_warning import loss_warning
+from calibrators.tables.loss_warning import loss_warning, noise_warning
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt.calibration_cache import portability
 from trtint8.cli.arguments import refuse_overwriting_arguments
@@ -230,8 +230,9 @@ def _show(table: CalibrationTable, as_json: bool, cache: dict[str, str]) -> None
     )
     if table.choice:
         say(f"chosen: {table.choice.reason}")
-    if warning := loss_warning(table.excessive_losses, table.method):
-        say(f"warning: {warning}")
+    for warning in (loss_warning(table.excessive_losses, table.method), noise_warning(table.choice)):
+        if warning:
+            say(f"warning: {warning}")
 
 
 def _row(table: CalibrationTable, name: str) -> tuple[tuple[str, ...], str | None]:

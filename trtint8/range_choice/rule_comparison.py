@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from calibrators.histograms.histogram import Histogram
 from calibrators.histograms.rules import TIGHT, range_of
+from calibrators.tables.choice import POOR_DB
 from trtint8.range_choice.noise import is_clearly_better, mean_level
 from trtint8.range_choice.tournament import play
 from trtint8.range_choice.trial_network import TrialNetwork
@@ -21,9 +22,6 @@ USUAL = "mse"
 
 #: By how many standard errors the noise of another rule has to be lower than that of the usual one.
 _CLEARLY = 1.5
-
-#: An SQNR in decibels below which no rule has done well.
-_POOR_DB = 15.0
 
 #: Fewer samples are not divided, to see whether any rule is better than the usual one.
 _FEWEST_TO_DIVIDE = 6
@@ -103,7 +101,7 @@ class RuleComparison:
 
     def _tighter(self, best: str, histograms: Mapping[str, Histogram]) -> str:
         """The rule of tight ranges, where narrow ones or none did well and it is clearly better."""
-        if self._advantage(best, USUAL) >= 0 and mean_level(self.levels[best]) <= -_POOR_DB:
+        if self._advantage(best, USUAL) >= 0 and mean_level(self.levels[best]) <= -POOR_DB:
             return best
         samples = len(self.levels[best])
         self.enter(TIGHT, {name: range_of(found, TIGHT) for name, found in histograms.items()}, samples)

@@ -1,9 +1,10 @@
-"""The warning of ranges that lose too much."""
+"""The warnings of ranges that lose too much."""
 
 import pytest
 
 from calibrators.histograms.losses import RangeLoss
-from calibrators.tables.loss_warning import loss_warning
+from calibrators.tables.choice import RangeChoice
+from calibrators.tables.loss_warning import loss_warning, noise_warning
 
 LOSS = RangeLoss(0.025, 9.03, 42.18)
 FIGURES = "(2.50% clipped, 9.0 dB where 42.2 dB are possible)"
@@ -34,3 +35,21 @@ def test_no_loss_no_warning():
 )
 def test_the_sentence(names, words, method, advice):
     assert loss_warning(dict.fromkeys(names, LOSS), method) == words + advice
+
+
+@pytest.mark.parametrize(
+    ("level", "count", "words"),
+    [
+        (15.0, 16, None),
+        (14.96, 16, "an SQNR of only 15.0 dB on 16 samples, and no range that was tried does better"),
+        (-0.4, 1, "an SQNR of only -0.4 dB on 1 sample, and no range"),
+    ],
+)
+def test_noisy_outputs_are_warned_of(level, count, words):
+    found = noise_warning(RangeChoice("wide", {"wide": level, "mse": 30.0}, {"wide": count, "mse": count}))
+    assert found is None if words is None else found and words in found
+
+
+def test_outputs_that_were_not_compared_are_not_warned_of():
+    assert noise_warning(None) is None
+    assert noise_warning(RangeChoice("mse", {}, {})) is None

@@ -50,7 +50,7 @@ def test_a_changed_model_says_which_it_was_made_from():
 
 def test_a_quantized_model_says_both():
     model, images = uneven(), np.random.default_rng(1).standard_normal((64, 3, 6, 6)).astype(np.float32)
-    table = trtint8.calibrate(model, images, progress=False)
+    table = trtint8.calibrate(model, images, method="mse", progress=False)
     for options in ({}, {"float16": True}, {"equalize": images, "progress": False}):
         found = load_model(trtint8.quantize(model, table, **options)).graph_model
         assert found.metadata_props[FLOAT_MODEL] == load_model(model).fingerprint
