@@ -116,9 +116,10 @@ def _preprocessing(source: DeploySource) -> str:
     steps.append(f"divided by {_listed(wanted.std)}")
     steps.append(f"brought to {wanted.layout}")
     image = source.image_input
+    channels = image.shape[1 if wanted.layout == "NCHW" else 3] if image else None
     return (
-        f"Raw images (uint8, RGB, height x width x channels) become `{image.name if image else ''}` in this "
-        f"order: {'; '.join(steps)}."
+        f"Raw images (uint8, {'grey' if channels == 1 else 'RGB'}, height x width x channels) become "
+        f"`{image.name if image else ''}` in this order: {'; '.join(steps)}."
     )
 
 

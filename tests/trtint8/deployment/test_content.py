@@ -11,6 +11,7 @@ import pytest
 from calibrators.data.preprocessing import Preprocessing
 from tests.trtint8.deployment.conftest import shapes
 from trtint8.deployment.content import build_command, build_script, readme, template
+from trtint8.engine.file import TensorSpec
 
 TEMPLATES = sorted(
     f"{folder.name}/{path.name}"
@@ -87,6 +88,22 @@ def test_a_readme_names_tensors_and_preprocessing(make_source):
     text = readme("docker/README.md.in", make_source(compute_capabilities=("current",)), requirements="numpy")
     assert "None was declared when this folder was made" in text
     assert "on the GPU that it was built on" in text
+
+
+@pytest.mark.parametrize(
+    ("layout", "shape", "colors"),
+    [
+        ("NCHW", ("batch", 1, 8, 6), "grey"),
+        ("NHWC", ("batch", 1, 6, 3), "RGB"),
+        ("NHWC", ("batch", 8, 6, 1), "grey"),
+    ],
+)
+def test_readmes_name_the_colours_that_the_network_takes(make_source, layout, shape, colors):
+    inputs = (TensorSpec("images", "float32", shape),)
+    source = make_source(preprocessing=Preprocessing(layout=layout), inputs=inputs)
+    text = readme("cpp/README.md.in", source, environment="")
+    assert re.findall("RGB|grey", text) == [colors]
+    assert f"Raw images (uint8, {colors}, height x width x channels) become `images` in this order" in text
 
 
 @pytest.mark.parametrize("name", [name for name in TEMPLATES if name.endswith(".py.in")])
