@@ -330,7 +330,10 @@ def _open_samples(data: Any, binding: Binding, options: DataOptions) -> Batches:
     else:
         classes = source.labels if source.class_names else None
         order, size = _order(source.count, binding, options, source.read, classes)
-    labels = source.labels if options.labels is None else _own_labels(source, options, first)
+    if options.labels is None:
+        labels = None if source.labels is None else source.labels[order]
+    else:
+        labels = _own_labels(source, options, order)
     start: Callable[[], Iterator[Any]] = partial(runs, order, size)
     reader: Reader
     if isinstance(data, str | os.PathLike):
@@ -345,7 +348,7 @@ def _open_samples(data: Any, binding: Binding, options: DataOptions) -> Batches:
         start,
         batch_size=size,
         num_samples=len(order),
-        labels=None if labels is None else labels[order],
+        labels=labels,
         class_names=source.class_names if options.labels is None else None,
         reader=reader,
         name_of=partial(in_data, source.files, order),
@@ -421,17 +424,18 @@ def _open_dataset(data: Any, binding: Binding, options: DataOptions) -> Batches:
     )
 
 
-def _own_labels(source: Source, options: DataOptions, first: int | None) -> NDArray[Any]:
-    """Labels that do not come with the samples."""
+def _own_labels(source: Source, options: DataOptions, order: NDArray[np.intp]) -> NDArray[Any]:
+    """Labels that do not come with the samples, in the order of iteration."""
     labels = options.labels
     if not isinstance(labels, str | os.PathLike) or Path(labels).suffix.lower() != ".json":
-        return load_labels(labels, source.count)
+        return load_labels(labels, source.count)[order]
     if not source.of_images:
         raise CalibrationDataError(
             f"labels file '{labels}' is taken for the boxes of images, and the data is no folder of images; "
             "give a .npy or .npz file"
         )
-    return read_coco_boxes(Path(labels), source.files[:first], options.preprocessing, source.count)
+    files = [source.files[index] for index in order.tolist()]
+    return read_coco_boxes(Path(labels), files, options.preprocessing)
 
 
 def _single(count: int, options: DataOptions) -> tuple[NDArray[np.intp], int]:

@@ -17,7 +17,7 @@ from calibrators.errors import CalibrationDataError
 
 
 def read_coco_boxes(
-    path: Path, images: Sequence[Path], preprocessing: Preprocessing | None, count: int
+    path: Path, images: Sequence[Path], preprocessing: Preprocessing | None
 ) -> NDArray[np.float32]:
     """The boxes of images, where these lie after the preprocessing.
 
@@ -26,7 +26,6 @@ def read_coco_boxes(
             the order of their ids, counted from 0; annotations of crowds are left out.
         images: The image files.
         preprocessing: What the images go through; None leaves them as they are.
-        count: How many images there are in the data; only the first of them may be given.
 
     Returns:
         See :func:`calibrators.data.true_boxes.placed_boxes`.
@@ -51,7 +50,7 @@ def read_coco_boxes(
             f"labels file '{path}' has {len(boxes)} images, and '{missing[0]}' is not among them; give the "
             "file of this folder of images"
         )
-    return placed_boxes(images, [boxes[image.name] for image in images], preprocessing, count)
+    return placed_boxes(images, [boxes[image.name] for image in images], preprocessing, len(images))
 
 
 def _boxes(document: Any) -> dict[str, NDArray[np.float64]]:

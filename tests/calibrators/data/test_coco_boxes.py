@@ -49,6 +49,23 @@ def test_boxes_by_file_name_and_class_by_the_order_of_ids(folder):
     assert labels_of(folder, limit=1) == [[[0, 2, 4, 6, 2], [4, 2, 8, 4, 0]]]
 
 
+def test_boxes_of_samples_that_are_taken_in_turn_over_sub_folders(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    names = ["cam1/a.png", "cam1/b.png", "cam2/c.png", "cam2/d.png"]
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        image.new("RGB", (8, 8)).save(tmp_path / name)
+    entries = [{"id": n, "file_name": name, "width": 8, "height": 8} for n, name in enumerate(names)]
+    boxes = [{"image_id": n, "category_id": 1, "bbox": [n, n, 2, 2]} for n in range(4)]
+    document = {"images": entries, "annotations": boxes, "categories": [{"id": 1}]}
+    (tmp_path / "instances.json").write_text(json.dumps(document))
+    for options, order in (({}, [0, 1, 2, 3]), ({"limit": 2}, [0, 2]), ({"limit": 3}, [0, 2, 1])):
+        assert labels_of(tmp_path, **options) == [[[n, n, n + 2, n + 2, 0]] for n in order]
+    shuffled = np.random.default_rng(0).permutation(4)[:3].tolist()
+    found = labels_of(tmp_path, limit=3, shuffle=True)
+    assert found == [[[n, n, n + 2, n + 2, 0]] for n in shuffled]
+
+
 @pytest.mark.parametrize(
     ("document", "message"),
     [
