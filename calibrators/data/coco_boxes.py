@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -22,8 +23,9 @@ def read_coco_boxes(
     """The boxes of images, where these lie after the preprocessing.
 
     Args:
-        path: The file. Images are found by their file names without folders. Classes are the categories in
-            the order of their ids, counted from 0; annotations of crowds are left out.
+        path: The file. Images are found by their file names without folders, and by their folders where
+            several have one name. Classes are the categories in the order of their ids, counted from 0;
+            annotations of crowds are left out.
         images: The image files.
         preprocessing: What the images go through; None leaves them as they are.
 
@@ -31,10 +33,11 @@ def read_coco_boxes(
         See :func:`calibrators.data.true_boxes.placed_boxes`.
 
     Raises:
-        CalibrationDataError: The file cannot be read, is not of COCO's format, or lacks an image.
+        CalibrationDataError: The file cannot be read, is not of COCO's format, lacks an image, or has
+            several that may be it.
     """
     try:
-        boxes = _boxes(json.loads(path.read_bytes()))
+        entries = _entries(json.loads(path.read_bytes()))
     except OSError as error:
         raise CalibrationDataError(
             f"cannot read the labels file '{path}': {error.strerror or error}; check the path"
@@ -45,16 +48,47 @@ def read_coco_boxes(
             f"labels file '{path}' does not hold COCO's instances, with images, annotations and categories: "
             f"{type(error).__name__} {reason}; correct it, or give a .npy or .npz file"
         ) from error
-    if missing := [image.name for image in images if image.name not in boxes]:
+    if missing := [image.name for image in images if image.name not in entries]:
         raise CalibrationDataError(
-            f"labels file '{path}' has {len(boxes)} images, and '{missing[0]}' is not among them; give the "
-            "file of this folder of images"
+            f"labels file '{path}' has {sum(map(len, entries.values()))} images, and '{missing[0]}' is not "
+            "among them; give the file of this folder of images"
         )
-    return placed_boxes(images, [boxes[image.name] for image in images], preprocessing, len(images))
+    found = [_entry_of(image, entries[image.name], path) for image in images]
+    return placed_boxes(images, [entry.boxes for entry in found], preprocessing, len(images))
 
 
-def _boxes(document: Any) -> dict[str, NDArray[np.float64]]:
-    """File name to boxes: corners as shares of the image, and the class; shape (n, 5)."""
+@dataclass(frozen=True)
+class _Entry:
+    """An image of the file.
+
+    Attributes:
+        name: Its file name, perhaps with folders.
+        boxes: Corners as shares of the image, and the class; shape (n, 5).
+    """
+
+    name: PurePosixPath
+    boxes: NDArray[np.float64]
+
+
+def _entry_of(image: Path, entries: Sequence[_Entry], path: Path) -> _Entry:
+    """The entry of an image: of several with its name, the one with most of its folders."""
+    if len(entries) == 1:
+        return entries[0]
+    parts = image.absolute().parts
+    fitting = [entry for entry in entries if parts[-len(entry.name.parts) :] == entry.name.parts]
+    most = max((len(entry.name.parts) for entry in fitting), default=0)
+    best = [entry for entry in fitting if len(entry.name.parts) == most]
+    if len(best) != 1:
+        raise CalibrationDataError(
+            f"labels file '{path}' has {len(entries)} images of the name '{image.name}', such as "
+            f"'{entries[0].name}', and not exactly one of them is '{image}'; write its folders into its "
+            "file_name, and each image once"
+        )
+    return best[0]
+
+
+def _entries(document: Any) -> dict[str, list[_Entry]]:
+    """File name without folders to the images that have it."""
     classes = {
         one: index for index, one in enumerate(sorted(entry["id"] for entry in document["categories"]))
     }
@@ -64,12 +98,12 @@ def _boxes(document: Any) -> dict[str, NDArray[np.float64]]:
             left, top, width, height = map(float, entry["bbox"])
             corners = [left, top, left + width, top + height, classes[entry["category_id"]]]
             found[entry["image_id"]].append(corners)
-    return {
-        PurePosixPath(image["file_name"]).name: _as_shares(
-            found[image["id"]], image["width"], image["height"]
-        )
-        for image in document["images"]
-    }
+    entries: defaultdict[str, list[_Entry]] = defaultdict(list)
+    for image in document["images"]:
+        name = PurePosixPath(image["file_name"])
+        boxes = _as_shares(found[image["id"]], image["width"], image["height"])
+        entries[name.name].append(_Entry(name, boxes))
+    return entries
 
 
 def _as_shares(boxes: list[list[float]], width: int, height: int) -> NDArray[np.float64]:

@@ -66,6 +66,26 @@ def test_boxes_of_samples_that_are_taken_in_turn_over_sub_folders(tmp_path):
     assert found == [[[n, n, n + 2, n + 2, 0]] for n in shuffled]
 
 
+def test_images_of_one_name_are_told_apart_by_their_folders(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    names = ["cam1/a.png", "cam2/a.png", "north/cam2/a.png"]
+    entries = [{"id": n, "file_name": name, "width": 8, "height": 8} for n, name in enumerate(names)]
+    boxes = [{"image_id": n, "category_id": 1, "bbox": [n, n, 2, 2]} for n in range(3)]
+    document = {"images": entries, "annotations": boxes, "categories": [{"id": 1}]}
+    for n, name in enumerate(names):
+        (tmp_path / name).parent.mkdir(parents=True)
+        image.new("RGB", (8, 8)).save(tmp_path / name)
+        labels = tmp_path / name.replace("a.png", "instances.json")
+        labels.write_text(json.dumps(document))
+        assert labels_of(labels.parent) == [[[n, n, n + 2, n + 2, 0]]]
+    for images in (entries[:1] * 2, [entries[0], entries[1], entries[1]]):  # none that fits, and two
+        labels = tmp_path / "cam2" / "instances.json"
+        labels.write_text(json.dumps({**document, "images": images}))
+        words = r"of the name 'a.png', such as 'cam1/a.png', and not exactly one of them is '.*cam2/a.png'; w"
+        with pytest.raises(CalibrationDataError, match=words):
+            labels_of(tmp_path / "cam2")
+
+
 @pytest.mark.parametrize(
     ("document", "message"),
     [
