@@ -435,7 +435,7 @@ def _own_labels(source: Source, options: DataOptions, order: NDArray[np.intp]) -
             "give a .npy or .npz file"
         )
     files = [source.files[index] for index in order.tolist()]
-    return read_coco_boxes(Path(labels), files, options.preprocessing)
+    return read_coco_boxes(Path(labels), files, options.preprocessing, upright=source.upright)
 
 
 def _single(count: int, options: DataOptions) -> tuple[NDArray[np.intp], int]:

@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrators.data.images import image_size
 from calibrators.data.preprocessing import Preprocessing
 from calibrators.data.true_boxes import placed_boxes
 from calibrators.errors import CalibrationDataError
 
 
 def read_coco_boxes(
-    path: Path, images: Sequence[Path], preprocessing: Preprocessing | None
+    path: Path, images: Sequence[Path], preprocessing: Preprocessing | None, *, upright: bool = False
 ) -> NDArray[np.float32]:
     """The boxes of images, where these lie after the preprocessing.
 
@@ -28,13 +29,14 @@ def read_coco_boxes(
             annotations of crowds are left out.
         images: The image files.
         preprocessing: What the images go through; None leaves them as they are.
+        upright: Whether images are turned as their orientation tag says.
 
     Returns:
         See :func:`calibrators.data.true_boxes.placed_boxes`.
 
     Raises:
-        CalibrationDataError: The file cannot be read, is not of COCO's format, lacks an image, or has
-            several that may be it.
+        CalibrationDataError: The file cannot be read, is not of COCO's format, lacks an image, has several
+            that may be it, or has it turned by 90 degrees.
     """
     try:
         entries = _entries(json.loads(path.read_bytes()))
@@ -54,7 +56,11 @@ def read_coco_boxes(
             "among them; give the file of this folder of images"
         )
     found = [_entry_of(image, entries[image.name], path) for image in images]
-    return placed_boxes(images, [entry.boxes for entry in found], preprocessing, len(images))
+    for image, entry in zip(images, found, strict=True):
+        if len(entry.boxes):
+            _check_not_turned(image, image_size(image, upright=upright), entry, path)
+    boxes = [entry.boxes for entry in found]
+    return placed_boxes(images, boxes, preprocessing, len(images), upright=upright)
 
 
 @dataclass(frozen=True)
@@ -63,10 +69,12 @@ class _Entry:
 
     Attributes:
         name: Its file name, perhaps with folders.
+        size: Its height and width.
         boxes: Corners as shares of the image, and the class; shape (n, 5).
     """
 
     name: PurePosixPath
+    size: tuple[float, float]
     boxes: NDArray[np.float64]
 
 
@@ -87,6 +95,16 @@ def _entry_of(image: Path, entries: Sequence[_Entry], path: Path) -> _Entry:
     return best[0]
 
 
+def _check_not_turned(image: Path, size: tuple[int, int], entry: _Entry, path: Path) -> None:
+    """Refuses an image that was labelled as its orientation tag shows it, and that is read as stored."""
+    height, width = size
+    if height != width and entry.size == (width, height):
+        raise CalibrationDataError(
+            f"the image '{image}' is read with {width} x {height} pixels, and labels file '{path}' is for "
+            f"{height} x {width}: it is turned by 90 degrees; store it upright, without an orientation tag"
+        )
+
+
 def _entries(document: Any) -> dict[str, list[_Entry]]:
     """File name without folders to the images that have it."""
     classes = {
@@ -101,8 +119,9 @@ def _entries(document: Any) -> dict[str, list[_Entry]]:
     entries: defaultdict[str, list[_Entry]] = defaultdict(list)
     for image in document["images"]:
         name = PurePosixPath(image["file_name"])
-        boxes = _as_shares(found[image["id"]], image["width"], image["height"])
-        entries[name.name].append(_Entry(name, boxes))
+        width, height = image["width"], image["height"]
+        boxes = _as_shares(found[image["id"]], width, height)
+        entries[name.name].append(_Entry(name, (height, width), boxes))
     return entries
 
 

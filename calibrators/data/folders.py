@@ -31,7 +31,8 @@ def from_folder(folder: Path, binding: Binding, first: int | None = None) -> Sou
     Args:
         folder: Has either array files, or images, or sub-folders with images: one per class; or one
             ``images`` and one ``labels`` with the true boxes (see :func:`read_true_boxes`). A folder of
-            images may be such a folder ``images`` itself, or in it.
+            images may be such a folder ``images`` itself, or in it: its images are then turned as their
+            orientation tag says. Others are taken as stored.
         binding: Says what feeds the model.
         first: How many samples from the first on are taken, whose boxes are read; None for all.
 
@@ -56,7 +57,7 @@ def from_folder(folder: Path, binding: Binding, first: int | None = None) -> Sou
     if arrays:
         return _from_array_files(arrays, binding)
     if images:
-        return _from_image_files(images, binding, _true_boxes(folder, images, binding, first), None)
+        return _from_flat_folder(folder, images, binding, first)
     if any(by_class):
         labels = np.repeat(np.arange(len(classes)), [len(paths) for paths in by_class])
         paths = [path for paths in by_class for path in paths]
@@ -77,18 +78,16 @@ def _from_detection_folder(folder: Path, binding: Binding, first: int | None) ->
             f"of one split, such as '{folder / 'val'}'"
         )
     _warn_of_left_out(folder, entries)
-    return _from_image_files(images, binding, _true_boxes(folder, images, binding, first), None)
+    return _from_flat_folder(folder, images, binding, first)
 
 
-def _true_boxes(
-    folder: Path, images: Sequence[Path], binding: Binding, first: int | None
-) -> NDArray[np.float32] | None:
-    labels = label_folder(folder)
-    return (
-        None
-        if labels is None
-        else read_true_boxes(images[:first], labels, binding.preprocessing, len(images))
-    )
+def _from_flat_folder(folder: Path, images: Sequence[Path], binding: Binding, first: int | None) -> Source:
+    """A source over the images in a folder, with the true boxes where there are any beside it."""
+    boxes = label_folder(folder)
+    if boxes is None:
+        return _from_image_files(images, binding, None)
+    labels = read_true_boxes(images[:first], boxes, binding.preprocessing, len(images))
+    return _from_image_files(images, binding, labels, upright=True)
 
 
 def array_files(folder: Path) -> list[Path]:
@@ -100,7 +99,9 @@ def _from_image_files(
     paths: Sequence[Path],
     binding: Binding,
     labels: NDArray[Any] | None,
-    class_names: tuple[str, ...] | None,
+    class_names: tuple[str, ...] | None = None,
+    *,
+    upright: bool = False,
 ) -> Source:
     spec = binding.only_input("a folder of images")
     grey = _channels(spec, binding) == 1
@@ -110,9 +111,18 @@ def _from_image_files(
     def read_one(index: int) -> FeedDict:
         path = paths[index]
         check_size = partial(_check_size, path, spec, binding)
-        return binding.prepare({spec.name: read_image(path, grey=grey, check_size=check_size)[None]})
+        image = read_image(path, grey=grey, upright=upright, check_size=check_size)
+        return binding.prepare({spec.name: image[None]})
 
-    return Source(len(paths), _reader(read_one, paths), labels, class_names, files=paths, of_images=True)
+    return Source(
+        len(paths),
+        _reader(read_one, paths),
+        labels,
+        class_names,
+        files=paths,
+        of_images=True,
+        upright=upright,
+    )
 
 
 def _check_size(path: Path, spec: InputSpec, binding: Binding, height: int, width: int) -> None:

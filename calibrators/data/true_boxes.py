@@ -49,7 +49,8 @@ def read_true_boxes(
     """The boxes of images, where these lie after the preprocessing.
 
     Args:
-        images: The image files.
+        images: The image files. They are labelled, and read by ultralytics, turned as their orientation tag
+            says.
         folder: Has a file ``<name>.txt`` for each image with objects. Each of its lines has a class index and
             a box (centre x, centre y, width, height), or a class index and the corners of a polygon, whose
             box is taken; as shares of the image's width and height.
@@ -68,7 +69,7 @@ def read_true_boxes(
     if present.isdisjoint(names):
         return None
     boxes = [_read(folder / name) if name in present else np.empty((0, 5)) for name in names]
-    return placed_boxes(images, boxes, preprocessing, count)
+    return placed_boxes(images, boxes, preprocessing, count, upright=True)
 
 
 def placed_boxes(
@@ -76,6 +77,8 @@ def placed_boxes(
     boxes: Sequence[NDArray[np.float64]],
     preprocessing: Preprocessing | None,
     count: int,
+    *,
+    upright: bool,
 ) -> NDArray[np.float32]:
     """Boxes where these lie after the preprocessing.
 
@@ -85,6 +88,7 @@ def placed_boxes(
             (n, 5).
         preprocessing: What the images go through; None leaves them as they are.
         count: How many images there are in the data; only the first of them may be given.
+        upright: Whether images are turned as their orientation tag says.
 
     Returns:
         x1, y1, x2, y2 in pixels of the prepared image, and the class: float32, shape (count, most boxes, 5),
@@ -93,7 +97,7 @@ def placed_boxes(
     Raises:
         CalibrationDataError: The size of an image cannot be read, or is too small for the preprocessing.
     """
-    placed = [_placed(image, own, preprocessing) for image, own in zip(images, boxes, strict=True)]
+    placed = [_placed(image, own, preprocessing, upright) for image, own in zip(images, boxes, strict=True)]
     table = np.full((count, max(map(len, placed)), 5), NO_BOX, np.float32)
     for row, own in zip(table, placed, strict=False):
         row[: len(own)] = own
@@ -101,11 +105,11 @@ def placed_boxes(
 
 
 def _placed(
-    image: Path, boxes: NDArray[np.float64], preprocessing: Preprocessing | None
+    image: Path, boxes: NDArray[np.float64], preprocessing: Preprocessing | None, upright: bool
 ) -> NDArray[np.float64]:
     if not len(boxes):
         return boxes
-    size = image_size(image)
+    size = image_size(image, upright=upright)
     placing = Placing(size, (0, 0), size) if preprocessing is None else preprocessing.placing(*size)
     corners = placing.place_boxes(boxes[:, :4])
     seen = (corners[:, 2:] > corners[:, :2]).all(axis=1)

@@ -86,6 +86,22 @@ def test_images_of_one_name_are_told_apart_by_their_folders(tmp_path):
             labels_of(tmp_path / "cam2")
 
 
+def test_an_image_that_was_labelled_upright_and_is_stored_on_its_side_is_refused(folder):
+    image = pytest.importorskip("PIL.Image")
+    exif = image.Exif()
+    exif[0x0112] = 6
+    image.new("RGB", (4, 8)).save(folder / "a.png", exif=exif)
+    words = "a.png' is read with 4 x 8 pixels, and labels file .* is for 8 x 4: it is turned by 90 degrees; s"
+    with pytest.raises(CalibrationDataError, match=words):
+        labels_of(folder)
+    # A folder that has ultralytics' labels too is read upright.
+    (folder / "images").mkdir()
+    (folder / "labels").mkdir()
+    for name in ("a.png", "b.png", "instances.json"):
+        (folder / name).rename(folder / "images" / name)
+    assert labels_of(folder / "images") == [[[0, 2, 4, 6, 2], [4, 2, 8, 4, 0]], [[2, 4, 6, 6, 1], NONE]]
+
+
 @pytest.mark.parametrize(
     ("document", "message"),
     [

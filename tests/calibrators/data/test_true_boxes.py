@@ -65,6 +65,25 @@ def test_other_preprocessing(folder):
     assert cropped == [[[0, 0, 4, 8, 1], [4, 0, 8, 4, 0]], [[0, 4, 8, 8, 2], NONE], [NONE, NONE]]
 
 
+def test_photos_are_turned_upright_as_they_were_labelled(tmp_path):
+    for name in ("images", "labels"):
+        (tmp_path / name).mkdir()
+    upright = np.zeros((8, 4, 3), np.uint8)
+    upright[:2, :1] = 255
+    exif = Image.Exif()
+    exif[0x0112] = 6  # stored on its side
+    Image.fromarray(np.rot90(upright).copy()).save(tmp_path / "images" / "a.png", exif=exif)
+    (tmp_path / "labels" / "a.txt").write_text("0 0.125 0.125 0.25 0.25\n")
+    batches = open_batches(tmp_path / "images", INPUTS, preprocessing=LETTERBOX)
+    assert batches.labels.tolist() == [[[2, 0, 3, 2, 0]]]
+    (feed,) = batches
+    assert np.argwhere(feed["x"][0, 0] == 1).tolist() == [[0, 2], [1, 2]]
+    # Without a folder of labels, pixels are taken as stored.
+    (tmp_path / "labels").rename(tmp_path / "other")
+    (feed,) = open_batches(tmp_path / "images", INPUTS, preprocessing=LETTERBOX)
+    assert np.argwhere(feed["x"][0, 0] == 1).tolist() == [[5, 0], [5, 1]]
+
+
 def test_what_is_cropped_away_is_left_out(folder):
     (folder.parents[1] / "labels" / "val" / "a.txt").write_text("1 0.125 0.5 0.25 1\n0 0.5 0.5 0.25 0.5\n")
     crop = Preprocessing(resize=8, crop=(8, 8))
