@@ -296,7 +296,7 @@ def open_data(data: DataSource, inputs: Sequence[InputSpec], options: DataOption
     if options.shuffle:
         raise CalibrationDataError("cannot shuffle an iterable of feed dicts; shuffle it where it is made")
     if has_columns(data):
-        size = options.batch_size or options.default_size(dict)
+        size = options.batch_size or _fixed_batch(binding) or options.default_size(dict)
         data, options = partial(row_batches, data, binding), replace(options, batch_size=size)
     return _open_dataset(data, binding, options) if is_dataset(data) else _open_stream(data, binding, options)
 
@@ -380,17 +380,22 @@ def _order(
     classes: NDArray[np.int64] | None = None,
 ) -> tuple[NDArray[np.intp], int]:
     """Which samples are taken, in which order, and how many make a batch, for which one may be read."""
+    fixed_batch = _fixed_batch(binding)
+    check_fixed(options.batch_size, fixed_batches(binding.inputs))
+    order = sample_order(count, options, fixed_batch, classes)
+    size = options.batch_size or fixed_batch or options.default_size(lambda: read(order[:1]))
+    return order, size
+
+
+def _fixed_batch(binding: Binding) -> int | None:
+    """The model's fixed batch, for data that gives one sample at a time; None where it takes any."""
     fixed = fixed_batches(binding.inputs)
     if len(fixed) > 1:
         raise CalibrationDataError(
             f"the model's inputs have different fixed first dimensions: {listed(binding.inputs)}; "
             "pass an iterable of feed dicts"
         )
-    check_fixed(options.batch_size, fixed)
-    fixed_batch = next(iter(fixed), None)
-    order = sample_order(count, options, fixed_batch, classes)
-    size = options.batch_size or fixed_batch or options.default_size(lambda: read(order[:1]))
-    return order, size
+    return next(iter(fixed), None)
 
 
 def _open_stream(data: Any, binding: Binding, options: DataOptions) -> Batches:
