@@ -158,12 +158,13 @@ def _from_array_files(paths: Sequence[Path], binding: Binding) -> Source:
         raise CalibrationDataError(f"the files in '{paths[0].parent}' have no samples: all arrays are empty")
     file_of = np.repeat(np.arange(len(paths)), rows)
     row_of = np.concatenate([np.arange(n) for n in rows])
-    # Neighbouring samples mostly share a file, and only one file has to be in memory.
+    # Samples are read in the order of their files, and only one file has to be in memory.
     block = lru_cache(maxsize=1)(lambda file: _read_block(paths[file], binding)[0])
 
     def read_one(index: int) -> FeedDict:
-        row = row_of[index]
-        return binding.prepare({name: a[row : row + 1] for name, a in block(int(file_of[index])).items()})
+        row, arrays = row_of[index], block(int(file_of[index]))
+        # Copied, because a part of an array keeps all of it in memory.
+        return binding.prepare({name: array[row : row + 1].copy() for name, array in arrays.items()})
 
     path_of = [paths[file] for file in file_of.tolist()]
     own_labels = _joined(labels) if labels else None
@@ -227,7 +228,9 @@ def _reader(
     """Joins samples, each with a batch axis of 1, along that axis; ``paths`` are their files."""
 
     def read(indices: NDArray[np.intp]) -> FeedDict:
-        samples = [read_one(int(index)) for index in indices]
+        # In the order of the data, so that a file with several of them is read once.
+        found = {index: read_one(index) for index in sorted(indices.tolist())}
+        samples = [found[index] for index in indices.tolist()]
         first = samples[0]
         for index, sample in zip(indices.tolist(), samples, strict=True):
             for name, array in sample.items():
