@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -59,16 +60,29 @@ def read_true_boxes(
 
     Returns:
         x1, y1, x2, y2 in pixels of the prepared image, and the class: float32, shape (count, most boxes, 5),
-        filled up with rows of :data:`NO_BOX`. None where no image has a file.
+        filled up with rows of :data:`NO_BOX`. None where no image has a file, or a file has other lines.
 
     Raises:
-        CalibrationDataError: The folder or a file cannot be read, or a file has other lines.
+        CalibrationDataError: The folder or a file cannot be read.
+
+    Warns:
+        UserWarning: A file has other lines, such as captions or key points.
     """
     names = [f"{image.stem}.txt" for image in images]
     present = _names(folder)
     if present.isdisjoint(names):
         return None
-    boxes = [_read(folder / name) if name in present else np.empty((0, 5)) for name in names]
+    try:
+        boxes = [_read(folder / name) if name in present else np.empty((0, 5)) for name in names]
+    except _NoBoxError as error:
+        warnings.warn(
+            f"{error} is no box ('class x y width height', with the box's centre and size as shares of the "
+            f"image from 0 to 1): the files in '{folder}' are left out, and the images have no labels of "
+            "their own; correct the file if these are to be boxes",
+            UserWarning,
+            stacklevel=2,
+        )
+        return None
     return placed_boxes(images, boxes, preprocessing, count, upright=True)
 
 
@@ -137,6 +151,10 @@ def _read(path: Path) -> NDArray[np.float64]:
     return np.array(boxes, np.float64).reshape(-1, 5)
 
 
+class _NoBoxError(Exception):
+    """A line of a file is no box; the message names it."""
+
+
 def _box(line: str, where: str) -> list[float]:
     try:
         kind, *values = map(float, line.split())
@@ -146,10 +164,7 @@ def _box(line: str, where: str) -> list[float]:
     is_box, is_polygon = len(points) == 4, len(points) >= 6 and len(points) % 2 == 0
     inside = ((points >= -_ROUNDING) & (points <= 1 + _ROUNDING)).all()
     if not (is_box or is_polygon) or not inside or kind < 0 or not kind.is_integer():
-        raise CalibrationDataError(
-            f"{where}: '{line.strip()[:60]}' is no box; write 'class x y width height', with the box's "
-            "centre and size as shares of the image from 0 to 1"
-        )
+        raise _NoBoxError(f"{where}: '{line.strip()[:60]}'")
     if is_box:
         centre, half = points[:2], points[2:] / 2
         return [*(centre - half), *(centre + half), kind]
