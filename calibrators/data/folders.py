@@ -19,6 +19,7 @@ from calibrators.data.inputs import InputSpec
 from calibrators.data.sources import ARRAY_SUFFIXES, Source, as_labels, read_arrays
 from calibrators.data.true_boxes import IMAGES, label_folder, read_true_boxes
 from calibrators.data.true_boxes import LABELS as BOXES
+from calibrators.display.counts import counted
 from calibrators.errors import CalibrationDataError
 from calibrators.files import exists
 
@@ -26,7 +27,8 @@ from calibrators.files import exists
 def from_folder(folder: Path, binding: Binding, first: int | None = None) -> Source:
     """A source over the files of a folder, in the order of their names. Hidden and other files are ignored.
 
-    A warning names images of formats that are not read, and links that lead nowhere.
+    Warnings name images of formats that are not read, links that lead nowhere, classes without images, and
+    sub-folders of classes, which are not read.
 
     Args:
         folder: Has either array files, or images, or sub-folders with images: one per class; or one
@@ -59,6 +61,11 @@ def from_folder(folder: Path, binding: Binding, first: int | None = None) -> Sou
     if images:
         return _from_flat_folder(folder, images, binding, first)
     if any(by_class):
+        _warn_of_classes(
+            folder,
+            [path for path, paths in zip(classes, by_class, strict=True) if not paths],
+            [entry for entry in chain(*in_classes) if _is(entry.is_dir)],
+        )
         labels = np.repeat(np.arange(len(classes)), [len(paths) for paths in by_class])
         paths = [path for paths in by_class for path in paths]
         return _from_image_files(paths, binding, labels, tuple(path.name for path in classes))
@@ -281,6 +288,24 @@ def _warn_of_left_out(folder: Path, entries: Iterable[os.DirEntry[str]]) -> None
         warnings.warn(
             f"{number} of '{folder}' cannot be read and {verb} left out, such as '{names[0]}': a link leads "
             f"nowhere, or the format is none of {_endings(IMAGE_SUFFIXES)}",
+            UserWarning,
+            stacklevel=2,
+        )
+
+
+def _warn_of_classes(folder: Path, empty: Sequence[Path], nested: Sequence[os.DirEntry[str]]) -> None:
+    """Warns of classes without images, and of folders inside those of classes."""
+    if empty:
+        warnings.warn(
+            f"'{folder}' has {counted(len(empty), 'sub-folder')} without images, such as '{empty[0].name}': "
+            "each keeps an index among the classes; move away what is no class",
+            UserWarning,
+            stacklevel=2,
+        )
+    if nested:
+        warnings.warn(
+            f"the sub-folders of '{folder}' have {counted(len(nested), 'sub-folder')} of their own, such as "
+            f"'{os.path.relpath(nested[0].path, folder)}', whose images are not read; move them one level up",
             UserWarning,
             stacklevel=2,
         )

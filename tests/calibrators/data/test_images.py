@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 import sys
 import zlib
@@ -52,11 +53,27 @@ class TestImageFolders:
         cats = save_images(tmp_path / "cat", ["9.png"])
         (tmp_path / "cow").mkdir()
         (tmp_path / ".cache").mkdir()
-        batches = open_batches(tmp_path, [IMAGE], preprocessing=RAW)
+        with pytest.warns(UserWarning) as warned:
+            batches = open_batches(tmp_path, [IMAGE], preprocessing=RAW)
+        assert [str(one.message) for one in warned] == [
+            f"'{tmp_path}' has 1 sub-folder without images, such as 'cow': each keeps an index among the "
+            "classes; move away what is no class"
+        ]
         assert batches.class_names == ("cat", "cow", "dog")
         assert batches.labels.tolist() == [0, 2, 2]
         assert batches.labels.dtype == np.int64
         assert np.array_equal(whole(batches), RAW(np.concatenate([cats, dogs])))
+
+    def test_folders_inside_those_of_classes_are_not_read(self, tmp_path):
+        save_images(tmp_path / "dog", ["1.png"])
+        for name in ("less", "more", ".cache"):
+            save_images(tmp_path / "dog" / name, ["2.png"])
+        words = (
+            f"the sub-folders of '{tmp_path}' have 2 sub-folders of their own, such as 'dog/less', whose "
+            "images are not read; move them one level up"
+        )
+        with pytest.warns(UserWarning, match=re.escape(words)):
+            assert open_batches(tmp_path, [IMAGE], preprocessing=RAW).num_samples == 1
 
     def test_labels_of_ones_own_have_no_class_names(self, tmp_path):
         save_images(tmp_path / "dog", ["1.png"])
