@@ -296,7 +296,7 @@ def open_data(data: DataSource, inputs: Sequence[InputSpec], options: DataOption
     if options.shuffle:
         raise CalibrationDataError("cannot shuffle an iterable of feed dicts; shuffle it where it is made")
     if has_columns(data):
-        size = options.batch_size or options.default_size(dict)
+        size = options.batch_size or _fixed_batch(binding) or options.default_size(dict)
         data, options = partial(row_batches, data, binding), replace(options, batch_size=size)
     return _open_dataset(data, binding, options) if is_dataset(data) else _open_stream(data, binding, options)
 
@@ -330,7 +330,10 @@ def _open_samples(data: Any, binding: Binding, options: DataOptions) -> Batches:
     else:
         classes = source.labels if source.class_names else None
         order, size = _order(source.count, binding, options, source.read, classes)
-    labels = source.labels if options.labels is None else _own_labels(source, options, first)
+    if options.labels is None:
+        labels = None if source.labels is None else source.labels[order]
+    else:
+        labels = _own_labels(source, options, order)
     start: Callable[[], Iterator[Any]] = partial(runs, order, size)
     reader: Reader
     if isinstance(data, str | os.PathLike):
@@ -345,7 +348,7 @@ def _open_samples(data: Any, binding: Binding, options: DataOptions) -> Batches:
         start,
         batch_size=size,
         num_samples=len(order),
-        labels=None if labels is None else labels[order],
+        labels=labels,
         class_names=source.class_names if options.labels is None else None,
         reader=reader,
         name_of=partial(in_data, source.files, order),
@@ -377,17 +380,22 @@ def _order(
     classes: NDArray[np.int64] | None = None,
 ) -> tuple[NDArray[np.intp], int]:
     """Which samples are taken, in which order, and how many make a batch, for which one may be read."""
+    fixed_batch = _fixed_batch(binding)
+    check_fixed(options.batch_size, fixed_batches(binding.inputs))
+    order = sample_order(count, options, fixed_batch, classes)
+    size = options.batch_size or fixed_batch or options.default_size(lambda: read(order[:1]))
+    return order, size
+
+
+def _fixed_batch(binding: Binding) -> int | None:
+    """The model's fixed batch, for data that gives one sample at a time; None where it takes any."""
     fixed = fixed_batches(binding.inputs)
     if len(fixed) > 1:
         raise CalibrationDataError(
             f"the model's inputs have different fixed first dimensions: {listed(binding.inputs)}; "
             "pass an iterable of feed dicts"
         )
-    check_fixed(options.batch_size, fixed)
-    fixed_batch = next(iter(fixed), None)
-    order = sample_order(count, options, fixed_batch, classes)
-    size = options.batch_size or fixed_batch or options.default_size(lambda: read(order[:1]))
-    return order, size
+    return next(iter(fixed), None)
 
 
 def _open_stream(data: Any, binding: Binding, options: DataOptions) -> Batches:
@@ -421,17 +429,18 @@ def _open_dataset(data: Any, binding: Binding, options: DataOptions) -> Batches:
     )
 
 
-def _own_labels(source: Source, options: DataOptions, first: int | None) -> NDArray[Any]:
-    """Labels that do not come with the samples."""
+def _own_labels(source: Source, options: DataOptions, order: NDArray[np.intp]) -> NDArray[Any]:
+    """Labels that do not come with the samples, in the order of iteration."""
     labels = options.labels
     if not isinstance(labels, str | os.PathLike) or Path(labels).suffix.lower() != ".json":
-        return load_labels(labels, source.count)
+        return load_labels(labels, source.count)[order]
     if not source.of_images:
         raise CalibrationDataError(
             f"labels file '{labels}' is taken for the boxes of images, and the data is no folder of images; "
             "give a .npy or .npz file"
         )
-    return read_coco_boxes(Path(labels), source.files[:first], options.preprocessing, source.count)
+    files = [source.files[index] for index in order.tolist()]
+    return read_coco_boxes(Path(labels), files, options.preprocessing, upright=source.upright)
 
 
 def _single(count: int, options: DataOptions) -> tuple[NDArray[np.intp], int]:

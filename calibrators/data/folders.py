@@ -19,6 +19,7 @@ from calibrators.data.inputs import InputSpec
 from calibrators.data.sources import ARRAY_SUFFIXES, Source, as_labels, read_arrays
 from calibrators.data.true_boxes import IMAGES, label_folder, read_true_boxes
 from calibrators.data.true_boxes import LABELS as BOXES
+from calibrators.display.counts import counted
 from calibrators.errors import CalibrationDataError
 from calibrators.files import exists
 
@@ -26,12 +27,14 @@ from calibrators.files import exists
 def from_folder(folder: Path, binding: Binding, first: int | None = None) -> Source:
     """A source over the files of a folder, in the order of their names. Hidden and other files are ignored.
 
-    A warning names images of formats that are not read, and links that lead nowhere.
+    Warnings name images of formats that are not read, links that lead nowhere, classes without images, and
+    sub-folders of classes, which are not read.
 
     Args:
         folder: Has either array files, or images, or sub-folders with images: one per class; or one
             ``images`` and one ``labels`` with the true boxes (see :func:`read_true_boxes`). A folder of
-            images may be such a folder ``images`` itself, or in it.
+            images may be such a folder ``images`` itself, or in it: its images are then turned as their
+            orientation tag says. Others are taken as stored.
         binding: Says what feeds the model.
         first: How many samples from the first on are taken, whose boxes are read; None for all.
 
@@ -56,8 +59,13 @@ def from_folder(folder: Path, binding: Binding, first: int | None = None) -> Sou
     if arrays:
         return _from_array_files(arrays, binding)
     if images:
-        return _from_image_files(images, binding, _true_boxes(folder, images, binding, first), None)
+        return _from_flat_folder(folder, images, binding, first)
     if any(by_class):
+        _warn_of_classes(
+            folder,
+            [path for path, paths in zip(classes, by_class, strict=True) if not paths],
+            [entry for entry in chain(*in_classes) if _is(entry.is_dir)],
+        )
         labels = np.repeat(np.arange(len(classes)), [len(paths) for paths in by_class])
         paths = [path for paths in by_class for path in paths]
         return _from_image_files(paths, binding, labels, tuple(path.name for path in classes))
@@ -77,18 +85,16 @@ def _from_detection_folder(folder: Path, binding: Binding, first: int | None) ->
             f"of one split, such as '{folder / 'val'}'"
         )
     _warn_of_left_out(folder, entries)
-    return _from_image_files(images, binding, _true_boxes(folder, images, binding, first), None)
+    return _from_flat_folder(folder, images, binding, first)
 
 
-def _true_boxes(
-    folder: Path, images: Sequence[Path], binding: Binding, first: int | None
-) -> NDArray[np.float32] | None:
-    labels = label_folder(folder)
-    return (
-        None
-        if labels is None
-        else read_true_boxes(images[:first], labels, binding.preprocessing, len(images))
-    )
+def _from_flat_folder(folder: Path, images: Sequence[Path], binding: Binding, first: int | None) -> Source:
+    """A source over the images in a folder, with the true boxes where there are any beside it."""
+    boxes = label_folder(folder)
+    if boxes is None:
+        return _from_image_files(images, binding, None)
+    labels = read_true_boxes(images[:first], boxes, binding.preprocessing, len(images))
+    return _from_image_files(images, binding, labels, upright=True)
 
 
 def array_files(folder: Path) -> list[Path]:
@@ -100,7 +106,9 @@ def _from_image_files(
     paths: Sequence[Path],
     binding: Binding,
     labels: NDArray[Any] | None,
-    class_names: tuple[str, ...] | None,
+    class_names: tuple[str, ...] | None = None,
+    *,
+    upright: bool = False,
 ) -> Source:
     spec = binding.only_input("a folder of images")
     grey = _channels(spec, binding) == 1
@@ -110,9 +118,18 @@ def _from_image_files(
     def read_one(index: int) -> FeedDict:
         path = paths[index]
         check_size = partial(_check_size, path, spec, binding)
-        return binding.prepare({spec.name: read_image(path, grey=grey, check_size=check_size)[None]})
+        image = read_image(path, grey=grey, upright=upright, check_size=check_size)
+        return binding.prepare({spec.name: image[None]})
 
-    return Source(len(paths), _reader(read_one, paths), labels, class_names, files=paths, of_images=True)
+    return Source(
+        len(paths),
+        _reader(read_one, paths),
+        labels,
+        class_names,
+        files=paths,
+        of_images=True,
+        upright=upright,
+    )
 
 
 def _check_size(path: Path, spec: InputSpec, binding: Binding, height: int, width: int) -> None:
@@ -148,12 +165,13 @@ def _from_array_files(paths: Sequence[Path], binding: Binding) -> Source:
         raise CalibrationDataError(f"the files in '{paths[0].parent}' have no samples: all arrays are empty")
     file_of = np.repeat(np.arange(len(paths)), rows)
     row_of = np.concatenate([np.arange(n) for n in rows])
-    # Neighbouring samples mostly share a file, and only one file has to be in memory.
+    # Samples are read in the order of their files, and only one file has to be in memory.
     block = lru_cache(maxsize=1)(lambda file: _read_block(paths[file], binding)[0])
 
     def read_one(index: int) -> FeedDict:
-        row = row_of[index]
-        return binding.prepare({name: a[row : row + 1] for name, a in block(int(file_of[index])).items()})
+        row, arrays = row_of[index], block(int(file_of[index]))
+        # Copied, because a part of an array keeps all of it in memory.
+        return binding.prepare({name: array[row : row + 1].copy() for name, array in arrays.items()})
 
     path_of = [paths[file] for file in file_of.tolist()]
     own_labels = _joined(labels) if labels else None
@@ -217,7 +235,9 @@ def _reader(
     """Joins samples, each with a batch axis of 1, along that axis; ``paths`` are their files."""
 
     def read(indices: NDArray[np.intp]) -> FeedDict:
-        samples = [read_one(int(index)) for index in indices]
+        # In the order of the data, so that a file with several of them is read once.
+        found = {index: read_one(index) for index in sorted(indices.tolist())}
+        samples = [found[index] for index in indices.tolist()]
         first = samples[0]
         for index, sample in zip(indices.tolist(), samples, strict=True):
             for name, array in sample.items():
@@ -268,6 +288,24 @@ def _warn_of_left_out(folder: Path, entries: Iterable[os.DirEntry[str]]) -> None
         warnings.warn(
             f"{number} of '{folder}' cannot be read and {verb} left out, such as '{names[0]}': a link leads "
             f"nowhere, or the format is none of {_endings(IMAGE_SUFFIXES)}",
+            UserWarning,
+            stacklevel=2,
+        )
+
+
+def _warn_of_classes(folder: Path, empty: Sequence[Path], nested: Sequence[os.DirEntry[str]]) -> None:
+    """Warns of classes without images, and of folders inside those of classes."""
+    if empty:
+        warnings.warn(
+            f"'{folder}' has {counted(len(empty), 'sub-folder')} without images, such as '{empty[0].name}': "
+            "each keeps an index among the classes; move away what is no class",
+            UserWarning,
+            stacklevel=2,
+        )
+    if nested:
+        warnings.warn(
+            f"the sub-folders of '{folder}' have {counted(len(nested), 'sub-folder')} of their own, such as "
+            f"'{os.path.relpath(nested[0].path, folder)}', whose images are not read; move them one level up",
             UserWarning,
             stacklevel=2,
         )

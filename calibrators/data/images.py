@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,16 +29,27 @@ _FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "PPM", "TIFF")
 MOST_PIXELS = 50_000_000
 
 
+#: Number of the orientation tag in Exif.
+_ORIENTATION = 0x0112
+
+#: Orientation tags of images whose width and height are those of the picture on its side.
+_ON_THEIR_SIDE = (5, 6, 7, 8)
+
+
 def read_image(
-    path: str | os.PathLike[str], *, grey: bool, check_size: Callable[[int, int], None] | None = None
+    path: str | os.PathLike[str],
+    *,
+    grey: bool,
+    upright: bool = False,
+    check_size: Callable[[int, int], None] | None = None,
 ) -> NDArray[np.uint8]:
     """Decodes one image file.
-
-    The pixels are taken as stored: an orientation tag is not applied, as in torchvision.
 
     Args:
         path: The file.
         grey: True for one channel, False for three (RGB). Transparency is dropped.
+        upright: Turn the image as its orientation tag says, as programs show it. False takes the pixels as
+            stored, as torchvision does; only a TIFF is turned by Pillow itself.
         check_size: Called with height and width before the pixels are decoded; raises a
             CalibrationDataError where an image of that size is of no use.
 
@@ -61,8 +73,8 @@ def read_image(
             frames = 1 if image.format == "MPO" else getattr(image, "n_frames", 1)
             _check_size(path, image.width, image.height, frames)
             if check_size is not None:
-                check_size(image.height, image.width)
-            pixels = np.asarray(image.convert("L" if grey else "RGB"), np.uint8)
+                check_size(*_size(image, upright))
+            pixels = np.asarray(_turned(image, upright).convert("L" if grey else "RGB"), np.uint8)
     except CalibrationDataError:
         raise
     except pillow.UnidentifiedImageError as error:
@@ -79,8 +91,12 @@ def read_image(
     return pixels.reshape(*pixels.shape[:2], -1)
 
 
-def image_size(path: str | os.PathLike[str]) -> tuple[int, int]:
+def image_size(path: str | os.PathLike[str], *, upright: bool = False) -> tuple[int, int]:
     """The height and width of an image file, without decoding it.
+
+    Args:
+        path: The file.
+        upright: As in :func:`read_image`.
 
     Raises:
         CalibrationDataError: The file is no image of a known format.
@@ -88,11 +104,34 @@ def image_size(path: str | os.PathLike[str]) -> tuple[int, int]:
     """
     try:
         with _pillow().open(path, formats=_FORMATS) as image:
-            return image.height, image.width
+            return _size(image, upright)
     except UnsupportedError:
         raise
     except Exception as error:  # decoders have errors of their own on damaged files
         raise _no_image(path) from error
+
+
+def _size(image: Any, upright: bool) -> tuple[int, int]:
+    """The height and width of an image that is open."""
+    is_turned = upright and _orientation(image) in _ON_THEIR_SIDE
+    return (image.width, image.height) if is_turned else (image.height, image.width)
+
+
+def _turned(image: Any, upright: bool) -> Any:
+    from PIL import ImageOps
+
+    return ImageOps.exif_transpose(image) if upright and _orientation(image) != 1 else image
+
+
+def _orientation(image: Any) -> object:
+    """An image's orientation tag; 1, which leaves it as it is, where there is none."""
+    # Pillow decodes a PNG to look for a tag behind the pixels, and turns a TIFF by itself.
+    if image.format == "TIFF" or (image.format == "PNG" and "exif" not in image.info):
+        return 1
+    try:
+        return image.getexif().get(_ORIENTATION, 1)
+    except Exception:  # noqa: BLE001 damaged tags have errors of their own, and the pixels may be sound
+        return 1
 
 
 def _no_image(path: str | os.PathLike[str]) -> CalibrationDataError:

@@ -18,13 +18,19 @@ from calibrators.display.counts import counted
 from calibrators.errors import CalibrationDataError
 
 
-def check_feed(feed: FeedDict, inputs: Sequence[InputSpec], first_sample: int = 0) -> None:
+def check_feed(
+    feed: FeedDict,
+    inputs: Sequence[InputSpec],
+    first_sample: int = 0,
+    name_of: Callable[[int], str] = numbered,
+) -> None:
     """Refuses a feed that the model cannot take or that holds values without meaning.
 
     Args:
         feed: Input name to array.
         inputs: What the model takes.
-        first_sample: Index of the feed's first sample in the data, for messages.
+        first_sample: Number of the feed's first sample in the order of iteration, for messages.
+        name_of: Gives what a sample is called in messages, by that number.
 
     Raises:
         CalibrationDataError: A name is unknown or missing; a type, rank or fixed dimension is not the
@@ -37,12 +43,23 @@ def check_feed(feed: FeedDict, inputs: Sequence[InputSpec], first_sample: int = 
         _check_shape(feed[spec.name], spec)
     _check_not_empty(feed, inputs)
     _check_rows(feed, inputs)
+    samples = batch_rows(feed) or 1
     for spec in inputs:
-        _check_finite(feed[spec.name], spec, first_sample)
+        if (bad := _first_not_finite(feed[spec.name], samples)) is not None:
+            count, sample = bad
+            raise CalibrationDataError(
+                f"the data for input '{spec.name}' has {count} values that are NaN or infinite, the first in "
+                f"{name_of(first_sample + sample)}; remove such samples or mend their preprocessing"
+            )
 
 
 class Preflight:
     """Watches all feeds of a data set and says at the end what looks wrong with it.
+
+    Args:
+        inputs: What the model takes.
+        name_of: Gives what a sample is called where a feed is refused, by its number in the order of
+            observation.
 
     Attributes:
         samples: How many samples were observed.
@@ -50,10 +67,10 @@ class Preflight:
             samples.
     """
 
-    def __init__(self, inputs: Sequence[InputSpec]) -> None:
+    def __init__(self, inputs: Sequence[InputSpec], name_of: Callable[[int], str] = numbered) -> None:
         self.samples = 0
         self.sizes: dict[str, SampleSizes] = {}
-        self._inputs = tuple(inputs)
+        self._inputs, self._name_of = tuple(inputs), name_of
         self._ranges: dict[str, _Range] = {}
         self._peaks: dict[str, SamplePeaks] = {}
 
@@ -63,7 +80,7 @@ class Preflight:
         Raises:
             CalibrationDataError: The feed does not fit; see :func:`check_feed`.
         """
-        check_feed(feed, self._inputs, self.samples)
+        check_feed(feed, self._inputs, self.samples, self._name_of)
         rows = batch_rows(feed)
         for spec in self._inputs:
             # A number that is fed with every sample is meant to be the same.
@@ -227,12 +244,9 @@ def _check_rows(feed: FeedDict, inputs: Sequence[InputSpec]) -> None:
         )
 
 
-def _check_finite(array: NDArray[Any], spec: InputSpec, first_sample: int) -> None:
+def _first_not_finite(array: NDArray[Any], samples: int) -> tuple[int, int] | None:
+    """How many values are NaN or infinite, and the number of the first sample with one; None without any."""
     if not is_float(array.dtype) or np.isfinite(array).all():
-        return
+        return None
     bad = ~np.isfinite(array)
-    row = int(np.argmax(bad.reshape(len(array), -1).any(axis=1))) if array.ndim else 0
-    raise CalibrationDataError(
-        f"the data for input '{spec.name}' has {int(bad.sum())} values that are NaN or infinite, "
-        f"the first in sample {first_sample + row}; remove such samples or mend their preprocessing"
-    )
+    return int(bad.sum()), int(bad.reshape(samples, -1).any(axis=1).argmax())

@@ -126,19 +126,20 @@ class SequenceReader:
         """
         first = {name: array for name, array in arrays.items() if name in self.given.states}
         fed, given = self.fed.split({name: array for name, array in arrays.items() if name not in first})
-        labels = None if given is None else np.asarray(given)
+        labels = None if given is None else _as_labels(given)
         if not self._are_stacked(fed):
             yield self._sequence(fed, first, labels)
             return
+        own = {name for name, array in first.items() if np.ndim(array) == (self.ranks[name] or 0) + 1}
         counts = {name: len(array) for name, array in fed.items() if array.ndim}
+        counts |= {name: len(first[name]) for name in sorted(own)}
         if labels is not None:
-            counts[LABELS] = len(labels) if labels.ndim else 1
+            counts[LABELS] = len(labels)
         if len(set(counts.values())) != 1:
             raise CalibrationDataError(
                 f"the arrays have different numbers of sequences along axis 0: {_counted(counts)}; give all "
                 "of them the same"
             )
-        own = {name for name, array in first.items() if np.ndim(array) == (self.ranks[name] or 0) + 1}
         for row in range(next(iter(counts.values()))):
             yield self._sequence(
                 {name: np.asarray(array[row]) if array.ndim else array for name, array in fed.items()},
@@ -194,7 +195,7 @@ class SequenceReader:
             if array.ndim:
                 counts[name] = array.shape[axis]
         if labels is not None:
-            counts[LABELS] = len(labels) if labels.ndim else 1
+            counts[LABELS] = len(_as_labels(labels))
         if len(set(counts.values())) != 1:
             raise CalibrationDataError(
                 f"the arrays have different numbers of steps: {_counted(counts)}; give all of them the same"
@@ -203,6 +204,22 @@ class SequenceReader:
         if not steps:
             raise CalibrationDataError("it has no steps; leave it out")
         return Sequence(fed, first, labels, steps)
+
+
+def _as_labels(labels: Any) -> NDArray[Any]:
+    """Labels as an array that has an axis."""
+    try:
+        array = np.asarray(labels)
+    except ValueError as error:  # nested sequences of unequal length
+        raise CalibrationDataError(
+            f"'{LABELS}' cannot become an array: {error}; give one label per step, all of one shape"
+        ) from error
+    if not array.ndim:
+        raise CalibrationDataError(
+            f"'{LABELS}' is no more than one value; give an array with one label per step, and with the axis "
+            "of sequences before it where they are stacked"
+        )
+    return array
 
 
 def _files(data: str | os.PathLike[str]) -> list[Path]:

@@ -37,6 +37,7 @@ class Source:
         single: Whether samples cannot share a batch: each is a feed dict of its own.
         files: The file of each sample; empty where all samples are in one.
         of_images: Whether each of the files is an image.
+        upright: Whether these are turned as their orientation tag says.
     """
 
     count: int
@@ -47,6 +48,7 @@ class Source:
     single: bool = False
     files: Sequence[Path] = ()
     of_images: bool = False
+    upright: bool = False
 
 
 def from_arrays(arrays: Mapping[str, Any], binding: Binding) -> Source:

@@ -183,8 +183,8 @@ def _joined(pieces: list[FeedDict]) -> FeedDict:
         return {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
     except ValueError as error:
         raise CalibrationDataError(
-            f"samples of different shapes cannot share a batch ({error}); "
-            "leave batch_size out to feed them as they come"
+            f"samples of different shapes cannot share a batch ({error}); bring them to one shape, or set "
+            "batch_size to 1"
         ) from error
 
 

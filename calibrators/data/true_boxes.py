@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -49,7 +50,8 @@ def read_true_boxes(
     """The boxes of images, where these lie after the preprocessing.
 
     Args:
-        images: The image files.
+        images: The image files. They are labelled, and read by ultralytics, turned as their orientation tag
+            says.
         folder: Has a file ``<name>.txt`` for each image with objects. Each of its lines has a class index and
             a box (centre x, centre y, width, height), or a class index and the corners of a polygon, whose
             box is taken; as shares of the image's width and height.
@@ -58,17 +60,30 @@ def read_true_boxes(
 
     Returns:
         x1, y1, x2, y2 in pixels of the prepared image, and the class: float32, shape (count, most boxes, 5),
-        filled up with rows of :data:`NO_BOX`. None where no image has a file.
+        filled up with rows of :data:`NO_BOX`. None where no image has a file, or a file has other lines.
 
     Raises:
-        CalibrationDataError: The folder or a file cannot be read, or a file has other lines.
+        CalibrationDataError: The folder or a file cannot be read.
+
+    Warns:
+        UserWarning: A file has other lines, such as captions or key points.
     """
     names = [f"{image.stem}.txt" for image in images]
     present = _names(folder)
     if present.isdisjoint(names):
         return None
-    boxes = [_read(folder / name) if name in present else np.empty((0, 5)) for name in names]
-    return placed_boxes(images, boxes, preprocessing, count)
+    try:
+        boxes = [_read(folder / name) if name in present else np.empty((0, 5)) for name in names]
+    except _NoBoxError as error:
+        warnings.warn(
+            f"{error} is no box ('class x y width height', with the box's centre and size as shares of the "
+            f"image from 0 to 1): the files in '{folder}' are left out, and the images have no labels of "
+            "their own; correct the file if these are to be boxes",
+            UserWarning,
+            stacklevel=2,
+        )
+        return None
+    return placed_boxes(images, boxes, preprocessing, count, upright=True)
 
 
 def placed_boxes(
@@ -76,6 +91,8 @@ def placed_boxes(
     boxes: Sequence[NDArray[np.float64]],
     preprocessing: Preprocessing | None,
     count: int,
+    *,
+    upright: bool,
 ) -> NDArray[np.float32]:
     """Boxes where these lie after the preprocessing.
 
@@ -85,6 +102,7 @@ def placed_boxes(
             (n, 5).
         preprocessing: What the images go through; None leaves them as they are.
         count: How many images there are in the data; only the first of them may be given.
+        upright: Whether images are turned as their orientation tag says.
 
     Returns:
         x1, y1, x2, y2 in pixels of the prepared image, and the class: float32, shape (count, most boxes, 5),
@@ -93,7 +111,7 @@ def placed_boxes(
     Raises:
         CalibrationDataError: The size of an image cannot be read, or is too small for the preprocessing.
     """
-    placed = [_placed(image, own, preprocessing) for image, own in zip(images, boxes, strict=True)]
+    placed = [_placed(image, own, preprocessing, upright) for image, own in zip(images, boxes, strict=True)]
     table = np.full((count, max(map(len, placed)), 5), NO_BOX, np.float32)
     for row, own in zip(table, placed, strict=False):
         row[: len(own)] = own
@@ -101,11 +119,11 @@ def placed_boxes(
 
 
 def _placed(
-    image: Path, boxes: NDArray[np.float64], preprocessing: Preprocessing | None
+    image: Path, boxes: NDArray[np.float64], preprocessing: Preprocessing | None, upright: bool
 ) -> NDArray[np.float64]:
     if not len(boxes):
         return boxes
-    size = image_size(image)
+    size = image_size(image, upright=upright)
     placing = Placing(size, (0, 0), size) if preprocessing is None else preprocessing.placing(*size)
     corners = placing.place_boxes(boxes[:, :4])
     seen = (corners[:, 2:] > corners[:, :2]).all(axis=1)
@@ -133,6 +151,10 @@ def _read(path: Path) -> NDArray[np.float64]:
     return np.array(boxes, np.float64).reshape(-1, 5)
 
 
+class _NoBoxError(Exception):
+    """A line of a file is no box; the message names it."""
+
+
 def _box(line: str, where: str) -> list[float]:
     try:
         kind, *values = map(float, line.split())
@@ -142,10 +164,7 @@ def _box(line: str, where: str) -> list[float]:
     is_box, is_polygon = len(points) == 4, len(points) >= 6 and len(points) % 2 == 0
     inside = ((points >= -_ROUNDING) & (points <= 1 + _ROUNDING)).all()
     if not (is_box or is_polygon) or not inside or kind < 0 or not kind.is_integer():
-        raise CalibrationDataError(
-            f"{where}: '{line.strip()[:60]}' is no box; write 'class x y width height', with the box's "
-            "centre and size as shares of the image from 0 to 1"
-        )
+        raise _NoBoxError(f"{where}: '{line.strip()[:60]}'")
     if is_box:
         centre, half = points[:2], points[2:] / 2
         return [*(centre - half), *(centre + half), kind]

@@ -254,7 +254,7 @@ class Observer:
                 runs,
                 plan,
                 counted,
-                Preflight(self._inputs),
+                Preflight(self._inputs, batches.name_of),
                 SampleKeeper(keep, whole_batches=has_fixed_batch(self._inputs)),
                 advance,
                 checkpoint,

@@ -38,7 +38,7 @@ class CalibrationPass:
         num_batches: int | None,
     ) -> None:
         self._batches, self._num_batches = batches, num_batches
-        self._preflight, self._fingerprint = Preflight(inputs), DataFingerprint()
+        self._preflight, self._fingerprint = Preflight(inputs, batches.name_of), DataFingerprint()
         self._seen = self._fed = 0
         feeds = self._checked(last_batch)
         first = next(feeds, None)

@@ -224,7 +224,7 @@ def boxes(path: Path) -> None:
 
 def coco_boxes(path: Path) -> None:
     """Reads the true boxes of an image from COCO's file."""
-    found = read_coco_boxes(path, [path.with_name("i.png")], Preprocessing(letterbox=(8, 8)), 1)
+    found = read_coco_boxes(path, [path.with_name("i.png")], Preprocessing(letterbox=(8, 8)))
     assert found.shape[2] == 5
 
 

@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _run(engine: Engine, inputs: tuple[InputSpec, ...], batches: Batches) -> dict[str, NDArray[Any]]:
-    preflight = Preflight(inputs)
+    preflight = Preflight(inputs, batches.name_of)
     parts: dict[str, list[NDArray[Any]]] = {spec.name: [] for spec in engine.outputs}
     with progress_bar("Running", batches.num_samples) as advance:
         for feed in batches:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from calibrators.data.batches import open_batches
 from calibrators.data.inputs import InputSpec
+from calibrators.data.sources import read_arrays
 from tests.calibrators.data.sample_data import (
     FLOAT,
     IMAGE,
@@ -42,6 +43,19 @@ class TestArrayFolders:
         batches = open_batches(folder, [VECTOR], batch_size=batch_size, shuffle=shuffle)
         assert np.array_equal(whole(batches), vectors(count)[batches.labels])
         assert sorted(batches.labels.tolist()) == list(range(count))
+
+    def test_each_block_is_read_once_per_batch(self, tmp_path, monkeypatch):
+        for i in range(3):
+            np.savez(tmp_path / f"{i}.npz", x=vectors(12)[4 * i : 4 * i + 4])
+        batches = open_batches(tmp_path, [VECTOR], batch_size=6, shuffle=True, seed=1)
+        read = []
+        monkeypatch.setattr(
+            "calibrators.data.folders.read_arrays",
+            lambda path, binding: read.append(path.name) or read_arrays(path, binding),
+        )
+        order = np.random.default_rng(1).permutation(12)
+        assert [feed["x"].tolist() for feed in batches] == vectors(12)[order].reshape(2, 6, 3).tolist()
+        assert len(read) <= 6
 
     def test_samples_and_blocks_may_be_neighbours(self, tmp_path):
         np.save(tmp_path / "a.npy", vectors(3)[0])

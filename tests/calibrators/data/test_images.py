@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 import sys
 import zlib
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibrators.data.batches import open_batches
-from calibrators.data.images import read_image, resize_images
+from calibrators.data.images import image_size, read_image, resize_images
 from calibrators.data.inputs import InputSpec
 from calibrators.data.preflight import check_feed
 from calibrators.data.preprocessing import Preprocessing
@@ -24,6 +25,7 @@ from tests.calibrators.data.sample_data import (
     RAW,
     TOKENS,
     hide,
+    pixels,
     refused,
     save_images,
     vectors,
@@ -51,11 +53,27 @@ class TestImageFolders:
         cats = save_images(tmp_path / "cat", ["9.png"])
         (tmp_path / "cow").mkdir()
         (tmp_path / ".cache").mkdir()
-        batches = open_batches(tmp_path, [IMAGE], preprocessing=RAW)
+        with pytest.warns(UserWarning) as warned:
+            batches = open_batches(tmp_path, [IMAGE], preprocessing=RAW)
+        assert [str(one.message) for one in warned] == [
+            f"'{tmp_path}' has 1 sub-folder without images, such as 'cow': each keeps an index among the "
+            "classes; move away what is no class"
+        ]
         assert batches.class_names == ("cat", "cow", "dog")
         assert batches.labels.tolist() == [0, 2, 2]
         assert batches.labels.dtype == np.int64
         assert np.array_equal(whole(batches), RAW(np.concatenate([cats, dogs])))
+
+    def test_folders_inside_those_of_classes_are_not_read(self, tmp_path):
+        save_images(tmp_path / "dog", ["1.png"])
+        for name in ("less", "more", ".cache"):
+            save_images(tmp_path / "dog" / name, ["2.png"])
+        words = (
+            f"the sub-folders of '{tmp_path}' have 2 sub-folders of their own, such as 'dog/less', whose "
+            "images are not read; move them one level up"
+        )
+        with pytest.warns(UserWarning, match=re.escape(words)):
+            assert open_batches(tmp_path, [IMAGE], preprocessing=RAW).num_samples == 1
 
     def test_labels_of_ones_own_have_no_class_names(self, tmp_path):
         save_images(tmp_path / "dog", ["1.png"])
@@ -270,6 +288,53 @@ def test_palettes_and_cmyk_become_rgb(tmp_path):
     assert np.array_equal(read_image(tmp_path / "p.png", grey=False), colours)
     Image.fromarray(colours).convert("CMYK").save(tmp_path / "c.tiff")
     assert np.array_equal(read_image(tmp_path / "c.tiff", grey=False), colours)
+
+
+#: Orientation tag to what becomes of the stored pixels, shape (H, W, C).
+TURNS = {
+    1: lambda x: x,
+    2: lambda x: x[:, ::-1],
+    3: lambda x: x[::-1, ::-1],
+    4: lambda x: x[::-1],
+    5: lambda x: x.swapaxes(0, 1),
+    6: lambda x: np.rot90(x, -1),
+    7: lambda x: x[::-1, ::-1].swapaxes(0, 1),
+    8: np.rot90,
+}
+
+
+@pytest.mark.parametrize("tag", TURNS)
+def test_an_orientation_tag_is_applied_where_that_is_asked_for(tag, tmp_path):
+    stored = pixels(2, 3, 3)
+    exif = Image.Exif()
+    exif[0x0112] = tag
+    for name in ("a.png", "a.webp"):
+        Image.fromarray(stored).save(tmp_path / name, exif=exif, lossless=True)
+        assert np.array_equal(read_image(tmp_path / name, grey=False), stored)
+        found = read_image(tmp_path / name, grey=False, upright=True)
+        assert np.array_equal(found, TURNS[tag](stored))
+        assert image_size(tmp_path / name) == (2, 3)
+        assert image_size(tmp_path / name, upright=True) == found.shape[:2]
+    # Pillow turns a TIFF itself, and it is not turned twice.
+    Image.fromarray(stored).save(tmp_path / "a.tif", exif=exif)
+    assert np.array_equal(read_image(tmp_path / "a.tif", grey=False, upright=True), TURNS[tag](stored))
+
+
+def test_the_size_of_the_upright_image_is_checked(tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new("RGB", (6, 4)).save(tmp_path / "a.jpg", exif=exif)
+    seen = []
+    for upright in (False, True):
+        read_image(tmp_path / "a.jpg", grey=True, upright=upright, check_size=lambda *size: seen.append(size))
+    assert seen == [(4, 6), (6, 4)]
+
+
+def test_a_damaged_orientation_tag_leaves_an_image_as_it_is(tmp_path):
+    stored = pixels(2, 3, 3)
+    Image.fromarray(stored).save(tmp_path / "a.png", exif=b"Exif\0\0damaged")
+    assert np.array_equal(read_image(tmp_path / "a.png", grey=False, upright=True), stored)
+    assert image_size(tmp_path / "a.png", upright=True) == (2, 3)
 
 
 def test_animations_are_refused(tmp_path):

@@ -83,6 +83,17 @@ def test_columns_become_batches_with_their_labels():
     assert [len(pickle.loads(pickle.dumps(batches.reader)).read(np.array([1, 3]))[0]["x"])] == [2]
 
 
+@pytest.mark.parametrize("make", [lambda rows: rows, StreamedRows])
+def test_the_batch_of_a_model_that_takes_no_other(make):
+    fixed = (InputSpec("x", np.dtype(np.float32), (2, 2, 3)),)
+    with pytest.warns(UserWarning, match="left out the last 1 samples: they do not fill"):
+        assert read(make(Rows({"x": X})), fixed) == [(X[:2].tolist(), None), (X[2:4].tolist(), None)]
+    with pytest.raises(
+        CalibrationDataError, match=r"inputs have different fixed first dimensions: 'x' .*; p"
+    ):
+        read(make(Rows({"x": X, "ids": range(5)})), (*fixed, InputSpec("ids", np.dtype(np.int64), (3,))))
+
+
 def test_samples_are_taken_in_random_order_and_limited():
     order = np.random.default_rng(3).permutation(5)[:3]
     found = read(Rows({"x": X, "label": range(5)}), shuffle=True, seed=3, limit=3, batch_size=3)

@@ -108,6 +108,22 @@ def test_counts_the_first_bad_sample_over_all_feeds():
         preflight.observe({"x": bad})
 
 
+def test_calls_the_first_bad_sample_by_its_name():
+    preflight = Preflight([IMAGE], "image{}.png".format)
+    preflight.observe({"x": normal(4, 3, 4, 5)})
+    bad = normal(4, 3, 4, 5)
+    bad[2, 0, 0, 0] = np.nan
+    with pytest.raises(CalibrationDataError, match=r"1 values that .* the first in image6\.png;"):
+        preflight.observe({"x": bad})
+
+
+def test_a_feed_without_a_common_axis_is_one_bad_sample():
+    bad = normal(2, 3, 4, 5)
+    bad[1] = np.nan
+    feed = {"x": bad, "scale": np.array(2, np.float32)}
+    refused(feed, [IMAGE, InputSpec("scale", FLOAT, ())], "the first in sample 0;")
+
+
 def test_refuses_a_bad_scalar():
     refused({"x": np.array(np.nan, np.float32)}, [InputSpec("x", FLOAT, ())], "1 values .* in sample 0")
 

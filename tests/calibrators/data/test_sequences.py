@@ -123,6 +123,27 @@ def test_steps_along_another_axis():
             {},
             "have different numbers of steps: 'sound' 2, 'labels' 3; give all of them the same",
         ),
+        *(
+            (
+                {"sound": SOUND, "rate": np.array(8), "state": np.zeros((count, 1, 1, 4), np.float32)},
+                {},
+                f"different numbers of sequences along axis 0: 'sound' 3, 'state' {count}; give all of them",
+            )
+            for count in (2, 4)
+        ),
+        *(
+            (
+                {"sound": sound, "rate": np.array(8), "labels": labels},
+                {},
+                "'labels' is no more than one value; give an array with one label per step, and with the",
+            )
+            for sound, labels in ((SOUND[:1], 3), (SOUND[0, :1], 3), (SOUND[:, :1], [1, 2, 3]))
+        ),
+        (
+            {"sound": SOUND[0], "rate": np.array(8), "labels": [[1], [1, 2]]},
+            {},
+            "'labels' cannot become an array: .*; give one label per step, all of one shape",
+        ),
         ({"sound": SOUND[0, :0], "rate": np.array(8)}, {}, "it has no steps; leave it out"),
         (
             {"sound": SOUND[0], "rate": np.array(8)},

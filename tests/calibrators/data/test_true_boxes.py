@@ -65,6 +65,25 @@ def test_other_preprocessing(folder):
     assert cropped == [[[0, 0, 4, 8, 1], [4, 0, 8, 4, 0]], [[0, 4, 8, 8, 2], NONE], [NONE, NONE]]
 
 
+def test_photos_are_turned_upright_as_they_were_labelled(tmp_path):
+    for name in ("images", "labels"):
+        (tmp_path / name).mkdir()
+    upright = np.zeros((8, 4, 3), np.uint8)
+    upright[:2, :1] = 255
+    exif = Image.Exif()
+    exif[0x0112] = 6  # stored on its side
+    Image.fromarray(np.rot90(upright).copy()).save(tmp_path / "images" / "a.png", exif=exif)
+    (tmp_path / "labels" / "a.txt").write_text("0 0.125 0.125 0.25 0.25\n")
+    batches = open_batches(tmp_path / "images", INPUTS, preprocessing=LETTERBOX)
+    assert batches.labels.tolist() == [[[2, 0, 3, 2, 0]]]
+    (feed,) = batches
+    assert np.argwhere(feed["x"][0, 0] == 1).tolist() == [[0, 2], [1, 2]]
+    # Without a folder of labels, pixels are taken as stored.
+    (tmp_path / "labels").rename(tmp_path / "other")
+    (feed,) = open_batches(tmp_path / "images", INPUTS, preprocessing=LETTERBOX)
+    assert np.argwhere(feed["x"][0, 0] == 1).tolist() == [[5, 0], [5, 1]]
+
+
 def test_what_is_cropped_away_is_left_out(folder):
     (folder.parents[1] / "labels" / "val" / "a.txt").write_text("1 0.125 0.5 0.25 1\n0 0.5 0.5 0.25 0.5\n")
     crop = Preprocessing(resize=8, crop=(8, 8))
@@ -85,8 +104,8 @@ def test_the_folder_above_both_is_taken_too(folder):
 def test_only_the_boxes_of_samples_that_are_taken_are_read(folder):
     (folder.parents[1] / "labels" / "val" / "b.txt").write_text("no box")
     assert labels_of(folder, limit=1) == BOXES[:1]
-    with pytest.raises(CalibrationDataError, match="line 1: 'no box' is no box"):
-        labels_of(folder)
+    with pytest.warns(UserWarning, match="line 1: 'no box' is no box"):
+        assert open_batches(folder, INPUTS, preprocessing=LETTERBOX).labels is None
 
 
 def test_without_label_files_there_are_no_labels(folder):
@@ -102,11 +121,34 @@ def test_without_label_files_there_are_no_labels(folder):
 
 @pytest.mark.parametrize(
     "line",
-    ["0 0.5 0.5 0.5", "0.5 0.5 0.5 1 1", "-1 0.5 0.5 1 1", "0 320 240 64 64", "0 0.5 nan 1 1", "a b c d e"],
+    [
+        "0 0.5 0.5 0.5",
+        "0.5 0.5 0.5 1 1",
+        "-1 0.5 0.5 1 1",
+        "0 320 240 64 64",
+        "0 0.5 nan 1 1",
+        "a b c d e",
+        "0 0.5 0.5 0.2 0.2" + " 0.5 0.5 2" * 17,  # a pose
+    ],
 )
-def test_a_line_that_is_no_box_is_refused(folder, line):
-    (folder.parents[1] / "labels" / "val" / "a.txt").write_text(f"0 0.5 0.5 1 1\n{line}\n")
-    with pytest.raises(CalibrationDataError, match=rf"a.txt', line 2: '{line}' is no box; write"):
+def test_files_that_hold_no_boxes_are_left_out_with_a_warning(folder, line):
+    labels = folder.parents[1] / "labels" / "val"
+    (labels / "a.txt").write_text(f"0 0.5 0.5 1 1\n{line}\n")
+    (labels / "b.txt").write_text(line)
+    with pytest.warns(UserWarning) as warned:
+        batches = open_batches(folder, INPUTS, preprocessing=LETTERBOX)
+    assert [str(one.message) for one in warned] == [
+        f"'{labels / 'a.txt'}', line 2: '{line[:60]}' is no box ('class x y width height', with the box's "
+        f"centre and size as shares of the image from 0 to 1): the files in '{labels}' are left out, and the "
+        "images have no labels of their own; correct the file if these are to be boxes"
+    ]
+    assert batches.labels is None
+    assert [feed["x"].shape for feed in batches] == [(3, 3, 8, 8)]
+
+
+def test_a_file_of_boxes_that_cannot_be_read_is_refused(folder):
+    (folder.parents[1] / "labels" / "val" / "a.txt").write_bytes(b"0 0.5 0.5 1 \xff")
+    with pytest.raises(CalibrationDataError, match=r"cannot read the boxes '.*a.txt': .*; replace the file"):
         labels_of(folder)
 
 

@@ -67,6 +67,14 @@ def test_what_looks_odd_comes_back_as_a_warning():
     assert any("constant" in warning or "2.5" in warning for warning in seen.warnings())
 
 
+def test_a_sample_without_meaning_is_named_by_its_place_in_the_data():
+    bad = DATA.copy()
+    bad[7, 1] = np.nan
+    observer = Observer(_model().SerializeToString(), INPUTS, ("y",))
+    with pytest.raises(CalibrationDataError, match=r"1 values .* the first in sample 7;"):
+        observer.observe(open_batches(bad, INPUTS, shuffle=True), progress=False)
+
+
 def test_a_model_that_the_runtime_refuses():
     model = _model()
     model.graph.node[1].op_type = "NoSuchOperator"

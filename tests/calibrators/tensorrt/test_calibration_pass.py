@@ -57,6 +57,14 @@ def test_no_full_batch():
         passed(lambda: iter(()), batch_size=None)
 
 
+def test_a_sample_without_meaning_is_named_by_its_place_in_the_data():
+    bad = DATA.copy()
+    bad[7, 1] = np.nan
+    batches = open_batches(bad, INPUTS, batch_size=5, shuffle=True, seed=2)
+    with pytest.raises(CalibrationDataError, match="the first in sample 7;"):
+        list(CalibrationPass(batches, INPUTS, last_batch="drop", num_batches=None))
+
+
 def test_what_looks_odd_is_said_at_the_end():
     found = passed(np.full((8, 3), 2.5, np.float32))
     assert len(list(found)) == 2
