@@ -333,7 +333,7 @@ class Calibrator:
 
 
 def _table(data: bytes, origin: CacheOrigin, sizes: Mapping[str, SampleSizes]) -> CalibrationTable:
-    content = parse(data, "the calibration cache", allow_zero=True)
+    content = parse(data, "the calibration cache")
     versions = {"tensorrt": origin.tensorrt}
     provenance = Provenance(origin.model, origin.data, origin.samples, versions, sizes)
     return CalibrationTable.from_cache(content, provenance)
