@@ -31,7 +31,12 @@ from trtint8.builder.build import BuiltEngine, build_engine, check_build
 from trtint8.builder.implicit import ImplicitInt8
 from trtint8.builder.options import BuildOptions
 from trtint8.builder.precisions import check_io_names
-from trtint8.builder.refusals import refuse_int8_blocks, refuse_unimplemented, refuse_unsupported
+from trtint8.builder.refusals import (
+    refuse_int8_blocks,
+    refuse_renamed_inputs,
+    refuse_unimplemented,
+    refuse_unsupported,
+)
 from trtint8.builder.routes import Route, choose_route, is_calibrator, quantization_target
 from trtint8.built_files import BuildResult, BuiltFiles, check_files_beside, qdq_file_of
 from trtint8.calibration import CalibrationOptions, Observed, calibrate_prepared, float_tensors
@@ -137,6 +142,7 @@ def build_from_sources(
     # A Q/DQ model that is not changed may stand where it would be written.
     changed = options.fp16 or not loaded.is_quantized
     refuse_overwriting([qdq_file_of(output)], [sources.calibration, *([model] if changed else [])])
+    refuse_renamed_inputs(loaded)
     _refuse_without_effect(loaded, sources, wanted)
     chosen = choose_route(wanted.route, sources.calibration, flavor, loaded)
     table = None if sources.manual else table_among(sources.calibration)
