@@ -399,7 +399,7 @@ class _Build:
         if is_calibrator(calibration, self.flavor):
             if isinstance(calibration, Calibrator):
                 # Otherwise a cache of another model would be used for this one.
-                calibration.model_fingerprint = calibration.model_fingerprint or prepared.fingerprint
+                calibration.built_model = prepared.fingerprint
             return calibration
         name, data = _CALIBRATORS.get(self.sources.method), self.sources.data
         if calibration is None or name is None or is_table(calibration):
