@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeAlias, cast, get_args
 
 import onnx_ir as ir
 
-from calibrators.checks import check_choice
+from calibrators.checks import check_choice, several
 from calibrators.data.batches import DataSource
 from calibrators.data.options import DataOptions
 from calibrators.data.random_samples import RANDOM, warn_of_random, with_shapes
@@ -143,7 +143,8 @@ def build_from_sources(
     changed = options.fp16 or not loaded.is_quantized
     refuse_overwriting([qdq_file_of(output)], [sources.calibration, *([model] if changed else [])])
     refuse_renamed_inputs(loaded)
-    _refuse_without_effect(loaded, sources, wanted)
+    given = is_calibrator(sources.calibration, flavor)
+    _refuse_without_effect(loaded, sources, wanted, calibrator=given)
     chosen = choose_route(wanted.route, sources.calibration, flavor, loaded)
     table = None if sources.manual else table_among(sources.calibration)
     check_files_beside(output, loaded, model, table, implicit=chosen == "implicit")
@@ -224,8 +225,16 @@ def nothing_in_int8(report: LayerReport | None, wanted: Sequence[str]) -> str | 
     )
 
 
-def _refuse_without_effect(loaded: Model, sources: RangeSources, wanted: Int8Options) -> None:
-    """Refuses what would be ignored: ranges of a model that has them, and how a table's data is read.
+def _refuse_without_effect(
+    loaded: Model, sources: RangeSources, wanted: Int8Options, *, calibrator: bool
+) -> None:
+    """Refuses what would be ignored: ranges of a model that has them, and how samples are read without any.
+
+    Args:
+        loaded: The model that was given.
+        sources: Where ranges come from.
+        wanted: What to build.
+        calibrator: Whether they come from a calibrator that was given.
 
     Raises:
         CalibrationDataError: Something was given that has no effect.
@@ -240,17 +249,25 @@ def _refuse_without_effect(loaded: Model, sources: RangeSources, wanted: Int8Opt
         }
         place = f"'{loaded.name}' holds Q/DQ pairs and is built as it is"
         advice = "leave it out, or give the float model"
-    elif sources.calibration is not None and not sources.calibrates:
+    else:
         given = {
             "method": sources.method != "auto",
             "preprocessing": sources.data.preprocessing,
             "batch_size": sources.data.batch_size,
             "limit": sources.data.limit,
         }
-        place = "the ranges are those of a table"
-        advice = "leave it out, or give samples; 'trtint8 table set --method' gives ranges by another method"
-    else:
-        return
+        if calibrator:
+            place = "the ranges are those of a calibrator"
+            advice = "give it to the calibrator, or give samples in the calibrator's place"
+        elif sources.calibrates:
+            return
+        elif sources.calibration is not None:
+            place = "the ranges are those of a table"
+            advice = (
+                "leave it out, or give samples; 'trtint8 table set --method' gives ranges by another method"
+            )
+        else:
+            place, advice = "there are no samples to calibrate with", "leave it out, or give samples"
     for name, value in given.items():
         if value:
             raise CalibrationDataError(f"{place}, so {name} has no effect; {advice}")
@@ -333,7 +350,8 @@ class _Build:
         """Builds with calibrators and dynamic ranges."""
         prepared = prepare(self.loaded)
         graph_model = prepared.graph_model
-        placement = place(graph_model, self.wanted.keep_float)
+        keep_float = tuple(several(self.wanted.keep_float))
+        placement = place(graph_model, keep_float)
         if self.sources.calibrates:
             refuse_unsupported(prepared, self.flavor, self.options)
         calibrator, table = self._calibrator(prepared), None
@@ -342,7 +360,7 @@ class _Build:
             sizes = calibrator.input_sizes()
         if calibrator is not None and self.sources.manual:
             # TensorRT does not say which of the two wins, so its calibration becomes a table first.
-            given = ImplicitInt8(calibrator, keep_float=tuple(self.wanted.keep_float))
+            given = ImplicitInt8(calibrator, keep_float=keep_float)
             self._run(graph_model, prepared, given, sizes=sizes)
             table = _table_of(calibrator).override(self.sources.manual)
             calibrator = None
@@ -358,7 +376,7 @@ class _Build:
                 calibrator,
                 table.amax if table else {},
                 frozenset(self.sources.manual),
-                tuple(self.wanted.keep_float),
+                keep_float,
             ),
             sizes=sizes,
         )

@@ -97,6 +97,13 @@ def test_a_cache_of_the_first_model_is_stale_for_the_second_that_a_calibrator_is
     assert len(implicit_builds) == 2 and not (tmp_path / "e.engine").exists()
 
 
+def test_one_layer_by_itself_stays_in_float_on_the_implicit_route(implicit_builds, table, tmp_path):
+    trtint8.build_int8_engine(
+        DEMO_MODEL, table, tmp_path / "d.engine", keep_float="/fc/*", route="implicit", progress=False
+    )
+    assert [given.keep_float for given in implicit_builds] == [("/fc/*",)]
+
+
 @pytest.mark.slow
 def test_the_main_job(split, tmp_path):
     result = trtint8.build_int8_engine(
