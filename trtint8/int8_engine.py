@@ -38,7 +38,7 @@ from trtint8.builder.refusals import (
     refuse_unsupported,
 )
 from trtint8.builder.routes import Route, choose_route, is_calibrator, quantization_target
-from trtint8.built_files import BuildResult, BuiltFiles, check_files_beside, qdq_file_of
+from trtint8.built_files import BuildResult, BuiltFiles, cache_file_of, check_files_beside, qdq_file_of
 from trtint8.calibration import CalibrationOptions, Observed, calibrate_prepared, float_tensors
 from trtint8.engine.file import sidecar_path
 from trtint8.engine.layers import LayerReport
@@ -147,7 +147,9 @@ def build_from_sources(
     _refuse_without_effect(loaded, sources, wanted, calibrator=given)
     chosen = choose_route(wanted.route, sources.calibration, flavor, loaded)
     table = None if sources.manual else table_among(sources.calibration)
-    check_files_beside(output, loaded, model, table, implicit=chosen == "implicit")
+    implicit = chosen == "implicit"
+    cached = implicit and not given and sources.calibrator is not None
+    check_files_beside(output, loaded, model, table, implicit=implicit, cached=cached)
     # Before minutes of calibration.
     check_build(flavor, _typed_options(flavor, options), wanted.compute_capabilities)
     outputs = [value.name or "" for value in loaded.graph_model.graph.outputs]
@@ -155,7 +157,7 @@ def build_from_sources(
     calibration = with_recorded_states(sources.calibration, loaded)
     sources = replace(sources, calibration=_shaped(calibration, loaded, wanted.profiles))
     build = _Build(flavor, loaded, sources, output, wanted, options)
-    product = build.implicit() if chosen == "implicit" else build.explicit()
+    product = build.implicit() if implicit else build.explicit()
     return product.save(output, loaded, model)
 
 
@@ -182,6 +184,11 @@ class RangeSources:
     def calibrates(self) -> bool:
         """Whether ranges are to be calibrated, which takes long."""
         return self.calibration is not None and not is_table(self.calibration)
+
+    @property
+    def calibrator(self) -> str | None:
+        """TensorRT's calibrator for sample inputs; None where ranges are known, or found on the CPU."""
+        return _CALIBRATORS.get(self.method) if self.calibrates else None
 
     def table(self, prepared: Model, tensors: Observed) -> CalibrationTable:
         """The ranges from a table, from calibration on the CPU, or set by hand."""
@@ -419,14 +426,14 @@ class _Build:
                 # Otherwise a cache of another model would be used for this one.
                 calibration.built_model = prepared.fingerprint
             return calibration
-        name, data = _CALIBRATORS.get(self.sources.method), self.sources.data
-        if calibration is None or name is None or is_table(calibration):
+        name, data = self.sources.calibrator, self.sources.data
+        if name is None:
             return None
         warn_of_random(calibration)
         return calibrator_class(name, self.flavor)(
             calibration,
             prepared.inputs,
-            cache=self.output.with_suffix(".cache"),
+            cache=cache_file_of(self.output),
             stale="recalibrate",
             model_fingerprint=prepared.fingerprint,
             device=self.options.device,

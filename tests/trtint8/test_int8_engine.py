@@ -104,6 +104,21 @@ def test_one_layer_by_itself_stays_in_float_on_the_implicit_route(implicit_build
     assert [given.keep_float for given in implicit_builds] == [("/fc/*",)]
 
 
+def test_a_cache_that_no_build_has_made_is_not_overwritten(implicit_builds, split, tmp_path):
+    cache, samples = tmp_path / "d.cache", split.calibration_images[:8]
+    cache.write_bytes(CACHE)
+    for method in ("auto", "minmax"):
+        with pytest.raises(OutputError, match=r"d\.cache': no build of '.*d\.engine' has made what it holds"):
+            trtint8.build_int8_engine(
+                DEMO_MODEL, samples, tmp_path / "d.engine", method=method, progress=False
+            )
+    assert not implicit_builds
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == {cache: CACHE}
+    # For other methods ranges are found on the CPU, and no cache is written.
+    trtint8.build_int8_engine(DEMO_MODEL, samples, tmp_path / "d.engine", method="mse", progress=False)
+    assert len(implicit_builds) == 1 and cache.read_bytes() == CACHE
+
+
 @pytest.mark.slow
 def test_the_main_job(split, tmp_path):
     result = trtint8.build_int8_engine(
@@ -318,8 +333,11 @@ def test_what_no_build_has_made_is_not_overwritten(split, table, tmp_path):
     refused("d.qdq.onnx")
     model.unlink()
 
-    # What a build has made is replaced by the next one, and so is a table with the same ranges.
+    # Nor is a table with the same ranges, of which something else is said.
     table.save(path)
+    refused("d.table.json", DEMO_MODEL, dataclasses.replace(table, method="mse", choice=None))
+
+    # What a build has made is replaced by the next one; the table that it is given stays.
     before = path.stat().st_ino
     assert build().info.table_fingerprint == table.fingerprint
     assert path.stat().st_ino == before
