@@ -158,7 +158,7 @@ def test_the_main_job(split, tmp_path):
 @pytest.mark.parametrize(
     ("wanted", "words"),
     [
-        ({"options": trtint8.BuildOptions(optimization_level=9)}, "optimization_level is 9; give 0 to 5"),
+        ({"options": trtint8.BuildOptions(optimization_level=9)}, "level is 9; give an integer from 0 to 5"),
         ({"options": trtint8.BuildOptions(plugins=("no.so",))}, "there is no plugin library 'no.so'"),
         ({"options": trtint8.BuildOptions(dla_core=0)}, "there is no DLA core 0"),
         ({"options": trtint8.BuildOptions(memory_pools={"attic": 1})}, "has no memory pool 'attic'"),
