@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from calibrators import records
 from calibrators.display.html import html_table
 from calibrators.errors import EngineError, ModelError, OutputError, TableError
 from calibrators.files import check_writable, exists, finish_writing, is_file, written_together
+from calibrators.tables.cache_origin import origin_path, read_origin
 from calibrators.tables.table import CalibrationTable
 from trtint8.builder.build import BuiltEngine
 from trtint8.builder.dynamic_ranges import MissingRange
@@ -144,7 +146,7 @@ class BuiltFiles:
                 save_model(loaded.graph_model, staged(float_file))
             if qdq_file and not _is_file(source, qdq_file):
                 save_model(self.graph_model, staged(qdq_file))
-            if table and table_file and not _holds(table_file, table):
+            if table and table_file and not _holds(table_file, table, loaded):
                 table.save(staged(table_file))
             info = save_engine(staged(output), built.plan, info)
         return BuildResult(
@@ -153,7 +155,13 @@ class BuiltFiles:
 
 
 def check_files_beside(
-    output: Path, loaded: Model, source: ModelSource, table: CalibrationTable | None, *, implicit: bool
+    output: Path,
+    loaded: Model,
+    source: ModelSource,
+    table: CalibrationTable | None,
+    *,
+    implicit: bool,
+    cached: bool,
 ) -> None:
     """Fails now, rather than after the build, where a file beside an engine cannot or must not be written.
 
@@ -163,6 +171,7 @@ def check_files_beside(
         source: What it was given as.
         table: The table whose ranges are taken; None where they are not known yet.
         implicit: Whether it is built on the implicit route, where there is no Q/DQ model.
+        cached: Whether TensorRT's calibration cache is kept beside it.
 
     Raises:
         OutputError: A file cannot be written, or what it holds would be lost: no build of this engine has
@@ -183,17 +192,23 @@ def check_files_beside(
             before.qdq_fingerprint if before else None,
         }
         files[qdq_file_of(output)] = _model_in, known
-    if not loaded.is_quantized:
-        known = {table.fingerprint if table else None, before.table_fingerprint if before else None}
-        files[table_file_of(output)] = _ranges_in, known
-    for file in (sidecar_path(output), *files):
+    if not (loaded.is_quantized or (table and _holds(table_file_of(output), table, loaded))):
+        files[table_file_of(output)] = _ranges_in, {before.table_fingerprint if before else None}
+    cache = cache_file_of(output)
+    for file in (sidecar_path(output), *files, *([cache, origin_path(cache)] if cached else [])):
         check_writable(file)  # its name is longer than the engine's
-    for file, (content, known) in files.items():
-        if exists(file) and ((found := content(file)) is None or found not in known):
-            raise OutputError(
-                f"cannot write '{file}': no build of '{output}' has made what it holds, which would be lost; "
-                "build from it, move it away, or give the engine another name"
-            )
+    lost = [
+        file
+        for file, (content, known) in files.items()
+        if exists(file) and ((found := content(file)) is None or found not in known)
+    ]
+    if cached and not _is_calibrated(cache):
+        lost.append(cache)
+    if lost:
+        raise OutputError(
+            f"cannot write '{lost[0]}': no build of '{output}' has made what it holds, which would be lost; "
+            "build from it, move it away, or give the engine another name"
+        )
 
 
 def _model_in(file: Path) -> str | None:
@@ -212,17 +227,39 @@ def _ranges_in(file: Path) -> str | None:
         return None
 
 
-def _holds(file: Path, table: CalibrationTable) -> bool:
-    """Whether a file says all that a table says.
+def _is_calibrated(cache: Path) -> bool:
+    """Whether a calibration cache is missing, or is as a calibrator has written it."""
+    finish_writing(cache)
+    try:
+        origin = read_origin(cache, records.read_bytes(cache))
+    except FileNotFoundError:
+        return True
+    except (OSError, records.RecordError, TableError):
+        return False
+    # A table that was saved as a cache has a sidecar, too, but no size of batches.
+    return origin is not None and origin.batch_size is not None
 
-    One with the same ranges may say more, such as histograms, but not of other samples.
+
+def _holds(file: Path, table: CalibrationTable, loaded: Model) -> bool:
+    """Whether a file says all that a table of a model says.
+
+    One with the same ranges may say more, such as histograms, but not of another model or of other samples.
     """
     try:
         before = CalibrationTable.load(file)
     except TableError:
         return False
-    samples = table.provenance.data
-    return before.fingerprint == table.fingerprint and samples in (None, before.provenance.data)
+    said, known = table.provenance, before.provenance
+    if said.data not in (None, known.data) or known.model not in (said.model, loaded.fingerprint):
+        return False
+    if before.fingerprint != table.fingerprint:
+        return False
+    # An imported table, which names no model, does not say either how its ranges were chosen.
+    return said.model is None or (before.method, before.choice, before.overridden) == (
+        table.method,
+        table.choice,
+        table.overridden,
+    )
 
 
 def _is_file(source: object, file: Path) -> bool:
@@ -236,6 +273,11 @@ def _is_file(source: object, file: Path) -> bool:
 def qdq_file_of(output: Path) -> Path:
     """The Q/DQ model beside an engine file."""
     return output.with_name(f"{output.stem}.qdq.onnx")
+
+
+def cache_file_of(output: Path) -> Path:
+    """TensorRT's calibration cache beside an engine file."""
+    return output.with_suffix(".cache")
 
 
 def float_file_of(output: Path) -> Path:

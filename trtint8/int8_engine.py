@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeAlias, cast, get_args
 
 import onnx_ir as ir
 
-from calibrators.checks import check_choice
+from calibrators.checks import check_choice, several
 from calibrators.data.batches import DataSource
 from calibrators.data.options import DataOptions
 from calibrators.data.random_samples import RANDOM, warn_of_random, with_shapes
@@ -31,9 +31,14 @@ from trtint8.builder.build import BuiltEngine, build_engine, check_build
 from trtint8.builder.implicit import ImplicitInt8
 from trtint8.builder.options import BuildOptions
 from trtint8.builder.precisions import check_io_names
-from trtint8.builder.refusals import refuse_int8_blocks, refuse_unimplemented, refuse_unsupported
+from trtint8.builder.refusals import (
+    refuse_int8_blocks,
+    refuse_renamed_inputs,
+    refuse_unimplemented,
+    refuse_unsupported,
+)
 from trtint8.builder.routes import Route, choose_route, is_calibrator, quantization_target
-from trtint8.built_files import BuildResult, BuiltFiles, check_files_beside, qdq_file_of
+from trtint8.built_files import BuildResult, BuiltFiles, cache_file_of, check_files_beside, qdq_file_of
 from trtint8.calibration import CalibrationOptions, Observed, calibrate_prepared, float_tensors
 from trtint8.engine.file import sidecar_path
 from trtint8.engine.layers import LayerReport
@@ -137,10 +142,14 @@ def build_from_sources(
     # A Q/DQ model that is not changed may stand where it would be written.
     changed = options.fp16 or not loaded.is_quantized
     refuse_overwriting([qdq_file_of(output)], [sources.calibration, *([model] if changed else [])])
-    _refuse_without_effect(loaded, sources, wanted)
+    refuse_renamed_inputs(loaded)
+    given = is_calibrator(sources.calibration, flavor)
+    _refuse_without_effect(loaded, sources, wanted, calibrator=given)
     chosen = choose_route(wanted.route, sources.calibration, flavor, loaded)
     table = None if sources.manual else table_among(sources.calibration)
-    check_files_beside(output, loaded, model, table, implicit=chosen == "implicit")
+    implicit = chosen == "implicit"
+    cached = implicit and not given and sources.calibrator is not None
+    check_files_beside(output, loaded, model, table, implicit=implicit, cached=cached)
     # Before minutes of calibration.
     check_build(flavor, _typed_options(flavor, options), wanted.compute_capabilities)
     outputs = [value.name or "" for value in loaded.graph_model.graph.outputs]
@@ -148,7 +157,7 @@ def build_from_sources(
     calibration = with_recorded_states(sources.calibration, loaded)
     sources = replace(sources, calibration=_shaped(calibration, loaded, wanted.profiles))
     build = _Build(flavor, loaded, sources, output, wanted, options)
-    product = build.implicit() if chosen == "implicit" else build.explicit()
+    product = build.implicit() if implicit else build.explicit()
     return product.save(output, loaded, model)
 
 
@@ -175,6 +184,11 @@ class RangeSources:
     def calibrates(self) -> bool:
         """Whether ranges are to be calibrated, which takes long."""
         return self.calibration is not None and not is_table(self.calibration)
+
+    @property
+    def calibrator(self) -> str | None:
+        """TensorRT's calibrator for sample inputs; None where ranges are known, or found on the CPU."""
+        return _CALIBRATORS.get(self.method) if self.calibrates else None
 
     def table(self, prepared: Model, tensors: Observed) -> CalibrationTable:
         """The ranges from a table, from calibration on the CPU, or set by hand."""
@@ -218,8 +232,16 @@ def nothing_in_int8(report: LayerReport | None, wanted: Sequence[str]) -> str | 
     )
 
 
-def _refuse_without_effect(loaded: Model, sources: RangeSources, wanted: Int8Options) -> None:
-    """Refuses what would be ignored: ranges of a model that has them, and how a table's data is read.
+def _refuse_without_effect(
+    loaded: Model, sources: RangeSources, wanted: Int8Options, *, calibrator: bool
+) -> None:
+    """Refuses what would be ignored: ranges of a model that has them, and how samples are read without any.
+
+    Args:
+        loaded: The model that was given.
+        sources: Where ranges come from.
+        wanted: What to build.
+        calibrator: Whether they come from a calibrator that was given.
 
     Raises:
         CalibrationDataError: Something was given that has no effect.
@@ -234,17 +256,25 @@ def _refuse_without_effect(loaded: Model, sources: RangeSources, wanted: Int8Opt
         }
         place = f"'{loaded.name}' holds Q/DQ pairs and is built as it is"
         advice = "leave it out, or give the float model"
-    elif sources.calibration is not None and not sources.calibrates:
+    else:
         given = {
             "method": sources.method != "auto",
             "preprocessing": sources.data.preprocessing,
             "batch_size": sources.data.batch_size,
             "limit": sources.data.limit,
         }
-        place = "the ranges are those of a table"
-        advice = "leave it out, or give samples; 'trtint8 table set --method' gives ranges by another method"
-    else:
-        return
+        if calibrator:
+            place = "the ranges are those of a calibrator"
+            advice = "give it to the calibrator, or give samples in the calibrator's place"
+        elif sources.calibrates:
+            return
+        elif sources.calibration is not None:
+            place = "the ranges are those of a table"
+            advice = (
+                "leave it out, or give samples; 'trtint8 table set --method' gives ranges by another method"
+            )
+        else:
+            place, advice = "there are no samples to calibrate with", "leave it out, or give samples"
     for name, value in given.items():
         if value:
             raise CalibrationDataError(f"{place}, so {name} has no effect; {advice}")
@@ -327,7 +357,8 @@ class _Build:
         """Builds with calibrators and dynamic ranges."""
         prepared = prepare(self.loaded)
         graph_model = prepared.graph_model
-        placement = place(graph_model, self.wanted.keep_float)
+        keep_float = tuple(several(self.wanted.keep_float))
+        placement = place(graph_model, keep_float)
         if self.sources.calibrates:
             refuse_unsupported(prepared, self.flavor, self.options)
         calibrator, table = self._calibrator(prepared), None
@@ -336,7 +367,7 @@ class _Build:
             sizes = calibrator.input_sizes()
         if calibrator is not None and self.sources.manual:
             # TensorRT does not say which of the two wins, so its calibration becomes a table first.
-            given = ImplicitInt8(calibrator, keep_float=tuple(self.wanted.keep_float))
+            given = ImplicitInt8(calibrator, keep_float=keep_float)
             self._run(graph_model, prepared, given, sizes=sizes)
             table = _table_of(calibrator).override(self.sources.manual)
             calibrator = None
@@ -352,7 +383,7 @@ class _Build:
                 calibrator,
                 table.amax if table else {},
                 frozenset(self.sources.manual),
-                tuple(self.wanted.keep_float),
+                keep_float,
             ),
             sizes=sizes,
         )
@@ -393,16 +424,16 @@ class _Build:
         if is_calibrator(calibration, self.flavor):
             if isinstance(calibration, Calibrator):
                 # Otherwise a cache of another model would be used for this one.
-                calibration.model_fingerprint = calibration.model_fingerprint or prepared.fingerprint
+                calibration.built_model = prepared.fingerprint
             return calibration
-        name, data = _CALIBRATORS.get(self.sources.method), self.sources.data
-        if calibration is None or name is None or is_table(calibration):
+        name, data = self.sources.calibrator, self.sources.data
+        if name is None:
             return None
         warn_of_random(calibration)
         return calibrator_class(name, self.flavor)(
             calibration,
             prepared.inputs,
-            cache=self.output.with_suffix(".cache"),
+            cache=cache_file_of(self.output),
             stale="recalibrate",
             model_fingerprint=prepared.fingerprint,
             device=self.options.device,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
-from calibrators.checks import positive_integer
+from calibrators.checks import is_number, positive_integer
 from calibrators.errors import CalibrationDataError, UnsupportedError
 
 #: Threads per worker, where the user does not say.
@@ -20,8 +21,8 @@ class RayExecutor:
         address: The address of a Ray cluster, as ``ray.init`` takes it. None takes the connection that this
             program has, else the cluster that Ray finds (``RAY_ADDRESS``), else starts one on this machine.
         workers: How many processes run the model; as many as the cluster has processors for where None.
-        num_gpus: GPUs that Ray reserves for each worker; may be a fraction. The model itself runs on the CPU
-            unless another device is asked for.
+        num_gpus: GPUs that Ray reserves for each worker; may be a fraction of one. The model itself
+            runs on the CPU unless another device is asked for.
         shard_batches: Batches per shard, which a worker gets at once; chosen by the number of workers where
             None.
     """
@@ -35,8 +36,14 @@ class RayExecutor:
         for name in ("workers", "shard_batches"):
             if (value := getattr(self, name)) is not None:
                 positive_integer(name, value)
-        if not self.num_gpus >= 0:
-            raise CalibrationDataError(f"num_gpus is {self.num_gpus}; give 0 or more")
+        if not _is_number_of_gpus(self.num_gpus):
+            raise CalibrationDataError(
+                f"num_gpus is {self.num_gpus!r}; give a number from 0 to 1, or a whole one above"
+            )
+
+
+def _is_number_of_gpus(value: float) -> bool:
+    return is_number(value) and 0 <= value < math.inf and (value <= 1 or value == int(value))
 
 
 #: Where work on data runs.

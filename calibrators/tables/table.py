@@ -416,11 +416,12 @@ class CalibrationTable:
             raise TableError(f"the tables are of different models ({mine} and {theirs}); merge none of these")
         ways = {(table.method, table.rule) for table in (self, other)}
         by_hand = set(other.amax) if len(ways) > 1 else set(other.overridden)
+        kept = {name: found for name, found in self.histograms.items() if name not in other.amax}
         return dataclasses.replace(
             self,
             amax={**self.amax, **other.amax},
             overridden=(self.overridden - set(other.amax)) | by_hand,
-            histograms={**self.histograms, **other.histograms},
+            histograms={**kept, **other.histograms},
         )
 
     def diff(self, other: CalibrationTable) -> list[Difference]:

@@ -60,7 +60,7 @@ def read_cache(cache: str | os.PathLike[str], wanted: CacheOrigin) -> bytes | No
         raise TableError(f"cannot read the cache '{path}': {error.strerror or error}") from error
     except records.RecordError as error:
         raise TableError(f"cannot read the cache '{path}': {error}") from error
-    content = parse(data, str(path), allow_zero=True)
+    content = parse(data, str(path))
     if content.algorithm != wanted.calibrator:
         raise TableError(
             f"the cache '{path}' is of {content.algorithm}, and TensorRT would ignore it for "
@@ -93,6 +93,6 @@ def write_cache(cache: str | os.PathLike[str], data: bytes, origin: CacheOrigin)
         TableError: The bytes are no calibration cache.
         OutputError: A file cannot be written.
     """
-    content = parse(data, "the cache that TensorRT wrote", allow_zero=True)
+    content = parse(data, "the cache that TensorRT wrote")
     write_with_origin(cache, data, origin)
     return content

@@ -12,11 +12,11 @@ import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
-from calibrators.checks import positive_integer
+from calibrators.checks import check_choice, positive_integer
 from calibrators.cuda import Device, open_device
 from calibrators.data.batches import Batches, open_batches
 from calibrators.data.inputs import InputSpec
@@ -52,19 +52,22 @@ class Calibrator:
         cache: File to read the result from where it exists, and to write it to.
         stale: What to do with a cache that is of another algorithm, of unknown origin, or made from other
             things: ``refuse`` it with an error, or ``recalibrate``.
-        model_fingerprint: Identifies the model in the cache's sidecar; ``build_int8_engine`` fills it in.
+        model_fingerprint: Identifies the model in the cache's sidecar; where None, that is the model that is
+            built, if ``build_int8_engine`` builds it.
         device: The GPU, or its index.
         progress: Show a progress bar on a terminal.
 
     Attributes:
         failure: The first exception of a callback; None while there is none.
         batches: How many batches TensorRT was given.
-        table: The cache that was read or written, as a table; None before that.
+        table: The cache that was read or written, as a table; None before that, in every build anew.
         before_fusion: Whether ``QuantizationFlag.CALIBRATE_BEFORE_FUSION`` is set; the builder says so.
         network_dtypes: Input name to its element type in TensorRT's network, see
             :func:`~calibrators.tensorrt.network_inputs.network_dtypes`; the builder says so. Inputs that it
             lacks are fed in the type of the data.
-        model_fingerprint: Identifies the model in the cache's sidecar.
+        model_fingerprint: Identifies the model in the cache's sidecar; None where the user does not say.
+        built_model: Fingerprint of the model that is built, which stands in the sidecar where
+            ``model_fingerprint`` is None; ``build_int8_engine`` says so.
         cancelled: Asked before every batch and while one is waited for; True ends the data with a
             ``KeyboardInterrupt``.
 
@@ -96,6 +99,8 @@ class Calibrator:
             raise CalibrationDataError("nothing to calibrate with: give data, or a cache that exists")
         if data is not None and not inputs:
             raise CalibrationDataError("the model's inputs are missing; give inputs=[InputSpec(...)]")
+        check_choice("last_batch", last_batch, get_args(LastBatch), CalibrationDataError)
+        check_choice("stale", stale, get_args(Stale), CalibrationDataError)
         if num_batches is not None:
             num_batches = positive_integer("num_batches", num_batches)
         self._data: Batches | None = None
@@ -107,6 +112,7 @@ class Calibrator:
         self._inputs, self._last_batch, self._num_batches = tuple(inputs), last_batch, num_batches
         self._stale, self._device, self._progress = stale, device, progress
         self.model_fingerprint = model_fingerprint
+        self.built_model: str | None = None
         self.before_fusion = False
         self.network_dtypes: Mapping[str, np.dtype[Any]] = {}
         self.cancelled: Callable[[], bool] = lambda: False
@@ -135,7 +141,7 @@ class Calibrator:
         return self._device if isinstance(self._device, int) else self._device.ordinal
 
     def prepare(self) -> None:
-        """Checks the cache before minutes of work, and forgets an earlier failure.
+        """Checks the cache before minutes of work, and forgets an earlier failure and an earlier result.
 
         Where there is a cache and data, the data is read once to compare its fingerprint.
 
@@ -144,6 +150,7 @@ class Calibrator:
             CalibrationDataError: The data does not fit the model.
         """
         self._reset()
+        self.table = None
         self._cached = self._read_cache()
         self._prepared = True
 
@@ -324,7 +331,7 @@ class Calibrator:
         return CacheOrigin(
             calibrator=self.algorithm,
             tensorrt=self.tensorrt_version,
-            model=self.model_fingerprint,
+            model=self.model_fingerprint or self.built_model,
             data=data.fingerprint if data else None,
             samples=data.samples if data else None,
             batch_size=data.batch_size if data else None,
@@ -333,7 +340,7 @@ class Calibrator:
 
 
 def _table(data: bytes, origin: CacheOrigin, sizes: Mapping[str, SampleSizes]) -> CalibrationTable:
-    content = parse(data, "the calibration cache", allow_zero=True)
+    content = parse(data, "the calibration cache")
     versions = {"tensorrt": origin.tensorrt}
     provenance = Provenance(origin.model, origin.data, origin.samples, versions, sizes)
     return CalibrationTable.from_cache(content, provenance)

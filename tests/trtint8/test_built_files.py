@@ -1,5 +1,6 @@
 """What a build leaves."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -8,9 +9,13 @@ import onnx
 import pytest
 
 import trtint8
+from calibrators.errors import OutputError
+from calibrators.tables.cache_origin import CacheOrigin, origin_path, write_with_origin
 from tests.trtint8.onnx_models import Graph
-from trtint8.built_files import float_file_of, qdq_file_of
+from trtint8.built_files import _holds, cache_file_of, check_files_beside, float_file_of, qdq_file_of
+from trtint8.data import DEMO_MODEL
 from trtint8.engine.table import table_file_of
+from trtint8.models.model import load_model
 
 DOUBLE = onnx.TensorProto.DOUBLE
 
@@ -63,8 +68,58 @@ def test_files_of_samples_that_are_no_path_are_written_again(rtx, tmp_path):
     assert result.table.provenance.samples == 8
 
 
+def test_the_table_of_another_model_with_the_same_ranges_is_written_again(table, tmp_path):
+    file, loaded = table.save(tmp_path / "m.table.json"), load_model(DEMO_MODEL)
+    assert _holds(file, table, loaded)
+    for changed in (
+        dataclasses.replace(table, provenance=dataclasses.replace(table.provenance, data="other samples")),
+        dataclasses.replace(table, method="mse"),
+        dataclasses.replace(table, choice=None),
+        table.override({"images": table.amax["images"]}),
+    ):
+        assert not _holds(file, changed, loaded)
+    # An imported table says less than the file does, but must not leave one of another model there.
+    imported = trtint8.CalibrationTable(table.amax)
+    assert _holds(file, imported, loaded)
+    provenance = dataclasses.replace(table.provenance, model="another")
+    dataclasses.replace(table, provenance=provenance).save(file)
+    assert not _holds(file, table, loaded) and not _holds(file, imported, loaded)
+    imported.save(file)
+    assert not _holds(file, table, loaded) and _holds(file, imported, loaded)
+
+
+def test_a_calibration_cache_is_replaced_only_as_a_calibrator_has_written_it(tmp_path):
+    output, loaded = tmp_path / "m.engine", load_model(DEMO_MODEL)
+    cache, data = tmp_path / "m.cache", b"TRT-8601-EntropyCalibration2\nimages: 3c010204\n"
+
+    def check(*, cached=True):
+        check_files_beside(output, loaded, DEMO_MODEL, None, implicit=True, cached=cached)
+
+    def refused():
+        contents = {file: file.read_bytes() for file in tmp_path.iterdir()}
+        with pytest.raises(OutputError, match=r"m\.cache': no build of '.*m\.engine' has made what it holds"):
+            check()
+        assert {file: file.read_bytes() for file in tmp_path.iterdir()} == contents
+        check(cached=False)
+
+    check()
+    cache.write_bytes(data)
+    refused()
+    cache.write_text("notes")
+    refused()
+    write_with_origin(cache, data, CacheOrigin("EntropyCalibration2", "8.6.1", "m", "d", 8, 4, True))
+    check()
+    cache.write_bytes(data + b"more: 3c010204\n")
+    refused()
+    trtint8.CalibrationTable({"images": 1.0}).save(cache)
+    refused()
+    origin_path(cache).write_text("{}")
+    refused()
+
+
 def test_files_stand_beside_the_engine_under_its_name():
     engine = Path("engines") / "resnet50.v2.engine"
     assert qdq_file_of(engine) == Path("engines/resnet50.v2.qdq.onnx")
     assert float_file_of(engine) == Path("engines/resnet50.v2.float.onnx")
+    assert cache_file_of(engine) == Path("engines/resnet50.v2.cache")
     assert table_file_of(engine) == Path("engines/resnet50.v2.table.json")

@@ -2,6 +2,8 @@
 
 import dataclasses
 import re
+import sys
+import types
 
 import numpy as np
 import onnx
@@ -17,14 +19,22 @@ from calibrators.errors import (
     UnsupportedError,
 )
 from calibrators.tables.choice import RangeChoice
+from calibrators.tensorrt.calibrators import calibrator_class
+from calibrators.tensorrt.flavor import Flavor
+from tests.host_device import HostDevice
 from tests.trtint8.onnx_models import Shaped, conv_relu_conv, tied
 from tests.trtint8.quantization.attention_models import plain
+from trtint8 import int8_engine
+from trtint8.builder.build import BuiltEngine
 from trtint8.data import DEMO_MODEL
 from trtint8.engine.layers import Layer, LayerReport
 from trtint8.int8_engine import nothing_in_int8
 from trtint8.models.model import load_model
 
 pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")
+
+TENSORRT_8 = Flavor("tensorrt", "8.6.1")
+CACHE = b"TRT-8601-EntropyCalibration2\nimages: 3c010204\n"
 
 
 def test_an_implicit_engine_with_nothing_in_int8_is_warned_of():
@@ -38,6 +48,75 @@ def test_an_implicit_engine_with_nothing_in_int8_is_warned_of():
     assert nothing_in_int8(report("Half"), ["conv", "other"]).startswith(
         "none of the 2 weighted layers is seen"
     )
+
+
+@pytest.fixture
+def implicit_builds(monkeypatch):
+    """What a TensorRT 8.6 is given that builds nothing; it calibrates as TensorRT does."""
+    trt = types.ModuleType("tensorrt")
+    trt.IInt8Calibrator = type("IInt8Calibrator", (), {})
+    trt.IInt8EntropyCalibrator2 = type("IInt8EntropyCalibrator2", (trt.IInt8Calibrator,), {})
+    monkeypatch.setitem(sys.modules, "tensorrt", trt)
+    given = []
+
+    def build(_model, _inputs, *, implicit, **_options):
+        given.append(implicit)
+        if (calibrator := implicit.calibrator) is not None:
+            calibrator.prepare()
+            if calibrator.read_calibration_cache() is None:
+                while calibrator.get_batch(["images"]) is not None:
+                    pass
+                calibrator.write_calibration_cache(CACHE)
+            calibrator.raise_failure()
+        return BuiltEngine(b"plan", None, None, ("8.6",), "tensorrt", "8.6.1", (), (), (), {}, 0.5)
+
+    monkeypatch.setattr(int8_engine.flavors, "load", lambda _target: TENSORRT_8)
+    monkeypatch.setattr(int8_engine, "check_build", lambda *_: ())
+    monkeypatch.setattr(int8_engine, "refuse_unsupported", lambda *_: None)
+    monkeypatch.setattr(int8_engine, "build_engine", build)
+    return given
+
+
+def test_a_cache_of_the_first_model_is_stale_for_the_second_that_a_calibrator_is_given_for(
+    implicit_builds, split, tmp_path
+):
+    other = onnx.load(DEMO_MODEL)
+    bias = other.graph.initializer[-1]
+    bias.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(bias) + 1, bias.name))
+    calibrator = calibrator_class("EntropyCalibrator2", TENSORRT_8)(
+        split.calibration_images[:8],
+        load_model(DEMO_MODEL).inputs,
+        device=HostDevice(),
+        cache=tmp_path / "c.cache",
+        progress=False,
+    )
+    result = trtint8.build_int8_engine(DEMO_MODEL, calibrator, tmp_path / "d.engine", progress=False)
+    assert result.table.provenance.model == load_model(DEMO_MODEL).fingerprint
+    with pytest.raises(TableError, match=r"c\.cache' is stale: model "):
+        trtint8.build_int8_engine(other, calibrator, tmp_path / "e.engine", progress=False)
+    assert len(implicit_builds) == 2 and not (tmp_path / "e.engine").exists()
+
+
+def test_one_layer_by_itself_stays_in_float_on_the_implicit_route(implicit_builds, table, tmp_path):
+    trtint8.build_int8_engine(
+        DEMO_MODEL, table, tmp_path / "d.engine", keep_float="/fc/*", route="implicit", progress=False
+    )
+    assert [given.keep_float for given in implicit_builds] == [("/fc/*",)]
+
+
+def test_a_cache_that_no_build_has_made_is_not_overwritten(implicit_builds, split, tmp_path):
+    cache, samples = tmp_path / "d.cache", split.calibration_images[:8]
+    cache.write_bytes(CACHE)
+    for method in ("auto", "minmax"):
+        with pytest.raises(OutputError, match=r"d\.cache': no build of '.*d\.engine' has made what it holds"):
+            trtint8.build_int8_engine(
+                DEMO_MODEL, samples, tmp_path / "d.engine", method=method, progress=False
+            )
+    assert not implicit_builds
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == {cache: CACHE}
+    # For other methods ranges are found on the CPU, and no cache is written.
+    trtint8.build_int8_engine(DEMO_MODEL, samples, tmp_path / "d.engine", method="mse", progress=False)
+    assert len(implicit_builds) == 1 and cache.read_bytes() == CACHE
 
 
 @pytest.mark.slow
@@ -79,7 +158,7 @@ def test_the_main_job(split, tmp_path):
 @pytest.mark.parametrize(
     ("wanted", "words"),
     [
-        ({"options": trtint8.BuildOptions(optimization_level=9)}, "optimization_level is 9; give 0 to 5"),
+        ({"options": trtint8.BuildOptions(optimization_level=9)}, "level is 9; give an integer from 0 to 5"),
         ({"options": trtint8.BuildOptions(plugins=("no.so",))}, "there is no plugin library 'no.so'"),
         ({"options": trtint8.BuildOptions(dla_core=0)}, "there is no DLA core 0"),
         ({"options": trtint8.BuildOptions(memory_pools={"attic": 1})}, "has no memory pool 'attic'"),
@@ -254,8 +333,11 @@ def test_what_no_build_has_made_is_not_overwritten(split, table, tmp_path):
     refused("d.qdq.onnx")
     model.unlink()
 
-    # What a build has made is replaced by the next one, and so is a table with the same ranges.
+    # Nor is a table with the same ranges, of which something else is said.
     table.save(path)
+    refused("d.table.json", DEMO_MODEL, dataclasses.replace(table, method="mse", choice=None))
+
+    # What a build has made is replaced by the next one; the table that it is given stays.
     before = path.stat().st_ino
     assert build().info.table_fingerprint == table.fingerprint
     assert path.stat().st_ino == before

@@ -5,17 +5,22 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Mapping
+from numbers import Integral
 from typing import Any
 
 from calibrators.cuda import require_gpu
 from calibrators.errors import BuildError, UnsupportedError
-from calibrators.files import is_file
+from calibrators.files import check_writable, is_file
 from calibrators.tensorrt.flavor import Flavor
 from calibrators.tensorrt.own_plugins import register_own_plugins
 from trtint8.builder.options import BuildOptions
+from trtint8.engine.profiles import ShapeRange
 
 #: Value of ``hardware_compatibility`` to the feature that TensorRT needs for it.
 _HARDWARE = {"ampere_plus": "hardware_compatibility", "same_compute_capability": "same_compute_capability"}
+
+#: The largest numbers that TensorRT has for numbers of streams, values of shapes, and bytes.
+_INT32, _INT64, _SIZE = 2**31 - 1, 2**63 - 1, 2**64 - 1
 
 
 def check_options(flavor: Flavor, options: BuildOptions) -> None:
@@ -28,6 +33,7 @@ def check_options(flavor: Flavor, options: BuildOptions) -> None:
     Raises:
         UnsupportedError: This TensorRT lacks an option; the message names the version that has it.
         BuildError: A value is out of range, or a file is missing.
+        OutputError: The timing cache cannot be written.
     """
     if options.fp16 and flavor.strongly_typed_only:
         raise UnsupportedError(
@@ -58,10 +64,17 @@ def check_options(flavor: Flavor, options: BuildOptions) -> None:
             f"there is no DLA core {options.dla_core}: {flavor} builds for GPUs only, and the TensorRT of a "
             "Jetson builds for its DLA; leave dla_core out to use the GPU"
         )
-    if options.optimization_level is not None and not 0 <= options.optimization_level <= 5:
-        raise BuildError(f"optimization_level is {options.optimization_level}; give 0 to 5")
-    for pool in options.memory_pools:
+    if options.optimization_level is not None:
+        _check_integer("optimization_level", options.optimization_level, 5)
+    if options.max_aux_streams is not None:
+        _check_integer("max_aux_streams", options.max_aux_streams, _INT32)
+    for pool, limit in options.memory_pools.items():
         member(flavor.module.MemoryPoolType, pool, "memory pool")
+        _check_integer(f"the limit of the memory pool '{pool}'", limit, _SIZE)
+    for name, values in options.shape_values.items():
+        _check_values(name, values)
+    if options.timing_cache is not None:
+        check_writable(options.timing_cache)
     for source in options.tactic_sources or ():
         member(flavor.module.TacticSource, source, "tactic source")
     for name in itertools.chain(*options.io_formats.values()):
@@ -71,6 +84,21 @@ def check_options(flavor: Flavor, options: BuildOptions) -> None:
             raise BuildError(
                 f"there is no plugin library '{os.fspath(library)}'; give the path of an .so file"
             )
+
+
+def _check_integer(option: str, value: object, largest: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, Integral) or not 0 <= int(value) <= largest:
+        raise BuildError(f"{option} is {value!r}; give an integer from 0 to {largest}")
+
+
+def _check_values(name: str, values: object) -> None:
+    if not isinstance(values, ShapeRange):
+        raise BuildError(
+            f"shape_values of input '{name}' is {values!r:.80}; give trtint8.ShapeRange(min, opt, max)"
+        )
+    for value in (*values.min, *values.opt, *values.max):
+        if not -_INT64 - 1 <= value <= _INT64:
+            raise BuildError(f"shape_values of input '{name}' has {value}, which no integer of 64 bits holds")
 
 
 def load_plugins(trt: Any, builder: Any, config: Any, options: BuildOptions) -> None:

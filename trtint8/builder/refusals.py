@@ -67,6 +67,26 @@ def refuse_unsupported(prepared: Model, flavor: Flavor, options: BuildOptions) -
         raise BuildError(_message(prepared, flavor, list(refusals.values()), tensors if part else ()))
 
 
+def refuse_renamed_inputs(model: Model) -> None:
+    """Refuses an input that is an output, too.
+
+    TensorRT's parser puts ``__`` before its name, which neither profiles nor whoever runs the engine know.
+
+    Args:
+        model: A checked model.
+
+    Raises:
+        BuildError: There is such an input.
+    """
+    outputs = {value.name for value in model.graph_model.graph.outputs}
+    for spec in model.inputs:
+        if spec.name in outputs:
+            raise BuildError(
+                f"'{spec.name}' is both an input and an output of '{model.name}', and TensorRT would rename "
+                "the input; pass the output through an Identity of another name"
+            )
+
+
 def refuse_int8_blocks(model: Model) -> None:
     """Refuses int8 weights with one scale per block.
 

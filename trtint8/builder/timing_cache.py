@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +24,9 @@ def attach_timing_cache(config: Any, path: str | os.PathLike[str], log: BuildLog
         log: The log that collects TensorRT's messages.
 
     Raises:
-        BuildError: The file is not a timing cache of this TensorRT and GPU, or cannot be read.
+        BuildError: The file is not a timing cache of this TensorRT and GPU, or cannot be locked or read.
     """
-    with _lock(path):
+    with _locked(path):
         data = _read(path)
     errors, warnings = len(log.errors), len(log.warnings)
     timing_cache = config.create_timing_cache(data)
@@ -48,10 +50,11 @@ def save_timing_cache(config: Any, path: str | os.PathLike[str]) -> None:
         path: The file.
 
     Raises:
-        OutputError: The file cannot be written.
+        BuildError: The file cannot be locked or read.
+        OutputError: It cannot be written.
     """
     timing_cache = config.get_timing_cache()
-    with _lock(path):
+    with _locked(path):
         data = _read(path)
         others = config.create_timing_cache(data) if data else None
         if others is not None:
@@ -61,8 +64,20 @@ def save_timing_cache(config: Any, path: str | os.PathLike[str]) -> None:
         write_atomically(path, bytes(timing_cache.serialize()))
 
 
-def _lock(path: str | os.PathLike[str]) -> FileLock:
-    return FileLock(f"{os.fspath(path)}.lock")
+@contextlib.contextmanager
+def _locked(path: str | os.PathLike[str]) -> Iterator[None]:
+    lock = FileLock(f"{os.fspath(path)}.lock")
+    try:
+        lock.acquire()
+    except OSError as error:
+        raise BuildError(
+            f"the timing cache '{os.fspath(path)}' cannot be locked with '{lock.lock_file}': "
+            f"{error.strerror or error}; give a file in a folder that can be written"
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _read(path: str | os.PathLike[str]) -> bytes:

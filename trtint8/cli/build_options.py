@@ -166,7 +166,7 @@ def _pairs(option: str, texts: Sequence[str]) -> dict[str, Any]:
 
 
 def _size(text: str) -> int:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMG]?)(?:i?B)?", text, re.IGNORECASE)
+    match = re.fullmatch(r"(\d{1,30}(?:\.\d+)?)([KMG]?)(?:i?B)?", text, re.IGNORECASE)
     if not match:
         raise BuildError(f"--memory-pool: '{text}' is not a size; write for example 512M or 1G")
     return int(float(match[1]) * _UNITS[match[2].upper()])

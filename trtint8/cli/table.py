@@ -146,7 +146,7 @@ def _cache_facts(path: str) -> dict[str, str]:
     data = records.read_bytes(path)
     if not looks_like_cache(data):
         return {}
-    algorithm, origin = parse(data, path, allow_zero=True).algorithm, read_origin(path, data)
+    algorithm, origin = parse(data, path).algorithm, read_origin(path, data)
     facts = {
         "algorithm": algorithm,
         "portability": portability(algorithm, origin.before_fusion if origin else None),

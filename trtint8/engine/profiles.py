@@ -54,6 +54,9 @@ _DimRange = tuple[int, int, int]
 
 _DEFAULT_BATCH_SIZES: _DimRange = (1, 8, 32)
 
+#: TensorRT's profiles have sizes of 32 bits, whatever its interface takes.
+_LARGEST_SIZE = 2**31 - 1
+
 
 def parse_profile(text: str) -> tuple[str, ShapeRange]:
     """Reads ``NAME=MIN,OPT,MAX``, as in ``images=1x3x224x224,8x3x224x224,32x3x224x224``.
@@ -67,9 +70,9 @@ def parse_profile(text: str) -> tuple[str, ShapeRange]:
     Raises:
         BuildError: ``text`` does not have that form.
     """
-    # Input names may contain "=", shapes never do.
+    # Input names may contain "=", shapes never do. Python reads no number of thousands of digits.
     name, _, shapes = text.rpartition("=")
-    if not name or not re.fullmatch(r"\d+(x\d+)*(,\d+(x\d+)*){2}", shapes):
+    if not name or not re.fullmatch(r"\d{1,30}(x\d{1,30})*(,\d{1,30}(x\d{1,30})*){2}", shapes):
         raise BuildError(
             f"the profile '{text}' is not NAME=MIN,OPT,MAX; write for example "
             f"images=1x3x224x224,8x3x224x224,32x3x224x224"
@@ -189,7 +192,8 @@ def check_profile(profile: Profile, inputs: Sequence[InputSpec]) -> None:
 
     Raises:
         BuildError: The model lacks an input or has another rank or static dimension, the first size is not
-            positive, min <= opt <= max does not hold, or shapes are no :class:`ShapeRange`.
+            positive, another one is negative, one is larger than TensorRT's are, min <= opt <= max does not
+            hold, or shapes are no :class:`ShapeRange`.
     """
     specs = {spec.name: spec for spec in inputs}
     for name, shapes in profile.items():
@@ -213,6 +217,10 @@ def _check_range(spec: InputSpec, shapes: ShapeRange) -> None:
         dim = None if spec.shape is None else spec.shape[axis]
         if not axis and min(sizes) < 1:
             raise BuildError(f"the profile of input '{name}' is {shapes}; it must begin with at least 1")
+        if not 0 <= min(sizes) <= max(sizes) <= _LARGEST_SIZE:
+            raise BuildError(
+                f"the profile of input '{name}' is {shapes}; TensorRT takes sizes from 0 to {_LARGEST_SIZE}"
+            )
         if isinstance(dim, int) and set(sizes) != {dim}:
             raise BuildError(
                 f"the profile of input '{name}' is {shapes}, but dimension {axis} is always {dim} in the "

@@ -54,20 +54,19 @@ def looks_like_cache(data: bytes) -> bool:
     return data.startswith(_BEGINNINGS)
 
 
-def parse(data: bytes, source: str, *, allow_zero: bool = False) -> TensorrtCache:
+def parse(data: bytes, source: str) -> TensorrtCache:
     """Reads a cache.
 
     Args:
         data: The file's content.
         source: What to call the file in messages.
-        allow_zero: Accept scales of zero, which TensorRT writes for tensors that were zero in all batches.
 
     Returns:
-        The cache's contents.
+        The cache's contents. A scale of zero is that of a tensor that was zero in all batches.
 
     Raises:
         TableError: The header or a line is malformed, a tensor stands twice, or a scale is NaN,
-            infinite, negative or (unless allowed) zero.
+            infinite or negative.
     """
     try:
         lines = records.decode_text(data).splitlines()
@@ -88,7 +87,11 @@ def parse(data: bytes, source: str, *, allow_zero: bool = False) -> TensorrtCach
         (scales[name],) = struct.unpack(">f", bytes.fromhex(digits.zfill(8)))
     if not scales:
         raise TableError(f"'{source}' holds no tensors; calibrate again")
-    _check_scales(scales, f"'{source}'", allow_zero=allow_zero)
+    _refuse_scales(
+        {name: scale for name, scale in scales.items() if not (math.isfinite(scale) and scale >= 0)},
+        f"'{source}' has scales that are negative or no numbers",
+        "correct them, or calibrate again",
+    )
     return TensorrtCache(header[1], header[2], scales)
 
 
@@ -114,7 +117,11 @@ def render(cache: TensorrtCache) -> bytes:
             f"the TensorRT version in a cache's header is {cache.version[:80]!r}; give digits, like 8601"
         )
     check_line_names(cache.scales, "a calibration cache")
-    _check_scales(cache.scales, "the table")
+    _refuse_scales(
+        {name: scale for name, scale in cache.scales.items() if not (math.isfinite(scale) and scale > 0)},
+        "the table has scales that are not positive numbers",
+        "calibrate again or set them",
+    )
     lines = [f"TRT-{cache.version}-{cache.algorithm}"]
     lines += [f"{name}: {struct.pack('>f', scale).hex()}" for name, scale in cache.scales.items()]
     return ("\n".join(lines) + "\n").encode()
@@ -141,14 +148,8 @@ def _entries(lines: list[str], source: str, *, others: bool) -> Iterator[tuple[i
         yield number, name, digits.strip()
 
 
-def _check_scales(scales: Mapping[str, float], source: str, *, allow_zero: bool = False) -> None:
-    bad = [
-        f"'{name}' ({scale})"
-        for name, scale in scales.items()
-        if not (math.isfinite(scale) and (scale > 0 or (allow_zero and scale == 0)))
-    ]
+def _refuse_scales(bad: Mapping[str, float], problem: str, advice: str) -> None:
     if bad:
-        shown = ", ".join(bad[:5]) + (f" and {len(bad) - 5} more" if len(bad) > 5 else "")
-        raise TableError(
-            f"{source} has scales that are not positive numbers: {shown}; calibrate again or set them"
-        )
+        shown = ", ".join(f"'{name}' ({scale})" for name, scale in list(bad.items())[:5])
+        more = f" and {len(bad) - 5} more" if len(bad) > 5 else ""
+        raise TableError(f"{problem}: {shown}{more}; {advice}")

@@ -19,7 +19,15 @@ def test_names_and_executors():
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("workers", 0), ("shard_batches", -1), ("num_gpus", -0.5), ("num_gpus", float("nan"))],
+    [
+        ("workers", 0),
+        ("shard_batches", -1),
+        ("num_gpus", -0.5),
+        ("num_gpus", 1.5),
+        ("num_gpus", True),
+        ("num_gpus", float("nan")),
+        ("num_gpus", float("inf")),
+    ],
 )
 def test_an_executor_that_makes_no_sense(name, value):
     with pytest.raises(CalibrationDataError, match=f"{name} is {value}"):

@@ -21,6 +21,21 @@ def test_what_a_cache_and_its_sidecar_hold(tmp_path):
     assert (alone.amax, alone.method, alone.model, alone.samples) == (record.amax, "minmax", None, None)
 
 
+def test_tensors_that_were_zero_in_all_batches_are_read_from_a_cache_and_can_be_set(tmp_path):
+    cache = tmp_path / "t.cache"
+    cache.write_bytes(HEADER + b"a: 3c010204\ndead: 0\n")
+    table = CalibrationTable.load(cache)
+    assert table.amax == {"a": table.amax["a"], "dead": 0.0}
+    assert CalibrationTable.load(table.save(tmp_path / "t.json")) == table
+    alive = table.override({"dead": 2.0}).save(tmp_path / "alive.cache")
+    assert CalibrationTable.load(alive).amax["dead"] == pytest.approx(2.0)
+    assert list(CalibrationTable.load(table.without("dead").save(tmp_path / "rest.cache")).amax) == ["a"]
+    with pytest.raises(
+        TableError, match=r"not positive numbers: 'dead' \(0\.0\); calibrate again or set them"
+    ):
+        table.save(tmp_path / "dead.cache")
+
+
 #: As Windows' editors and shells write text.
 MARKED = ["utf-8-sig", "utf-16"]
 
@@ -67,7 +82,6 @@ def test_the_method_in_a_cache(tmp_path, method, read_back):
         (HEADER + b"a: 7fc00000\n", r"'a' \(nan\)"),
         (HEADER + b"a: 7f800000\n", r"'a' \(inf\)"),
         (HEADER + b"a: bc010204\n", r"'a' \(-0.00"),
-        (HEADER + b"a: 0\n", r"'a' \(0.0\)"),
         (HEADER + b"\xff\xfe: 3c010204\n", "is not text"),
     ],
 )

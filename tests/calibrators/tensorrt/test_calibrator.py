@@ -122,12 +122,32 @@ def test_a_stale_cache_is_refused_or_made_again(tmp_path):
     calibrator.raise_failure()
 
 
+def test_the_cache_of_one_model_is_stale_for_the_next_that_a_calibrator_is_built_with(tmp_path):
+    calibrator = make(cache=tmp_path / "c.cache")
+    calibrator.built_model = "one"
+    calibrate(calibrator)
+    assert calibrator.table.provenance.model == "one"
+    calibrator.built_model = "two"
+    with pytest.raises(TableError, match="is stale: model one instead of two"):
+        calibrator.prepare()
+    assert calibrator.table is None
+    # What the user says of the model stands.
+    named = make(cache=tmp_path / "n.cache", model_fingerprint="named")
+    named.built_model = "one"
+    calibrate(named)
+    named.built_model = "two"
+    named.prepare()
+    assert named.table.provenance.model == "named"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"data": None}, "nothing to calibrate with: give data, or a cache that exists"),
         ({"inputs": ()}, "the model's inputs are missing; give inputs="),
         ({"num_batches": 0}, "num_batches is 0; give a positive integer or leave it out"),
+        ({"last_batch": "Pad"}, "last_batch is 'Pad'; use one of drop, pad, refuse"),
+        ({"stale": "ignore"}, "stale is 'ignore'; use one of refuse, recalibrate"),
     ],
 )
 def test_options_that_make_no_sense(arguments, message):

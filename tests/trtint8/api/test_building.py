@@ -1,10 +1,12 @@
 """An engine by the public call."""
 
+import numpy as np
 import onnx
 import pytest
 
 import trtint8
 from calibrators.errors import BuildError, CalibrationDataError, OutputError, UnsupportedError
+from calibrators.tensorrt.calibrator import Calibrator
 from trtint8.data import DEMO_MODEL
 from trtint8.engine.qdq import load_engine_qdq
 
@@ -68,6 +70,40 @@ def test_one_compute_capability_by_itself(rtx, capabilities, table, tmp_path):
 def test_what_says_how_samples_are_used_is_refused_with_a_table(given, words, table, tmp_path):
     with pytest.raises(CalibrationDataError, match=words):
         trtint8.build_int8_engine(DEMO_MODEL, table, tmp_path / "m.engine", progress=False, **given)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("given", "option"),
+    [
+        ({"method": "minmax"}, "method"),
+        ({"preprocessing": trtint8.Preprocessing()}, "preprocessing"),
+        ({"batch_size": 4}, "batch_size"),
+        ({"limit": 5}, "limit"),
+    ],
+)
+def test_what_says_how_samples_are_used_is_refused_without_samples(given, option, tmp_path):
+    inputs = trtint8.model_inputs(DEMO_MODEL)
+    calibrator = Calibrator(np.zeros((4, 1, 8, 8), np.float32), inputs, progress=False)
+    for calibration, words in (
+        (
+            None,
+            f"there are no samples to calibrate with, so {option} has no effect; leave it out, or give samp",
+        ),
+        (
+            calibrator,
+            f"the ranges are those of a calibrator, so {option} has no effect; give it to the calibr",
+        ),
+    ):
+        with pytest.raises(CalibrationDataError, match=words):
+            trtint8.build_int8_engine(
+                DEMO_MODEL,
+                calibration,
+                tmp_path / "m.engine",
+                dynamic_ranges={"images": 1.0},
+                progress=False,
+                **given,
+            )
     assert not list(tmp_path.iterdir())
 
 

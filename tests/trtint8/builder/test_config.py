@@ -1,9 +1,13 @@
 """Build options: from the command line, checked against a TensorRT, and on TensorRT for RTX for real."""
 
+import sys
+import types
+
 import pytest
 
 from calibrators.cuda import gpu_problem
-from calibrators.errors import BuildError, GpuUnavailableError, UnsupportedError
+from calibrators.errors import BuildError, GpuUnavailableError, OutputError, UnsupportedError
+from calibrators.tensorrt.flavor import Flavor
 from trtint8.builder.build import _check_dla, build_engine
 from trtint8.builder.config import _check_dla_core, check_options
 from trtint8.builder.options import BuildOptions
@@ -36,13 +40,51 @@ def test_what_rtx_lacks(rtx, options, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"optimization_level": 6}, "optimization_level is 6; give 0 to 5"),
+        ({"optimization_level": 6}, "optimization_level is 6; give an integer from 0 to 5"),
+        ({"optimization_level": 2.5}, r"optimization_level is 2\.5; give an integer from 0 to 5"),
+        ({"optimization_level": True}, "optimization_level is True; give an integer from 0 to 5"),
+        ({"max_aux_streams": -1}, "max_aux_streams is -1; give an integer from 0 to 2147483647"),
+        ({"max_aux_streams": 2**31}, "max_aux_streams is 2147483648; give an integer from 0 to 2147483647"),
+        (
+            {"memory_pools": {"workspace": -1}},
+            "the limit of the memory pool 'workspace' is -1; give an integer",
+        ),
+        (
+            {"memory_pools": {"workspace": 1e9}},
+            r"'workspace' is 1000000000\.0; give an integer from 0 to 1844",
+        ),
+        ({"memory_pools": {"workspace": 2**64}}, "'workspace' is 18446744073709551616; give an integer"),
+        (
+            {"shape_values": {"x": ShapeRange((1,), (2,), (2**63,))}},
+            "shape_values of input 'x' has 9223372036854775808, which no integer of 64 bits holds",
+        ),
+        (
+            {"shape_values": {"x": (1, 2, 3)}},
+            r"of input 'x' is \(1, 2, 3\); give trtint8\.ShapeRange\(min, opt",
+        ),
         ({"plugins": ["missing.so"]}, "there is no plugin library 'missing.so'"),
     ],
 )
 def test_values_out_of_range(rtx, options, message):
     with pytest.raises(BuildError, match=message):
         check_options(rtx, BuildOptions(**options))
+
+
+def test_the_largest_values_are_taken(rtx):
+    values = ShapeRange((-(2**63),), (-1,), (2**63 - 1,))
+    check_options(
+        rtx,
+        BuildOptions(
+            memory_pools={"workspace": 2**64 - 1}, max_aux_streams=2**31 - 1, shape_values={"x": values}
+        ),
+    )
+
+
+def test_a_timing_cache_that_cannot_be_written(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "tensorrt", types.SimpleNamespace(ITimingCache=object))
+    options = BuildOptions(timing_cache=tmp_path / "no" / "t.cache")
+    with pytest.raises(OutputError, match=r"cannot write '.*t\.cache': the folder '.*no' does not exist"):
+        check_options(Flavor("tensorrt", "10.3.0"), options)
 
 
 @pytest.mark.skipif(gpu_problem() is None, reason="this machine has a GPU")

@@ -10,6 +10,7 @@ import trtint8
 from calibrators.errors import BuildError
 from calibrators.tables.table import CalibrationTable
 from tests.trtint8.detectors import images, suppressing_detector
+from tests.trtint8.onnx_models import Graph
 from tests.trtint8.refused_models import NODES, refused_model
 from trtint8 import int8_engine
 from trtint8.builder.options import BuildOptions
@@ -65,6 +66,27 @@ def test_nothing_is_calibrated_before(rtx, tmp_path):
         )
     assert not taken
     assert [path.name for path in tmp_path.iterdir()] == ["m.onnx"]
+
+
+@pytest.mark.parametrize("batch", [2, "n"])
+def test_an_input_that_is_an_output_too_is_refused_before_the_data_is_read(batch, tmp_path):
+    graph = Graph()
+    model = graph.model({"x": [batch, 4]}, graph.op("MatMul", ["x", graph.weights(4, 8)], "product"))
+    model.graph.output.append(model.graph.input[0])
+    onnx.save(model, tmp_path / "m.onnx")
+    words = (
+        "'x' is both an input and an output of 'm.onnx', and TensorRT would rename the input; pass the "
+        "output through an Identity of another name"
+    )
+    with pytest.raises(BuildError) as caught:
+        trtint8.build_int8_engine(
+            tmp_path / "m.onnx", lambda: pytest.fail("read"), tmp_path / "m.engine", progress=False
+        )
+    assert str(caught.value) == words
+    values = np.random.default_rng(0).standard_normal((4, 4)).astype(np.float32)
+    table = trtint8.calibrate(tmp_path / "m.onnx", {"x": values}, progress=False)
+    quantized = trtint8.quantize(tmp_path / "m.onnx", table)
+    assert [output.name for output in quantized.graph.output] == ["product_out", "x"]
 
 
 def given_table(model):

@@ -47,3 +47,9 @@ def test_a_file_that_tensorrt_complains_of_is_refused_and_left_alone(rtx, tmp_pa
 def test_a_timing_cache_that_is_a_folder(config, tmp_path):
     with pytest.raises(BuildError, match="cannot be read: Is a directory"):
         attach_timing_cache(config, tmp_path, BuildLog())
+
+
+def test_a_timing_cache_that_cannot_be_locked(config, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(BuildError, match=r"t\.cache' cannot be locked with '.*t\.cache\.lock': "):
+        attach_timing_cache(config, tmp_path / "file" / "t.cache", BuildLog())

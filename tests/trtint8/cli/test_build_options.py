@@ -107,6 +107,7 @@ def test_every_option():
             ("--memory-pool", "workspace=big"),
             "--memory-pool: 'big' is not a size; write for example 512M or 1G",
         ),
+        (("--memory-pool", f"workspace={'9' * 400}G"), "9G' is not a size; write for example 512M or 1G"),
     ],
 )
 def test_malformed_options(arguments, message):

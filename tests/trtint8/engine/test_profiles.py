@@ -44,6 +44,7 @@ def test_parse_profile_keeps_odd_names():
         "images=1x,2x,3x",
         "images=-1,2,3",
         "x=axb,1,1",
+        f"x=1,2,{'9' * 5000}",
     ],
 )
 def test_parse_profile_refuses(text):
@@ -180,6 +181,14 @@ def test_shapes_that_are_no_range(shapes):
         BuildError, match=r"^the profile of input 'x' is .*; give trtint8\.ShapeRange\(min, opt, max\)"
     ):
         check_profile({"x": shapes}, [spec("x", "N", 3)])
+
+
+@pytest.mark.parametrize("size", [-1, 2**31, 2**70])
+def test_sizes_that_tensorrt_has_not(size):
+    low, high = sorted((size, 8))
+    with pytest.raises(BuildError, match=r"is 1x.*; TensorRT takes sizes from 0 to 2147483647"):
+        check_profile({"x": ShapeRange((1, low), (1, 8), (1, high))}, [spec("x", "N", "W")])
+    check_profile({"x": ShapeRange((1, 0), (1, 8), (1, 2**31 - 1))}, [spec("x", "N", "W")])
 
 
 def test_check_profile_takes_a_static_input_as_it_is():

@@ -9,7 +9,7 @@ from tests.calibrators.tables.formats.golden_files import golden
 
 
 def test_tensorrt_cache_entropy_2():
-    cache = parse_cache(golden("entropy2_8601.cache"), "golden", allow_zero=True)
+    cache = parse_cache(golden("entropy2_8601.cache"), "golden")
     assert (cache.version, cache.algorithm) == ("8601", "EntropyCalibration2")
     # 3c010204 is 2^-7 * (1 + 0x010204 / 2^23), and 3d000000 is 2^-5.
     assert dict(cache.scales) == {
@@ -32,19 +32,22 @@ def test_lines_of_the_legacy_calibrators_settings_are_left_out():
     cache = parse_cache(golden("legacy_101600.cache") + settings, "golden")
     assert cache == parse_cache(golden("legacy_101600.cache"), "golden")
     with pytest.raises(TableError, match="line 6 is not '<tensor>: <scale as hexadecimal float32>': 'quant"):
-        parse_cache(golden("entropy2_8601.cache") + settings, "golden", allow_zero=True)
+        parse_cache(golden("entropy2_8601.cache") + settings, "golden")
 
 
-def test_tensorrt_cache_zeros_are_refused_unless_asked():
-    with pytest.raises(TableError, match=r"scales that are not positive numbers: 'dead' \(0\.0\)"):
-        parse_cache(golden("entropy2_8601.cache"), "golden")
+def test_tensorrt_cache_zeros_are_read_and_not_written():
+    cache = parse_cache(golden("entropy2_8601.cache"), "golden")
+    with pytest.raises(
+        TableError, match=r"the table has scales that are not positive numbers: 'dead' \(0\.0\)"
+    ):
+        render_cache(cache)
 
 
 def test_a_cache_gives_back_every_scale():
     # The last was written by TensorRT itself.
     for name in ("entropy2_8601.cache", "legacy_101600.cache", "demo_8600.cache"):
-        cache = parse_cache(golden(name), name, allow_zero=True)
-        assert parse_cache(render_cache_with_zeros(cache), name, allow_zero=True) == cache
+        cache = parse_cache(golden(name), name)
+        assert parse_cache(render_cache_with_zeros(cache), name) == cache
 
 
 def render_cache_with_zeros(cache):
