@@ -246,35 +246,31 @@ def _refuse_without_effect(
     Raises:
         CalibrationDataError: Something was given that has no effect.
     """
+    given = {
+        "method": sources.method != "auto",
+        "preprocessing": sources.data.preprocessing,
+        "batch_size": sources.data.batch_size,
+        "limit": sources.data.limit,
+    }
     if loaded.is_quantized:
         given = {
             "calibration data, or a table,": sources.calibration is not None,
             "dynamic_ranges": sources.manual,
-            "method": sources.method != "auto",
             "keep_float": wanted.keep_float,
             "keep_int8": wanted.keep_int8,
-        }
+        } | given
         place = f"'{loaded.name}' holds Q/DQ pairs and is built as it is"
         advice = "leave it out, or give the float model"
+    elif calibrator:
+        place = "the ranges are those of a calibrator"
+        advice = "give it to the calibrator, or give samples in the calibrator's place"
+    elif sources.calibrates:
+        return
+    elif sources.calibration is not None:
+        place = "the ranges are those of a table"
+        advice = "leave it out, or give samples; 'trtint8 table set --method' gives ranges by another method"
     else:
-        given = {
-            "method": sources.method != "auto",
-            "preprocessing": sources.data.preprocessing,
-            "batch_size": sources.data.batch_size,
-            "limit": sources.data.limit,
-        }
-        if calibrator:
-            place = "the ranges are those of a calibrator"
-            advice = "give it to the calibrator, or give samples in the calibrator's place"
-        elif sources.calibrates:
-            return
-        elif sources.calibration is not None:
-            place = "the ranges are those of a table"
-            advice = (
-                "leave it out, or give samples; 'trtint8 table set --method' gives ranges by another method"
-            )
-        else:
-            place, advice = "there are no samples to calibrate with", "leave it out, or give samples"
+        place, advice = "there are no samples to calibrate with", "leave it out, or give samples"
     for name, value in given.items():
         if value:
             raise CalibrationDataError(f"{place}, so {name} has no effect; {advice}")

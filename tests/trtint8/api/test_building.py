@@ -119,6 +119,9 @@ def test_what_says_how_samples_are_used_is_refused_without_samples(given, option
         (None, {"keep_float": "*"}, "so keep_float has no effect; leave it out, or give the float model"),
         (None, {"keep_int8": ["*"]}, "so keep_int8 has no effect"),
         (None, {"method": "mse"}, "so method has no effect"),
+        (None, {"preprocessing": trtint8.Preprocessing()}, "so preprocessing has no effect"),
+        (None, {"batch_size": 4}, "so batch_size has no effect"),
+        (None, {"limit": 5}, "so limit has no effect"),
     ],
 )
 def test_what_says_which_ranges_are_used_is_refused_with_pairs(calibration, given, words, table, tmp_path):
