@@ -246,7 +246,7 @@ def _refuse_without_effect(
     Raises:
         CalibrationDataError: Something was given that has no effect.
     """
-    given = {
+    given: dict[str, object] = {
         "method": sources.method != "auto",
         "preprocessing": sources.data.preprocessing,
         "batch_size": sources.data.batch_size,
