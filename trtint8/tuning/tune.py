@@ -198,7 +198,7 @@ def tune_prepared(
     in_float = plan.keep_float if plan else _slower_in_int8(start) if float16 else ()
     if in_float:
         start = replace(start, keep_float=in_float)
-        opened.start_from(in_float)
+    opened.start_from(in_float)
     search = Search(
         Scorer(prepared, tuned_on, goal.metric),
         goal.fits,
