@@ -142,8 +142,7 @@ class LocalNetwork:
         shape = static_shape(value)
         if value is None or shape is None or len(shape) < 2:
             return
-        # Images have their channels on axis 1, sequences of vectors on the last axis.
-        axis = 1 if len(shape) == 4 else len(shape) - 1
+        axis = layer.channel_axis(len(shape))
         others = [index for index in range(len(shape)) if index != axis]
         magnitude = self._writer.op("Abs", value)
         self._give(layer, "channels", self._writer.reduced("ReduceMax", magnitude, others, keep=False))

@@ -58,3 +58,17 @@ def test_what_leaves_a_layer_in_another_floating_point_type_counts():
     found.add(len(X), measured)
     assert found.levels("first")[2] == pytest.approx(wanted.levels("first")[2], abs=1e-3)
     assert measured["first"].passing == pytest.approx(4 * np.square(X @ WEIGHTS).sum(), rel=1e-5)
+
+
+def test_channels_of_a_convolution_over_time_are_no_time_steps():
+    g = Shaped(quantized=False)
+    conv = g.op("Conv", ["x", g.weights(4, 2, 3)], "conv")
+    model = prepare(load_model(g.model({"x": ["N", 2, 5]}, conv))).graph_model
+    quantizer = Quantizer.of(place(model), {"x": 4.0})
+    network = cut(model, quantizer)
+    x = np.zeros((1, 2, 5), np.float32)
+    x[0, :, 0] = (1, 3)  # later on there is only silence
+    by_itself = LocalMeter(("conv",))
+    propagate(network, {"x": x}, by_itself.watch(1, alone=True))
+    _, measured = LocalNetwork(model, quantizer, network, threads=1).measure({"x": x})
+    assert measured["conv"].channels.tolist() == by_itself.channels("conv").tolist() == [1, 3]
