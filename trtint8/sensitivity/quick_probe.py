@@ -155,10 +155,13 @@ class QuickNetwork:
             The float network's outputs for these samples, and an estimate of the seconds for the whole batch.
 
         Raises:
-            NoGradientError: The gradient of an operator is not known, or gradients predict far more noise
-                than there is, or noise that is not finite.
+            NoGradientError: The gradient of an operator is not known, the samples of the batch cannot be told
+                apart, or gradients predict far more noise than there is, or noise that is not finite.
         """
         self._adapt(feed)
+        if not self._errors.splits and (batch_rows(feed) or 1) > 1:
+            # One product for a whole batch is too few: it is the square of a sum with random signs.
+            raise NoGradientError("the samples of a batch cannot be told apart in the network's outputs")
         reference, _ = self._local = self._measure_local(feed, _LOCAL_SAMPLES)
         self._open(feed)
         size = min(self._errors.samples_per_run, _TIMED_SAMPLES)

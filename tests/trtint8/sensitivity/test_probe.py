@@ -134,6 +134,35 @@ def test_gradients_that_predict_far_more_noise_than_there_is_are_not_used(caplog
     assert probe.run({"x": x}, None, 0).effects.effect((ONLY, "first")).sqnr_db > -10
 
 
+def turned(shape, order):
+    """A product whose output has its axes turned around, and its probe, after a batch of five samples."""
+    g = Shaped(quantized=False)
+    weights = g.constant(g.random.standard_normal((4, 4)).astype(np.float32))
+    product = g.op("MatMul", [g.op("MatMul", ["x", weights], "first"), weights], "second")
+    model = g.model({"x": shape}, g.op("Transpose", [product], "turned", perm=order))
+    prepared = prepare(load_model(model)).graph_model
+    ranges = {"x": 4.0, "first_out": 8.0}
+    return Probe(
+        prepared, Quantizer.of(place(prepared), ranges), (InputSpec("x", X.dtype, tuple(shape)),), 0, None
+    )
+
+
+@pytest.mark.parametrize(("shape", "order"), [([5, 4], [0, 1]), (["N", 4], [1, 0])])
+def test_where_samples_of_a_batch_cannot_be_told_apart_every_layer_is_run_by_itself(shape, order, caplog):
+    """Gradients would show one random product for the whole batch."""
+    caplog.set_level("INFO", logger="trtint8.sensitivity.probe")
+    probe = turned(shape, order)
+    probe.begin({"x": X}, 0, labelled=False)
+    assert "the samples of a batch cannot be told apart in the network's outputs" in caplog.text
+    assert not probe.effects.predicted
+
+
+def test_batches_of_one_sample_need_not_be_told_apart():
+    probe = turned(["N", 4], [1, 0])
+    probe.begin({"x": X[:1]}, 0, labelled=False)
+    assert probe.effects.predicted
+
+
 def ratio(divisors):
     """A product over what is given for each sample, and its probe."""
     g = Shaped(quantized=False)
