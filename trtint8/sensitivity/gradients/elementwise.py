@@ -118,6 +118,8 @@ def _mish(step: Step) -> ir.Value:
 
 def _extreme(step: Step) -> Mapping[int, ir.Value]:
     """Every gradient goes to the operand that was the largest, or the smallest; of equal ones, to each."""
+    if len(set(step.node.inputs)) < len(step.node.inputs):
+        raise step.refused("it reads a tensor twice")
     chosen = {index: step.writer.op("Equal", step.input(index), step.output) for index in step.wanted}
     return {index: step.like(index, step.kept_where(condition)) for index, condition in chosen.items()}
 

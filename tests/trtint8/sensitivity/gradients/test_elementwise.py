@@ -11,6 +11,7 @@ from tests.trtint8.sensitivity.gradients.differences import (
     with_gradients,
 )
 from trtint8.sensitivity.gradients.elementwise import ELEMENTWISE
+from trtint8.sensitivity.gradients.rule import NoGradientError
 
 RANDOM = np.random.default_rng(1)
 
@@ -98,6 +99,12 @@ def test_the_larger_or_the_smaller_of_two_that_differ(kind, second):
     feed = {"x": AWAY, "z": np.resize(AWAY.ravel()[::-1], size) + np.float32(0.2)}
     shapes = {"x": ["N", 3, 5], "z": second}
     assert_gradients([(kind, ["x", "z"], "y", {})], shapes, feed=feed, step=1e-3)
+
+
+def test_the_larger_of_a_tensor_and_itself_is_refused():
+    """It would get the gradient twice."""
+    with pytest.raises(NoGradientError, match="Max 'y': it reads a tensor twice"):
+        assert_gradients([("Max", ["x", "x"], "y", {})], {"x": ["N", 3, 5]}, feed={"x": AWAY})
 
 
 def test_a_clip_without_bounds_passes_everything_on():
