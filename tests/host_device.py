@@ -56,8 +56,9 @@ class HostEvent:
         self.left = False
 
     def synchronize(self):
-        if self.left:
-            self.stream.synchronize()
+        self.stream.device.check_active()
+        while self.left:
+            self.stream.queue.pop(0)()
 
     def reached(self):
         return not self.left

@@ -111,7 +111,7 @@ def _print(sensitivity: Sensitivity) -> None:
 
 def _row(layer: LayerSensitivity, largest: float) -> tuple[str, ...]:
     half = layer.only.interval_db[1] - layer.only.sqnr_db
-    spread = f" ± {half:.1f}" if math.isfinite(layer.only.sqnr_db) else ""
+    spread = f" ± {half:.1f}" if math.isfinite(half) else ""
     return (
         layer.node,
         f"{100 * layer.noise_share:5.1f} % " + "█" * math.ceil(_LONGEST_BAR * layer.noise_share / largest),

@@ -21,7 +21,7 @@ class Bar:
         weights_part: The part of the layer's noise that its weights cause, in [0, 1]; None where neither part
             is known.
         alone_db: SQNR of the network's output with only this layer in INT8.
-        alone_half_db: Half the width of the 95 % interval of ``alone_db``; None where the level is infinite.
+        alone_half_db: Half the width of the 95 % interval of ``alone_db``; None where it is infinite.
         without_db: SQNR of the network's output with every layer except this one in INT8.
         gain_db: What keeping the layer in float would gain; None where a level is infinite.
         weights_db: SQNR of the layer's own output with only its weights quantized; None where it has none.
@@ -81,6 +81,7 @@ def _noise(db: float) -> float:
 
 def _bar(layer: LayerSensitivity, largest_share: float, quantized_db: float) -> Bar:
     alone, without = layer.only.sqnr_db, layer.without.sqnr_db
+    half = layer.only.interval_db[1] - alone
     finite = math.isfinite(without) and math.isfinite(quantized_db)
     return Bar(
         layer.node,
@@ -89,7 +90,7 @@ def _bar(layer: LayerSensitivity, largest_share: float, quantized_db: float) -> 
         layer.noise_share / largest_share,
         weights_part(layer.weights_db, layer.activations_db),
         alone,
-        layer.only.interval_db[1] - alone if math.isfinite(alone) else None,
+        half if math.isfinite(half) else None,
         without,
         without - quantized_db if finite else None,
         layer.weights_db,

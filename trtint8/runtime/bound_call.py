@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 
+from calibrators.cuda.device import Event
 from calibrators.errors import CalibrationDataError, EngineError, UnsupportedError
 from trtint8.runtime.arrays import ALIGNMENT, Feeds, HostArray
 from trtint8.runtime.execution import ExecutionContext
@@ -28,7 +29,8 @@ class BoundCall(Generic[OutputT]):
     has to outlast the next one.
 
     Attributes:
-        inputs: Input name to a page-locked array that is uploaded with every call.
+        inputs: Input name to a page-locked array that is uploaded with every call. It may be written again
+            as soon as the call has returned.
         outputs: Output name to the array that every call writes to: page-locked, or on the GPU.
     """
 
@@ -74,17 +76,24 @@ class BoundCall(Generic[OutputT]):
             name: cast("OutputT", made.get(name, (outputs or {}).get(name, array)))
             for name, array in bound.outputs.items()
         }
-        self._staged, self._upload_inputs, self._enqueue = bound.staged, bound.upload, bound.enqueue
+        self._staged, self._enqueue = bound.staged, bound.enqueue
+        self._uploads, self._input_copies = bound.uploads, bound.copies
         self._downloads = tuple(
             arguments
             for name, arguments in zip(bound.outputs, bound.downloads, strict=True)
             if name not in pointers
         )
-        self._download, self._copy, self._wait = device.download, device.copy, device.wait_for_stream
-        self._own, self._synchronize = own.handle, own.synchronize
+        self._upload, self._download, self._copy = device.upload, device.download, device.copy
+        self._own, self._synchronize, self._wait = own.handle, own.synchronize, device.wait_for_stream
         # Without a stream of the caller, or with outputs on the host, every call is complete when it returns.
         self._waits = self._stream is None or bool(self._downloads)
         self._running = False
+        # Else a call returns before its inference is done, but not before its inputs are read, which the
+        # caller may write anew.
+        self._uploaded: Event | None = None
+        if bound.uploads and not self._waits:
+            with self._active:
+                self._uploaded = device.new_event()
 
     def __call__(self, feeds: Mapping[str, HostArray] | None = None) -> Mapping[str, OutputT]:
         """Runs the engine once.
@@ -109,9 +118,15 @@ class BoundCall(Generic[OutputT]):
                 self._running = False
             if feeds is not None:
                 self._stage(feeds)
+            for arguments in self._uploads:
+                self._upload(*arguments)
+            # Before it waits for the caller's stream, for which the host would wait with it.
+            if self._uploaded is not None:
+                self._uploaded.record(self._context.stream)
             if self._stream is not None:
                 self._wait(self._own, self._stream)
-            self._upload_inputs()
+            for arguments in self._input_copies:
+                self._copy(*arguments)
             self._enqueue()
             for arguments in self._copies:
                 self._copy(*arguments)
@@ -123,12 +138,15 @@ class BoundCall(Generic[OutputT]):
                 self._synchronize()
             else:
                 self._running = bool(self._staged)
+                if self._uploaded is not None:
+                    self._uploaded.synchronize()
         return self.outputs
 
     def close(self) -> None:
         """Waits for what is queued, then frees the memory and the context; a second call does nothing."""
         self._context.close()
         self._staged, self._copies, self._downloads, self._feeds = (), (), (), {}
+        self._uploads, self._input_copies, self._uploaded = (), (), None
         self.inputs, self.outputs = {}, {}
 
     def __enter__(self) -> BoundCall[OutputT]:

@@ -30,6 +30,7 @@ class BoundContext:
     Attributes:
         staged: Name and page-locked array of every input that is on the host.
         uploads: Arguments of the copies to the GPU, for those of them that TensorRT reads there.
+        copies: Arguments of the copies of inputs on the GPU that TensorRT does not read in place.
         downloads: Arguments of the copies of all outputs to the host; empty where sizes are unknown.
         outputs: Output name to the page-locked array that it is copied to.
         context: TensorRT's context.
@@ -55,7 +56,7 @@ class BoundContext:
         self._checked: dict[str, int] = {}
         self.staged: tuple[tuple[str, NDArray[Any]], ...] = ()
         self.uploads: tuple[tuple[int, int, int, int], ...] = ()
-        self._copies: tuple[tuple[int, int, int, int], ...] = ()
+        self.copies: tuple[tuple[int, int, int, int], ...] = ()
         self.downloads: tuple[tuple[int, int, int, int], ...] = ()
         self.outputs: dict[str, HostArray] = {}
 
@@ -85,7 +86,7 @@ class BoundContext:
         if len(on_host) < len(arrays):
             self._bind_device_inputs(arrays)
         else:
-            self._copies = ()
+            self.copies = ()
 
     def takes(self, feeds: Mapping[str, Any]) -> bool:
         """Copies a feed to page-locked memory if it is like the last one; returns whether it was.
@@ -99,7 +100,7 @@ class BoundContext:
             or self._host_values
             or len(feeds) != len(staged)
             or self._shapes is None
-            or self._copies
+            or self.copies
         ):
             return False
         for name, target in staged:
@@ -118,7 +119,7 @@ class BoundContext:
         """Queues the copies of inputs that are on the host, or that TensorRT does not read in place."""
         for arguments in self.uploads:
             self._device.upload(*arguments)
-        for arguments in self._copies:
+        for arguments in self.copies:
             self._device.copy(*arguments)
 
     def place_outputs(self, pointers: Mapping[str, int]) -> bool:
@@ -191,7 +192,7 @@ class BoundContext:
         for memory in self._memory.values():
             memory.free()
         self.context.free()
-        self.staged, self.uploads, self._copies, self.downloads, self.outputs = (), (), (), (), {}
+        self.staged, self.uploads, self.copies, self.downloads, self.outputs = (), (), (), (), {}
 
     def _prepare(self, arrays: Arrays) -> None:
         """Gives TensorRT the shapes, and lists what is to be copied where."""
@@ -255,4 +256,4 @@ class BoundContext:
             target = self._memory[name].reserve(array.nbytes)
             self.context.set_address(name, target)
             copies.append((target, array.pointer, array.nbytes, self._stream.handle))
-        self._copies = tuple(copies)
+        self.copies = tuple(copies)

@@ -53,7 +53,8 @@ class Effect:
     Attributes:
         sqnr_db: Signal to quantization noise in decibels, of all outputs together; infinite where they are
             equal to the float network's.
-        interval_db: The 95 % interval of ``sqnr_db``, in decibels, by the delta method over samples.
+        interval_db: The 95 % interval of ``sqnr_db``, in decibels, by the delta method over samples; infinite
+            where gradients predict it from a single one.
         cosine: Cosine of the angle between the variant's outputs and the float network's, over all samples.
         agreement: Share of samples with the float network's class; None where the first output is not one
             row of classes per sample.
@@ -279,9 +280,11 @@ class EffectMeter:
         """The sum of squared errors of a variant, over all samples and outputs, in units of the scales."""
         return float(self.sums[self._rows[variant], COLUMN["noise"]])
 
-    def shown(self, variants: Iterable[Variant]) -> int:
-        """How many samples showed the noise of every variant; all, where there is none."""
-        rows = [self._rows[variant] for variant in variants] or [self._rows[ALL]]
+    def shown(self, variants: Iterable[Variant]) -> int | None:
+        """How many samples were drawn to show the noise of every variant; None where none was left out."""
+        rows = [self._rows[variant] for variant in variants]
+        if not self.sums[rows, COLUMN["missed"]].any():
+            return None
         return int(self.sums[rows, COLUMN["shown"]].min())
 
     def reference_top1(self) -> Share | None:
@@ -379,6 +382,8 @@ class EffectMeter:
         large = LARGE_NOISE_DB * np.sqrt(noise[alone] / signal[alone])
         squares = np.square(np.maximum(halves[alone], usual)) + GRADIENTS_DB**2 + np.square(large)
         halves[alone] = np.sqrt(squares)
+        # How far the random directions of a single observation are off is not known.
+        halves[alone & (sums[:, COLUMN["shown"]] < 2)] = math.inf
         return halves
 
     def remaining_effects(self, layers: Sequence[str]) -> list[Effect]:

@@ -114,6 +114,9 @@ class ErrorNetwork:
         errors = {layer.name: quantized.error(layer) for layer in layers}
         made = [layer.node.outputs[0] for layer in layers]
         floats = [output for output in outputs if output.dtype == ir.DataType.FLOAT]
+        for output in outputs:
+            if output not in floats and output.dtype is not None and output.dtype.is_floating_point():
+                raise NoGradientError(f"output '{output.name}' is of the type {output.dtype.name}")
         if not floats:
             raise NoGradientError("no output is of a floating-point type")
         self.directed = tuple(output.name or "" for output in floats)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from calibrators.histograms.losses import decibels
 from trtint8.sensitivity.local_network import LayerErrors
 from trtint8.sensitivity.propagation import Watch
-from trtint8.sensitivity.segments import Form, Segment, Tensors
+from trtint8.sensitivity.segments import Form, Layer, Segment, Tensors
 from trtint8.validation.fidelity import inner_product
 
 #: Sums of squares that are kept for each layer. Of the layer's own output: the signal, the noise of its
@@ -58,7 +58,7 @@ class LocalMeter:
             )
             self._forms[name] = [found.weights is not None, found.activations is not None]
             if found.channels is not None:
-                self._channels[name] = np.maximum(self._channels.get(name, 0.0), found.channels)
+                self._widen_channels(name, found.channels)
 
     def watch(self, samples: int, *, alone: bool) -> Watch:
         """Makes the ``watch`` of :func:`trtint8.sensitivity.propagation.propagate` that measures one batch.
@@ -92,15 +92,14 @@ class LocalMeter:
         self._forms[layer.name] = [bool(layer.weights), bool(layer.activations)]
         if layer.activations:
             values = floats[layer.activations[0].tensor]
-            self._measure_channels(layer.name, values)
+            self._measure_channels(layer, values)
 
-    def _measure_channels(self, name: str, values: NDArray[Any]) -> None:
+    def _measure_channels(self, layer: Layer, values: NDArray[Any]) -> None:
         if values.ndim < 2:
             return
-        # Images have their channels on axis 1, sequences of vectors on the last axis.
-        axis = 1 if values.ndim == 4 else values.ndim - 1
+        axis = layer.channel_axis(values.ndim)
         others = tuple(i for i in range(values.ndim) if i != axis)
-        self._channels[name] = np.abs(values).max(axis=others).astype(np.float64)
+        self._channels[layer.name] = np.abs(values).max(axis=others).astype(np.float64)
 
     def merge(self, other: LocalMeter) -> None:
         """Adds the sums of another meter of the same layers, for later batches.
@@ -112,8 +111,15 @@ class LocalMeter:
         for name, sums in other._sums.items():
             self._sums[name] += sums
         for name, largest in other._channels.items():
-            self._channels[name] = np.maximum(self._channels.get(name, 0.0), largest)
+            self._widen_channels(name, largest)
         self._forms |= other._forms
+
+    def _widen_channels(self, name: str, largest: NDArray[np.float64]) -> None:
+        before = self._channels.get(name)
+        # Where a product sums over tokens, there may be another number of them in every batch.
+        if before is not None and len(before) == len(largest):
+            largest = np.maximum(before, largest)
+        self._channels[name] = largest
 
     def levels(self, name: str) -> tuple[float | None, float | None, float | None]:
         """Three levels at a layer, in decibels; None where there is nothing to measure.

@@ -82,9 +82,9 @@ class LocalNetwork:
                 self._append_channels(layer)
             reached = (name for name in leaving[layer.name] if values[name] in in_int8)
             for name in sorted(name for name in reached if may_be_float(values[name])):
-                self._give(layer, "passing", self._power(values[name]))
-                error = self._writer.op("Sub", values[name], in_int8[values[name]])
-                self._give(layer, "noise", self._power(error))
+                exact, rounded = map(self._as_float, (values[name], in_int8[values[name]]))
+                self._give(layer, "passing", self._power(exact))
+                self._give(layer, "noise", self._power(self._writer.op("Sub", exact, rounded)))
         # It is run with a few samples: to optimize it takes longer than it would save.
         self._session = open_graph_model(model, threads=threads, optimize=False, used_up=True)
 
@@ -142,11 +142,15 @@ class LocalNetwork:
         shape = static_shape(value)
         if value is None or shape is None or len(shape) < 2:
             return
-        # Images have their channels on axis 1, sequences of vectors on the last axis.
-        axis = 1 if len(shape) == 4 else len(shape) - 1
+        axis = layer.channel_axis(len(shape))
         others = [index for index in range(len(shape)) if index != axis]
         magnitude = self._writer.op("Abs", value)
         self._give(layer, "channels", self._writer.reduced("ReduceMax", magnitude, others, keep=False))
+
+    def _as_float(self, value: ir.Value) -> ir.Value:
+        if value.dtype in (None, ir.DataType.FLOAT):
+            return value
+        return self._writer.op("Cast", value, to=ir.DataType.FLOAT.value)
 
     def _power(self, value: ir.Value) -> ir.Value:
         return self._writer.op("ReduceSumSquare", value, keepdims=0)

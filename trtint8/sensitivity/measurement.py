@@ -166,7 +166,7 @@ class Measurement:
             self._prepared.fingerprint,
             table.fingerprint,
             self._fingerprint.hexdigest(),
-            meter.shown(alone),
+            meter.shown(alone) or self._fingerprint.samples,
         )
 
     def _without(self, meter: EffectMeter) -> list[Effect]:

@@ -14,6 +14,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict, batch_rows, joined
+from calibrators.errors import CalibrationDataError
 from calibrators.host.threads import available_threads
 from calibrators.tables.scales import QMAX
 from trtint8.models.session import ModelSession, open_graph_model
@@ -154,10 +155,13 @@ class QuickNetwork:
             The float network's outputs for these samples, and an estimate of the seconds for the whole batch.
 
         Raises:
-            NoGradientError: The gradient of an operator is not known, or gradients predict far more noise
-                than there is.
+            NoGradientError: The gradient of an operator is not known, the samples of the batch cannot be told
+                apart, or gradients predict far more noise than there is, or noise that is not finite.
         """
         self._adapt(feed)
+        if not self._errors.splits and (batch_rows(feed) or 1) > 1:
+            # One product for a whole batch is too few: it is the square of a sum with random signs.
+            raise NoGradientError("the samples of a batch cannot be told apart in the network's outputs")
         reference, _ = self._local = self._measure_local(feed, _LOCAL_SAMPLES)
         self._open(feed)
         size = min(self._errors.samples_per_run, _TIMED_SAMPLES)
@@ -192,7 +196,7 @@ class QuickNetwork:
             The errors at every layer, measured with the first samples of the data.
 
         Raises:
-            CalibrationDataError: ONNX Runtime fails on the batch.
+            CalibrationDataError: ONNX Runtime fails on the batch, or gradients are not finite.
         """
         self._adapt(feed)
         local = self._first_errors(feed, first)
@@ -216,6 +220,12 @@ class QuickNetwork:
             directions = [_taken(direction, drawn.rows) for direction in directions]
             own_labels = None if labels is None else labels[drawn.rows]
         found = self._responses(feed, directions, judged)
+        if not np.isfinite(found.products).all():
+            raise CalibrationDataError(
+                f"what layers cost cannot be predicted for the batch from sample {first} on: the network has "
+                "an infinite slope there, as where it divides by zero; leave such samples out, or give them "
+                "first, so that every layer is run by itself"
+            )
         if reference is None:
             reference = found.reference
         self._add(effects, found, reference, drawn, judged, own_labels)
@@ -325,6 +335,8 @@ class QuickNetwork:
 
         A logarithm of what is nearly zero, as in spectrograms, has slopes without bound, but no such errors.
         """
+        if not np.isfinite(found.products).all():
+            raise NoGradientError("by their gradients, layers have noise that is not finite")
         wanted, got = map(self._network.split, (found.reference, int8))
         errors = ((got[name] - wanted[name]) / scale for name, scale in scales.items())
         measured = sum(float(np.square(error, dtype=np.float64).sum()) for error in errors)

@@ -62,6 +62,22 @@ class Layer:
         """Name of the tensor that the layer produces."""
         return self.node.outputs[0].name or ""
 
+    def channel_axis(self, rank: int) -> int:
+        """The axis of the channels of the layer's first quantized activation.
+
+        Args:
+            rank: How many axes the activation has, at least two.
+        """
+        kind, index = self.node.op_type, self.activations[0].index
+        if kind in ("Conv", "ConvTranspose", "AveragePool", "GlobalAveragePool"):
+            return 1
+        if kind in ("Gemm", "MatMul"):
+            # The axis that is summed over: the last one of the first operand, the one before of the second.
+            turned = self.node.attributes.get_int("transB" if index else "transA", 0)
+            return rank - 1 - (index ^ turned)
+        # Of other operators, images have their channels on axis 1, sequences of vectors on the last axis.
+        return 1 if rank == 4 else rank - 1
+
 
 @dataclass(frozen=True)
 class Quantizer:

@@ -20,7 +20,8 @@ class SearchProgress:
     Attributes:
         trials: All trials, in order.
         shares: Name of a layer to its share of the network's noise; empty before it was measured.
-        estimates: Key of a choice of layers to the estimated time of its engine, in seconds.
+        estimates: Key of a choice of layers, and of what else times depend on, to the estimated time of its
+            engine, in seconds.
         keep_float: Names of the layers that were in float from the start.
     """
 

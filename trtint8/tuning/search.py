@@ -26,7 +26,7 @@ from trtint8.sensitivity.measure import measure
 from trtint8.tuning.adaptive_rounding import adapt_rounding
 from trtint8.tuning.bias_correction import correct_biases
 from trtint8.tuning.candidates import Candidate, Scorer
-from trtint8.tuning.costs import float_cost
+from trtint8.tuning.costs import cost_shares, float_cost
 from trtint8.tuning.fewest_in_float import fewest, first_guess
 from trtint8.tuning.journal import Journal
 from trtint8.tuning.other_samples import gain_on_others
@@ -202,7 +202,8 @@ class Search:
         begun = time.perf_counter()
         score = self._scorer.score(candidate)
         seconds = time.perf_counter() - begun
-        cost = float_cost(candidate.model.graph_model, candidate.keep_float)
+        sizes = candidate.table.provenance.input_sizes
+        cost = float_cost(candidate.model.graph_model, candidate.keep_float, sizes)
         left = seconds * self._scores_left(score)
         self._record(Trial(what, score, is_taken(score), len(candidate.keep_float), cost, seconds, left))
         return score
@@ -297,12 +298,10 @@ class Search:
 
     def _by_noise_per_cost(self, start: Candidate, shares: dict[str, float]) -> list[str]:
         """Names of the quantized layers, those first whose noise is largest for what they cost in float."""
-        graph_model = start.model.graph_model
+        costs = cost_shares(start.model.graph_model, start.table.provenance.input_sizes)
         # Every layer in float also costs a kernel of its own, so each has at least this cost.
         least = 1 / (2 * max(len(shares), 1))
-        noise_per_cost = {
-            name: share / (float_cost(graph_model, [name]) + least) for name, share in shares.items()
-        }
+        noise_per_cost = {name: share / (costs.get(name, 0.0) + least) for name, share in shares.items()}
         return sorted(noise_per_cost, key=lambda name: -noise_per_cost[name])
 
     def _feeds(self, samples: int) -> Iterator[FeedDict]:

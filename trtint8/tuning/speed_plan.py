@@ -52,6 +52,10 @@ class SpeedPlanner:
         self._table, self._goal, self._journal = table, goal, journal
         self._estimator = Estimator.open(prepared, table.provenance.input_sizes, goal.gpu, goal.options)
         self._target, self._shapes = self._estimator.quantization_target, self._estimator.shapes
+        #: What estimated times depend on beside the layers, the model and its table.
+        self._circumstances = repr(
+            (self._estimator.flavor, goal.gpu, sorted(self._shapes.items()), goal.options.build)
+        )
         graph_model = self._estimator.model.graph_model
         #: Names of the layers that can be in INT8.
         self.layers = place(graph_model, target=self._target, largest=self._shapes).quantized_nodes
@@ -107,7 +111,8 @@ class SpeedPlanner:
         Raises:
             UnsupportedError: The builder does not list all shapes and types.
         """
-        key = hashlib.sha256("\0".join(sorted(kept)).encode(errors="surrogatepass")).hexdigest()[:16]
+        identity = "\0".join([self._circumstances, *sorted(kept)])
+        key = hashlib.sha256(identity.encode(errors="surrogatepass")).hexdigest()[:16]
         known = self._journal.estimates.get(key)
         if known is not None:
             return known

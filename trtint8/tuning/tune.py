@@ -198,7 +198,7 @@ def tune_prepared(
     in_float = plan.keep_float if plan else _slower_in_int8(start) if float16 else ()
     if in_float:
         start = replace(start, keep_float=in_float)
-        opened.start_from(in_float)
+    opened.start_from(in_float)
     search = Search(
         Scorer(prepared, tuned_on, goal.metric),
         goal.fits,
@@ -222,7 +222,7 @@ def tune_prepared(
     if planner and plan:
         plan = planner.completed(plan, best.keep_float)
     complete = found.complete and (plan is None or plan.complete)
-    cost = float_cost(best.model.graph_model, best.keep_float)
+    cost = float_cost(best.model.graph_model, best.keep_float, best.table.provenance.input_sizes)
     return Tuned(best, found.score, graph_model, accuracy, opened.trials, cost, goal, complete, plan)
 
 

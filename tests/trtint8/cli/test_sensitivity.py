@@ -51,6 +51,15 @@ def test_what_a_detector_picks_from_is_named(tmp_path, capsys, monkeypatch):
     assert wanted in capsys.readouterr().err
 
 
+def test_an_interval_that_is_not_known_is_not_shown(table, tmp_path, capsys):
+    np.savez(tmp_path / "d.npz", **HELD_OUT)
+    for limit, known in (("1", False), ("2", True)):
+        assert main(["sensitivity", str(DEMO_MODEL), table, str(tmp_path / "d.npz"), "--limit", limit]) == 0
+        printed = capsys.readouterr().out
+        assert "the figures are less certain than asked for" in printed
+        assert "inf" not in printed and ("±" in printed) == known
+
+
 def test_a_name_too_long_for_the_checkpoint(table, tmp_path, capsys):
     output = tmp_path / f"{'a' * 245}.json"
     assert main(["sensitivity", str(DEMO_MODEL), table, "random:4", "-o", str(output)]) == 2

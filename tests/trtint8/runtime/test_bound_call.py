@@ -116,10 +116,26 @@ def test_values_in_flight_are_not_overwritten(make, device):
     call({"x": batch(2, 1)})
     assert context.stream.queue
     call({"x": batch(2, 2)})  # uses the page-locked memory again, so the first call is done
-    assert len(context.stream.queue) == 2
+    assert len(context.stream.queue) == 1  # the run
     with device.active():
         context.synchronize()
     np.testing.assert_array_equal(targets[0].read(), 2 * batch(2, 2))
+
+
+def test_inputs_may_be_written_again_once_a_call_has_returned(make, device):
+    _, context = make()
+    call = BoundCall(context, {"x": batch(2)}, stream=OTHER, on_device=True)
+    device.waits.clear()
+    call.inputs["x"][:] = 1
+    outputs = call()
+    assert context.stream.queue and device.waits == [
+        (context.stream.handle, OTHER),
+        (OTHER, context.stream.handle),
+    ]
+    call.inputs["x"][:] = 100
+    with device.active():
+        context.synchronize()
+    np.testing.assert_array_equal(outputs["y"].numpy(), np.full((2, 3), 2, np.float32))
 
 
 def test_a_call_of_an_engine_that_is_closed(make):

@@ -117,6 +117,22 @@ def test_what_gradients_predict_is_less_certain_where_the_noise_is_large(decibel
     assert effect.interval_db[1] - effect.sqnr_db == pytest.approx(half, abs=0.03)
 
 
+def test_a_single_observation_says_nothing_of_how_far_it_is_off():
+    """As of one sample, or of one batch whose samples cannot be told apart."""
+    names = [("only", name) for name in "ab"]
+    meter = EffectMeter([*names, ("all", "")], {"y": 1.0}, classes=False, labelled=False, predicted=True)
+    wanted = {"y": np.ones((4, 2), np.float32)}
+    meter.add(("all", ""), {"y": np.full((4, 2), 1.1, np.float32)}, wanted, None)
+    for intervals in ([(-math.inf, math.inf)] * 2, None):
+        meter.add_noise(names, np.array([[0.08], [0.0008]]), wanted)
+        effects = meter.effects(names)
+        assert [effect.sqnr_db for effect in effects] == pytest.approx([20.0, 40.0])
+        found = [effect.interval_db for effect in effects]
+        assert found == intervals if intervals else np.isfinite(found).all()
+    assert np.isfinite(meter.effect(("all", "")).interval_db).all()
+    assert meter.shown(names) is None  # observations are no samples that were drawn
+
+
 def test_what_gradients_predict_is_at_most_what_outputs_can_be_wrong_by():
     """Outputs that have nothing in common: twice the signal. Shares of the noise stay as predicted."""
     names = [("only", name) for name in "ab"]

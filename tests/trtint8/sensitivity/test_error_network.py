@@ -128,6 +128,19 @@ def test_samples_that_a_layer_has_elsewhere_are_run_one_by_one(joined):
         np.testing.assert_allclose(found.products[:, 0, 0], [wanted, -wanted], rtol=1e-4)
 
 
+def test_an_output_of_another_floating_point_type_is_refused():
+    """What layers do to it would be left out."""
+    g = Shaped(quantized=False)
+    product = g.op("MatMul", ["x", g.constant(WEIGHTS)], "first")
+    made = g.model({"x": ["N", 2]}, product)
+    half = g.op("Cast", [product], "half", to=TensorProto.FLOAT16)
+    made.graph.node.append(g.nodes[-1])
+    made.graph.output.append(helper.make_tensor_value_info(half, TensorProto.FLOAT16, ["N", 2]))
+    model = prepare(load_model(made)).graph_model
+    with pytest.raises(NoGradientError, match="output 'half_out' is of the type FLOAT16"):
+        ErrorNetwork(model, Quantizer.of(place(model), {"x": 1.0}))
+
+
 def test_outputs_of_integers_alone_have_no_direction():
     g = Shaped(quantized=False)
     product = g.op("MatMul", ["x", g.constant(WEIGHTS)], "first")

@@ -10,6 +10,7 @@ from tests.trtint8.onnx_models import Shaped
 from trtint8.models.model import load_model, prepare
 from trtint8.quantization.placement import place
 from trtint8.sensitivity.local import LocalMeter
+from trtint8.sensitivity.local_network import LayerErrors
 from trtint8.sensitivity.segments import Form, Quantizer, cut
 
 X = np.array([[1.0, 0.3], [-0.2, 0.7]], np.float32)
@@ -45,6 +46,15 @@ def test_levels_are_those_of_the_layer_alone(network):
     np.testing.assert_array_equal(meter.channels("first"), np.float32([1.0, 0.7]).astype(np.float64))
     assert meter.samples == 2
     assert meter.levels("second") == (None, None, None) and meter.channels("second") is None
+
+
+def test_batches_may_differ_in_their_number_of_channels():
+    """As of a product that sums over tokens."""
+    meter, found = LocalMeter(("first",)), []
+    for largest in ([1.0, 2.0], [3.0, 1.0], [2.0, 4.0, 1.0]):
+        meter.add(1, {"first": LayerErrors(1.0, None, 0.1, 1.0, 0.1, np.array(largest))})
+        found.append(meter.channels("first").tolist())
+    assert found == [[1.0, 2.0], [3.0, 2.0], [2.0, 4.0, 1.0]]
 
 
 def test_merging_adds_up_and_a_state_survives_json(network):

@@ -134,6 +134,67 @@ def test_gradients_that_predict_far_more_noise_than_there_is_are_not_used(caplog
     assert probe.run({"x": x}, None, 0).effects.effect((ONLY, "first")).sqnr_db > -10
 
 
+def turned(shape, order):
+    """A product whose output has its axes turned around, and its probe, after a batch of five samples."""
+    g = Shaped(quantized=False)
+    weights = g.constant(g.random.standard_normal((4, 4)).astype(np.float32))
+    product = g.op("MatMul", [g.op("MatMul", ["x", weights], "first"), weights], "second")
+    model = g.model({"x": shape}, g.op("Transpose", [product], "turned", perm=order))
+    prepared = prepare(load_model(model)).graph_model
+    ranges = {"x": 4.0, "first_out": 8.0}
+    return Probe(
+        prepared, Quantizer.of(place(prepared), ranges), (InputSpec("x", X.dtype, tuple(shape)),), 0, None
+    )
+
+
+@pytest.mark.parametrize(("shape", "order"), [([5, 4], [0, 1]), (["N", 4], [1, 0])])
+def test_where_samples_of_a_batch_cannot_be_told_apart_every_layer_is_run_by_itself(shape, order, caplog):
+    """Gradients would show one random product for the whole batch."""
+    caplog.set_level("INFO", logger="trtint8.sensitivity.probe")
+    probe = turned(shape, order)
+    probe.begin({"x": X}, 0, labelled=False)
+    assert "the samples of a batch cannot be told apart in the network's outputs" in caplog.text
+    assert not probe.effects.predicted
+
+
+def test_batches_of_one_sample_need_not_be_told_apart():
+    probe = turned(["N", 4], [1, 0])
+    probe.begin({"x": X[:1]}, 0, labelled=False)
+    assert probe.effects.predicted
+
+
+def ratio(divisors):
+    """A product over what is given for each sample, and its probe."""
+    g = Shaped(quantized=False)
+    first = g.op("MatMul", ["x", g.constant(np.eye(4, dtype=np.float32))], "first")
+    zero = g.op("Equal", ["z", g.constant(np.float32(0))], "zero")
+    quotient = g.op("Div", [first, "z"], "quotient")
+    model = g.model({"x": ["N", 4], "z": ["N", 4]}, g.op("Where", [zero, first, quotient], "chosen"))
+    prepared = prepare(load_model(model)).graph_model
+    inputs = (*INPUTS, InputSpec("z", np.dtype(np.float32), ("N", 4)))
+    feed = {"x": X, "z": divisors}
+    probe = Probe(prepared, Quantizer.of(place(prepared), {"x": 4.0}), inputs, 0, None)
+    probe.begin(feed, 0, labelled=False)
+    return probe, feed
+
+
+def test_gradients_that_are_not_finite_are_not_used(caplog):
+    """As of a division by zero whose result the network does not take."""
+    caplog.set_level("INFO", logger="trtint8.sensitivity.probe")
+    probe, feed = ratio(np.zeros_like(X))
+    assert not probe.effects.predicted
+    assert "by their gradients, layers have noise that is not finite" in caplog.text
+    found = probe.run(feed, None, 0).effects
+    assert found.effect((ONLY, "first")) == found.effect(ALL)
+
+
+def test_gradients_that_are_not_finite_for_later_samples_are_refused():
+    probe, feed = ratio(np.ones_like(X))
+    assert probe.effects.predicted
+    with pytest.raises(CalibrationDataError, match="cannot be predicted for the batch from sample 64 on"):
+        probe.run({**feed, "z": np.zeros_like(X)}, None, 64)
+
+
 def test_classes_that_are_the_first_output_are_no_scores():
     """As of networks that give the likeliest class of every position before its scores."""
     g = Shaped(quantized=False)

@@ -1,12 +1,13 @@
 """A network cut at its layers; test_propagation.py has whole networks of many kinds."""
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 
 from tests.trtint8.onnx_models import Shaped
 from trtint8.models.model import load_model, prepare
-from trtint8.quantization.placement import place
-from trtint8.sensitivity.segments import Form, Quantizer, cut
+from trtint8.quantization.placement import Edge, place
+from trtint8.sensitivity.segments import Form, Layer, Quantizer, cut
 
 X = np.array([[1.0, 0.3], [-0.2, 0.7]], np.float32)
 FIRST, SECOND = np.array([[1.0, 0.1], [0.2, 0.5]], np.float32), np.array([[0.4, 1.0], [1.0, 0.3]], np.float32)
@@ -75,3 +76,26 @@ def test_a_layer_in_each_form(network):
         )
         found = segment.run(form, {"doubled_out": 2 * X})["relu_out"]
         np.testing.assert_allclose(found, np.maximum(product, 0), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("kind", "index", "attributes", "rank", "axis"),
+    [
+        ("Conv", 0, {}, 3, 1),
+        ("Conv", 0, {}, 4, 1),
+        ("ConvTranspose", 0, {}, 5, 1),
+        ("GlobalAveragePool", 0, {}, 3, 1),
+        ("MatMul", 0, {}, 2, 1),
+        ("MatMul", 0, {}, 4, 3),
+        ("MatMul", 1, {}, 4, 2),
+        ("Gemm", 0, {}, 2, 1),
+        ("Gemm", 0, {"transA": 1}, 2, 0),
+        ("Gemm", 1, {"transA": 1}, 2, 0),
+        ("Gemm", 1, {"transB": 1}, 2, 1),
+        ("Add", 0, {}, 4, 1),
+        ("Add", 1, {}, 3, 2),
+    ],
+)
+def test_channels_lie_where_the_operator_has_them(kind, index, attributes, rank, axis):
+    node = ir.node(kind, [ir.Value(name="x"), ir.Value(name="z")], attributes, name="layer")
+    assert Layer(node, (Edge("layer", index, "xz"[index]),), ()).channel_axis(rank) == axis

@@ -2,9 +2,10 @@
 
 import pytest
 
+from calibrators.data.sample_sizes import SampleSizes
 from tests.trtint8.onnx_models import Shaped
 from trtint8.models.model import load_model, prepare
-from trtint8.tuning.costs import float_cost
+from trtint8.tuning.costs import cost_shares, float_cost
 
 
 def test_shares_of_the_arithmetic_by_hand():
@@ -16,14 +17,28 @@ def test_shares_of_the_arithmetic_by_hand():
     model = g.model({"x": ["N", 4, 6, 6]}, g.op("Gemm", [flat, g.weights(8, 10)], "head"))  # 80
     graph_model = prepare(load_model(model)).graph_model
     total = 10_368 + 1_152 + 8 + 8 + 80
-    assert float_cost(graph_model, ["conv"]) == pytest.approx(10_368 / total)
-    assert float_cost(graph_model, ["deep", "head"]) == pytest.approx(1_232 / total)
-    assert float_cost(graph_model, []) == 0
-    assert float_cost(graph_model, [node.name for node in graph_model.graph]) == pytest.approx(1)
+    assert float_cost(graph_model, ["conv"], {}) == pytest.approx(10_368 / total)
+    assert float_cost(graph_model, ["deep", "head"], {}) == pytest.approx(1_232 / total)
+    assert float_cost(graph_model, [], {}) == 0
+    assert float_cost(graph_model, [node.name for node in graph_model.graph], {}) == pytest.approx(1)
 
 
 def test_a_transposed_convolution():
     g = Shaped(quantized=False)
     up = g.op("ConvTranspose", ["x", g.weights(4, 2, 2, 2)], "up", strides=[2, 2])  # 4*5*5 inputs of 2*4: 800
     model = g.model({"x": ["N", 4, 5, 5]}, g.op("Relu", [up], "relu"))  # 2*10*10: 200
-    assert float_cost(prepare(load_model(model)).graph_model, ["up"]) == pytest.approx(0.8)
+    assert float_cost(prepare(load_model(model)).graph_model, ["up"], {}) == pytest.approx(0.8)
+
+
+def test_sizes_that_are_open_are_those_of_the_samples():
+    shares = []
+    for size in (6, "size"):
+        g = Shaped(quantized=False)
+        conv = g.op("Conv", ["x", g.weights(8, 4, 3, 3)], "conv", pads=[1] * 4)
+        pooled = g.op("GlobalAveragePool", [conv], "pool")
+        flat = g.op("Flatten", [pooled], "flat")
+        model = g.model({"x": ["N", 4, size, size]}, g.op("Gemm", [flat, g.weights(8, 10)], "head"))
+        sizes = {"x": SampleSizes((4, 3, 5), (4, 6, 6))}
+        shares.append(cost_shares(prepare(load_model(model)).graph_model, sizes))
+    assert shares[0] == shares[1]
+    assert shares[1]["conv"] == pytest.approx(10_368 / (10_368 + 8 + 8 + 80))

@@ -1,6 +1,7 @@
 """Plans for a network of two convolutions, with engines that are built on this machine."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,6 +10,8 @@ from calibrators.tables.table import CalibrationTable
 from tests.trtint8.onnx_models import conv_relu_conv
 from trtint8.auditing.estimator import Estimator, EstimatorOptions
 from trtint8.auditing.gpus import find_gpu
+from trtint8.builder.options import BuildOptions
+from trtint8.engine.profiles import ShapeRange
 from trtint8.models.model import load_model, prepare
 from trtint8.quantization.placement import place
 from trtint8.tuning.journal import Journal
@@ -29,8 +32,8 @@ def table(prepared):
     return CalibrationTable(dict.fromkeys(place(prepared.graph_model).tensors, 4.0))
 
 
-def planner(prepared, table, gpu, journal=None, on_trial=lambda _trial: None):
-    goal = SpeedGoal(gpu, EstimatorOptions("rtx", progress=False), on_trial)
+def planner(prepared, table, gpu, journal=None, on_trial=lambda _trial: None, **options):
+    goal = SpeedGoal(gpu, EstimatorOptions("rtx", progress=False, **options), on_trial)
     return SpeedPlanner(prepared, table, goal, journal or Journal())
 
 
@@ -53,6 +56,24 @@ def test_estimates_of_an_interrupted_search_are_used(rtx, prepared, table, monke
     plan = planner(prepared, table, FAST, journal).plan(TimeLimit())
     monkeypatch.setattr(Estimator, "estimate", None)
     assert planner(prepared, table, FAST, journal).plan(TimeLimit()) == plan
+
+
+@pytest.mark.parametrize(
+    ("gpu", "options"),
+    [
+        (dataclasses.replace(FAST, cache_mb=1), {}),
+        (FAST, {"profile": {"images": ShapeRange(*[(2, 3, 16, 16)] * 3)}}),
+        (FAST, {"build": BuildOptions(tf32=False)}),
+    ],
+    ids=["GPU", "shapes", "options"],
+)
+def test_estimates_for_something_else_are_not_used(rtx, prepared, table, monkeypatch, gpu, options):
+    journal = Journal()
+    monkeypatch.setattr(Estimator, "estimate", lambda *_, **__: SimpleNamespace(seconds=1.0))
+    assert planner(prepared, table, FAST, journal).estimate(()) == 1.0
+    monkeypatch.setattr(Estimator, "estimate", lambda *_, **__: SimpleNamespace(seconds=2.0))
+    assert planner(prepared, table, FAST, journal).estimate(()) == 1.0
+    assert planner(prepared, table, gpu, journal, **options).estimate(()) == 2.0
 
 
 def test_no_layer_gains(rtx, prepared, table):

@@ -81,4 +81,9 @@ def _of_inputs(
     rule = None if inside or node.domain else _RULES.get(node.op_type)
     if rule is None:
         raise NoGradientError(f"{node.op_type} '{node.name}': the gradient of this operator is not known")
-    return rule(Step(writer, node, [gradients.get(output) for output in node.outputs], wanted))
+    step = Step(writer, node, [gradients.get(output) for output in node.outputs], wanted)
+    found = rule(step)
+    for index in wanted:
+        if index not in found:
+            raise step.refused(f"the gradient of its input {index} is not known")
+    return found

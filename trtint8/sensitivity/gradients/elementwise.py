@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import onnx_ir as ir
 
+from trtint8.sensitivity.gradients.reductions import LEAST_NORM
 from trtint8.sensitivity.gradients.rule import Rule, Step
 
 
@@ -117,6 +118,8 @@ def _mish(step: Step) -> ir.Value:
 
 def _extreme(step: Step) -> Mapping[int, ir.Value]:
     """Every gradient goes to the operand that was the largest, or the smallest; of equal ones, to each."""
+    if len(set(step.node.inputs)) < len(step.node.inputs):
+        raise step.refused("it reads a tensor twice")
     chosen = {index: step.writer.op("Equal", step.input(index), step.output) for index in step.wanted}
     return {index: step.like(index, step.kept_where(condition)) for index, condition in chosen.items()}
 
@@ -128,7 +131,15 @@ def _cast(step: Step) -> Mapping[int, ir.Value]:
 
 
 def _sqrt(step: Step) -> ir.Value:
-    return step.writer.op("Div", step.writer.number(0.5), step.output)
+    """One half over the root, which is taken to be more than zero, so that nothing becomes infinite."""
+    writer = step.writer
+    return writer.op("Div", writer.number(0.5), writer.op("Max", step.output, writer.number(LEAST_NORM)))
+
+
+def _log(step: Step) -> Mapping[int, ir.Value]:
+    writer = step.writer
+    divisor = writer.op("Max", step.input(0), writer.number(LEAST_NORM))
+    return {0: writer.op("Div", step.gradient, divisor, like=step.output)}
 
 
 def _hard_sigmoid(step: Step) -> Mapping[int, ir.Value]:
@@ -156,6 +167,8 @@ def _pow(step: Step) -> Mapping[int, ir.Value]:
     exponent = step.constant(1).astype(np.float32)
     writer, x = step.writer, step.input(0)
     power = x if (exponent == 2).all() else writer.op("Pow", x, writer.constant(exponent - 1))
+    if (exponent < 1).any():  # infinite at zero
+        power = writer.op("Clip", power, writer.number(-1 / LEAST_NORM), writer.number(1 / LEAST_NORM))
     slope = writer.op("Mul", power, writer.constant(exponent))
     return {0: step.like(0, writer.op("Mul", step.gradient, slope, like=step.output))}
 
@@ -215,7 +228,7 @@ ELEMENTWISE: Mapping[str, Rule] = {
     "HardSwish": _one_input(_hard_swish),
     "Identity": _identity,
     "LeakyRelu": _leaky_relu,
-    "Log": lambda step: {0: step.writer.op("Div", step.gradient, step.input(0), like=step.output)},
+    "Log": _log,
     "Max": _extreme,
     "Min": _extreme,
     "Mish": _one_input(_mish),

@@ -51,7 +51,10 @@ def _makes_blocks(step: Step, before: Sequence[int], after: Sequence[int]) -> bo
         attributes.get("coordinate_transformation_mode", "half_pixel"),
         attributes.get("nearest_mode", "round_prefer_floor"),
     )
-    whole = all(big % small == 0 for small, big in zip(before, after, strict=True))
+    scales = constant_input(step.node, 2)
+    # The sizes may be whole multiples where the scales are not: 4 by 2.1 is 8, in other blocks.
+    exact = scales is None or all(map(float.is_integer, scales.tolist()))
+    whole = exact and all(big % small == 0 for small, big in zip(before, after, strict=True))
     return attributes.get("mode", "nearest") == "nearest" and how in _BLOCKS and whole
 
 

@@ -140,7 +140,7 @@ class GraphWriter:
 
 def may_be_float(value: ir.Value) -> bool:
     """Whether a tensor has floating-point values, no classes or sizes; true where the type is unknown."""
-    return value.dtype in (None, ir.DataType.FLOAT)
+    return value.dtype is None or value.dtype.is_floating_point()
 
 
 def reached_from(nodes: Iterable[ir.Node], tensors: Iterable[ir.Value]) -> set[ir.Value]:

@@ -3,8 +3,15 @@
 import numpy as np
 import pytest
 
-from tests.trtint8.sensitivity.gradients.differences import assert_gradients, of_one
+from tests.trtint8.sensitivity.gradients.differences import (
+    assert_gradients,
+    network,
+    of_one,
+    run,
+    with_gradients,
+)
 from trtint8.sensitivity.gradients.elementwise import ELEMENTWISE
+from trtint8.sensitivity.gradients.rule import NoGradientError
 
 RANDOM = np.random.default_rng(1)
 
@@ -70,6 +77,21 @@ def test_of_positive_values(kind):
     assert_gradients([(kind, ["x"], "y", {})], {"x": ["N", 3, 5]}, feed={"x": POSITIVE}, step=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("kind", "constants", "attributes"),
+    [("Sqrt", [], {}), ("Log", [], {}), ("Pow", [0.5], {}), ("Pow", [0.0], {})],
+)
+def test_slopes_at_zero_are_finite(kind, constants, attributes):
+    """So that what comes before may make nothing of them: the root of a square, as of a spectrogram."""
+    nodes, values = of_one(kind, *constants, **attributes)
+    (_, names, output, _), values = nodes[0], {name: np.float32(value) for name, value in values.items()}
+    nodes = [("Mul", ["x", "x"], "square", {}), (kind, ["square", *names[1:]], output, attributes)]
+    model = with_gradients(network(nodes, {"x": [1, 2]}, values), ["x"])
+    feed = {"x": np.array([[0, 2]], np.float32), "direction": np.ones((1, 2), np.float32)}
+    slope = {"Sqrt": 1.0, "Log": 1.0, "Pow": 2 * constants[0] if constants else 0}[kind]
+    np.testing.assert_allclose(run(model, feed)[1], [[0, slope]])
+
+
 @pytest.mark.parametrize("kind", ["Max", "Min"])
 @pytest.mark.parametrize("second", [["N", 3, 5], [3, 1], [5]])
 def test_the_larger_or_the_smaller_of_two_that_differ(kind, second):
@@ -77,6 +99,12 @@ def test_the_larger_or_the_smaller_of_two_that_differ(kind, second):
     feed = {"x": AWAY, "z": np.resize(AWAY.ravel()[::-1], size) + np.float32(0.2)}
     shapes = {"x": ["N", 3, 5], "z": second}
     assert_gradients([(kind, ["x", "z"], "y", {})], shapes, feed=feed, step=1e-3)
+
+
+def test_the_larger_of_a_tensor_and_itself_is_refused():
+    """It would get the gradient twice."""
+    with pytest.raises(NoGradientError, match="Max 'y': it reads a tensor twice"):
+        assert_gradients([("Max", ["x", "x"], "y", {})], {"x": ["N", 3, 5]}, feed={"x": AWAY})
 
 
 def test_a_clip_without_bounds_passes_everything_on():

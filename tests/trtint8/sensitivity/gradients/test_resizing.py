@@ -38,6 +38,12 @@ def test_the_nearest_element(nearest, transformation, scales):
     assert_gradients(*resized(attributes, (1, 1, *scales)))
 
 
+@pytest.mark.parametrize("scales", [(2.1, 2.1), (2.2, 3)])
+def test_sizes_are_whole_multiples_by_scales_that_are_not(scales):
+    attributes = {"nearest_mode": "floor", "coordinate_transformation_mode": "asymmetric"}
+    assert_gradients(*resized(attributes, (1, 1, *scales)))
+
+
 @pytest.mark.parametrize("mode", ["nearest", "linear"])
 @pytest.mark.parametrize("size", [(8, 15), (7, 5), (2, 3)])
 def test_to_sizes(mode, size):
