@@ -21,6 +21,7 @@ from trtint8.report.provenance import (
     commands_for_missing,
     commands_to_rebuild,
     find_mismatches,
+    find_origins,
     list_provenance,
 )
 from trtint8.report.speed import SpeedRow, make_speed_rows
@@ -111,7 +112,11 @@ def gather(files: ReportFiles, *, model: Path | None = None, worst: Worst | None
         len(files.table.amax) - len(cards) if files.table else 0,
         worst,
         make_tried(files.tuning),
-        find_mismatches(files, model_fingerprint=original.fingerprint if original else None),
+        find_mismatches(
+            files,
+            model_fingerprint=original.fingerprint if original else None,
+            origins=find_origins(files, original, qdq),
+        ),
         commands_for_missing(files, model=path, with_worst=worst is not None),
         list_provenance(files),
         commands_to_rebuild(files, model=path),
