@@ -112,7 +112,8 @@ class Worst:
 
     def class_name(self, index: int) -> str:
         """The name of a class, or its index where it has none."""
-        return self.class_names[index] if index < len(self.class_names) else str(index)
+        name = self.class_names[index] if index < len(self.class_names) else ""
+        return name or str(index)
 
 
 def find_worst(

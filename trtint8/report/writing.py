@@ -167,7 +167,10 @@ def _class_names(source: str | os.PathLike[str] | Sequence[str] | None) -> tuple
         lines = records.decode_text(Path(source).read_bytes()).splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise CalibrationDataError(f"cannot read the class names '{source}': {error}") from error
-    return tuple(line.strip() for line in lines if line.strip())
+    names = [line.strip() for line in lines]
+    while names and not names[-1]:
+        names.pop()
+    return tuple(names)
 
 
 def _renderer() -> tuple[Callable[..., Report], Callable[[Report], str]]:

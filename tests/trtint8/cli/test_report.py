@@ -85,6 +85,15 @@ def test_mistakes(folder, tmp_path, capsys, options, message):
     assert not (tmp_path / "r.html").exists()
 
 
+def test_an_empty_line_among_the_class_names_is_a_class_without_a_name(folder, tmp_path):
+    names, output = tmp_path / "names.txt", tmp_path / "r.html"
+    names.write_text("zero\n\n" + "".join(f"digit {i}\n" for i in range(2, 10)) + "\n")
+    arguments = ["--model", MODEL, "--data", str(folder / "heldout.npz"), "--limit", "20"]
+    assert main(["report", str(folder / "out"), "-o", str(output), *arguments, "--classes", str(names)]) == 0
+    page = output.read_text(encoding="utf-8")
+    assert all(f">{name}</th>" in page for name in ("zero", "1", "digit 3"))
+
+
 def test_class_names_that_cannot_be_read(folder, tmp_path, capsys):
     arguments = ["--model", MODEL, "--data", str(folder / "heldout.npz"), "--classes", "nowhere.txt"]
     assert main(["report", str(folder / "out"), "-o", str(tmp_path / "r.html"), *arguments]) == 2
