@@ -80,7 +80,7 @@ def _run(engine: Engine, inputs: tuple[InputSpec, ...], batches: Batches) -> dic
     firsts = (spec.shape[0] for spec in known.inputs if spec.shape)
     batch = {dim for dim in firsts if isinstance(dim, str)}
     specs = {spec.name: spec for spec in known.outputs}
-    return {name: _joined(specs[name], arrays, rows, batch) for name, arrays in parts.items()}
+    return {name: _writable(_joined(specs[name], arrays, rows, batch)) for name, arrays in parts.items()}
 
 
 def _joined(
@@ -116,6 +116,11 @@ def _joined(
             f"output '{spec.name}' has batches of different shapes ({error}), which one array cannot hold; "
             "run them one by one"
         ) from error
+
+
+def _writable(array: NDArray[Any]) -> NDArray[Any]:
+    """An array of a type that NumPy itself has, and can write; BF16 and FP8 become float32."""
+    return array if array.dtype.isbuiltin == 1 else array.astype(np.float32)
 
 
 def _archive(outputs: Mapping[str, NDArray[Any]]) -> bytes:

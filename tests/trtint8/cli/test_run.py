@@ -3,6 +3,7 @@
 import json
 from types import SimpleNamespace
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -78,6 +79,14 @@ def test_batches_become_one_array(use, data, out, capsys):
     cells = {words[1]: words[3::2] for words in printed if len(words) > 1}
     assert cells["sums"] == ["float32", "5", "15", "159"]
     assert cells["doubled"] == ["float32", "5x6", "0", "58"]
+
+
+def test_bf16_is_written_as_float32(use, data, out, capsys):
+    use(y=lambda images: images.astype(ml_dtypes.bfloat16))
+    assert main(["run", "x.engine", data, "-o", str(out / "o.npz")]) == 0
+    with np.load(out / "o.npz") as written:
+        assert written["y"].dtype == np.float32 and np.array_equal(written["y"], IMAGES)
+    assert "float32" in capsys.readouterr().out
 
 
 def test_limit_and_json(use, data, out, capsys):
