@@ -7,6 +7,7 @@ import argparse
 from calibrators.files import check_writable
 from trtint8.cli.arguments import refuse_overwriting_arguments
 from trtint8.cli.data_options import add_data_options, add_loading_options, data_options_from
+from trtint8.cli.output import print_line
 from trtint8.cli.own_data import data_from, refuse_axes_and_states
 from trtint8.report.writing import write_report
 
@@ -52,3 +53,4 @@ def run(options: argparse.Namespace) -> None:
         allow_host_code=options.allow_host_code,
         plugins=options.plugin,
     )
+    print_line(f"written to '{output}'")

@@ -100,6 +100,12 @@ def test_an_empty_line_among_the_class_names_is_a_class_without_a_name(folder, t
     assert all(f">{name}</th>" in page for name in ("zero", "1", "digit 3"))
 
 
+def test_what_was_written_is_said(folder, tmp_path, capsys):
+    output = tmp_path / "r.html"
+    assert main(["report", str(folder / "out"), "-o", str(output)]) == 0
+    assert capsys.readouterr().out == f"written to '{output}'\n"
+
+
 def test_class_names_that_cannot_be_read(folder, tmp_path, capsys):
     arguments = ["--model", MODEL, "--data", str(folder / "heldout.npz"), "--classes", "nowhere.txt"]
     assert main(["report", str(folder / "out"), "-o", str(tmp_path / "r.html"), *arguments]) == 2
