@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from calibrators.data.batches import DataSource
 from calibrators.data.options import DataOptions, LabelSource
@@ -25,7 +25,7 @@ def validate(
     reference: AnyModel,
     also: Mapping[str, AnyModel] | None = None,
     labels: LabelSource | None = None,
-    metrics: Sequence[Metric] | None = None,
+    metrics: Metric | Sequence[Metric] | None = None,
     max_drop: float | None = None,
     minimum: float | None = None,
     batch_size: int | None = None,
@@ -56,10 +56,10 @@ def validate(
         reference: The FP32 model, which may be a ``torch.nn.Module``.
         also: Other models or engines to judge on the same samples, by name, such as ``{"FP16": path}``.
         labels: Labels that do not come with the data: an array, or the path of an ``.npy`` or ``.npz``.
-        metrics: What to measure. Names: for class scores ``top1``, ``top5`` or any ``topK``, and
-            ``agreement``; for images ``psnr``; for classes of positions ``pixels`` and ``miou``; for
-            detectors ``detections``, or :class:`DetectionAgreement` with a decoder, and by true boxes
-            ``map`` and ``map50``; of every output
+        metrics: What to measure, one metric or several. Names: for class scores ``top1``, ``top5`` or any
+            ``topK``, and ``agreement``; for images ``psnr``; for classes of positions ``pixels`` and
+            ``miou``; for detectors ``detections``, or :class:`DetectionAgreement` with a decoder, and by true
+            boxes ``map`` and ``map50``; of every output
             ``sqnr``, ``cosine``, ``max_error``, which come together, and ``token_cosine``. The first output
             is measured, or the one whose name follows a colon, as in ``psnr:hr``. ``psnr``, ``pixels`` and
             ``miou`` compare with labels that have the output's shape where there are some, else with FP32.
@@ -92,7 +92,7 @@ def validate(
         TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
     """
     also = also or {}
-    asked = [metrics] if isinstance(metrics, str) else metrics
+    asked = None if metrics is None else _listed(metrics)
     budget = None
     if max_drop is not None or minimum is not None:
         if asked is not None and not asked:
@@ -113,3 +113,10 @@ def validate(
         allow_host_code=allow_host_code,
         plugins=plugins,
     )
+
+
+def _listed(metrics: Metric | Sequence[Metric]) -> list[Metric]:
+    """Metrics where several may be given: a name, a function or an object by itself is one."""
+    if isinstance(metrics, str) or not isinstance(metrics, Iterable):
+        return [metrics]
+    return list(metrics)

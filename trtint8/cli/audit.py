@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
+from calibrators.errors import BuildError
 from trtint8.api import engines
 from trtint8.auditing.gpus import GPUS
 from trtint8.auditing.results import Audit, AuditedEngine, AuditedKernel
 from trtint8.cli.arguments import add_keep_float_option, add_keep_int8_option, keywords
+from trtint8.cli.named_values import named_values
 from trtint8.cli.output import megabytes, print_json, print_line, print_table, say
 from trtint8.engine.parts import PARTS
 from trtint8.engine.profiles import parse_profile
@@ -48,7 +50,7 @@ def run(options: argparse.Namespace) -> None:
         options.model,
         options.table,
         options.gpu,
-        profile=dict(map(parse_profile, options.profile)),
+        profile=named_values("--profile", map(parse_profile, options.profile), BuildError),
         **keywords(options, "target", "keep_float", "keep_int8"),
     )
     for message in _reservations(audit):

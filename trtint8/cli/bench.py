@@ -10,7 +10,7 @@ from typing import Any
 
 from trtint8.cli.data_options import add_data_options, add_loading_options, data_options_from
 from trtint8.cli.output import print_json, print_table, say
-from trtint8.cli.own_data import data_from
+from trtint8.cli.own_data import data_from, refuse_axes_and_states
 from trtint8.runtime.bench import BenchReport
 from trtint8.runtime.benchmark import BenchOptions, benchmark
 
@@ -49,6 +49,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Measures and prints."""
+    if options.data is None:
+        refuse_axes_and_states(options, "without --data")
     result = benchmark(
         options.engines,
         data=data_from(options.data, options),

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+from calibrators.errors import ModelError
 from calibrators.files import check_writable, refuse_losing, refuse_overwriting
+from calibrators.tables.file_names import is_table_name
 from calibrators.tensorrt.flavor import Flavor
 from trtint8.api import building
 from trtint8.built_files import qdq_file_of
@@ -20,7 +22,7 @@ from trtint8.cli.build_options import add_build_options, build_options_from, pro
 from trtint8.cli.cutting import TAIL, add_cut_option, cut_from, files_of_cut
 from trtint8.cli.data_options import add_data_options, add_method_option
 from trtint8.cli.output import engine_rows, print_json, print_table, say
-from trtint8.cli.own_data import data_from
+from trtint8.cli.own_data import data_from, refuse_axes_and_states
 from trtint8.engine.file import EngineInfo, sidecar_path
 from trtint8.engine.profiles import as_sampled
 from trtint8.engine.table import table_file_of
@@ -29,6 +31,13 @@ from trtint8.quantization.slower.choose import SLOWER_IN_INT8
 
 #: Of more inputs than this, besides the first one, a sentence says only how many there are.
 _MOST_LISTED = 3
+
+#: What to say where TensorRT takes all types from the model, and --fp16 was not thought of.
+_FP32 = "what is outside INT8 is in FP32, as in the model; --fp16 puts it into FP16, half the bytes"
+_FP32_FOR_RTX = (
+    "layers outside INT8 are in FP32, as in the model; --fp16 puts them into FP16, and with them INT8 layers "
+    "that are estimated to be faster in FP16; --keep-int8 '*' keeps those in INT8"
+)
 
 EXAMPLE = (
     "example:\n  trtint8 build resnet50.onnx calibration_images/ -o resnet50.engine "
@@ -81,6 +90,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Builds and writes the engine."""
+    if options.keep_int8 and not options.fp16:
+        raise ModelError("--keep-int8 names layers that would be in FP16 otherwise; add --fp16")
+    if options.calibration is None or is_table_name(options.calibration):
+        refuse_axes_and_states(options, "without calibration samples")
     cut = cut_from(options.model, options)
     profiles = profiles_from(options.profile)
     output = check_writable(options.output)
@@ -124,7 +137,7 @@ def run(options: argparse.Namespace) -> None:
         )
     asked = options.fp16 is not None or options.bf16
     if not asked and is_typed_by_graph(result.info) and not _has_half(result.info):
-        say("what is outside INT8 is in FP32, as in the model; --fp16 puts it into FP16, half the bytes")
+        say(_FP32_FOR_RTX if result.info.flavor == "rtx" else _FP32)
     if slower := sum(reason.startswith(SLOWER_IN_INT8) for _, reason in result.info.float_nodes):
         say(
             f"with --fp16, {slower} {'layer is' if slower == 1 else 'layers are'} in FP16 that could be in "

@@ -10,6 +10,7 @@ from typing import Any
 from calibrators.errors import BuildError
 from trtint8.builder.options import BuildOptions
 from trtint8.cli.arguments import keywords
+from trtint8.cli.named_values import named_values
 from trtint8.engine.profiles import Profile, ShapeRange, parse_profile
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -131,7 +132,7 @@ def build_options_from(options: argparse.Namespace) -> BuildOptions:
         output_types=_pairs("output-type", options.output_type),
         io_types=_pairs("io-type", options.io_type),
         io_formats={name: text.split(",") for name, text in _pairs("io-format", options.io_format).items()},
-        shape_values=dict(map(parse_profile, options.shape_values)),
+        shape_values=named_values("--shape-values", map(parse_profile, options.shape_values), BuildError),
         memory_pools={name: _size(text) for name, text in _pairs("memory-pool", options.memory_pool).items()},
         gpu_fallback=not options.no_gpu_fallback,
         tactic_sources=options.tactic_source,
@@ -155,14 +156,15 @@ def profiles_from(texts: Sequence[str]) -> list[Profile]:
 
 
 def _pairs(option: str, texts: Sequence[str]) -> dict[str, Any]:
-    pairs = {}
-    for text in texts:
-        # Names may hold "=", values never do.
-        name, equals, value = text.rpartition("=")
-        if not (equals and name and value):
-            raise BuildError(f"--{option}: '{text}' is not NAME=VALUE")
-        pairs[name] = value
-    return pairs
+    return named_values(f"--{option}", (_pair(option, text) for text in texts), BuildError)
+
+
+def _pair(option: str, text: str) -> tuple[str, str]:
+    # Names may hold "=", values never do.
+    name, equals, value = text.rpartition("=")
+    if not (equals and name and value):
+        raise BuildError(f"--{option}: '{text}' is not NAME=VALUE")
+    return name, value
 
 
 def _size(text: str) -> int:

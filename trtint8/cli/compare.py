@@ -44,6 +44,8 @@ def run(options: argparse.Namespace) -> None:
     if comparison.layers:
         print_rows("Layers in another precision", comparison.runs, comparison.layers)
     print_line(f"Different: {', '.join(comparison.differences) or 'nothing'}")
+    if options.output is not None:
+        print_line(f"written to '{options.output}'")
 
 
 def runs_per_table(runs: Sequence[str], rows: Sequence[ComparedRow], width: int) -> int:

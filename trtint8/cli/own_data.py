@@ -16,6 +16,7 @@ from calibrators.error_text import in_one_line
 from calibrators.errors import CalibrationDataError, TrtInt8Error
 from calibrators.files import exists
 from calibrators.tables.file_names import is_table_name
+from trtint8.cli.named_values import named_values
 from trtint8.cli.own_code import named_object
 
 
@@ -61,28 +62,43 @@ def _with_axes(text: str, given: Sequence[str]) -> BatchAxes:
     return BatchAxes(text, axes)
 
 
+def refuse_axes_and_states(options: argparse.Namespace, where: str) -> None:
+    """Refuses batch axes and states where no samples are read.
+
+    Args:
+        options: The parsed command line.
+        where: When they have no effect, as the end of a clause.
+
+    Raises:
+        CalibrationDataError: ``--batch-axis`` or ``--state`` is given.
+    """
+    for option, given in (("--batch-axis", options.batch_axis), ("--state", options.state)):
+        if given:
+            raise CalibrationDataError(f"{option} has no effect {where}; leave it out")
+
+
 def _axes(given: Sequence[str]) -> dict[str, int]:
-    axes = {}
-    for entry in given:
-        name, _, axis = entry.rpartition("=")
-        if not name or not re.fullmatch(r"[0-9]{1,2}", axis):
-            raise CalibrationDataError(f"--batch-axis: '{entry}' is not NAME=K; write for example state=1")
-        axes[name] = int(axis)
-    return axes
+    return named_values("--batch-axis", map(_axis, given), CalibrationDataError)
+
+
+def _axis(text: str) -> tuple[str, int]:
+    name, _, axis = text.rpartition("=")
+    if not name or not re.fullmatch(r"[0-9]{1,2}", axis):
+        raise CalibrationDataError(f"--batch-axis: '{text}' is not NAME=K; write for example state=1")
+    return name, int(axis)
 
 
 def _states(given: Sequence[str]) -> dict[str, str]:
-    states: dict[str, str] = {}
-    for entry in given:
-        name, _, output = entry.partition("=")
-        if not (name and output):
-            raise CalibrationDataError(
-                f"--state: '{entry}' is not INPUT=OUTPUT; write for example state=next_state"
-            )
-        if name in states:
-            raise CalibrationDataError(f"--state gives '{name}' twice; name one output for each input")
-        states[name] = output
-    return states
+    return named_values("--state", map(_state, given), CalibrationDataError)
+
+
+def _state(text: str) -> tuple[str, str]:
+    name, _, output = text.partition("=")
+    if not (name and output):
+        raise CalibrationDataError(
+            f"--state: '{text}' is not INPUT=OUTPUT; write for example state=next_state"
+        )
+    return name, output
 
 
 def _is_function(value: Any) -> bool:

@@ -79,8 +79,8 @@ def run(options: argparse.Namespace) -> None:
     if options.float32_io and not options.float16:
         raise ModelError("--float32-io says what stays FP32 when the rest becomes FP16; add --float16")
     data_options = data_options_from(options)
-    is_given = data_options.batch_size or data_options.limit or data_options.preprocessing
-    if options.equalize is None and is_given:
+    read = (data_options.batch_size, data_options.limit, data_options.preprocessing)
+    if options.equalize is None and any((*read, options.batch_axis, options.state)):
         raise ModelError("options of data say how the samples of --equalize are read; add --equalize DATA")
     if options.compute_capability is not None and options.target is None:
         raise ModelError("--compute-capability is that of a target's GPU; add --target")

@@ -7,7 +7,8 @@ import argparse
 from calibrators.files import check_writable
 from trtint8.cli.arguments import refuse_overwriting_arguments
 from trtint8.cli.data_options import add_data_options, add_loading_options, data_options_from
-from trtint8.cli.own_data import data_from
+from trtint8.cli.output import print_line
+from trtint8.cli.own_data import data_from, refuse_axes_and_states
 from trtint8.report.writing import write_report
 
 EXAMPLE = (
@@ -38,6 +39,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Gathers the facts and writes the page."""
+    if options.data is None:
+        refuse_axes_and_states(options, "without --data")
     output = check_writable(options.output)
     refuse_overwriting_arguments([output], options)
     write_report(
@@ -50,3 +53,4 @@ def run(options: argparse.Namespace) -> None:
         allow_host_code=options.allow_host_code,
         plugins=options.plugin,
     )
+    print_line(f"written to '{output}'")

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.data.batches import Batches, open_data
+from calibrators.data.feeds import batch_rows, shape_text
 from calibrators.data.inputs import InputSpec
 from calibrators.data.preflight import Preflight
 from calibrators.errors import CalibrationDataError
@@ -21,7 +22,7 @@ from trtint8.cli.arguments import refuse_overwriting_arguments
 from trtint8.cli.data_options import DATA_HELP, add_data_options, add_loading_options, data_options_from
 from trtint8.cli.output import print_json, print_table
 from trtint8.cli.own_data import data_from
-from trtint8.engine.file import sidecar_path
+from trtint8.engine.file import TensorSpec, sidecar_path
 from trtint8.engine.inputs import input_specs
 from trtint8.runtime.engine import Engine
 
@@ -65,32 +66,61 @@ def run(options: argparse.Namespace) -> None:
 def _run(engine: Engine, inputs: tuple[InputSpec, ...], batches: Batches) -> dict[str, NDArray[Any]]:
     preflight = Preflight(inputs, batches.name_of)
     parts: dict[str, list[NDArray[Any]]] = {spec.name: [] for spec in engine.outputs}
+    rows: list[int | None] = []
     with progress_bar("Running", batches.num_samples) as advance:
         for feed in batches:
             before = preflight.samples
             preflight.observe(feed)
+            rows.append(batch_rows(feed))
             for name, array in engine.infer(feed).items():
                 parts[name].append(array)
             advance(preflight.samples - before)
     preflight.finish()
-    return {name: _joined(name, arrays) for name, arrays in parts.items()}
+    known = engine.info or engine  # only a sidecar has the names of dimensions
+    firsts = (spec.shape[0] for spec in known.inputs if spec.shape)
+    batch = {dim for dim in firsts if isinstance(dim, str)}
+    specs = {spec.name: spec for spec in known.outputs}
+    return {name: _writable(_joined(specs[name], arrays, rows, batch)) for name, arrays in parts.items()}
 
 
-def _joined(name: str, arrays: list[NDArray[Any]]) -> NDArray[Any]:
+def _joined(
+    spec: TensorSpec, arrays: list[NDArray[Any]], rows: list[int | None], batch: set[str]
+) -> NDArray[Any]:
+    """What an output is for all batches, joined along the axis of the samples.
+
+    Args:
+        spec: The output.
+        arrays: What it is for each batch.
+        rows: How many samples each batch has; None where that is not known.
+        batch: What the first dimensions of the inputs are called, as far as they have names.
+    """
     if len(arrays) == 1:
         return arrays[0]
     if not arrays[0].ndim:
         raise CalibrationDataError(
-            f"output '{name}' is one value per batch, and the data has {len(arrays)} batches, which one "
+            f"output '{spec.name}' is one value per batch, and the data has {len(arrays)} batches, which one "
             "array cannot hold; run them one by one"
         )
+    axes = [axis for axis, dim in enumerate(spec.shape) if dim in batch]
+    if not axes and all(count in (None, len(array)) for count, array in zip(rows, arrays, strict=True)):
+        axes = [0]
+    if len(axes) != 1:
+        raise CalibrationDataError(
+            f"output '{spec.name}', {shape_text(spec.shape)}, has {'several axes' if axes else 'no axis'} of "
+            "samples along which its batches could be joined; run them one by one"
+        )
     try:
-        return np.concatenate(arrays)
+        return np.concatenate(arrays, axes[0])
     except ValueError as error:
         raise CalibrationDataError(
-            f"output '{name}' has batches of different shapes ({error}), which one array cannot hold; run "
-            "them one by one"
+            f"output '{spec.name}' has batches of different shapes ({error}), which one array cannot hold; "
+            "run them one by one"
         ) from error
+
+
+def _writable(array: NDArray[Any]) -> NDArray[Any]:
+    """An array of a type that NumPy itself has, and can write; BF16 and FP8 become float32."""
+    return array if array.dtype.isbuiltin == 1 else array.astype(np.float32)
 
 
 def _archive(outputs: Mapping[str, NDArray[Any]]) -> bytes:

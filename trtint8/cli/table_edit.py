@@ -30,7 +30,14 @@ def edit(table: CalibrationTable) -> CalibrationTable | None:
     Raises:
         TableError: The editor fails, or what it left is no table; the text is kept and named.
     """
-    command = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
+    named = (os.environ.get(name, "").strip() for name in ("VISUAL", "EDITOR"))
+    editor = next(filter(None, named), "vi")
+    try:
+        command = shlex.split(editor)
+    except ValueError as error:
+        raise TableError(
+            f"the editor '{editor}' is no command ({error}); set the environment variable EDITOR"
+        ) from error
     handle, name = tempfile.mkstemp(prefix="trtint8-", suffix=".txt")
     with os.fdopen(handle, "wb") as stream:
         stream.write(_HEADER.encode() + TEXT.render(table.amax))

@@ -6,10 +6,12 @@ import argparse
 import math
 
 from calibrators.display.counts import counted
+from calibrators.errors import BuildError
 from calibrators.files import check_writable
 from trtint8.api import tuning
 from trtint8.cli.arguments import add_budget_options, data_keywords, keywords, refuse_overwriting_arguments
 from trtint8.cli.data_options import add_data_options, add_method_option
+from trtint8.cli.named_values import named_values
 from trtint8.cli.output import print_json, print_line, print_table, say
 from trtint8.cli.own_data import data_from
 from trtint8.cli.own_metrics import metric_from
@@ -99,6 +101,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Tunes, writes the files and prints the result."""
+    if options.profile and options.speed is None:
+        raise BuildError("--profile gives the shapes that --speed estimates times for; add --speed GPU")
+    profile = named_values("--profile", map(parse_profile, options.profile), BuildError)
     output = check_writable(options.output)
     refuse_overwriting_arguments([output, *files_beside(output)], options)
     checkpoint = output.with_name(f"{output.name}.checkpoint")
@@ -127,7 +132,7 @@ def run(options: argparse.Namespace) -> None:
             "target",
         ),
         metric=metric_from(options.metric) if options.metric else None,
-        profile=dict(map(parse_profile, options.profile)),
+        profile=profile,
         **data_keywords(options),
         judge=data_from(options.judge, options),
         checkpoint=checkpoint,

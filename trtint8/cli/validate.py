@@ -14,6 +14,7 @@ from trtint8.cli.data_options import (
     add_worker_options,
     executor_from,
 )
+from trtint8.cli.named_values import named_values
 from trtint8.cli.output import print_json, print_line, print_table
 from trtint8.cli.own_data import data_from
 from trtint8.cli.own_metrics import metric_from
@@ -113,12 +114,11 @@ def _print(accuracy: Accuracy, *, as_json: bool) -> None:
 
 
 def _named(pairs: list[str]) -> dict[str, str]:
-    named: dict[str, str] = {}
-    for pair in pairs:
-        name, _, model = pair.partition("=")
-        if not (name and model):
-            raise ModelError(f"--also '{pair}' is no NAME=MODEL; write for example FP16=model_fp16.onnx")
-        if name in named:
-            raise ModelError(f"--also gives '{name}' twice; take different names")
-        named[name] = model
-    return named
+    return named_values("--also", map(_pair, pairs), ModelError)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, _, model = text.partition("=")
+    if not (name and model):
+        raise ModelError(f"--also '{text}' is no NAME=MODEL; write for example FP16=model_fp16.onnx")
+    return name, model

@@ -96,6 +96,7 @@ def nvinfer_config(source: DeploySource, spec: TensorSpec) -> str:
     channels, height, width = spec.shape[1:] if order == 0 else (spec.shape[3], *spec.shape[1:3])
     colors = 2 if channels == 1 else (0 if wanted.channels == "RGB" else 1)
     scaling = Scaling.of(wanted)
+    offsets = scaling.offsets[: 1 if channels == 1 else 3]  # nvinfer refuses another number of them
     batching = source.batching
     batch = batching.largest if batching else spec.shape[0]
     lines = [
@@ -114,7 +115,7 @@ def nvinfer_config(source: DeploySource, spec: TensorSpec) -> str:
         f"model-color-format={colors}",
         "# y = net-scale-factor * (x - offsets)",
         f"net-scale-factor={scaling.factor:.9g}",
-        f"offsets={';'.join(f'{offset:.9g}' for offset in scaling.offsets)}",
+        f"offsets={';'.join(f'{offset:.9g}' for offset in offsets)}",
         *(
             ["maintain-aspect-ratio=1", "symmetric-padding=1"]
             if wanted.letterbox

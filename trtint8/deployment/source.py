@@ -70,7 +70,10 @@ class DeploySource:
 
     @property
     def batching(self) -> Batching | None:
-        """The batch sizes; None where the first dimension is not a batch that all tensors share."""
+        """The batch sizes; None where the first dimension is not a batch that all tensors share.
+
+        Nor is it where an output has the samples along a later axis, as a network with the time first.
+        """
         tensors, profiles = (*self.info.inputs, *self.info.outputs), self.info.profiles
         firsts = {spec.shape[0] if spec.shape else 0 for spec in tensors}
         names = {spec.shape[0] for spec in self.info.inputs if spec.shape}
@@ -79,6 +82,7 @@ class DeploySource:
             or not all(profiles)
             or any(isinstance(dim, int) for dim in firsts)
             or len(names) != 1
+            or self._has_samples_later(names)
         ):
             return None
         ranges = [list(profile.values()) for profile in profiles]
@@ -87,6 +91,17 @@ class DeploySource:
             tuple(sorted({min(shapes.opt[0] for shapes in profile) for profile in ranges})),
             max(min(shapes.max[0] for shapes in profile) for profile in ranges),
         )
+
+    def _has_samples_later(self, batch: set[int | str | None]) -> bool:
+        """Whether names of dimensions say that the first one of an output is not the batch.
+
+        Args:
+            batch: What the first dimensions of the inputs are called.
+        """
+        later_in = {dim for spec in self.info.inputs for dim in spec.shape[1:]}
+        firsts = {spec.shape[0] for spec in self.info.outputs if spec.shape}
+        later_out = {dim for spec in self.info.outputs for dim in spec.shape[1:]}
+        return any(dim is not None for dim in (firsts & later_in) | (batch & later_out))
 
     @property
     def image_input(self) -> TensorSpec | None:

@@ -21,6 +21,7 @@ from trtint8.report.provenance import (
     commands_for_missing,
     commands_to_rebuild,
     find_mismatches,
+    find_origins,
     list_provenance,
 )
 from trtint8.report.speed import SpeedRow, make_speed_rows
@@ -97,7 +98,11 @@ def gather(files: ReportFiles, *, model: Path | None = None, worst: Worst | None
     cards = make_cards(files.table) if files.table else ()
     return Report(
         files.stem,
-        make_headline(files, model.stat().st_size if model else None),
+        make_headline(
+            files,
+            _bytes_of(model, original.graph_model) if model and original else None,
+            _bytes_of(files.paths["qdq"], qdq) if qdq else None,
+        ),
         make_cells(qdq, files.engine, files.sensitivity),
         make_graph(qdq or listed, files.engine, files.sensitivity),
         bool(files.engine and files.engine.layers),
@@ -111,11 +116,23 @@ def gather(files: ReportFiles, *, model: Path | None = None, worst: Worst | None
         len(files.table.amax) - len(cards) if files.table else 0,
         worst,
         make_tried(files.tuning),
-        find_mismatches(files, model_fingerprint=original.fingerprint if original else None),
+        find_mismatches(
+            files,
+            model_fingerprint=original.fingerprint if original else None,
+            origins=find_origins(files, original, qdq),
+        ),
         commands_for_missing(files, model=path, with_worst=worst is not None),
         list_provenance(files),
         commands_to_rebuild(files, model=path),
     )
+
+
+def _bytes_of(path: Path, graph_model: ir.Model) -> int:
+    """The size of a model's file and of the files with its weights, in bytes."""
+    values = (value for graph in graph_model.graphs() for value in graph.initializers.values())
+    tensors = [value.const_value for value in values]
+    files = {Path(tensor.path) for tensor in tensors if isinstance(tensor, ir.ExternalTensor)}
+    return sum(file.stat().st_size for file in (path, *files))
 
 
 def _qdq_model(files: ReportFiles) -> ir.Model | None:

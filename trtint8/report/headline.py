@@ -54,8 +54,8 @@ class Headline:
         in_int8: Number of weighted layers that run in INT8, and number of weighted layers.
         weights_bytes: Size of the engine's weights in bytes.
         engine_bytes: Size of the engine file in bytes.
-        qdq_bytes: Size of the Q/DQ model's file in bytes.
-        model_bytes: Size of the FP32 model's file in bytes.
+        qdq_bytes: Size of the Q/DQ model in bytes, with its weights in other files.
+        model_bytes: Size of the FP32 model in bytes, with its weights in other files.
         gpu: Name of the GPU that latency was measured on.
         bench_inputs: The data that latency was measured with, or ``random``.
         latencies: The speed of each engine.
@@ -89,15 +89,17 @@ class Headline:
         return 100 * (self.top1.value - self.reference_top1.value)
 
 
-def make_headline(files: ReportFiles, model_bytes: int | None = None) -> Headline:
+def make_headline(
+    files: ReportFiles, model_bytes: int | None = None, qdq_bytes: int | None = None
+) -> Headline:
     """Gathers the most important figures.
 
     Args:
         files: The files to report on, with their contents.
-        model_bytes: Size of the FP32 model's file in bytes; None where it is not known.
+        model_bytes: Size of the FP32 model in bytes; None where it is not known.
+        qdq_bytes: Size of the Q/DQ model in bytes; None where there is none.
     """
     accuracy, engine, bench = files.accuracy, files.engine, files.bench
-    sizes = {kind: path.stat().st_size for kind, path in files.paths.items()}
     return Headline(
         accuracy.samples if accuracy else None,
         accuracy.judged if accuracy else None,
@@ -112,8 +114,8 @@ def make_headline(files: ReportFiles, model_bytes: int | None = None) -> Headlin
         tuple(accuracy_rows(accuracy)) if accuracy else (),
         engine.int8_layers if engine else None,
         engine.weights_bytes if engine else None,
-        sizes.get("engine"),
-        sizes.get("qdq"),
+        files.paths["engine"].stat().st_size if "engine" in files.paths else None,
+        qdq_bytes,
         model_bytes,
         bench.gpu if bench else None,
         bench.inputs if bench else None,

@@ -16,11 +16,13 @@ from calibrators.data.inputs import InputSpec
 from calibrators.data.preflight import check_feed
 from calibrators.data.preprocessing import Preprocessing
 from calibrators.data.sources import is_class_indices
+from calibrators.display.counts import counted
 from calibrators.errors import CalibrationDataError, ModelError
 from calibrators.progress import progress_bar
 from trtint8.models.output_parts import OutputPart, split_outputs
 from trtint8.report.pictures import pixels
 from trtint8.validation.accuracy import Runner, ValidatedModel
+from trtint8.validation.batch import ArrayForm
 
 #: How many samples are kept.
 COUNT = 20
@@ -110,7 +112,8 @@ class Worst:
 
     def class_name(self, index: int) -> str:
         """The name of a class, or its index where it has none."""
-        return self.class_names[index] if index < len(self.class_names) else str(index)
+        name = self.class_names[index] if index < len(self.class_names) else ""
+        return name or str(index)
 
 
 def find_worst(
@@ -148,7 +151,7 @@ def find_worst(
         ModelError: The outputs differ in shape.
     """
     worst: list[WorstSample] = []
-    fed, flips, classes = 0, 0, False
+    fed, flips, is_classifier = 0, 0, False
     with progress_bar("Worst samples", batches.num_samples, enabled=progress) as advance:
         for feed in batches:
             check_feed(feed, inputs, fed)
@@ -156,22 +159,32 @@ def find_worst(
                 split_outputs(parts, dict(zip(output_names, run(feed), strict=True)))
                 for run in (reference, int8.run)
             )
-            rows = batch_rows(feed) or len(next(iter(wanted.values())))
+            first_output = next(iter(wanted.values()))
+            rows = batch_rows(feed) or (len(first_output) if first_output.ndim else 1)
             labels = batches.labels[fed : fed + rows] if is_class_indices(batches.labels) else None
-            measured = measure_batch(wanted, got, labels, first=fed)
+            if not fed:
+                # Decided once, because a batch of one sample does not tell embeddings from class scores.
+                form = ArrayForm.of(first_output)
+                is_classifier = form.is_table and not form.is_embedding
+            measured = measure_batch(wanted, got, labels, rows, is_classifier=is_classifier, first=fed)
             flips += sum(sample.flipped for sample in measured)
-            classes = any(sample.answers for sample in measured)
             kept = sorted(measured, key=lambda sample: sample.rank)[:count]
             worst += _with_pictures(kept, feed, fed, preprocessing)
             worst = sorted(worst, key=lambda sample: sample.rank)[:count]
             fed += rows
             advance(rows)
     names = tuple(class_names) or batches.class_names or ()
-    return Worst(fed, flips if classes else None, int8.description, tuple(worst), names)
+    return Worst(fed, flips if is_classifier else None, int8.description, tuple(worst), names)
 
 
 def measure_batch(
-    wanted: _Outputs, got: _Outputs, labels: NDArray[np.int64] | None, *, first: int = 0
+    wanted: _Outputs,
+    got: _Outputs,
+    labels: NDArray[np.int64] | None,
+    rows: int,
+    *,
+    is_classifier: bool = False,
+    first: int = 0,
 ) -> list[WorstSample]:
     """Measures every sample of a batch.
 
@@ -179,6 +192,8 @@ def measure_batch(
         wanted: FP32's outputs by name; samples lie along axis 0.
         got: INT8's outputs by name.
         labels: Right classes, int64 of shape (rows,), or None.
+        rows: Number of samples in the batch.
+        is_classifier: Whether the first output is one row of class scores per sample.
         first: Position of the batch's first sample in the data.
 
     Returns:
@@ -188,12 +203,11 @@ def measure_batch(
         CalibrationDataError: An output has no row for each sample.
         ModelError: The outputs differ in shape.
     """
-    rows = {array.shape[0] if array.ndim else None for array in wanted.values()}
-    if len(rows) != 1 or None in rows:
+    if any(array.shape[:1] != (rows,) for array in wanted.values()):
         shapes = ", ".join(f"'{name}' {array.shape}" for name, array in wanted.items())
         raise CalibrationDataError(
-            f"the worst samples cannot be found: the outputs have no common number of rows ({shapes}); leave "
-            "--data out"
+            f"the worst samples cannot be found: not every output has one row per sample ({shapes} for "
+            f"{counted(rows, 'sample')}); leave --data out"
         )
     for name, array in wanted.items():
         if got[name].shape != array.shape:
@@ -203,12 +217,11 @@ def measure_batch(
             )
     errors = np.max([relative_errors(wanted[name], got[name]) for name in _floats(wanted)], axis=0)
     scores, other = next(iter(wanted.values())), next(iter(got.values()))
-    is_classes = scores.ndim == 2 and scores.shape[1] > 1
     return [
         WorstSample(
             first + row,
             float(error),
-            compare_answers(scores[row], other[row]) if is_classes else None,
+            compare_answers(scores[row], other[row]) if is_classifier else None,
             None if labels is None else int(labels[row]),
         )
         for row, error in enumerate(errors)
@@ -226,8 +239,10 @@ def relative_errors(wanted: NDArray[Any], got: NDArray[Any]) -> NDArray[np.float
         float64, shape (rows,); infinite where ``wanted`` is zero and ``got`` is not, and for NaNs.
     """
     rows = len(wanted)
+    # Booleans cannot be subtracted, and differences of unsigned integers wrap around.
+    exact = wanted.astype(np.float64)
     signal, noise = (
-        np.linalg.norm(part.astype(np.float64).reshape(rows, -1), axis=1) for part in (wanted, wanted - got)
+        np.linalg.norm(part.reshape(rows, -1), axis=1) for part in (exact, exact - got.astype(np.float64))
     )
     nothing = np.where(noise == 0, 0.0, math.inf)
     errors = np.where(signal == 0, nothing, noise / np.where(signal == 0, 1, signal))

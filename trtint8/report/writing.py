@@ -65,6 +65,8 @@ def write_report(
         TableError: A file is damaged or holds something else.
         OutputError: The page cannot be written, or is one of the files that it is made of.
     """
+    if data is None:
+        _refuse_options_of_data(data_options, class_names)
     gather, render = _renderer()
     output = check_writable(output)
     if not isinstance(model, (str, os.PathLike, type(None))):
@@ -74,8 +76,6 @@ def write_report(
     worst: Worst | None = None
     if data is not None:
         worst = _worst(files, model, data, data_options, class_names, allow_host_code, plugins)
-    if data is None and class_names:
-        raise CalibrationDataError("--classes has no effect without --data")
     report = gather(files, model=Path(model) if model else None, worst=worst)
     # Names in files may hold halves of characters, which no page can.
     return write_atomically(output, render(report).encode(errors="replace"))
@@ -158,6 +158,22 @@ def _worst(
         )
 
 
+def _refuse_options_of_data(
+    options: DataOptions, class_names: str | os.PathLike[str] | Sequence[str] | None
+) -> None:
+    """Refuses what says how data is read, where there is none."""
+    given = {
+        "--classes": class_names or None,
+        "--labels": options.labels,
+        "--batch-size": options.batch_size,
+        "--limit": options.limit,
+        "preprocessing": options.preprocessing,
+    }
+    for name, value in given.items():
+        if value is not None:
+            raise CalibrationDataError(f"{name} has no effect without --data; leave it out")
+
+
 def _class_names(source: str | os.PathLike[str] | Sequence[str] | None) -> tuple[str, ...]:
     if source is None:
         return ()
@@ -167,7 +183,10 @@ def _class_names(source: str | os.PathLike[str] | Sequence[str] | None) -> tuple
         lines = records.decode_text(Path(source).read_bytes()).splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise CalibrationDataError(f"cannot read the class names '{source}': {error}") from error
-    return tuple(line.strip() for line in lines if line.strip())
+    names = [line.strip() for line in lines]
+    while names and not names[-1]:
+        names.pop()
+    return tuple(names)
 
 
 def _renderer() -> tuple[Callable[..., Report], Callable[[Report], str]]:

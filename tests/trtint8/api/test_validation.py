@@ -71,3 +71,18 @@ def test_one_name_as_metrics_is_one_metric(split, table):
         progress=False,
     )
     assert [measure.name for measure in found.measures] == ["agreement"] and found.samples == 64
+
+
+def test_one_function_as_metrics_is_one_metric(split, table):
+    def share_of_zeros(_feeds, outputs):
+        return float(np.mean(next(iter(outputs.values())) == 0))
+
+    found = trtint8.validate(
+        trtint8.quantize(DEMO_MODEL, table),
+        split.heldout_images[:8],
+        reference=DEMO_MODEL,
+        metrics=share_of_zeros,
+        minimum=0.0,
+        progress=False,
+    )
+    assert [measure.name for measure in found.measures] == ["share_of_zeros"]

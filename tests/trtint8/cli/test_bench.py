@@ -132,6 +132,7 @@ def test_the_batch_of_real_data(spec, arguments, batch, pretend_gpu, monkeypatch
         (["--seconds", "inf"], "--seconds is inf; give a positive number"),
         (["--limit", "3"], "--limit and the options for images have no effect without --data"),
         (["--mean", "0.5"], "--limit and the options for images have no effect without --data"),
+        (["--batch-axis", "x=1"], "--batch-axis has no effect without --data; leave it out"),
     ],
 )
 def test_options_that_make_no_sense(arguments, message, pretend_gpu, capsys):

@@ -94,10 +94,11 @@ def test_json(runs, capsys):
     assert printed["rows"][0] == {"name": "calibration method", "values": ["entropy", "mse"]}
 
 
-def test_a_page(runs, tmp_path):
+def test_a_page(runs, tmp_path, capsys):
     pytest.importorskip("jinja2", reason="jinja2 is not installed (pip install 'trtint8[report]')")
     pytest.importorskip("matplotlib", reason="matplotlib is not installed (pip install 'trtint8[report]')")
     assert main(["compare", *runs, "-o", str(tmp_path / "c.html")]) == 0
+    assert capsys.readouterr().out.endswith(f"written to '{tmp_path / 'c.html'}'\n")
     assert "Different: calibration method." in (tmp_path / "c.html").read_text(encoding="utf-8")
 
 

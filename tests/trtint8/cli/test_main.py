@@ -12,6 +12,8 @@ from trtint8.data import DEMO_MODEL
 ROOT = Path(__file__).parents[3]
 MODEL = str(DEMO_MODEL)
 
+PROFILE = "images=1x1x8x8,2x1x8x8,4x1x8x8"
+
 VERBS = [
     "demo",
     "doctor",
@@ -73,6 +75,38 @@ def test_help_has_an_example(verb, capsys):
         (
             ["build", MODEL, "{table}", "-o", "{out}/d.engine", "--dynamic-ranges", "no.txt"],
             "cannot read the",
+        ),
+        (
+            ["build", MODEL, "{table}", "-o", "{out}/d.engine", "--state", "h=out"],
+            "--state has no effect without calibration samples; leave it out",
+        ),
+        (
+            ["build", MODEL, "{table}", "-o", "{out}/d.engine", "--batch-axis", "images=0"],
+            "--batch-axis has no effect without calibration samples; leave it out",
+        ),
+        (
+            ["build", MODEL, "{table}", "-o", "{out}/d.engine", "--keep-int8", "*"],
+            "--keep-int8 names layers that would be in FP16 otherwise; add --fp16",
+        ),
+        (["quantize", MODEL, "{table}", "-o", "{out}/q.onnx", "--state", "h=out"], "add --equalize DATA"),
+        (
+            ["quantize", MODEL, "{table}", "-o", "{out}/q.onnx", "--batch-axis", "images=0"],
+            "add --equalize DATA",
+        ),
+        (
+            ["tune", MODEL, "{table}", "{data}", "-o", "{out}/q.onnx", "--profile", PROFILE],
+            "--profile gives the shapes that --speed estimates times for; add --speed GPU",
+        ),
+        (
+            ["audit", MODEL, "{table}", "--gpu", "A10", "--profile", PROFILE, "--profile", PROFILE],
+            "--profile gives 'images' twice; give each name once",
+        ),
+        (
+            [
+                *["tune", MODEL, "{table}", "{data}", "-o", "{out}/q.onnx", "--speed", "A10"],
+                *["--profile", PROFILE, "--profile", PROFILE],
+            ],
+            "--profile gives 'images' twice; give each name once",
         ),
         (["run", "missing.engine", "{data}", "-o", "{out}/o.npz"], "'missing.engine' cannot be read"),
         (["run", "{table}", "{data}", "-o", "{out}/o.npz"], "is not a TensorRT engine"),

@@ -80,3 +80,13 @@ def test_a_proof_that_fails_leaves_what_was_there(tmp_path, capsys):
     assert output.read_text() == "before"
     assert main([*arguments, "--no-proof"]) == 0
     assert load_model(output).is_quantized
+
+
+def test_a_model_with_qdq_pairs_is_refused(cache, tmp_path, capsys):
+    quantized = str(tmp_path / "q.onnx")
+    assert main(["migrate", str(DEMO_MODEL), str(cache), "-o", quantized, "--no-proof"]) == 0
+    capsys.readouterr()
+    assert main(["migrate", quantized, str(cache), "-o", str(tmp_path / "again.onnx")]) == 2
+    assert capsys.readouterr().err == (
+        "trtint8 migrate: 'q.onnx' holds Q/DQ pairs already; build it as it is, or give the float model\n"
+    )

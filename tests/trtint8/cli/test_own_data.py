@@ -154,6 +154,8 @@ def test_batch_axes():
     for entry in ("state", "=1", "state=", "state=-1", "state=x"):
         with pytest.raises(CalibrationDataError, match=f"--batch-axis: '{entry}' is not NAME=K; write"):
             data_from("d.npz", Namespace(batch_axis=[entry], state=[]))
+    with pytest.raises(CalibrationDataError, match="--batch-axis gives 'x' twice; give each name once"):
+        data_from("d.npz", Namespace(batch_axis=["x=1", "x=0"], state=[]))
     for place in ("images", "random:3", "d.npy"):
         with pytest.raises(CalibrationDataError, match=f"for a .npz, and the data is '{place}'"):
             data_from(place, options)
@@ -169,7 +171,7 @@ def test_states():
     for entry in ("state", "=out", "state="):
         with pytest.raises(CalibrationDataError, match=f"--state: '{entry}' is not INPUT=OUTPUT; write for"):
             data_from("d.npz", Namespace(batch_axis=[], state=[entry]))
-    with pytest.raises(CalibrationDataError, match="--state gives 'h' twice; name one output for each"):
+    with pytest.raises(CalibrationDataError, match="--state gives 'h' twice; give each name once"):
         data_from("d.npz", Namespace(batch_axis=[], state=["h=a", "h=b"]))
 
 

@@ -74,7 +74,13 @@ def test_what_is_read_is_not_overwritten(folder, tmp_path, capsys, name):
     ("options", "message"),
     [
         (["--data", "x.npz"], "needs the float model too; give --model"),
-        (["--classes", "x.txt"], "--classes has no effect without --data"),
+        (["--classes", "x.txt"], "--classes has no effect without --data; leave it out"),
+        (["--labels", "x.npy"], "--labels has no effect without --data; leave it out"),
+        (["--limit", "3"], "--limit has no effect without --data; leave it out"),
+        (["--batch-size", "3"], "--batch-size has no effect without --data; leave it out"),
+        (["--mean", "0.5"], "preprocessing has no effect without --data; leave it out"),
+        (["--state", "h=out"], "--state has no effect without --data; leave it out"),
+        (["--batch-axis", "images=0"], "--batch-axis has no effect without --data; leave it out"),
         (["--model", "nowhere.onnx"], "there is no model 'nowhere.onnx'"),
         (["--model", MODEL, "--data", "nowhere.npz"], "the data 'nowhere.npz' does not exist"),
     ],
@@ -83,6 +89,21 @@ def test_mistakes(folder, tmp_path, capsys, options, message):
     assert main(["report", str(folder / "out"), "-o", str(tmp_path / "r.html"), *options]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "r.html").exists()
+
+
+def test_an_empty_line_among_the_class_names_is_a_class_without_a_name(folder, tmp_path):
+    names, output = tmp_path / "names.txt", tmp_path / "r.html"
+    names.write_text("zero\n\n" + "".join(f"digit {i}\n" for i in range(2, 10)) + "\n")
+    arguments = ["--model", MODEL, "--data", str(folder / "heldout.npz"), "--limit", "20"]
+    assert main(["report", str(folder / "out"), "-o", str(output), *arguments, "--classes", str(names)]) == 0
+    page = output.read_text(encoding="utf-8")
+    assert all(f">{name}</th>" in page for name in ("zero", "1", "digit 3"))
+
+
+def test_what_was_written_is_said(folder, tmp_path, capsys):
+    output = tmp_path / "r.html"
+    assert main(["report", str(folder / "out"), "-o", str(output)]) == 0
+    assert capsys.readouterr().out == f"written to '{output}'\n"
 
 
 def test_class_names_that_cannot_be_read(folder, tmp_path, capsys):

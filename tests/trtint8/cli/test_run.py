@@ -1,7 +1,9 @@
 """The verb run, with a stand-in of our own Engine where outputs are wanted."""
 
 import json
+from types import SimpleNamespace
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -16,6 +18,7 @@ IMAGES = np.arange(30, dtype=np.float32).reshape(5, 6)
 class SumEngine:
     """The part of our own Engine that the verb uses; what it computes can be checked by hand."""
 
+    info = None
     inputs = (TensorSpec("images", "float32", (None, 6)),)
 
     def __init__(self, outputs):
@@ -78,6 +81,14 @@ def test_batches_become_one_array(use, data, out, capsys):
     assert cells["doubled"] == ["float32", "5x6", "0", "58"]
 
 
+def test_bf16_is_written_as_float32(use, data, out, capsys):
+    use(y=lambda images: images.astype(ml_dtypes.bfloat16))
+    assert main(["run", "x.engine", data, "-o", str(out / "o.npz")]) == 0
+    with np.load(out / "o.npz") as written:
+        assert written["y"].dtype == np.float32 and np.array_equal(written["y"], IMAGES)
+    assert "float32" in capsys.readouterr().out
+
+
 def test_limit_and_json(use, data, out, capsys):
     use(sums=row_sums, none=lambda images: images[:, :0], bad=lambda images: images[:, 0] * np.nan)
     assert main(["run", "x.engine", data, "-o", str(out / "o.npz"), "--limit", "3", "--json"]) == 0
@@ -126,6 +137,35 @@ def test_outputs_that_one_array_cannot_hold(function, message, use, data, out, c
     error = capsys.readouterr().err
     assert error.startswith(f"trtint8 run: {message}")
     assert len(error.splitlines()) == 1
+    assert list(out.iterdir()) == []
+
+
+@pytest.mark.parametrize("shape", [("time", "batch"), (6, "batch")])
+def test_batches_are_joined_along_the_axis_that_is_called_like_the_batch(shape, use, data, out, capsys):
+    engine = use(y=np.transpose)
+    engine.info = SimpleNamespace(
+        inputs=(TensorSpec("images", "float32", ("batch", 6)),), outputs=(TensorSpec("y", "float32", shape),)
+    )
+    assert main(["run", "x.engine", data, "-o", str(out / "o.npz"), "--batch-size", "2"]) == 0
+    with np.load(out / "o.npz") as written:
+        assert np.array_equal(written["y"], IMAGES.T)
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        (("batch", "batch"), "output 'y', batchxbatch, has several axes of samples along which its batches"),
+        ((6, None), "output 'y', 6x?, has no axis of samples along which its batches could be joined"),
+    ],
+)
+def test_batches_that_have_no_one_axis_of_samples(shape, message, use, data, out, capsys):
+    engine = use(y=np.transpose)
+    engine.info = SimpleNamespace(
+        inputs=(TensorSpec("images", "float32", ("batch", 6)),), outputs=(TensorSpec("y", "float32", shape),)
+    )
+    assert main(["run", "x.engine", data, "-o", str(out / "o.npz"), "--batch-size", "2"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"trtint8 run: {message}") and len(error.splitlines()) == 1
     assert list(out.iterdir()) == []
 
 

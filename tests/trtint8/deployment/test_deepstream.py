@@ -57,10 +57,11 @@ def test_other_inputs(make_source):
         inputs=(TensorSpec("x", "float32", (4, 8, 6, 1)),),
         profiles=(),
         table=False,
-        preprocessing=Preprocessing(layout="NHWC"),
+        preprocessing=Preprocessing(layout="NHWC", mean=(0.2,)),
     )
     found = properties(source)
     assert "int8-calib-file" not in found
+    assert found["offsets"] == "51"
     assert [
         found[key] for key in ("batch-size", "infer-dims", "network-input-order", "model-color-format")
     ] == [

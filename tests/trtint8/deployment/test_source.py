@@ -47,10 +47,15 @@ def test_a_table_of_another_engine_is_refused(make_engine, tmp_path):
         read_source(engine, None)
 
 
+ANY = Batching(1, (8,), 32)
+UNNAMED = TensorSpec("images", "float32", (None, 3, None, 6))
+TIME_FIRST = {"outputs": (TensorSpec("logits", "float32", ("time", None, 29)),)}
+
+
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({}, Batching(1, (8,), 32)),
+        ({}, ANY),
         (
             {"profiles": ({"images": shapes(2, 4, 4)}, {"images": shapes(4, 16, 64)})},
             Batching(2, (4, 16), 64),
@@ -60,6 +65,12 @@ def test_a_table_of_another_engine_is_refused(make_engine, tmp_path):
         ({"outputs": (LOGITS, TensorSpec("boxes", "float32", (100, 4)))}, None),
         ({"outputs": (TensorSpec("loss", "float32", ()),)}, None),
         ({"inputs": (IMAGES, TensorSpec("boxes", "float32", ("boxes", 4)))}, None),
+        # The batch is not the first dimension of an output.
+        ({"outputs": (TensorSpec("logits", "float32", ("steps", "batch", 29)),)}, None),
+        ({"outputs": (TensorSpec("similarity", "float32", ("batch", "batch")),)}, None),
+        ({"inputs": (TensorSpec("images", "float32", ("batch", 3, "time", 6)),), **TIME_FIRST}, None),
+        # Dimensions without names say nothing.
+        ({"inputs": (UNNAMED,), "outputs": (TensorSpec("y", "float32", (None, None)),)}, ANY),
     ],
 )
 def test_batches(make_source, changes, expected):

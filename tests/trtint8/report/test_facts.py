@@ -7,6 +7,7 @@ import onnx
 import tests.trtint8.report.extra  # noqa: F401
 from tests.trtint8.onnx_models import conv_relu_conv
 from tests.trtint8.report.samples import ACCURACY, HOSTILE
+from trtint8.models.model import load_model
 from trtint8.report.facts import gather
 
 
@@ -25,6 +26,28 @@ def test_gather(found):
     assert values["Ranges"] == "3 tensors, entropy" and values["Calibration samples"] == "500"
     assert values["Accuracy measured with"] == f"{ACCURACY.judged}, 400 samples"
     assert values["Sensitivity measured with"] == "128 samples, of which 96 show single layers"
+
+
+def test_an_engine_of_a_qdq_model_belongs_to_the_table_of_the_float_model(found):
+    fingerprint = load_model(found.paths["qdq"]).fingerprint
+    engine = dataclasses.replace(found.engine, model_fingerprint=fingerprint, qdq_fingerprint=fingerprint)
+    assert gather(dataclasses.replace(found, engine=engine)).mismatches == ()
+
+
+def test_the_size_of_a_model_counts_the_files_with_its_weights(found, tmp_path):
+    onnx.save(
+        onnx.load(found.paths["qdq"]),
+        tmp_path / "net.qdq.onnx",
+        save_as_external_data=True,
+        location="weights.data",
+        size_threshold=0,
+    )
+    size = sum(path.stat().st_size for path in tmp_path.iterdir())
+    assert len(list(tmp_path.iterdir())) == 2
+    beside = dataclasses.replace(found, paths={**found.paths, "qdq": tmp_path / "net.qdq.onnx"})
+    headline = gather(beside, model=tmp_path / "net.qdq.onnx").headline
+    assert (headline.qdq_bytes, headline.model_bytes) == (size, size)
+    assert gather(found).headline.qdq_bytes == found.paths["qdq"].stat().st_size
 
 
 def test_the_graph_of_the_float_model_needs_an_engine_that_lists_its_layers(found, tmp_path):

@@ -12,15 +12,15 @@ from trtint8.validation.significance import Share
 
 class TestHeadline:
     def test_values(self, found):
-        head = make_headline(found, 4000)
+        head = make_headline(found, 4000, 3000)
         assert (head.reference_top1, head.top1) == (Share(320, 400), Share(316, 400))
         assert head.drop_points == pytest.approx(-1.0)
         assert head.agreement == Share(390, 400) and head.samples == 400
         assert (head.lowest.name, head.lowest.sqnr_db) == ("scores", 26.25)
         assert head.first_row is None and head.chosen is None
         assert head.in_int8 == (1, 2)
-        assert (head.weights_bytes, head.engine_bytes, head.model_bytes) == (5248, 1000, 4000)
-        assert head.qdq_bytes == found.paths["qdq"].stat().st_size
+        assert (head.weights_bytes, head.engine_bytes) == (5248, 1000)
+        assert (head.model_bytes, head.qdq_bytes) == (4000, 3000)
         assert head.verdicts[0].startswith("top-1: INT8 is 1.00 points below FP32")
         assert "more than chance on 400 samples (McNemar p = 0.04)" in head.verdicts[0]
         assert len(head.verdicts) == 2 and head.verdicts[1].startswith("kappa: INT8 is 0.05 below FP32")

@@ -36,7 +36,7 @@ def test_relative_errors():
 
 
 def test_those_with_another_class_stand_by_themselves():
-    measured = measure_batch({"y": FP32}, {"y": INT8}, None)
+    measured = measure_batch({"y": FP32}, {"y": INT8}, None, 4, is_classifier=True)
     worst = Worst(4, 2, "a stand-in", tuple(sorted(measured, key=lambda one: one.rank)))
     assert [sample.index for sample in worst.flipped] == [0, 3]
     assert [sample.index for sample in worst.others] == [2, 1]
@@ -50,7 +50,7 @@ def test_answers():
 
 
 def test_flips_lead_by_margin_then_errors():
-    found = measure_batch({"y": FP32}, {"y": INT8}, np.array([0, 1, 2, 1]), first=10)
+    found = measure_batch({"y": FP32}, {"y": INT8}, np.array([0, 1, 2, 1]), 4, is_classifier=True, first=10)
     assert [sample.index for sample in found] == [10, 11, 12, 13]
     assert [sample.flipped for sample in found] == [True, False, False, True]
     assert [sample.index for sample in sorted(found, key=lambda one: one.rank)] == [10, 13, 12, 11]
@@ -60,15 +60,45 @@ def test_flips_lead_by_margin_then_errors():
 def test_the_output_that_is_furthest_off_counts():
     wanted = {"a": np.ones((2, 3, 2), np.float32), "b": np.array([[1.0], [2.0]], np.float32)}
     got = {"a": np.ones((2, 3, 2), np.float32), "b": np.array([[1.5], [2.0]], np.float32)}
-    found = measure_batch(wanted, got, None)
+    found = measure_batch(wanted, got, None, 2)
     assert [sample.error for sample in found] == [0.5, 0.0] and found[0].answers is None
 
 
 def test_outputs_that_cannot_be_told_apart_by_sample():
-    with pytest.raises(CalibrationDataError, match="no common number of rows"):
-        measure_batch({"a": np.ones((2, 3)), "b": np.ones(())}, {}, None)
+    with pytest.raises(
+        CalibrationDataError,
+        match=r"not every output has one row per sample \('a' \(2, 3\), 'b' \(\) for 2 samples\); leave",
+    ):
+        measure_batch({"a": np.ones((2, 3)), "b": np.ones(())}, {}, None, 2)
     with pytest.raises(ModelError, match=r"output 'a' has shape \(2, 4\), FP32's \(2, 3\)"):
-        measure_batch({"a": np.ones((2, 3))}, {"a": np.ones((2, 4))}, None)
+        measure_batch({"a": np.ones((2, 3))}, {"a": np.ones((2, 4))}, None, 2)
+
+
+@pytest.mark.parametrize("steps", [2, 8])
+def test_steps_of_time_are_no_samples(steps):
+    inputs = [InputSpec("x", np.dtype(np.float32), ("N", steps, 3))]
+
+    def with_time_first(feed):
+        return [feed["x"].swapaxes(0, 1)]
+
+    with pytest.raises(CalibrationDataError, match=rf"\('y' \({steps}, 5, 3\) for 5 samples\); leave"):
+        find_worst(
+            ValidatedModel("INT8", with_time_first, "a stand-in"),
+            with_time_first,
+            ["y"],
+            WHOLE,
+            inputs,
+            open_batches(np.ones((5, steps, 3), np.float32), inputs, batch_size=5),
+            progress=False,
+        )
+
+
+def test_errors_of_outputs_that_are_no_floats():
+    bits = np.array([[True, True, True, True], [True, False, False, False]])
+    other = np.array([[True, True, True, False], [True, False, False, False]])
+    assert relative_errors(bits, other).tolist() == [0.5, 0.0]
+    # The difference is -1, which unsigned integers write as 255.
+    assert relative_errors(np.array([[4]], np.uint8), np.array([[5]], np.uint8)).tolist() == [0.25]
 
 
 WHOLE = (OutputPart("y", "y"),)
@@ -100,7 +130,8 @@ def test_batches_do_not_matter(rows, batch_size, seed):
     noise = random.standard_normal((rows, 4)).astype(np.float32)
     together = worst_of(values, noise, rows)
     assert worst_of(values, noise, batch_size) == together
-    ranked = sorted(measure_batch({"y": values}, {"y": values + noise}, None), key=lambda one: one.rank)
+    measured = measure_batch({"y": values}, {"y": values + noise}, None, rows, is_classifier=True)
+    ranked = sorted(measured, key=lambda one: one.rank)
     assert together.worst == tuple(ranked[:5]) and together.samples == rows
     assert together.flips == int((values.argmax(1) != (values + noise).argmax(1)).sum())
 
@@ -122,3 +153,13 @@ def test_an_error_of_a_small_part_of_an_output_counts():
     found = worst_of(values + np.float32(np.arange(2))[:, None], noise, 2, parts=parts)
     assert [sample.index for sample in found.worst] == [1, 0]
     assert [sample.error for sample in found.worst] == pytest.approx([0.25, 0.04])
+
+
+def test_embeddings_are_no_classes():
+    # The last batch has one sample, which does not tell the two apart.
+    values = np.array([[0.6, -0.8], [-0.8, 0.6], [0.8, -0.6]], np.float32)
+    noise = np.array([[0.0, 1.0], [0.0, 0.0], [0.0, 0.0]], np.float32)
+    found = worst_of(values, noise, 2)
+    assert found.flips is None and [sample.answers for sample in found.worst] == [None] * 3
+    assert [sample.error for sample in found.worst] == pytest.approx([1.0, 0.0, 0.0])
+    assert worst_of(2 * values, noise, 2).flips == 0
