@@ -14,6 +14,7 @@ from calibrators.ray.in_order import results_here, results_in_order
 from calibrators.tables.table import CalibrationTable
 from trtint8.models.cached_outputs import without_cached_outputs
 from trtint8.models.model import Model, runnable
+from trtint8.models.open_batch import with_open_batch
 from trtint8.models.picked_outputs import before_picks
 from trtint8.models.runnable_part import runnable_part
 from trtint8.quantization.placement import Placement, place
@@ -106,7 +107,7 @@ def measure(
     outputs = [value.name or "" for value in prepared.graph_model.graph.outputs]
     picked_from = tuple(name for name in outputs if name not in given)
     placement = _checked_placement(prepared, table, known, keep_float)
-    prepared = prepared.part(without_cached_outputs(prepared.graph_model))
+    prepared = prepared.part(with_open_batch(without_cached_outputs(prepared.graph_model)))
     kept = None
     if checkpoint is not None:
         kept = measurement_checkpoint(checkpoint, prepared, table, keep_float, batches.batch_size)

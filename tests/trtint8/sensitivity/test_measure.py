@@ -3,6 +3,7 @@
 import dataclasses
 
 import numpy as np
+import onnx
 import pytest
 
 import trtint8
@@ -11,6 +12,7 @@ from calibrators.tables.table import Provenance
 from tests.trtint8.detectors import PICKED_FROM, images, suppressing_detector, unordered_detector
 from tests.trtint8.sensitivity.measuring import SPLIT, measured
 from trtint8.data import DEMO_MODEL
+from trtint8.models.model import load_model
 
 
 @pytest.mark.slow
@@ -35,6 +37,27 @@ def test_how_many_samples_show_single_layers(table, monkeypatch, tolerance, show
     monkeypatch.setattr("trtint8.sensitivity.drawing._LEAST", 0)
     found = measured(table, limit=512, batch_size=64, tolerance_db=tolerance)
     assert (found.samples, found.shown) == (512, shown)
+
+
+def test_a_fixed_batch_makes_no_difference(table):
+    """Samples that are computed by themselves are told apart whatever number of them the model takes."""
+    fixed = onnx.load(DEMO_MODEL)
+    for value in (*fixed.graph.input, *fixed.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_value = 64
+    own = dataclasses.replace(table.provenance, model=load_model(fixed).fingerprint)
+    found, wanted = (
+        trtint8.measure_sensitivity(
+            model,
+            dataclasses.replace(table, provenance=provenance),
+            SPLIT.heldout_images[:128],
+            batch_size=64,
+            progress=False,
+        )
+        for model, provenance in ((fixed, own), (DEMO_MODEL, table.provenance))
+    )
+    assert [layer.only.sqnr_db for layer in found.layers] == pytest.approx(
+        [layer.only.sqnr_db for layer in wanted.layers], abs=1e-3
+    )
 
 
 def test_layers_by_name_with_shares_that_add_up(table):

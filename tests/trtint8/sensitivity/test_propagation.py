@@ -5,6 +5,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from calibrators.data.batches import Batches
 from calibrators.host.observer import observe
 from calibrators.host.onnx_session import open_session
 from calibrators.tables.table import CalibrationTable, Provenance
@@ -92,19 +93,9 @@ def prepared_and_table(model, feed):
     prepared = prepare(load_model(model))
     tensors = place(prepared.graph_model).tensors
     serialized = to_proto(prepared.graph_model).SerializeToString()
-    seen = observe(serialized, prepared.inputs, tensors, _Once(feed), progress=False)
+    seen = observe(serialized, prepared.inputs, tensors, Batches(lambda: iter([feed])), progress=False)
     table = CalibrationTable.from_histograms(seen.histograms, "minmax", Provenance(prepared.fingerprint))
     return prepared, table
-
-
-class _Once:
-    num_samples = None
-
-    def __init__(self, feed):
-        self._feed = feed
-
-    def __iter__(self):
-        yield self._feed
 
 
 @pytest.fixture(params=MODELS, ids=lambda make: make.__name__)
