@@ -176,6 +176,11 @@ class BatchForm:
         )
 
     @property
+    def first_output(self) -> str:
+        """The name of the first output that is not cached: what metrics mean that name no output."""
+        return next(name for name in self.outputs if name not in self.cached)
+
+    @property
     def has_class_indices(self) -> bool:
         """Whether the labels are one class index per sample."""
         return self.labels is not None and len(self.labels.shape) == 1 and self.labels.dtype.kind in "iu"

@@ -160,7 +160,7 @@ def usual_metrics(form: BatchForm) -> Choice:
         return _of_detector(form)
     if form.picked:
         return _of_picks(form)
-    first = next(name for name in form.outputs if name not in form.cached)
+    first = form.first_output
     names, words = [], []
     has_rows = form.is_class_scores(first)
     is_embedding = has_rows and form.outputs[first].is_embedding
@@ -216,7 +216,7 @@ def _for_picks(form: BatchForm) -> tuple[tuple[str, ...], str]:
     for name in form.picked:
         # One index a sample has no positions.
         if form.outputs[name].is_integer and len(form.outputs[name].shape) > 1:
-            metric = "pixels" if name == next(iter(form.outputs)) else f"pixels:{name}"
+            metric = "pixels" if name == form.first_output else f"pixels:{name}"
             return (metric,), f"the positions of '{name}' that are FP32's, and "
     return (), ""
 
@@ -235,7 +235,7 @@ def _use_of_labels(form: BatchForm) -> str:
     if has_true_boxes(form):
         return "; trtint8.DetectionAgreement(decode) compares with them"
     for name, output in form.outputs.items():
-        suffix = "" if name == next(iter(form.outputs)) else f":{name}"
+        suffix = "" if name == form.first_output else f":{name}"
         if form.labels.is_float and form.labels.shape == output.shape:
             return f"; metric psnr{suffix} compares with them"
         if form.labels.is_integer and not form.has_class_indices and len(output.shape) > 2:
@@ -254,7 +254,7 @@ def _measurand(metric: Metric, form: BatchForm) -> Measurand:
         return box_precision(metric, form)
     base, colon, output = metric.partition(":")
     if not colon:
-        output = next(iter(form.outputs))
+        output = form.first_output
     elif output not in form.outputs:
         raise CalibrationDataError(
             f"metric '{metric}' is of an output '{output}' that the model does not have; there are "

@@ -87,6 +87,18 @@ def test_outputs_that_are_cached_are_not_the_first():
     )
 
 
+@pytest.mark.parametrize("name", ["agreement", "top1", "pixels", "miou", "psnr"])
+def test_a_name_without_an_output_means_the_first_one_that_is_not_cached(name):
+    maps = np.arange(24, dtype=np.float32).reshape(2, 3, 2, 2)
+    rows = np.eye(2, 3, dtype=np.float32)
+    shown = rows if name in ("agreement", "top1") else maps
+    reference = {"keys": -shown, "y": shown}
+    batch = Batch({}, {"keys": shown, "y": shown}, reference, np.arange(2), 2)
+    (measurand,) = measurands([name], BatchForm.of(reference, batch.labels, 2, cached=("keys",)))
+    value = measurand.measure(batch).value()
+    assert getattr(value, "value", value) == (np.inf if name == "psnr" else 1.0)
+
+
 @pytest.mark.parametrize(
     ("outputs", "picked", "names"),
     [
