@@ -129,14 +129,17 @@ class _Measured:
         self.squares[name] += np.square(array).sum(axis=axes, keepdims=True, dtype=np.float64)
         self.counts[name] += array.size // max(labels.size, 1)
         if name in self.values:
-            _keep(self.values[name], _rows(array) if labels.shape[-1] > 1 else array)
+            _keep(self.values[name], _samples_first(_rows(array) if labels.shape[-1] > 1 else array, labels))
 
     def part(self, names: Iterable[str]) -> Part:
         """The result for some tensors."""
         kept = {name: self.values[name] for name in names if self.values.get(name)}
         return Part(
             {name: self.peaks[name] for name in names},
-            {name: np.concatenate(arrays) for name, arrays in kept.items()},
+            {
+                name: _samples_first(np.concatenate(arrays), self.labels[name])
+                for name, arrays in kept.items()
+            },
         )
 
 
@@ -187,6 +190,11 @@ def _rows(values: NDArray[np.float32]) -> NDArray[np.float32]:
     """Some rows of a tensor whose channels are its last axis, evenly spaced, of shape (rows, channels)."""
     rows = values.reshape(-1, values.shape[-1])
     return rows[:: -(-rows.size // _MOST_VALUES) or 1]
+
+
+def _samples_first(values: NDArray[np.float32], labels: Channels) -> NDArray[np.float32]:
+    """Exchanges the first and the last axis where the channels are the first one; does so back, too."""
+    return values.swapaxes(0, -1) if labels.shape[0] > 1 and labels.shape[-1] == 1 else values
 
 
 def _keep(kept: list[NDArray[np.float32]], values: NDArray[np.float32]) -> None:

@@ -67,6 +67,19 @@ def test_channels_along_the_first_axis_are_not_divided():
     np.testing.assert_array_equal(found.folds[0].tried_on.peaks["layer_out"][:, 0, 0], [3, 4])
 
 
+def test_batches_whose_channels_lie_along_the_first_axis_are_joined_along_the_last():
+    g = Shaped(quantized=False)
+    model = prepared(g.model({"x": ["N", 2]}, g.op("Transpose", ["x"], "layer", perm=[1, 0])))
+    batches = [{"x": np.arange(6, dtype=np.float32).reshape(3, 2) + 10 * number} for number in range(4)]
+    found = observe(model, {"layer_out": np.array([[1], [2]])}, ["layer_out"], batches)
+    one, other = divided(found)[0]
+    np.testing.assert_array_equal(one.values["layer_out"], [[0, 2, 4, 20, 22, 24], [1, 3, 5, 21, 23, 25]])
+    np.testing.assert_array_equal(
+        other.values["layer_out"], [[10, 12, 14, 30, 32, 34], [11, 13, 15, 31, 33, 35]]
+    )
+    np.testing.assert_array_equal(found.peaks["layer_out"], [[34], [35]])
+
+
 def test_the_model_is_not_changed_and_its_outputs_can_be_measured():
     model = two_channels()
     found = observe(model, {"relu_out": np.array([[[1, 2]]])}, [], [feed(2)])
