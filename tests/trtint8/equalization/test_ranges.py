@@ -119,6 +119,24 @@ def test_of_images_whole_samples_are_kept_one_at_least(monkeypatch):
     assert found.shape == (1, 2, 4, 4)
 
 
+def test_of_large_images_the_middle_is_kept(monkeypatch):
+    g = Shaped(quantized=False)
+    model = prepared(g.model({"x": ["N", 2, 4, 8]}, g.op("Relu", ["x"], "relu")))
+    labels = {"relu_out": np.array([1, 2]).reshape(1, 2, 1, 1)}
+    batch = {"x": np.abs(normal(1, 2, 4, 8))}
+
+    def kept(most):
+        monkeypatch.setattr("trtint8.equalization.ranges._MOST_OF_A_SAMPLE", most)
+        found = observe(model, labels, ["relu_out"], [batch])
+        np.testing.assert_array_equal(found.peaks["relu_out"].ravel(), batch["x"].max(axis=(0, 2, 3)))
+        return found.folds[0].found_with.values["relu_out"]
+
+    np.testing.assert_array_equal(kept(64), batch["x"])
+    np.testing.assert_array_equal(kept(63), batch["x"][:, :, :, 2:6])
+    np.testing.assert_array_equal(kept(31), batch["x"][:, :, 1:3, 2:6])
+    np.testing.assert_array_equal(kept(1), batch["x"][:, :, 1:2, 3:4])  # every channel
+
+
 def test_a_batch_that_fails_is_named():
     with pytest.raises(CalibrationDataError, match="the model fails on a batch"):
         observe(two_channels(), {"layer_out": np.array([[[1, 2]]])}, [], [{"x": normal(1, 1, 2)}])
