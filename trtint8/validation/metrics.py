@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
+
+from numpy.typing import NDArray
 
 from calibrators.errors import CalibrationDataError
 from trtint8.validation.batch import BatchForm
@@ -49,8 +51,11 @@ _OF_ONE_OUTPUT: dict[str, Callable[[str, str, BatchForm], Measurand]] = {
     "miou": mean_iou,
 }
 
+#: Metrics of detections.
+_OF_DETECTIONS = (DetectionAgreement.name, *PRECISIONS)
+
 #: Metrics of all outputs together.
-_OF_ALL_OUTPUTS = (DetectionAgreement.name, *PRECISIONS, *OUTPUT_METRICS)
+_OF_ALL_OUTPUTS = (*_OF_DETECTIONS, *OUTPUT_METRICS)
 
 #: What follows the name of a metric that does not exist.
 _NAMES = ", ".join(("top1", "top5 and so on", *_OF_ONE_OUTPUT, *_OF_ALL_OUTPUTS))
@@ -177,6 +182,24 @@ def usual_metrics(form: BatchForm) -> Choice:
     if form.labels is not None and "top1" not in names:
         reason += f"; the labels ({form.labels}) are not used{_use_of_labels(form)}"
     return Choice((*names, *_FOR_ALL), reason, budget=[*names, *_FOR_ALL][0])
+
+
+def reads_layouts(
+    metrics: Sequence[Metric] | None, labels: NDArray[Any] | None, picked: Sequence[str]
+) -> bool:
+    """Whether detections may be read from the outputs as they are.
+
+    Args:
+        metrics: The metrics that were asked for; None where the usual ones are measured.
+        labels: The labels of a batch, or None.
+        picked: Names of the outputs that hold what the network picks.
+    """
+    if metrics is None:
+        return bool(picked) or (labels is not None and labels.ndim == 3)
+    return any(
+        metric.decode is None if isinstance(metric, DetectionAgreement) else metric in _OF_DETECTIONS
+        for metric in metrics
+    )
 
 
 def _of_all(form: BatchForm) -> str:

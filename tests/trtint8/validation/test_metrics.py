@@ -6,7 +6,7 @@ from hypothesis.extra.numpy import arrays
 
 from trtint8.validation import metrics
 from trtint8.validation.batch import Batch, BatchForm
-from trtint8.validation.metrics import measurands, usual_metrics
+from trtint8.validation.metrics import DetectionAgreement, measurands, reads_layouts, usual_metrics
 
 
 def _hits(name, scores, labels=None, reference=None):
@@ -123,3 +123,22 @@ def test_outputs_that_hold_picks(outputs, picked, names):
     assert choice.names == (*names, "sqnr", "cosine", "max_error")
     assert choice.budget == "sqnr"
     assert choice.reason.endswith("of the tensors that it picks from")
+
+
+@pytest.mark.parametrize(
+    ("asked", "labels", "picked", "reads"),
+    [
+        (["sqnr", "top1"], None, ("boxes",), False),
+        (["sqnr", "map50"], None, (), True),
+        (["detections"], None, (), True),
+        ([DetectionAgreement()], None, (), True),
+        ([DetectionAgreement(len)], None, (), False),
+        ([len], None, (), False),
+        (None, None, (), False),
+        (None, None, ("boxes",), True),
+        (None, np.zeros((2, 3, 5)), (), True),
+        (None, np.zeros(2, np.int64), (), False),
+    ],
+)
+def test_whether_detections_are_read_from_outputs_as_they_are(asked, labels, picked, reads):
+    assert reads_layouts(asked, labels, picked) is reads
