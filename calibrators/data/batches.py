@@ -160,17 +160,35 @@ class Batches:
         """
         return cls(lambda: iter(shard.batches), num_samples=shard.samples, labels=shard.labels, reader=reader)
 
-    def begun(self) -> tuple[Shard | None, Batches]:
-        """Takes the first batch of a pass out, to look at it before the pass is continued.
+    def begun(self, samples: int = 1) -> tuple[Shard | None, Batches]:
+        """Takes the first batches of a pass out, to look at them before the pass is continued.
+
+        Args:
+            samples: How many samples the batches have together, or more; fewer where the data has fewer, or
+                fails behind the first batch.
 
         Returns:
-            The batch as a shard, None where there is none; and the same data, that batch included, for the
-            one pass that has begun.
+            The batches as a shard, None where there are none; and the same data, those batches included, for
+            the one pass that has begun.
         """
         start = self.start()
-        head = list(islice(start, 1))
+        head, failures = list(islice(start, 1)), []
+        try:
+            while head and sum(map(self.reader.samples, head)) < samples:
+                head[-1] = _copied(head[-1])
+                head.append(next(start))
+        except StopIteration:
+            pass
+        except Exception as error:  # noqa: BLE001  # whatever a user's loader raises, in its turn
+            failures.append(error)
+
+        def rest() -> Iterator[Any]:
+            if failures:
+                raise failures[0]
+            yield from start
+
         only_head = replace(self, start=lambda: iter(head))
-        return next(only_head.cut(1), None), replace(self, start=lambda: chain(head, start))
+        return next(only_head.cut(len(head)), None), replace(self, start=lambda: chain(head, rest()))
 
 
 class RayDataset(Protocol):

@@ -61,8 +61,9 @@ def validate(
             ``miou``; for detectors ``detections``, or :class:`DetectionAgreement` with a decoder, and by true
             boxes ``map`` and ``map50``; of every output
             ``sqnr``, ``cosine``, ``max_error``, which come together, and ``token_cosine``. The first output
-            is measured, or the one whose name follows a colon, as in ``psnr:hr``. ``psnr``, ``pixels`` and
-            ``miou`` compare with labels that have the output's shape where there are some, else with FP32.
+            that is not cached is measured, or the one whose name follows a colon, as in ``psnr:hr``.
+            ``psnr``, ``pixels`` and ``miou`` compare with labels that have the output's shape where there are
+            some, else with FP32.
             Functions of ``(feeds, outputs)`` or ``(feeds, outputs, reference_outputs)`` of a batch, which
             return a number or one per sample. Metrics over the data set such as
             :class:`MeanAveragePrecision`. Functions, metrics over the data set and decoders get copies of all

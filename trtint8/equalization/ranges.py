@@ -19,8 +19,11 @@ from trtint8.models.activation_memory import FittingBatchSize
 from trtint8.models.separate_samples import computes_samples_separately
 from trtint8.models.session import open_graph_model
 
-#: The most values of one tensor that are kept.
+#: The most values of one tensor that are kept; of its first sample there may be more.
 _MOST_VALUES = 1 << 18
+
+#: The most values of a first sample. An image of 64 channels has so many at 256 x 256.
+_MOST_OF_A_SAMPLE = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -129,14 +132,18 @@ class _Measured:
         self.squares[name] += np.square(array).sum(axis=axes, keepdims=True, dtype=np.float64)
         self.counts[name] += array.size // max(labels.size, 1)
         if name in self.values:
-            _keep(self.values[name], _rows(array) if labels.shape[-1] > 1 else array)
+            some = _rows(array) if labels.shape[-1] > 1 else _middle(array, labels)
+            _keep(self.values[name], _samples_first(some, labels))
 
     def part(self, names: Iterable[str]) -> Part:
         """The result for some tensors."""
         kept = {name: self.values[name] for name in names if self.values.get(name)}
         return Part(
             {name: self.peaks[name] for name in names},
-            {name: np.concatenate(arrays) for name, arrays in kept.items()},
+            {
+                name: _samples_first(np.concatenate(arrays), self.labels[name])
+                for name, arrays in kept.items()
+            },
         )
 
 
@@ -187,6 +194,23 @@ def _rows(values: NDArray[np.float32]) -> NDArray[np.float32]:
     """Some rows of a tensor whose channels are its last axis, evenly spaced, of shape (rows, channels)."""
     rows = values.reshape(-1, values.shape[-1])
     return rows[:: -(-rows.size // _MOST_VALUES) or 1]
+
+
+def _middle(values: NDArray[np.float32], labels: Channels) -> NDArray[np.float32]:
+    """The middle of large samples, along axes that are no channels: convolutions read what is together."""
+    shape = list(values.shape)
+    while len(shape) > 2 and np.prod(shape[1:]) > _MOST_OF_A_SAMPLE:
+        axis = max(range(2, len(shape)), key=lambda axis: shape[axis] if labels.shape[axis] == 1 else 0)
+        if labels.shape[axis] != 1 or shape[axis] == 1:
+            break
+        shape[axis] = -(-shape[axis] // 2)
+    starts = [(whole - size) // 2 for whole, size in zip(values.shape, shape, strict=True)]
+    return values[tuple(slice(start, start + size) for start, size in zip(starts, shape, strict=True))]
+
+
+def _samples_first(values: NDArray[np.float32], labels: Channels) -> NDArray[np.float32]:
+    """Exchanges the first and the last axis where the channels are the first one; does so back, too."""
+    return values.swapaxes(0, -1) if labels.shape[0] > 1 and labels.shape[-1] == 1 else values
 
 
 def _keep(kept: list[NDArray[np.float32]], values: NDArray[np.float32]) -> None:

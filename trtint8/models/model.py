@@ -44,7 +44,7 @@ from trtint8.models.passes.nan_guards import RemoveNanGuardsPass
 from trtint8.models.passes.sums import SumsAsAddsPass
 from trtint8.models.plugins import declare_plugins
 from trtint8.models.random_nodes import random_nodes
-from trtint8.models.sequence_types import declare_sequences
+from trtint8.models.sequence_types import check_outputs_are_tensors, declare_sequences
 from trtint8.models.static_shapes import open_shape
 from trtint8.models.stored_tensors import check_stored_tensors, name_files, without_stored_tensors
 from trtint8.models.training_mode import switch_to_inference
@@ -367,6 +367,7 @@ def _checked(light: LightModel, name: str, path: Path | None) -> Model:
         )
     check_names(light.message, name)
     _check_attributes(light.message.graph, name)
+    check_outputs_are_tensors(light.message, name)
     lower_ir_version(light.message)
     clear_unknown_sizes(light.message)
     sort_nodes(light.message)

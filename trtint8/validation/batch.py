@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from calibrators.data.feeds import FeedDict, is_float, shape_text
 from trtint8.validation.box_scores import Activation, activation_of
 from trtint8.validation.detection_grids import Grid, grid_of, mask_count
-from trtint8.validation.detection_rows import RowOrder, row_order
+from trtint8.validation.detection_rows import ORDERED, RowOrder, filled_rows, holds_rows, row_order
 
 #: By how much the length of a row may differ from 1: float16 resolves a thousandth.
 _UNIT = 2e-3
@@ -67,10 +67,12 @@ class ArrayForm:
         is_embedding: Whether it is a table of two rows or more that have the length 1, and are no
             probabilities: so are vectors that are compared by their angles.
         has_corners: Whether its rows begin with the corners x1, y1, x2, y2 of boxes, if they begin with
-            boxes: in most of them x2 and y2 are not below x1 and y1, as a size often is below a centre.
+            boxes: in nearly all of them x2 and y2 are not below x1 and y1, as a size often is below a centre.
         row_order: How its rows hold detections, if they do by their values; else None.
         grid: How it holds the boxes of a grid, if it does by its values; else None.
         activation: What turns its numbers into scores, if an output of boxes is beside it.
+        holds_rows: Whether its values may show the last four: see
+            :func:`trtint8.validation.detection_rows.holds_rows`.
         declared: The shape that the model declares for it.
     """
 
@@ -81,6 +83,7 @@ class ArrayForm:
     row_order: RowOrder | None = field(default=None, compare=False)
     grid: Grid | None = field(default=None, compare=False)
     activation: Activation = field(default=Activation.NONE, compare=False)
+    holds_rows: bool = field(default=False, compare=False)
     declared: DeclaredShape = field(default=None, compare=False)
 
     @classmethod
@@ -98,6 +101,7 @@ class ArrayForm:
             _has_corners(array),
             row_order(array, masks),
             grid_of(array, masks),
+            holds_rows=holds_rows(array),
         )
 
     @property
@@ -176,6 +180,11 @@ class BatchForm:
         )
 
     @property
+    def first_output(self) -> str:
+        """The name of the first output that is not cached: what metrics mean that name no output."""
+        return next(name for name in self.outputs if name not in self.cached)
+
+    @property
     def has_class_indices(self) -> bool:
         """Whether the labels are one class index per sample."""
         return self.labels is not None and len(self.labels.shape) == 1 and self.labels.dtype.kind in "iu"
@@ -197,6 +206,23 @@ class BatchForm:
             self, outputs={name: replace(form, is_embedding=name in names) for name, form in forms}
         )
 
+    def with_layouts(self, forms: Mapping[str, ArrayForm]) -> BatchForm:
+        """The form where these outputs hold detections as they do in other batches.
+
+        Args:
+            forms: The forms of outputs in another batch; the names of others may lack.
+        """
+        own = dict(self.outputs)
+        for name, form in forms.items():
+            own[name] = replace(
+                own[name],
+                has_corners=form.has_corners,
+                row_order=form.row_order,
+                grid=form.grid,
+                activation=form.activation,
+            )
+        return replace(self, outputs=own)
+
 
 def _has_unit_rows(array: NDArray[Any]) -> bool:
     # The scores of one sample may have the length 1 by chance.
@@ -208,9 +234,10 @@ def _has_unit_rows(array: NDArray[Any]) -> bool:
 
 def _has_corners(array: NDArray[Any]) -> bool:
     may_hold_boxes = is_float(array.dtype) and 2 <= array.ndim <= 4 and array.shape[-1] in (4, 6)
-    if not (may_hold_boxes and array.size):
+    if not may_hold_boxes:
         return True
-    return bool((array[..., 2:4] >= array[..., :2]).all(axis=-1).mean() >= 0.5)
+    rows = filled_rows(array, array.shape[-1])
+    return not len(rows) or bool((rows[:, 2:4] >= rows[:, :2]).all(axis=1).mean() >= ORDERED)
 
 
 def by_sample(array: NDArray[Any], rows: int) -> NDArray[Any]:

@@ -62,7 +62,7 @@ def check_class_folders(folders: Sequence[str] | None, form: BatchForm, metrics:
     for base, _, output_name in (metric.partition(":") for metric in metrics):
         if rank_in(base) is None:
             continue
-        name = output_name or next(iter(form.outputs))
+        name = output_name or form.first_output
         output = form.outputs[name]
         if form.is_class_scores(name) and output.shape[1] != len(folders):
             raise CalibrationDataError(

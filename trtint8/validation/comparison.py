@@ -6,6 +6,7 @@ not depend on where, or when, a batch was run.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,7 +19,7 @@ from calibrators.data.feeds import batch_rows
 from calibrators.data.inputs import InputSpec
 from calibrators.data.preflight import check_feed
 from calibrators.data.sources import first_labels
-from calibrators.errors import CalibrationDataError, ModelError
+from calibrators.errors import CalibrationDataError, ModelError, TrtInt8Error
 from calibrators.ray.in_order import results_here
 from trtint8.models.output_parts import OutputPart, split_outputs
 from trtint8.validation.accuracy import Accuracy, Runner, ValidatedModel
@@ -28,13 +29,21 @@ from trtint8.validation.class_scores import check_class_folders
 from trtint8.validation.fidelity import OUTPUT_METRICS, FidelityMeter
 from trtint8.validation.measurand import Measurand
 from trtint8.validation.measure import REFERENCE, Measure
-from trtint8.validation.metrics import Choice, Metric, check_metrics, measurands, usual_metrics
+from trtint8.validation.metrics import (
+    Choice,
+    Metric,
+    check_metrics,
+    measurands,
+    reads_layouts,
+    usual_metrics,
+)
 from trtint8.validation.output_shapes import (
     DeclaredOutputs,
     check_comparable,
     differing_outputs,
     outputs_without_samples,
 )
+from trtint8.validation.seen_layouts import SeenLayouts
 from trtint8.validation.significance import Share
 
 
@@ -217,6 +226,25 @@ class OpenModels:
         self._without_samples = outputs_without_samples(self._shapes, self._inputs)
         #: Outputs that are embeddings by the first batch's values, which those of another may contradict.
         self._embeddings: frozenset[str] | None = None
+        self._layouts = SeenLayouts()
+
+    def look(self, batches: Batches) -> None:
+        """Finds how outputs hold detections by several batches, where that matters.
+
+        Without it, the first batch that has detections decides.
+
+        Args:
+            batches: The first batches of the data. What is wrong with them is said where they are measured.
+        """
+        seen = []
+        with contextlib.suppress(TrtInt8Error):
+            for batch in batches.labelled():
+                if not reads_layouts(self.metrics, batch.labels, self._picked):
+                    return
+                check_feed(batch.feed, self._inputs, batch.first)
+                seen.append(self._by_name(self._reference(batch.feed), self._sources)[0])
+        if seen:
+            self._layouts.look(seen)
 
     def run(self, feed: FeedDict, labels: NDArray[Any] | None, first: int) -> BatchResult:
         """Runs all models on a batch and measures their outputs.
@@ -245,7 +273,7 @@ class OpenModels:
         )
         if self._embeddings is None:
             self._embeddings = form.embeddings
-        form = form.with_embeddings(self._embeddings)
+        form = self._layouts.applied_to(form.with_embeddings(self._embeddings))
         choice = usual_metrics(form) if self.metrics is None else None
         metrics = _metrics(self.metrics, choice)
         asked = measurands(metrics, form)

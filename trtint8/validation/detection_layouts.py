@@ -50,8 +50,10 @@ def layout_reader(form: BatchForm) -> Reader:
 
     Outputs of four axes or more, such as masks and maps of features, are left aside.
 
-    Boxes of the other layouts are corners x1, y1, x2, y2; or centre x, centre y, width and height, where they
-    are no corners for the most part.
+    Boxes of the other layouts are corners x1, y1, x2, y2; or centre x, centre y, width and height, where one
+    in twenty or more would be no corners.
+
+    What only values show is decided once for the data: see :mod:`trtint8.validation.seen_layouts`.
 
     Args:
         form: The form of a batch.

@@ -71,8 +71,8 @@ _ORDERS = {6: (BOX_FIRST, CLASS_FIRST), 7: (IMAGE_CLASS_FIRST, IMAGE_BOX_FIRST)}
 #: Suppression leaves no more rows of an image than this.
 MOST_LEFT = 1000
 
-#: The share of rows whose box has its second corner behind the first one, where more than a class follows.
-_ORDERED = 0.95
+#: The share of rows whose box has its second corner behind the first one, where boxes are corners.
+ORDERED = 0.95
 
 
 def row_order(array: NDArray[Any], masks: int = 0) -> RowOrder | None:
@@ -89,16 +89,16 @@ def row_order(array: NDArray[Any], masks: int = 0) -> RowOrder | None:
         return None
     width = array.shape[-1]
     if width in _ORDERS:
-        rows = _filled(array, width)
+        rows = filled_rows(array, width)
         return next((order for order in _ORDERS[width] if _fits(rows, order)), None)
     further = width - 6
     if array.ndim != 3 or array.shape[1] > MOST_LEFT:
         return None
     if further != masks if masks else not may_be_keypoints(further):
         return None
-    rows = _filled(array, 6)
+    rows = filled_rows(array, 6)
     ordered = (rows[:, 2:4] >= rows[:, :2]).all(axis=1)
-    return BOX_FIRST if len(rows) and ordered.mean() >= _ORDERED and _fits(rows, BOX_FIRST) else None
+    return BOX_FIRST if len(rows) and ordered.mean() >= ORDERED and _fits(rows, BOX_FIRST) else None
 
 
 def may_be_keypoints(columns: int) -> bool:
@@ -106,8 +106,29 @@ def may_be_keypoints(columns: int) -> bool:
     return columns > 0 and (columns % 2 == 0 or columns % 3 == 0)
 
 
-def _filled(array: NDArray[Any], columns: int) -> NDArray[np.float64]:
-    """The first columns of all rows, except those that fill up, such as with -1."""
+def holds_rows(array: NDArray[Any]) -> bool:
+    """Whether the values of an output may show how it holds detections: not all of its rows fill up.
+
+    Args:
+        array: An output of the float network.
+    """
+    if not is_float(array.dtype) or not (
+        array.ndim in (2, 3) or (array.ndim == 4 and array.shape[-1] in _ORDERS)
+    ):
+        return False
+    return bool((array != array[..., :1]).any())
+
+
+def filled_rows(array: NDArray[Any], columns: int) -> NDArray[np.float64]:
+    """The first columns of all rows, except those that fill up, such as with -1.
+
+    Args:
+        array: Rows along the last axis.
+        columns: How many columns.
+
+    Returns:
+        Shape (rows, columns).
+    """
     rows = array.reshape(-1, array.shape[-1])[:, :columns].astype(np.float64)
     filled: NDArray[np.float64] = rows[(rows != rows[:, :1]).any(axis=1)]
     return filled

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from calibrators.data.feeds import batch_rows, shape_text
 from calibrators.errors import CalibrationDataError
+from trtint8.validation.user_failures import failures_named
 
 
 class Detections(NamedTuple):
@@ -57,10 +58,11 @@ def found_tables(
         One table per image, float64 of shape (n, 6): x1, y1, x2, y2, class and score.
 
     Raises:
-        CalibrationDataError: ``decode`` does not return one entry per image, or an entry is not of boxes,
-            scores and classes of equal lengths.
+        CalibrationDataError: ``decode`` fails or does not return one entry per image, or an entry is not of
+            boxes, scores and classes of equal lengths.
     """
-    entries = _listed(f"metric '{metric}': what decode returns", decode(outputs), Detections._fields)
+    with failures_named(f"metric '{metric}': decode failed on a batch"):
+        entries = _listed(f"metric '{metric}': what decode returns", decode(outputs), Detections._fields)
     images = batch_rows(feeds)
     if images is not None and len(entries) != images and not (len(entries) == 1 and _is_one_image(feeds)):
         raise CalibrationDataError(

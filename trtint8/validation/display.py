@@ -42,21 +42,25 @@ def accuracy_frame(accuracy: Compared) -> Any:
     """
     sides = {VALIDATED: accuracy, **accuracy.also}
     outputs = [output.name for output in accuracy.outputs]
+    of_tokens = [output.name for output in accuracy.outputs if output.token_cosine is not None]
     columns: dict[str, list[object]] = {
         "metric": [
             *(measure.name for measure in accuracy.measures),
             *(f"sqnr:{name}" for name in outputs),
             *(f"cosine:{name}" for name in outputs),
             *(f"max_error:{name}" for name in outputs),
+            *(f"token_cosine:{name}" for name in of_tokens),
         ],
-        REFERENCE: [*(_number(m.reference) for m in accuracy.measures), *[None] * (3 * len(outputs))],
     }
+    columns[REFERENCE] = [_number(measure.reference) for measure in accuracy.measures]
+    columns[REFERENCE] += [None] * (len(columns["metric"]) - len(columns[REFERENCE]))
     for name, side in sides.items():
         columns[name] = [
             *(_value(measure) for measure in side.measures),
             *(output.sqnr_db for output in side.outputs),
             *(output.cosine for output in side.outputs),
             *(output.max_error for output in side.outputs),
+            *(output.token_cosine for output in side.outputs if output.name in of_tokens),
         ]
     return data_frame(columns)
 

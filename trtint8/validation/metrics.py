@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
+
+from numpy.typing import NDArray
 
 from calibrators.errors import CalibrationDataError
 from trtint8.validation.batch import BatchForm
@@ -49,8 +51,11 @@ _OF_ONE_OUTPUT: dict[str, Callable[[str, str, BatchForm], Measurand]] = {
     "miou": mean_iou,
 }
 
+#: Metrics of detections.
+_OF_DETECTIONS = (DetectionAgreement.name, *PRECISIONS)
+
 #: Metrics of all outputs together.
-_OF_ALL_OUTPUTS = (DetectionAgreement.name, *PRECISIONS, *OUTPUT_METRICS)
+_OF_ALL_OUTPUTS = (*_OF_DETECTIONS, *OUTPUT_METRICS)
 
 #: What follows the name of a metric that does not exist.
 _NAMES = ", ".join(("top1", "top5 and so on", *_OF_ONE_OUTPUT, *_OF_ALL_OUTPUTS))
@@ -160,7 +165,7 @@ def usual_metrics(form: BatchForm) -> Choice:
         return _of_detector(form)
     if form.picked:
         return _of_picks(form)
-    first = next(name for name in form.outputs if name not in form.cached)
+    first = form.first_output
     names, words = [], []
     has_rows = form.is_class_scores(first)
     is_embedding = has_rows and form.outputs[first].is_embedding
@@ -177,6 +182,24 @@ def usual_metrics(form: BatchForm) -> Choice:
     if form.labels is not None and "top1" not in names:
         reason += f"; the labels ({form.labels}) are not used{_use_of_labels(form)}"
     return Choice((*names, *_FOR_ALL), reason, budget=[*names, *_FOR_ALL][0])
+
+
+def reads_layouts(
+    metrics: Sequence[Metric] | None, labels: NDArray[Any] | None, picked: Sequence[str]
+) -> bool:
+    """Whether detections may be read from the outputs as they are.
+
+    Args:
+        metrics: The metrics that were asked for; None where the usual ones are measured.
+        labels: The labels of a batch, or None.
+        picked: Names of the outputs that hold what the network picks.
+    """
+    if metrics is None:
+        return bool(picked) or (labels is not None and labels.ndim == 3)
+    return any(
+        metric.decode is None if isinstance(metric, DetectionAgreement) else metric in _OF_DETECTIONS
+        for metric in metrics
+    )
 
 
 def _of_all(form: BatchForm) -> str:
@@ -216,7 +239,7 @@ def _for_picks(form: BatchForm) -> tuple[tuple[str, ...], str]:
     for name in form.picked:
         # One index a sample has no positions.
         if form.outputs[name].is_integer and len(form.outputs[name].shape) > 1:
-            metric = "pixels" if name == next(iter(form.outputs)) else f"pixels:{name}"
+            metric = "pixels" if name == form.first_output else f"pixels:{name}"
             return (metric,), f"the positions of '{name}' that are FP32's, and "
     return (), ""
 
@@ -235,7 +258,7 @@ def _use_of_labels(form: BatchForm) -> str:
     if has_true_boxes(form):
         return "; trtint8.DetectionAgreement(decode) compares with them"
     for name, output in form.outputs.items():
-        suffix = "" if name == next(iter(form.outputs)) else f":{name}"
+        suffix = "" if name == form.first_output else f":{name}"
         if form.labels.is_float and form.labels.shape == output.shape:
             return f"; metric psnr{suffix} compares with them"
         if form.labels.is_integer and not form.has_class_indices and len(output.shape) > 2:
@@ -254,7 +277,7 @@ def _measurand(metric: Metric, form: BatchForm) -> Measurand:
         return box_precision(metric, form)
     base, colon, output = metric.partition(":")
     if not colon:
-        output = next(iter(form.outputs))
+        output = form.first_output
     elif output not in form.outputs:
         raise CalibrationDataError(
             f"metric '{metric}' is of an output '{output}' that the model does not have; there are "

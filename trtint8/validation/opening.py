@@ -241,9 +241,10 @@ def _validated(
 
     Args:
         name: The model's name in results.
-        run: Runs the model on feeds of its own input types.
+        run: Runs the model on feeds of its own input types; outputs come in the order of ``names``, and
+            ``sources`` behind them.
         dtypes: The model's input types, by name.
-        names: Names of the model's outputs, in order.
+        names: Names of the model's outputs, in its own order.
         inputs: The inputs of the reference.
         output_names: Names of the reference's outputs, in order.
         description: How the model is run, in words.
@@ -256,11 +257,14 @@ def _validated(
     wanted = [spec.name for spec in inputs]
     if set(dtypes) != set(wanted):
         raise ModelError(_mismatch(name, "inputs", list(dtypes), wanted))
-    if list(names) != list(output_names):
+    # An engine may list its outputs in another order than the model that it was built from.
+    if set(names) != set(output_names):
         raise ModelError(_mismatch(name, "outputs", names, output_names))
+    order = (*output_names, *sources)
 
     def run_converted(feed: FeedDict) -> list[NDArray[Any]]:
-        return run(as_fed(feed, dtypes, scales))
+        found = dict(zip((*names, *sources), run(as_fed(feed, dtypes, scales)), strict=True))
+        return [found[output] for output in order]
 
     return ValidatedModel(name, run_converted, description, sources)
 

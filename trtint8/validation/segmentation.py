@@ -162,7 +162,8 @@ def overlap_sums(wanted: NDArray[np.int64], found: NDArray[np.int64], classes: i
     return np.stack([intersections, sizes - intersections], axis=1).astype(np.float64).ravel()
 
 
-#: The label of positions without a class, where the number of classes is not known.
+#: The label of positions without a class, where the number of classes is not known. For a network it is a
+#: class like others.
 _VOID = 255
 
 
@@ -194,7 +195,7 @@ def _maps(output: str, declared: DeclaredShape, with_labels: bool, batch: Batch)
         classes = scores.shape[class_axis(scores.shape, declared)]
         valid = (wanted >= 0) & (wanted < classes)
     else:
-        valid = (wanted >= 0) & (wanted != _VOID)
+        valid = (wanted >= 0) & (wanted != _VOID) if with_labels else wanted >= 0
         classes = int(max(wanted[valid].max(initial=0), found[valid].max(initial=0))) + 1
     return _Maps(wanted, found, valid, classes)
 

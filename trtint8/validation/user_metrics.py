@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
@@ -13,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict
-from calibrators.error_text import in_one_line
-from calibrators.errors import CalibrationDataError, TrtInt8Error, UnsupportedError
+from calibrators.errors import CalibrationDataError, UnsupportedError
 from trtint8.validation.batch import Batch, Outputs, copied
 from trtint8.validation.measurand import Measurand
 from trtint8.validation.meters import ValueMeter
+from trtint8.validation.user_failures import failures_named
 
 
 @runtime_checkable
@@ -119,11 +118,12 @@ class MergedMeter:
     """The meter of a metric over the data set that merges."""
 
     def __init__(self, metric: MergeableMetric) -> None:
-        self._metric = metric.fresh()
+        self._metric = _fresh(metric)
 
     def merge(self, other: MergeableMetric) -> None:
         """Adds a metric that was measured on one batch."""
-        self._metric.merge(other)
+        with failures_named(f"the method merge of metric '{self._metric.name}' failed"):
+            self._metric.merge(other)
 
     def value(self) -> float:
         """The metric's own."""
@@ -137,7 +137,7 @@ class UpdatedMeter:
     """The meter of a metric over the data set that does not merge: it is given the batches themselves."""
 
     def __init__(self, metric: DataSetMetric, *, compares: bool) -> None:
-        self._metric, self._compares = metric.fresh(), compares
+        self._metric, self._compares = _fresh(metric), compares
 
     def merge(self, other: Batch) -> None:
         """Adds a batch."""
@@ -163,6 +163,11 @@ def user_measurand(metric: object) -> Measurand:
     Raises:
         CalibrationDataError: It is no metric, or takes another number of parameters.
     """
+    if isinstance(metric, type):
+        name = metric.__name__
+        raise CalibrationDataError(
+            f"{name} is a class; give an object of it as metric, as {name}(...) makes it"
+        )
     if isinstance(metric, DataSetMetric):
         compares = takes_reference(
             metric.update, 3, f"the method update of metric '{metric.name}'", "feeds, outputs, labels"
@@ -242,7 +247,7 @@ def _can_be_called(signature: inspect.Signature, count: int) -> bool:
 def _update(metric: Any, batch: Batch, *, compares: bool) -> None:
     labels = None if batch.labels is None else batch.labels.copy()
     reference = (copied(batch.reference),) if compares else ()
-    with _failures_named(f"the method update of metric '{metric.name}' failed on {_where(batch)}"):
+    with failures_named(f"the method update of metric '{metric.name}' failed on {_where(batch)}"):
         metric.update(copied(batch.feeds), copied(batch.outputs), labels, *reference)
 
 
@@ -252,7 +257,7 @@ def _value_of(metric: DataSetMetric) -> float:
     Raises:
         CalibrationDataError: It is not a number, or the method fails.
     """
-    with _failures_named(f"the method value of metric '{metric.name}' failed"):
+    with failures_named(f"the method value of metric '{metric.name}' failed"):
         result: Any = metric.value()
     try:
         value = float(result)
@@ -265,9 +270,26 @@ def _value_of(metric: DataSetMetric) -> float:
     return value
 
 
+def _fresh(metric: Any) -> Any:
+    """The same metric without data.
+
+    Raises:
+        CalibrationDataError: It is no metric of the same kind, or the method fails.
+    """
+    with failures_named(f"the method fresh of metric '{metric.name}' failed"):
+        own = metric.fresh()
+    kind = MergeableMetric if isinstance(metric, MergeableMetric) else DataSetMetric
+    if not isinstance(own, kind):
+        raise CalibrationDataError(
+            f"the method fresh of metric '{metric.name}' returned {_described(own)}; return the same metric "
+            "without data"
+        )
+    return own
+
+
 def _fresh_on(metric: MergeableMetric, compares: bool, batch: Batch) -> DataSetMetric:
     """A fresh metric with this batch alone."""
-    own = metric.fresh()
+    own: DataSetMetric = _fresh(metric)
     _update(own, batch, compares=compares)
     return own
 
@@ -278,7 +300,7 @@ def _unchanged(batch: Batch) -> Batch:
 
 def _values(name: str, function: Callable[..., Any], compares: bool, batch: Batch) -> ValueMeter:
     reference = (copied(batch.reference),) if compares else ()
-    with _failures_named(f"metric '{name}' failed on {_where(batch)}"):
+    with failures_named(f"metric '{name}' failed on {_where(batch)}"):
         result = function(copied(batch.feeds), copied(batch.outputs), *reference)
     try:
         values = np.array(result, np.float64)  # a copy: a view would keep the batch's outputs alive
@@ -298,21 +320,6 @@ def _values(name: str, function: Callable[..., Any], compares: bool, batch: Batc
 
 def _where(batch: Batch) -> str:
     return f"the batch that begins with sample {batch.first}"
-
-
-@contextmanager
-def _failures_named(failure: str) -> Iterator[None]:
-    """Says which metric failed; the error itself is the cause of the one that is raised.
-
-    Raises:
-        CalibrationDataError: What stands in the block fails.
-    """
-    try:
-        yield
-    except TrtInt8Error:
-        raise
-    except Exception as error:
-        raise CalibrationDataError(f"{failure}: {in_one_line(error)}; correct it") from error
 
 
 def _described(result: object) -> str:

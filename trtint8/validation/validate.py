@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from calibrators.data.batches import DataSource, open_data
+from calibrators.data.batches import Batches, DataSource, open_data
 from calibrators.data.options import DataOptions
 from calibrators.errors import ModelError
 from calibrators.host.threads import in_thread
@@ -20,10 +20,11 @@ from trtint8.validation.accuracy import Accuracy
 from trtint8.validation.budget import Budget
 from trtint8.validation.comparison import compare_models
 from trtint8.validation.measure import REFERENCE, VALIDATED
-from trtint8.validation.metrics import Metric
+from trtint8.validation.metrics import Metric, reads_layouts
 from trtint8.validation.mistaken_comparisons import warn_of_models, warning_of_calibration_samples
 from trtint8.validation.opening import engine_path, open_models
 from trtint8.validation.output_shapes import DeclaredOutputs
+from trtint8.validation.seen_layouts import LOOKED_AT
 from trtint8.validation.workers import compare_over_ray
 
 
@@ -87,6 +88,9 @@ def validate_models(
         recorded, original.inputs, data_options.on_cpu(original.inputs, original.output_shapes)
     )
     origins = warn_of_models(loaded, original)
+    head = None
+    if metrics is None or reads_layouts(metrics, batches.labels, declared.picked):
+        head, batches = batches.begun(LOOKED_AT)
     if run.ray:
         return compare_over_ray(
             models,
@@ -94,6 +98,7 @@ def validate_models(
             original,
             batches,
             run.ray,
+            head,
             left_out=left_out,
             metrics=metrics,
             budget=budget,
@@ -116,6 +121,8 @@ def validate_models(
         ) as opened,
         warning_of_calibration_samples(origins, batches) as samples,
     ):
+        if head and len(head.batches) > 1:  # a single one is looked at where it is measured
+            opened.look(Batches.of_shard(head, batches.reader))
         return compare_models(opened, samples, budget, progress=run.progress)
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from calibrators.data.batches import Batches, FeedDict
 from calibrators.data.inputs import InputSpec
+from calibrators.data.shards import Reader, Shard
 from calibrators.errors import ModelError
 from calibrators.host.onnx_session import open_session
 from calibrators.host.threads import in_thread
@@ -37,6 +38,7 @@ def compare_over_ray(
     original: Model,
     batches: Batches,
     executor: RayExecutor,
+    head: Shard | None,
     *,
     left_out: Picks,
     metrics: Sequence[Metric] | None = None,
@@ -54,6 +56,7 @@ def compare_over_ray(
         original: The FP32 model, loaded.
         batches: The data.
         executor: Where to run.
+        head: The first batches of the data, which every worker looks at; None where there are none.
         left_out: What was left out of ``original`` and is of the other models.
         metrics: What to measure; what applies of the usual metrics where None.
         budget: What the samples are to keep; None for nothing.
@@ -82,6 +85,8 @@ def compare_over_ray(
         DeclaredOutputs.of(original.graph_model, left_out),
         allow_host_code,
         tuple(Path(library).absolute() for library in plugins),
+        head,
+        batches.reader,
     )
     with results_in_order(
         work, batches, executor, threads, description="Validating", progress=progress
@@ -109,6 +114,8 @@ class _ValidationWork:
         declared: What the FP32 model declares of its outputs.
         allow_host_code: Whether code that an engine contains may run.
         plugins: Paths of the libraries with the plugins that engines use.
+        head: The first batches of the data; None where there are none.
+        reader: The reader of the data.
     """
 
     models: Mapping[str, bytes | Path]
@@ -119,6 +126,8 @@ class _ValidationWork:
     declared: DeclaredOutputs
     allow_host_code: bool
     plugins: tuple[Path, ...]
+    head: Shard | None
+    reader: Reader
 
     def open(self) -> BatchFunction[BatchResult]:
         """Opens the models."""
@@ -137,6 +146,8 @@ class _ValidationWork:
                 plugins=self.plugins,
             )
         )
+        if self.head:
+            models.look(Batches.of_shard(self.head, self.reader))
         return _Validated(models, stack)
 
     def _open_reference(self) -> ModelSession:

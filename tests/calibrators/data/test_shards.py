@@ -163,6 +163,28 @@ def test_a_pass_that_has_begun_goes_on_with_its_first_batch(kind):
     _same(_read(shards), _expected(DATA, batch_size=4))
 
 
+@pytest.mark.parametrize(("samples", "taken"), [(1, 4), (4, 4), (5, 8), (100, 23)])
+def test_a_pass_may_begin_with_several_batches(samples, taken):
+    head, shards = open_batches([{"x": DATA}], INPUTS, batch_size=4).begun(samples)
+    assert (head.first, head.samples) == (0, taken)
+    found = np.concatenate([feed["x"] for feed in Batches.of_shard(head, shards.reader)])
+    np.testing.assert_array_equal(found, DATA[:taken])
+    _same(_read(shards), _expected(DATA, batch_size=4))
+
+
+def test_a_failure_behind_the_first_batch_waits_for_its_turn():
+    def loader():
+        yield {"x": DATA[:4]}
+        raise OSError("the disk is gone")
+
+    head, batches = open_batches(loader, INPUTS).begun(9)
+    assert head.samples == 4
+    found = iter(batches)
+    np.testing.assert_array_equal(next(found)["x"], DATA[:4])
+    with pytest.raises(OSError, match="the disk is gone"):
+        next(found)
+
+
 def test_raw_images_are_preprocessed_by_the_worker():
     inputs = (InputSpec("x", FLOAT, ("n", 3, 4, 4)),)
     images = np.random.default_rng(2).integers(0, 256, (9, 4, 4, 3), np.uint8)

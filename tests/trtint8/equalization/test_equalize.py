@@ -34,6 +34,24 @@ def test_an_outlier_channel_is_divided_and_the_function_stays():
     assert found.skipped == {"second": "'second_out' is an output of the model"}
 
 
+@pytest.mark.parametrize("batches", [1, 4])
+def test_channels_along_the_first_axis(batches):
+    g = Shaped(quantized=False)
+    scales = np.ones(8, np.float32)
+    scales[3] = 100
+    first = g.constant(g.random.standard_normal((6, 8)).astype(np.float32) * scales)
+    second = g.constant(g.random.standard_normal((8, 5)).astype(np.float32) / scales[:, None])
+    x = g.op("Relu", [g.op("Gemm", ["x", first], "first")], "relu")
+    x = g.op("Transpose", [x], "turned", perm=[1, 0])
+    model = prepared(g.model({"x": ["N", 6]}, g.op("Gemm", [x, second], "second", transA=1)))
+    feeds = [{"x": rows} for rows in np.split(normal(64, 6), batches)]
+    found = equalize(model, feeds)
+    (form,) = found.forms
+    assert form.channels == 8 and form.largest > 20 * form.smallest
+    for feed in feeds:
+        np.testing.assert_allclose(run(found.model, feed)[0], run(model, feed)[0], rtol=1e-5, atol=1e-5)
+
+
 def test_even_channels_keep_their_values():
     model = prepared(even())
     found = equalize(model, [{"x": np.float32(np.random.default_rng(0).uniform(-1, 1, (64, 6)))}])

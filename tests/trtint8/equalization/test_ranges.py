@@ -67,6 +67,19 @@ def test_channels_along_the_first_axis_are_not_divided():
     np.testing.assert_array_equal(found.folds[0].tried_on.peaks["layer_out"][:, 0, 0], [3, 4])
 
 
+def test_batches_whose_channels_lie_along_the_first_axis_are_joined_along_the_last():
+    g = Shaped(quantized=False)
+    model = prepared(g.model({"x": ["N", 2]}, g.op("Transpose", ["x"], "layer", perm=[1, 0])))
+    batches = [{"x": np.arange(6, dtype=np.float32).reshape(3, 2) + 10 * number} for number in range(4)]
+    found = observe(model, {"layer_out": np.array([[1], [2]])}, ["layer_out"], batches)
+    one, other = divided(found)[0]
+    np.testing.assert_array_equal(one.values["layer_out"], [[0, 2, 4, 20, 22, 24], [1, 3, 5, 21, 23, 25]])
+    np.testing.assert_array_equal(
+        other.values["layer_out"], [[10, 12, 14, 30, 32, 34], [11, 13, 15, 31, 33, 35]]
+    )
+    np.testing.assert_array_equal(found.peaks["layer_out"], [[34], [35]])
+
+
 def test_the_model_is_not_changed_and_its_outputs_can_be_measured():
     model = two_channels()
     found = observe(model, {"relu_out": np.array([[[1, 2]]])}, [], [feed(2)])
@@ -104,6 +117,24 @@ def test_of_images_whole_samples_are_kept_one_at_least(monkeypatch):
     monkeypatch.setattr("trtint8.equalization.ranges._MOST_VALUES", 5)
     found = observe(model, labels, ["relu_out"], [batch]).folds[0].found_with.values["relu_out"]
     assert found.shape == (1, 2, 4, 4)
+
+
+def test_of_large_images_the_middle_is_kept(monkeypatch):
+    g = Shaped(quantized=False)
+    model = prepared(g.model({"x": ["N", 2, 4, 8]}, g.op("Relu", ["x"], "relu")))
+    labels = {"relu_out": np.array([1, 2]).reshape(1, 2, 1, 1)}
+    batch = {"x": np.abs(normal(1, 2, 4, 8))}
+
+    def kept(most):
+        monkeypatch.setattr("trtint8.equalization.ranges._MOST_OF_A_SAMPLE", most)
+        found = observe(model, labels, ["relu_out"], [batch])
+        np.testing.assert_array_equal(found.peaks["relu_out"].ravel(), batch["x"].max(axis=(0, 2, 3)))
+        return found.folds[0].found_with.values["relu_out"]
+
+    np.testing.assert_array_equal(kept(64), batch["x"])
+    np.testing.assert_array_equal(kept(63), batch["x"][:, :, :, 2:6])
+    np.testing.assert_array_equal(kept(31), batch["x"][:, :, 1:3, 2:6])
+    np.testing.assert_array_equal(kept(1), batch["x"][:, :, 1:2, 3:4])  # every channel
 
 
 def test_a_batch_that_fails_is_named():

@@ -6,6 +6,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import trtint8
+from calibrators.errors import ModelError
 from trtint8.models.model import load_model, prepare, to_proto
 from trtint8.models.sequence_types import declare_sequences
 
@@ -69,6 +70,25 @@ def test_types_are_declared_in_branches_too():
     graphs = [model.graph, branch]
     declared = [{value.name: value.type.WhichOneof("value") for value in one.value_info} for one in graphs]
     assert declared == [{"s": "sequence_type"}, dict.fromkeys(["then_none", "then_one"], "sequence_type")]
+
+
+@pytest.mark.parametrize(
+    ("declared", "kind"),
+    [
+        (helper.make_tensor_sequence_value_info("s", FLOAT, None), "a sequence"),
+        (
+            helper.make_value_info(
+                "s", helper.make_optional_type_proto(helper.make_tensor_type_proto(FLOAT, None))
+            ),
+            "optional",
+        ),
+    ],
+)
+def test_outputs_that_are_no_tensors_are_refused(declared, kind):
+    model = around(plain())
+    model.graph.output.append(declared)
+    with pytest.raises(ModelError, match=f"^output 's' of 'model' is {kind}, which TensorRT does not take"):
+        trtint8.calibrate(model, [{"x": X}], progress=False)
 
 
 def test_other_models_stay():

@@ -1,4 +1,4 @@
-"""Models of one multiplication: a network, and a detector with one box per image."""
+"""Models of one multiplication: a network, a detector with one box per image, and one with rows of boxes."""
 
 import numpy as np
 import onnx
@@ -37,6 +37,28 @@ def boxes_times(factor):
     graph = onnx.GraphProto()
     graph.CopyFrom(BOXES)
     graph.initializer.append(numpy_helper.from_array(np.array([factor], np.float32), "factor"))
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 9
+    return model
+
+
+def rows_as_they_are(columns, shape=None):
+    """A "detector" that gives rows of detections, its input (n, k, columns); in another shape, if given."""
+    nodes = [helper.make_node("Mul", ["x", "factor"], ["same"], name="mul")]
+    constants = [numpy_helper.from_array(np.ones(1, np.float32), "factor")]
+    if shape:
+        nodes.append(helper.make_node("Reshape", ["same", "shape"], ["rows"], name="reshape"))
+        constants.append(numpy_helper.from_array(np.array(shape), "shape"))
+    else:
+        nodes.append(helper.make_node("Identity", ["same"], ["rows"], name="identity"))
+    declared = [size if size > 0 else "m" for size in shape] if shape else ["n", "k", columns]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", "k", columns])],
+        [helper.make_tensor_value_info("rows", TensorProto.FLOAT, declared)],
+        constants,
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
     model.ir_version = 9
     return model

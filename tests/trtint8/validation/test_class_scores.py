@@ -32,7 +32,8 @@ def test_labels_that_are_no_class_indices():
 
 def test_there_is_a_folder_for_each_class():
     outputs = {"y": np.zeros((2, 3), np.float32), "aux": np.zeros((2, 4), np.float32)}
-    form = BatchForm.of(outputs, np.array([0, 1]), 2)
+    outputs = {"keys": np.zeros((2, 9), np.float32), **outputs}
+    form = BatchForm.of(outputs, np.array([0, 1]), 2, cached=("keys",))
     for folders, metrics in [
         (("cat", "cow", "dog"), ["top1", "top5"]),
         (("a", "b", "c", "d"), ["top1:aux"]),

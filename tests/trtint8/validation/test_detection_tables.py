@@ -80,6 +80,16 @@ def test_what_is_no_truth(truth, message):
         given_tables(truth)
 
 
+def test_a_decoder_that_fails_is_named():
+    def decode(outputs):
+        return [(outputs["box"], [], [])]
+
+    with pytest.raises(
+        CalibrationDataError, match=r"^metric 'detections': decode failed on a batch: .*'box'; correct it$"
+    ):
+        found_tables("detections", decode, {}, TWO_IMAGES)
+
+
 def test_every_image_has_an_entry():
     message = (
         "metric 'detections': decoding gives 1 entries for a batch of 2 images; let decode return one entry"

@@ -31,3 +31,13 @@ def test_the_data_frame_has_numbers():
     assert frame.loc["top1"].tolist() == [0.8, 0.79, 0.79]
     assert frame["INT8"].tolist() == [0.79, 0.975, 0.75, 26.25, 0.998, 1.5]
     assert list(frame.index[3:]) == ["sqnr:scores", "cosine:scores", "max_error:scores"]
+
+
+def test_the_data_frame_has_cosines_of_tokens_where_there_are_some():
+    pytest.importorskip("pandas", reason="pandas is not installed (pip install 'trtint8[notebook]')")
+    (scores,) = ACCURACY.outputs
+    outputs = (scores, dataclasses.replace(scores, name="tokens", token_cosine=0.875))
+    frame = accuracy_frame(dataclasses.replace(ACCURACY, outputs=outputs)).set_index("metric")
+    assert frame.loc["token_cosine:tokens", "INT8"] == 0.875
+    assert frame["FP32"].isna().sum() == 8  # agreement, and seven of single outputs
+    assert "token_cosine:scores" not in frame.index

@@ -6,7 +6,7 @@ from hypothesis.extra.numpy import arrays
 
 from trtint8.validation import metrics
 from trtint8.validation.batch import Batch, BatchForm
-from trtint8.validation.metrics import measurands, usual_metrics
+from trtint8.validation.metrics import DetectionAgreement, measurands, reads_layouts, usual_metrics
 
 
 def _hits(name, scores, labels=None, reference=None):
@@ -87,6 +87,18 @@ def test_outputs_that_are_cached_are_not_the_first():
     )
 
 
+@pytest.mark.parametrize("name", ["agreement", "top1", "pixels", "miou", "psnr"])
+def test_a_name_without_an_output_means_the_first_one_that_is_not_cached(name):
+    maps = np.arange(24, dtype=np.float32).reshape(2, 3, 2, 2)
+    rows = np.eye(2, 3, dtype=np.float32)
+    shown = rows if name in ("agreement", "top1") else maps
+    reference = {"keys": -shown, "y": shown}
+    batch = Batch({}, {"keys": shown, "y": shown}, reference, np.arange(2), 2)
+    (measurand,) = measurands([name], BatchForm.of(reference, batch.labels, 2, cached=("keys",)))
+    value = measurand.measure(batch).value()
+    assert getattr(value, "value", value) == (np.inf if name == "psnr" else 1.0)
+
+
 @pytest.mark.parametrize(
     ("outputs", "picked", "names"),
     [
@@ -111,3 +123,22 @@ def test_outputs_that_hold_picks(outputs, picked, names):
     assert choice.names == (*names, "sqnr", "cosine", "max_error")
     assert choice.budget == "sqnr"
     assert choice.reason.endswith("of the tensors that it picks from")
+
+
+@pytest.mark.parametrize(
+    ("asked", "labels", "picked", "reads"),
+    [
+        (["sqnr", "top1"], None, ("boxes",), False),
+        (["sqnr", "map50"], None, (), True),
+        (["detections"], None, (), True),
+        ([DetectionAgreement()], None, (), True),
+        ([DetectionAgreement(len)], None, (), False),
+        ([len], None, (), False),
+        (None, None, (), False),
+        (None, None, ("boxes",), True),
+        (None, np.zeros((2, 3, 5)), (), True),
+        (None, np.zeros(2, np.int64), (), False),
+    ],
+)
+def test_whether_detections_are_read_from_outputs_as_they_are(asked, labels, picked, reads):
+    assert reads_layouts(asked, labels, picked) is reads

@@ -126,6 +126,16 @@ def test_positions_without_a_class_do_not_count(found):
     assert value(mean_iou, found, labels=labels)[0] == pytest.approx((1 / 2 + 1 + 3 / 4) / 3)
 
 
+def test_what_labels_mark_as_unknown_is_a_class_of_a_network():
+    maps = np.where(WANTED == 1, 255, WANTED)
+    found = np.where(FOUND == 1, 255, FOUND)
+    measurand = pixels("m", "y", BatchForm.of({"y": maps}, None, 2))
+    assert measurand.measure(Batch({}, {"y": found}, {"y": maps}, None, 2)).value() == 6 / 8
+    measurand = mean_iou("m", "y", BatchForm.of({"y": maps}, None, 2))
+    overlap = measurand.measure(Batch({}, {"y": found}, {"y": maps}, None, 2)).value()
+    assert overlap == pytest.approx((1 / 3 + 2 / 3 + 3 / 4) / 3)
+
+
 def test_class_indices_as_outputs_and_batches_of_different_classes():
     measurand = mean_iou("m", "y", BatchForm.of({"y": WANTED}, None, 2))
     meter, half = measurand.start(), slice(0, 1)

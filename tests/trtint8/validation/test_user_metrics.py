@@ -175,3 +175,47 @@ def test_a_method_with_a_wrong_number_of_parameters():
 
     with pytest.raises(CalibrationDataError, match="the method update of metric 'largest' cannot be called"):
         user_measurand(Wrong())
+
+
+@pytest.mark.parametrize("base", [Largest, MergingInPlace])
+def test_a_fresh_metric_is_a_metric_of_the_same_kind(base):
+    class Wrong(base):
+        name = "wrong"
+
+        def fresh(self):
+            return None
+
+    for use in (lambda one: one.start(), lambda one: one.start().merge(one.measure(BATCH))):
+        with pytest.raises(
+            CalibrationDataError, match=r"^the method fresh of metric 'wrong' returned None; return the same"
+        ):
+            use(user_measurand(Wrong()))
+
+
+def test_a_metric_that_cannot_begin_again_is_named():
+    class Wrong(Largest):
+        def fresh(self):
+            return Wrong(1, 2)
+
+    with pytest.raises(
+        CalibrationDataError, match=r"^the method fresh of metric 'largest' failed: .* positional argument"
+    ):
+        user_measurand(Wrong()).start()
+
+
+def test_a_metric_that_does_not_merge_is_named():
+    class Wrong(MergingInPlace):
+        def fresh(self):
+            return self
+
+        def merge(self, other):
+            raise RuntimeError("of two kinds")
+
+    failure = r"^the method merge of metric 'largest' failed: RuntimeError: of two kinds; correct it$"
+    with pytest.raises(CalibrationDataError, match=failure):
+        user_measurand(Wrong()).start().merge(Largest())
+
+
+def test_a_class_is_no_metric():
+    with pytest.raises(CalibrationDataError, match=r"^Largest is a class; .* as Largest\(\.\.\.\) makes it$"):
+        user_measurand(Largest)

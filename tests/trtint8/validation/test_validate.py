@@ -21,7 +21,7 @@ from tests.trtint8.detectors import (
     unordered_detector,
 )
 from tests.trtint8.range_choice import networks
-from tests.trtint8.validation.small_models import scaled
+from tests.trtint8.validation.small_models import rows_as_they_are, scaled
 from trtint8.engine.file import EngineInfo, TensorSpec, save_engine
 from trtint8.models.model import load_model
 from trtint8.models.session import open_model
@@ -204,3 +204,43 @@ def test_scores_that_are_an_output_beside_their_classes():
     found = trtint8.validate(quantized, networks.normal(5, seed=1), reference=model, progress=False)
     assert [measure.name for measure in found.measures] == ["pixels"]
     assert [output.name for output in found.outputs] == ["first_out"] and found.outputs[0].sqnr_db > 30
+
+
+def poses():
+    """Rows of box, score, class and keypoints, filled up with zeros; nobody is in one of the images."""
+    random = np.random.default_rng(0)
+    rows, labels = np.zeros((6, 60, 6 + 17 * 3), np.float32), np.full((6, 2, 5), -1, np.float32)
+    for image in (0, 1, 2, 4, 5):
+        for row in range(2):
+            x, y = random.uniform(0, 300, 2)
+            labels[image, row] = x, y, x + 100, y + 200, 0
+            rows[image, row] = *labels[image, row, :4], 0.9, 0, *random.uniform(0, 600, 51)
+    return rows_as_they_are(rows.shape[2]), rows, labels
+
+
+def numbered():
+    """Rows of image, box, class and score; in a corner of an image a box begins with zeros."""
+    boxes = [[0, 0, 150, 200], [40.3, 30.7, 150, 200]] * 3
+    rows = np.array([[[0, *box, 3, 0.9]] for box in boxes], np.float32)
+    return rows_as_they_are(7, (-1, 7)), rows, np.array([[[*box, 3]] for box in boxes], np.float32)
+
+
+def centred():
+    """Rows of centre, size, score and class, which are corners of boxes too where an object is large."""
+    rows, labels = np.zeros((8, 1, 6), np.float32), np.zeros((8, 1, 5), np.float32)
+    for image in range(8):
+        side = 90 if image % 4 == 0 else 20
+        rows[image, 0] = 50, 50 - image, side, side, 0.9, 2
+        labels[image, 0] = 50 - side / 2, 50 - image - side / 2, 50 + side / 2, 50 - image + side / 2, 2
+    return rows_as_they_are(6), rows, labels
+
+
+@pytest.mark.parametrize("layout", [poses, numbered, centred])
+@pytest.mark.parametrize("metrics", [["map50", "detections"], None])
+def test_detections_are_read_alike_whatever_a_single_image_shows(layout, metrics):
+    pytest.importorskip("faster_coco_eval", reason="faster-coco-eval is not installed")
+    model, rows, labels = layout()
+    found = trtint8.validate(
+        model, {"x": rows, "labels": labels}, reference=model, metrics=metrics, batch_size=1, progress=False
+    )
+    assert [measure.value for measure in found.measures] == [pytest.approx(1.0)] * 2

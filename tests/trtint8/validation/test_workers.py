@@ -23,7 +23,14 @@ from tests.trtint8.validation.metrics_for_workers import (
     one_a_batch,
     wrong,
 )
-from tests.trtint8.validation.small_models import OTHER, SQUARE, boxes_times, scaled, shifted
+from tests.trtint8.validation.small_models import (
+    OTHER,
+    SQUARE,
+    boxes_times,
+    rows_as_they_are,
+    scaled,
+    shifted,
+)
 from trtint8 import RayExecutor
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL, PIXEL_MEAN, PIXEL_STD, load_digits_split
@@ -363,3 +370,14 @@ def test_what_detections_are_picked_from(build, cluster):
         for executor in (RayExecutor(shard_batches=2), "local")
     )
     assert found == alone and [output.name for output in found.outputs] == list(PICKED_FROM)
+
+
+def test_workers_read_detections_as_the_first_batches_show_them(cluster):
+    """Large objects alone, of which the second worker has only some, could be boxes by their corners, too."""
+    rows = np.array([[[50, 50, side, side, 0.9, 2]] for side in (20, 30, 90, 80, 90, 80)], np.float32)
+    labels = np.array([[[50 - one / 2] * 2 + [50 + one / 2] * 2 + [2]] for one in rows[:, 0, 2]], np.float32)
+    how = {"reference": rows_as_they_are(6), "metrics": ["detections"], "batch_size": 1}
+    for executor in (RayExecutor(workers=2, shard_batches=2), "local"):
+        data = {"x": rows, "labels": labels}
+        found = _validated(rows_as_they_are(6), data, executor=executor, **how)
+        assert found.measures[0].value == 1.0

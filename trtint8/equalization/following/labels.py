@@ -72,7 +72,8 @@ def moved(
     Args:
         node: The node, such as a Reshape.
         opset: The opset of the model.
-        labels: Index of input to its labels, of the tensor's full shape.
+        labels: Index of input to its labels, of the tensor's full shape, or of size 1 along axes that the
+            operator does not touch.
         others: Index of input to its value, for shapes, indices and the like.
 
     Returns:

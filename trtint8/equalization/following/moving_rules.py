@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,9 @@ from trtint8.equalization.following.operators import ELEMENTWISE, reduced_axes
 from trtint8.models.graph_constants import read_constant
 
 logger = logging.getLogger(__name__)
+
+#: Operators that take elements along one axis, whatever is on the others.
+_ALONG_ONE_AXIS = frozenset({"Concat", "Gather", "Split"})
 
 
 def pass_on(labelling: Labelling, node: ir.Node) -> None:
@@ -54,6 +58,7 @@ def move(labelling: Labelling, node: ir.Node) -> None:
     read = {index: labelling.read(node, index) for index in range(count)}
     if all(labels is None for labels in read.values()):
         return
+    spread = _axes_to_spread(node, [labels for labels in read.values() if labels is not None])
     full: dict[int, Channels] = {}
     others: dict[int, NDArray[Any]] = {}
     for index, value in enumerate(node.inputs):
@@ -62,7 +67,8 @@ def move(labelling: Labelling, node: ir.Node) -> None:
         if index < count:
             labels = read[index]
             shape = labelling.shape(value) or ()
-            full[index] = np.broadcast_to(np.int64(FIXED) if labels is None else labels, shape)
+            sizes = [size if axis in spread else 1 for axis, size in enumerate(shape)]
+            full[index] = np.broadcast_to(np.int64(FIXED) if labels is None else labels, sizes)
         else:
             constant = read_constant(value)
             known = labelling.integers.get(value.name or "") if constant is None else constant
@@ -78,3 +84,17 @@ def move(labelling: Labelling, node: ir.Node) -> None:
         return
     for value, labels in zip(node.outputs, outputs, strict=True):
         labelling.write(value, labels)
+
+
+def _axes_to_spread(node: ir.Node, read: Sequence[Channels]) -> set[int]:
+    """The axes of a tensor's full size; labels may stay compact along the others, which saves much memory.
+
+    Args:
+        node: The node.
+        read: The labels of its inputs, of one rank.
+    """
+    rank = read[0].ndim
+    if node.op_type not in _ALONG_ONE_AXIS:
+        return set(range(rank))
+    touched = node.attributes.get_int("axis", 0) % rank
+    return {touched, *(axis for axis in range(rank) if any(labels.shape[axis] != 1 for labels in read))}

@@ -11,6 +11,7 @@ from tests.trtint8.equalization.transformers import (
 )
 from tests.trtint8.onnx_models import Shaped
 from tests.trtint8.tuning.networks import normal, prepared
+from trtint8.equalization.following import moving_rules
 
 
 @pytest.mark.parametrize("activation", ["Relu", "LeakyRelu", "PRelu", "Identity"])
@@ -79,3 +80,27 @@ def test_indices_that_depend_on_the_data_leave_channels_alone():
     x = g.op("Gather", [up, where], "gather", axis=2)
     channels = check(g.finish(g.linear(x, 6, SIZE, "down")), samples(), 0)
     assert channels.skipped["up"] == "where 'gather' (Gather) moves them is not constant"
+
+
+ALONG = {
+    "joined": (lambda g, x: g.op("Concat", [x, x], "joined", axis=1), (1, 6, 1, 1), 12),
+    "stacked": (lambda g, x: g.op("Concat", [x, x], "stacked", axis=2), (1, 6, 4, 1), 6),
+    "taken": (lambda g, x: g.op("Gather", [x, ints(g, 5, 0, 2)], "taken", axis=1), (1, 6, 1, 1), 3),
+}
+
+
+@pytest.mark.parametrize("way", ALONG)
+def test_labels_stay_compact_along_axes_that_are_left_alone(way, monkeypatch):
+    between, shape, channels = ALONG[way]
+    seen, moved = [], moving_rules.moved
+
+    def noted(node, opset, labels, others):
+        seen.append({one.shape for one in labels.values()})
+        return moved(node, opset, labels, others)
+
+    def pooled(g, x):
+        return g.op("Flatten", [g.op("GlobalAveragePool", [between(g, x)], "pool")], "flatten")
+
+    monkeypatch.setattr(moving_rules, "moved", noted)
+    check(conv_net(pooled, channels), {"x": normal(2, 3, 4, 4)}, 6)
+    assert seen[0] == {shape}
