@@ -8,6 +8,7 @@ import onnx
 import pytest
 
 import trtint8
+from calibrators.data.shards import FeedReader
 from tests.trtint8.onnx_models import conv_relu_conv
 from trtint8.cli.main import main
 from trtint8.engine.file import TensorSpec
@@ -45,6 +46,7 @@ def asked(model, monkeypatch):
     class Engine:
         inputs = (TensorSpec("images", "float32", ("N", 3, 16, 16)),)
         outputs = (TensorSpec(names[0], "float32", ("N", 16, 16, 16)),)
+        info = None
 
         @staticmethod
         @contextlib.contextmanager
@@ -80,6 +82,8 @@ def test_the_workers_of_validate(allowed, libraries, model, asked):
         declared,
         allowed,
         tuple(model.with_name(name) for name in libraries),
+        None,
+        FeedReader(),
     )
     model.with_name("x.engine").touch()
     for missing in libraries:

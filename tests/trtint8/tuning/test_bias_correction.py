@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from calibrators.data.batches import Batches
 from calibrators.errors import CalibrationDataError
 from calibrators.host.observer import observe
 from calibrators.tables.table import CalibrationTable, Provenance
@@ -15,14 +16,11 @@ from trtint8.tuning.bias_correction import correct_biases
 from trtint8.tuning.layer_runs import float_layers
 
 
-class Feeds(list):
-    num_samples = None
-
-
 def ranges(model, feeds):
     proto = to_proto(model)
     tensors = place(model).tensors
-    seen = observe(proto.SerializeToString(), specs(proto), tensors, Feeds(feeds), progress=False)
+    batches = Batches(lambda: iter(feeds))
+    seen = observe(proto.SerializeToString(), specs(proto), tensors, batches, progress=False)
     return CalibrationTable.from_histograms(seen.histograms, "minmax", Provenance(None)).amax
 
 
