@@ -170,7 +170,9 @@ def test_operators_that_onnx_does_not_define_stay_in_fp32():
 def test_fp16_that_stands_in_the_model_is_left_alone():
     g = Shaped(quantized=False)
     half = g.op("Neg", [g.op("Cast", ["x"], "down", to=HALF)], "neg")
-    model, kept = convert(g.model({"x": ["N", 8]}, g.op("Cast", [half], "up", to=FLOAT)), float32_io=True)
+    source = load_model(g.model({"x": ["N", 8]}, g.op("Cast", [half], "up", to=FLOAT)))
+    graph_model, kept = to_float16(source.graph_model, float32_io=True, peaks={}, name="model")
+    model = to_proto(graph_model)
     assert list(kept) == ["up"]
     assert operators(model) == ["Cast", "Neg", "Cast"]
     assert types(model)["up_out"] == FLOAT
