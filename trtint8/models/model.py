@@ -187,7 +187,8 @@ def prepare(model: Model) -> Model:
     FP16 becomes FP32, except inputs and outputs, and BF16 becomes FP32 throughout. Constants are folded,
     BatchNormalization is folded into convolutions, Identity nodes and guards against NaN where there is none
     are removed, a Sum is written as Adds, every node has a unique name, and every tensor has its shape as far
-    as it can be inferred. Inputs, outputs and the names of the remaining tensors stay the same.
+    as it can be inferred. Initializers are no longer listed as inputs. Other inputs, outputs and the names of
+    the remaining tensors stay the same.
 
     Args:
         model: A checked model; not changed.
@@ -200,6 +201,7 @@ def prepare(model: Model) -> Model:
     """
     copy = _with_recent_opset(model).clone()
     passes = ir.passes.Sequential(
+        common.RemoveInitializersFromInputsPass(),
         ComputeInFloat32Pass(),
         LowerCaseEinsumPass(),
         common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
