@@ -51,7 +51,7 @@ from trtint8.models.training_mode import switch_to_inference
 from trtint8.models.unknown_sizes import clear_unknown_sizes
 
 #: The first opset whose QuantizeLinear and DequantizeLinear take one scale per channel.
-_OLDEST_OPSET = 13
+OLDEST_OPSET = 13
 
 #: The opset to which models with an older one are converted.
 _CONVERTED_OPSET = 17
@@ -452,7 +452,7 @@ def _from_light(light: LightModel) -> ir.Model:
 
 def _with_recent_opset(model: Model) -> ir.Model:
     opset = model.graph_model.opset_imports.get("", 0)
-    if opset >= _OLDEST_OPSET:
+    if opset >= OLDEST_OPSET:
         return model.graph_model
     return with_opset(model.graph_model, _CONVERTED_OPSET, model.name)
 
