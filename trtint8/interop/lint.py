@@ -19,6 +19,7 @@ from trtint8.interop.migration import plan_migration
 from trtint8.interop.unquantize import Unquantized, quantized_nodes, unquantize
 from trtint8.models.model import Model, prepare, save_model
 from trtint8.models.origin import forget_origin
+from trtint8.models.passes.identities import RemoveIdentitiesPass
 from trtint8.quantization.attention import find_attentions
 from trtint8.quantization.operators import WEIGHTED
 from trtint8.quantization.placement import place
@@ -92,6 +93,8 @@ def mend(model: Model) -> Mended:
     unmendable = next((finding for finding in _findings(expanded) if not finding.mendable), None)
     if unmendable:
         raise ModelError(f"node '{unmendable.node}': {unmendable.message}")
+    # Ranges are noted by the names of tensors, and an output behind an Identity passes its name on.
+    RemoveIdentitiesPass()(expanded.graph_model)
     unquantized = unquantize(expanded.graph_model)
     prepared = prepare(Model(expanded.graph_model, model.name, model.fingerprint))
     forget_origin(prepared.graph_model)  # the float model is not known

@@ -3,7 +3,7 @@
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from calibrators.errors import ModelError
 from calibrators.host.onnx_session import open_session
@@ -67,6 +67,19 @@ def test_a_relu_that_stood_in_a_quantizer_comes_back():
     operators = [node.op_type for node in to_proto(mended.graph_model).graph.node]
     assert operators.count("Relu") == 1
     assert mended.unquantized.ranges[f"{first}_relu"] == pytest.approx(25.5)
+
+
+def test_a_quantized_tensor_that_an_identity_gives_out_keeps_its_pair():
+    g = Pairs()
+    relu = g.op("Relu", [g.conv(g.quantize("x", 0.05), name="first")], "relu")
+    out = g.conv(g.quantize(relu, 0.1, name="mid"), name="second")
+    proto = g.model({"x": ["N", 4, 8, 8]}, out)
+    proto.graph.node.append(helper.make_node("Identity", [relu], ["feature"], name="identity"))
+    proto.graph.output.append(helper.make_tensor_value_info("feature", TensorProto.FLOAT, None))
+    mended = mend(load_model(proto))
+    assert mended.quantized_nodes == ("first", "second")
+    assert mended.unquantized.ranges == pytest.approx({"x": 6.35, "feature": 12.7})
+    assert [value.name for value in mended.graph_model.graph.outputs] == [out, "feature"]
 
 
 def test_weights_keep_their_values():
