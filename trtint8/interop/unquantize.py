@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +24,9 @@ _POSITIVE = ("Relu", "Sigmoid", "Softmax")
 
 #: Operators whose results have bounds of their own.
 _BOUNDED = ("Clip", "Cos", "Erf", "Sin", "Softsign", "Tanh")
+
+#: By how much a scale may differ, as a part of it, after two roundings to float32.
+_ROUNDING = float(2 * np.finfo(np.float32).eps)
 
 
 @dataclass
@@ -244,13 +246,19 @@ def _has_range_of_clip(node: ir.Node) -> bool:
     """Whether the range of a QuantizeLinear was given by the bounds of a Clip.
 
     These are numbers of few digits, such as 0 and 6, and a calibration that reaches them measures just them.
-    It hardly ever measures a range whose width has two digits otherwise.
+    Otherwise it hardly ever measures a range whose width has two digits. The scale says the width exactly;
+    the bounds are moved by up to half a step, so that the zero point is whole.
     """
     scale, _ = parameters(node)
     dtype = quantized_type(node)
     assert dtype is not None, "a QuantizeLinear has a type"
-    width = float(scale[0]) * (2**dtype.bitwidth - 1)
-    return scale.size == 1 and math.isclose(width, float(f"{width:.1e}"), rel_tol=1e-6)
+    step = float(scale[0])
+    width, (low, _) = step * (2**dtype.bitwidth - 1), quantizer_range(node)
+    return scale.size == 1 and _has_two_digits(width, _ROUNDING * width) and _has_two_digits(low, 0.51 * step)
+
+
+def _has_two_digits(number: float, tolerance: float) -> bool:
+    return abs(number - float(f"{number:.1e}")) <= tolerance
 
 
 def _is_bounded(value: ir.Value) -> bool:

@@ -231,6 +231,9 @@ def between(scale, zero, operator=None):
         (0.0253, np.int8(-128), "Relu", []),
         (0.0253, np.int8(0), None, []),
         (0.0253, np.uint8(100), None, []),
+        (3 / 255, np.uint8(85), "Clip", [-1, 2]),
+        (18 / 255, np.uint8(177), None, []),  # from -12.49
+        (6.00001 / 255, np.uint8(0), "Relu", []),
     ],
 )
 def test_a_clip_comes_back_where_the_range_is_that_of_a_clip(scale, zero, operator, bounds):
