@@ -165,7 +165,7 @@ class Linted:
     Attributes:
         findings: The rules that are violated, in the order of the graph.
         quantized_nodes: Nodes in INT8 after mending; null without ``--fix``.
-        restored: Relu nodes that were part of a QuantizeLinear; null without ``--fix``.
+        restored: Relu and Clip nodes that were part of a QuantizeLinear; null without ``--fix``.
         filled: Tensor that had no range, to the amax that it got; null without ``--fix``.
     """
 

@@ -78,7 +78,7 @@ def _print(findings: Sequence[Finding], mended: Mended | None, output: Path | No
                 ("model", str(output)),
                 ("nodes in INT8", str(len(mended.quantized_nodes))),
                 ("kept in float", str(len(mended.unquantized.kept_float))),
-                ("Relu restored", str(len(mended.unquantized.restored))),
+                ("Relu and Clip restored", str(len(mended.unquantized.restored))),
                 ("ranges filled in", str(len(mended.filled))),
             ],
         )

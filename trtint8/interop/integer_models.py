@@ -13,6 +13,8 @@ from trtint8.interop.float_movement import FloatMovementPass
 from trtint8.interop.integer_product import FLOAT_COUNTERPARTS, IntegerProduct, integer_product
 from trtint8.interop.pairs import INTEGER_TYPES, agree, read_parameters
 from trtint8.models.graph_constants import is_constant
+from trtint8.models.model import OLDEST_OPSET
+from trtint8.models.opset import with_opset
 from trtint8.models.passes.name_nodes import NameNodesPass
 
 #: Operators that compute on integers whose scales are computed at run time, so that no Q/DQ pairs can replace
@@ -84,19 +86,23 @@ def integer_operators(model: ir.Model) -> tuple[str, ...]:
     )
 
 
-def expand_static(model: ir.Model) -> ir.Model:
+def expand_static(model: ir.Model, name: str) -> ir.Model:
     """Replaces integer operators whose scales are constants by Q/DQ pairs around float operators.
 
     Args:
         model: Any model; not changed.
+        name: The model's name in messages.
 
     Returns:
-        A model that computes the same, except for float rounding. Operators whose scales are computed at run
-        time stay, because no Q/DQ pairs can replace them.
+        A model that computes the same, except for float rounding, of opset 13 or later. Operators whose
+        scales are computed at run time stay, because no Q/DQ pairs can replace them.
+
+    Raises:
+        ModelError: It cannot be converted to opset 13.
     """
     expanded = model.clone()
     ir.passes.Sequential(_lift_constants(), ExpandQLinearPass())(expanded)
-    return expanded
+    return with_opset(expanded, OLDEST_OPSET, name)
 
 
 def _lift_constants() -> ir.passes.InPlacePass:

@@ -18,11 +18,16 @@ from trtint8.interop.lint_rules import Finding, pair_findings
 from trtint8.interop.migration import plan_migration
 from trtint8.interop.unquantize import Unquantized, quantized_nodes, unquantize
 from trtint8.models.model import Model, prepare, save_model
+from trtint8.models.opset import with_opset
 from trtint8.models.origin import forget_origin
+from trtint8.models.passes.identities import RemoveIdentitiesPass
 from trtint8.quantization.attention import find_attentions
 from trtint8.quantization.operators import WEIGHTED
 from trtint8.quantization.placement import place
 from trtint8.quantization.quantize import quantize_graph
+
+#: The first opset whose Clip takes its bounds as inputs.
+_BOUNDS_AS_INPUTS = 11
 
 
 @dataclass(frozen=True)
@@ -78,20 +83,23 @@ def mend(model: Model) -> Mended:
         model: A model that any tool quantized.
 
     Returns:
-        The new model. Weights stay the same integers where their scales lie along the axis that TensorRT
-        wants, and weighted nodes that were float stay float, and with them the other half of an attention
-        of which only a part was quantized. Weighted nodes whose input had a scale computed
-        at run time become float, with the values that their weights represented.
+        The new model. A Relu or Clip that a quantizer had absorbed is a node again. Weights stay the same
+        integers where their scales lie along the axis that TensorRT wants, and weighted nodes that were float
+        stay float, and with them the other half of an attention of which only a part was quantized. Weighted
+        nodes whose input had a scale computed at run time become float, with the values that their weights
+        represented.
 
     Raises:
         ModelError: The model is a float model, a finding cannot be mended, or a tensor that needs a range had
             no pair.
     """
     _refuse_float(model)
-    expanded = expand(model.graph_model)
+    expanded = expand(with_opset(model.graph_model, _BOUNDS_AS_INPUTS, model.name))
     unmendable = next((finding for finding in _findings(expanded) if not finding.mendable), None)
     if unmendable:
         raise ModelError(f"node '{unmendable.node}': {unmendable.message}")
+    # Ranges are noted by the names of tensors, and an output behind an Identity passes its name on.
+    RemoveIdentitiesPass()(expanded.graph_model)
     unquantized = unquantize(expanded.graph_model)
     prepared = prepare(Model(expanded.graph_model, model.name, model.fingerprint))
     forget_origin(prepared.graph_model)  # the float model is not known

@@ -60,7 +60,7 @@ def _quantizer(node: ir.Node, name: str) -> Iterator[Finding]:
         yield Finding("scale", name, f"a scale is {bad}; scales are positive and finite", mendable=False)
     if point is not None and point.any():
         yield Finding(
-            "zero-point", name, f"its zero point is {point.reshape(-1)[0]}, and TensorRT takes only 0"
+            "zero-point", name, f"its zero point is {point[point != 0][0]}, and TensorRT takes only 0"
         )
     yield from _type(node, name, activation)
     block_size = node.attributes.get_int("block_size", 0)
@@ -118,7 +118,8 @@ def _weight_axis(
     # The rank of what the node reads may be unknown, but that of the stored weights never is.
     wanted = rank - 1 if node.op_type == "MatMul" else weight_axis(node, node.inputs[1] or weights.outputs[0])
     if axis != wanted:
-        message = f"its weights have scales along axis {axis} instead of {wanted}: it runs in float"
+        instead = "one scale" if wanted is None else str(wanted)
+        message = f"its weights have scales along axis {axis} instead of {instead}: it runs in float"
         yield Finding("weight-axis", name, message)
 
 

@@ -15,12 +15,18 @@ from calibrators.errors import ModelError
 from trtint8.interop.float_movement import moved_data
 from trtint8.interop.pairs import dequantizer_behind, quantized_type
 from trtint8.interop.stored_integers import fits_int8, float_values
-from trtint8.models.graph_constants import add_initializer, is_constant, read_constant
+from trtint8.models.graph_constants import add_initializer, constant_input, is_constant, read_constant
 from trtint8.models.inner_graphs import nodes_inside
 from trtint8.quantization.operators import MULTIPLYING, WEIGHTED
 
 #: Activation functions whose results are never negative.
 _POSITIVE = ("Relu", "Sigmoid", "Softmax")
+
+#: Operators whose results have bounds of their own.
+_BOUNDED = ("Clip", "Cos", "Erf", "Sin", "Softsign", "Tanh")
+
+#: By how much a scale may differ, as a part of it, after two roundings to float32.
+_ROUNDING = float(2 * np.finfo(np.float32).eps)
 
 
 @dataclass
@@ -33,8 +39,8 @@ class Unquantized:
             its channels; the axis is None for one scale. Constants that do not fit int8, or that have one
             scale per block, are left out.
         kept_float: Names of the weighted nodes that have an input without a pair.
-        restored: Names of the Relu nodes that were part of a QuantizeLinear whose smallest value was 0, and
-            that are nodes of the graph again.
+        restored: Names of the Relu and Clip nodes that were part of a QuantizeLinear, and that are nodes of
+            the graph again.
     """
 
     ranges: dict[str, float] = field(default_factory=dict)
@@ -46,11 +52,12 @@ class Unquantized:
 def unquantize(model: ir.Model) -> Unquantized:
     """Turns a Q/DQ model into a float model, in place.
 
-    Quantized constants become float32 constants of the same values. A pair on an activation is removed; where
-    it represents no value below zero, as with tools that fuse a Relu into the quantizer, a Relu replaces it.
+    Quantized constants become float32 constants of the same values. A pair on an activation is removed. Tools
+    leave out a Relu or a Clip before a quantizer that clips as it does, so a Relu replaces a pair that
+    represents no value below zero, and a Clip one whose range is that of a Clip and not of a calibration.
 
     Args:
-        model: A model with QuantizeLinear and DequantizeLinear nodes.
+        model: A model of opset 11 or later with QuantizeLinear and DequantizeLinear nodes.
 
     Returns:
         The ranges and scales of the pairs.
@@ -66,7 +73,7 @@ class _Unquantizer:
         self._model = model
         self._graph = model.graph
         self._result = Unquantized()
-        self._relus: dict[str, ir.Value] = {}
+        self._restored: dict[str, ir.Value] = {}
 
     def run(self) -> Unquantized:
         weighted = [node.name or "" for node in self._graph if node.op_type in WEIGHTED]
@@ -105,26 +112,37 @@ class _Unquantizer:
 
     def _activation(self, node: ir.Node, value: ir.Value) -> ir.Value:
         low, high = quantizer_range(node)
+        # No tool leaves out what stands behind an input of the model.
+        clips = value.producer() is not None and _has_range_of_clip(node)
         if low == 0 and not _is_never_negative(value):
-            value = self._relu(value)
+            value = self._restore(value, "Clip" if clips else "Relu", low, high)
+        elif low < 0 and clips and not _is_bounded(value):
+            value = self._restore(value, "Clip", low, high)
         name = value.name or ""
         self._result.ranges[name] = max(self._result.ranges.get(name, 0.0), abs(low), abs(high))
         return value
 
-    def _relu(self, value: ir.Value) -> ir.Value:
+    def _restore(self, value: ir.Value, operator: str, low: float, high: float) -> ir.Value:
+        """The result of a Relu, or of a Clip with these bounds, behind a value; each value has one."""
         name = value.name or ""
-        if name not in self._relus:
-            relu = ir.Node("", "Relu", [value], name=f"{name}_Relu")
-            relu.outputs[0].name = f"{name}_relu"
-            relu.outputs[0].shape, relu.outputs[0].type = value.shape, value.type
+        if name not in self._restored:
+            output = f"{name}_{operator.lower()}"
+            bounds = {"low": low, "high": high} if operator == "Clip" else {}
+            inputs = [
+                add_initializer(self._graph, f"{output}_{end}", np.asarray(bound, np.float32))
+                for end, bound in bounds.items()
+            ]
+            node = ir.Node("", operator, [value, *inputs], name=f"{name}_{operator}")
+            node.outputs[0].name = output
+            node.outputs[0].shape, node.outputs[0].type = value.shape, value.type
             producer = value.producer()
             if producer is not None:
-                self._graph.insert_after(producer, relu)
+                self._graph.insert_after(producer, node)
             else:
-                self._graph.insert_before(self._graph[0], relu)
-            self._relus[name] = relu.outputs[0]
-            self._result.restored.append(relu.name or "")
-        return self._relus[name]
+                self._graph.insert_before(self._graph[0], node)
+            self._restored[name] = node.outputs[0]
+            self._result.restored.append(node.name or "")
+        return self._restored[name]
 
     def _replace(self, old: ir.Value, new: ir.Value) -> None:
         for node, index in tuple(old.uses()):
@@ -224,6 +242,34 @@ def quantizer_range(node: ir.Node) -> tuple[float, float]:
     return float(low.min()), float(high.max())
 
 
+def _has_range_of_clip(node: ir.Node) -> bool:
+    """Whether the range of a QuantizeLinear was given by the bounds of a Clip.
+
+    These are numbers of few digits, such as 0 and 6, and a calibration that reaches them measures just them.
+    Otherwise it hardly ever measures a range whose width has two digits. The scale says the width exactly;
+    the bounds are moved by up to half a step, so that the zero point is whole.
+    """
+    scale, _ = parameters(node)
+    dtype = quantized_type(node)
+    assert dtype is not None, "a QuantizeLinear has a type"
+    step = float(scale[0])
+    width, (low, _) = step * (2**dtype.bitwidth - 1), quantizer_range(node)
+    return scale.size == 1 and _has_two_digits(width, _ROUNDING * width) and _has_two_digits(low, 0.51 * step)
+
+
+def _has_two_digits(number: float, tolerance: float) -> bool:
+    return abs(number - float(f"{number:.1e}")) <= tolerance
+
+
+def _is_bounded(value: ir.Value) -> bool:
+    """Whether the operator that computes a value, or the values that it moves, gives it bounds."""
+    node = value.producer()
+    if node is None or node.op_type in _BOUNDED:
+        return node is not None
+    sources = moved_data(node).values()
+    return bool(sources) and all(map(_is_bounded, sources))
+
+
 def _is_dequantized(value: ir.Value | None) -> bool:
     return dequantizer_behind(value) is not None
 
@@ -236,6 +282,9 @@ def _is_never_negative(value: ir.Value) -> bool:
     node = value.producer()
     if node is None or node.op_type in _POSITIVE:
         return node is not None
+    if node.op_type == "Clip":
+        low = constant_input(node, 1)
+        return low is not None and bool(low >= 0)
     if node.op_type in ("AveragePool", "GlobalAveragePool"):
         sources = node.inputs[:1]
     elif node.op_type in ("Add", "Mul"):

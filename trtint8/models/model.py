@@ -51,7 +51,7 @@ from trtint8.models.training_mode import switch_to_inference
 from trtint8.models.unknown_sizes import clear_unknown_sizes
 
 #: The first opset whose QuantizeLinear and DequantizeLinear take one scale per channel.
-_OLDEST_OPSET = 13
+OLDEST_OPSET = 13
 
 #: The opset to which models with an older one are converted.
 _CONVERTED_OPSET = 17
@@ -187,7 +187,8 @@ def prepare(model: Model) -> Model:
     FP16 becomes FP32, except inputs and outputs, and BF16 becomes FP32 throughout. Constants are folded,
     BatchNormalization is folded into convolutions, Identity nodes and guards against NaN where there is none
     are removed, a Sum is written as Adds, every node has a unique name, and every tensor has its shape as far
-    as it can be inferred. Inputs, outputs and the names of the remaining tensors stay the same.
+    as it can be inferred. Initializers are no longer listed as inputs. Other inputs, outputs and the names of
+    the remaining tensors stay the same.
 
     Args:
         model: A checked model; not changed.
@@ -200,6 +201,7 @@ def prepare(model: Model) -> Model:
     """
     copy = _with_recent_opset(model).clone()
     passes = ir.passes.Sequential(
+        common.RemoveInitializersFromInputsPass(),
         ComputeInFloat32Pass(),
         LowerCaseEinsumPass(),
         common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
@@ -451,7 +453,7 @@ def _from_light(light: LightModel) -> ir.Model:
 
 def _with_recent_opset(model: Model) -> ir.Model:
     opset = model.graph_model.opset_imports.get("", 0)
-    if opset >= _OLDEST_OPSET:
+    if opset >= OLDEST_OPSET:
         return model.graph_model
     return with_opset(model.graph_model, _CONVERTED_OPSET, model.name)
 

@@ -287,7 +287,8 @@ def _dynamic_shapes(value: Any, batch: int | None) -> Any:
     if isinstance(value, Mapping):
         return {name: _dynamic_shapes(part, batch) for name, part in value.items()}
     if isinstance(value, tuple | list):
-        return type(value)(_dynamic_shapes(part, batch) for part in value)
+        parts = [_dynamic_shapes(part, batch) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)  # a named tuple
     return None
 
 

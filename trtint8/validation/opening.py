@@ -166,7 +166,7 @@ def open_validated(
     # A GPU computes what Q/DQ pairs do in float, not what ONNX Runtime's kernels for integer operators do.
     graph_model, integers = loaded.graph_model, integer_operators(loaded.graph_model)
     if integers:
-        graph_model = expand_static(graph_model)
+        graph_model = expand_static(graph_model, loaded.name)
         left = integer_operators(graph_model)
         description = _describe_integer_model(whose.format("model"), integers, left)
     elif loaded.is_quantized:

@@ -3,15 +3,17 @@
 import warnings
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from calibrators.errors import ModelError
-from tests.trtint8.integer_models import MICROSOFT, Integers, operators, run
+from tests.trtint8.integer_models import ABOVE_ZERO, MICROSOFT, Integers, operators, run
 from tests.trtint8.interop.dynamic_models import conv
 from tests.trtint8.onnx_models import Graph
 from trtint8 import build_int8_engine, calibrate, quantize
 from trtint8.cli.main import main
+from trtint8.interop.integer_models import expand_static
 from trtint8.interop.lint import lint, mend
 from trtint8.models.model import load_model, save_model, to_proto
 
@@ -187,6 +189,22 @@ def test_integer_operators_with_a_known_scale_become_pairs(per_channel):
     assert operators(proto) == ["QuantizeLinear", "DequantizeLinear"] * 2 + ["Conv", "Relu"]
     stored = [numpy_helper.to_array(t) for t in proto.graph.initializer if list(t.dims) == [5, 4, 3, 3]]
     assert np.array_equal(stored[0], weights)
+
+
+@pytest.mark.parametrize("opset", [10, 12, 13])
+def test_one_scale_per_channel_before_opset_13(opset):
+    # DequantizeLinear has an axis since opset 13.
+    g = Integers()
+    scales = np.linspace(0.001, 0.002, 8)
+    weights = [g.random_integers(8, 3, 1, 1), *g.parameters(scales, np.zeros(8, np.int8))]
+    result = g.parameters(0.05, ABOVE_ZERO)
+    y = g.op("QLinearConv", [*g.quantize("x"), *weights, *result], "conv")
+    model = g.proto({"x": ["N", 3, 4, 4]}, g.dequantize(y, result), 4, opset=opset)
+    expanded = to_proto(expand_static(load_model(model).graph_model, "model"))
+    onnx.checker.check_model(expanded, full_check=True)
+    assert "Conv" in operators(expanded) and "QLinearConv" not in operators(expanded)
+    x = X[:2, :, :4, :4]
+    np.testing.assert_allclose(run(expanded, x=x), run(model, x=x), atol=1e-5)
 
 
 def test_mixed_models_keep_their_dynamic_nodes_float():

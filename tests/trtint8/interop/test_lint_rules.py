@@ -44,6 +44,24 @@ def test_a_quantizer_may_name_its_type_without_a_zero_point():
     assert messages == {"it quantizes to uint8, and TensorRT takes int8"}
 
 
+def test_of_zero_points_per_channel_one_that_is_not_0_is_told():
+    g = Pairs()
+    stored, scales, points = (
+        g.constant(values)
+        for values in (np.ones((4, 4, 1, 1), np.int8), np.full(4, 0.1, np.float32), np.int8([0, 3, 0, 1]))
+    )
+    weights = g.op("DequantizeLinear", [stored, scales, points], "w", axis=0)
+    (finding,) = lint(model_of(g, g.conv(g.quantize("x"), weights)))
+    assert finding.message == "its zero point is 3, and TensorRT takes only 0"
+
+
+def test_a_grouped_transposed_convolution_wants_one_scale():
+    g = Pairs()
+    weights = g.stored(np.ones((4, 2, 1, 1), np.int8), [0.1, 0.2], "w", axis=1)
+    (finding,) = lint(model_of(g, g.op("ConvTranspose", [g.quantize("x"), weights], "conv", group=2)))
+    assert finding.message == "its weights have scales along axis 1 instead of one scale: it runs in float"
+
+
 def test_a_quantizer_to_floats_is_not_mended():
     model = without_zero_points(TensorProto.FLOAT8E4M3FN)
     assert [(one.rule, one.node, one.mendable) for one in lint(model)] == [

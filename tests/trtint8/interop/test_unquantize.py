@@ -211,3 +211,53 @@ def test_a_quantizer_to_floats_is_refused():
     ]
     with pytest.raises(ModelError, match="'q' quantizes to FLOAT, which is no integer type"):
         quantizer_range(ir.Node("", "QuantizeLinear", values, name="q"))
+
+
+def between(scale, zero, operator=None):
+    """Two convolutions with a pair between, behind an operator or right behind the first convolution."""
+    g = Pairs()
+    x = g.conv(g.quantize("x", 0.11), name="first")
+    x = g.op(operator, [x], "middle") if operator else x
+    return unquantized(g, g.conv(g.quantize(x, scale, zero, name="pair"), name="second"))
+
+
+@pytest.mark.parametrize(
+    ("scale", "zero", "operator", "bounds"),
+    [
+        (6 / 255, np.int8(-128), "Clip", [0, 6]),
+        (6 / 255, np.uint8(0), "Clip", [0, 6]),
+        (2 / 255, np.uint8(128), "Clip", [-256 / 255, 254 / 255]),
+        (2 / 255, np.int8(0), "Clip", [-254 / 255, 254 / 255]),
+        (0.0253, np.int8(-128), "Relu", []),
+        (0.0253, np.int8(0), None, []),
+        (0.0253, np.uint8(100), None, []),
+        (3 / 255, np.uint8(85), "Clip", [-1, 2]),
+        (18 / 255, np.uint8(177), None, []),  # from -12.49
+        (6.00001 / 255, np.uint8(0), "Relu", []),
+    ],
+)
+def test_a_clip_comes_back_where_the_range_is_that_of_a_clip(scale, zero, operator, bounds):
+    model, said = between(scale, zero)
+    assert said.restored == ([] if operator is None else [f"first_out_{operator}"])
+    assert operators(model) == ["Conv", *([operator] if operator else []), "Conv"]
+    if operator:
+        stored = {one.name: onnx.numpy_helper.to_array(one) for one in model.graph.initializer}
+        found = [float(stored[name]) for name in model.graph.node[1].input[1:]]
+        assert found == pytest.approx(bounds, rel=1e-6)
+
+
+def test_no_clip_comes_back_where_bounds_are_given_already():
+    assert between(2 / 255, np.uint8(128), "Tanh")[1].restored == []
+    assert between(6 / 255, np.uint8(0), "Sigmoid")[1].restored == []
+    # Images in [-1, 1].
+    g = Pairs()
+    assert unquantized(g, g.conv(g.quantize("x", 2 / 255, np.uint8(128))))[1].restored == []
+
+
+@pytest.mark.parametrize(("scale", "zero"), [(6 / 255, np.uint8(0)), (2 / 255, np.uint8(128))])
+def test_one_clip_comes_back_for_what_is_moved_between_pairs(scale, zero):
+    g = Pairs()
+    first = g.quantize(g.conv(g.quantize("x", 0.11), name="first"), scale, zero, name="before")
+    pooled = g.op("MaxPool", [first], "pool", kernel_shape=[2, 2])
+    _, said = unquantized(g, g.conv(g.quantize(pooled, scale, zero, name="behind"), name="second"))
+    assert said.restored == ["first_out_Clip"]

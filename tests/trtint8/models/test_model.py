@@ -111,6 +111,26 @@ def test_prepare_keeps_inputs_outputs_and_results():
     np.testing.assert_allclose(run(after, images()), run(model, images()), rtol=1e-5, atol=1e-5)
 
 
+def test_initializers_that_are_listed_as_inputs_become_constants():
+    g = Shaped()
+    x = g.op("Conv", ["images", g.weights(4, 3, 3, 3)], "conv")
+    x = g.op("BatchNormalization", [x, *(g.constant(np.full(4, v, np.float32)) for v in (2, 1, 0, 3))], "n")
+    model = g.model({"images": ["N", 3, 16, 16]}, x)
+    listed = onnx.ModelProto.FromString(model.SerializeToString())
+    for stored in model.graph.initializer:
+        listed.graph.input.add(name=stored.name).type.CopyFrom(
+            helper.make_tensor_type_proto(stored.data_type, stored.dims)
+        )
+    loaded = load_model(listed)
+    prepared = prepare(loaded)
+    after = to_proto(prepared.graph_model)
+    assert [value.name for value in after.graph.input] == ["images"]
+    # Folded into the convolution, the statistics are gone, and so are the weights as they were.
+    assert sorted(tuple(stored.dims) for stored in after.graph.initializer) == [(4,), (4, 3, 3, 3)]
+    assert prepared.inputs == loaded.inputs and prepared.fingerprint == loaded.fingerprint
+    np.testing.assert_allclose(run(after, images()), run(model, images()), rtol=1e-5, atol=1e-5)
+
+
 def test_a_message_that_is_given_stays_as_it_is():
     model = onnx.load(DEMO_MODEL)
     before = model.SerializeToString(deterministic=True)

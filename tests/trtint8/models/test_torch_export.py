@@ -5,6 +5,7 @@ import subprocess
 import sys
 import types
 import warnings
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -25,6 +26,13 @@ class Cache:
 
 class Named:
     """Any object that is no model."""
+
+
+class Pair(NamedTuple):
+    """Two tensors as one argument."""
+
+    ids: Any
+    mask: Any
 
 
 def test_other_models_stay_as_they_are():
@@ -78,6 +86,10 @@ def nn(torch):
         class ByName(torch.nn.Module):
             def forward(self, ids, mask, scale=None):
                 return {"logits": ids * mask, "hidden": (ids + mask, ids), "mask": mask}
+
+        class OfPair(torch.nn.Module):
+            def forward(self, pair):
+                return pair.ids * pair.mask
 
         class FixedBatch(torch.nn.Module):
             def forward(self, x):
@@ -155,6 +167,15 @@ def test_arguments_by_name_and_outputs_by_key(torch, nn):
             ["ids", "mask"],
             ["logits", "hidden_0", "hidden_1", "mask_output"],
         )
+
+
+@pytest.mark.slow
+def test_an_argument_may_be_a_named_tuple(torch, nn):
+    model = open_module(nn.OfPair(), {"pair": Pair(torch.ones(2, 4), torch.ones(2, 4))})
+    assert [str(spec) for spec in model.inputs] == [
+        "'pair_0' (float32, batchx4)",
+        "'pair_1' (float32, batchx4)",
+    ]
 
 
 @pytest.mark.slow

@@ -42,7 +42,7 @@ class ComputeInFloat32Pass(ir.passes.InPlacePass):
     """
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Changes nothing in a model without FP16 weights and inputs, and without BF16.
+        """Changes nothing in a model that computes in neither FP16 nor BF16.
 
         Raises:
             ModelError: An input or output is a sequence of FP16 tensors, which no Cast converts, or the
@@ -53,7 +53,7 @@ class ComputeInFloat32Pass(ir.passes.InPlacePass):
         outputs = [index for index, value in enumerate(graph.outputs) if value.dtype == _HALF]
         stored = (value for one in model.graphs() for value in one.initializers.values())
         weights = [value for value in stored if _is_narrow(value)]
-        if not inputs and not weights and not computes_in(model, _BRAIN):
+        if not any(computes_in(model, dtype) for dtype in _NARROW):
             return ir.passes.PassResult(model, False)
         _check_types((*inputs, *(graph.outputs[index] for index in outputs)))
         for value in weights:

@@ -19,12 +19,14 @@ from trtint8.models.random_nodes import RANDOM_OPERATORS
 logger = logging.getLogger(__name__)
 
 #: Operators that are not folded: Q/DQ pairs of constants must be kept, and random values must stay random.
-_KEPT = {"QuantizeLinear", "DequantizeLinear", *RANDOM_OPERATORS}
+_KEPT = frozenset({"QuantizeLinear", "DequantizeLinear", *RANDOM_OPERATORS})
 
 #: How many bytes a constant may be larger than the inputs of its node: a Tile or ConstantOfShape of a scalar
 #: can be gigabytes.
 _LARGEST_GROWTH = 1 << 20
 
+#: How many times larger than its inputs a dequantized constant may be: FP32 in place of int8.
+_DEQUANTIZED_GROWTH = 4
 
 #: Values of a constant on which the shape of a result may depend: sizes, repeats, axes.
 _FEW = 64
@@ -37,14 +39,18 @@ class FoldConstantsPass(ir.passes.InPlacePass):
     """Replaces nodes of the main graph that compute constants by initializers of the same name.
 
     Some exporters write weights as a Transpose, a Reshape or a Cast of a constant; quantization per output
-    channel needs the weights themselves.
+    channel needs the weights themselves. Without any QuantizeLinear, a model stores only its weights as
+    integers, and a DequantizeLinear is folded like other nodes.
     """
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Folds in graph order, so that chains of nodes are folded in one pass."""
-        folded = 0
+        folded, kept = 0, _KEPT
+        if not any(node.op_type == "QuantizeLinear" for node in model.graph):
+            kept = _KEPT - {"DequantizeLinear"}
         for node in list(model.graph):
-            folded += _fold(model, node)
+            if node.op_type not in kept:
+                folded += _fold(model, node)
         if folded:
             logger.debug("folded %d constant nodes", folded)
         return ir.passes.PassResult(model, modified=bool(folded))
@@ -54,7 +60,6 @@ def _fold(model: ir.Model, node: ir.Node) -> bool:
     inputs = [value for value in node.inputs if value is not None]
     if (
         node.domain != ""
-        or node.op_type in _KEPT
         or not inputs
         or not node.outputs
         or node.outputs[0].is_graph_output()
@@ -74,7 +79,8 @@ def _fold(model: ir.Model, node: ir.Node) -> bool:
         for value, tensor in zip(inputs, tensors, strict=True)
         if tensor is not None
     }
-    most = sum(array.nbytes for array in arrays.values()) + _LARGEST_GROWTH
+    growth = _DEQUANTIZED_GROWTH if node.op_type == "DequantizeLinear" else 1
+    most = growth * sum(array.nbytes for array in arrays.values()) + _LARGEST_GROWTH
     predicted = _predicted_bytes(model, node, arrays)
     if predicted is not None and predicted > most:
         if node.op_type == "Range" and predicted > _LARGEST_RANGE:

@@ -50,6 +50,7 @@ def to_float16(
     """
     converted = with_opset(model, _OPSET, name).clone()
     ir.passes.Sequential(
+        common.RemoveInitializersFromInputsPass(),
         common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
         NameNodesPass(),
         InferShapesPass(),

@@ -67,25 +67,30 @@ class BinaryChoice:
     def _saturate(self, levels: dict[int, int]) -> None:
         """Pushes flow along shortest paths until none is left (Dinic's algorithm)."""
         untried = {vertex: iter(list(self._capacities[vertex])) for vertex in levels}
+        # The edge that each vertex tries; one that is full or leads to no sink is never tried again.
+        current = {vertex: next(edges, None) for vertex, edges in untried.items()}
         path = [_SOURCE]
         while path:
             vertex = path[-1]
             if vertex == _SINK:
-                self._push(path)
-                path = [_SOURCE]
-                # Every edge may be tried again; those that are full are passed over.
-                untried = {begin: iter(list(self._capacities[begin])) for begin in levels}
+                path = self._push(path)
                 continue
-            for other in untried[vertex]:
-                if self._capacities[vertex][other] and levels.get(other) == levels[vertex] + 1:
-                    path.append(other)
-                    break
-            else:
+            other = current[vertex]
+            if other is None:
                 path.pop()
+                if path:
+                    current[path[-1]] = next(untried[path[-1]], None)
+            elif self._capacities[vertex][other] and levels.get(other) == levels[vertex] + 1:
+                path.append(other)
+            else:
+                current[vertex] = next(untried[vertex], None)
 
-    def _push(self, path: list[int]) -> None:
+    def _push(self, path: list[int]) -> list[int]:
+        """Uses up what a path has left; returns the path as far as its first edge that is full now."""
         edges = list(itertools.pairwise(path))
         flow = min(self._capacities[begin][end] for begin, end in edges)
         for begin, end in edges:
             self._capacities[begin][end] -= flow
             self._capacities[end][begin] += flow
+        full = next(index for index, (begin, end) in enumerate(edges) if not self._capacities[begin][end])
+        return path[: full + 1]

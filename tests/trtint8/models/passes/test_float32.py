@@ -8,8 +8,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 import trtint8
 from calibrators.errors import ModelError
+from tests.trtint8.models.passes.applying import applied
 from trtint8.models.model import load_model, prepare, to_proto
+from trtint8.models.passes.float32 import ComputeInFloat32Pass
 from trtint8.models.session import open_model
+from trtint8.quantization.placement import place
 
 HALF, BRAIN = TensorProto.FLOAT16, TensorProto.BFLOAT16
 
@@ -230,13 +233,44 @@ def test_a_sequence_as_output_of_the_model_is_refused():
         load_model(model)
 
 
+def fp32_outside(stored_as):
+    """A product in FP16 between FP32 inputs and outputs, as torch.autocast and keep_io_types write it."""
+    values = (0.5 * np.random.default_rng(0).standard_normal((4, 4))).astype(np.float16)
+    nodes, stored, weight = [], [], "w"
+    if stored_as == "Constant":
+        nodes.append(helper.make_node("Constant", [], ["w"], value=numpy_helper.from_array(values)))
+    else:
+        stored, weight = [numpy_helper.from_array(values.astype(np.float32), "w")], "narrow"
+        nodes.append(helper.make_node("Cast", ["w"], ["narrow"], to=HALF))
+    nodes += [
+        helper.make_node("Cast", ["x"], ["a"], to=HALF),
+        helper.make_node("MatMul", ["a", weight], ["b"], name="product"),
+        helper.make_node("Cast", ["b"], ["y"], to=TensorProto.FLOAT),
+    ]
+    inside, outside = (tensor(name, 4, 4, kind=TensorProto.FLOAT) for name in "xy")
+    graph = helper.make_graph(nodes, "g", [inside], [outside], stored)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("stored_as", ["Constant", "Cast"])
+def test_fp16_between_fp32_inputs_and_outputs_becomes_fp32(stored_as):
+    prepared = prepare(load_model(fp32_outside(stored_as)))
+    assert place(prepared.graph_model).quantized_nodes == ("product",)
+    x = np.random.default_rng(1).standard_normal((4, 4), np.float32)
+    (wanted,), (found,) = (
+        outputs(one, x) for one in (fp32_outside(stored_as), to_proto(prepared.graph_model))
+    )
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, wanted, rtol=4e-3, atol=4e-3)
+
+
 def test_a_float_model_stays_as_it_is():
-    nodes = [helper.make_node("Cast", ["x"], ["c"], to=HALF), helper.make_node("Cast", ["c"], ["y"], to=1)]
-    info = helper.make_tensor_value_info
-    graph = helper.make_graph(nodes, "g", [info("x", 1, ["n"])], [info("y", 1, ["n"])])
+    nodes = [helper.make_node("Cast", ["x"], ["c"], to=TensorProto.INT64)]
+    nodes.append(helper.make_node("Cast", ["c"], ["y"], to=TensorProto.FLOAT))
+    inside, outside = (tensor(name, 4, 4, kind=TensorProto.FLOAT) for name in "xy")
+    graph = helper.make_graph(nodes, "g", [inside], [outside])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    prepared = to_proto(prepare(load_model(model)).graph_model)
-    assert [node.attribute[0].i for node in prepared.graph.node] == [HALF, TensorProto.FLOAT]
+    assert not applied(ComputeInFloat32Pass(), model)[1]
 
 
 def test_the_loaded_model_is_not_changed():

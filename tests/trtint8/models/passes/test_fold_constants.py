@@ -108,3 +108,46 @@ def test_small_ranges_are_folded(numbers):
     folded, modified = applied(FoldConstantsPass(), g.model({"x": [1]}, g.op("Add", ["x", steps], "a")))
     assert operators(folded) == (["Add"] if modified else ["Range", "Add"])
     assert modified == (not math.isnan(numbers[1]))
+
+
+def stored_as_integers(quantize_input):
+    """A Conv and a MatMul with int8 weights, scaled by block and by column, and the same with float weights.
+
+    The float weights of the MatMul have over a megabyte more than the integers.
+    """
+    g, plain = Graph(), Graph()
+    random = np.random.default_rng(0)
+    kernels, matrix = (random.integers(-127, 128, shape).astype(np.int8) for shape in ((8, 6), (8, 60_000)))
+    kernels = kernels.reshape(8, 6, 1, 1)
+    blocks, columns = (random.uniform(0.01, 0.02, shape).astype(np.float32) for shape in ((8, 2), 60_000))
+    blocks = blocks.reshape(8, 2, 1, 1)
+    x = "x"
+    if quantize_input:
+        parameters = [g.constant(np.float32(0.1)), g.constant(np.int8(0))]
+        x = g.op("DequantizeLinear", [g.op("QuantizeLinear", ["x", *parameters], "q"), *parameters], "dq")
+    stored = [[g.constant(kernels), g.constant(blocks)], [g.constant(matrix), g.constant(columns)]]
+    weights = [
+        g.op("DequantizeLinear", stored[0], "kernels", axis=1, block_size=3),
+        g.op("DequantizeLinear", stored[1], "matrix", axis=1),
+    ]
+    floats = [plain.constant(kernels * blocks.repeat(3, axis=1)), plain.constant(matrix * columns)]
+    models = []
+    for graph, (first, second), source in ((g, weights, x), (plain, floats, "x")):
+        flat = graph.op("Flatten", [graph.op("Conv", [source, first], "conv")], "flat")
+        model = graph.model({"x": ["N", 6, 1, 1]}, graph.op("MatMul", [flat, second], "matmul"))
+        model.opset_import[0].version, model.ir_version = 21, 10
+        models.append(model)
+    return models
+
+
+def test_weights_stored_as_integers_become_float():
+    model, wanted = stored_as_integers(quantize_input=False)
+    folded, _ = applied(FoldConstantsPass(), model)
+    assert operators(folded) == operators(wanted) == ["Conv", "Flatten", "MatMul"]
+    x = np.random.default_rng(1).standard_normal((2, 6, 1, 1), np.float32)
+    assert np.array_equal(run(folded, x=x)[0], run(wanted, x=x)[0])
+
+
+def test_weights_of_models_with_pairs_stay_integers():
+    folded, modified = applied(FoldConstantsPass(), stored_as_integers(quantize_input=True)[0])
+    assert not modified and operators(folded).count("DequantizeLinear") == 3

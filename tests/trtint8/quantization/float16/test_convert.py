@@ -54,6 +54,22 @@ def test_the_original_keeps_its_types():
     assert ir.to_proto(first) == ir.to_proto(second)
 
 
+def test_initializers_that_are_listed_as_inputs_become_fp16():
+    model = conv_relu_conv()
+    listed = onnx.ModelProto.FromString(model.SerializeToString())
+    for stored in model.graph.initializer:
+        listed.graph.input.add(name=stored.name).type.CopyFrom(
+            helper.make_tensor_type_proto(stored.data_type, stored.dims)
+        )
+    loaded = load_model(listed)
+    converted = to_proto(to_float16(loaded.graph_model, float32_io=True, peaks={}, name="m")[0])
+    onnx.checker.check_model(converted, full_check=True)
+    assert [value.name for value in converted.graph.input] == ["images"]
+    plain = to_proto(to_float16(load_model(model).graph_model, float32_io=True, peaks={}, name="m")[0])
+    images = {"images": np.random.default_rng(0).standard_normal((4, 3, 16, 16), np.float32)}
+    assert np.array_equal(run(converted, images), run(plain, images))
+
+
 def test_inputs_and_outputs_stay_fp32_where_asked():
     model, _ = convert(conv_relu_conv(), float32_io=True)
     found = types(model)
@@ -170,7 +186,9 @@ def test_operators_that_onnx_does_not_define_stay_in_fp32():
 def test_fp16_that_stands_in_the_model_is_left_alone():
     g = Shaped(quantized=False)
     half = g.op("Neg", [g.op("Cast", ["x"], "down", to=HALF)], "neg")
-    model, kept = convert(g.model({"x": ["N", 8]}, g.op("Cast", [half], "up", to=FLOAT)), float32_io=True)
+    source = load_model(g.model({"x": ["N", 8]}, g.op("Cast", [half], "up", to=FLOAT)))
+    graph_model, kept = to_float16(source.graph_model, float32_io=True, peaks={}, name="model")
+    model = to_proto(graph_model)
     assert list(kept) == ["up"]
     assert operators(model) == ["Cast", "Neg", "Cast"]
     assert types(model)["up_out"] == FLOAT

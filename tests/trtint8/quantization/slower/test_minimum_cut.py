@@ -61,3 +61,19 @@ def test_random_costs(seed):
     solved = choice.solve()
     assert total(solved) == least
     assert len(solved) == min(len(subset) for subset in subsets if total(subset) == least)
+
+
+def test_the_edges_of_a_vertex_are_listed_once_for_all_paths():
+    class Counted(dict):
+        lists = 0
+
+        def __iter__(self):
+            Counted.lists += 1
+            return super().__iter__()
+
+    choice = BinaryChoice()
+    for number in range(500):
+        choice.add_cost(number, true=2, false=number % 3 + 1)
+    choice._capacities = [Counted(edges) for edges in choice._capacities]
+    assert choice.solve() == {number for number in range(500) if number % 3 == 2}
+    assert Counted.lists == 502  # the variables, the source and the sink
