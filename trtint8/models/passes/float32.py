@@ -45,7 +45,7 @@ class ComputeInFloat32Pass(ir.passes.InPlacePass):
         """Changes nothing in a model that computes in neither FP16 nor BF16.
 
         Raises:
-            ModelError: An input or output is a sequence of FP16 tensors, which no Cast converts, or the
+            ModelError: An input is a sequence of FP16 tensors, which no Cast converts, or the
                 callers of a function say which type it computes in.
         """
         graph = model.graph
@@ -55,7 +55,7 @@ class ComputeInFloat32Pass(ir.passes.InPlacePass):
         weights = [value for value in stored if _is_narrow(value)]
         if not any(computes_in(model, dtype) for dtype in _NARROW):
             return ir.passes.PassResult(model, False)
-        _check_types((*inputs, *(graph.outputs[index] for index in outputs)))
+        _check_types(inputs)
         for value in weights:
             assert value.const_value is not None
             value.const_value = ir.tensor(value.const_value.numpy().astype(np.float32), name=value.name)
@@ -77,12 +77,12 @@ class ComputeInFloat32Pass(ir.passes.InPlacePass):
         return ir.passes.PassResult(model, True)
 
 
-def _check_types(values: Iterable[ir.Value]) -> None:
-    """Refuses inputs and outputs of the model that are no tensors."""
-    for value in values:
+def _check_types(inputs: Iterable[ir.Value]) -> None:
+    """Refuses inputs of the model that are no tensors."""
+    for value in inputs:
         if not isinstance(value.type, ir.TensorType):
             raise ModelError(
-                f"'{value.name}', an input or output of the model, holds FP16 tensors and is no tensor "
+                f"'{value.name}', an input of the model, holds FP16 tensors and is no tensor "
                 "itself, so it cannot be converted to FP32; export the model in FP32"
             )
 
