@@ -35,6 +35,7 @@ from trtint8.tuning.speed import SpeedPlan
 from trtint8.tuning.trial import Trial
 from trtint8.tuning.tune import Written
 from trtint8.validation.accuracy import Accuracy
+from trtint8.validation.measure import Measure
 from trtint8.validation.significance import Share
 
 #: The line of a page that the tables take the place of.
@@ -378,6 +379,9 @@ def _object_schema(kind: type, definitions: dict[str, Any]) -> dict[str, Any]:
             {"type": "array", "items": {"type": "number"}},
         )
         required = [*names, "value", "interval"]
+    elif kind is Measure:
+        for name in ("value", "reference"):
+            properties[name]["anyOf"].append({"enum": ["inf", "-inf"]})
     elif kind.__module__ == __name__:
         required = [field.name for field in fields if field.default is dataclasses.MISSING]
     for name, found in properties.items():

@@ -1,8 +1,10 @@
 """What verbs print with --json is what the site's schema says."""
 
 import argparse
+import dataclasses
 import importlib.util
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -11,11 +13,12 @@ import onnx
 import pytest
 
 from tests.trtint8.equalization.layers import two_layers
-from tests.trtint8.report.samples import bench_report
+from tests.trtint8.report.samples import ACCURACY, bench_report
 from trtint8.cli.bench import _as_dict
 from trtint8.cli.main import VERBS, main
 from trtint8.cli.output import print_json
 from trtint8.data import DEMO_MODEL, load_digits_split
+from trtint8.validation.measure import Measure
 
 jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed")
 pytest.importorskip("griffe", reason="MkDocs is not installed (pip install 'trtint8[docs]')")
@@ -126,6 +129,12 @@ def test_an_audit_prints_what_the_schema_says(documented, capsys, folder, monkey
 def test_measurements_are_as_the_schema_says(documented, capsys):
     print_json({"gpu": "a GPU", "inputs": "random", "reports": [_as_dict(bench_report("INT8", 100, 1.0))]})
     assert check(documented, "bench", capsys.readouterr().out)["reports"][0]["warnings"] is not None
+
+
+def test_infinite_metrics_are_as_the_schema_says(documented, capsys):
+    measure = Measure("psnr", -math.inf, math.inf, unit="dB")
+    print_json(dataclasses.replace(ACCURACY, measures=(measure,)))
+    assert check(documented, "validate", capsys.readouterr().out)["measures"][0]["value"] == "-inf"
 
 
 def parsers(parser, name):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import onnx_ir as ir
 
@@ -13,6 +14,9 @@ from trtint8.models.inner_graphs import values_read
 from trtint8.models.model import Model
 from trtint8.models.passes.infer_shapes import InferShapesPass
 from trtint8.models.static_shapes import StaticShapes
+
+#: Gives the dimensions of a tensor; None where they are not known.
+Sizes: TypeAlias = Callable[[ir.Value | None], tuple[int, ...] | None]
 
 _EINSUM_OPERANDS = 2
 
@@ -73,11 +77,15 @@ def count_work(graph_model: ir.Model) -> Work:
         The multiply-adds per node of the main graph.
     """
     shapes = StaticShapes(graph_model)
+
+    def sizes(value: ir.Value | None) -> tuple[int, ...] | None:
+        return _fixed(shapes.of(value))
+
     counted: dict[str, int] = {}
     uncounted = []
     for node in _nodes_that_run(graph_model.graph):
         if node.op_type in _PRODUCTS:
-            number = _multiply_adds(node, shapes)
+            number = multiply_adds(node, sizes)
             if number is None:
                 uncounted.append(node.name or "")
             else:
@@ -94,11 +102,21 @@ def _nodes_that_run(graph: ir.Graph) -> Iterator[ir.Node]:
             yield node
 
 
-def _multiply_adds(node: ir.Node, shapes: StaticShapes) -> int | None:
+def multiply_adds(node: ir.Node, sizes: Sizes) -> int | None:
+    """How many multiply-adds a node computes.
+
+    Args:
+        node: The node.
+        sizes: Gives the dimensions of a tensor; None where they are not known.
+
+    Returns:
+        The number; None for a node that computes no products, whose dimensions are not known, or that has
+        graphs of its own.
+    """
     if node.op_type in _RECURRENT:
-        return _recurrent(node, shapes)
-    operands = [_dimensions(shapes.of(value)) for value in node.inputs[:2]]
-    output = _dimensions(shapes.of(node.outputs[0]))
+        return _recurrent(node, sizes)
+    operands = [sizes(value) for value in node.inputs[:2]]
+    output = sizes(node.outputs[0]) if node.outputs else None
     if len(operands) != 2 or operands[0] is None or operands[1] is None or output is None:
         return None
     first, second = operands[0], operands[1]
@@ -117,9 +135,9 @@ def _multiply_adds(node: ir.Node, shapes: StaticShapes) -> int | None:
     return None
 
 
-def _recurrent(node: ir.Node, shapes: StaticShapes) -> int | None:
+def _recurrent(node: ir.Node, sizes: Sizes) -> int | None:
     """The products of all steps of a sequence with the weights of the input and of the hidden state."""
-    sequence, weights, recurrence = (_dimensions(shapes.of(value)) for value in node.inputs[:3])
+    sequence, weights, recurrence = map(sizes, node.inputs[:3])
     if sequence is None or weights is None or recurrence is None:
         return None
     return math.prod(sequence[:2]) * (math.prod(weights) + math.prod(recurrence))
@@ -137,7 +155,7 @@ def _einsum(equation: str, first: Sequence[int], second: Sequence[int]) -> int |
     return math.prod(sizes.values())
 
 
-def _dimensions(sizes: Sequence[int | None] | None) -> tuple[int, ...] | None:
+def _fixed(sizes: Sequence[int | None] | None) -> tuple[int, ...] | None:
     """The dimensions of a tensor; None where one of them is not known."""
     if sizes is None:
         return None

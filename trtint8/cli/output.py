@@ -43,6 +43,8 @@ _LONGEST_MESSAGE = 499
 #: turn the direction of text, halves of a character, and separators of lines and paragraphs.
 _NOT_SHOWN = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
+_INFINITIES = (math.inf, -math.inf)
+
 #: What Python lets a stream do by default with characters that its encoding lacks: it fails.
 _FAILING = ("strict", "surrogateescape")
 
@@ -70,7 +72,11 @@ def print_line(text: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Writes a value as JSON to standard output; numbers that are not finite become null."""
+    """Writes a value as JSON to standard output.
+
+    Numbers that are not finite become null, but for infinite values of metrics, which become ``inf`` or
+    ``-inf``.
+    """
     text = json.dumps(_plain(value), indent=2, ensure_ascii=not _prints_unicode())
     # JSON itself escapes only some of the characters that a terminal obeys.
     escaped = (json.dumps(letter)[1:-1] if shown(letter) != letter != "\n" else letter for letter in text)
@@ -212,13 +218,24 @@ def _write(stream: TextIO | None, text: str) -> None:
             ) from error
 
 
+def _infinite(fields: dict[str, Any]) -> dict[str, str]:
+    """The values of a metric that are infinite, as texts.
+
+    Null stands for a value that is not a number, and for a metric that FP32 has no value of.
+    """
+    return {name: str(fields[name]) for name in ("value", "reference") if fields[name] in _INFINITIES}
+
+
 def _plain(value: Any) -> Any:
+    from trtint8.validation.measure import Measure
     from trtint8.validation.significance import Share
 
     if isinstance(value, Share):
         return {"value": value.value, "count": value.count, "total": value.total, "interval": value.interval}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+        plain = {name: _plain(field) for name, field in fields.items()}
+        return {**plain, **_infinite(fields)} if isinstance(value, Measure) else plain
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, frozenset)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
 from calibrators import records
 from calibrators.errors import TableError
@@ -37,13 +37,17 @@ class _FidelityRecord:
         return Fidelity(self.name, sqnr, _or_nan(self.cosine), largest, self.token_cosine)
 
 
+#: A metric's value as it is printed: null where it is not a number, or where there is none.
+_Value: TypeAlias = Share | float | Literal["inf", "-inf"] | None
+
+
 @dataclass(frozen=True)
 class _MeasureRecord:
-    """A :class:`Measure` as it is printed: null where the value is not finite."""
+    """A :class:`Measure` as it is printed."""
 
     name: str
-    value: Share | float | None
-    reference: Share | float | None
+    value: _Value
+    reference: _Value
     comparisons: tuple[Comparison, ...]
     title: str = ""
     unit: str = ""
@@ -52,8 +56,8 @@ class _MeasureRecord:
     def measure(self) -> Measure:
         return Measure(
             self.name,
-            _or_nan(self.value),
-            self.reference,
+            _or_nan(_number(self.value)),
+            _number(self.reference),
             self.comparisons,
             self.title,
             self.unit,
@@ -104,7 +108,7 @@ def parse_accuracy(document: object, source: str) -> Accuracy:
 
     Returns:
         The comparison. JSON has no infinities: an SQNR that is null is infinite where the outputs were
-        equal, and NaN where an output of a model had one.
+        equal, and NaN where an output of a model had one. Other metrics are null where they are NaN.
 
     Raises:
         TableError: A field is missing, has the wrong type or exceeds its limits.
@@ -149,6 +153,10 @@ def parse_tuning_log(document: object, source: str) -> TuningLog:
         return records.to_record(document, TuningLog, numbers_as_text=True)
     except records.RecordError as error:
         raise TableError(f"'{source}' is no log of 'trtint8 tune' ({error}); tune again") from error
+
+
+def _number(value: _Value) -> Share | float | None:
+    return float(value) if isinstance(value, str) else value
 
 
 _T = TypeVar("_T")

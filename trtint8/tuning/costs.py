@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import onnx_ir as ir
 
 from calibrators.data.sample_sizes import SampleSizes
+from trtint8.auditing.work import multiply_adds
 from trtint8.models.static_shapes import StaticShapes, declared_sizes
-from trtint8.quantization.operators import WEIGHTED
 
 #: The size that an unknown dimension, usually the batch, is taken to have.
 _UNKNOWN = 1
@@ -46,29 +46,18 @@ def cost_shares(model: ir.Model, sizes: Mapping[str, SampleSizes]) -> dict[str, 
         if declared and sampled:
             inputs[value.name or ""] = (declared[0] or _UNKNOWN, *sampled.largest)
     shapes = StaticShapes(model, inputs)
-    costs = {node.name or "": _operations(node, shapes) for node in model.graph}
-    total = sum(costs.values()) or 1.0
+
+    def sizes_of(value: ir.Value | None) -> tuple[int, ...]:
+        return tuple(_UNKNOWN if size is None else size for size in shapes.of(value) or ())
+
+    costs = {node.name or "": _operations(node, sizes_of) for node in model.graph}
+    total = sum(costs.values()) or 1
     return {name: cost / total for name, cost in costs.items()}
 
 
-def _operations(node: ir.Node, shapes: StaticShapes) -> float:
-    """Multiplications and additions per sample; for nodes without weights, the elements of the output."""
-    output = _size(node.outputs[0], shapes) if node.outputs else 0.0
-    if node.op_type not in WEIGHTED or len(node.inputs) < 2 or node.inputs[1] is None:
-        return output
-    second = node.inputs[1]
-    if node.op_type == "Conv":
-        return output * _size(second, shapes) / max(1, _dimensions(second, shapes)[0])
-    if node.op_type == "ConvTranspose" and node.inputs[0] is not None:
-        weights = _size(second, shapes) / max(1, _dimensions(second, shapes)[0])
-        return _size(node.inputs[0], shapes) * weights
-    inner = _dimensions(node.inputs[0], shapes)[-1:] or [1]
-    return output * inner[0]
-
-
-def _size(value: ir.Value, shapes: StaticShapes) -> float:
-    return float(math.prod(_dimensions(value, shapes)))
-
-
-def _dimensions(value: ir.Value | None, shapes: StaticShapes) -> list[int]:
-    return [_UNKNOWN if size is None else size for size in shapes.of(value) or ()]
+def _operations(node: ir.Node, sizes_of: Callable[[ir.Value | None], tuple[int, ...]]) -> int:
+    """Multiply-adds per sample; for nodes without products, the elements of the output."""
+    products = multiply_adds(node, sizes_of)
+    if products is not None:
+        return products
+    return math.prod(sizes_of(node.outputs[0])) if node.outputs else 0

@@ -23,7 +23,8 @@ def expected_score(score: Score, restored: float) -> Score:
     """
     rest = max(1.0 - restored, _LEAST_REST)
     gain = -10 * math.log10(rest)
-    if score.drop is None:  # a metric in decibels, such as sqnr, whose value for equal outputs is infinite
+    # A metric in decibels, such as sqnr, whose value for equal outputs, or FP32's, is infinite.
+    if score.drop is None or math.isinf(score.drop):
         value = None if score.value is None else score.value + gain
         return dataclasses.replace(score, sqnr_db=score.sqnr_db + gain, value=value)
     drop = score.drop * math.sqrt(rest)

@@ -21,6 +21,7 @@ from trtint8.models.runnable_part import runnable_part, with_plugins
 from trtint8.quantization.targets import TARGETS, Target
 from trtint8.tuning.first_form import first_form
 from trtint8.tuning.journal import JournalFile
+from trtint8.tuning.judge_samples import begin_judging
 from trtint8.tuning.speed_plan import SpeedGoal
 from trtint8.tuning.splitting import smaller_batch_size, split
 from trtint8.tuning.time_limit import TimeLimit
@@ -106,6 +107,9 @@ def tune_from_sources(
     if not isinstance(held_out, Iterator):  # which can be read only once, after the search
         for batch in validated_on.labelled():
             check_feed(batch.feed, prepared.inputs, batch.first)
+    if held_out is not None:
+        begun = begin_judging(prepared, goal, form, validated_on)
+        validated_on = begun if isinstance(held_out, Iterator) else validated_on
     known = table_among(calibration)
     tuned = tune_prepared(
         prepared,

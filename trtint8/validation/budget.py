@@ -23,6 +23,9 @@ USUAL_DROP = {PERCENT: 1.0, DECIBELS: 0.5}
 #: The least value in decibels where no limit is given and that of equal outputs is infinite.
 USUAL_MINIMUM_DB = 20.0
 
+#: The part of a figure, or of a limit, that is taken for rounding: 0.8 - 0.79 is more than 0.01 in float64.
+_ROUNDING = 1e-9
+
 #: The largest share, in per cent.
 _MOST_PERCENT = 100
 
@@ -50,8 +53,13 @@ class Goal:
 
     def fits(self, score: Score) -> bool:
         """Whether a score is within the limits."""
-        dropped = self.max_drop is not None and not (score.drop is not None and score.drop <= self.max_drop)
-        low = self.minimum is not None and not (score.value is not None and score.value >= self.minimum)
+        drop, value = score.drop, score.value
+        # A drop is rounded as the values are that it is the difference of.
+        rounding = _ROUNDING * abs(value or 0.0)
+        dropped = self.max_drop is not None and not (
+            drop is not None and _at_most(drop, self.max_drop, rounding)
+        )
+        low = self.minimum is not None and not (value is not None and _at_most(self.minimum, value))
         return not (dropped or low)
 
     def __str__(self) -> str:
@@ -191,6 +199,11 @@ class Budget:
                 "(--max-drop) or minimum (--min)"
             )
         return USUAL_DROP[unit], None
+
+
+def _at_most(number: float, limit: float, rounding: float = 0.0) -> bool:
+    """Whether a number is at most a limit, but for rounding."""
+    return number <= limit or math.isclose(number, limit, rel_tol=_ROUNDING, abs_tol=rounding)
 
 
 def _figure(value: float, unit: str) -> str:

@@ -114,8 +114,10 @@ def match_detections(found: NDArray[np.float64], wanted: NDArray[np.float64], io
         iou: The intersection over union above which two detections match.
 
     Returns:
-        The number of pairs, found greedily from the highest score of ``found`` to the lowest.
+        The number of pairs, found greedily from the highest score of ``found`` to the lowest, and by the
+        numbers of the boxes where scores or overlaps are equal.
     """
+    found, wanted = _by_box(found), _by_box(wanted)
     overlaps = box_overlaps(found[:, :4], wanted[:, :4])
     overlaps[found[:, None, 4] != wanted[None, :, 4]] = 0.0
     matches = 0
@@ -124,3 +126,8 @@ def match_detections(found: NDArray[np.float64], wanted: NDArray[np.float64], io
             overlaps[:, overlaps[row].argmax()] = 0.0
             matches += 1
     return matches
+
+
+def _by_box(table: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The rows of a table sorted by x1, y1, x2, y2 and class."""
+    return table[np.lexsort(table[:, 4::-1].T)]

@@ -26,7 +26,8 @@ class Score:
     Attributes:
         drop: The metric of FP32 minus the candidate's: percentage points for a share, else the metric's unit;
             for ``max_error`` the error itself. A metric that compares with FP32 drops from the value of equal
-            outputs. None where that is infinite, or was not written by an earlier version.
+            outputs. None where that is infinite, or was not written by an earlier version. Zero where the
+            candidate and FP32 have the same value, even if it is infinite; infinite where only FP32's is.
         sqnr_db: Signal to quantization noise in decibels of the output where it is lowest; NaN where it was
             not measured.
         value: The metric of the candidate: in per cent for a share, else in the metric's unit. None where an
@@ -80,7 +81,7 @@ def _value(measure: Measure) -> float:
 
 
 def _drop(measure: Measure) -> float | None:
-    """The value that a metric drops from minus its value; None where the former is infinite."""
+    """The value that a metric drops from minus its value; None where equal outputs have no finite one."""
     reference = measure.reference if measure.perfect is None else measure.perfect
     if reference is None:
         return math.nan
@@ -89,8 +90,11 @@ def _drop(measure: Measure) -> float | None:
         total = measure.value.total
         count = reference.count if isinstance(reference, Share) else reference * total
         return 100 * (count - measure.value.count) / total
+    if measure.perfect is not None and not math.isfinite(measure.perfect):
+        return None
     number = reference.value if isinstance(reference, Share) else reference
-    return _factor(measure) * (number - measure.value) if math.isfinite(number) else None
+    # Where both are infinite, their difference is not a number.
+    return 0.0 if number == measure.value else _factor(measure) * (number - measure.value)
 
 
 def _factor(measure: Measure) -> float:

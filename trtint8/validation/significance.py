@@ -228,7 +228,8 @@ def compare_values(
 
     Efron and Tibshirani, An Introduction to the Bootstrap, 1993: whole pairs are drawn with replacement; the
     interval is the percentile interval, and the p-value is twice the smaller share of resamples on one side
-    of zero.
+    of zero. Resamples of few pairs are all on one side by chance, so the p-value is at least that of an exact
+    test by the signs of the pairs.
 
     Args:
         values: The model's values: float64, shape (pairs,).
@@ -309,4 +310,9 @@ def _bootstrapped(
     high = np.quantile(resampled, 0.975, method="higher")
     side = min(int((resampled <= 0).sum()), int((resampled >= 0).sum()))
     p_value = min(1.0, 2 * (side + 1) / (_RESAMPLES + 1))
-    return Comparison(against, difference, (float(low), float(high)), p_value, "bootstrap", pairs, unit)
+    # Of 2^pairs ways to choose the signs of the differences, two have all of them on one side.
+    p_value = max(p_value, 2.0 ** (1 - pairs))
+    interval = float(low), float(high)
+    if p_value >= SIGNIFICANT:
+        interval = min(interval[0], 0.0), max(interval[1], 0.0)
+    return Comparison(against, difference, interval, p_value, "bootstrap", pairs, unit)

@@ -58,6 +58,29 @@ def test_infinite_levels_come_back(fidelity, level, capsys):
     assert found == fidelity and found.sqnr_db == level
 
 
+@pytest.mark.parametrize(
+    ("measure", "value", "reference"),
+    [
+        (Measure("psnr", 26.5, math.inf, unit="dB"), 26.5, "inf"),
+        (Measure("psnr", math.inf, math.inf, unit="dB"), "inf", "inf"),
+        (Measure("psnr", math.inf, unit="dB"), "inf", None),
+        (Measure("psnr", -math.inf, 27.0, unit="dB"), "-inf", 27.0),
+        (Measure("own", math.inf, 1.0), "inf", 1.0),
+    ],
+)
+def test_infinite_metrics_come_back(measure, value, reference, capsys):
+    accuracy = dataclasses.replace(ACCURACY, measures=(measure,))
+    document = printed(accuracy, capsys)
+    assert (document["measures"][0]["value"], document["measures"][0]["reference"]) == (value, reference)
+    assert parse_accuracy(document, "a.json").measures == (measure,)
+
+
+def test_a_metric_that_is_not_a_number_comes_back(capsys):
+    accuracy = dataclasses.replace(ACCURACY, measures=(Measure("psnr", math.nan, 27.0, unit="dB"),))
+    found = parse_accuracy(printed(accuracy, capsys), "a.json").measures[0]
+    assert math.isnan(found.value) and found.reference == 27.0
+
+
 def test_nan_comes_back(capsys):
     accuracy = dataclasses.replace(ACCURACY, outputs=(Fidelity("y", math.nan, math.nan, math.nan),))
     found = parse_accuracy(printed(accuracy, capsys), "a.json").outputs[0]
@@ -78,7 +101,7 @@ def test_bench_round_trip(capsys):
         ({"outputs": [{"name": "y"}]}, "Object missing required field `sqnr_db` - at `$.outputs[0]`"),
         (
             {"measures": [{"name": "top1", "value": "high", "reference": None, "comparisons": []}]},
-            "Expected `float | object | null`, got `str` - at `$.measures[0].value`",
+            "Invalid enum value 'high' - at `$.measures[0].value`",
         ),
         ({"also": {"FP16": {}}}, "Object missing required field `judged` - at `$.also[...]`"),
     ],

@@ -42,3 +42,18 @@ def test_sizes_that_are_open_are_those_of_the_samples():
         shares.append(cost_shares(prepare(load_model(model)).graph_model, sizes))
     assert shares[0] == shares[1]
     assert shares[1]["conv"] == pytest.approx(10_368 / (10_368 + 8 + 8 + 80))
+
+
+def test_recurrent_layers_multiply_at_every_step():
+    g = Shaped(quantized=False)
+    lstm = g.op("LSTM", ["x", g.weights(1, 64, 8), g.weights(1, 64, 16)], "lstm", hidden_size=16)
+    model = g.model({"x": [10, 1, 8]}, g.op("MatMul", [lstm, g.weights(16, 4)], "head"))
+    # 10 steps of 64 (8 + 16): 15,360; 10 outputs of 16*4: 640.
+    assert float_cost(prepare(load_model(model)).graph_model, ["head"], {}) == pytest.approx(0.04)
+
+
+def test_a_product_whose_first_operand_is_transposed():
+    g = Shaped(quantized=False)
+    gemm = g.op("Gemm", ["x", g.weights(9, 4)], "gemm", transA=1)  # 5*4 outputs of 9: 180
+    model = g.model({"x": [9, 5]}, g.op("Relu", [gemm], "relu"))  # 20
+    assert float_cost(prepare(load_model(model)).graph_model, ["gemm"], {}) == pytest.approx(0.9)

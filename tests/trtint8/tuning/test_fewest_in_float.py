@@ -35,6 +35,8 @@ def test_a_right_guess_takes_two_trials():
 def test_noise_powers_add_and_losses_grow_with_the_amplitude():
     assert expected_score(Score(None, 20.0, 20.0), 0.9) == Score(None, pytest.approx(30), pytest.approx(30))
     assert expected_score(Score(2.0, 20.0, 78.0), 0.75) == Score(1.0, pytest.approx(20 + 6.0206), 79.0)
+    infinite = Score(math.inf, 20.0, 30.0)  # FP32 has the labels themselves
+    assert expected_score(infinite, 0.9) == Score(math.inf, pytest.approx(30), pytest.approx(40))
     # What all shares together leave out.
     assert expected_score(Score(None, 20.0, None), 1.2) == Score(None, 40.0, None)
 

@@ -30,6 +30,12 @@ def test_samples_to_judge_by_are_checked_before_the_search(wild_table, held_out,
     assert not trials and not (tmp_path / "c").exists()
 
 
+def test_samples_to_judge_by_without_labels_are_refused_before_the_calibration(held_out):
+    judge = {"images": held_out["images"][:100]}
+    with pytest.raises(CalibrationDataError, match="metric 'top1' was chosen for the samples tuned"):
+        trtint8.tune(DEMO_MODEL, lambda: pytest.fail("calibrates"), held_out, judge=judge, max_drop=1.0)
+
+
 def test_a_generator_to_judge_by_is_read_once(wild_table, held_out):
     judge = ({name: array[first : first + 50] for name, array in held_out.items()} for first in (0, 50))
     found = trtint8.tune(DEMO_MODEL, wild_table, held_out, judge=judge, max_drop=99.0)

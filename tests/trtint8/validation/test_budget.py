@@ -8,7 +8,7 @@ import pytest
 from calibrators.errors import CalibrationDataError
 from trtint8.validation.accuracy import Accuracy
 from trtint8.validation.batch import BatchForm
-from trtint8.validation.budget import Budget
+from trtint8.validation.budget import Budget, Goal
 from trtint8.validation.fidelity import Fidelity
 from trtint8.validation.measure import Measure
 from trtint8.validation.metrics import DetectionAgreement
@@ -119,6 +119,35 @@ def test_what_fits():
     assert not any(least.fits(Score(None, v, v)) for v in (29.9, math.nan))
     both = goal(SCORES, max_drop=1.0, minimum=90.0)
     assert both.fits(Score(0.5, 20.0, 95.0)) and not both.fits(Score(0.5, 20.0, 89.0))
+
+
+@pytest.mark.parametrize(
+    ("metric", "unit", "limits", "fp32", "int8", "fits"),
+    [
+        ("pixels", "%", {"max_drop": 1.0}, 0.8, 0.79, True),
+        ("pixels", "%", {"max_drop": 1.0}, 0.8, 0.7899, False),
+        ("pixels", "%", {"max_drop": 0.0}, 0.1 + 0.2, 0.3, True),
+        ("pixels", "%", {"minimum": 58.0}, 1.0, 0.58 - 1e-16, True),
+        ("pixels", "%", {"minimum": 58.0}, 1.0, 0.5799, False),
+        ("own", "", {"max_drop": 0.01}, 0.81, 0.80, True),
+        ("own", "", {"max_drop": 1e-10}, 1e-9, 0.8e-9, False),
+        ("own", "", {"max_drop": 1e-10}, 1e-9, 0.9e-9, True),
+    ],
+)
+def test_limits_that_are_met_exactly(metric, unit, limits, fp32, int8, fits):
+    """In floating point 100 (0.8 - 0.79) is more than 1, and 0.81 - 0.80 more than 0.01."""
+    found = Goal(metric, metric, unit, limits.get("max_drop"), limits.get("minimum"))
+    measure = Measure(metric, int8, fp32, unit=unit)
+    assert found.judge(compared(4, measure)).fits == fits
+
+
+def test_infinite_levels_of_fp32():
+    def judged(value):
+        measure = Measure("psnr", value, math.inf, unit="dB")
+        return goal(MAPS, np.zeros((4, 3, 8, 8)), metric="psnr").judge(compared(4, measure))
+
+    assert judged(math.inf).fits and "is kept: drop 0.00 dB, psnr inf dB" in judged(math.inf).notes[0]
+    assert not judged(26.5).fits and "is missed: drop inf dB, psnr 26.50 dB" in judged(26.5).notes[0]
 
 
 def test_a_score_in_words():

@@ -31,6 +31,17 @@ def test_a_detection_is_matched_once_and_the_highest_score_first():
     assert match_detections(table(([0, 0, 10, 5], 0, 0.9)), wanted, 0.5) == 0  # half is not above a half
 
 
+def test_the_order_of_equal_scores_and_of_equal_overlaps_has_no_effect():
+    low, high = [0, 0, 10, 6], [0, 0, 10, 14]
+    both, wanted = table((A, 0, 0.9), (low, 0, 0.9)), table((A, 0, 1), (high, 0, 1))
+    assert match_detections(both, wanted, 0.5) == match_detections(both[::-1], wanted, 0.5) == 2
+    # The first overlaps both of these equally, and the second only the left one.
+    left, right, middle = [0, 0, 10, 10], [4, 0, 14, 10], [2, 0, 12, 10]
+    found = table((middle, 0, 0.9), ([0, 0, 9, 10], 0, 0.8))
+    others = table((left, 0, 1), (right, 0, 1))
+    assert match_detections(found, others, 0.5) == match_detections(found, others[::-1], 0.5) == 1
+
+
 def decode(outputs):
     return [(image[:, :4], image[:, 5], image[:, 4]) for image in outputs["y"]]
 

@@ -44,6 +44,22 @@ def test_other_metrics_drop_in_their_own_unit(measure, expected):
     assert score.drop == (None if expected.drop is None else pytest.approx(expected.drop))
 
 
+@pytest.mark.parametrize(
+    ("value", "reference", "perfect", "drop"),
+    [
+        (math.inf, math.inf, None, 0.0),
+        (26.5, math.inf, None, math.inf),
+        (math.inf, 27.0, None, -math.inf),
+        (-math.inf, -math.inf, None, 0.0),
+        (math.inf, None, math.inf, None),
+    ],
+)
+def test_drops_of_infinite_levels(value, reference, perfect, drop):
+    """PSNR against labels is infinite for FP32 where they are its own outputs."""
+    measure = Measure("psnr", value, reference, unit="dB", perfect=perfect)
+    assert score_of(comparison(measure), "psnr") == Score(drop, 22.0, value)
+
+
 def test_an_output_that_is_not_a_number_is_the_worst():
     broken = (*OUTPUTS, Fidelity("p4", math.nan, math.nan, math.nan))
     assert math.isnan(score_of(comparison(outputs=broken), "sqnr").sqnr_db)

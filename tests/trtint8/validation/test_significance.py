@@ -168,7 +168,25 @@ def test_the_bootstrap_weighs():
     values, weights = np.array([1.0, 4.0]), np.array([2.0, 1.0])
     found = compare_values(values, np.zeros(2), weights, "FP32", "batches")
     assert found.difference == pytest.approx(2.0)
-    assert found.interval == pytest.approx((1.0, 4.0))  # the one twice, the other twice
+    # The other twice; the one twice would be 1, but two pairs say nothing of which model is better.
+    assert found.interval == pytest.approx((0.0, 4.0))
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+@pytest.mark.parametrize(
+    ("pairs", "p_value", "interval"),
+    [(2, 0.5, (0.0, 2.0)), (5, 0.0625, (0.0, 5.0)), (6, 0.03125, (1.0, 6.0))],
+)
+def test_few_pairs_say_no_more_than_their_signs(pairs, p_value, interval, sign):
+    """All differences are on one side, which two of 2^pairs ways to choose their signs have."""
+    values = sign * np.arange(1.0, pairs + 1)
+    found = compare_values(values, np.zeros(pairs), np.ones(pairs), "FP32", "samples")
+    assert (found.p_value, found.significant) == (p_value, pairs == 6)
+    low, high = sorted(sign * end for end in found.interval)
+    assert interval[0] <= low <= high <= interval[1] and (low == 0) == (pairs < 6)
+    sums = np.stack([values, np.ones(pairs)], axis=1)
+    of_totals = compare_totals(sums, sums * [0, 1], ratio, "FP32", "samples")
+    assert (of_totals.p_value, 0 in of_totals.interval) == (p_value, pairs < 6)
 
 
 def test_the_bootstrap_of_equal_values():
