@@ -123,6 +123,20 @@ def test_scales_of_pairs_in_fp32_are_not_rounded(target):
     assert np.abs(got - wanted).mean() < 0.005 * np.abs(wanted).max()
 
 
+def test_tensors_that_share_a_scale_keep_it_where_one_of_their_pairs_is_fp16():
+    g = Shaped()
+    tensor = g.op("Relu", ["x"], "first")
+    for name in ("half", "full", "last"):
+        tensor = g.op("Relu", [g.qdq(tensor)], name)
+    model, kept = convert(g.model({"x": ["N", 8]}, tensor), peaks={"full_out": 1e5, "last_out": 1e5})
+    assert list(kept) == ["full", "last"]
+    constants = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    pairs = [node for node in model.graph.node if node.op_type in ("QuantizeLinear", "DequantizeLinear")]
+    scales = [constants[node.input[1]] for node in pairs]
+    assert [scale.dtype for scale in scales] == [*[np.float16] * 3, *[np.float32] * 3]
+    assert set(map(float, scales)) == {float(round_scale(np.float32(0.02)))}
+
+
 def test_a_pair_whose_scale_is_beyond_fp16_is_in_fp32_between_inputs_and_outputs_in_fp16():
     g = Shaped(quantized=False)
     scale, zero_point = g.constant(np.float32(1e5)), g.constant(np.int8(0))
