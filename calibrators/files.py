@@ -114,7 +114,7 @@ def refuse_losing(output: Path, together: Iterable[Path], sometimes: Iterable[Pa
         )
 
 
-def write_atomically(path: str | os.PathLike[str], data: bytes | Iterable[bytes]) -> Path:
+def write_atomically(path: str | os.PathLike[str], data: bytes | Iterable[bytes | memoryview]) -> Path:
     """Writes ``data`` under a temporary name in the same folder, then renames it to ``path``.
 
     A crash at any moment leaves the old file or the new one. What earlier runs that were killed have left

@@ -128,7 +128,8 @@ class _Recorder:
                     f"as '{output}' in the shape {shape_text(outputs[output].shape)}; only states that keep "
                     "their shape can be recorded: give the states of each step as data"
                 )
-            returned[name] = outputs[output]
+            # What a session returns lies in its memory and keeps all of it as long as the step is kept.
+            returned[name] = outputs[output].copy()
         return returned
 
 

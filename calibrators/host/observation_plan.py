@@ -113,9 +113,11 @@ def _source(name: str, same_as: Mapping[str, str]) -> str:
 def _rectified(graph: onnx.GraphProto, same_as: Mapping[str, str], needed: Collection[str]) -> dict[str, str]:
     """Outputs of Relu to their inputs, where both are needed: one output of each input."""
     found: dict[str, str] = {}
+    inputs: set[str] = set()
     for node in graph.node:
         if node.op_type == "Relu" and node.domain == "":
             source, output = _source(node.input[0], same_as), node.output[0]
-            if {source, output} <= set(needed) and source not in found and source not in found.values():
+            if source in needed and output in needed and source not in found and source not in inputs:
                 found[output] = source
+                inputs.add(source)
     return found

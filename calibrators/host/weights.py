@@ -11,6 +11,7 @@ import mmap
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import onnx
@@ -26,6 +27,9 @@ LARGE = 1 << 12
 _GRAPH = onnx.ModelProto.DESCRIPTOR.fields_by_name["graph"].number
 _INITIALIZER = onnx.GraphProto.DESCRIPTOR.fields_by_name["initializer"].number
 _RAW_DATA = onnx.TensorProto.DESCRIPTOR.fields_by_name["raw_data"].number
+
+#: A part of a serialized message.
+_Piece: TypeAlias = bytes | memoryview
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,12 +69,24 @@ class LightModel:
         """
         weights: dict[str, NDArray[np.float32]] = {}
 
-        def light_graph(graph: memoryview) -> bytes | memoryview:
-            return _rewritten(graph, _INITIALIZER, lambda tensor: _declared(tensor, weights))
+        def light_graph(graph: memoryview) -> list[_Piece]:
+            return _rewritten(graph, _INITIALIZER, lambda tensor: [_declared(tensor, weights)])
 
         message = onnx.ModelProto()
-        message.ParseFromString(_rewritten(memoryview(data), _GRAPH, light_graph))
+        message.ParseFromString(b"".join(_rewritten(memoryview(data), _GRAPH, light_graph)))
         return cls(message, weights)
+
+    def pieces(self) -> list[_Piece]:
+        """Serializes the model, weights included, without copying these.
+
+        Returns:
+            The pieces of the serialized model, in order; some lie in the memory of the weights.
+        """
+
+        def whole_graph(graph: memoryview) -> list[_Piece]:
+            return _rewritten(graph, _INITIALIZER, lambda tensor: _filled(tensor, self.weights))
+
+        return _rewritten(memoryview(self.message.SerializeToString()), _GRAPH, whole_graph)
 
     def checkable(self) -> onnx.ModelProto:
         """A message that ONNX's checker, which would look for external data in files, takes for the model.
@@ -100,11 +116,11 @@ def _declared(tensor: memoryview, weights: dict[str, NDArray[np.float32]]) -> by
         return tensor
     values: list[memoryview] = []
 
-    def take(raw: memoryview) -> bytes:
+    def take(raw: memoryview) -> list[_Piece]:
         values.append(raw)
-        return b""
+        return []
 
-    declared = onnx.TensorProto.FromString(_rewritten(tensor, _RAW_DATA, take))
+    declared = onnx.TensorProto.FromString(b"".join(_rewritten(tensor, _RAW_DATA, take)))
     floats = declared.data_type == onnx.TensorProto.FLOAT and len(values) == 1 and len(values[0]) >= LARGE
     # What is invalid stays as it is: whoever reads it will say so.
     size = 4 * np.prod(declared.dims, dtype=np.int64)
@@ -121,22 +137,35 @@ def _declared(tensor: memoryview, weights: dict[str, NDArray[np.float32]]) -> by
     return found
 
 
+def _filled(tensor: memoryview, weights: Mapping[str, NDArray[np.float32]]) -> list[_Piece]:
+    """A serialized initializer with its values, in pieces: the reverse of :func:`_declared`."""
+    declared = onnx.TensorProto.FromString(bytes(tensor))
+    if declared.name not in weights or declared.data_location != onnx.TensorProto.EXTERNAL:
+        return [tensor]
+    declared.ClearField("data_location")
+    declared.ClearField("external_data")
+    values = weights[declared.name].data.cast("B")
+    return [declared.SerializeToString(), bytes([_RAW_DATA << 3 | _LENGTH]), _varint(len(values)), values]
+
+
 # Protobuf's wire format: https://protobuf.dev/programming-guides/encoding. A message is a sequence of fields,
 # each a key (field number and how the value is written) and a value. ------------------------------------
 
 _VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
 
 
-def _rewritten(message: memoryview, number: int, change: Callable[[memoryview], bytes | memoryview]) -> bytes:
-    """A serialized message with other contents in all fields of a number."""
-    pieces: list[bytes | memoryview] = []
+def _rewritten(
+    message: memoryview, number: int, change: Callable[[memoryview], list[_Piece]]
+) -> list[_Piece]:
+    """A serialized message with other contents in all fields of a number, in pieces."""
+    pieces: list[_Piece] = []
     for key, value, end in _fields(message):
         if message[key] == number << 3 | _LENGTH:  # numbers below 16 have a key of one byte
             contents = change(message[value:end])
-            pieces += [message[key : key + 1], _varint(len(contents)), contents]
+            pieces += [message[key : key + 1], _varint(sum(map(len, contents))), *contents]
         else:
             pieces.append(message[key:end])
-    return b"".join(pieces)
+    return pieces
 
 
 def _fields(message: memoryview) -> Iterator[tuple[int, int, int]]:

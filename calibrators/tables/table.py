@@ -192,8 +192,8 @@ class CalibrationTable:
             ``path``.
 
         Raises:
-            TableError: There is no such format, the ending names none, or the format cannot hold the name of
-                a tensor or a range of zero.
+            TableError: There is no such format, the ending names none, the format cannot hold the name of
+                a tensor, or a cache would hold ranges of 0 alone.
             OutputError: The file cannot be written.
         """
         return table_files.write_table(

@@ -107,8 +107,8 @@ def write_table(
         ``path``.
 
     Raises:
-        TableError: There is no such format, the ending names none, or the format cannot hold the name of a
-            tensor or a range of zero.
+        TableError: There is no such format, the ending names none, the format cannot hold the name of a
+            tensor, or a cache would hold ranges of 0 alone.
         OutputError: The file cannot be written.
     """
     if format_name is not None:

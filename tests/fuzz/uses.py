@@ -85,7 +85,8 @@ def table(path: Path) -> None:
     for ending in (".json", ".cache", ".txt", ".csv", ".flatbuffers"):
         with _refused:
             again = CalibrationTable.load(loaded.save(path.with_name(f"again{ending}")))
-            assert set(again.amax) == set(loaded.amax), ending
+            written = {name for name in loaded.amax if ending != ".cache" or loaded.scale(name) > 0}
+        assert set(again.amax) == written, ending
     if loaded.histograms:
         loaded.with_method("mse")
 

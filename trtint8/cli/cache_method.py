@@ -17,6 +17,6 @@ def say_method_in_cache(table: CalibrationTable, output: Path) -> None:
     """
     if output.suffix.lower() == ".cache" and table.method != table.method_in_cache:
         say(
-            f"'{output}' holds the same ranges, but a calibration cache has no name for the method "
+            f"'{output}' is a calibration cache, which has no name for the method "
             f"'{table.method}': read back, its method is '{table.method_in_cache}'"
         )

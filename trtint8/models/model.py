@@ -269,7 +269,14 @@ def to_light(graph_model: ir.Model, *, used_up: bool = False) -> LightModel:
         if tensor is not None and tensor.dtype == ir.DataType.FLOAT and tensor.nbytes >= LARGE:
             weights[name] = np.ascontiguousarray(tensor.numpy())
             value.const_value = ir.ExternalTensor(
-                LOCATION, None, None, tensor.dtype, shape=ir.Shape(tensor.shape.numpy()), name=name
+                LOCATION,
+                None,
+                None,
+                tensor.dtype,
+                shape=ir.Shape(tensor.shape.numpy()),
+                name=name,
+                doc_string=tensor.doc_string,
+                metadata_props=dict(tensor.metadata_props),
             )
     return LightModel(ir.to_proto(graph_model), weights)
 
@@ -295,7 +302,7 @@ def save_model(graph_model: ir.Model, path: str | os.PathLike[str]) -> Path:
     """
     path = Path(path)
     if fits_message(graph_model):
-        return write_atomically(path, to_proto(graph_model).SerializeToString())
+        return write_atomically(path, to_light(graph_model).pieces())
     with written_together(path) as staged:
         ir.save(graph_model, staged(path), external_data=f"{path.name}.data")
     return path

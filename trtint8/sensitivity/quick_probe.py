@@ -327,7 +327,8 @@ class QuickNetwork:
             taken = _taken(feed, part)
             reference, errors = network.measure(taken)
             meter.add(batch_rows(taken) or 1, errors)
-            references.append(reference)
+            # What a session returns lies in its memory and keeps all of it, also when the session is closed.
+            references.append({name: array.copy() for name, array in reference.items()})
         return joined(references), meter
 
     def _check(self, int8: Tensors, found: Responses, scales: Mapping[str, float]) -> None:

@@ -158,7 +158,8 @@ class Scorer:
         self._names = [name for name in reference.output_names if name not in self._declared.sources]
 
         def run_and_keep(feed: FeedDict) -> list[NDArray[Any]]:
-            kept.append(reference.run(feed))
+            # What a session returns lies in its memory and keeps all of it, also when the session is closed.
+            kept.append([array.copy() for array in reference.run(feed)])
             return kept[-1]
 
         yield run_and_keep

@@ -15,7 +15,8 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from calibrators import records
@@ -98,6 +99,8 @@ def parse(data: bytes, source: str) -> TensorrtCache:
 def render(cache: TensorrtCache) -> bytes:
     """Writes a cache, with eight digits per scale.
 
+    A scale of zero is no range for TensorRT, so tensors that were zero in all batches are left out.
+
     Args:
         cache: The contents.
 
@@ -106,7 +109,10 @@ def render(cache: TensorrtCache) -> bytes:
 
     Raises:
         TableError: The algorithm is unknown, the version is not made of digits, a cache cannot hold the name
-            of a tensor, or a scale is NaN, infinite, negative or zero.
+            of a tensor, a scale is NaN, infinite or negative, or no scale is above zero.
+
+    Warns:
+        UserWarning: A scale is zero.
     """
     if cache.algorithm not in ALGORITHMS:
         raise TableError(
@@ -117,13 +123,24 @@ def render(cache: TensorrtCache) -> bytes:
             f"the TensorRT version in a cache's header is {cache.version[:80]!r}; give digits, like 8601"
         )
     check_line_names(cache.scales, "a calibration cache")
+    zero = {name: scale for name, scale in cache.scales.items() if scale == 0}
+    written = {name: scale for name, scale in cache.scales.items() if scale != 0}
+    bad = {name: scale for name, scale in written.items() if not 0 < scale < math.inf}
     _refuse_scales(
-        {name: scale for name, scale in cache.scales.items() if not (math.isfinite(scale) and scale > 0)},
+        bad if written else zero,
         "the table has scales that are not positive numbers",
         "calibrate again or set them",
     )
+    if zero:
+        names = _shown([f"'{name}'" for name in zero])
+        warnings.warn(
+            f"the range of {names} is 0, which a calibration cache cannot hold, so TensorRT has no range for "
+            "what is left out; use samples that activate it, or set a range by hand",
+            UserWarning,
+            stacklevel=2,
+        )
     lines = [f"TRT-{cache.version}-{cache.algorithm}"]
-    lines += [f"{name}: {struct.pack('>f', scale).hex()}" for name, scale in cache.scales.items()]
+    lines += [f"{name}: {struct.pack('>f', scale).hex()}" for name, scale in written.items()]
     return ("\n".join(lines) + "\n").encode()
 
 
@@ -150,6 +167,10 @@ def _entries(lines: list[str], source: str, *, others: bool) -> Iterator[tuple[i
 
 def _refuse_scales(bad: Mapping[str, float], problem: str, advice: str) -> None:
     if bad:
-        shown = ", ".join(f"'{name}' ({scale})" for name, scale in list(bad.items())[:5])
-        more = f" and {len(bad) - 5} more" if len(bad) > 5 else ""
-        raise TableError(f"{problem}: {shown}{more}; {advice}")
+        shown = _shown([f"'{name}' ({scale})" for name, scale in bad.items()])
+        raise TableError(f"{problem}: {shown}; {advice}")
+
+
+def _shown(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return ", ".join(names[:5]) + more

@@ -67,9 +67,18 @@ def test_nothing_else_changes(tensors):
     message = _message(constants)
     light = LightModel.parse(message.SerializeToString())
     assert _whole(light) == message
+    assert onnx.ModelProto.FromString(b"".join(light.pieces())) == message
     assert set(light.weights) == {
         name for name, array in constants.items() if array.dtype == np.float32 and array.nbytes >= LARGE
     }
+
+
+def test_large_weights_are_not_copied_to_be_written():
+    light = LightModel.parse(_message().SerializeToString())
+    pieces = [piece for piece in light.pieces() if isinstance(piece, memoryview)]
+    values = [np.frombuffer(piece, np.uint8) for piece in pieces]
+    (shared,) = (array for array in values if np.shares_memory(array, light.weights["large"]))
+    assert shared.nbytes == LARGEST.nbytes
 
 
 def test_where_protobuf_finds_an_end_so_do_we():
@@ -132,10 +141,10 @@ def test_what_is_wrong_stays_wrong():
     assert not light.weights and light.message == message
     twice = _message()
     twice.graph.initializer.append(twice.graph.initializer[0])
-    assert [
-        bool(tensor.raw_data)
-        for tensor in LightModel.parse(twice.SerializeToString()).message.graph.initializer
-    ] == [False, True, True, True, True]
+    light = LightModel.parse(twice.SerializeToString())
+    filled = [bool(tensor.raw_data) for tensor in light.message.graph.initializer]
+    assert filled == [False, True, True, True, True]
+    assert onnx.ModelProto.FromString(b"".join(light.pieces())) == twice
     broken = _message()
     broken.graph.node[0].input[0] = "nowhere"
     with pytest.raises(onnx.checker.ValidationError, match="nowhere"):

@@ -30,10 +30,14 @@ def test_tensors_that_were_zero_in_all_batches_are_read_from_a_cache_and_can_be_
     alive = table.override({"dead": 2.0}).save(tmp_path / "alive.cache")
     assert CalibrationTable.load(alive).amax["dead"] == pytest.approx(2.0)
     assert list(CalibrationTable.load(table.without("dead").save(tmp_path / "rest.cache")).amax) == ["a"]
+    with pytest.warns(UserWarning, match="the range of 'dead' is 0"):
+        written = table.save(tmp_path / "dead.cache")
+    assert CalibrationTable.load(written).amax == {"a": table.amax["a"]}
     with pytest.raises(
         TableError, match=r"not positive numbers: 'dead' \(0\.0\); calibrate again or set them"
     ):
-        table.save(tmp_path / "dead.cache")
+        table.without("a").save(tmp_path / "refused.cache")
+    assert not (tmp_path / "refused.cache").exists()
 
 
 #: As Windows' editors and shells write text.

@@ -20,7 +20,7 @@ from trtint8.cli.cache_method import say_method_in_cache
 def test_what_is_said(method, name, said, capsys):
     say_method_in_cache(CalibrationTable({"x": 1.0}, method), Path(name))
     words = (
-        f"'{name}' holds the same ranges, but a calibration cache has no name for the method '{method}': "
+        f"'{name}' is a calibration cache, which has no name for the method '{method}': "
         "read back, its method is 'entropy'\n"
     )
     assert capsys.readouterr().err == (words if said else "")

@@ -72,7 +72,7 @@ def test_drop_and_merge(tmp_path):
 def test_table_verbs(table, tmp_path, capsys):
     cache, back, edited = (str(tmp_path / name) for name in ("t.cache", "back.json", "edited.json"))
     assert main(["table", "convert", table, cache]) == 0
-    assert f"'{cache}' holds the same ranges, but a calibration cache has no name" in capsys.readouterr().err
+    assert f"'{cache}' is a calibration cache, which has no name" in capsys.readouterr().err
     assert main(["table", "convert", cache, back]) == 0
     assert main(["table", "diff", table, back]) == 0
     printed = capsys.readouterr()

@@ -176,6 +176,23 @@ def test_saved_models_load_back_equal(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_saved_model_is_the_message_that_protobuf_would_write(tmp_path):
+    source = small()
+    values = np.arange(2048, dtype=np.float32).reshape(2, -1)
+    for dtype in (np.float16, np.int32, np.float32):
+        stored = onnx.numpy_helper.from_array(values.astype(dtype), f"of_{np.dtype(dtype)}")
+        stored.doc_string = "large"
+        source.graph.initializer.append(stored)
+    source.graph.initializer[-1].metadata_props.add(key="origin", value="test")
+    graph_model = ir.from_proto(source)
+    saved = onnx.load(save_model(graph_model, tmp_path / "out.onnx"))
+    assert list(saved.graph.initializer) == list(source.graph.initializer)
+    whole = onnx.ModelProto.FromString(to_proto(graph_model).SerializeToString())
+    for message in (saved, whole):
+        del message.graph.initializer[:]
+    assert saved == whole
+
+
 def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "out.onnx"
     path.write_bytes(b"old")

@@ -59,6 +59,12 @@ def test_recorded_states_are_those_of_numpy(first):
     assert np.abs(np.diff(states, axis=1)).min() > 1e-4
 
 
+def test_recorded_states_do_not_lie_in_the_memory_of_the_session():
+    model = load_model(recurrent_model())
+    recorded = with_recorded_states(StateSequences({"sound": sounds(), "rate": np.array(2)}, STATES), model)
+    assert {feed["state"].base is None for feed in open_batches(recorded, model.inputs)} == {True}
+
+
 def test_other_data_stays_as_it_is():
     model = load_model(recurrent_model())
     for data in (None, "sound.npz", {"sound": sounds()}, CalibrationTable({})):

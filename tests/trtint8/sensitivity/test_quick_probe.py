@@ -174,6 +174,7 @@ def test_the_first_samples_give_scales_and_a_time():
     reference, seconds = network.begin({"x": ROWS})
     np.testing.assert_allclose(reference["second_out"], ROWS[:2] @ WEIGHTS @ WEIGHTS, rtol=1e-5)
     assert seconds > 0
+    assert reference["second_out"].base is None, "not in the memory of a session that is closed"
     effects = EffectMeter(
         [ALL, *((ONLY, name) for name in NAMES)], {"second_out": 0.5}, classes=True, labelled=False
     )

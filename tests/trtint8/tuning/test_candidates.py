@@ -75,6 +75,12 @@ def test_the_float_model_runs_once(candidate, batches, monkeypatch):
     assert runs.count(False) == 3 and runs.count(True) == 6
 
 
+def test_outputs_that_are_kept_do_not_lie_in_the_memory_of_a_session(candidate, batches):
+    scorer = Scorer(candidate.model, batches, "top1")
+    scorer.score(candidate)
+    assert [array.base for outputs in scorer._outputs for array in outputs] == [None] * 3
+
+
 def test_a_metric_of_ones_own_is_in_its_own_unit(candidate, batches):
     def spread(_feeds, outputs):
         return float(np.ptp(outputs["logits"]))

@@ -2,8 +2,8 @@
 
 TensorRT 11 and TensorRT for RTX have no FP16 switch: every tensor has the type that the model gives it. So
 values become FP16 here, with casts where a node stays in FP32. A QuantizeLinear has the type of the value
-that it reads, a DequantizeLinear the type that its readers want. The scales of both are rounded to FP16 in
-the same way, so that the pair agrees.
+that it reads, a DequantizeLinear the type that its readers want. Where either is FP16, the scales of both are
+rounded to FP16 in the same way, so that the pair agrees. A scale beyond FP16's numbers keeps both in FP32.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from trtint8.models.graph_constants import add_initializer, read_constant, set_e
 from trtint8.models.opset import with_opset
 from trtint8.models.passes.infer_shapes import InferShapesPass
 from trtint8.models.passes.name_nodes import NameNodesPass
-from trtint8.quantization.float16.rules import float32_nodes, signature
+from trtint8.quantization.float16.rules import LARGEST, float32_nodes, signature
 
 #: The first opset whose QuantizeLinear and DequantizeLinear take FP16 scales.
 _OPSET = 19
@@ -70,6 +70,8 @@ class _Converter:
         io: The type of the model's inputs and outputs.
         originals: The values that were float32 before the conversion, whatever their type is now.
         made: Original value and type to the value that holds it in that type.
+        rounded: The scales, as bytes, that become FP16 numbers in every type: those of pairs that are FP16 at
+            one end or both, and so of all tensors that share a scale with one of these.
     """
 
     model: ir.Model
@@ -77,6 +79,7 @@ class _Converter:
     io: ir.DataType
     originals: set[ir.Value] = field(default_factory=set)
     made: dict[tuple[ir.Value, ir.DataType], ir.Value] = field(default_factory=dict)
+    rounded: set[bytes] = field(default_factory=set)
 
     def run(self) -> None:
         graph = self.model.graph
@@ -87,7 +90,10 @@ class _Converter:
             set_element_type(value, self.io)
         for node in nodes:
             self._set_output_types(node)
-        for node in list(ir.traversal.RecursiveGraphIterator(graph)):
+        everywhere = list(ir.traversal.RecursiveGraphIterator(graph))
+        halves = (node.inputs[1] for node in everywhere if self._scaled_type(node) == _HALF)
+        self.rounded = {scale.tobytes() for scale in map(read_constant, halves) if scale is not None}
+        for node in everywhere:
             self._connect(node)
         for index, value in enumerate(graph.outputs):
             if value in self.originals and value.dtype != self.io:
@@ -101,7 +107,9 @@ class _Converter:
         for value, may_be_half in zip(node.outputs, signature(node, self.model).outputs, strict=True):
             if value not in self.originals or not may_be_half:
                 continue
-            wanted = self._wanted_by_readers(value) if node.op_type == "DequantizeLinear" else _HALF
+            wanted = _HALF
+            if node.op_type == "DequantizeLinear":
+                wanted = self._wanted_by_readers(value) if _scale_fits(node) else _FLOAT
             set_element_type(value, wanted)
             if node.op_type == "Cast":
                 node.attributes["to"] = ir.AttrInt64("to", _HALF)
@@ -120,20 +128,29 @@ class _Converter:
 
     def _connect(self, node: ir.Node) -> None:
         """Gives every float input of a node the type that it wants."""
-        if node.op_type == "QuantizeLinear" and node.inputs[0] in self.originals:
-            self._rescale(node, node.inputs[0].dtype)
-        elif node.op_type == "DequantizeLinear" and node.outputs[0] in self.originals:
-            self._rescale(node, node.outputs[0].dtype)
+        if (dtype := self._scaled_type(node)) is not None:
+            if node.op_type == "QuantizeLinear" and (value := node.inputs[0]) is not None:
+                node.replace_input_with(0, self._typed(value, dtype))
+            self._rescale(node, dtype)
         elif node.op_type != "Cast":  # which takes any type
             for index, value in enumerate(node.inputs):
                 if value in self.originals:
                     node.replace_input_with(index, self._typed(value, self._wanted(node, index)))
 
-    def _rescale(self, node: ir.Node, dtype: ir.DataType | None) -> None:
+    def _scaled_type(self, node: ir.Node) -> ir.DataType | None:
+        """The type of the scale of a QuantizeLinear or DequantizeLinear; None of other nodes."""
+        if node.op_type == "QuantizeLinear" and (value := node.inputs[0]) in self.originals:
+            assert value is not None
+            return value.dtype if _scale_fits(node) else _FLOAT
+        if node.op_type == "DequantizeLinear" and node.outputs[0] in self.originals:
+            return node.outputs[0].dtype
+        return None
+
+    def _rescale(self, node: ir.Node, dtype: ir.DataType) -> None:
         scale = node.inputs[1]
-        assert scale is not None and dtype is not None, "the schema demands both"
+        assert scale is not None, "the schema demands it"
         exact = read_constant(scale)
-        if exact is None:
+        if exact is None or exact.tobytes() not in self.rounded:
             node.replace_input_with(1, self._typed(scale, dtype))
             return
         key = (scale, dtype)
@@ -156,7 +173,7 @@ class _Converter:
         if value.const_value is not None:
             return add_initializer(self.model.graph, name, value.const_value.numpy().astype(dtype.numpy()))
         producer = value.producer()
-        if producer is not None and producer.op_type == "DequantizeLinear":
+        if producer is not None and producer.op_type == "DequantizeLinear" and _scale_fits(producer):
             attributes = list(producer.attributes.values())
             node = ir.Node("", producer.op_type, list(producer.inputs), attributes, name=f"{name}_dequantize")
             self._rescale(node, dtype)
@@ -180,11 +197,17 @@ class _Converter:
         return output
 
 
+def _scale_fits(node: ir.Node) -> bool:
+    """Whether FP16 can hold the scale of a QuantizeLinear or DequantizeLinear; one that is computed may."""
+    scale = read_constant(node.inputs[1])
+    return scale is None or float(np.abs(scale).max(initial=0)) <= LARGEST
+
+
 def round_scale(scale: NDArray[np.floating]) -> NDArray[np.float32]:
     """Rounds scales up to FP16 numbers, so that no range becomes narrower and no scale becomes zero.
 
     Args:
-        scale: Positive scales of any shape.
+        scale: Positive scales of any shape, none beyond the largest FP16 number.
 
     Returns:
         The smallest FP16 numbers that are not below the scales, as float32 of the same shape.

@@ -3,6 +3,7 @@
 import pytest
 
 from calibrators.errors import TableError
+from calibrators.tables.formats.tensorrt_cache import TensorrtCache
 from calibrators.tables.formats.tensorrt_cache import parse as parse_cache
 from calibrators.tables.formats.tensorrt_cache import render as render_cache
 from tests.calibrators.tables.formats.golden_files import golden
@@ -35,12 +36,29 @@ def test_lines_of_the_legacy_calibrators_settings_are_left_out():
         parse_cache(golden("entropy2_8601.cache") + settings, "golden")
 
 
-def test_tensorrt_cache_zeros_are_read_and_not_written():
+def test_tensorrt_cache_zeros_are_read_and_left_out_of_what_is_written():
     cache = parse_cache(golden("entropy2_8601.cache"), "golden")
-    with pytest.raises(
-        TableError, match=r"the table has scales that are not positive numbers: 'dead' \(0\.0\)"
-    ):
-        render_cache(cache)
+    with pytest.warns(UserWarning, match="the range of 'dead' is 0, .* TensorRT has no range for what is"):
+        written = parse_cache(render_cache(cache), "written")
+    assert written.scales == {name: scale for name, scale in cache.scales.items() if name != "dead"}
+    many = TensorrtCache("8601", "MinMaxCalibration", {"x": 1.0} | dict.fromkeys("abcdefg", 0.0))
+    with pytest.warns(UserWarning, match="the range of 'a', 'b', 'c', 'd', 'e' and 2 more is 0") as found:
+        assert parse_cache(render_cache(many), "written").scales == {"x": 1.0}
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize(
+    ("scales", "shown"),
+    [
+        ({"dead": 0.0}, r"'dead' \(0\.0\)"),
+        ({"dead": 0.0, "x": 1.0, "bad": float("nan")}, r"'bad' \(nan\);"),
+        ({"x": -1.0}, r"'x' \(-1\.0\)"),
+        ({"x": float("inf")}, r"'x' \(inf\)"),
+    ],
+)
+def test_scales_that_a_cache_cannot_do_with_are_refused(scales, shown):
+    with pytest.raises(TableError, match=f"the table has scales that are not positive numbers: {shown}"):
+        render_cache(TensorrtCache("8601", "MinMaxCalibration", scales))
 
 
 def test_a_cache_gives_back_every_scale():

@@ -91,6 +91,63 @@ def test_a_quantizer_and_its_dequantizer_have_the_same_scale_in_two_types():
     assert quantizer == dequantizer.astype(np.float32) == round_scale(np.float32(0.02))
 
 
+def tiny_and_enormous():
+    """Three layers in a row, whose inputs reach about 1, 1e-9 and 1e8; the output reaches about 1."""
+    g, random = Shaped(quantized=False), np.random.default_rng(0)
+
+    def layer(tensor, name, size):
+        weights = size * random.uniform(-0.1, 0.1, (32, 32, 3, 3))
+        return g.op("Conv", [tensor, g.constant(weights.astype(np.float32))], name, pads=[1] * 4)
+
+    tiny = g.op("Div", [layer("x", "first", 1), g.constant(np.float32(1e9))], "tiny")
+    enormous = layer(tiny, "second", 1e17)
+    return g.model({"x": [2, 32, 8, 8]}, layer(enormous, "third", 1e-8))
+
+
+@pytest.mark.parametrize("target", ["rtx", "tensorrt-11"])
+def test_scales_of_pairs_in_fp32_are_not_rounded(target):
+    source = tiny_and_enormous()
+    x = np.random.default_rng(1).uniform(-1, 1, (2, 32, 8, 8)).astype(np.float32)
+    table = trtint8.calibrate(source, x, method="minmax", progress=False)
+    assert table.amax["tiny_out"] < 5e-9 and table.amax["second_out"] > 1e8
+    exact = trtint8.quantize(source, table, target=target)
+    options = {"float16": True, "float32_io": True, "keep_int8": ["*"]}
+    half = trtint8.quantize(source, table, target=target, **options)
+    scales = [
+        {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+        for model in (exact, half)
+    ]
+    for name in ("tiny_out_scale", "second_out_scale"):
+        assert scales[0][name] == scales[1][name]
+    wanted, got = run(exact, {"x": x}), run(half, {"x": x})
+    assert np.abs(got - wanted).mean() < 0.005 * np.abs(wanted).max()
+
+
+def test_tensors_that_share_a_scale_keep_it_where_one_of_their_pairs_is_fp16():
+    g = Shaped()
+    tensor = g.op("Relu", ["x"], "first")
+    for name in ("half", "full", "last"):
+        tensor = g.op("Relu", [g.qdq(tensor)], name)
+    model, kept = convert(g.model({"x": ["N", 8]}, tensor), peaks={"full_out": 1e5, "last_out": 1e5})
+    assert list(kept) == ["full", "last"]
+    constants = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    pairs = [node for node in model.graph.node if node.op_type in ("QuantizeLinear", "DequantizeLinear")]
+    scales = [constants[node.input[1]] for node in pairs]
+    assert [scale.dtype for scale in scales] == [*[np.float16] * 3, *[np.float32] * 3]
+    assert set(map(float, scales)) == {float(round_scale(np.float32(0.02)))}
+
+
+def test_a_pair_whose_scale_is_beyond_fp16_is_in_fp32_between_inputs_and_outputs_in_fp16():
+    g = Shaped(quantized=False)
+    scale, zero_point = g.constant(np.float32(1e5)), g.constant(np.int8(0))
+    quantized = g.op("QuantizeLinear", ["x", scale, zero_point], "quantize")
+    source = g.model({"x": [1, 3]}, g.op("DequantizeLinear", [quantized, scale, zero_point], "dequantize"))
+    model, _ = convert(source)
+    assert operators(model) == ["Cast", "QuantizeLinear", "DequantizeLinear", "Cast"]
+    y = run(model, {"x": np.array([[0, 40000, -60000]], np.float16)})
+    np.testing.assert_array_equal(y, np.array([[0, 0, -np.inf]], np.float16))
+
+
 def test_readers_in_fp32_get_a_dequantizer_of_their_own():
     g = Shaped()
     pair = g.qdq(g.op("Relu", ["x"], "relu"))
