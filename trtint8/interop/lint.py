@@ -21,6 +21,7 @@ from trtint8.models.model import Model, prepare, save_model
 from trtint8.models.opset import with_opset
 from trtint8.models.origin import forget_origin
 from trtint8.models.passes.identities import RemoveIdentitiesPass
+from trtint8.models.passes.nan_guards import RemoveNanGuardsPass
 from trtint8.quantization.attention import find_attentions
 from trtint8.quantization.operators import WEIGHTED
 from trtint8.quantization.placement import place
@@ -98,8 +99,9 @@ def mend(model: Model) -> Mended:
     unmendable = next((finding for finding in _findings(expanded) if not finding.mendable), None)
     if unmendable:
         raise ModelError(f"node '{unmendable.node}': {unmendable.message}")
-    # Ranges are noted by the names of tensors, and an output behind an Identity passes its name on.
-    RemoveIdentitiesPass()(expanded.graph_model)
+    # Ranges are noted by the names of tensors. An output behind an Identity passes its name on, and a softmax
+    # takes the place of the guard behind it.
+    ir.passes.Sequential(RemoveIdentitiesPass(), RemoveNanGuardsPass())(expanded.graph_model)
     unquantized = unquantize(expanded.graph_model)
     prepared = prepare(Model(expanded.graph_model, model.name, model.fingerprint))
     forget_origin(prepared.graph_model)  # the float model is not known

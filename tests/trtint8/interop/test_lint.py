@@ -271,6 +271,24 @@ def test_an_attention_without_a_pair_behind_it_becomes_float_whole():
     assert set(mend(attention_at_the_end(output_pair=False)).quantized_nodes) == linear
 
 
+@pytest.mark.parametrize("guarded", [False, True])
+def test_an_attention_with_a_guard_against_nan_is_mended(guarded):
+    g = Pairs()
+    q, k, v = (g.quantize(name, name=f"{name}_pair") for name in "qkv")
+    softmax = g.op("Softmax", [g.op("MatMul", [q, k], "scores")], "p", axis=-1)
+    source = softmax
+    if guarded:
+        check = g.op("IsNaN", [softmax], "nan")
+        source = g.op("Where", [check, g.constant(np.float32(0)), softmax], "guard")
+    context = g.op("MatMul", [g.quantize(source, 1 / 127, name="scale"), v], "context")
+    weights = g.stored(np.ones((16, 16), np.int8), 0.01)
+    last = g.op("MatMul", [g.quantize(context, name="o"), weights], "last")
+    shapes = {"q": [1, 2, 4, 16], "k": [1, 2, 16, 4], "v": [1, 2, 4, 16]}
+    mended = mend(load_model(g.model(shapes, last)))
+    assert mended.quantized_nodes == ("scores", "context", "last")
+    assert extract_table(load_model(to_proto(mended.graph_model))).amax[softmax] == pytest.approx(1.0)
+
+
 def test_weights_that_are_transposed_behind_their_pair_stay_quantized():
     g = Pairs()
     weights = g.stored(np.arange(20, dtype=np.int8).reshape(5, 4) + 108, [0.1] * 5, axis=0)

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from trtint8.models.graph_constants import add_initializer, read_constant, unused_name, value_names
+from trtint8.models.passes.infer_shapes import InferShapesPass
 from trtint8.models.passes.score_masks import ScoreMask, score_masks
 
 logger = logging.getLogger(__name__)
@@ -37,8 +38,11 @@ class RemoveNanGuardsPass(ir.passes.InPlacePass):
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Removes the guards of the main graph."""
+        nodes = list(model.graph)
+        if any(node.op_type == "IsNaN" for node in nodes) and any(map(_lacks_rank, nodes)):
+            InferShapesPass()(model)
         remover = _Remover(model.graph, model.opset_imports.get("", 1))
-        removed = [remover.remove(node) for node in list(model.graph) if node.op_type == "Where"]
+        removed = [remover.remove(node) for node in nodes if node.op_type == "Where"]
         if any(removed):
             logger.debug("removed %d guards against NaN", sum(removed))
         return ir.passes.PassResult(model, modified=any(removed))
@@ -147,6 +151,15 @@ def _guarded_softmax(where: ir.Node) -> ir.Node | None:
 def _is_along_last_axis(softmax: ir.Node) -> bool:
     axis, shape = softmax.attributes.get_int("axis", -1), softmax.outputs[0].shape
     return axis == -1 or (shape is not None and axis == len(shape) - 1)
+
+
+def _lacks_rank(node: ir.Node) -> bool:
+    """Whether only the rank of its output tells whether a node is a softmax along the last axis."""
+    return (
+        node.op_type == "Softmax"
+        and node.attributes.get_int("axis", -1) >= 0
+        and node.outputs[0].shape is None
+    )
 
 
 def _product_of(where: ir.Node) -> ir.Node | None:

@@ -93,6 +93,12 @@ def test_a_guard_that_guards_nothing_is_removed(mask):
     assert np.isfinite(before).all() and (before == after).all()
 
 
+def test_a_guard_is_removed_where_only_inference_tells_which_axis_is_the_last():
+    model = guarded(axis=3)
+    del model.graph.value_info[:]
+    assert not {"Where", "IsNaN"} & set(operators(model))
+
+
 @pytest.mark.parametrize(
     "kept",
     [
