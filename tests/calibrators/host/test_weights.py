@@ -73,9 +73,7 @@ def test_nothing_else_changes(tensors):
 
 
 def test_weights_that_nothing_reads_are_left_out():
-    message = _message(
-        dict.fromkeys(("read", "given", "listed", "inside", "unused"), LARGEST), ["listed"]
-    )
+    message = _message(dict.fromkeys(("read", "given", "listed", "inside", "unused"), LARGEST), ["listed"])
     del message.graph.node[1:]
     message.graph.output[1].name = "given"
     inner = helper.make_graph(

@@ -119,6 +119,18 @@ def test_weights_keep_their_values():
     assert np.array_equal(values[0], whole * np.float32(0.25))
 
 
+def test_float_weights_behind_a_pair_stay_the_same_integers():
+    """As quantization-aware training exports them, with scales that clip some weights."""
+    g = Pairs()
+    stored = g.constant(np.float32([[0.5, -8], [1, 2], [3, 4]]))
+    pair = g.quantize(stored, [0.01, 0.02, 0.03], name="w", axis=0)
+    turned = g.op("Transpose", [pair], "turn", perm=[1, 0])
+    source = g.model({"x": ["N", 2]}, g.op("MatMul", [g.quantize("x"), turned], "product"))
+    mended = to_proto(mend(load_model(source)).graph_model)
+    x = np.float32([[1, 2], [3, -4]])
+    np.testing.assert_array_equal(run_ort(mended, x), run_ort(source, x))
+
+
 def test_weights_that_int8_cannot_hold_get_new_scales():
     g = Pairs()
     whole = np.resize(np.array([0, 100, 200, 254], np.uint8), (4, 4, 1, 1))
