@@ -281,6 +281,9 @@ def _has_two_digits(number: float, tolerance: float) -> bool:
 
 def _is_bounded(value: ir.Value) -> bool:
     """Whether the operator that computes a value, or the values that it moves, gives it bounds."""
+    stored = read_constant(value)
+    if stored is not None:
+        return not stored.any()  # Zero is within all bounds.
     node = value.producer()
     if node is None or node.op_type in _BOUNDED:
         return node is not None

@@ -283,22 +283,49 @@ def test_an_attention_without_a_pair_behind_it_becomes_float_whole():
     assert set(mend(attention_at_the_end(output_pair=False)).quantized_nodes) == linear
 
 
-@pytest.mark.parametrize("guarded", [False, True])
-def test_an_attention_with_a_guard_against_nan_is_mended(guarded):
+def attention_with_guard(guarded, masked, zero):
+    """A quantized attention and a product; PyTorch's guard against NaN stands before the softmax's pair."""
     g = Pairs()
-    q, k, v = (g.quantize(name, name=f"{name}_pair") for name in "qkv")
-    softmax = g.op("Softmax", [g.op("MatMul", [q, k], "scores")], "p", axis=-1)
-    source = softmax
+    q, k, v = (g.quantize(name, name=f"{name}_pair") for name in ("q", "k", "v"))
+    scores = g.op("MatMul", [q, k], "scores")
+    if masked:
+        shown = g.op("Cast", ["mask"], "shown", to=TensorProto.BOOL)
+        hidden = g.op("Where", [shown, g.constant(np.float32(0)), g.constant(np.float32(-np.inf))], "hidden")
+        scores = g.op("Add", [scores, hidden], "masked")
+    softmax = guard = g.op("Softmax", [scores], "p", axis=-1)
     if guarded:
-        check = g.op("IsNaN", [softmax], "nan")
-        source = g.op("Where", [check, g.constant(np.float32(0)), softmax], "guard")
-    context = g.op("MatMul", [g.quantize(source, 1 / 127, name="scale"), v], "context")
-    weights = g.stored(np.ones((16, 16), np.int8), 0.01)
+        guard = g.op("Where", [g.op("IsNaN", [softmax], "nan"), g.constant(np.float32(0)), softmax], "guard")
+    steps = np.iinfo(zero.dtype).max
+    context = g.op("MatMul", [g.quantize(guard, 1 / steps, zero, name="weight"), v], "context")
+    weights = g.stored(np.arange(-128, 128, dtype=np.int8).reshape(16, 16), 0.01)
     last = g.op("MatMul", [g.quantize(context, name="o"), weights], "last")
     shapes = {"q": [1, 2, 4, 16], "k": [1, 2, 16, 4], "v": [1, 2, 4, 16]}
-    mended = mend(load_model(g.model(shapes, last)))
+    return g.model(shapes | ({"mask": [1, 1, 4, 4]} if masked else {}), last)
+
+
+@pytest.mark.parametrize("zero", [np.int8(0), np.uint8(0)])
+@pytest.mark.parametrize(("guarded", "masked"), [(False, False), (True, False), (True, True)])
+def test_an_attention_with_a_guard_against_nan_is_mended(guarded, masked, zero):
+    model = attention_with_guard(guarded, masked, zero)
+    mended = mend(load_model(model))
     assert mended.quantized_nodes == ("scores", "context", "last")
-    assert extract_table(load_model(to_proto(mended.graph_model))).amax[softmax] == pytest.approx(1.0)
+    assert mended.unquantized.restored == []
+    assert mended.unquantized.ranges["p_out"] == pytest.approx(1)
+    assert "guard_out" not in mended.unquantized.ranges
+    random = np.random.default_rng(0)
+    feed = {
+        name: random.standard_normal(shape).astype(np.float32)
+        for name, shape in (("q", (1, 2, 4, 16)), ("k", (1, 2, 16, 4)), ("v", (1, 2, 4, 16)))
+    }
+    if masked:
+        feed["mask"] = np.tril(np.ones((1, 1, 4, 4), np.float32), -1)  # hides the whole first row
+    wanted, found = (
+        open_session(one.SerializeToString(), optimize=False).run(None, feed)[0]
+        for one in (model, to_proto(mended.graph_model))
+    )
+    assert not masked or not wanted[:, :, 0].any()
+    # uint8 has smaller steps than int8.
+    np.testing.assert_allclose(found, wanted, atol=1e-5 if zero.dtype == np.int8 else 0.25)
 
 
 def test_weights_that_are_transposed_behind_their_pair_stay_quantized():
