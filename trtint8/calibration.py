@@ -17,7 +17,7 @@ from calibrators.checks import check_choice
 from calibrators.data.batches import DataSource, open_data
 from calibrators.data.options import DataOptions
 from calibrators.data.random_samples import warn_of_random
-from calibrators.errors import CalibrationDataError, TableError
+from calibrators.errors import CalibrationDataError, ModelError, TableError
 from calibrators.files import check_writable
 from calibrators.histograms.thresholds import Method
 from calibrators.host.checkpoint import SECONDS as CHECKPOINT_SECONDS
@@ -313,12 +313,21 @@ def _runtime_version() -> str:
 
 
 def float_tensors(prepared: Model) -> list[str]:
-    """Every float32 activation of the graph, inputs included; sequences of tensors are left out."""
-    graph = prepared.graph_model.graph
+    """Every float32 activation of the graph, inputs included; sequences of tensors are left out.
+
+    ONNX infers no types behind some operators that are not its own. What gets a pair there is float32.
+    """
+    graph_model = prepared.graph_model
+    values = [
+        value for value in graph_values(graph_model.graph) if value.name not in graph_model.graph.initializers
+    ]
+    placed: Sequence[str] = ()
+    if any(value.type is None for value in values):
+        with contextlib.suppress(ModelError):  # there is nothing to quantize
+            placed = placed_tensors(graph_model)
     return [
         value.name
-        for value in graph_values(graph)
+        for value in values
         if value.name
-        and value.type == ir.TensorType(ir.DataType.FLOAT)
-        and value.name not in graph.initializers
+        and (value.type == ir.TensorType(ir.DataType.FLOAT) or (value.type is None and value.name in placed))
     ]

@@ -86,7 +86,8 @@ def open_session(
         )
     source = model
     if isinstance(model, LightModel):
-        source, weights = model.message.SerializeToString(), model.weights
+        used = model.used()
+        source, weights = used.message.SerializeToString(), used.weights
     if weights:
         values = [ort.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
         options.add_external_initializers(list(weights), values)

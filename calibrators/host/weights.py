@@ -88,6 +88,23 @@ class LightModel:
 
         return _rewritten(memoryview(self.message.SerializeToString()), _GRAPH, whole_graph)
 
+    def used(self) -> LightModel:
+        """The model without the weights that nothing reads.
+
+        ONNX Runtime removes them before it takes their values, and misses them then.
+        """
+        # One that is listed as an input stays, with its value.
+        given = {value.name for value in self.message.graph.input}
+        unused = self.weights.keys() - given - set(_names_read(self.message.graph))
+        if not unused:
+            return self
+        message = onnx.ModelProto()
+        message.CopyFrom(self.message)
+        kept = [one for one in message.graph.initializer if one.name not in unused]
+        del message.graph.initializer[:]
+        message.graph.initializer.extend(kept)
+        return LightModel(message, {name: self.weights[name] for name in self.weights if name not in unused})
+
     def checkable(self) -> onnx.ModelProto:
         """A message that ONNX's checker, which would look for external data in files, takes for the model.
 
@@ -108,6 +125,16 @@ class LightModel:
                     )
                 del graph.initializer[index]
         return found
+
+
+def _names_read(graph: onnx.GraphProto) -> Iterator[str]:
+    """The names of what a graph gives out and of what its nodes and the graphs inside them read."""
+    yield from (value.name for value in graph.output)
+    for node in graph.node:
+        yield from node.input
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _names_read(inner)
 
 
 def _declared(tensor: memoryview, weights: dict[str, NDArray[np.float32]]) -> bytes | memoryview:

@@ -124,3 +124,26 @@ def test_a_network_that_no_range_serves_is_warned_of(capsys, tmp_path):
 def test_the_range_of_an_input_is_its_largest_magnitude(split):
     table = trtint8.calibrate(DEMO_MODEL, split.calibration_images, method="minmax", progress=False)
     assert table.amax["images"] == float(np.abs(split.calibration_images).max())
+
+
+@pytest.mark.parametrize("method", ["auto", "minmax"])
+def test_tensors_whose_type_onnx_does_not_infer_are_observed_where_they_get_a_pair(method):
+    product = onnx.helper.make_node("FusedMatMul", ["x", "w"], ["product"], domain="com.microsoft", transB=1)
+    graph = onnx.helper.make_graph(
+        [
+            product,
+            onnx.helper.make_node("Relu", ["product"], ["r"]),
+            onnx.helper.make_node("MatMul", ["r", "w"], ["y"]),
+        ],
+        "g",
+        [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["N", 4])],
+        [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["N", 4])],
+        [onnx.numpy_helper.from_array(np.eye(4, dtype=np.float32), "w")],
+    )
+    imports = [onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("com.microsoft", 1)]
+    model = onnx.helper.make_model(graph, opset_imports=imports, ir_version=8)
+    x = np.linspace(-1, 2, 64, dtype=np.float32).reshape(16, 4)
+    table = trtint8.calibrate(model, x, method=method, progress=False)
+    assert table.amax["r"] == pytest.approx(2, rel=0.01)
+    assert "product" not in table.amax
+    assert trtint8.quantize(model, table).graph.node

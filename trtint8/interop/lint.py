@@ -21,10 +21,11 @@ from trtint8.models.model import Model, prepare, save_model
 from trtint8.models.opset import with_opset
 from trtint8.models.origin import forget_origin
 from trtint8.models.passes.identities import RemoveIdentitiesPass
+from trtint8.models.passes.nan_guards import RemoveNanGuardsPass
 from trtint8.quantization.attention import find_attentions
 from trtint8.quantization.operators import WEIGHTED
 from trtint8.quantization.placement import place
-from trtint8.quantization.quantize import quantize_graph
+from trtint8.quantization.quantize import quantize_graph, tensor_names
 
 #: The first opset whose Clip takes its bounds as inputs.
 _BOUNDS_AS_INPUTS = 11
@@ -101,6 +102,7 @@ def mend(model: Model) -> Mended:
     # Ranges are noted by the names of tensors, and an output behind an Identity passes its name on.
     RemoveIdentitiesPass()(expanded.graph_model)
     unquantized = unquantize(expanded.graph_model)
+    _remove_guards(expanded.graph_model, unquantized.ranges)
     prepared = prepare(Model(expanded.graph_model, model.name, model.fingerprint))
     forget_origin(prepared.graph_model)  # the float model is not known
     weighted = {node.name for node in prepared.graph_model.graph if node.op_type in WEIGHTED}
@@ -121,6 +123,19 @@ def mend(model: Model) -> Mended:
     table = CalibrationTable({**unquantized.ranges, **plan.fills})
     mended, placement = quantize_graph(prepared, table, kept, unquantized.weight_scales)
     return Mended(mended, placement.quantized_nodes, unquantized, plan.fills)
+
+
+def _remove_guards(graph_model: ir.Model, ranges: dict[str, float]) -> None:
+    """Removes guards against NaN; what takes the place of a tensor gets its range."""
+    guards = RemoveNanGuardsPass()
+    guards(graph_model)
+    for tensor, source in guards.sources.items():
+        if source in ranges:
+            ranges[tensor] = max(ranges[source], ranges.get(tensor, 0.0))
+    left = set(tensor_names(graph_model))
+    for source in guards.sources.values():
+        if source not in left:
+            ranges.pop(source, None)
 
 
 def _refuse_float(model: Model) -> None:

@@ -45,6 +45,27 @@ def fits_int8(stored: NDArray[Any]) -> bool:
     return np.array_equal(numbers, np.clip(np.rint(numbers), -128, 127))
 
 
+def channel_axis(node: ir.Node, count: int, shape: tuple[int, ...]) -> int:
+    """The axis of a constant's channels, counted from the first.
+
+    Args:
+        node: The DequantizeLinear of the constant.
+        count: The number of its scales, more than one.
+        shape: The shape of the constant.
+
+    Raises:
+        ModelError: The constant has another number of channels.
+    """
+    axis = node.attributes.get_int("axis", 1)
+    if not -len(shape) <= axis < len(shape) or shape[axis] != count:
+        name = node.inputs[0].name if node.inputs[0] is not None else ""
+        raise ModelError(
+            f"node '{node.name}' has {count} scales along axis {axis}, which do not fit the "
+            f"tensor '{name}' of shape {list(shape)}; give one scale per channel"
+        )
+    return axis % len(shape)
+
+
 def _spread(node: ir.Node, numbers: NDArray[np.float32], shape: tuple[int, ...]) -> NDArray[np.float32]:
     """Numbers per channel or per block, in a shape that broadcasts against ``shape``."""
     axis, block_size = node.attributes.get_int("axis", 1), node.attributes.get_int("block_size", 0)
@@ -61,11 +82,6 @@ def _spread(node: ir.Node, numbers: NDArray[np.float32], shape: tuple[int, ...])
                 "give one scale per block"
             )
         return np.repeat(numbers.reshape(blocks), block_size, axis).take(range(size), axis)
-    if size != numbers.size:
-        raise ModelError(
-            f"node '{node.name}' has {numbers.size} scales along axis {axis}, which do not fit the "
-            f"tensor '{name}' of shape {list(shape)}; give one scale per channel"
-        )
     channels = [1] * len(shape)
-    channels[axis] = -1
+    channels[channel_axis(node, numbers.size, shape)] = -1
     return numbers.reshape(channels)

@@ -14,8 +14,8 @@ from onnx_ir.passes import common
 from calibrators.errors import ModelError
 from trtint8.interop.float_movement import moved_data
 from trtint8.interop.pairs import dequantizer_behind, quantized_type
-from trtint8.interop.stored_integers import fits_int8, float_values
-from trtint8.models.graph_constants import add_initializer, constant_input, is_constant, read_constant
+from trtint8.interop.stored_integers import channel_axis, fits_int8, float_values
+from trtint8.models.graph_constants import add_initializer, constant_input, read_constant
 from trtint8.models.inner_graphs import nodes_inside
 from trtint8.quantization.operators import MULTIPLYING, WEIGHTED
 
@@ -23,7 +23,7 @@ from trtint8.quantization.operators import MULTIPLYING, WEIGHTED
 _POSITIVE = ("Relu", "Sigmoid", "Softmax")
 
 #: Operators whose results have bounds of their own.
-_BOUNDED = ("Clip", "Cos", "Erf", "Sin", "Softsign", "Tanh")
+_BOUNDED = ("Clip", "Cos", "Erf", "Sigmoid", "Sin", "Softmax", "Softsign", "Tanh")
 
 #: By how much a scale may differ, as a part of it, after two roundings to float32.
 _ROUNDING = float(2 * np.finfo(np.float32).eps)
@@ -82,6 +82,8 @@ class _Unquantizer:
         for node in list(self._graph):
             if node.op_type == "DequantizeLinear":
                 self._replace(node.outputs[0], self._float_value(node))
+            elif node.op_type == "Transpose":
+                self._keep_transposed_scale(node)
         common.RemoveUnusedNodesPass()(self._model)
         return self._result
 
@@ -97,18 +99,34 @@ class _Unquantizer:
                 f"node '{dequantize.name}' dequantizes '{source.name}', which no QuantizeLinear makes; "
                 "export the model with Q/DQ pairs"
             )
-        if is_constant(quantize.inputs[0]):
-            return quantize.inputs[0]  # weights that are still float
-        return self._activation(quantize, quantize.inputs[0])
+        weights = read_constant(quantize.inputs[0])
+        if weights is None:
+            return self._activation(quantize, quantize.inputs[0])
+        if quantized_type(quantize) == ir.DataType.INT8:
+            self._keep_scale(quantize.inputs[0].name or "", dequantize, weights.shape)
+        return quantize.inputs[0]  # weights that are still float
 
     def _constant(self, node: ir.Node, integers: NDArray[Any]) -> ir.Value:
         scale, zero_point = parameters(node)
         name = f"{node.outputs[0].name}_float"
-        in_blocks = bool(node.attributes.get_int("block_size", 0))
-        if not zero_point.any() and not in_blocks and fits_int8(integers):
-            axis = node.attributes.get_int("axis", 1) if scale.size > 1 else None
-            self._result.weight_scales[name] = (scale, axis)
+        if fits_int8(integers):
+            self._keep_scale(name, node, integers.shape)
         return add_initializer(self._graph, name, float_values(node, integers, scale, zero_point))
+
+    def _keep_scale(self, name: str, node: ir.Node, shape: tuple[int, ...]) -> None:
+        """Notes the scales of a constant, unless they are of blocks or have zero points."""
+        scale, zero_point = parameters(node)
+        if not zero_point.any() and not node.attributes.get_int("block_size", 0):
+            axis = channel_axis(node, scale.size, shape) if scale.size > 1 else None
+            self._result.weight_scales[name] = (scale, axis)
+
+    def _keep_transposed_scale(self, node: ir.Node) -> None:
+        """Notes the scales of a constant for what a Transpose, which will be folded, makes of it."""
+        source, perm = node.inputs[0], node.attributes.get_ints("perm", ())
+        scale, axis = self._result.weight_scales.get((source.name if source else None) or "", (None, None))
+        if scale is not None and (axis is None or perm):
+            place = None if axis is None else list(perm).index(axis)
+            self._result.weight_scales[node.outputs[0].name or ""] = (scale, place)
 
     def _activation(self, node: ir.Node, value: ir.Value) -> ir.Value:
         low, high = quantizer_range(node)
@@ -116,7 +134,7 @@ class _Unquantizer:
         clips = value.producer() is not None and _has_range_of_clip(node)
         if low == 0 and not _is_never_negative(value):
             value = self._restore(value, "Clip" if clips else "Relu", low, high)
-        elif low < 0 and clips and not _is_bounded(value):
+        elif clips and not _is_bounded(value):
             value = self._restore(value, "Clip", low, high)
         name = value.name or ""
         self._result.ranges[name] = max(self._result.ranges.get(name, 0.0), abs(low), abs(high))
@@ -263,6 +281,9 @@ def _has_two_digits(number: float, tolerance: float) -> bool:
 
 def _is_bounded(value: ir.Value) -> bool:
     """Whether the operator that computes a value, or the values that it moves, gives it bounds."""
+    stored = read_constant(value)
+    if stored is not None:
+        return not stored.any()  # Zero is within all bounds.
     node = value.producer()
     if node is None or node.op_type in _BOUNDED:
         return node is not None

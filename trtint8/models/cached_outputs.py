@@ -7,7 +7,7 @@ noise is in the other outputs as well. A decoder of 24 layers has 48 of them bes
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import onnx_ir as ir
 
@@ -54,7 +54,19 @@ def without_cached_outputs(graph_model: ir.Model) -> ir.Model:
     Returns:
         A copy with the same inputs; the model itself where it caches nothing.
     """
-    names = cached_outputs(graph_model)
+    return without_outputs(graph_model, cached_outputs(graph_model))
+
+
+def without_outputs(graph_model: ir.Model, names: Collection[str]) -> ir.Model:
+    """A model that does not give some of its outputs out, with the same nodes.
+
+    Args:
+        graph_model: The model; not changed.
+        names: The outputs that it does not give out.
+
+    Returns:
+        A copy; the model itself where there are no names.
+    """
     if not names:
         return graph_model
     changed = graph_model.clone()

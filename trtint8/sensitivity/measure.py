@@ -12,7 +12,8 @@ from calibrators.data.sources import is_class_indices
 from calibrators.ray.executor import WORKER_THREADS, RayExecutor
 from calibrators.ray.in_order import results_here, results_in_order
 from calibrators.tables.table import CalibrationTable
-from trtint8.models.cached_outputs import without_cached_outputs
+from trtint8.models.cached_outputs import without_cached_outputs, without_outputs
+from trtint8.models.graph_constants import is_constant
 from trtint8.models.model import Model, runnable
 from trtint8.models.open_batch import with_open_batch
 from trtint8.models.picked_outputs import before_picks
@@ -107,7 +108,10 @@ def measure(
     outputs = [value.name or "" for value in prepared.graph_model.graph.outputs]
     picked_from = tuple(name for name in outputs if name not in given)
     placement = _checked_placement(prepared, table, known, keep_float)
-    prepared = prepared.part(with_open_batch(without_cached_outputs(prepared.graph_model)))
+    # Nothing is to be seen in outputs that are constants.
+    constants = [value.name or "" for value in prepared.graph_model.graph.outputs if is_constant(value)]
+    computed = without_outputs(without_cached_outputs(prepared.graph_model), constants)
+    prepared = prepared.part(with_open_batch(computed))
     kept = None
     if checkpoint is not None:
         kept = measurement_checkpoint(checkpoint, prepared, table, keep_float, batches.batch_size)

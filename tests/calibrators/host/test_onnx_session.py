@@ -6,6 +6,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxruntime import GraphOptimizationLevel, OrtValue
 
 from calibrators.host.onnx_session import as_array, open_session
+from calibrators.host.weights import LightModel
 
 ROWS = np.random.default_rng(0).integers(0, 256, (8, 64)).astype(np.uint8)
 WEIGHTS = np.random.default_rng(1).integers(-128, 128, (64, 8)).astype(np.int8)
@@ -64,3 +65,17 @@ def test_tensors_of_any_shape_are_read(shape):
     array = as_array(OrtValue.ortvalue_from_numpy(values))
     assert array.dtype == np.float32
     np.testing.assert_array_equal(array, values)
+
+
+def test_a_model_with_weights_that_nothing_reads_is_opened():
+    rows, weights = np.eye(2, 32, dtype=np.float32), np.arange(1024, dtype=np.float32).reshape(32, 32)
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "weights"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 32])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 32])],
+        [numpy_helper.from_array(weights, name) for name in ("weights", "unused")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    session = open_session(LightModel.parse(model.SerializeToString()), optimize=True)
+    np.testing.assert_array_equal(session.run(None, {"x": rows})[0], weights[:2])

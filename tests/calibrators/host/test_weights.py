@@ -81,6 +81,23 @@ def test_large_weights_are_not_copied_to_be_written():
     assert shared.nbytes == LARGEST.nbytes
 
 
+def test_weights_that_nothing_reads_are_left_out():
+    message = _message(dict.fromkeys(("read", "given", "listed", "inside", "unused"), LARGEST), ["listed"])
+    del message.graph.node[1:]
+    message.graph.output[1].name = "given"
+    inner = helper.make_graph(
+        [helper.make_node("Neg", ["inside"], ["n"])], "i", [], [message.graph.output[0]]
+    )
+    message.graph.node.append(helper.make_node("If", ["c"], ["y"], then_branch=inner, else_branch=inner))
+    light = LightModel.parse(message.SerializeToString())
+    used = light.used()
+    assert set(used.weights) == {"read", "given", "listed", "inside"}
+    assert {tensor.name for tensor in used.message.graph.initializer} == set(used.weights)
+    assert set(light.weights) == {*used.weights, "unused"}
+    assert _whole(light) == message
+    assert used.used() is used
+
+
 def test_where_protobuf_finds_an_end_so_do_we():
     data = _message({"large": LARGEST, "small": LARGEST[0, :3]}).SerializeToString()
     ends = 0

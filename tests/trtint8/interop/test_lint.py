@@ -119,6 +119,18 @@ def test_weights_keep_their_values():
     assert np.array_equal(values[0], whole * np.float32(0.25))
 
 
+def test_float_weights_behind_a_pair_stay_the_same_integers():
+    """As quantization-aware training exports them, with scales that clip some weights."""
+    g = Pairs()
+    stored = g.constant(np.float32([[0.5, -8], [1, 2], [3, 4]]))
+    pair = g.quantize(stored, [0.01, 0.02, 0.03], name="w", axis=0)
+    turned = g.op("Transpose", [pair], "turn", perm=[1, 0])
+    source = g.model({"x": ["N", 2]}, g.op("MatMul", [g.quantize("x"), turned], "product"))
+    mended = to_proto(mend(load_model(source)).graph_model)
+    x = np.float32([[1, 2], [3, -4]])
+    np.testing.assert_array_equal(run_ort(mended, x), run_ort(source, x))
+
+
 def test_weights_that_int8_cannot_hold_get_new_scales():
     g = Pairs()
     whole = np.resize(np.array([0, 100, 200, 254], np.uint8), (4, 4, 1, 1))
@@ -269,6 +281,51 @@ def test_an_attention_without_a_pair_behind_it_becomes_float_whole():
     linear = {"q_linear", "k_linear", "v_linear"}
     assert set(mend(attention_at_the_end(output_pair=True)).quantized_nodes) == {*linear, "scores", "context"}
     assert set(mend(attention_at_the_end(output_pair=False)).quantized_nodes) == linear
+
+
+def attention_with_guard(guarded, masked, zero):
+    """A quantized attention and a product; PyTorch's guard against NaN stands before the softmax's pair."""
+    g = Pairs()
+    q, k, v = (g.quantize(name, name=f"{name}_pair") for name in ("q", "k", "v"))
+    scores = g.op("MatMul", [q, k], "scores")
+    if masked:
+        shown = g.op("Cast", ["mask"], "shown", to=TensorProto.BOOL)
+        hidden = g.op("Where", [shown, g.constant(np.float32(0)), g.constant(np.float32(-np.inf))], "hidden")
+        scores = g.op("Add", [scores, hidden], "masked")
+    softmax = guard = g.op("Softmax", [scores], "p", axis=-1)
+    if guarded:
+        guard = g.op("Where", [g.op("IsNaN", [softmax], "nan"), g.constant(np.float32(0)), softmax], "guard")
+    steps = np.iinfo(zero.dtype).max
+    context = g.op("MatMul", [g.quantize(guard, 1 / steps, zero, name="weight"), v], "context")
+    weights = g.stored(np.arange(-128, 128, dtype=np.int8).reshape(16, 16), 0.01)
+    last = g.op("MatMul", [g.quantize(context, name="o"), weights], "last")
+    shapes = {"q": [1, 2, 4, 16], "k": [1, 2, 16, 4], "v": [1, 2, 4, 16]}
+    return g.model(shapes | ({"mask": [1, 1, 4, 4]} if masked else {}), last)
+
+
+@pytest.mark.parametrize("zero", [np.int8(0), np.uint8(0)])
+@pytest.mark.parametrize(("guarded", "masked"), [(False, False), (True, False), (True, True)])
+def test_an_attention_with_a_guard_against_nan_is_mended(guarded, masked, zero):
+    model = attention_with_guard(guarded, masked, zero)
+    mended = mend(load_model(model))
+    assert mended.quantized_nodes == ("scores", "context", "last")
+    assert mended.unquantized.restored == []
+    assert mended.unquantized.ranges["p_out"] == pytest.approx(1)
+    assert "guard_out" not in mended.unquantized.ranges
+    random = np.random.default_rng(0)
+    feed = {
+        name: random.standard_normal(shape).astype(np.float32)
+        for name, shape in (("q", (1, 2, 4, 16)), ("k", (1, 2, 16, 4)), ("v", (1, 2, 4, 16)))
+    }
+    if masked:
+        feed["mask"] = np.tril(np.ones((1, 1, 4, 4), np.float32), -1)  # hides the whole first row
+    wanted, found = (
+        open_session(one.SerializeToString(), optimize=False).run(None, feed)[0]
+        for one in (model, to_proto(mended.graph_model))
+    )
+    assert not masked or not wanted[:, :, 0].any()
+    # uint8 has smaller steps than int8.
+    np.testing.assert_allclose(found, wanted, atol=1e-5 if zero.dtype == np.int8 else 0.25)
 
 
 def test_weights_that_are_transposed_behind_their_pair_stay_quantized():

@@ -40,6 +40,44 @@ def test_weights_along_an_axis_keep_their_scales():
     assert (found.tolist(), axis) == (np.float32(scales).tolist(), 0)
 
 
+def float_weights(scales, zero, axis):
+    """A product of an input with weights of shape (2, 3), which are float before their pair."""
+    g = Pairs()
+    stored = g.constant(np.float32([[1, 2, 3], [4, 5, 6]]))
+    weights = g.quantize(stored, scales, zero, name="w", axis=axis)
+    model = load_model(g.model({"x": ["N", 2]}, g.op("MatMul", [g.quantize("x"), weights], "product")))
+    return stored, unquantize(model.graph_model.clone())
+
+
+@pytest.mark.parametrize("axis", [1, -1])
+def test_float_weights_behind_a_pair_keep_its_scales(axis):
+    stored, said = float_weights([0.01, 0.02, 0.03], np.int8(0), axis)
+    scales, found = said.weight_scales[stored]
+    assert (scales.tolist(), found) == (np.float32([0.01, 0.02, 0.03]).tolist(), 1)
+
+
+@pytest.mark.parametrize("zero", [np.int8(1), np.uint8(0)])
+def test_float_weights_behind_a_pair_that_is_not_symmetric_int8_get_new_scales(zero):
+    assert float_weights([0.01, 0.02, 0.03], zero, 1)[1].weight_scales == {}
+
+
+def test_scales_that_do_not_fit_float_weights_are_refused():
+    with pytest.raises(ModelError, match=r"3 scales along axis 0, .* of shape \[2, 3\]"):
+        float_weights([0.01, 0.02, 0.03], np.int8(0), 0)
+
+
+@pytest.mark.parametrize(
+    ("scales", "perm", "wanted"),
+    [([0.1] * 5, {"perm": [1, 0]}, 1), (0.1, {"perm": [1, 0]}, None), (0.1, {}, None)],
+)
+def test_scales_move_with_the_axes_of_what_is_transposed(scales, perm, wanted):
+    g = Pairs()
+    turned = g.op("Transpose", [g.stored(np.ones((5, 4), np.int8), scales, axis=0)], "turn", **perm)
+    model = load_model(g.model({"x": ["N", 4]}, g.op("MatMul", [g.quantize("x"), turned], "product")))
+    found, axis = unquantize(model.graph_model.clone()).weight_scales[turned]
+    assert (found.tolist(), axis) == (np.float32(scales).reshape(-1).tolist(), wanted)
+
+
 @pytest.mark.parametrize(
     ("whole", "kept"),
     [
@@ -252,6 +290,12 @@ def test_no_clip_comes_back_where_bounds_are_given_already():
     # Images in [-1, 1].
     g = Pairs()
     assert unquantized(g, g.conv(g.quantize("x", 2 / 255, np.uint8(128))))[1].restored == []
+
+
+def test_a_clip_comes_back_behind_what_is_never_negative():
+    model, said = between(6 / 255, np.uint8(0), "Relu")
+    assert operators(model) == ["Conv", "Relu", "Clip", "Conv"]
+    assert said.restored == ["middle_out_Clip"]
 
 
 @pytest.mark.parametrize(("scale", "zero"), [(6 / 255, np.uint8(0)), (2 / 255, np.uint8(128))])

@@ -8,7 +8,7 @@ import pytest
 
 import trtint8
 from calibrators.errors import CalibrationDataError, TableError
-from calibrators.tables.table import Provenance
+from calibrators.tables.table import CalibrationTable, Provenance
 from tests.trtint8.detectors import PICKED_FROM, images, suppressing_detector, unordered_detector
 from tests.trtint8.sensitivity.measuring import SPLIT, measured
 from trtint8.data import DEMO_MODEL
@@ -141,3 +141,26 @@ def test_detections_are_measured_by_what_they_are_picked_from():
     for got, other in zip(found.layers, wanted.layers, strict=True):
         assert got.only.sqnr_db == pytest.approx(other.only.sqnr_db, abs=0.01)
         assert 20 < got.only.sqnr_db < 90
+
+
+def test_an_output_that_is_a_constant_is_left_out():
+    def model(output):
+        graph = onnx.helper.make_graph(
+            [onnx.helper.make_node("Gemm", ["x", "w"], ["h"]), onnx.helper.make_node("Relu", ["h"], ["y"])],
+            "g",
+            [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["N", 4])],
+            [
+                onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+                for name, shape in (("y", ["N", 4]), ("w", [4, 4]))[:output]
+            ],
+            [onnx.numpy_helper.from_array(np.linspace(-1, 1, 16, dtype=np.float32).reshape(4, 4), "w")],
+        )
+        return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+
+    rows = np.random.default_rng(0).standard_normal((16, 4)).astype(np.float32)
+    table = CalibrationTable({"x": 3.0, "y": 4.0})
+    found, wanted = (
+        trtint8.measure_sensitivity(model(outputs), table, rows, progress=False) for outputs in (2, 1)
+    )
+    assert found.quantized == wanted.quantized
+    assert [layer.only for layer in found.layers] == [layer.only for layer in wanted.layers]

@@ -15,7 +15,7 @@ _HALF, _BRAIN, _FLOAT = ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.F
 _NARROW = (_HALF, _BRAIN)
 
 #: Attributes that name the element type of what a node gives out.
-_TYPES = ("to", "dtype")
+_TYPES = ("to", "dtype", "output_dtype", "output_datatype")
 
 
 def computes_in(model: ir.Model, dtype: ir.DataType) -> bool:

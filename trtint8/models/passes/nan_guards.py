@@ -11,6 +11,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from trtint8.models.graph_constants import add_initializer, read_constant, unused_name, value_names
+from trtint8.models.passes.infer_shapes import InferShapesPass
 from trtint8.models.passes.score_masks import ScoreMask, score_masks
 
 logger = logging.getLogger(__name__)
@@ -33,12 +34,23 @@ class RemoveNanGuardsPass(ir.passes.InPlacePass):
     - A Where adds minus infinity at run time: it adds the lowest finite number instead, which hides as well,
       and the output of the attention is multiplied by zero in the rows of which everything is hidden, and by
       one in the others. The guard made the same zeros.
+
+    Attributes:
+        sources: After the call, name of a tensor to that of the one of the same range that it took the place
+            of: a softmax to a guard, an output with zeros to that of the product.
     """
+
+    def __init__(self) -> None:
+        self.sources: dict[str, str] = {}
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Removes the guards of the main graph."""
-        remover = _Remover(model.graph, model.opset_imports.get("", 1))
-        removed = [remover.remove(node) for node in list(model.graph) if node.op_type == "Where"]
+        nodes = list(model.graph)
+        if any(node.op_type == "IsNaN" for node in nodes) and any(map(_lacks_rank, nodes)):
+            InferShapesPass()(model)
+        self.sources = {}
+        remover = _Remover(model.graph, model.opset_imports.get("", 1), self.sources)
+        removed = [remover.remove(node) for node in nodes if node.op_type == "Where"]
         if any(removed):
             logger.debug("removed %d guards against NaN", sum(removed))
         return ir.passes.PassResult(model, modified=any(removed))
@@ -50,6 +62,8 @@ class _Remover:
 
     graph: ir.Graph
     opset: int
+    #: See :class:`RemoveNanGuardsPass`.
+    sources: dict[str, str]
     #: Where that adds minus infinity, to the mask that adds a finite number instead. Attentions share masks.
     finite: dict[ir.Node, ir.Value] = field(default_factory=dict)
     #: The same Where, to one for each of its rows of which anything is visible, and zero for the others.
@@ -68,6 +82,7 @@ class _Remover:
                 return False
             self._hide_by_a_finite_number(masks[0], product)
         where.outputs[0].replace_all_uses_with(softmax.outputs[0])
+        self.sources[softmax.outputs[0].name or ""] = where.outputs[0].name or ""
         self.graph.remove(where, safe=True)
         return True
 
@@ -82,6 +97,7 @@ class _Remover:
         readers = list(output.uses())
         shown = self._insert(product, "Mul", [output, self.visible[choice]], f"{output.name}_shown")
         shown.shape = output.shape
+        self.sources[shown.name or ""] = output.name or ""
         for node, place in readers:
             node.replace_input_with(place, shown)
 
@@ -147,6 +163,15 @@ def _guarded_softmax(where: ir.Node) -> ir.Node | None:
 def _is_along_last_axis(softmax: ir.Node) -> bool:
     axis, shape = softmax.attributes.get_int("axis", -1), softmax.outputs[0].shape
     return axis == -1 or (shape is not None and axis == len(shape) - 1)
+
+
+def _lacks_rank(node: ir.Node) -> bool:
+    """Whether only the rank of its output tells whether a node is a softmax along the last axis."""
+    return (
+        node.op_type == "Softmax"
+        and node.attributes.get_int("axis", -1) >= 0
+        and node.outputs[0].shape is None
+    )
 
 
 def _product_of(where: ir.Node) -> ir.Node | None:

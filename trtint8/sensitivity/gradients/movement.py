@@ -87,11 +87,13 @@ def _rearranged(step: Step) -> Mapping[int, ir.Value]:
 
 
 def _pad(step: Step) -> Mapping[int, ir.Value]:
+    axes = step.node.inputs[3:]
+    others = [None, *axes] if axes else []  # without the number to pad with, which is none of the places
     if step.attributes.get("mode", "constant") != "constant":
-        return {0: added_up(step)}  # What is padded with are elements of the input.
+        # What is padded with are elements of the input.
+        return {0: added_up(step, [step.input(1), *others])}
     # Pads that are negative cut off. They may be computed, as PyTorch's older exporter writes them.
-    negated, axes = step.writer.op("Neg", step.input(1)), step.node.inputs[3:]
-    others = [None, *axes] if axes else []
+    negated = step.writer.op("Neg", step.input(1))
     return {0: step.writer.op("Pad", step.gradient, negated, *others, like=step.input(0))}
 
 

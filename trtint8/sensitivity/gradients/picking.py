@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,12 +92,17 @@ def _spread(step: Step, gradient: ir.Value, pick: _Pick) -> ir.Value:
     return writer.op("Gather", padded, writer.constant(sources), axis=pick.axis)
 
 
-def added_up(step: Step) -> ir.Value:
+def added_up(step: Step, others: Sequence[ir.Value | None] | None = None) -> ir.Value:
     """The gradient of the first input of an operator that picks elements, in any way.
 
     The operator is applied to the places of its input's elements, and every gradient added up there.
+
+    Args:
+        step: The node.
+        others: Its inputs behind the first; those that it has where None.
     """
-    taken = step.writer.copy(step.node, [_places(step), *step.node.inputs[1:]])
+    others = step.node.inputs[1:] if others is None else others
+    taken = step.writer.copy(step.node, [_places(step), *others])
     taken.type = ir.TensorType(ir.DataType.INT64)
     return step.added_up(taken)
 

@@ -2,6 +2,7 @@
 
 import ml_dtypes
 import numpy as np
+import onnx
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
@@ -262,6 +263,29 @@ def test_fp16_between_fp32_inputs_and_outputs_becomes_fp32(stored_as):
     )
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, wanted, rtol=4e-3, atol=4e-3)
+
+
+@pytest.mark.parametrize(
+    ("operator", "inputs", "attribute", "opset"),
+    [
+        ("DequantizeLinear", [np.int8([2, -4]), np.float16(0.5)], "output_dtype", 23),
+        ("HannWindow", [np.int64(4)], "output_datatype", 17),
+    ],
+)
+def test_operators_that_name_the_type_of_their_output_give_fp32(operator, inputs, attribute, opset):
+    names = [f"constant{index}" for index in range(len(inputs))]
+    nodes = [
+        helper.make_node(operator, names, ["made"], **{attribute: HALF}),
+        helper.make_node("Mul", ["x", "made"], ["y"]),
+    ]
+    constants = [numpy_helper.from_array(array, name) for name, array in zip(names, inputs, strict=True)]
+    size = 2 if operator == "DequantizeLinear" else 4
+    graph = helper.make_graph(nodes, "g", [tensor("x", size)], [tensor("y", size)], constants)
+    imports = [helper.make_opsetid("", opset)]
+    model, _ = applied(ComputeInFloat32Pass(), helper.make_model(graph, opset_imports=imports, ir_version=10))
+    (made,) = (node for node in model.graph.node if node.op_type == operator)
+    assert {one.name: one.i for one in made.attribute} == {attribute: TensorProto.FLOAT}
+    onnx.checker.check_model(model, full_check=True)
 
 
 def test_a_float_model_stays_as_it_is():

@@ -91,3 +91,28 @@ def test_other_networks_keep_the_names_of_equal_sizes():
         if value.name in (rows, y)
     }
     assert names[rows] and names[rows] == names[y]
+
+
+@pytest.mark.parametrize(
+    ("domain", "operator", "attributes"),
+    [("", "GroupNormalization", {"num_groups": 2}), ("com.microsoft", "Gelu", {})],
+)
+def test_operators_of_which_onnx_infers_nothing_pass_type_and_shape_on(domain, operator, attributes):
+    g = Graph(quantized=False)
+    channels = [g.constant(np.ones(4, np.float32)) for _ in range(2)]
+    values = ["x"]
+    for number in range(2):
+        inputs = values[-1:] + (channels if not domain else [])
+        values.append(g.op(operator, inputs, f"made{number}", domain=domain, **attributes))
+        values.append(g.op("Relu", values[-1:], f"relu{number}"))
+    before = g.model({"x": ["N", 4, 6, 6]}, values[-1])
+    before.opset_import[0].version = 21
+    model, _ = applied(InferShapesPass(), before)
+    found = {value.name: value.type.tensor_type for value in (*model.graph.value_info, *model.graph.output)}
+    for name in values[1:]:
+        assert found[name].elem_type == TensorProto.FLOAT
+        assert [size.dim_param or size.dim_value for size in found[name].shape.dim] == ["N", 4, 6, 6]
+    assert [(node.domain, node.op_type) for node in model.graph.node] == [
+        (domain, operator),
+        ("", "Relu"),
+    ] * 2

@@ -93,6 +93,23 @@ def test_a_guard_that_guards_nothing_is_removed(mask):
     assert np.isfinite(before).all() and (before == after).all()
 
 
+def test_what_took_the_place_of_a_tensor_is_told():
+    graph_pass = RemoveNanGuardsPass()
+    graph_pass(load_model(attention(where(0, LOW))).graph_model.clone())
+    assert graph_pass.sources == {
+        "softmax1_out": "where1_out",
+        "context1_out_shown": "context1_out",
+        "softmax2_out": "where2_out",
+        "context2_out_shown": "context2_out",
+    }
+
+
+def test_a_guard_is_removed_where_only_inference_tells_which_axis_is_the_last():
+    model = guarded(axis=3)
+    del model.graph.value_info[:]
+    assert not {"Where", "IsNaN"} & set(operators(model))
+
+
 @pytest.mark.parametrize(
     "kept",
     [

@@ -1,5 +1,6 @@
 """Gradients of operators that move, join, repeat or add up elements."""
 
+import numpy as np
 import pytest
 
 from tests.trtint8.sensitivity.gradients.differences import assert_gradients, integers
@@ -85,6 +86,12 @@ def test_copies_whose_number_is_computed():
 def test_a_pad_of_some_axes():
     nodes = [("Pad", ["x", "pads", "", "axes"], "y", {})]
     assert_gradients(nodes, X, integers(pads=[1, 2], axes=[-1]), opset=18)
+
+
+@pytest.mark.parametrize("mode", ["reflect", "edge"])
+def test_a_pad_that_repeats_elements_and_has_a_number_to_pad_with(mode):
+    nodes = [("Pad", ["x", "pads", "zero", "axes"], "y", {"mode": mode})]
+    assert_gradients(nodes, X, {**integers(pads=[1, 2, 0, 3], axes=[1, 2]), "zero": np.float32(0)}, opset=18)
 
 
 @pytest.mark.parametrize("mode", ["reflect", "edge"])
