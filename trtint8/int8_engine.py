@@ -32,6 +32,7 @@ from trtint8.builder.implicit import ImplicitInt8
 from trtint8.builder.options import BuildOptions
 from trtint8.builder.precisions import check_io_names
 from trtint8.builder.refusals import (
+    refuse_branches,
     refuse_int8_blocks,
     refuse_renamed_inputs,
     refuse_unimplemented,
@@ -459,7 +460,7 @@ class _Build:
 
         Raises:
             BuildError: TensorRT fails; where its parser refuses nodes of the float model, all are named, and
-                where its builder does, one of them.
+                where its builder does, or fails in branches or loops, one of them.
         """
         try:
             with runnable(graph_model) as serialized:
@@ -480,6 +481,7 @@ class _Build:
             if prepared is not None:
                 refuse_unsupported(prepared, self.flavor, self.options)
                 refuse_unimplemented(prepared, self.flavor, str(error))
+            refuse_branches(graph_model, str(error))
             raise
 
 

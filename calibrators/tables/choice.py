@@ -18,8 +18,8 @@ class RangeChoice:
 
     Attributes:
         rule: The rule that the ranges follow, one of :data:`calibrators.histograms.rules.MEANINGS`.
-        sqnr_db: Rule to the SQNR of the network's outputs in decibels: the mean over the samples that it was
-            tried on.
+        sqnr_db: Rule to the SQNR of the network's outputs in decibels, for a typical one of the samples that
+            it was tried on. Over all of them it is lower where few make most of the noise.
         samples: Rule to the number of these samples. Rules that did badly on the first were not tried on the
             others.
 
@@ -46,8 +46,13 @@ class RangeChoice:
         finalists = [rule for rule, count in self.samples.items() if count == tried and rule != self.rule]
         others = ", ".join(f"{rule} {self.sqnr_db[rule]:.1f} dB" for rule in finalists)
         return (
-            f"{rule}: {self.sqnr_db[self.rule]:.1f} dB at the network's outputs on "
-            f"{tried} sample{'' if tried == 1 else 's'}"
+            f"{rule}: {self.sqnr_db[self.rule]:.1f} dB at the network's outputs {self.judged_by}"
             + (f" ({others})" if others else "")
             + f", of {len(self.sqnr_db)} rules tried"
         )
+
+    @property
+    def judged_by(self) -> str:
+        """Which samples the SQNR of the rule that was taken is of, in words."""
+        tried = self.samples[self.rule]
+        return f"for a typical one of {tried} samples" if tried > 1 else "on 1 sample"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from calibrators.display.counts import counted
 from calibrators.histograms.losses import RangeLoss
 from calibrators.tables.choice import POOR_DB, RangeChoice
 
@@ -51,9 +50,9 @@ def noise_warning(choice: RangeChoice | None) -> str | None:
     if choice is None or not choice.samples or (level := choice.sqnr_db[choice.rule]) >= POOR_DB:
         return None
     return (
-        f"with every layer in INT8 the network's outputs have an SQNR of only {level:.1f} dB on "
-        f"{counted(choice.samples[choice.rule], 'sample')}, and no range that was tried does better; "
-        "'trtint8 validate' measures what that costs, and 'trtint8 tune' restores accuracy"
+        f"with every layer in INT8 the network's outputs have an SQNR of only {level:.1f} dB "
+        f"{choice.judged_by}, and no range that was tried does better; 'trtint8 validate' measures what that "
+        "costs, and 'trtint8 tune' restores accuracy"
     )
 
 

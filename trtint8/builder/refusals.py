@@ -19,10 +19,14 @@ from trtint8.builder.options import BuildOptions
 from trtint8.builder.parsing import network_flags, new_builder, parse_model, reason_of
 from trtint8.models.cutting import cut_model, tensors_before
 from trtint8.models.graph_constants import read_constant
+from trtint8.models.inner_graphs import all_nodes
 from trtint8.models.model import Model, runnable
 
 #: What the builder says of a layer that it has no kernel for, after the layer's name.
 _UNIMPLEMENTED = " has no runners that implement it"
+
+#: What assertions of the builder about branches and loops have in common.
+_SCOPES = "ScopedOp"
 
 
 @dataclass(frozen=True)
@@ -131,6 +135,25 @@ def refuse_unimplemented(prepared: Model, flavor: Flavor, reason: str) -> None:
     refusal = _Refusal(node.name or "", node.op_type, "it has nothing that computes it")
     tensors = tensors_before(graph, [node])
     raise BuildError(_message(prepared, flavor, [refusal], tensors if _head(prepared, tensors) else ()))
+
+
+def refuse_branches(graph_model: ir.Model, reason: str) -> None:
+    """Fails where TensorRT's builder fails in branches or loops, and says how a model gets rid of them.
+
+    Args:
+        graph_model: What was to be built.
+        reason: Why the build failed. Nothing happens where that is something else.
+
+    Raises:
+        BuildError: The model has branches or loops; names the first.
+    """
+    node = next((node for node in all_nodes(graph_model) if node.op_type in ("If", "Loop")), None)
+    if node is None or _SCOPES not in reason:
+        return
+    raise BuildError(
+        f"{reason}; the model has {node.op_type} nodes ('{node.name}'), which may be the cause: export it "
+        "without them, or run ONNX Runtime's basic optimizations with fixed input shapes first"
+    )
 
 
 def _head(prepared: Model, tensors: tuple[str, ...]) -> ir.Model | None:

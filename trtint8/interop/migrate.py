@@ -70,8 +70,11 @@ def migrate(
 
 def _refusal(plan: Migration) -> str:
     named = ", ".join(f"'{name}'" for name in (plan.unsolved or plan.missing)[:_NAMED])
+    renamed = ""
     if plan.unsolved:
-        advice = "calibrate the model, or add them with 'trtint8 table set'"
+        if plan.unused:
+            renamed = f"; it has one for '{plan.unused[0]}', which the model lacks (was a tensor renamed?)"
+        advice = "calibrate the model, or add ranges with 'trtint8 table set'"
     else:
         first = plan.proposals[0]
         advice = (
@@ -79,4 +82,5 @@ def _refusal(plan: Migration) -> str:
             "take those"
         )
     count = len(plan.unsolved or plan.missing)
-    return f"the cache has no range for {count} tensors that need one: {named}; {advice}"
+    tensors = "1 tensor that needs one" if count == 1 else f"{count} tensors that need one"
+    return f"the cache has no range for {tensors}: {named}{renamed}; {advice}"

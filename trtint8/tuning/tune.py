@@ -189,6 +189,7 @@ def tune_prepared(
             "equalization": recalibrate is not None,
             "adaptive_rounding": round_weights,
             "seed": seed,
+            "use_of_FP16": float16,
         }
         if target.name != "tensorrt":
             identity["target"] = target.name

@@ -23,7 +23,7 @@ from trtint8.engine.table import read_engine_table
 from trtint8.interop.integer_models import integer_operators
 from trtint8.models.model import Model
 from trtint8.models.origin import FLOAT_MODEL, calibration_of
-from trtint8.validation.measure import VALIDATED
+from trtint8.validation.measure import REFERENCE, VALIDATED
 
 #: Types of models that are in half precision, which are worth comparing although they are not quantized.
 _HALF = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
@@ -58,9 +58,14 @@ def warn_of_models(models: Mapping[str, Model | Path], reference: Model) -> list
         Where each of the models comes from.
 
     Warns:
-        UserWarning: The model called INT8 computes in float32; or a model was made from another float model
-            than the reference.
+        UserWarning: The reference holds Q/DQ pairs; the model called INT8 computes in float32; or a model was
+            made from another float model than the reference.
     """
+    if reference.is_quantized:
+        _warn(
+            f"the reference '{reference.name}' holds Q/DQ pairs, so that what the results call {REFERENCE} "
+            "is quantized; give the float model"
+        )
     validated = models[VALIDATED]
     if isinstance(validated, Model) and _is_float32(validated):
         _warn(
@@ -158,8 +163,8 @@ def _is_float32(model: Model) -> bool:
 
 
 def _warn_of_another_model(origin: Origin, reference: Model) -> None:
-    # The reference may be what another one was equalized to.
-    known = reference.graph_model.metadata_props.get(FLOAT_MODEL)
+    # A float reference may be what another one was equalized to.
+    known = None if reference.is_quantized else reference.graph_model.metadata_props.get(FLOAT_MODEL)
     if origin.float_model is None or origin.float_model in (known, reference.fingerprint):
         return
     _warn(

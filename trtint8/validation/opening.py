@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from calibrators.cuda import gpu_names, gpu_problem
 from calibrators.data.batches import FeedDict
 from calibrators.data.inputs import InputSpec
-from calibrators.errors import GpuUnavailableError, ModelError
+from calibrators.errors import EngineError, GpuUnavailableError, ModelError
+from calibrators.files import is_file
 from trtint8.engine.file import read_engine_info
 from trtint8.engine.qdq import load_engine_qdq
 from trtint8.engine.table import read_engine_table
@@ -210,7 +211,13 @@ def _qdq_model_of(engine: Path) -> Model:
             f"'{engine}' has no Q/DQ model beside it to run in its place without a GPU, and "
             f"{gpu_problem()}; validate it on a machine with a GPU"
         )
-    return load_engine_qdq(engine.with_name(info.qdq_model), info)
+    qdq_model = engine.with_name(info.qdq_model)
+    if not is_file(qdq_model):
+        raise EngineError(
+            f"the engine '{engine}' has no '{qdq_model.name}' beside it, which it was built from and which "
+            "runs in its place without a GPU; copy it there, or validate on a machine with a GPU"
+        )
+    return load_engine_qdq(qdq_model, info)
 
 
 def _int8_scales(engine: Engine, plan: Path) -> dict[str, np.float32]:

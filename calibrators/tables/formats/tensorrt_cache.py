@@ -32,7 +32,9 @@ _BEGINNINGS = (
     b"TRT-",
     *("\ufeffTRT-".encode(encoding) for encoding in ("utf-8", "utf-16-le", "utf-16-be")),
 )
-_SCALE = re.compile(r"[0-9a-fA-F]{1,8}")
+#: How many hexadecimal digits a scale has, with its leading zeros.
+_DIGITS = 8
+_SCALE = re.compile(rf"[0-9a-fA-F]{{1,{_DIGITS}}}")
 
 
 @dataclass(frozen=True)
@@ -66,26 +68,33 @@ def parse(data: bytes, source: str) -> TensorrtCache:
         The cache's contents. A scale of zero is that of a tensor that was zero in all batches.
 
     Raises:
-        TableError: The header or a line is malformed, a tensor stands twice, or a scale is NaN,
-            infinite or negative.
+        TableError: The header or a line is malformed, the file ends within a value, a tensor stands twice,
+            or a scale is NaN, infinite or negative.
     """
     try:
-        lines = records.decode_text(data).splitlines()
+        text = records.decode_text(data)
     except UnicodeDecodeError as error:
         raise TableError(f"'{source}' is not a calibration cache: byte {error.start} is not text") from error
+    lines = text.splitlines()
     header = _HEADER.fullmatch(lines[0].strip()) if lines else None
     if not header or header[2] not in ALGORITHMS:
         raise TableError(
             f"'{source}' is not a calibration cache: its first line must be TRT-<version>-<algorithm> with "
             f"one of {', '.join(ALGORITHMS)}, not '{lines[0][:80] if lines else ''}'"
         )
+    # TensorRT ends every line.
+    ends_in_line = len(lines) if not text.endswith(("\n", "\r")) else None
     scales: dict[str, float] = {}
     for number, name, digits in _entries(lines[1:], source, others=header[2] == _LEGACY):
         if name in scales:
             raise TableError(
                 f"'{source}' line {number}: tensor '{name}' stands twice; remove one of the lines"
             )
-        (scales[name],) = struct.unpack(">f", bytes.fromhex(digits.zfill(8)))
+        if number == ends_in_line and len(digits) < _DIGITS:
+            raise TableError(
+                f"'{source}' is cut off: it ends within line {number}, '{lines[-1][:80]}'; copy it again"
+            )
+        (scales[name],) = struct.unpack(">f", bytes.fromhex(digits.zfill(_DIGITS)))
     if not scales:
         raise TableError(f"'{source}' holds no tensors; calibrate again")
     _refuse_scales(

@@ -12,7 +12,7 @@ def test_the_reason_names_the_rules_that_saw_all_samples():
     )
     assert choice.reason == (
         "'wide' (widest of about the least squared error) for every tensor: 31.3 dB at the network's outputs "
-        "on 16 samples (mse 31.5 dB), of 3 rules tried"
+        "for a typical one of 16 samples (mse 31.5 dB), of 3 rules tried"
     )
 
 

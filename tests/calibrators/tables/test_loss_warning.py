@@ -41,7 +41,7 @@ def test_the_sentence(names, words, method, advice):
     ("level", "count", "words"),
     [
         (15.0, 16, None),
-        (14.96, 16, "an SQNR of only 15.0 dB on 16 samples, and no range that was tried does better"),
+        (14.96, 16, "an SQNR of only 15.0 dB for a typical one of 16 samples, and no range that was tried"),
         (-0.4, 1, "an SQNR of only -0.4 dB on 1 sample, and no range"),
     ],
 )

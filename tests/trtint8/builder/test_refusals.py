@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import onnx
 import pytest
@@ -10,7 +12,7 @@ import trtint8
 from calibrators.errors import BuildError
 from calibrators.tables.table import CalibrationTable
 from tests.trtint8.detectors import images, suppressing_detector
-from tests.trtint8.onnx_models import Graph
+from tests.trtint8.onnx_models import Graph, Shaped, conv_relu_conv
 from tests.trtint8.refused_models import NODES, refused_model
 from trtint8 import int8_engine
 from trtint8.builder.options import BuildOptions
@@ -182,6 +184,48 @@ def test_other_reasons_say_nothing_of_nodes(rtx):
     prepared = prepare(load_model(suppressing_detector()))
     refuse_unimplemented(prepared, rtx, "out of memory")
     refuse_unimplemented(prepared, rtx, "unknown_1 has no runners that implement it")
+
+
+def branching():
+    """A matrix product, and an If whose branches double what they get."""
+    g = Shaped()
+    product, branches = g.op("MatMul", ["x", g.weights(4, 4)], "product"), {}
+    for name in ("then_branch", "else_branch"):
+        twice = onnx.helper.make_node("Add", [product, product], [name])
+        output = onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["N", 4])
+        branches[name] = onnx.helper.make_graph([twice], name, [], [output])
+    fast = g.op("Greater", [g.op("ReduceSum", ["x"], "sum", keepdims=0), g.constant(np.float32(0))], "fast")
+    return g.model({"x": ["N", 4]}, g.op("If", [fast], "rate", **branches))
+
+
+@pytest.mark.parametrize(
+    ("model", "reason", "advice"),
+    [
+        (
+            branching,
+            "Assertion mScopedOp2Scopes.contains(childScopedOp) failed",
+            "; the model has If nodes ('rate'), which may be the cause: export it without them, or run ONNX "
+            "Runtime's basic optimizations with fixed input shapes first",
+        ),
+        (branching, "out of memory", ""),
+        (
+            partial(conv_relu_conv, quantized=False),
+            "Assertion mScopedOp2Scopes.contains(childScopedOp) failed",
+            "",
+        ),
+    ],
+)
+def test_a_failure_in_branches(rtx, tmp_path, monkeypatch, model, reason, advice):
+    def fail(*_, **__):
+        raise BuildError(reason)
+
+    monkeypatch.setattr(int8_engine, "build_engine", fail)
+    made = model()
+    with pytest.raises(BuildError) as caught:
+        trtint8.build_int8_engine(
+            made, given_table(made), tmp_path / "m.engine", target="rtx", progress=False
+        )
+    assert str(caught.value) == reason + advice
 
 
 def test_int8_weights_with_scales_of_blocks_are_refused(rtx, tmp_path):

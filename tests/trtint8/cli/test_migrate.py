@@ -56,7 +56,7 @@ def test_gaps_that_nothing_fills(cache, tmp_path, capsys):
     gap = CalibrationTable.load(cache).without(["images"]).save(tmp_path / "gap.cache")
     status, _, error = migrated([gap, "-o", tmp_path / "q.onnx", "--fill"], capsys)
     assert status == 2
-    assert "for 1 tensors that need one: 'images'; calibrate the model, or add them with" in error
+    assert "for 1 tensor that needs one: 'images'; calibrate the model, or add ranges with" in error
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def test_every_range_is_used(prepared, tmp_path):
 def test_a_gap_is_filled_only_where_asked(prepared):
     gap = CalibrationTable({"x": 1.0, "relu_out": 2.0})
     with pytest.raises(
-        TableError, match="the cache has no range for 1 tensors that need one: 'pool_out'; all of"
+        TableError, match="the cache has no range for 1 tensor that needs one: 'pool_out'; all of"
     ):
         migrate(prepared, gap)
     migrated = migrate(prepared, gap, fill=True)
@@ -41,8 +41,17 @@ def test_a_gap_is_filled_only_where_asked(prepared):
 
 
 def test_a_gap_that_nothing_fills(prepared):
-    with pytest.raises(TableError, match="'x'; calibrate the model, or add them with 'trtint8 table set'"):
+    with pytest.raises(TableError, match="'x'; calibrate the model, or add ranges with 'trtint8 table set'"):
         migrate(prepared, CalibrationTable({"relu_out": 2.0, "pool_out": 2.0}), fill=True)
+
+
+def test_a_tensor_that_had_another_name(prepared):
+    with pytest.raises(TableError) as caught:
+        migrate(prepared, CalibrationTable({"before": 1.0, "relu_out": 2.0, "pool_out": 2.0}))
+    assert str(caught.value) == (
+        "the cache has no range for 1 tensor that needs one: 'x'; it has one for 'before', which the model "
+        "lacks (was a tensor renamed?); calibrate the model, or add ranges with 'trtint8 table set'"
+    )
 
 
 def test_layers_in_float_need_no_range(prepared):

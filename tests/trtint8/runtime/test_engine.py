@@ -124,6 +124,17 @@ def test_an_engine_without_a_model_beside_it_cannot_be_judged_on_the_cpu(path):
         validate(path, IMAGES, reference=DEMO_MODEL)
 
 
+@no_gpu
+def test_an_engine_that_was_moved_without_the_model_beside_it(path):
+    change_sidecar(path, qdq_model="gone.qdq.onnx")
+    with pytest.raises(EngineError) as caught:
+        validate(path, IMAGES, reference=DEMO_MODEL)
+    assert str(caught.value) == (
+        f"the engine '{path}' has no 'gone.qdq.onnx' beside it, which it was built from and which runs in "
+        "its place without a GPU; copy it there, or validate on a machine with a GPU"
+    )
+
+
 def test_code_in_an_engine_is_allowed_by_the_caller_alone(path, pretend_gpu, tmp_path, capsys):
     change_sidecar(path, version_compatible=True)
     refusal = (

@@ -252,16 +252,13 @@ def test_for_tensorrt_for_rtx_convolutions_get_the_form_that_stores_less(
         trtint8.tune(DEMO_MODEL, bare, held_out, **options | {"target": "auto", "resume": True})
 
 
-def test_a_search_with_layers_in_float_from_the_start_is_continued_without(
-    table, held_out, tmp_path, monkeypatch
-):
+def test_a_search_with_fp16_is_not_continued_without(table, held_out, tmp_path):
     options = {"max_drop": 5.0, "round_weights": False, "checkpoint": tmp_path / "c"}
-    monkeypatch.setattr(
-        "trtint8.tuning.tune._slower_in_int8", lambda start: start.placement.quantized_nodes[:1]
-    )
-    first = trtint8.tune(DEMO_MODEL, table, held_out, float16=True, **options)
-    again = trtint8.tune(DEMO_MODEL, table, held_out, resume=True, **options)
-    assert (first.trials[0].keep_float, again.trials[0].keep_float) == (1, 0)
+    trtint8.tune(DEMO_MODEL, table, held_out, float16=True, **options)
+    kept = (tmp_path / "c").read_bytes()
+    with pytest.raises(trtint8.TableError, match=r"with another use of FP16 \(True then, False now\)"):
+        trtint8.tune(DEMO_MODEL, table, held_out, resume=True, **options)
+    assert (tmp_path / "c").read_bytes() == kept
 
 
 def test_nothing_new_is_left_where_writing_fails(tuned, tmp_path, monkeypatch):

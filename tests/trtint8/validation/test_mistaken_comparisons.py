@@ -53,6 +53,17 @@ def test_a_float_model_in_place_of_a_quantized_one(tmp_path, quantized, images):
     assert said(quantized, images[1:], DEMO_MODEL, also={"float": DEMO_MODEL}) == []
 
 
+def test_a_quantized_model_in_place_of_the_reference(tmp_path, quantized, images):
+    onnx.save(quantized, tmp_path / "q.onnx")
+    first, second = said(tmp_path / "q.onnx", images[1:], tmp_path / "q.onnx")
+    assert first == (
+        "the reference 'q.onnx' holds Q/DQ pairs, so that what the results call FP32 is quantized; give the "
+        "float model"
+    )
+    # The float model that it says it was made from is not itself.
+    assert second.startswith("the model 'q.onnx' was not made from the reference 'q.onnx'")
+
+
 def test_a_reference_that_the_model_was_not_made_from(tmp_path, quantized, images):
     other = onnx.load(DEMO_MODEL)
     other.graph.node[0].name = "renamed"

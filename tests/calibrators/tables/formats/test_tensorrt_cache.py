@@ -61,6 +61,17 @@ def test_scales_that_a_cache_cannot_do_with_are_refused(scales, shown):
         render_cache(TensorrtCache("8601", "MinMaxCalibration", scales))
 
 
+@pytest.mark.parametrize("missing", range(2, 9))
+def test_a_cache_that_is_cut_off_within_its_last_value_is_refused(missing):
+    whole = golden("entropy2_8601.cache")
+    with pytest.raises(TableError, match=r"'it' is cut off: it ends within line 5, 'logits: 3.*'; copy it"):
+        parse_cache(whole[:-missing], "it")
+    with pytest.raises(TableError, match="'dead: 0'; copy it again"):
+        parse_cache(b"TRT-8601-EntropyCalibration2\ndead: 0", "it")
+    # All digits are there.
+    assert parse_cache(whole[:-1], "it") == parse_cache(whole, "it")
+
+
 def test_a_cache_gives_back_every_scale():
     # The last was written by TensorRT itself.
     for name in ("entropy2_8601.cache", "legacy_101600.cache", "demo_8600.cache"):
