@@ -60,25 +60,38 @@ def read_true_boxes(
 
     Returns:
         x1, y1, x2, y2 in pixels of the prepared image, and the class: float32, shape (count, most boxes, 5),
-        filled up with rows of :data:`NO_BOX`. None where no image has a file, or a file has other lines.
+        filled up with rows of :data:`NO_BOX`. None where no image has a file, or the files have other lines
+        alone.
 
     Raises:
-        CalibrationDataError: The folder or a file cannot be read.
+        CalibrationDataError: The folder or a file cannot be read, or a file has other lines where others have
+            boxes.
 
     Warns:
-        UserWarning: A file has other lines, such as captions or key points.
+        UserWarning: The files have other lines alone, such as captions or key points.
     """
     names = [f"{image.stem}.txt" for image in images]
     present = _names(folder)
     if present.isdisjoint(names):
         return None
-    try:
-        boxes = [_read(folder / name) if name in present else np.empty((0, 5)) for name in names]
-    except _NoBoxError as error:
+    boxes: list[NDArray[np.float64]] = []
+    wrong: _NoBoxError | None = None
+    for name in names:
+        try:
+            boxes.append(_read(folder / name) if name in present else np.empty((0, 5)))
+        except _NoBoxError as error:
+            boxes.append(np.empty((0, 5)))
+            wrong = wrong or error
+    if wrong and any(map(len, boxes)):
+        raise CalibrationDataError(
+            f"{wrong} is no box; write 'class x y width height', with the box's centre and size as shares of "
+            "the image from 0 to 1"
+        )
+    if wrong:
         warnings.warn(
-            f"{error} is no box ('class x y width height', with the box's centre and size as shares of the "
-            f"image from 0 to 1): the files in '{folder}' are left out, and the images have no labels of "
-            "their own; correct the file if these are to be boxes",
+            f"{wrong} is no box ('class x y width height', with the box's centre and size as shares of the "
+            f"image from 0 to 1), and no file in '{folder}' has any: they are left out, and the images have "
+            "no labels of their own",
             UserWarning,
             stacklevel=2,
         )

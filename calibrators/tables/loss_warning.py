@@ -51,8 +51,8 @@ def noise_warning(choice: RangeChoice | None) -> str | None:
         return None
     return (
         f"with every layer in INT8 the network's outputs have an SQNR of only {level:.1f} dB "
-        f"{choice.judged_by}, and no range that was tried does better; 'trtint8 validate' measures what that "
-        "costs, and 'trtint8 tune' restores accuracy"
+        f"{choice.judged_by}, and no range that was tried is clearly better; 'trtint8 validate' measures "
+        "what that costs, and 'trtint8 tune' restores accuracy"
     )
 
 

@@ -101,7 +101,8 @@ def expand_static(model: ir.Model, name: str) -> ir.Model:
         ModelError: It cannot be converted to opset 13.
     """
     expanded = model.clone()
-    ir.passes.Sequential(_lift_constants(), ExpandQLinearPass())(expanded)
+    # What replaces a node is named after it.
+    ir.passes.Sequential(_lift_constants(), NameNodesPass(), ExpandQLinearPass())(expanded)
     return with_opset(expanded, OLDEST_OPSET, name)
 
 

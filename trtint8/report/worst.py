@@ -154,7 +154,7 @@ def find_worst(
     fed, flips, is_classifier = 0, 0, False
     with progress_bar("Worst samples", batches.num_samples, enabled=progress) as advance:
         for feed in batches:
-            check_feed(feed, inputs, fed)
+            check_feed(feed, inputs, fed, batches.name_of)
             wanted, got = (
                 split_outputs(parts, dict(zip(output_names, run(feed), strict=True)))
                 for run in (reference, int8.run)

@@ -29,7 +29,7 @@ def first_form(model: Model, batches: Batches) -> BatchForm:
         CalibrationDataError: There is no batch, or it does not fit the model.
     """
     for batch in batches.labelled():
-        check_feed(batch.feed, model.inputs)
+        check_feed(batch.feed, model.inputs, name_of=batches.name_of)
         session = open_graph_model(model.graph_model)
         outputs = dict(zip(session.output_names, session.run(batch.feed), strict=True))
         first = next(iter(outputs.values()))

@@ -5,17 +5,19 @@ from __future__ import annotations
 from calibrators.data.batches import Batches
 from calibrators.errors import CalibrationDataError
 from trtint8.models.model import Model
-from trtint8.tuning.candidates import Scorer
+from trtint8.tuning.first_form import first_form
 from trtint8.validation.batch import BatchForm
 from trtint8.validation.budget import Goal
-from trtint8.validation.metrics import measurands
+from trtint8.validation.class_scores import rank_in
+from trtint8.validation.metrics import measurands, usual_metrics
 
 
 def begin_judging(model: Model, goal: Goal, form: BatchForm, judge: Batches) -> Batches:
     """Refuses samples to judge by for which the goal means nothing, or not the same as in the search.
 
     Metrics compare with labels or with FP32, by what the samples have, so samples with labels and others
-    without them would be measured differently. The float model is compared with itself on the first batch.
+    without them would be measured differently. The form of the first batch tells; its values do not matter,
+    because a metric may have none on a part of the samples.
 
     Args:
         model: The float model.
@@ -33,20 +35,27 @@ def begin_judging(model: Model, goal: Goal, form: BatchForm, judge: Batches) -> 
     first, begun = judge.begun()
     if first is None:
         raise CalibrationDataError("there are no samples to judge by; pass at least one")
-    scorer = Scorer(model, Batches.of_shard(first, judge.reader), goal.metric)
+    judged = first_form(model, Batches.of_shard(first, judge.reader))
+    choice = usual_metrics(judged) if goal.chosen else None
     try:
-        accuracy = scorer.compare(model.graph_model, None if goal.chosen else [goal.metric])
+        found = measurands([goal.metric] if choice is None else choice.names, judged)
     except CalibrationDataError as error:
         raise CalibrationDataError(
             f"the samples to judge by cannot show whether the budget ({goal}) is kept: {error}"
         ) from error
-    titles = {measure.name: measure.title for measure in accuracy.measures}
+    ranked = isinstance(goal.metric, str) and rank_in(goal.metric.partition(":")[0]) is not None
+    if ranked and not goal.chosen and not judged.has_class_indices:
+        raise CalibrationDataError(
+            f"the samples to judge by cannot show whether the budget ({goal}) is kept: metric "
+            f"'{goal.metric}' needs one class index per sample as label; give labels, or take another metric"
+        )
+    titles = {one.name: one.title for one in found}
+    reason = choice.reason if choice else str(goal)
     for own in measurands([goal.metric], form):  # none for a metric of single outputs
         if own.name not in titles:
             raise CalibrationDataError(
                 f"metric '{own.name}' was chosen for the samples tuned on and does not apply to those to "
-                f"judge by ({accuracy.chosen}); give both labels, or neither, or name a metric that applies "
-                "to both"
+                f"judge by ({reason}); give both labels, or neither, or name a metric that applies to both"
             )
         if own.title != titles[own.name]:
             raise CalibrationDataError(

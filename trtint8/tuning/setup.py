@@ -106,7 +106,7 @@ def tune_from_sources(
     on_goal(goal)
     if not isinstance(held_out, Iterator):  # which can be read only once, after the search
         for batch in validated_on.labelled():
-            check_feed(batch.feed, prepared.inputs, batch.first)
+            check_feed(batch.feed, prepared.inputs, batch.first, validated_on.name_of)
     if held_out is not None:
         begun = begin_judging(prepared, goal, form, validated_on)
         validated_on = begun if isinstance(held_out, Iterator) else validated_on

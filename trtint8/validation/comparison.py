@@ -26,6 +26,7 @@ from trtint8.validation.accuracy import Accuracy, Runner, ValidatedModel
 from trtint8.validation.batch import Batch, BatchForm, Outputs
 from trtint8.validation.budget import Budget, Goal
 from trtint8.validation.class_scores import check_class_folders
+from trtint8.validation.detection_rows import may_hold_rows
 from trtint8.validation.fidelity import OUTPUT_METRICS, FidelityMeter
 from trtint8.validation.measurand import Measurand
 from trtint8.validation.measure import REFERENCE, Measure
@@ -242,7 +243,12 @@ class OpenModels:
                 if not reads_layouts(self.metrics, batch.labels, self._picked):
                     return
                 check_feed(batch.feed, self._inputs, batch.first)
-                seen.append(self._by_name(self._reference(batch.feed), self._sources)[0])
+                outputs = self._by_name(self._reference(batch.feed), self._sources)[0]
+                # Copied, because what a session returns keeps all of its memory; others may be large.
+                rows = {name: array.copy() for name, array in outputs.items() if may_hold_rows(array)}
+                if not rows:
+                    return
+                seen.append(rows)
         if seen:
             self._layouts.look(seen)
 

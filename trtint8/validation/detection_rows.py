@@ -106,17 +106,24 @@ def may_be_keypoints(columns: int) -> bool:
     return columns > 0 and (columns % 2 == 0 or columns % 3 == 0)
 
 
+def may_hold_rows(array: NDArray[Any]) -> bool:
+    """Whether an output may hold detections by its type and shape.
+
+    Args:
+        array: An output of the float network.
+    """
+    return is_float(array.dtype) and (
+        array.ndim in (2, 3) or (array.ndim == 4 and array.shape[-1] in _ORDERS)
+    )
+
+
 def holds_rows(array: NDArray[Any]) -> bool:
     """Whether the values of an output may show how it holds detections: not all of its rows fill up.
 
     Args:
         array: An output of the float network.
     """
-    if not is_float(array.dtype) or not (
-        array.ndim in (2, 3) or (array.ndim == 4 and array.shape[-1] in _ORDERS)
-    ):
-        return False
-    return bool((array != array[..., :1]).any())
+    return may_hold_rows(array) and bool((array != array[..., :1]).any())
 
 
 def filled_rows(array: NDArray[Any], columns: int) -> NDArray[np.float64]:

@@ -19,6 +19,9 @@ from trtint8.validation.measurand import PERCENT, Measurand
 #: Names of metrics to the intersections over union of which the mean is taken.
 PRECISIONS: Mapping[str, tuple[float, ...]] = {"map": COCO_IOU, "map50": (0.5,)}
 
+#: Columns of true boxes: x1, y1, x2, y2 and class.
+BOX_COLUMNS = 5
+
 
 def has_true_boxes(form: BatchForm) -> bool:
     """Whether the labels of a batch are true boxes: x1, y1, x2, y2 and class, of shape (samples, n, 5).
@@ -32,7 +35,7 @@ def has_true_boxes(form: BatchForm) -> bool:
         and labels.dtype.kind in "iuf"
         and len(labels.shape) == 3
         and labels.shape[0] == form.rows
-        and labels.shape[2] == 5
+        and labels.shape[2] == BOX_COLUMNS
     )
 
 

@@ -17,7 +17,7 @@ from trtint8.validation.detection_layouts import layout_reader
 from trtint8.validation.detection_tables import Detections, Truth
 from trtint8.validation.fidelity import OUTPUT_METRICS
 from trtint8.validation.image_metrics import psnr
-from trtint8.validation.labelled_boxes import PRECISIONS, box_precision, has_true_boxes
+from trtint8.validation.labelled_boxes import BOX_COLUMNS, PRECISIONS, box_precision, has_true_boxes
 from trtint8.validation.measurand import Measurand
 from trtint8.validation.segmentation import mean_iou, pixels
 from trtint8.validation.user_metrics import (
@@ -195,7 +195,7 @@ def reads_layouts(
         picked: Names of the outputs that hold what the network picks.
     """
     if metrics is None:
-        return bool(picked) or (labels is not None and labels.ndim == 3)
+        return bool(picked) or (labels is not None and labels.ndim == 3 and labels.shape[2] == BOX_COLUMNS)
     return any(
         metric.decode is None if isinstance(metric, DetectionAgreement) else metric in _OF_DETECTIONS
         for metric in metrics

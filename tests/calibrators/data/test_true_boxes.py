@@ -104,8 +104,10 @@ def test_the_folder_above_both_is_taken_too(folder):
 def test_only_the_boxes_of_samples_that_are_taken_are_read(folder):
     (folder.parents[1] / "labels" / "val" / "b.txt").write_text("no box")
     assert labels_of(folder, limit=1) == BOXES[:1]
-    with pytest.warns(UserWarning, match="line 1: 'no box' is no box"):
-        assert open_batches(folder, INPUTS, preprocessing=LETTERBOX).labels is None
+    with pytest.raises(
+        CalibrationDataError, match="line 1: 'no box' is no box; write 'class x y width height'"
+    ):
+        open_batches(folder, INPUTS, preprocessing=LETTERBOX)  # others have boxes, so a line is wrong
 
 
 def test_without_label_files_there_are_no_labels(folder):
@@ -139,8 +141,8 @@ def test_files_that_hold_no_boxes_are_left_out_with_a_warning(folder, line):
         batches = open_batches(folder, INPUTS, preprocessing=LETTERBOX)
     assert [str(one.message) for one in warned] == [
         f"'{labels / 'a.txt'}', line 2: '{line[:60]}' is no box ('class x y width height', with the box's "
-        f"centre and size as shares of the image from 0 to 1): the files in '{labels}' are left out, and the "
-        "images have no labels of their own; correct the file if these are to be boxes"
+        f"centre and size as shares of the image from 0 to 1), and no file in '{labels}' has any: they are "
+        "left out, and the images have no labels of their own"
     ]
     assert batches.labels is None
     assert [feed["x"].shape for feed in batches] == [(3, 3, 8, 8)]

@@ -200,6 +200,8 @@ def test_one_scale_per_channel_before_opset_13(opset):
     result = g.parameters(0.05, ABOVE_ZERO)
     y = g.op("QLinearConv", [*g.quantize("x"), *weights, *result], "conv")
     model = g.proto({"x": ["N", 3, 4, 4]}, g.dequantize(y, result), 4, opset=opset)
+    for node in model.graph.node if opset == 12 else ():
+        node.name = ""  # as other tools write them
     expanded = to_proto(expand_static(load_model(model).graph_model, "model"))
     onnx.checker.check_model(expanded, full_check=True)
     assert "Conv" in operators(expanded) and "QLinearConv" not in operators(expanded)

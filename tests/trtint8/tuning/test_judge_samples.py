@@ -65,7 +65,8 @@ def test_metrics_that_are_compared_with_something_else(tuned_on, judge, metric, 
         (
             {"metric": "top1"},
             "the samples to judge by cannot show whether the budget (top1: a drop of at most 1 point) is "
-            "kept: metric 'top1' needs labels and the data has none; give them, or leave it out",
+            "kept: metric 'top1' needs one class index per sample as label; give labels, or take another "
+            "metric",
         ),
     ],
 )
@@ -105,3 +106,24 @@ def test_a_generator_is_read_once():
 def test_there_have_to_be_samples():
     with pytest.raises(CalibrationDataError, match="there are no samples to judge by; pass at least one"):
         begun(maps(), PLAIN, lambda: iter([]), metric="pixels")
+
+
+def test_a_metric_without_a_value_on_the_first_batch_is_no_reason_to_refuse():
+    class Precise:
+        """As an area under a curve, which a single class has none of."""
+
+        name = "precise"
+
+        def fresh(self):
+            return Precise()
+
+        def update(self, feeds, outputs, labels):
+            pass
+
+        def merge(self, other):
+            pass
+
+        def value(self):
+            raise ValueError("only one class")
+
+    assert len(list(begun(scores(), CLASSES, CLASSES, metric=Precise(), max_drop=1.0))) == 3

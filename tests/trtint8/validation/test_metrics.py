@@ -137,6 +137,7 @@ def test_outputs_that_hold_picks(outputs, picked, names):
         (None, None, (), False),
         (None, None, ("boxes",), True),
         (None, np.zeros((2, 3, 5)), (), True),
+        (None, np.zeros((2, 8, 8)), (), False),  # classes or values of positions
         (None, np.zeros(2, np.int64), (), False),
     ],
 )
