@@ -56,9 +56,11 @@ def test_a_model_and_its_reference_that_were_exchanged(split, table):
         ModelError, match=r"holds Q/DQ pairs and .*, INT8, holds none; give the float model as"
     ):
         trtint8.validate(DEMO_MODEL, split.heldout_images[:8], reference=int8, progress=False)
-    found = trtint8.validate(
-        int8, split.heldout_images[:8], reference=int8, metrics=["agreement"], progress=False
-    )
+    with pytest.warns(UserWarning) as warned:
+        found = trtint8.validate(
+            int8, split.heldout_images[:8], reference=int8, metrics=["agreement"], progress=False
+        )
+    assert "holds Q/DQ pairs, so that what the results call FP32 is quantized" in str(warned[0].message)
     assert found.measures[0].value.value == 1
 
 
