@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.data.images import image_size
 from calibrators.data.preprocessing import Preprocessing
-from calibrators.data.true_boxes import placed_boxes
+from calibrators.data.true_boxes import placed_boxes, sizes_of
 from calibrators.errors import CalibrationDataError
 
 
@@ -56,11 +55,12 @@ def read_coco_boxes(
             "among them; give the file of this folder of images"
         )
     found = [_entry_of(image, entries[image.name], path) for image in images]
-    for image, entry in zip(images, found, strict=True):
-        if len(entry.boxes):
-            _check_not_turned(image, image_size(image, upright=upright), entry, path)
     boxes = [entry.boxes for entry in found]
-    return placed_boxes(images, boxes, preprocessing, len(images), upright=upright)
+    sizes = sizes_of(images, boxes, upright=upright)
+    for image, size, entry in zip(images, sizes, found, strict=True):
+        if size is not None:
+            _check_not_turned(image, size, entry, path)
+    return placed_boxes(boxes, sizes, preprocessing, len(images))
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from calibrators.data.folders import array_files
 from calibrators.data.indexed import is_indexed
 from calibrators.data.items import as_array, is_tensor, named_arrays
 from calibrators.data.random_samples import RANDOM
-from calibrators.data.sources import ARRAY_SUFFIXES, read_arrays
+from calibrators.data.sources import ARRAY_SUFFIXES, labels_array, read_arrays
 from calibrators.data.streams import restartable
 from calibrators.errors import CalibrationDataError
 from calibrators.files import exists, is_folder
@@ -208,12 +208,7 @@ class SequenceReader:
 
 def _as_labels(labels: Any) -> NDArray[Any]:
     """Labels as an array that has an axis."""
-    try:
-        array = np.asarray(labels)
-    except ValueError as error:  # nested sequences of unequal length
-        raise CalibrationDataError(
-            f"'{LABELS}' cannot become an array: {error}; give one label per step, all of one shape"
-        ) from error
+    array = labels_array(labels, f"'{LABELS}'", "give one label per step, all of one shape")
     if not array.ndim:
         raise CalibrationDataError(
             f"'{LABELS}' is no more than one value; give an array with one label per step, and with the axis "

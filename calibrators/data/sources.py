@@ -158,6 +158,23 @@ def load_labels(labels: Any, count: int | None) -> NDArray[Any]:
     return as_labels(loaded, count, f"labels file '{path}'")
 
 
+def labels_array(labels: Any, what: str, advice: str) -> NDArray[Any]:
+    """Labels as an array.
+
+    Args:
+        labels: An array, or nested sequences.
+        what: How messages call the labels.
+        advice: What to give instead, in messages.
+
+    Raises:
+        CalibrationDataError: They are of unequal lengths.
+    """
+    try:
+        return np.asarray(labels)
+    except ValueError as error:
+        raise CalibrationDataError(f"{what} cannot become an array: {error}; {advice}") from error
+
+
 def as_labels(labels: Any, count: int | None, what: str) -> NDArray[Any]:
     """Checks that labels are one class index, or one array, per sample.
 
@@ -173,12 +190,7 @@ def as_labels(labels: Any, count: int | None, what: str) -> NDArray[Any]:
     Raises:
         CalibrationDataError: Type, rank or length is wrong.
     """
-    try:
-        array = np.asarray(labels)
-    except ValueError as error:  # nested sequences of unequal length
-        raise CalibrationDataError(
-            f"{what} cannot become an array: {error}; pass one int, or one array, per sample"
-        ) from error
+    array = labels_array(labels, what, "pass one int, or one array, per sample")
     if not array.ndim or array.dtype.kind not in "biuf":
         raise CalibrationDataError(
             f"{what} must be one class index or one array of numbers per sample, not {array.dtype} of shape "

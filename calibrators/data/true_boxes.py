@@ -96,35 +96,54 @@ def read_true_boxes(
             stacklevel=2,
         )
         return None
-    return placed_boxes(images, boxes, preprocessing, count, upright=True)
+    return placed_boxes(boxes, sizes_of(images, boxes, upright=True), preprocessing, count)
+
+
+def sizes_of(
+    images: Sequence[Path], boxes: Sequence[NDArray[np.float64]], *, upright: bool
+) -> list[tuple[int, int] | None]:
+    """The sizes of the images that have boxes.
+
+    Args:
+        images: The image files.
+        boxes: The boxes of each image, shape (n, 5).
+        upright: Whether images are turned as their orientation tag says.
+
+    Returns:
+        Height and width of each image; None of those without boxes, which are not opened.
+
+    Raises:
+        CalibrationDataError: The size of an image cannot be read.
+    """
+    return [
+        image_size(image, upright=upright) if len(own) else None
+        for image, own in zip(images, boxes, strict=True)
+    ]
 
 
 def placed_boxes(
-    images: Sequence[Path],
     boxes: Sequence[NDArray[np.float64]],
+    sizes: Sequence[tuple[int, int] | None],
     preprocessing: Preprocessing | None,
     count: int,
-    *,
-    upright: bool,
 ) -> NDArray[np.float32]:
     """Boxes where these lie after the preprocessing.
 
     Args:
-        images: The image files.
         boxes: The boxes of each image: x1, y1, x2, y2 as shares of its width and height, and the class; shape
             (n, 5).
+        sizes: From :func:`sizes_of`.
         preprocessing: What the images go through; None leaves them as they are.
         count: How many images there are in the data; only the first of them may be given.
-        upright: Whether images are turned as their orientation tag says.
 
     Returns:
         x1, y1, x2, y2 in pixels of the prepared image, and the class: float32, shape (count, most boxes, 5),
         filled up with rows of :data:`NO_BOX`. Boxes that are cropped away are left out.
 
     Raises:
-        CalibrationDataError: The size of an image cannot be read, or is too small for the preprocessing.
+        CalibrationDataError: An image is too small for the preprocessing.
     """
-    placed = [_placed(image, own, preprocessing, upright) for image, own in zip(images, boxes, strict=True)]
+    placed = [_placed(own, size, preprocessing) for own, size in zip(boxes, sizes, strict=True)]
     table = np.full((count, max(map(len, placed)), 5), NO_BOX, np.float32)
     for row, own in zip(table, placed, strict=False):
         row[: len(own)] = own
@@ -132,11 +151,10 @@ def placed_boxes(
 
 
 def _placed(
-    image: Path, boxes: NDArray[np.float64], preprocessing: Preprocessing | None, upright: bool
+    boxes: NDArray[np.float64], size: tuple[int, int] | None, preprocessing: Preprocessing | None
 ) -> NDArray[np.float64]:
-    if not len(boxes):
+    if size is None:
         return boxes
-    size = image_size(image, upright=upright)
     placing = Placing(size, (0, 0), size) if preprocessing is None else preprocessing.placing(*size)
     corners = placing.place_boxes(boxes[:, :4])
     seen = (corners[:, 2:] > corners[:, :2]).all(axis=1)

@@ -93,10 +93,13 @@ class LightModel:
 
         ONNX Runtime removes them before it takes their values, and misses them then.
         """
+        graph = self.message.graph
         # One that is listed as an input stays, with its value.
-        given = {value.name for value in self.message.graph.input}
-        unused = self.weights.keys() - given - set(_names_read(self.message.graph))
-        if not unused:
+        unused = self.weights.keys() - {value.name for value in (*graph.input, *graph.output)}
+        for node in graph.node:
+            unused.difference_update(node.input)
+        # Few models have any left, and only of these all attributes are looked at.
+        if not unused or not (unused := unused - set(_names_read(graph))):
             return self
         message = onnx.ModelProto()
         message.CopyFrom(self.message)
@@ -133,7 +136,7 @@ def _names_read(graph: onnx.GraphProto) -> Iterator[str]:
     for node in graph.node:
         yield from node.input
         for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
+            for inner in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
                 yield from _names_read(inner)
 
 

@@ -487,16 +487,17 @@ def weight_bytes(graph_model: ir.Model) -> int:
 
 def _with_weights_in_memory(graph_model: ir.Model) -> ir.Model:
     """The model; where weights lie in files, a copy of it that refers to them as arrays, which are mapped."""
-    if not any(True for _ in _external_weights(graph_model)):
+    if not any(True for _ in external_weights(graph_model)):
         return graph_model
     copy = graph_model.clone()
     # Not by onnx-ir's own function: it closes the files, also where arrays of them are still in use.
-    for value, tensor in list(_external_weights(copy)):
+    for value, tensor in list(external_weights(copy)):
         value.const_value = ir.Tensor(tensor.numpy(), tensor.dtype, name=tensor.name)
     return copy
 
 
-def _external_weights(graph_model: ir.Model) -> Iterator[tuple[ir.Value, ir.ExternalTensor]]:
+def external_weights(graph_model: ir.Model) -> Iterator[tuple[ir.Value, ir.ExternalTensor]]:
+    """The constants of a model, inner graphs included, that lie in files, and where."""
     for graph in graph_model.graphs():
         for value in graph.initializers.values():
             if isinstance(value.const_value, ir.ExternalTensor):

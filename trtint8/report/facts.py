@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from calibrators.display.cards import Card
 from trtint8.engine.qdq import load_engine_qdq
-from trtint8.models.model import load_model
+from trtint8.models.model import external_weights, load_model
 from trtint8.report.bars import Bar, make_bars
 from trtint8.report.files import ReportFiles
 from trtint8.report.graph import NetworkGraph, make_graph
@@ -129,9 +129,7 @@ def gather(files: ReportFiles, *, model: Path | None = None, worst: Worst | None
 
 def _bytes_of(path: Path, graph_model: ir.Model) -> int:
     """The size of a model's file and of the files with its weights, in bytes."""
-    values = (value for graph in graph_model.graphs() for value in graph.initializers.values())
-    tensors = [value.const_value for value in values]
-    files = {Path(tensor.path) for tensor in tensors if isinstance(tensor, ir.ExternalTensor)}
+    files = {Path(tensor.path) for _, tensor in external_weights(graph_model)}
     return sum(file.stat().st_size for file in (path, *files))
 
 

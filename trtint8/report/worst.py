@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.data.batches import Batches, FeedDict
-from calibrators.data.feeds import batch_rows, is_float
+from calibrators.data.feeds import is_float
 from calibrators.data.inputs import InputSpec
 from calibrators.data.preflight import check_feed
 from calibrators.data.preprocessing import Preprocessing
@@ -22,7 +22,7 @@ from calibrators.progress import progress_bar
 from trtint8.models.output_parts import OutputPart, split_outputs
 from trtint8.report.pictures import pixels
 from trtint8.validation.accuracy import Runner, ValidatedModel
-from trtint8.validation.batch import ArrayForm
+from trtint8.validation.batch import ArrayForm, count_rows
 
 #: How many samples are kept.
 COUNT = 20
@@ -159,12 +159,11 @@ def find_worst(
                 split_outputs(parts, dict(zip(output_names, run(feed), strict=True)))
                 for run in (reference, int8.run)
             )
-            first_output = next(iter(wanted.values()))
-            rows = batch_rows(feed) or (len(first_output) if first_output.ndim else 1)
+            rows = count_rows(feed, wanted)
             labels = batches.labels[fed : fed + rows] if is_class_indices(batches.labels) else None
             if not fed:
                 # Decided once, because a batch of one sample does not tell embeddings from class scores.
-                form = ArrayForm.of(first_output)
+                form = ArrayForm.of(next(iter(wanted.values())))
                 is_classifier = form.is_table and not form.is_embedding
             measured = measure_batch(wanted, got, labels, rows, is_classifier=is_classifier, first=fed)
             flips += sum(sample.flipped for sample in measured)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from calibrators.data.batches import Batches
-from calibrators.data.feeds import batch_rows
 from calibrators.data.preflight import check_feed
 from calibrators.data.sources import first_labels
 from calibrators.errors import CalibrationDataError
@@ -11,7 +10,7 @@ from trtint8.models.cached_outputs import cached_outputs
 from trtint8.models.model import Model
 from trtint8.models.picked_outputs import find_picks
 from trtint8.models.session import open_graph_model
-from trtint8.validation.batch import BatchForm
+from trtint8.validation.batch import BatchForm, count_rows
 from trtint8.validation.output_shapes import declared_shapes, outputs_without_samples
 
 
@@ -32,8 +31,7 @@ def first_form(model: Model, batches: Batches) -> BatchForm:
         check_feed(batch.feed, model.inputs, name_of=batches.name_of)
         session = open_graph_model(model.graph_model)
         outputs = dict(zip(session.output_names, session.run(batch.feed), strict=True))
-        first = next(iter(outputs.values()))
-        rows = batch_rows(batch.feed) or (len(first) if first.ndim else 1)
+        rows = count_rows(batch.feed, outputs)
         declared = declared_shapes(model.graph_model)
         return BatchForm.of(
             outputs,

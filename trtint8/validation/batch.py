@@ -10,10 +10,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.data.feeds import FeedDict, is_float, shape_text
+from calibrators.data.feeds import FeedDict, batch_rows, is_float, shape_text
 from trtint8.validation.box_scores import Activation, activation_of
 from trtint8.validation.detection_grids import Grid, grid_of, mask_count
-from trtint8.validation.detection_rows import ORDERED, RowOrder, filled_rows, holds_rows, row_order
+from trtint8.validation.detection_rows import RowOrder, are_corners, filled_rows, holds_rows, row_order
 
 #: By how much the length of a row may differ from 1: float16 resolves a thousandth.
 _UNIT = 2e-3
@@ -44,6 +44,17 @@ class Batch:
     labels: NDArray[Any] | None
     rows: int
     first: int = 0
+
+
+def count_rows(feed: FeedDict, outputs: Outputs) -> int:
+    """How many samples a batch has: by what is fed, or else by the first output.
+
+    Args:
+        feed: What the model is fed.
+        outputs: What it gives out.
+    """
+    first = next(iter(outputs.values()))
+    return batch_rows(feed) or (len(first) if first.ndim else 1)
 
 
 def copied(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
@@ -237,7 +248,7 @@ def _has_corners(array: NDArray[Any]) -> bool:
     if not may_hold_boxes:
         return True
     rows = filled_rows(array, array.shape[-1])
-    return not len(rows) or bool((rows[:, 2:4] >= rows[:, :2]).all(axis=1).mean() >= ORDERED)
+    return not len(rows) or are_corners(rows)
 
 
 def by_sample(array: NDArray[Any], rows: int) -> NDArray[Any]:

@@ -23,7 +23,7 @@ from calibrators.errors import CalibrationDataError, ModelError, TrtInt8Error
 from calibrators.ray.in_order import results_here
 from trtint8.models.output_parts import OutputPart, split_outputs
 from trtint8.validation.accuracy import Accuracy, Runner, ValidatedModel
-from trtint8.validation.batch import Batch, BatchForm, Outputs
+from trtint8.validation.batch import Batch, BatchForm, Outputs, count_rows
 from trtint8.validation.budget import Budget, Goal
 from trtint8.validation.class_scores import check_class_folders
 from trtint8.validation.detection_rows import may_hold_rows
@@ -270,9 +270,7 @@ class OpenModels:
         """
         check_feed(feed, self._inputs, first)
         wanted, wanted_sources = self._by_name(self._reference(feed), self._sources)
-        output = wanted[self._outputs[0]]
-        samples = batch_rows(feed)
-        rows = samples or (len(output) if output.ndim else 1)
+        samples, rows = batch_rows(feed), count_rows(feed, wanted)
         own_labels = first_labels(labels, rows, first)
         form = BatchForm.of(
             wanted, own_labels, rows, self._without_samples, self._picked, self._cached, self._shapes

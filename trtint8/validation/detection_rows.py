@@ -72,7 +72,7 @@ _ORDERS = {6: (BOX_FIRST, CLASS_FIRST), 7: (IMAGE_CLASS_FIRST, IMAGE_BOX_FIRST)}
 MOST_LEFT = 1000
 
 #: The share of rows whose box has its second corner behind the first one, where boxes are corners.
-ORDERED = 0.95
+_ORDERED = 0.95
 
 
 def row_order(array: NDArray[Any], masks: int = 0) -> RowOrder | None:
@@ -97,8 +97,16 @@ def row_order(array: NDArray[Any], masks: int = 0) -> RowOrder | None:
     if further != masks if masks else not may_be_keypoints(further):
         return None
     rows = filled_rows(array, 6)
-    ordered = (rows[:, 2:4] >= rows[:, :2]).all(axis=1)
-    return BOX_FIRST if len(rows) and ordered.mean() >= ORDERED and _fits(rows, BOX_FIRST) else None
+    return BOX_FIRST if len(rows) and are_corners(rows) and _fits(rows, BOX_FIRST) else None
+
+
+def are_corners(rows: NDArray[np.float64]) -> bool:
+    """Whether boxes are corners by their values: nearly all have the second one behind the first.
+
+    Args:
+        rows: Rows that begin with boxes, one or more.
+    """
+    return bool((rows[:, 2:4] >= rows[:, :2]).all(axis=1).mean() >= _ORDERED)
 
 
 def may_be_keypoints(columns: int) -> bool:
