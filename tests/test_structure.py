@@ -17,6 +17,7 @@ FLOORS = (
     "trtint8.cli",
     "trtint8.api",
     "trtint8.int8_engine",
+    "trtint8.range_sources",
     "trtint8.built_files",
     "trtint8.deployment",
     "trtint8.report",

@@ -16,8 +16,9 @@ from trtint8.builder.options import BuildOptions
 from trtint8.builder.routes import Route
 from trtint8.built_files import BuildResult
 from trtint8.engine.profiles import Profile
-from trtint8.int8_engine import CalibrationSource, Int8Options, RangeSources, build_from_sources
+from trtint8.int8_engine import Int8Options, build_from_sources
 from trtint8.models.torch_export import AnyModel, open_module
+from trtint8.range_sources import CalibrationSource, RangeSources
 
 
 def build_int8_engine(
