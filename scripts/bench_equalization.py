@@ -31,7 +31,8 @@ from trtint8.equalization.following.operators import AFFINE
 from trtint8.equalization.following.shapes import measure_shapes
 from trtint8.equalization.forms import Form, find_forms
 from trtint8.equalization.rewriting import apply_factors
-from trtint8.models.model import load_float_model, prepare, to_proto
+from trtint8.models.model import load_float_model, prepare
+from trtint8.models.serialization import to_proto
 
 PLACES = ("norm", "v", "qk", "up")
 

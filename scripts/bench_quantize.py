@@ -17,7 +17,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from calibrators.tables.table import CalibrationTable
-from trtint8.models.model import load_model, prepare, save_model
+from trtint8.models.model import load_model, prepare
+from trtint8.models.serialization import save_model
 from trtint8.quantization.placement import place
 from trtint8.quantization.quantize import quantize_graph
 

@@ -32,7 +32,8 @@ from trtint8.engine.file import (
 from trtint8.engine.table import table_file_of
 from trtint8.engine.traffic import part_totals
 from trtint8.models.fingerprint import fingerprint
-from trtint8.models.model import Model, ModelSource, load_model, save_model
+from trtint8.models.model import Model, ModelSource, load_model
+from trtint8.models.serialization import save_model
 from trtint8.models.static_shapes import open_shape
 
 

@@ -32,10 +32,11 @@ from calibrators.tables.table import CalibrationTable, Provenance
 from trtint8.models.activation_memory import FittingBatchSize
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.inner_graphs import graph_values
-from trtint8.models.model import Model, ModelSource, light_or_file, load_float_model, prepare, runnable
+from trtint8.models.model import Model, ModelSource, load_float_model, prepare
 from trtint8.models.recorded_states import with_recorded_states
 from trtint8.models.runnable_part import runnable_part
 from trtint8.models.separate_samples import computes_samples_separately
+from trtint8.models.serialization import light_or_file, runnable
 from trtint8.quantization.placement import placed_tensors
 from trtint8.range_choice.auto import AutoRanges
 from trtint8.range_choice.choose import MOST_SAMPLES

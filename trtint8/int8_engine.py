@@ -42,8 +42,9 @@ from trtint8.engine.layers import LayerReport
 from trtint8.engine.profiles import Profile, check_profile, complete_profile, largest_shapes
 from trtint8.engine.table import table_file_of
 from trtint8.interop.unquantize import float_nodes, quantized_nodes
-from trtint8.models.model import Model, ModelSource, load_model, prepare, runnable
+from trtint8.models.model import Model, ModelSource, load_model, prepare
 from trtint8.models.recorded_states import with_recorded_states
+from trtint8.models.serialization import runnable
 from trtint8.quantization.placement import place
 from trtint8.quantization.qdq import scale_name
 from trtint8.quantization.quantize import quantize_graph, tensor_names, warn_of_no_int8, with_float16

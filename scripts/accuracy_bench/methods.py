@@ -13,7 +13,8 @@ import trtint8
 from accuracy_bench.cases import Case
 from calibrators.data.batches import open_batches
 from calibrators.histograms.thresholds import METHODS
-from trtint8.models.model import load_float_model, prepare, to_proto
+from trtint8.models.model import load_float_model, prepare
+from trtint8.models.serialization import to_proto
 from trtint8.quantization.placement import place
 from trtint8.quantization.qdq import insert_qdq
 from trtint8.tuning.adaptive_rounding import adapt_rounding

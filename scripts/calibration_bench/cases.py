@@ -82,7 +82,8 @@ def _write_exposed(case: Case) -> None:
     """Writes the model that placement works on, with all tensors that it needs among the outputs."""
     from onnx import helper
 
-    from trtint8.models.model import load_model, prepare, to_proto
+    from trtint8.models.model import load_model, prepare
+    from trtint8.models.serialization import to_proto
     from trtint8.quantization.placement import place
 
     prepared = prepare(load_model(case.model))

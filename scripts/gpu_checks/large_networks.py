@@ -22,7 +22,8 @@ from gpu_checks.subjects import int8_share, small_options
 from trtint8 import BuildOptions, Engine, ShapeRange, __version__, build_int8_engine, calibrate
 from trtint8.builder.build import build_engine
 from trtint8.engine.profiles import Profile
-from trtint8.models.model import load_model, prepare, runnable
+from trtint8.models.model import load_model, prepare
+from trtint8.models.serialization import runnable
 from trtint8.models.session import open_graph_model
 from trtint8.runtime.bench import bench
 from trtint8.validation.fidelity import FidelityMeter

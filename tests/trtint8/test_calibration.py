@@ -59,7 +59,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_run(images, tmp_pa
 
 def test_a_model_that_fits_no_message_is_calibrated_from_a_file(images, monkeypatch):
     whole = trtint8.calibrate(DEMO_MODEL, images, progress=False)
-    monkeypatch.setattr("trtint8.models.model._LARGEST_INLINE", 1000)
+    monkeypatch.setattr("trtint8.models.serialization._LARGEST_INLINE", 1000)
     found = trtint8.calibrate(DEMO_MODEL, images, progress=False)
     assert found == whole
 

@@ -11,7 +11,8 @@ from calibrators.data.options import DataOptions
 from calibrators.data.preprocessing import Preprocessing
 from calibrators.tables.source import TableSource, as_table
 from trtint8.equalization.recalibration import equalize_and_calibrate
-from trtint8.models.model import load_float_model, prepare, to_proto
+from trtint8.models.model import load_float_model, prepare
+from trtint8.models.serialization import to_proto
 from trtint8.models.torch_export import AnyModel, open_module
 from trtint8.quantization.quantize import quantize_graph, warn_of_no_int8, with_float16
 from trtint8.quantization.targets import TargetName, target_named

@@ -22,7 +22,8 @@ from trtint8.builder.compute_capabilities import nearest_capability
 from trtint8.builder.options import BuildOptions
 from trtint8.builder.routes import quantization_target
 from trtint8.engine.profiles import Profile, complete_profile
-from trtint8.models.model import Model, runnable
+from trtint8.models.model import Model
+from trtint8.models.serialization import runnable
 from trtint8.quantization.quantize import with_float16
 from trtint8.quantization.targets import Target as QuantizationTarget
 

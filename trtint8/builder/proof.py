@@ -9,7 +9,7 @@ import onnx_ir as ir
 from calibrators.data.inputs import InputSpec
 from calibrators.tensorrt import flavor
 from trtint8.builder.build import build_engine
-from trtint8.models.model import runnable
+from trtint8.models.serialization import runnable
 
 
 def count_int8_layers(

@@ -20,7 +20,8 @@ from trtint8.builder.parsing import network_flags, new_builder, parse_model, rea
 from trtint8.models.cutting import cut_model, tensors_before
 from trtint8.models.graph_constants import read_constant
 from trtint8.models.inner_graphs import all_nodes
-from trtint8.models.model import Model, runnable
+from trtint8.models.model import Model
+from trtint8.models.serialization import runnable
 
 #: What the builder says of a layer that it has no kernel for, after the layer's name.
 _UNIMPLEMENTED = " has no runners that implement it"

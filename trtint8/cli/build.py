@@ -26,7 +26,7 @@ from trtint8.cli.own_data import data_from, refuse_axes_and_states
 from trtint8.engine.file import EngineInfo, sidecar_path
 from trtint8.engine.profiles import as_sampled
 from trtint8.engine.table import table_file_of
-from trtint8.models.model import save_model
+from trtint8.models.serialization import save_model
 from trtint8.quantization.slower.choose import SLOWER_IN_INT8
 
 #: Of more inputs than this, besides the first one, a sentence says only how many there are.

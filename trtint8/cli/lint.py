@@ -14,7 +14,8 @@ from trtint8.cli.arguments import refuse_overwriting_arguments
 from trtint8.cli.output import print_json, print_line, print_table
 from trtint8.interop.lint import Mended, lint, mend
 from trtint8.interop.lint_rules import Finding
-from trtint8.models.model import load_model, save_model
+from trtint8.models.model import load_model
+from trtint8.models.serialization import save_model
 
 EXAMPLE = """examples:
   trtint8 lint qat.onnx --strict

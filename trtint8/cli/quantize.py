@@ -19,7 +19,8 @@ from trtint8.cli.cutting import FLOAT, TAIL, add_cut_option, cut_from, files_of_
 from trtint8.cli.data_options import add_data_options, data_options_from
 from trtint8.cli.output import print_json, print_line, print_table
 from trtint8.cli.own_data import data_from
-from trtint8.models.model import load_float_model, prepare, save_model
+from trtint8.models.model import load_float_model, prepare
+from trtint8.models.serialization import save_model
 from trtint8.quantization.placement import Placement
 from trtint8.quantization.quantize import quantize_graph, warn_of_no_int8, with_float16
 from trtint8.quantization.targets import Target, target_named

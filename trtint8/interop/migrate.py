@@ -12,7 +12,8 @@ import onnx_ir as ir
 from calibrators.errors import TableError
 from calibrators.tables.table import CalibrationTable
 from trtint8.interop.migration import Migration, plan_migration
-from trtint8.models.model import Model, save_model
+from trtint8.models.model import Model
+from trtint8.models.serialization import save_model
 from trtint8.quantization.placement import Placement, place
 from trtint8.quantization.quantize import quantize_graph
 

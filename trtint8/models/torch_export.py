@@ -17,7 +17,8 @@ import onnx_ir as ir
 
 from calibrators.errors import ModelError, UnsupportedError
 from calibrators.host.weights import LightModel
-from trtint8.models.model import Model, ModelSource, check_light, to_light
+from trtint8.models.model import Model, ModelSource, check_light
+from trtint8.models.serialization import to_light
 
 #: The first PyTorch that names dynamic dimensions as it exports.
 _OLDEST = (2, 7)

@@ -14,9 +14,10 @@ from calibrators.histograms.histogram import Histogram
 from calibrators.tables.choice import RangeChoice
 from trtint8.models.activation_memory import FittingBatchSize
 from trtint8.models.cached_outputs import without_cached_outputs
-from trtint8.models.model import Model, weight_bytes
+from trtint8.models.model import Model
 from trtint8.models.picked_outputs import before_picks
 from trtint8.models.separate_samples import gives_outputs_of_samples
+from trtint8.models.serialization import weight_bytes
 from trtint8.quantization.placement import Placement, place
 from trtint8.range_choice.choose import MOST_ROWS, choose_ranges, plain_ranges
 from trtint8.range_choice.trial_network import Reference, TrialNetwork

@@ -9,7 +9,8 @@ import onnx_ir as ir
 
 from calibrators.display.cards import Card
 from trtint8.engine.qdq import load_engine_qdq
-from trtint8.models.model import external_weights, load_model
+from trtint8.models.model import load_model
+from trtint8.models.serialization import external_weights
 from trtint8.report.bars import Bar, make_bars
 from trtint8.report.files import ReportFiles
 from trtint8.report.graph import NetworkGraph, make_graph

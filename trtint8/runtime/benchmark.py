@@ -20,7 +20,8 @@ from trtint8.builder.options import BuildOptions
 from trtint8.engine.file import TensorSpec
 from trtint8.engine.inputs import input_specs
 from trtint8.engine.profiles import Profile
-from trtint8.models.model import ModelSource, load_model, prepare, runnable
+from trtint8.models.model import ModelSource, load_model, prepare
+from trtint8.models.serialization import runnable
 from trtint8.quantization.float16.convert import to_float16
 from trtint8.runtime.bench import BenchReport, bench
 from trtint8.runtime.engine import Engine

@@ -14,10 +14,11 @@ from calibrators.ray.in_order import results_here, results_in_order
 from calibrators.tables.table import CalibrationTable
 from trtint8.models.cached_outputs import without_cached_outputs, without_outputs
 from trtint8.models.graph_constants import is_constant
-from trtint8.models.model import Model, runnable
+from trtint8.models.model import Model
 from trtint8.models.open_batch import with_open_batch
 from trtint8.models.picked_outputs import before_picks
 from trtint8.models.runnable_part import runnable_part
+from trtint8.models.serialization import runnable
 from trtint8.quantization.placement import Placement, place
 from trtint8.quantization.quantize import tensor_names
 from trtint8.sensitivity.checkpoint import measurement_checkpoint

@@ -21,7 +21,8 @@ from calibrators.records import NonNegative
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt import flavor as flavors
 from trtint8.builder.routes import quantization_target
-from trtint8.models.model import Model, save_model
+from trtint8.models.model import Model
+from trtint8.models.serialization import save_model
 from trtint8.quantization.placement import place
 from trtint8.quantization.quantize import with_float16
 from trtint8.quantization.targets import TARGETS, Target

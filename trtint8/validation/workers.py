@@ -20,8 +20,9 @@ from calibrators.host.threads import in_thread
 from calibrators.ray.executor import WORKER_THREADS, RayExecutor
 from calibrators.ray.fan_out import check_sees
 from calibrators.ray.in_order import BatchFunction, results_in_order
-from trtint8.models.model import Model, ModelSource, fits_message, load_model, to_proto
+from trtint8.models.model import Model, ModelSource, load_model
 from trtint8.models.picked_outputs import Picks
+from trtint8.models.serialization import fits_message, to_proto
 from trtint8.models.session import ModelSession, open_model
 from trtint8.validation.accuracy import Accuracy
 from trtint8.validation.budget import Budget

@@ -18,7 +18,8 @@ from gpu_checks.checking import Check
 from gpu_checks.records import Finding
 from gpu_checks.subjects import Subject, scores, subjects
 from trtint8 import calibrate
-from trtint8.models.model import load_model, prepare, runnable
+from trtint8.models.model import load_model, prepare
+from trtint8.models.serialization import runnable
 from trtint8.models.session import open_graph_model
 
 _TABLE = "FP32 and calibration on the CPU"

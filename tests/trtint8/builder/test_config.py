@@ -13,7 +13,8 @@ from trtint8.builder.config import _check_dla_core, check_options
 from trtint8.builder.options import BuildOptions
 from trtint8.data import DEMO_MODEL
 from trtint8.engine.profiles import ShapeRange
-from trtint8.models.model import load_model, prepare, runnable
+from trtint8.models.model import load_model, prepare
+from trtint8.models.serialization import runnable
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ from trtint8.builder.dynamic_ranges import (
     unknown_names,
 )
 from trtint8.data import DEMO_MODEL
-from trtint8.models.model import load_model, prepare, runnable
+from trtint8.models.model import load_model, prepare
+from trtint8.models.serialization import runnable
 from trtint8.quantization.quantize import tensor_names
 
 

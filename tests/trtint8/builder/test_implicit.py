@@ -22,7 +22,8 @@ from trtint8.builder.implicit import (
 from trtint8.builder.options import BuildOptions
 from trtint8.data import DEMO_MODEL
 from trtint8.engine.profiles import ShapeRange
-from trtint8.models.model import load_model, prepare, runnable
+from trtint8.models.model import load_model, prepare
+from trtint8.models.serialization import runnable
 
 IMAGES = np.random.default_rng(0).random((10, 1, 8, 8), np.float32)
 PROFILE = {"images": ShapeRange((1, 1, 8, 8), (8, 1, 8, 8), (32, 1, 8, 8))}

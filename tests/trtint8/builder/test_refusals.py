@@ -18,7 +18,8 @@ from trtint8 import int8_engine
 from trtint8.builder.options import BuildOptions
 from trtint8.builder.refusals import refuse_unimplemented, refuse_unsupported
 from trtint8.calibration import float_tensors
-from trtint8.models.model import load_model, prepare, to_proto
+from trtint8.models.model import load_model, prepare
+from trtint8.models.serialization import to_proto
 
 
 def check(model, flavor):

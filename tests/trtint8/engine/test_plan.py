@@ -17,7 +17,8 @@ from trtint8.engine.plan import (
     plan_version,
     without_metadata,
 )
-from trtint8.models.model import load_model, prepare, runnable
+from trtint8.models.model import load_model, prepare
+from trtint8.models.serialization import runnable
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,8 @@ from trtint8 import build_int8_engine, calibrate, quantize
 from trtint8.cli.main import main
 from trtint8.interop.integer_models import expand_static
 from trtint8.interop.lint import lint, mend
-from trtint8.models.model import load_model, save_model, to_proto
+from trtint8.models.model import load_model
+from trtint8.models.serialization import save_model, to_proto
 
 quantization = pytest.importorskip("onnxruntime.quantization")
 

@@ -13,7 +13,8 @@ from tests.trtint8.onnx_models import tied
 from trtint8 import quantize
 from trtint8.interop.extract import extract_table
 from trtint8.interop.lint import lint, mend
-from trtint8.models.model import load_model, to_proto
+from trtint8.models.model import load_model
+from trtint8.models.serialization import to_proto
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, np.inf, np.nan])

@@ -7,7 +7,8 @@ from onnx import TensorProto
 from calibrators.errors import ModelError
 from tests.trtint8.interop.pairs_by_hand import Pairs, build_rule, concat_of, model_of, rules
 from trtint8.interop.lint import lint, mend
-from trtint8.models.model import load_model, to_proto
+from trtint8.models.model import load_model
+from trtint8.models.serialization import to_proto
 
 
 def test_a_model_as_tensorrt_wants_it():

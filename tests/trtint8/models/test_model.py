@@ -1,7 +1,6 @@
-"""Reading, checking, fingerprinting, preparing and saving models."""
+"""Reading, checking, fingerprinting and preparing models."""
 
 import os
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -10,12 +9,11 @@ import pytest
 from onnx import TensorProto, helper
 
 from calibrators.errors import ModelError
-from calibrators.host.onnx_session import open_session
-from calibrators.host.weights import LightModel
 from tests.trtint8.models.float_models import images, run, small
 from tests.trtint8.onnx_models import Shaped, save_external
-from trtint8.data import DEMO_MODEL, load_digits_split
-from trtint8.models.model import light_or_file, load_model, prepare, save_model, to_light, to_proto
+from trtint8.data import DEMO_MODEL
+from trtint8.models.model import load_model, prepare
+from trtint8.models.serialization import to_light, to_proto
 
 
 @pytest.mark.parametrize("path", [".", "", "a" * 300 + ".onnx", "a\0b"])
@@ -140,22 +138,6 @@ def test_a_message_that_is_given_stays_as_it_is():
     assert load_model(model).fingerprint == load_model(DEMO_MODEL).fingerprint
 
 
-def test_what_onnx_runtime_opens_is_light_or_a_file(monkeypatch):
-    graph_model = prepare(load_model(DEMO_MODEL)).graph_model
-    with light_or_file(graph_model) as light:
-        assert isinstance(light, LightModel) and light.weights
-    assert all(value.const_value.numpy() is not None for value in graph_model.graph.initializers.values())
-    monkeypatch.setattr("trtint8.models.model._LARGEST_INLINE", 1000)
-    x = {"images": load_digits_split().heldout_images[:3]}
-    with light_or_file(graph_model) as file:
-        assert isinstance(file, Path)
-        found = open_session(file, optimize=True).run(None, x)
-    assert not file.exists()
-    monkeypatch.undo()
-    with light_or_file(graph_model, used_up=True) as light:
-        np.testing.assert_array_equal(open_session(light, optimize=True).run(None, x), found)
-
-
 @pytest.mark.skipif(
     "TRTINT8_LARGE" not in os.environ, reason="TRTINT8_LARGE is not set: takes 5 GB of memory"
 )
@@ -166,45 +148,6 @@ def test_a_message_of_more_than_protobuf_can_hold():
         model.graph.initializer.add(name=f"large{index}", **zeros)
     with pytest.raises(ModelError, match=r"^'model' is larger than 2 GiB and .*; save it with external data"):
         load_model(model)
-
-
-def test_saved_models_load_back_equal(tmp_path):
-    model = load_model(small())
-    path = save_model(model.graph_model, tmp_path / "out.onnx")
-    assert load_model(path).fingerprint == model.fingerprint
-    assert onnx.load(path).graph == to_proto(model.graph_model).graph
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_saved_model_is_the_message_that_protobuf_would_write(tmp_path):
-    source = small()
-    values = np.arange(2048, dtype=np.float32).reshape(2, -1)
-    for dtype in (np.float16, np.int32, np.float32):
-        stored = onnx.numpy_helper.from_array(values.astype(dtype), f"of_{np.dtype(dtype)}")
-        stored.doc_string = "large"
-        source.graph.initializer.append(stored)
-    source.graph.initializer[-1].metadata_props.add(key="origin", value="test")
-    graph_model = ir.from_proto(source)
-    saved = onnx.load(save_model(graph_model, tmp_path / "out.onnx"))
-    assert list(saved.graph.initializer) == list(source.graph.initializer)
-    whole = onnx.ModelProto.FromString(to_proto(graph_model).SerializeToString())
-    for message in (saved, whole):
-        del message.graph.initializer[:]
-    assert saved == whole
-
-
-def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
-    path = tmp_path / "out.onnx"
-    path.write_bytes(b"old")
-
-    def fail(*_):
-        raise OSError("no space")
-
-    monkeypatch.setattr("os.replace", fail)
-    monkeypatch.setattr("pathlib.Path.replace", fail)
-    with pytest.raises(Exception, match="no space"):
-        save_model(load_model(small()).graph_model, path)
-    assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]
 
 
 def test_an_unknown_type_of_a_value_is_refused():

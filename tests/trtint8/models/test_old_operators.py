@@ -7,7 +7,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from calibrators.errors import ModelError
-from trtint8.models.model import load_model, prepare, to_proto
+from trtint8.models.model import load_model, prepare
+from trtint8.models.serialization import to_proto
 
 DOUBLED, HALVED, SHRUNK, UNEVEN = ([1, 1, 2, 2], [1, 1, 0.5, 0.5], [1, 1, 1 / 3, 0.6], [1, 1, 1.3, 1.7])
 RESHAPED = ["Shape", "Flatten", "Hardmax", "Reshape"]

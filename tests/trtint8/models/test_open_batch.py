@@ -5,8 +5,9 @@ import onnx
 import pytest
 
 from tests.trtint8.onnx_models import Shaped
-from trtint8.models.model import load_model, prepare, to_proto
+from trtint8.models.model import load_model, prepare
 from trtint8.models.open_batch import with_open_batch
+from trtint8.models.serialization import to_proto
 from trtint8.models.session import open_graph_model
 
 X = np.random.default_rng(3).standard_normal((4, 6, 2)).astype(np.float32)

@@ -9,8 +9,9 @@ from calibrators.errors import ModelError
 from tests.trtint8.models.float_models import images, small
 from tests.trtint8.onnx_models import save_external
 from tests.trtint8.quantization.float16.half_models import network, run, weights
-from trtint8.models.model import load_model, prepare, to_proto
+from trtint8.models.model import load_model, prepare
 from trtint8.models.opset import with_opset
+from trtint8.models.serialization import to_proto
 
 
 def test_an_old_opset_is_converted():

@@ -7,7 +7,7 @@ import trtint8
 from tests.trtint8.tuning.networks import uneven
 from tests.trtint8.validation.small_models import scaled
 from trtint8.data import DEMO_MODEL
-from trtint8.models.model import load_model, prepare, rebuilt, to_proto
+from trtint8.models.model import load_model, prepare, rebuilt
 from trtint8.models.origin import (
     FLOAT_MODEL,
     calibration_of,
@@ -15,6 +15,7 @@ from trtint8.models.origin import (
     record_calibration,
     record_float_model,
 )
+from trtint8.models.serialization import to_proto
 
 
 def test_the_first_float_model_counts():

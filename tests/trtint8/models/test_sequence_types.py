@@ -7,8 +7,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 import trtint8
 from calibrators.errors import ModelError
-from trtint8.models.model import load_model, prepare, to_proto
+from trtint8.models.model import load_model, prepare
 from trtint8.models.sequence_types import declare_sequences
+from trtint8.models.serialization import to_proto
 
 FLOAT = TensorProto.FLOAT
 X = np.random.default_rng(0).standard_normal((4, 4)).astype(np.float32)

@@ -68,7 +68,7 @@ def test_the_session_outlives_the_weights():
 
 def test_a_model_too_large_for_a_message_goes_through_a_file(monkeypatch):
     wanted = open_graph_model(product((0.01,))).run({"x": X})
-    monkeypatch.setattr("trtint8.models.model._LARGEST_INLINE", 0)
+    monkeypatch.setattr("trtint8.models.serialization._LARGEST_INLINE", 0)
     np.testing.assert_array_equal(open_graph_model(product((0.01,))).run({"x": X}), wanted)
 
 

@@ -10,7 +10,8 @@ from onnx import TensorProto, helper, numpy_helper
 from calibrators.errors import ModelError
 from tests.trtint8.models.float_models import images, run, small
 from tests.trtint8.onnx_models import save_external
-from trtint8.models.model import load_model, prepare, to_proto
+from trtint8.models.model import load_model, prepare
+from trtint8.models.serialization import to_proto
 
 
 def inline_text(graph):

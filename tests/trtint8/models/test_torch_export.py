@@ -12,7 +12,8 @@ import pytest
 
 import trtint8
 from calibrators.errors import ModelError, UnsupportedError
-from trtint8.models.model import load_model, save_model, to_proto
+from trtint8.models.model import load_model
+from trtint8.models.serialization import save_model, to_proto
 from trtint8.models.session import open_graph_model
 from trtint8.models.torch_export import open_module, open_modules
 

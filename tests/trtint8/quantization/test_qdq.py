@@ -10,7 +10,8 @@ from onnx import numpy_helper
 
 from calibrators.errors import ModelError
 from tests.trtint8.onnx_models import Shaped, tied
-from trtint8.models.model import load_model, prepare, to_proto
+from trtint8.models.model import load_model, prepare
+from trtint8.models.serialization import to_proto
 from trtint8.quantization.config import TensorQuantConfig
 from trtint8.quantization.integer.arithmetic import fake_quantize
 from trtint8.quantization.joint import JointConfigs

@@ -160,7 +160,7 @@ def test_batch_normalization_is_folded_with_and_without_a_bias():
             ort.InferenceSession(m.SerializeToString(), providers=["CPUExecutionProvider"]).run(
                 ["y"], {"x": x}
             )[0]
-            for m in (model, trtint8.models.model.to_proto(prepared.graph_model))
+            for m in (model, trtint8.models.serialization.to_proto(prepared.graph_model))
         )
         np.testing.assert_allclose(before, after, rtol=1e-4, atol=1e-4)
 

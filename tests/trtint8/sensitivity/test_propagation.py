@@ -11,7 +11,8 @@ from calibrators.host.onnx_session import open_session
 from calibrators.tables.table import CalibrationTable, Provenance
 from tests.trtint8.onnx_models import Shaped, tied
 from trtint8 import quantize
-from trtint8.models.model import load_model, prepare, to_proto
+from trtint8.models.model import load_model, prepare
+from trtint8.models.serialization import to_proto
 from trtint8.quantization.placement import place
 from trtint8.sensitivity.propagation import estimate_seconds, propagate
 from trtint8.sensitivity.segments import Form, Quantizer, cut

@@ -209,7 +209,7 @@ def test_a_large_model_must_be_seen_by_the_workers(cluster, table, expected, tmp
         def __init__(self, graph_model):
             self._path = tmp_path / "model.onnx"
             if (tmp_path / "shared").exists():
-                onnx.save(trtint8.models.model.to_proto(graph_model), self._path)
+                onnx.save(trtint8.models.serialization.to_proto(graph_model), self._path)
 
         def __enter__(self):
             return self._path

@@ -10,7 +10,7 @@ from calibrators.errors import CalibrationDataError
 from calibrators.host.onnx_session import open_session
 from tests.trtint8.onnx_models import Shaped
 from tests.trtint8.tuning.networks import OPERATORS, array, every_operator, normal, prepared
-from trtint8.models.model import to_proto
+from trtint8.models.serialization import to_proto
 from trtint8.quantization.integer.arithmetic import quantize
 from trtint8.quantization.placement import place
 from trtint8.quantization.qdq import insert_qdq, weight_scale

@@ -9,7 +9,7 @@ from calibrators.host.observer import observe
 from calibrators.tables.table import CalibrationTable, Provenance
 from tests.trtint8.onnx_models import Shaped, specs
 from tests.trtint8.tuning.networks import OPERATORS, array, every_operator, normal, prepared
-from trtint8.models.model import to_proto
+from trtint8.models.serialization import to_proto
 from trtint8.quantization.placement import place
 from trtint8.sensitivity.segments import Form, Quantizer, cut
 from trtint8.tuning.bias_correction import correct_biases

@@ -5,7 +5,8 @@ import pytest
 
 import trtint8
 from tests.trtint8.tuning.networks import normal, uneven
-from trtint8.models.model import load_model, prepare, to_proto
+from trtint8.models.model import load_model, prepare
+from trtint8.models.serialization import to_proto
 from trtint8.tuning.candidates import Candidate
 from trtint8.tuning.other_samples import gain_on_others
 

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from trtint8.models.model import load_model, prepare, to_proto
+from trtint8.models.model import load_model, prepare
+from trtint8.models.serialization import to_proto
 
 SIZES = {letter: 2 + number for number, letter in enumerate("abcdefgh")}
 

@@ -10,8 +10,9 @@ from onnx import TensorProto, helper, numpy_helper
 import trtint8
 from calibrators.errors import ModelError
 from tests.trtint8.models.passes.applying import applied
-from trtint8.models.model import load_model, prepare, to_proto
+from trtint8.models.model import load_model, prepare
 from trtint8.models.passes.float32 import ComputeInFloat32Pass
+from trtint8.models.serialization import to_proto
 from trtint8.models.session import open_model
 from trtint8.quantization.placement import place
 

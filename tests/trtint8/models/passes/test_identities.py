@@ -8,8 +8,9 @@ from onnx import TensorProto, helper, numpy_helper
 import trtint8
 from tests.trtint8.models.passes.applying import applied, operators, run
 from tests.trtint8.onnx_models import Graph
-from trtint8.models.model import load_model, prepare, to_proto
+from trtint8.models.model import load_model, prepare
 from trtint8.models.passes.identities import RemoveIdentitiesPass
+from trtint8.models.serialization import to_proto
 
 
 def branching():

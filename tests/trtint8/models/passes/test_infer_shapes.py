@@ -6,8 +6,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.trtint8.models.passes.applying import applied, run
 from tests.trtint8.onnx_models import Graph
-from trtint8.models.model import load_model, prepare, to_proto
+from trtint8.models.model import load_model, prepare
 from trtint8.models.passes.infer_shapes import InferShapesPass
+from trtint8.models.serialization import to_proto
 from trtint8.quantization.float16.convert import to_float16
 
 

@@ -6,8 +6,9 @@ import pytest
 
 from calibrators.host.onnx_session import open_session
 from tests.trtint8.onnx_models import Shaped
-from trtint8.models.model import load_model, prepare, to_proto
+from trtint8.models.model import load_model, prepare
 from trtint8.models.passes.nan_guards import RemoveNanGuardsPass
+from trtint8.models.serialization import to_proto
 
 LOW = -np.inf
 

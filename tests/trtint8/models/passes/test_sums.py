@@ -7,8 +7,9 @@ from onnx import TensorProto, helper
 
 from tests.trtint8.models.passes.applying import IMAGES, applied, operators, run
 from tests.trtint8.onnx_models import Shaped
-from trtint8.models.model import load_model, prepare, to_proto
+from trtint8.models.model import load_model, prepare
 from trtint8.models.passes.sums import SumsAsAddsPass
+from trtint8.models.serialization import to_proto
 from trtint8.quantization.placement import place
 
 

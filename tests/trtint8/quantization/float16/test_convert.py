@@ -23,7 +23,8 @@ from tests.trtint8.quantization.float16.half_models import (
     types,
 )
 from trtint8.cli.main import main
-from trtint8.models.model import load_model, to_proto
+from trtint8.models.model import load_model
+from trtint8.models.serialization import to_proto
 from trtint8.quantization.float16.convert import round_scale, to_float16
 
 

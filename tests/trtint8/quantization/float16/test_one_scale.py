@@ -8,7 +8,8 @@ from calibrators.host.onnx_session import open_session
 from calibrators.tables.table import CalibrationTable
 from tests.trtint8.onnx_models import Shaped
 from trtint8.builder.build import build_engine
-from trtint8.models.model import load_model, prepare, to_proto
+from trtint8.models.model import load_model, prepare
+from trtint8.models.serialization import to_proto
 from trtint8.quantization.float16.convert import to_float16
 from trtint8.quantization.float16.one_scale import dequantize_by_one_scale, one_scale
 from trtint8.quantization.placement import placed_tensors
