@@ -72,6 +72,7 @@ class HostDevice:
         streams: Handle to stream.
         waits: Handles of a stream that waits and of the one that it waits for, in order.
         problems: Address to why it cannot be used.
+        elsewhere: Why work in this thread cannot use the memory; None where it can.
         room: Bytes that may be allocated in all; None for no limit.
     """
 
@@ -79,7 +80,7 @@ class HostDevice:
 
     def __init__(self, room=None):
         self.live, self.depth, self.room, self.uploads = [], 0, room, 0
-        self.streams, self.waits, self.problems = {}, [], {}
+        self.streams, self.waits, self.problems, self.elsewhere = {}, [], {}, None
 
     def active(self):
         return Active(self._push, self._pop)
@@ -89,6 +90,9 @@ class HostDevice:
 
     def _pop(self):
         self.depth -= 1
+
+    def context_problem(self):
+        return self.elsewhere
 
     def check_active(self):
         assert self.depth, "a CUDA call without a current context"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from calibrators.cuda.context import current_device, pointer_problem, primary_context
+from calibrators.cuda.context import context_problem, current_device, pointer_problem, primary_context
 from calibrators.cuda.device import Device, DeviceBuffer, Event, PinnedBuffer, Stream
 from calibrators.cuda.driver import (
     check_ordinal,
@@ -25,6 +25,7 @@ __all__ = [
     "capture",
     "check_ordinal",
     "compute_capability",
+    "context_problem",
     "current_device",
     "driver_version",
     "gpu_names",

@@ -1,4 +1,4 @@
-"""CUDA contexts: making a GPU's primary one current, and whether an address belongs to it.
+"""CUDA contexts: making a GPU's primary one current, whether it is, and whether an address belongs to it.
 
 CUDA's runtime, and with it TensorRT, PyTorch and CuPy, works in the context that is current in the thread.
 Contexts other than the primary one, like that of ``pycuda.autoinit``, cannot use its memory.
@@ -16,6 +16,8 @@ from calibrators.cuda.driver import answers, call, check_ordinal
 # Values of CUpointer_attribute in cuda.h.
 _ATTRIBUTE_CONTEXT = 1
 _ATTRIBUTE_DEVICE_ORDINAL = 9
+
+_WITH_PYCUDA = "with PyCUDA, import pycuda.autoprimaryctx in place of pycuda.autoinit"
 
 
 @contextlib.contextmanager
@@ -68,10 +70,28 @@ def pointer_problem(pointer: int, ordinal: int) -> str | None:
     answers(function, ctypes.byref(context), ctypes.c_int(_ATTRIBUTE_CONTEXT), address)
     if context.value and context.value != _current():
         return (
-            "of another CUDA context than the primary one, which CUDA's runtime, PyTorch and CuPy use (with "
-            "PyCUDA, import pycuda.autoprimaryctx in place of pycuda.autoinit)"
+            "of another CUDA context than the primary one, which CUDA's runtime, PyTorch and CuPy use "
+            f"({_WITH_PYCUDA})"
         )
     return None
+
+
+def context_problem(ordinal: int) -> str | None:
+    """Why work in this thread cannot use memory of a GPU's primary context, in a clause; None where it can.
+
+    Args:
+        ordinal: Index of the GPU.
+
+    Raises:
+        EngineError: The driver fails.
+    """
+    # Where no context is current, CUDA's runtime takes the primary one.
+    if _current() in (None, _retained(ordinal)):
+        return None
+    return (
+        f"another CUDA context is current than the primary one of GPU {ordinal}, whose memory it cannot use; "
+        f"make that one current ({_WITH_PYCUDA})"
+    )
 
 
 @functools.cache

@@ -11,7 +11,7 @@ from cuda.bindings import driver
 from numpy.typing import NDArray
 
 from calibrators.cuda.active import Active
-from calibrators.cuda.context import pointer_problem
+from calibrators.cuda.context import context_problem, pointer_problem
 from calibrators.cuda.device import Event, Stream
 from calibrators.cuda.queueing import copy, download, upload, wait_for_stream
 from calibrators.errors import EngineError, GpuMemoryError
@@ -103,6 +103,10 @@ class CudaPythonDevice:
     def active(self) -> Active:
         """See :class:`calibrators.cuda.Device`."""
         return self._active
+
+    def context_problem(self) -> str | None:
+        """See :class:`calibrators.cuda.Device`."""
+        return context_problem(self.ordinal)
 
     def pointer_problem(self, pointer: int) -> str | None:
         """See :class:`calibrators.cuda.Device`."""

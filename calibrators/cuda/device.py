@@ -101,7 +101,7 @@ class Event(Protocol):
 
 
 class Device(Protocol):
-    """One GPU. Calls other than :meth:`active` must run inside a ``with device.active():`` block.
+    """One GPU. Calls must run inside a ``with device.active():`` block, unless they say otherwise.
 
     Streams that work is queued on are given by their handles, since they may be those of other libraries.
     """
@@ -114,7 +114,14 @@ class Device(Protocol):
     def active(self) -> AbstractContextManager[None]:
         """Makes the primary context current in this thread, and afterwards the one that was before.
 
-        One object can be entered again and again, by any thread.
+        One object can be entered again and again, by any thread. This call itself needs no block.
+        """
+        ...
+
+    def context_problem(self) -> str | None:
+        """Why work in this thread cannot use the GPU's memory, in a clause; None where it can.
+
+        It is asked outside of a block, about the context that is current there.
         """
         ...
 

@@ -22,7 +22,7 @@ from calibrators.data.batches import Batches, open_batches
 from calibrators.data.inputs import InputSpec
 from calibrators.data.preprocessing import Preprocessing
 from calibrators.data.sample_sizes import SampleSizes
-from calibrators.errors import CalibrationDataError, TableError
+from calibrators.errors import CalibrationDataError, TableError, UnsupportedError
 from calibrators.files import check_writable
 from calibrators.progress import progress_bar
 from calibrators.tables.cache_origin import CacheOrigin, runs_before_fusion
@@ -139,6 +139,17 @@ class Calibrator:
     def device_index(self) -> int:
         """Index of the GPU that batches are uploaded to."""
         return self._device if isinstance(self._device, int) else self._device.ordinal
+
+    @property
+    def device(self) -> Device:
+        """The GPU that batches are uploaded to.
+
+        Raises:
+            GpuUnavailableError: There is no driver, no GPU, or none of that index.
+            EngineError: The driver cannot use the GPU.
+            UnsupportedError: Neither PyCUDA nor cuda-python is installed.
+        """
+        return open_device(self._device) if isinstance(self._device, int) else self._device
 
     def prepare(self) -> None:
         """Checks the cache before minutes of work, and forgets an earlier failure and an earlier result.
@@ -289,7 +300,10 @@ class Calibrator:
                 f"TensorRT asks for the input '{unknown[0]}', and the data has "
                 f"{', '.join(map(repr, opened.shapes))}; name the arrays after the network's inputs"
             )
-        device = open_device(self._device) if isinstance(self._device, int) else self._device
+        device = self.device
+        problem = device.context_problem()
+        if problem is not None:
+            raise UnsupportedError(f"TensorRT cannot read the batches: {problem}")
         samples = self._data.num_samples if self._data else None
         total = samples // opened.batch_size if samples and not self._num_batches else self._num_batches
         self._advance = self._bar.enter_context(progress_bar("Calibrating", total, enabled=self._progress))

@@ -1,6 +1,10 @@
 """The implicit route on a device: calibrate, build, run."""
 
 import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -15,6 +19,7 @@ from tests.trtint8.refused_models import NODES, refused_model
 from trtint8 import Engine, build_int8_engine, calibrate, validate
 from trtint8.engine.profiles import ShapeRange
 
+ROOT = Path(__file__).parents[2]
 PROFILES = [{"input": ShapeRange((1, 3, 32, 32), (50, 3, 32, 32), (100, 3, 32, 32))}]
 ALLOWED_DROP = {
     "EntropyCalibrator2": 0.5,
@@ -175,6 +180,56 @@ def test_a_failing_source_ends_the_build(cifar, implicit_flavor, tmp_path, devic
     assert list(tmp_path.iterdir()) == []
     with device.active():
         assert device.memory()[0] >= free - (64 << 20)
+
+
+IN_A_CONTEXT_OF_ITS_OWN = """
+import json, sys
+{before}
+from calibrators.cuda import context_problem
+from calibrators.tensorrt.calibrators import calibrator_class
+from calibrators.tensorrt.flavor import load
+from tests.gpu.conftest import OPTIONS
+from trtint8 import TrtInt8Error, build_int8_engine, model_inputs
+from trtint8.data import DEMO_MODEL, load_digits_split
+before = context_problem(0)
+images, inputs = load_digits_split().calibration_images, model_inputs(DEMO_MODEL)
+calibrator = calibrator_class("MinMaxCalibrator", load("tensorrt"))(images, inputs, progress=False)
+try:
+    asked = {{"target": "tensorrt", "route": "implicit", "options": OPTIONS, "progress": False}}
+    build_int8_engine(DEMO_MODEL, calibrator, sys.argv[1], **asked)
+except TrtInt8Error as error:
+    sys.exit(f"{{type(error).__name__}}: {{error}}")
+assert context_problem(0) == before
+print(json.dumps(calibrator.table.amax))
+"""
+
+
+def run_with(before, path):
+    program = IN_A_CONTEXT_OF_ITS_OWN.format(before=before)
+    return subprocess.run(
+        [sys.executable, "-c", program, str(path)], cwd=ROOT, capture_output=True, text=True, timeout=600
+    )
+
+
+def test_a_calibration_with_a_context_of_pycudas_own(implicit_flavor, tmp_path):
+    pytest.importorskip("pycuda")
+    plain, own = (run_with(before, tmp_path / "m.engine") for before in ("", "import pycuda.autoinit"))
+    assert (plain.returncode, own.returncode) == (0, 0), plain.stderr + own.stderr
+    assert json.loads(own.stdout) == pytest.approx(json.loads(plain.stdout), rel=0.05)
+
+
+def test_a_builder_that_works_in_a_context_of_pycudas_own(implicit_flavor, tmp_path):
+    """The build runs in the current context, as a program's own builder does."""
+    pytest.importorskip("pycuda")
+    before = (
+        "import contextlib, pycuda.autoinit, trtint8.builder.build\n"
+        "trtint8.builder.build._context = lambda *_: contextlib.nullcontext()"
+    )
+    done = run_with(before, tmp_path / "m.engine")
+    assert done.returncode == 1
+    words = "UnsupportedError: TensorRT cannot read the batches: another CUDA context is current than the"
+    assert words in done.stderr
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("method", ["entropy", "mse"])

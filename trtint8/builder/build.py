@@ -313,6 +313,11 @@ def _context(calibrator: Any, device: int) -> AbstractContextManager[None]:
     if calibrator is not None and not isinstance(calibrator, Calibrator) and current_device() is not None:
         # A calibrator that somebody else wrote allocates where it likes, mostly in the current context.
         return contextlib.nullcontext()
+    if isinstance(calibrator, Calibrator):
+        # Our own one frees its batches while TensorRT still calibrates. PyCUDA then makes the context current
+        # that it entered last, which is another one where the primary one was made current without PyCUDA.
+        with contextlib.suppress(UnsupportedError):  # no CUDA package, which a finished cache does not need
+            return calibrator.device.active()
     return primary_context(device)
 
 

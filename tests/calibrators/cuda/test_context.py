@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from calibrators.cuda import context as module
-from calibrators.cuda import current_device, pointer_problem, primary_context
+from calibrators.cuda import context_problem, current_device, pointer_problem, primary_context
 from calibrators.cuda import driver as driver_module
 from calibrators.errors import GpuUnavailableError
 
@@ -101,6 +101,16 @@ def test_addresses(driver, pointer, problem):
     with primary_context(0):
         found = pointer_problem(pointer, 0)
     assert (found or "").startswith(problem or "") and (found is None) == (problem is None)
+
+
+@pytest.mark.parametrize(
+    ("stack", "fits"), [([], True), ([PRIMARY[0]], True), ([OTHER], False), ([0x1001], False)]
+)
+def test_the_context_that_work_is_done_in(driver, stack, fits):
+    driver.stack = stack
+    words = "another CUDA context is current than the primary one of GPU 0, whose memory it cannot use"
+    problem = context_problem(0)
+    assert problem is None if fits else problem.startswith(words)
 
 
 def test_an_index_that_is_not_there(monkeypatch):

@@ -5,7 +5,7 @@ import pytest
 
 from calibrators.data.inputs import InputSpec
 from calibrators.data.sample_sizes import SampleSizes
-from calibrators.errors import CalibrationDataError, TableError
+from calibrators.errors import CalibrationDataError, TableError, UnsupportedError
 from calibrators.tensorrt.calibrator import Calibrator
 from tests.host_device import HostDevice, read
 
@@ -94,6 +94,16 @@ def test_an_input_that_the_data_lacks():
     calibrator = make()
     assert calibrator.get_batch(["y"]) is None
     with pytest.raises(CalibrationDataError, match="TensorRT asks for the input 'y', and the data has 'x'"):
+        calibrator.raise_failure()
+
+
+def test_a_builder_that_works_in_another_context():
+    device = HostDevice()
+    device.elsewhere = "another context is current"
+    calibrator = make(device=device)
+    assert calibrator.get_batch(["x"]) is None
+    assert device.uploads == 0 and not device.live
+    with pytest.raises(UnsupportedError, match="TensorRT cannot read the batches: another context is curr"):
         calibrator.raise_failure()
 
 

@@ -1,15 +1,20 @@
 import logging
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 
 from calibrators import cuda
+from calibrators.data.inputs import InputSpec
 from calibrators.errors import BuildError, GpuUnavailableError, ModelError, UnsupportedError
+from calibrators.tensorrt import calibrator as calibrator_module
 from calibrators.tensorrt import flavor
+from calibrators.tensorrt.calibrator import Calibrator
+from tests.host_device import HostDevice
 from tests.trtint8.builder.building import Bar, build
 from tests.trtint8.onnx_models import Graph, conv_relu_conv, save_external, specs
-from trtint8.builder.build import build_engine
+from trtint8.builder.build import _context, build_engine
 from trtint8.builder.options import BuildOptions
 from trtint8.engine.profiles import ShapeRange
 
@@ -124,6 +129,41 @@ def test_tensorrt_asks_for_a_gpu_before_it_is_touched(monkeypatch):
         GpuUnavailableError, match=r"^building with TensorRT 10\.1 needs an NVIDIA GPU, but there is none"
     ):
         build(conv_relu_conv(), flavor.Flavor("tensorrt", "10.1"))
+
+
+@pytest.fixture
+def entered(monkeypatch):
+    """The indices of GPUs whose primary context was entered, on a machine that has one."""
+    entered = []
+    monkeypatch.setattr("trtint8.builder.build.gpu_problem", lambda: None)
+    monkeypatch.setattr(
+        "trtint8.builder.build.primary_context", lambda index: entered.append(index) or nullcontext()
+    )
+    return entered
+
+
+def calibrator_on(device):
+    inputs = (InputSpec("x", np.dtype(np.float32), ("N", 2)),)
+    return Calibrator(np.zeros((4, 2), np.float32), inputs, device=device, progress=False)
+
+
+def test_a_build_runs_in_the_context_that_its_calibrator_enters(entered):
+    device = HostDevice()
+    with _context(calibrator_on(device), 0):
+        device.check_active()
+    assert device.depth == 0 and entered == []
+
+
+def test_or_in_the_primary_one(entered, monkeypatch):
+    def no_package(_index):
+        raise UnsupportedError("no Python package for CUDA is installed")
+
+    # A calibrator that reads its cache needs none.
+    monkeypatch.setattr(calibrator_module, "open_device", no_package)
+    for index, calibrator in enumerate((None, calibrator_on(1))):
+        with _context(calibrator, index):
+            pass
+    assert entered == [0, 1]
 
 
 def test_a_kept_error_keeps_no_builder(rtx):
