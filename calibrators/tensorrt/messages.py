@@ -126,7 +126,9 @@ def plain_words(messages: Iterable[str]) -> list[str]:
 
 _SOURCE = re.compile(r"^\w+\.[ch]\w*:\d+: |\[\w+\.[ch]\w*:[^\]]*\] ?| ?\bIn \w+ at [^\s()]+:\d+")
 _WRAPPER = re.compile(r"^(?:\w+::\w+: )?Error Code \d+: [^(]*\((?P<inner>.*)\)$", re.DOTALL)
-_ASSERTION = re.compile(r"^Assertion failed: .*?: (?=[A-Z])")
+_ASSERTION = re.compile(
+    r"^Assertion failed: .*?: (?=[A-Z])|^Parameter check failed, condition: .*?\. (?=k?[A-Z])"
+)
 # The second is said wherever ranges are set, also where every tensor has one.
 _SAYS_NOTHING = re.compile(r"^Invalid Node - .*$|^Calibrator is not being used\. ")
 _FLAG_ADVICE = re.compile(r" Please set k\w+ .*$")

@@ -1,5 +1,6 @@
 """Engines on a device, of every TensorRT that is installed."""
 
+import dataclasses
 import threading
 
 import numpy as np
@@ -10,7 +11,7 @@ from calibrators.host.onnx_session import open_session
 from tests.gpu.conftest import OPTIONS
 from tests.trtint8.detectors import images, plugin_detector
 from tests.trtint8.models.decoders import decoder, steps_of_sequences
-from trtint8 import Engine, build_int8_engine
+from trtint8 import BuildOptions, Engine, build_int8_engine
 from trtint8.data import DEMO_MODEL
 from trtint8.engine.profiles import ShapeRange
 from trtint8.models.session import ModelSession
@@ -278,6 +279,16 @@ def test_kernels_are_kept_between_runs(path, flavor, tmp_path):
     with Engine.load(path, runtime_cache=cache) as engine:
         assert np.array_equal(engine.infer({"images": IMAGES[:4]})["logits"], wanted)
     assert cache.read_bytes() == kept
+
+
+def test_limits_of_memory_pools(flavor, tmp_path):
+    """A limit that TensorRT takes is the one that it tells."""
+    options = OPTIONS if flavor.name == "tensorrt" else BuildOptions()
+    options = dataclasses.replace(options, memory_pools={"workspace": 300_000_000, "tactic_dram": 1 << 30})
+    asked = {"route": "explicit", "target": flavor.name, "options": options, "progress": False}
+    result = build_int8_engine(DEMO_MODEL, IMAGES, tmp_path / "digits.engine", **asked)
+    with Engine.load(result.engine) as engine:
+        assert engine.infer({"images": IMAGES[:4]})["logits"].shape == (4, 10)
 
 
 def test_a_plugin_of_tensorrt(flavor, tmp_path):

@@ -12,6 +12,7 @@ from calibrators.cuda import require_gpu
 from calibrators.errors import BuildError, UnsupportedError
 from calibrators.files import check_writable, is_file
 from calibrators.tensorrt.flavor import Flavor
+from calibrators.tensorrt.messages import shared_logger
 from calibrators.tensorrt.own_plugins import register_own_plugins
 from trtint8.builder.options import BuildOptions
 from trtint8.engine.profiles import ShapeRange
@@ -171,7 +172,7 @@ def configure(
             trt.HardwareCompatibilityLevel, options.hardware_compatibility, "hardware compatibility"
         )
     for pool, limit in options.memory_pools.items():
-        config.set_memory_pool_limit(member(trt.MemoryPoolType, pool, "memory pool"), limit)
+        _set_pool_limit(trt, config, pool, limit)
     if options.tactic_sources is not None:
         sources = [member(trt.TacticSource, name, "tactic source") for name in options.tactic_sources]
         if not config.set_tactic_sources(sum(1 << int(source) for source in set(sources))):
@@ -179,6 +180,17 @@ def configure(
     if options.dla_core is not None:
         _check_dla_core(options.dla_core, builder.num_DLA_cores)
         _use_dla(trt, config, options.dla_core, gpu_fallback=options.gpu_fallback)
+
+
+def _set_pool_limit(trt: Any, config: Any, pool: str, limit: int) -> None:
+    kind = member(trt.MemoryPoolType, pool, "memory pool")
+    config.set_memory_pool_limit(kind, limit)
+    # A limit that it refuses, it only logs.
+    if config.get_memory_pool_limit(kind) != limit:
+        raise BuildError(
+            f"TensorRT refuses {limit} bytes for the memory pool '{pool}' ({shared_logger(trt).last_error}); "
+            "give another size, for tactic_dram and the pools of the DLA a power of two from 4096 on, or none"
+        )
 
 
 def _check_dla_core(core: int, cores: int) -> None:

@@ -14,6 +14,17 @@ from calibrators.tensorrt.messages import BuildLog, collected, plain, shared_log
         ("false", "TensorRT does not support this operator"),
         ('creator && "Plugin not found, are the plugin name..."', "TensorRT does not support this operator"),
         ("Assertion failed: (a || b): Scale must be positive", "Scale must be positive"),
+        (
+            "IBuilderConfig::setMemoryPoolLimit: Error Code 3: API Usage Error (Parameter check failed, "
+            "condition: poolSize <= kSIZE. kTACTIC_SHARED_MEMORY must be < 1GiB In validatePoolSize at "
+            "/_src/optimizer/api/builderConfig.cpp:396)",
+            "kTACTIC_SHARED_MEMORY must be < 1GiB",
+        ),
+        ("Parameter check failed, condition: false. DLA is disabled.", "DLA is disabled"),
+        (
+            "Parameter check failed, condition: size > 4 && b. ",
+            "Parameter check failed, condition: size > 4 && b",
+        ),
         ("onnxOpImporters.cpp:1980: Defaulting to INT8 instead.", "Defaulting to INT8 instead"),
         (
             "IBuilder::buildSerializedNetwork: Error Code 1: Myelin ([pass.cpp:337: check_op] Cannot "

@@ -112,7 +112,7 @@ def build(rtx, profiles=(), **options):
     "options",
     [
         {"optimization_level": 0},
-        {"memory_pools": {"workspace": 1 << 28}},
+        {"memory_pools": {"workspace": 300_000_000, "TACTIC_DRAM": 1 << 28, "tactic_shared_memory": 1 << 20}},
         {"tf32": False, "sparse_weights": True},
         {"tactic_sources": ["edge_mask_convolutions"]},
         {"tactic_sources": []},
@@ -130,6 +130,17 @@ def test_real_builds_take_them(rtx, options):
             {"memory_pools": {"attic": 1}},
             UnsupportedError,
             "has no memory pool 'attic'; it has workspace, dla_",
+        ),
+        (
+            {"memory_pools": {"tactic_dram": 4_000_000_000}},
+            BuildError,
+            r"refuses 4000000000 bytes for the memory pool 'tactic_dram' \(Param.*has_single_bit.*\); "
+            "give another size, for tactic_dram and the pools of the DLA a power of two from 4096 on",
+        ),
+        (
+            {"memory_pools": {"dla_local_dram": 1 << 20}},
+            BuildError,
+            r"refuses 1048576 bytes for the memory pool 'dla_local_dram' \(Setting DLA memory pool size on ",
         ),
         ({"tactic_sources": ["nowhere"]}, UnsupportedError, "has no tactic source 'nowhere'; it has "),
         (
