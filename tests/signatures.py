@@ -34,7 +34,6 @@ VARIABLES = {
     "trtint8/builder/config.py": {
         "builder": "Builder",
         "config": "IBuilderConfig",
-        "registry": "IPluginRegistry",
     },
     "trtint8/builder/compute_capabilities.py": {"config": "IBuilderConfig"},
     "trtint8/builder/dynamic_ranges.py": {"network": "INetworkDefinition", "tensor": "ITensor"},
@@ -49,6 +48,8 @@ VARIABLES = {
         "engine": "ICudaEngine",
         "inspector": "EngineInspector",
     },
+    # An owner is a Runtime, too.
+    "calibrators/tensorrt/plugin_libraries.py": {"owner": "Builder", "registry": "IPluginRegistry"},
     "calibrators/tensorrt/messages.py": {"severity": "ILogger.Severity"},
     "trtint8/builder/precisions.py": {
         "network": "INetworkDefinition",
@@ -60,10 +61,7 @@ VARIABLES = {
     },
     "trtint8/runtime/refit.py": {"refitter": "Refitter", "engine.raw": "ICudaEngine"},
     "trtint8/runtime/bindings.py": {"engine": "ICudaEngine"},
-    "trtint8/runtime/engine.py:load": {
-        "runtime": "Runtime",
-        "runtime.get_plugin_registry()": "IPluginRegistry",
-    },
+    "trtint8/runtime/engine.py:load": {"runtime": "Runtime"},
     "trtint8/runtime/engine.py:_use_dla": {"runtime": "Runtime"},
     "trtint8/runtime/runtime_cache.py": {"raw": "ICudaEngine", "config": "IRuntimeConfig"},
     "trtint8/runtime/runtime_cache.py:load": {"self._cache": "IRuntimeCache"},

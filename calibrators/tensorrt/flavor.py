@@ -88,6 +88,11 @@ _FEATURES = {
         "IRuntimeCache",
         "TensorRT for RTX",
     ),
+    "plugin_creators": _Feature(
+        "loader of plugin libraries that do not register their plugins themselves",
+        "IPluginRegistry.load_library",
+        "TensorRT 8.6 or newer",
+    ),
     "serialized_plugins": _Feature(
         "plugin libraries in the plan", "IBuilderConfig.plugins_to_serialize", "TensorRT 8.6 or newer"
     ),

@@ -315,6 +315,18 @@ def test_a_plugin_of_tensorrt(flavor, tmp_path):
     assert outputs["num"].min() >= 0 and 1 <= outputs["num"].max() <= 4
 
 
+def test_a_library_that_registers_its_plugins_itself(flavor, tmp_path):
+    """Loaded for the build, for the list of layers, and for the engine; here one that registers nothing."""
+    libraries = (np.linalg._umath_linalg.__file__,)
+    options = OPTIONS if flavor.name == "tensorrt" else BuildOptions()
+    options = dataclasses.replace(options, plugins=libraries)
+    asked = {"route": "explicit", "target": flavor.name, "options": options, "progress": False}
+    result = build_int8_engine(DEMO_MODEL, IMAGES, tmp_path / "digits.engine", **asked)
+    assert result.info.layers.layers
+    with Engine.load(result.engine, plugins=libraries) as engine:
+        assert engine.infer({"images": IMAGES[:4]})["logits"].shape == (4, 10)
+
+
 def test_a_decoder_begins_with_an_empty_cache(flavor, tmp_path):
     options = OPTIONS if flavor.name == "tensorrt" else None
     built = build_int8_engine(

@@ -217,7 +217,9 @@ def build_engine(
         if flavor.lists_layers:
             report = parse_layers(log.details)
         else:
-            report = inspect_plan(flavor, shared_logger(flavor.module), plan)
+            # A version-compatible plan contains them.
+            plugins = () if options.version_compatible else options.plugins
+            report = inspect_plan(flavor, shared_logger(flavor.module), plan, plugins)
     return BuiltEngine(
         plan=plan,
         report=report,
@@ -256,7 +258,7 @@ class _Build:
         logger = shared_logger(trt)
         builder = new_builder(trt, logger, flavor, self.log)
         config = builder.create_builder_config()
-        load_plugins(trt, builder, config, options)
+        load_plugins(flavor, builder, config, options)
         network = builder.create_network(network_flags(trt, flavor))
         parser = trt.OnnxParser(network, logger)
         parse_model(parser, network, model, flavor, self.log)

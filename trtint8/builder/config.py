@@ -6,6 +6,7 @@ import itertools
 import os
 from collections.abc import Mapping
 from numbers import Integral
+from pathlib import Path
 from typing import Any
 
 from calibrators.cuda import require_gpu
@@ -14,6 +15,7 @@ from calibrators.files import check_writable, is_file
 from calibrators.tensorrt.flavor import Flavor
 from calibrators.tensorrt.messages import shared_logger
 from calibrators.tensorrt.own_plugins import register_own_plugins
+from calibrators.tensorrt.plugin_libraries import load_plugin_library
 from trtint8.builder.options import BuildOptions
 from trtint8.engine.profiles import ShapeRange
 
@@ -102,31 +104,30 @@ def _check_values(name: str, values: object) -> None:
             raise BuildError(f"shape_values of input '{name}' has {value}, which no integer of 64 bits holds")
 
 
-def load_plugins(trt: Any, builder: Any, config: Any, options: BuildOptions) -> None:
+def load_plugins(flavor: Flavor, builder: Any, config: Any, options: BuildOptions) -> None:
     """Registers TensorRT's own plugins and those of the user; to be called before the model is parsed.
 
     Args:
-        trt: The TensorRT module.
+        flavor: The TensorRT that builds.
         builder: The ``Builder``.
         config: The ``IBuilderConfig``, which stores the libraries in a version-compatible plan.
         options: The build options, with the libraries.
 
     Raises:
-        BuildError: A library cannot be loaded.
+        BuildError: A library cannot be loaded, or cannot be stored in a version-compatible plan.
+        UnsupportedError: This TensorRT does not take such a library.
     """
-    register_own_plugins(trt)
-    if not options.plugins:
-        return
-    registry = builder.get_plugin_registry()
-    libraries = [os.fspath(library) for library in options.plugins]
-    for library in libraries:
-        if registry.load_library(library) is None:
+    register_own_plugins(flavor.module)
+    for library in options.plugins:
+        gives_creators = load_plugin_library(library, builder, flavor, BuildError)
+        if options.version_compatible and not gives_creators:
             raise BuildError(
-                f"TensorRT cannot load the plugin library '{library}'; check that it was built for this "
-                "TensorRT"
+                f"the plugin library '{os.fspath(library)}' cannot be stored in a version-compatible plan: "
+                "it exports neither getCreators nor getPluginCreators; give one that does, or leave "
+                "version_compatible out"
             )
-    if options.version_compatible:
-        config.plugins_to_serialize = libraries
+    if options.plugins and options.version_compatible:
+        config.plugins_to_serialize = [str(Path(library).absolute()) for library in options.plugins]
 
 
 def configure(

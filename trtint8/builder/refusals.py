@@ -197,7 +197,7 @@ def _refusals(graph_model: ir.Model, flavor: Flavor, options: BuildOptions) -> d
         logger = shared_logger(trt)
         builder = new_builder(trt, logger, flavor, log)
         config = builder.create_builder_config()
-        load_plugins(trt, builder, config, options)
+        load_plugins(flavor, builder, config, options)
         network = builder.create_network(network_flags(trt, flavor))
         parser = trt.OnnxParser(network, logger)
         try:

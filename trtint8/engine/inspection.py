@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from calibrators.errors import EngineError
 from calibrators.tensorrt.flavor import Flavor
+from calibrators.tensorrt.plugin_libraries import load_plugin_library
 from trtint8.engine.layers import Dimensions, Layer, LayerReport
 from trtint8.engine.plan import allow_code_of_plans
 
@@ -29,7 +33,9 @@ _ONNX_NODE = re.compile(r"\[ONNX Layer: ([^\x1e\x1f]*)\]")
 _KINDS = {"convolution": "correlation", "deconvolution": "deconv", "matrixmultiply": "gemm"}
 
 
-def inspect_plan(flavor: Flavor, logger: Any, plan: bytes) -> LayerReport | None:
+def inspect_plan(
+    flavor: Flavor, logger: Any, plan: bytes, plugins: Sequence[str | os.PathLike[str]] = ()
+) -> LayerReport | None:
     """Reads the layers of a plan; needs a GPU.
 
     Args:
@@ -37,13 +43,19 @@ def inspect_plan(flavor: Flavor, logger: Any, plan: bytes) -> LayerReport | None
         logger: The ``ILogger`` of the process.
         plan: A plan that was built with detailed profiling verbosity, in this process: what it contains may
             run, as a version-compatible one needs.
+        plugins: Paths of shared libraries with the plugins that the plan uses and does not contain.
 
     Returns:
-        The layers; None where the inspector does not describe them.
+        The layers; None where the inspector does not describe them, or a plugin is not there.
     """
     trt = flavor.module
     runtime = trt.Runtime(logger)
     allow_code_of_plans(runtime, flavor)
+    for library in plugins:
+        # The builder knew its plugins alone; every runtime has a registry of its own. A plan without a report
+        # is worth more than none.
+        with contextlib.suppress(EngineError):
+            load_plugin_library(library, runtime, flavor, EngineError)
     engine = runtime.deserialize_cuda_engine(plan)
     if engine is None:
         return None

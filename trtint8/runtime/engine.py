@@ -19,6 +19,7 @@ from calibrators.tensorrt import flavor as flavors
 from calibrators.tensorrt.flavor import Flavor
 from calibrators.tensorrt.messages import collected, shared_logger
 from calibrators.tensorrt.own_plugins import register_own_plugins
+from calibrators.tensorrt.plugin_libraries import load_plugin_library
 from trtint8.engine.file import EngineInfo, read_engine_info, sidecar_path
 from trtint8.engine.plan import (
     allow_code_of_plans,
@@ -104,9 +105,10 @@ class Engine:
 
         Raises:
             EngineError: The file is missing, truncated, changed or no engine, the engine was built by another
-                version or for another GPU, or it contains code and ``allow_host_code`` is false.
-            UnsupportedError: The TensorRT that the engine needs is not installed or has no runtime cache, or
-                the machine has no such DLA core.
+                version or for another GPU, it contains code and ``allow_host_code`` is false, or a plugin
+                library cannot be loaded.
+            UnsupportedError: The TensorRT that the engine needs is not installed, has no runtime cache or
+                does not take such a plugin library, or the machine has no such DLA core.
             GpuUnavailableError: There is no GPU, or none of that index.
         """
         info, name = None, "the plan"
@@ -140,11 +142,7 @@ class Engine:
             if dla_core is not None:
                 _use_dla(runtime, dla_core)
             for library in plugins:
-                if runtime.get_plugin_registry().load_library(os.fspath(library)) is None:
-                    raise EngineError(
-                        f"TensorRT cannot load the plugin library '{os.fspath(library)}'; check that it is "
-                        "there and was built for this TensorRT"
-                    )
+                load_plugin_library(library, runtime, flavor, EngineError)
             engine = runtime.deserialize_cuda_engine(plan)
             if engine is None:
                 raise EngineError(f"{flavor} cannot load {name}: {log.reason()}")

@@ -2,19 +2,25 @@
 
 import sys
 import types
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from calibrators.cuda import gpu_problem
 from calibrators.errors import BuildError, GpuUnavailableError, OutputError, UnsupportedError
 from calibrators.tensorrt.flavor import Flavor
+from calibrators.tensorrt.messages import shared_logger
 from trtint8.builder.build import _check_dla, build_engine
-from trtint8.builder.config import _check_dla_core, check_options
+from trtint8.builder.config import _check_dla_core, check_options, load_plugins
 from trtint8.builder.options import BuildOptions
 from trtint8.data import DEMO_MODEL
 from trtint8.engine.profiles import ShapeRange
 from trtint8.models.model import load_model, prepare
 from trtint8.models.serialization import runnable
+
+#: A real library that exports nothing of TensorRT, as one does that registers its plugins where it is loaded.
+REGISTERS_ITSELF = np.linalg._umath_linalg.__file__
 
 
 @pytest.mark.parametrize(
@@ -156,6 +162,21 @@ def test_real_builds_refuse_them(rtx, options, error, message):
         build(rtx, **options)
 
 
+def test_only_libraries_that_give_creators_are_stored_in_a_plan(rtx, monkeypatch):
+    builder = rtx.module.Builder(shared_logger(rtx.module))
+    config = builder.create_builder_config()
+    gives = {"self.so": False, "one.so": True, "two.so": True}
+    monkeypatch.setattr("trtint8.builder.config.load_plugin_library", lambda library, *_: gives[library])
+    load_plugins(rtx, builder, config, BuildOptions(plugins=["self.so", "one.so"]))
+    assert config.plugins_to_serialize == []
+    load_plugins(rtx, builder, config, BuildOptions(plugins=["one.so", "two.so"], version_compatible=True))
+    absolute = [str(Path(name).absolute()) for name in ("one.so", "two.so")]
+    assert sorted(config.plugins_to_serialize) == absolute
+    words = "'self.so' cannot be stored in a version-compatible plan: it exports neither getCreators nor"
+    with pytest.raises(BuildError, match=words):
+        load_plugins(rtx, builder, config, BuildOptions(plugins=["self.so"], version_compatible=True))
+
+
 def test_tensorrt_for_rtx_builds_for_no_dla(rtx):
     words = "there is no DLA core 0: TensorRT for RTX .* builds for GPUs only, and the TensorRT of a Jetson"
     with pytest.raises(UnsupportedError, match=words):
@@ -183,6 +204,10 @@ def test_the_dla_takes_fixed_shapes():
         BuildError, match="the DLA takes fixed shapes only, and the profile of input 'images'"
     ):
         _check_dla(BuildOptions(dla_core=0), [{"images": fixed}, {"images": open_}])
+
+
+def test_builds_take_a_library_that_registers_its_plugins_itself(rtx):
+    assert build(rtx, plugins=[REGISTERS_ITSELF]).plan.startswith(b"vtrt")
 
 
 def test_without_verbosity_there_is_no_report(rtx):

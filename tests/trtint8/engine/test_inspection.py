@@ -29,6 +29,30 @@ def report(*layers):
     return parse_inspection(json.dumps({"Layers": list(layers), "Bindings": ["x"]}))
 
 
+def test_the_runtime_that_inspects_knows_the_plugins(monkeypatch):
+    text = json.dumps({"Layers": [layer("a", [], [])]})
+    inspector = SimpleNamespace(get_engine_information=lambda _format: text)
+    engine = SimpleNamespace(create_engine_inspector=lambda: inspector)
+
+    class Runtime:
+        def __init__(self, _logger):
+            self.knows = []
+
+        def deserialize_cuda_engine(self, _plan):
+            return engine if self.knows == ["mine.so"] else None
+
+    def load(library, owner, _flavor, error):
+        if library == "broken.so":
+            raise error("broken")
+        owner.knows.append(library)
+
+    monkeypatch.setattr("trtint8.engine.inspection.load_plugin_library", load)
+    trt = SimpleNamespace(Runtime=Runtime, LayerInformationFormat=SimpleNamespace(JSON=1))
+    flavor = SimpleNamespace(module=trt, has_version_compatible_plans=True)
+    assert inspect_plan(flavor, None, b"plan") is None
+    assert inspect_plan(flavor, None, b"plan", ["broken.so", "mine.so"]).layers[0].name == "a"
+
+
 def test_a_convolution_in_int8():
     found = report(layer("conv1 + relu1", [INT8], [INT8], Weights={"Type": "Int8", "Count": 9}))
     assert found.precision_of("conv1") == found.precision_of("relu1") == "INT8"
