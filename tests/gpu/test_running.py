@@ -114,6 +114,21 @@ def test_outputs_go_where_the_caller_says(engine):
     assert np.array_equal(target, wanted)
 
 
+def test_single_steps_leave_earlier_outputs_alone(engine):
+    first, second = IMAGES[:8], IMAGES[8:16]
+    wanted = [engine.infer({"images": part})["logits"] for part in (first, second)]
+    context = engine.new_context()
+    earlier = context.infer({"images": first}, on_device=True)["logits"]
+    with context.device.active():
+        context.bind({"images": second})
+        context.upload()
+        context.enqueue()
+        found = context.download()["logits"]
+    assert np.array_equal(found, wanted[1])
+    assert np.array_equal(earlier.numpy(), wanted[0])
+    context.close()
+
+
 @pytest.mark.parametrize("cuda_graph", [False, True])
 def test_a_side_stream_of_pytorch_is_ordered(engine, device, cuda_graph):
     """Without the order, a large product on the side stream is read before it is done."""

@@ -205,6 +205,8 @@ class ExecutionContext:
         Raises:
             EngineError: TensorRT cannot queue the inference.
         """
+        # An earlier call may have placed outputs in arrays of the caller.
+        self._current.place_outputs({})
         self._current.enqueue()
 
     def forget_graph(self) -> None:
@@ -279,10 +281,8 @@ class ExecutionContext:
         self._current = self._bound[key]
 
     def _run(self) -> None:
-        current = self._current
-        current.upload()
-        current.place_outputs({})
-        current.enqueue()
+        self.upload()
+        self.enqueue()
 
     def _infer(
         self, outputs: Outputs, stream: StreamLike | None, *, on_device: bool

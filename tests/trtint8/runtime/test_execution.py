@@ -227,6 +227,25 @@ def test_closing_waits_for_single_steps(make, device):
     assert not context.stream.queue
 
 
+@pytest.mark.parametrize("cuda_graph", [False, True])
+@pytest.mark.parametrize("on_device", [False, True])
+def test_single_steps_leave_earlier_outputs_alone(make, device, graphs, on_device, cuda_graph):
+    _, context = make(cuda_graph=cuda_graph)
+    target = OnGpu(device, np.zeros((2, 3), np.float32))
+    if on_device:
+        earlier = context.infer({"x": batch(2)}, on_device=True)["y"]
+    else:
+        context.infer({"x": batch(2)}, outputs={"y": target})
+    with device.active():
+        context.bind({"x": batch(2, 100)})
+        context.upload()
+        context.enqueue()
+        found = context.download()["y"]
+    np.testing.assert_array_equal(found, 2 * batch(2, 100))
+    np.testing.assert_array_equal(earlier.numpy() if on_device else target.read(), 2 * batch(2))
+    assert graphs.made == int(cuda_graph)
+
+
 # CUDA graphs.
 
 
