@@ -171,6 +171,31 @@ def test_a_bound_call_on_tensors_of_pytorch(engine, cuda_graph):
             assert np.array_equal(copied.cpu().numpy(), engine.infer({"images": part})["logits"])
 
 
+@pytest.mark.parametrize("cuda_graph", [False, True])
+def test_every_bound_call_begins_after_the_work_of_pytorch(engine, cuda_graph):
+    """Without the order, inputs are read too early, and outputs are overwritten before they are copied."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    if not torch.cuda.is_available():
+        pytest.skip("this PyTorch has no CUDA")
+    fed = torch.zeros((8, 1, 8, 8), device="cuda")
+    made = torch.zeros((8, 10), device="cuda")
+    busy = torch.ones((8192, 8192), device="cuda")
+    parts = [IMAGES[start : start + 8] for start in (0, 8, 16, 24)]
+    for stream in (torch.cuda.default_stream(), torch.cuda.Stream()):
+        copies = []
+        with (
+            torch.cuda.stream(stream),
+            engine.bind({"images": fed}, outputs={"logits": made}, cuda_graph=cuda_graph) as call,
+        ):
+            for images in [torch.from_numpy(part).cuda() for part in parts]:
+                fed.copy_(images + (busy @ busy)[0, 0] * 0)  # the product takes a while
+                call()
+                copies.append(made + (busy @ busy)[0, 0] * 0)
+            stream.synchronize()
+        for part, copied in zip(parts, copies, strict=True):
+            assert np.array_equal(copied.cpu().numpy(), engine.infer({"images": part})["logits"])
+
+
 def test_arrays_of_cupy_tell_their_stream(engine):
     cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
     wanted = engine.infer({"images": IMAGES[:8]})["logits"]

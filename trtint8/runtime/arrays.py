@@ -52,6 +52,8 @@ class DeviceInput:
         producer: Handle of the stream whose work has to be done before the values are complete; None where
             they are complete, or where the stream that reads them waits already.
         told: Whether the array itself told its stream, so that results are expected on it.
+        source: The other library's array where it tells no stream, but makes the one that reads it wait
+            whenever it is asked for a capsule (DLPack); None otherwise.
     """
 
     pointer: int
@@ -60,6 +62,7 @@ class DeviceInput:
     owner: object
     producer: int | None = None
     told: bool = False
+    source: Dlpack | None = None
 
     @property
     def nbytes(self) -> int:
@@ -170,7 +173,7 @@ def _taken(value: Dlpack, name: str, stream: int) -> DeviceInput:
         ) from error
     if not taken.contiguous:
         raise _not_contiguous(name)
-    return DeviceInput(taken.pointer, taken.shape, taken.dtype, (value, taken.capsule))
+    return DeviceInput(taken.pointer, taken.shape, taken.dtype, taken.capsule, source=value)
 
 
 def _device_input(value: object, interface: Mapping[str, Any], name: str) -> DeviceInput:

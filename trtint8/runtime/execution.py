@@ -380,13 +380,17 @@ class ExecutionContext:
             Handle of the stream that results are expected on; None where nothing tells one.
         """
         caller = stream_handle(stream) if stream is not None else None
-        given = [array for array in (*self._fed.values(), *targets) if isinstance(array, DeviceInput)]
+        given = self.given(targets)
         if caller is None:
             caller = next((array.producer for array in given if array.told), None)
         producers = [array.producer for array in given if array.producer is not None]
         for producer in dict.fromkeys([*([caller] if caller is not None else []), *producers]):
             self.device.wait_for_stream(self.stream.handle, producer)
         return caller
+
+    def given(self, targets: Iterable[DeviceInput]) -> list[DeviceInput]:
+        """The arrays on the GPU of the bound feed, and those that its outputs are written to."""
+        return [array for array in (*self._fed.values(), *targets) if isinstance(array, DeviceInput)]
 
     def _finish(self) -> None:
         """Waits for what is still queued, because its memory is used again."""

@@ -89,6 +89,7 @@ def test_dlpack_is_asked_for_our_stream():
     taken = as_input(tensor, SPEC, STREAM)
     assert (taken.pointer, taken.shape, taken.dtype) == (array.ctypes.data, (2, 3), np.float32)
     assert (tensor.streams, taken.producer, taken.told) == ([STREAM], None, False)
+    assert not taken.source.requires_grad and taken.source.array is array
 
 
 class PageLocked(OfTorch):
@@ -137,6 +138,7 @@ def test_what_tells_a_stream_goes_before_what_asks_for_one():
     array.stream = 0x7F00
     taken = as_input(array, SPEC, STREAM)
     assert (taken.producer, taken.told, array.streams) == (0x7F00, True, [STREAM])
+    assert taken.source is None
 
 
 @pytest.mark.parametrize(
