@@ -342,7 +342,8 @@ class ExecutionContext:
             for name, shape in self._current.context.output_shapes.items():
                 targets.check(name, shape)
         for name, target in targets.device.items():
-            problem = self.device.pointer_problem(target.pointer)
+            # An empty array may have no memory.
+            problem = self.device.pointer_problem(target.pointer) if target.nbytes else None
             if problem:
                 raise CalibrationDataError(
                     f"the GPU array for output '{name}' is {problem}; give an array of the engine's GPU"

@@ -89,6 +89,16 @@ def test_arrays_on_the_gpu_are_read_and_written_where_they_are(make, device, gra
     assert [call for call in raw.calls[asked:] if call != "run"] == []
 
 
+def test_empty_arrays_on_the_gpu_need_no_memory(make, device):
+    (raw,), context = make()
+    empty = OnGpu(device, batch(0))
+    empty.pointer = 0
+    device.problems[0] = "no memory that the GPU can use"
+    call = BoundCall(context, {"x": empty}, outputs={"y": empty})
+    assert call() == {"y": empty}
+    assert raw.calls[-1] == "run" and raw.addresses["x"] and raw.addresses["y"]
+
+
 def test_outputs_on_the_device_are_the_same_array(make, device):
     _, context = make()
     call = BoundCall(context, {"x": batch(2)}, on_device=True)

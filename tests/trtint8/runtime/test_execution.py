@@ -95,6 +95,16 @@ def test_an_address_of_another_gpu_is_refused(make, device):
         context.infer({"x": batch(2)}, outputs={"y": array})
 
 
+@pytest.mark.parametrize("cuda_graph", [False, True])
+def test_empty_arrays_on_the_gpu_need_no_memory(make, device, graphs, cuda_graph):
+    (raw,), context = make(cuda_graph=cuda_graph)
+    empty = OnGpu(device, batch(0))
+    empty.pointer = 0
+    device.problems[0] = "no memory that the GPU can use"
+    assert context.infer({"x": empty}, outputs={"y": empty}) == {}
+    assert "run" in raw.calls and raw.addresses["x"] and raw.addresses["y"]
+
+
 @pytest.mark.parametrize("data_dependent", [False, True])
 def test_outputs_can_stay_on_the_device(make, device, data_dependent):
     (raw,), context = make(data_dependent=data_dependent)
