@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.cuda.dlpack import Dlpack, on_gpu, take
+from calibrators.error_text import in_one_line
 from calibrators.errors import CalibrationDataError
 from trtint8.engine.file import TensorSpec
 
@@ -122,8 +123,8 @@ def as_input(value: Any, spec: TensorSpec, stream: int) -> NDArray[Any] | Device
         The array, C-contiguous.
 
     Raises:
-        CalibrationDataError: The array's dtype, rank or a static dimension is not that of the input, or an
-            array on the GPU is not contiguous or cannot be taken.
+        CalibrationDataError: The array's dtype, rank or a static dimension is not that of the input, it does
+            not become a NumPy array, or an array on the GPU is not contiguous or cannot be taken.
     """
     if getattr(value, "requires_grad", False):
         value = value.detach()
@@ -160,7 +161,13 @@ def _of_other_library(value: Any, name: str, stream: int) -> NDArray[Any] | Devi
         return _taken(value, name, stream)
     if interface is not None:
         return _device_input(value, interface, name)
-    array: NDArray[Any] = np.require(value, requirements="C")
+    try:
+        array: NDArray[Any] = np.require(value, requirements="C")
+    except Exception as error:  # of any library, as for tensors of PyTorch in BF16
+        raise CalibrationDataError(
+            f"a {type(value).__name__} for input '{name}' does not become a NumPy array "
+            f"({in_one_line(error)}); give a NumPy array"
+        ) from error
     return array
 
 

@@ -177,6 +177,29 @@ def test_what_does_not_fit(value, message):
         as_input(value, SPEC, STREAM)
 
 
+class OnHostInBf16:
+    """A tensor of PyTorch on the host, of a type that NumPy lacks."""
+
+    def __array__(self, dtype=None, copy=None):
+        raise TypeError("Got unsupported ScalarType BFloat16")
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (
+            OnHostInBf16(),
+            r"^a OnHostInBf16 for input 'x' does not become a NumPy array "
+            r"\(TypeError: Got unsupported ScalarType BFloat16\); give a NumPy array$",
+        ),
+        ([[1.0], [1.0, 2.0]], "^a list for input 'x' does not become a NumPy array"),
+    ],
+)
+def test_what_becomes_no_numpy_array(value, message):
+    with pytest.raises(CalibrationDataError, match=message):
+        as_input(value, SPEC, STREAM)
+
+
 @pytest.mark.parametrize(("pointer", "aligned"), [(4096, True), (4096 + 16, False), (0, False)])
 def test_where_tensorrt_can_read_in_place(pointer, aligned):
     array = DeviceInput(pointer, (2, 3), np.dtype(np.float32), None)
