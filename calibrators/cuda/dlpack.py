@@ -179,6 +179,10 @@ def _destroyed(capsule: int) -> None:
 
 _delete = _Deleter(_let_go)
 _destroy: Callable[[int], None] = _Destructor(_destroyed)
+# References that nobody gives back, so that both and what they use outlast every capsule and every consumer's
+# array: when the interpreter exits, the garbage collector may clear them first.
+for _callback in (_delete, _destroy):
+    _api.Py_IncRef(ctypes.py_object(_callback))
 
 
 def _numpy_dtype(found: _DataType) -> np.dtype[Any]:

@@ -115,6 +115,21 @@ def test_outputs_go_where_the_caller_says(engine):
     assert np.array_equal(target, wanted)
 
 
+def test_single_steps_leave_earlier_outputs_alone(engine):
+    first, second = IMAGES[:8], IMAGES[8:16]
+    wanted = [engine.infer({"images": part})["logits"] for part in (first, second)]
+    context = engine.new_context()
+    earlier = context.infer({"images": first}, on_device=True)["logits"]
+    with context.device.active():
+        context.bind({"images": second})
+        context.upload()
+        context.enqueue()
+        found = context.download()["logits"]
+    assert np.array_equal(found, wanted[1])
+    assert np.array_equal(earlier.numpy(), wanted[0])
+    context.close()
+
+
 @pytest.mark.parametrize("cuda_graph", [False, True])
 def test_a_side_stream_of_pytorch_is_ordered(engine, device, cuda_graph):
     """Without the order, a large product on the side stream is read before it is done."""
@@ -154,6 +169,31 @@ def test_a_bound_call_on_tensors_of_pytorch(engine, cuda_graph):
                 call()
                 copied = made.clone()
             side.synchronize()
+            assert np.array_equal(copied.cpu().numpy(), engine.infer({"images": part})["logits"])
+
+
+@pytest.mark.parametrize("cuda_graph", [False, True])
+def test_every_bound_call_begins_after_the_work_of_pytorch(engine, cuda_graph):
+    """Without the order, inputs are read too early, and outputs are overwritten before they are copied."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    if not torch.cuda.is_available():
+        pytest.skip("this PyTorch has no CUDA")
+    fed = torch.zeros((8, 1, 8, 8), device="cuda")
+    made = torch.zeros((8, 10), device="cuda")
+    busy = torch.ones((8192, 8192), device="cuda")
+    parts = [IMAGES[start : start + 8] for start in (0, 8, 16, 24)]
+    for stream in (torch.cuda.default_stream(), torch.cuda.Stream()):
+        copies = []
+        with (
+            torch.cuda.stream(stream),
+            engine.bind({"images": fed}, outputs={"logits": made}, cuda_graph=cuda_graph) as call,
+        ):
+            for images in [torch.from_numpy(part).cuda() for part in parts]:
+                fed.copy_(images + (busy @ busy)[0, 0] * 0)  # the product takes a while
+                call()
+                copies.append(made + (busy @ busy)[0, 0] * 0)
+            stream.synchronize()
+        for part, copied in zip(parts, copies, strict=True):
             assert np.array_equal(copied.cpu().numpy(), engine.infer({"images": part})["logits"])
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.cuda.dlpack import Dlpack, on_gpu, take
+from calibrators.error_text import in_one_line
 from calibrators.errors import CalibrationDataError
 from trtint8.engine.file import TensorSpec
 
@@ -52,6 +53,8 @@ class DeviceInput:
         producer: Handle of the stream whose work has to be done before the values are complete; None where
             they are complete, or where the stream that reads them waits already.
         told: Whether the array itself told its stream, so that results are expected on it.
+        source: The other library's array where it tells no stream, but makes the one that reads it wait
+            whenever it is asked for a capsule (DLPack); None otherwise.
     """
 
     pointer: int
@@ -60,6 +63,7 @@ class DeviceInput:
     owner: object
     producer: int | None = None
     told: bool = False
+    source: Dlpack | None = None
 
     @property
     def nbytes(self) -> int:
@@ -119,8 +123,8 @@ def as_input(value: Any, spec: TensorSpec, stream: int) -> NDArray[Any] | Device
         The array, C-contiguous.
 
     Raises:
-        CalibrationDataError: The array's dtype, rank or a static dimension is not that of the input, or an
-            array on the GPU is not contiguous or cannot be taken.
+        CalibrationDataError: The array's dtype, rank or a static dimension is not that of the input, it does
+            not become a NumPy array, or an array on the GPU is not contiguous or cannot be taken.
     """
     if getattr(value, "requires_grad", False):
         value = value.detach()
@@ -157,7 +161,13 @@ def _of_other_library(value: Any, name: str, stream: int) -> NDArray[Any] | Devi
         return _taken(value, name, stream)
     if interface is not None:
         return _device_input(value, interface, name)
-    array: NDArray[Any] = np.require(value, requirements="C")
+    try:
+        array: NDArray[Any] = np.require(value, requirements="C")
+    except Exception as error:  # of any library, as for tensors of PyTorch in BF16
+        raise CalibrationDataError(
+            f"a {type(value).__name__} for input '{name}' does not become a NumPy array "
+            f"({in_one_line(error)}); give a NumPy array"
+        ) from error
     return array
 
 
@@ -170,7 +180,7 @@ def _taken(value: Dlpack, name: str, stream: int) -> DeviceInput:
         ) from error
     if not taken.contiguous:
         raise _not_contiguous(name)
-    return DeviceInput(taken.pointer, taken.shape, taken.dtype, (value, taken.capsule))
+    return DeviceInput(taken.pointer, taken.shape, taken.dtype, taken.capsule, source=value)
 
 
 def _device_input(value: object, interface: Mapping[str, Any], name: str) -> DeviceInput:

@@ -50,8 +50,24 @@ class DeviceArray:
             "version": 3,
         }
 
-    def __dlpack__(self, *, stream: int | None = None, **_options: object) -> object:
-        """A DLPack capsule; ``stream``, on which the array is going to be used, waits for the values."""
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+        **_options: object,
+    ) -> object:
+        """A DLPack capsule of this memory; ``stream``, on which it is going to be used, waits for the values.
+
+        Raises:
+            BufferError: A copy is asked for, or an array on another device.
+        """
+        if copy or (dl_device is not None and tuple(dl_device) != self.__dlpack_device__()):
+            raise BufferError(
+                "an output on the GPU gives its own memory and no copy; take it without copy and device, and "
+                "copy it then, or call its numpy()"
+            )
         # -1 says that the consumer takes care of the order itself.
         if self.stream is not None and stream not in (-1, self.stream):
             with self.device.active():

@@ -228,7 +228,8 @@ class Engine:
             feeds: Input name to an array: on the host one like those of all calls, on the GPU the one that
                 all calls read.
             outputs: Output name to the array on the GPU that every call writes to.
-            stream: The caller's stream, see :meth:`ExecutionContext.infer`.
+            stream: The caller's stream, see :meth:`ExecutionContext.infer`; what comes before every call
+                without it, see :class:`~trtint8.runtime.bound_call.BoundCall`.
             on_device: Whether the other outputs stay on the GPU.
             cuda_graph: Whether to launch a CUDA graph.
 

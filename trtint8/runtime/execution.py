@@ -205,6 +205,8 @@ class ExecutionContext:
         Raises:
             EngineError: TensorRT cannot queue the inference.
         """
+        # An earlier call may have placed outputs in arrays of the caller.
+        self._current.place_outputs({})
         self._current.enqueue()
 
     def forget_graph(self) -> None:
@@ -279,10 +281,8 @@ class ExecutionContext:
         self._current = self._bound[key]
 
     def _run(self) -> None:
-        current = self._current
-        current.upload()
-        current.place_outputs({})
-        current.enqueue()
+        self.upload()
+        self.enqueue()
 
     def _infer(
         self, outputs: Outputs, stream: StreamLike | None, *, on_device: bool
@@ -342,7 +342,8 @@ class ExecutionContext:
             for name, shape in self._current.context.output_shapes.items():
                 targets.check(name, shape)
         for name, target in targets.device.items():
-            problem = self.device.pointer_problem(target.pointer)
+            # An empty array may have no memory.
+            problem = self.device.pointer_problem(target.pointer) if target.nbytes else None
             if problem:
                 raise CalibrationDataError(
                     f"the GPU array for output '{name}' is {problem}; give an array of the engine's GPU"
@@ -380,13 +381,17 @@ class ExecutionContext:
             Handle of the stream that results are expected on; None where nothing tells one.
         """
         caller = stream_handle(stream) if stream is not None else None
-        given = [array for array in (*self._fed.values(), *targets) if isinstance(array, DeviceInput)]
+        given = self.given(targets)
         if caller is None:
             caller = next((array.producer for array in given if array.told), None)
         producers = [array.producer for array in given if array.producer is not None]
         for producer in dict.fromkeys([*([caller] if caller is not None else []), *producers]):
             self.device.wait_for_stream(self.stream.handle, producer)
         return caller
+
+    def given(self, targets: Iterable[DeviceInput]) -> list[DeviceInput]:
+        """The arrays on the GPU of the bound feed, and those that its outputs are written to."""
+        return [array for array in (*self._fed.values(), *targets) if isinstance(array, DeviceInput)]
 
     def _finish(self) -> None:
         """Waits for what is still queued, because its memory is used again."""

@@ -1,6 +1,7 @@
 """DLPack: NumPy is the other library, whose arrays are on the CPU, which the structures do not care about."""
 
 import gc
+import subprocess
 import sys
 import weakref
 
@@ -122,6 +123,25 @@ def test_a_capsule_that_nobody_takes_lets_go_as_well():
     del capsule
     gc.collect()
     assert alive() is None and not dlpack._given
+
+
+AT_EXIT = """
+import numpy as np
+from calibrators.cuda import dlpack
+
+class Holder:
+    pass
+
+kept = Holder()
+kept.itself = kept  # so that only the garbage collector finds it
+kept.capsule = dlpack.give(4096, (2, 3), np.dtype("f4"), 0, None)
+"""
+
+
+@pytest.mark.slow
+def test_a_capsule_may_be_there_when_the_interpreter_exits():
+    ended = subprocess.run([sys.executable, "-c", AT_EXIT], capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, np.float32, np.int64, bool])

@@ -89,6 +89,7 @@ def test_dlpack_is_asked_for_our_stream():
     taken = as_input(tensor, SPEC, STREAM)
     assert (taken.pointer, taken.shape, taken.dtype) == (array.ctypes.data, (2, 3), np.float32)
     assert (tensor.streams, taken.producer, taken.told) == ([STREAM], None, False)
+    assert not taken.source.requires_grad and taken.source.array is array
 
 
 class PageLocked(OfTorch):
@@ -137,6 +138,7 @@ def test_what_tells_a_stream_goes_before_what_asks_for_one():
     array.stream = 0x7F00
     taken = as_input(array, SPEC, STREAM)
     assert (taken.producer, taken.told, array.streams) == (0x7F00, True, [STREAM])
+    assert taken.source is None
 
 
 @pytest.mark.parametrize(
@@ -171,6 +173,29 @@ def test_what_dlpack_gives_and_does_not_fit(array, message):
     ],
 )
 def test_what_does_not_fit(value, message):
+    with pytest.raises(CalibrationDataError, match=message):
+        as_input(value, SPEC, STREAM)
+
+
+class OnHostInBf16:
+    """A tensor of PyTorch on the host, of a type that NumPy lacks."""
+
+    def __array__(self, dtype=None, copy=None):
+        raise TypeError("Got unsupported ScalarType BFloat16")
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (
+            OnHostInBf16(),
+            r"^a OnHostInBf16 for input 'x' does not become a NumPy array "
+            r"\(TypeError: Got unsupported ScalarType BFloat16\); give a NumPy array$",
+        ),
+        ([[1.0], [1.0, 2.0]], "^a list for input 'x' does not become a NumPy array"),
+    ],
+)
+def test_what_becomes_no_numpy_array(value, message):
     with pytest.raises(CalibrationDataError, match=message):
         as_input(value, SPEC, STREAM)
 

@@ -1,8 +1,12 @@
 """A call that is prepared once, on a GPU that is host memory."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
+from calibrators.cuda.dlpack import give
 from calibrators.errors import CalibrationDataError, EngineError, UnsupportedError
 from tests.trtint8.runtime.doubling import OnGpu, batch
 from trtint8.runtime.bound_call import BoundCall
@@ -85,6 +89,16 @@ def test_arrays_on_the_gpu_are_read_and_written_where_they_are(make, device, gra
     assert [call for call in raw.calls[asked:] if call != "run"] == []
 
 
+def test_empty_arrays_on_the_gpu_need_no_memory(make, device):
+    (raw,), context = make()
+    empty = OnGpu(device, batch(0))
+    empty.pointer = 0
+    device.problems[0] = "no memory that the GPU can use"
+    call = BoundCall(context, {"x": empty}, outputs={"y": empty})
+    assert call() == {"y": empty}
+    assert raw.calls[-1] == "run" and raw.addresses["x"] and raw.addresses["y"]
+
+
 def test_outputs_on_the_device_are_the_same_array(make, device):
     _, context = make()
     call = BoundCall(context, {"x": batch(2)}, on_device=True)
@@ -107,6 +121,84 @@ def test_in_the_order_of_the_callers_stream_nothing_waits_on_the_host(make, devi
     with device.active():
         context.synchronize()
     np.testing.assert_array_equal(target.read(), 2 * batch(2))
+
+
+class OfTorch(OnGpu):
+    """A tensor as PyTorch has it: what is queued is done, at the latest, when another stream asks for it."""
+
+    __cuda_array_interface__ = None
+
+    def __init__(self, device, array):
+        super().__init__(device, array)
+        self.queued, self.asked = None, []
+
+    def __dlpack__(self, *, stream=None):
+        self.asked.append(stream)
+        if self.queued is not None:
+            self.write(self.queued)
+        return give(self.pointer, self.shape, self.dtype, 0, self)
+
+    def __dlpack_device__(self):
+        return 2, 0
+
+
+@pytest.mark.parametrize("cuda_graph", [False, True])
+def test_every_call_begins_after_the_work_of_arrays_that_tell_no_stream(make, device, graphs, cuda_graph):
+    _, context = make(cuda_graph=cuda_graph)
+    source, target = (OfTorch(device, batch(2, start)) for start in (0, 50))
+    call = BoundCall(context, {"x": source}, outputs={"y": target})
+    for start in (3, 4, 5):
+        source.queued = batch(2, start)
+        call()
+        np.testing.assert_array_equal(target.read(), 2 * batch(2, start))
+    # What PyTorch still reads of the last output comes first, too.
+    assert source.asked == target.asked == [context.stream.handle] * 4
+    assert device.waits == []
+
+
+def test_a_stream_of_the_caller_saves_asking(make, device):
+    _, context = make()
+    source = OfTorch(device, batch(2))
+    call = BoundCall(context, {"x": source}, stream=OTHER)
+    for _ in range(3):
+        call()
+    assert source.asked == [context.stream.handle]
+
+
+THIRD = 0x7F01
+
+
+@pytest.mark.parametrize(
+    ("interface", "before"),
+    [
+        ({"stream": OTHER}, [OTHER, THIRD]),
+        ({"stream": THIRD}, [THIRD]),
+        ({"stream": None}, [THIRD]),
+        ({"version": 2}, [THIRD, 1]),  # which has no stream: the default one
+    ],
+)
+def test_every_call_begins_after_the_streams_that_arrays_tell(make, device, interface, before):
+    _, context = make()
+    source = OnGpu(device, batch(2), **interface)
+    target = OnGpu(device, batch(2, 50), stream=THIRD)
+    call = BoundCall(context, {"x": source}, outputs={"y": target})
+    for _ in range(2):
+        device.waits.clear()
+        call()
+        own = context.stream.handle
+        assert device.waits == [*((own, stream) for stream in before), (before[0], own)]
+
+
+def test_a_closed_call_lets_its_arrays_go(make, device):
+    _, context = make()
+    source = OfTorch(device, batch(2))
+    kept = weakref.ref(source)
+    call = BoundCall(context, {"x": source})
+    call()
+    call.close()
+    del source
+    gc.collect()
+    assert kept() is None
 
 
 def test_values_in_flight_are_not_overwritten(make, device):

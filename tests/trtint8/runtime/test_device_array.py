@@ -51,8 +51,16 @@ def test_the_array_interface(make, device):
 def test_who_takes_it_waits_for_its_values(make, device, asked, waits):
     array = make(OWN)
     assert on_gpu(array) and array.__dlpack_device__() == (2, 0)
-    array.__dlpack__(stream=asked, max_version=(1, 0), copy=None)
+    array.__dlpack__(stream=asked, max_version=(1, 0), dl_device=(2, 0), copy=None)
     assert device.waits == waits
+
+
+@pytest.mark.parametrize("options", [{"copy": True}, {"dl_device": (2, 1)}, {"dl_device": (1, 0)}])
+def test_copies_and_other_devices_are_refused(make, device, options):
+    array = make(OWN)
+    with pytest.raises(BufferError, match=r"gives its own memory and no copy; .* or call its numpy\(\)"):
+        array.__dlpack__(stream=OTHER, **options)
+    assert device.waits == []
 
 
 def test_values_that_are_complete_need_no_order(make, device):

@@ -95,6 +95,16 @@ def test_an_address_of_another_gpu_is_refused(make, device):
         context.infer({"x": batch(2)}, outputs={"y": array})
 
 
+@pytest.mark.parametrize("cuda_graph", [False, True])
+def test_empty_arrays_on_the_gpu_need_no_memory(make, device, graphs, cuda_graph):
+    (raw,), context = make(cuda_graph=cuda_graph)
+    empty = OnGpu(device, batch(0))
+    empty.pointer = 0
+    device.problems[0] = "no memory that the GPU can use"
+    assert context.infer({"x": empty}, outputs={"y": empty}) == {}
+    assert "run" in raw.calls and raw.addresses["x"] and raw.addresses["y"]
+
+
 @pytest.mark.parametrize("data_dependent", [False, True])
 def test_outputs_can_stay_on_the_device(make, device, data_dependent):
     (raw,), context = make(data_dependent=data_dependent)
@@ -225,6 +235,25 @@ def test_closing_waits_for_single_steps(make, device):
     assert context.stream.queue
     context.close()
     assert not context.stream.queue
+
+
+@pytest.mark.parametrize("cuda_graph", [False, True])
+@pytest.mark.parametrize("on_device", [False, True])
+def test_single_steps_leave_earlier_outputs_alone(make, device, graphs, on_device, cuda_graph):
+    _, context = make(cuda_graph=cuda_graph)
+    target = OnGpu(device, np.zeros((2, 3), np.float32))
+    if on_device:
+        earlier = context.infer({"x": batch(2)}, on_device=True)["y"]
+    else:
+        context.infer({"x": batch(2)}, outputs={"y": target})
+    with device.active():
+        context.bind({"x": batch(2, 100)})
+        context.upload()
+        context.enqueue()
+        found = context.download()["y"]
+    np.testing.assert_array_equal(found, 2 * batch(2, 100))
+    np.testing.assert_array_equal(earlier.numpy() if on_device else target.read(), 2 * batch(2))
+    assert graphs.made == int(cuda_graph)
 
 
 # CUDA graphs.
