@@ -123,12 +123,13 @@ class Probe:
             Seconds per sample.
         """
         check_feed(feed, self._inputs, first)
-        reference, seconds = self._begin(feed)
+        reference, samples, seconds = self._begin(feed)
         if self.effects is None:
-            self.effects = self._new_effects(reference, labelled=labelled)
+            self.effects = self._new_effects(reference, samples, labelled=labelled)
         return seconds / (batch_rows(feed) or 1)
 
-    def _begin(self, feed: FeedDict) -> tuple[Tensors, float]:
+    def _begin(self, feed: FeedDict) -> tuple[Tensors, int, float]:
+        """The float network's outputs for some samples, how many they are, and seconds for the batch."""
         if self._quick is not None:
             try:
                 return self._quick.begin(feed)
@@ -136,7 +137,8 @@ class Probe:
                 # Where it is the batch that does not fit, the network itself fails as well.
                 logger.info("every layer is run by itself: %s", error)
                 self._quick = None
-        return run_float(self._network, feed), estimate_seconds(self._network, feed)
+        reference = run_float(self._network, feed)
+        return reference, batch_rows(feed) or 1, estimate_seconds(self._network, feed)
 
     def run(self, feed: FeedDict, labels: NDArray[Any] | None, first: int) -> BatchEffects:
         """Measures all layers with a batch.
@@ -177,14 +179,15 @@ class Probe:
                 effects.add((word, name), self._network.split(outputs), reference, own_labels)
         return BatchEffects(fingerprint, effects, local)
 
-    def _new_effects(self, reference: Tensors, *, labelled: bool) -> EffectMeter:
-        first = ArrayForm.of(reference[self._network.outputs[0]])
+    def _new_effects(self, reference: Tensors, samples: int, *, labelled: bool) -> EffectMeter:
+        scores = reference[self._network.outputs[0]]
+        first = ArrayForm.of(scores)
         predicted = self._quick is not None
         variants = variants_of((layer.name for layer in self.layers), predicted=predicted)
         return EffectMeter(
             variants,
             output_scales(self._network.split(reference)),
-            classes=first.is_table and not first.is_embedding,
+            classes=first.is_table and not first.is_embedding and len(scores) == samples,
             labelled=labelled,
             predicted=predicted,
         )
