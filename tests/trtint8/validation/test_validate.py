@@ -244,3 +244,13 @@ def test_detections_are_read_alike_whatever_a_single_image_shows(layout, metrics
         model, {"x": rows, "labels": labels}, reference=model, metrics=metrics, batch_size=1, progress=False
     )
     assert [measure.value for measure in found.measures] == [pytest.approx(1.0)] * 2
+
+
+@pytest.mark.parametrize("batch_size", [1, 4])
+def test_samples_that_are_not_finite_are_named_by_their_file(tmp_path, batch_size):
+    for number, row in enumerate(DATA):
+        np.save(tmp_path / f"{number}.npy", np.full_like(row, np.nan) if number == 2 else row)
+    with pytest.raises(
+        CalibrationDataError, match=r"4 values that are NaN .* the first in '.*2\.npy'; remove"
+    ):
+        trtint8.validate(scaled(0.5), tmp_path, reference=scaled(1.0), batch_size=batch_size, progress=False)
