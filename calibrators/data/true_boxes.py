@@ -192,7 +192,8 @@ def _box(line: str, where: str) -> list[float]:
     except ValueError:
         kind, values = NO_BOX, []
     points = np.array(values)
-    is_box, is_polygon = len(points) == 4, len(points) >= 6 and len(points) % 2 == 0
+    is_box = len(points) == 4
+    is_polygon = len(points) >= 6 and len(points) % 2 == 0 and not _has_key_points(points)
     inside = ((points >= -_ROUNDING) & (points <= 1 + _ROUNDING)).all()
     if not (is_box or is_polygon) or not inside or kind < 0 or not kind.is_integer():
         raise _NoBoxError(f"{where}: '{line.strip()[:60]}'")
@@ -201,3 +202,17 @@ def _box(line: str, where: str) -> list[float]:
         return [*(centre - half), *(centre + half), kind]
     corners = points.reshape(-1, 2)
     return [*corners.min(axis=0), *corners.max(axis=0), kind]
+
+
+def _has_key_points(values: NDArray[np.float64]) -> bool:
+    """Whether the values of a line are a box and key points, each with its place and whether it is visible.
+
+    An even number of key points has as many values as a polygon, and its values for visibility, 0 and 1, may
+    be coordinates. So the points have to lie about the box: less than its size from its centre, or at 0 where
+    they have no place.
+    """
+    if len(values) < 7 or (len(values) - 4) % 3:
+        return False
+    points = values[4:].reshape(-1, 3)
+    near = (np.abs(points[:, :2] - values[:2]) <= values[2:4]).all(axis=1)
+    return bool(np.isin(points[:, 2], (0, 1)).all() and (near | ~points[:, :2].any(axis=1)).all())

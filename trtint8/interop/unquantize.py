@@ -28,6 +28,9 @@ _BOUNDED = ("Clip", "Cos", "Erf", "Sigmoid", "Sin", "Softmax", "Softsign", "Tanh
 #: By how much a scale may differ, as a part of it, after two roundings to float32.
 _ROUNDING = float(2 * np.finfo(np.float32).eps)
 
+#: The scales of a constant, flat float32, and the axis of its channels; None in its place for one scale.
+_Scale = tuple[NDArray[np.float32], int | None]
+
 
 @dataclass
 class Unquantized:
@@ -44,7 +47,7 @@ class Unquantized:
     """
 
     ranges: dict[str, float] = field(default_factory=dict)
-    weight_scales: dict[str, tuple[NDArray[np.float32], int | None]] = field(default_factory=dict)
+    weight_scales: dict[str, _Scale] = field(default_factory=dict)
     kept_float: list[str] = field(default_factory=list)
     restored: list[str] = field(default_factory=list)
 
@@ -102,23 +105,28 @@ class _Unquantizer:
         weights = read_constant(quantize.inputs[0])
         if weights is None:
             return self._activation(quantize, quantize.inputs[0])
-        if quantized_type(quantize) == ir.DataType.INT8:
-            self._keep_scale(quantize.inputs[0].name or "", dequantize, weights.shape)
-        return quantize.inputs[0]  # weights that are still float
+        own = _symmetric_scale(dequantize, weights.shape)
+        if own is None or quantized_type(quantize) != ir.DataType.INT8:
+            return quantize.inputs[0]  # weights that are still float
+        return self._with_scale(quantize.inputs[0], own, f"{dequantize.outputs[0].name}_float")
 
     def _constant(self, node: ir.Node, integers: NDArray[Any]) -> ir.Value:
         scale, zero_point = parameters(node)
         name = f"{node.outputs[0].name}_float"
-        if fits_int8(integers):
-            self._keep_scale(name, node, integers.shape)
+        own = _symmetric_scale(node, integers.shape)
+        if own is not None and fits_int8(integers):
+            self._result.weight_scales[name] = own
         return add_initializer(self._graph, name, float_values(node, integers, scale, zero_point))
 
-    def _keep_scale(self, name: str, node: ir.Node, shape: tuple[int, ...]) -> None:
-        """Notes the scales of a constant, unless they are of blocks or have zero points."""
-        scale, zero_point = parameters(node)
-        if not zero_point.any() and not node.attributes.get_int("block_size", 0):
-            axis = channel_axis(node, scale.size, shape) if scale.size > 1 else None
-            self._result.weight_scales[name] = (scale, axis)
+    def _with_scale(self, weights: ir.Value, own: _Scale, name: str) -> ir.Value:
+        """Weights whose scales are noted: a copy of this name where another pair gives them other scales."""
+        scale, axis = self._result.weight_scales.setdefault(weights.name or "", own)
+        if axis == own[1] and np.array_equal(scale, own[0]):
+            return weights
+        array = read_constant(weights)
+        assert array is not None, "weights are constant"
+        self._result.weight_scales[name] = own
+        return add_initializer(self._graph, name, array)
 
     def _keep_transposed_scale(self, node: ir.Node) -> None:
         """Notes the scales of a constant for what a Transpose, which will be folded, makes of it."""
@@ -186,6 +194,14 @@ class _Unquantizer:
         assert dequantize is not None
         self._graph.insert_after(dequantize, identity)
         return copy
+
+
+def _symmetric_scale(node: ir.Node, shape: tuple[int, ...]) -> _Scale | None:
+    """The scales of a constant of some shape; None where they are of blocks or have zero points."""
+    scale, zero_point = parameters(node)
+    if node.attributes.get_int("block_size", 0) or zero_point.any():
+        return None
+    return scale, channel_axis(node, scale.size, shape) if scale.size > 1 else None
 
 
 def quantized_nodes(model: ir.Model) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from calibrators.data.batches import Batches
 from calibrators.data.sources import is_class_indices
@@ -136,11 +137,13 @@ def measure(
     if head is None:
         raise no_samples()
     first = next(Batches.of_shard(head, batches.reader).labelled())
-    seconds = probe.begin(first.feed, 0, labelled=is_class_indices(first.labels))
+    labelled = is_class_indices(first.labels)
+    seconds = probe.begin(first.feed, 0, labelled=labelled, name_of=batches.name_of)
     on_plan(Plan(len(layers), batches.num_samples, seconds, picked_from))
     with contextlib.ExitStack() as stack:
         if executor is None:
-            here = results_here(probe.run, batches, description="Measuring", progress=progress)
+            run = partial(probe.run, name_of=batches.name_of)
+            here = results_here(run, batches, description="Measuring", progress=progress)
             results = stack.enter_context(here)
         else:
             assert probe.effects is not None and threads is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from calibrators.data.feeds import FeedDict, batch_rows, shape_text
 from calibrators.data.fingerprint import DataFingerprint
 from calibrators.data.inputs import InputSpec
 from calibrators.data.preflight import check_feed
+from calibrators.data.sample_names import numbered
 from calibrators.data.sources import first_labels
 from calibrators.errors import CalibrationDataError, TableError
 from trtint8.sensitivity.effects import ALL, ONLY, WITHOUT, EffectMeter, output_scales, variants_of
@@ -111,24 +112,28 @@ class Probe:
             except NoGradientError as error:
                 logger.info("every layer is run by itself: %s", error)
 
-    def begin(self, feed: FeedDict, first: int, *, labelled: bool) -> float:
+    def begin(
+        self, feed: FeedDict, first: int, *, labelled: bool, name_of: Callable[[int], str] = numbered
+    ) -> float:
         """Takes the scales of the outputs from a batch, where they are not known yet, and estimates the time.
 
         Args:
             feed: The batch.
             first: How many samples come before it, for messages.
             labelled: Whether the data has class indices as labels.
+            name_of: Gives what a sample is called in messages, by its number in the order of iteration.
 
         Returns:
             Seconds per sample.
         """
-        check_feed(feed, self._inputs, first)
-        reference, seconds = self._begin(feed)
+        check_feed(feed, self._inputs, first, name_of)
+        reference, samples, seconds = self._begin(feed)
         if self.effects is None:
-            self.effects = self._new_effects(reference, labelled=labelled)
+            self.effects = self._new_effects(reference, samples, labelled=labelled)
         return seconds / (batch_rows(feed) or 1)
 
-    def _begin(self, feed: FeedDict) -> tuple[Tensors, float]:
+    def _begin(self, feed: FeedDict) -> tuple[Tensors, int, float]:
+        """The float network's outputs for some samples, how many they are, and seconds for the batch."""
         if self._quick is not None:
             try:
                 return self._quick.begin(feed)
@@ -136,20 +141,28 @@ class Probe:
                 # Where it is the batch that does not fit, the network itself fails as well.
                 logger.info("every layer is run by itself: %s", error)
                 self._quick = None
-        return run_float(self._network, feed), estimate_seconds(self._network, feed)
+        reference = run_float(self._network, feed)
+        return reference, batch_rows(feed) or 1, estimate_seconds(self._network, feed)
 
-    def run(self, feed: FeedDict, labels: NDArray[Any] | None, first: int) -> BatchEffects:
+    def run(
+        self,
+        feed: FeedDict,
+        labels: NDArray[Any] | None,
+        first: int,
+        name_of: Callable[[int], str] = numbered,
+    ) -> BatchEffects:
         """Measures all layers with a batch.
 
         Args:
             feed: The batch.
             labels: Labels from the batch's first sample on; None without labels.
             first: How many samples of the data come before it.
+            name_of: Gives what a sample is called in messages, by its number in the order of iteration.
 
         Raises:
             CalibrationDataError: The batch does not fit the model, or there are too few labels.
         """
-        check_feed(feed, self._inputs, first)
+        check_feed(feed, self._inputs, first, name_of)
         fingerprint = DataFingerprint()
         fingerprint.observe(feed)
         if first < self._skip:
@@ -177,14 +190,15 @@ class Probe:
                 effects.add((word, name), self._network.split(outputs), reference, own_labels)
         return BatchEffects(fingerprint, effects, local)
 
-    def _new_effects(self, reference: Tensors, *, labelled: bool) -> EffectMeter:
-        first = ArrayForm.of(reference[self._network.outputs[0]])
+    def _new_effects(self, reference: Tensors, samples: int, *, labelled: bool) -> EffectMeter:
+        scores = reference[self._network.outputs[0]]
+        first = ArrayForm.of(scores)
         predicted = self._quick is not None
         variants = variants_of((layer.name for layer in self.layers), predicted=predicted)
         return EffectMeter(
             variants,
             output_scales(self._network.split(reference)),
-            classes=first.is_table and not first.is_embedding,
+            classes=first.is_table and not first.is_embedding and len(scores) == samples,
             labelled=labelled,
             predicted=predicted,
         )

@@ -29,6 +29,7 @@ from trtint8.sensitivity.gradients.rule import NoGradientError
 from trtint8.sensitivity.local import LocalMeter
 from trtint8.sensitivity.local_network import LocalNetwork
 from trtint8.sensitivity.segments import Network, Quantizer, Tensors
+from trtint8.sensitivity.single_samples import may_run_one_by_one
 
 #: Samples with which layers are measured by themselves, because their errors hardly differ from sample to
 #: sample, and from which the scales of the outputs are taken.
@@ -145,24 +146,29 @@ class QuickNetwork:
         insert_qdq(quantized, placement, ranges)
         return open_graph_model(quantized, threads=threads, used_up=True)
 
-    def begin(self, feed: FeedDict) -> tuple[Tensors, float]:
+    def begin(self, feed: FeedDict) -> tuple[Tensors, int, float]:
         """Runs the first samples of a batch.
 
         Args:
             feed: The batch.
 
         Returns:
-            The float network's outputs for these samples, and an estimate of the seconds for the whole batch.
+            The float network's outputs for these samples, how many they are, and an estimate of the seconds
+            for the whole batch.
 
         Raises:
             NoGradientError: The gradient of an operator is not known, the samples of the batch cannot be told
                 apart, or gradients predict far more noise than there is, or noise that is not finite.
+            CalibrationDataError: ONNX Runtime fails on the batch.
         """
         self._adapt(feed)
-        if not self._errors.splits and (batch_rows(feed) or 1) > 1:
-            # One product for a whole batch is too few: it is the square of a sum with random signs.
-            raise NoGradientError("the samples of a batch cannot be told apart in the network's outputs")
-        reference, _ = self._local = self._measure_local(feed, _LOCAL_SAMPLES)
+        rows = batch_rows(feed) or 1
+        if self._mixes(rows):
+            if not may_run_one_by_one(self._graph_model, feed, self._threads):
+                raise NoGradientError("the samples of a batch cannot be told apart in the network's outputs")
+            reference, samples, seconds = self.begin(_taken(feed, slice(1)))
+            return reference, samples, seconds * rows
+        reference, local = self._local = self._measure_local(feed, _LOCAL_SAMPLES)
         self._open(feed)
         size = min(self._errors.samples_per_run, _TIMED_SAMPLES)
         first = _taken(feed, slice(size * self._runs_at_once)) if self._errors.splits else feed
@@ -179,7 +185,14 @@ class QuickNetwork:
         layers = time.perf_counter() - start - whole
         self._check(outputs, found, scales)
         seconds = whole + layers * self._share
-        return reference, seconds * (batch_rows(feed) or 1) / (batch_rows(first) or 1)
+        return reference, local.samples, seconds * rows / (batch_rows(first) or 1)
+
+    def _mixes(self, rows: int) -> bool:
+        """Whether a batch of so many samples has one product in all, so that each is run by itself.
+
+        One product for a whole batch is too few: it is the square of a sum with random signs.
+        """
+        return not self._errors.splits and rows > 1
 
     def measure(
         self, feed: FeedDict, labels: NDArray[np.int64] | None, first: int, effects: EffectMeter
@@ -199,9 +212,16 @@ class QuickNetwork:
             CalibrationDataError: ONNX Runtime fails on the batch, or gradients are not finite.
         """
         self._adapt(feed)
+        whole, rows = feed, batch_rows(feed) or 1
+        if self._mixes(rows):
+            local = LocalMeter(self._names)
+            for row in range(rows):
+                one = slice(row, row + 1)
+                label = None if labels is None else labels[one]
+                local.merge(self.measure(_taken(feed, one), label, first + row, effects))
+            return local
         local = self._first_errors(feed, first)
         self._open(feed)
-        whole, rows = feed, batch_rows(feed) or 1
         times = _TIMES_WITHOUT_GRADIENTS if self._runs_at_once > 1 else 1
         parts = self._parts(rows, times * self._errors.samples_per_run)
         assert self._int8 is not None

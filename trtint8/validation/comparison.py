@@ -7,9 +7,9 @@ not depend on where, or when, a batch was run.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from calibrators.data.batches import Batches, FeedDict
 from calibrators.data.feeds import batch_rows
 from calibrators.data.inputs import InputSpec
 from calibrators.data.preflight import check_feed
+from calibrators.data.sample_names import numbered
 from calibrators.data.sources import first_labels
 from calibrators.errors import CalibrationDataError, ModelError, TrtInt8Error
 from calibrators.ray.in_order import results_here
@@ -89,7 +90,8 @@ def compare_models(
     models: OpenModels, batches: Batches, budget: Budget | None = None, *, progress: bool = True
 ) -> Accuracy:
     """Compares models that are open already; see :func:`compare` and :func:`merge_results`."""
-    with results_here(models.run, batches, description="Validating", progress=progress) as results:
+    run = partial(models.run, name_of=batches.name_of)
+    with results_here(run, batches, description="Validating", progress=progress) as results:
         return merge_results(results, models.metrics, batches.class_names, budget)
 
 
@@ -252,13 +254,20 @@ class OpenModels:
         if seen:
             self._layouts.look(seen)
 
-    def run(self, feed: FeedDict, labels: NDArray[Any] | None, first: int) -> BatchResult:
+    def run(
+        self,
+        feed: FeedDict,
+        labels: NDArray[Any] | None,
+        first: int,
+        name_of: Callable[[int], str] = numbered,
+    ) -> BatchResult:
         """Runs all models on a batch and measures their outputs.
 
         Args:
             feed: The batch.
             labels: Labels from the batch's first sample on, or None.
             first: Number of samples before this batch, for messages.
+            name_of: Gives what a sample is called in messages, by its number in the order of iteration.
 
         Returns:
             What was measured.
@@ -268,7 +277,7 @@ class OpenModels:
                 metric does not apply to them.
             ModelError: A model's outputs differ from the reference's in shape.
         """
-        check_feed(feed, self._inputs, first)
+        check_feed(feed, self._inputs, first, name_of)
         wanted, wanted_sources = self._by_name(self._reference(feed), self._sources)
         samples, rows = batch_rows(feed), count_rows(feed, wanted)
         own_labels = first_labels(labels, rows, first)

@@ -89,7 +89,8 @@ def validate_models(
     )
     origins = warn_of_models(loaded, original)
     head = None
-    if metrics is None or reads_layouts(metrics, batches.labels, declared.picked):
+    unknown = metrics is None and batches.labels is None  # which labels are read with the samples, if any
+    if unknown or reads_layouts(metrics, batches.labels, declared.picked):
         head, batches = batches.begun(LOOKED_AT)
     if run.ray:
         return compare_over_ray(

@@ -131,6 +131,7 @@ def test_without_label_files_there_are_no_labels(folder):
         "0 0.5 nan 1 1",
         "a b c d e",
         "0 0.5 0.5 0.2 0.2" + " 0.5 0.5 2" * 17,  # a pose
+        "0 0.5 0.5 0.2 0.2" + " 0.5 0.6 1 0 0 0" * 12,  # one with as many values as a polygon
     ],
 )
 def test_files_that_hold_no_boxes_are_left_out_with_a_warning(folder, line):
@@ -146,6 +147,13 @@ def test_files_that_hold_no_boxes_are_left_out_with_a_warning(folder, line):
     ]
     assert batches.labels is None
     assert [feed["x"].shape for feed in batches] == [(3, 3, 8, 8)]
+
+
+def test_a_polygon_at_the_corner_of_the_image_is_no_box_with_key_points(folder):
+    """Its values for what would be the visibility of points are 0 as well."""
+    labels = folder.parents[1] / "labels" / "val"
+    (labels / "b.txt").write_text("2 0.5 0 0.5 0.25 0.25 0.5 0 0.25 0 0\n")
+    assert labels_of(folder)[1] == [[2, 0, 4, 4, 2], NONE]
 
 
 def test_a_file_of_boxes_that_cannot_be_read_is_refused(folder):

@@ -9,6 +9,7 @@ from onnx import TensorProto, helper
 from calibrators.errors import ModelError
 from tests.trtint8.integer_models import operators
 from tests.trtint8.interop.pairs_by_hand import Pairs, model_of
+from trtint8.interop.lint import mend
 from trtint8.interop.unquantize import parameters, quantized_nodes, quantizer_range, unquantize
 from trtint8.models.model import load_model
 from trtint8.models.serialization import to_proto
@@ -55,6 +56,40 @@ def test_float_weights_behind_a_pair_keep_its_scales(axis):
     stored, said = float_weights([0.01, 0.02, 0.03], np.int8(0), axis)
     scales, found = said.weight_scales[stored]
     assert (scales.tolist(), found) == (np.float32([0.01, 0.02, 0.03]).tolist(), 1)
+
+
+def test_float_weights_behind_pairs_of_different_axes_keep_the_scales_of_both():
+    """As of an encoder and a decoder that share their weights."""
+    g = Pairs()
+    stored = g.constant(np.arange(16, dtype=np.float32).reshape(4, 4) / 8)
+    along = [[0.1, 0.2, 0.3, 0.4], [0.5, 0.6, 0.7, 0.8]]
+    pairs = [
+        g.quantize(stored, along[0], name="one", axis=1),
+        g.quantize(stored, along[0], name="same", axis=1),
+        g.quantize(stored, along[1], name="other", axis=0),
+    ]
+    x = g.quantize("x")
+    for number, weights in enumerate(pairs[:2]):
+        x = g.quantize(g.op("Gemm", [x, weights], f"gemm{number}"), name=f"q{number}")
+    proto = g.model({"x": ["N", 4]}, g.op("Gemm", [x, pairs[2]], "last", transB=1))
+    model = load_model(proto).graph_model.clone()
+    said = unquantize(model)
+    read = [node.inputs[1] for node in model.graph]
+    assert [value.name for value in read] == [stored, stored, "other_dq_out_float"]
+    assert np.array_equal(read[0].const_value.numpy(), read[2].const_value.numpy())
+    found = {name: (scales.tolist(), axis) for name, (scales, axis) in said.weight_scales.items()}
+    assert found == {
+        stored: (np.float32(along[0]).tolist(), 1),
+        "other_dq_out_float": (np.float32(along[1]).tolist(), 0),
+    }
+    mended = mend(load_model(proto))
+    constants = {name: value.const_value for name, value in mended.graph_model.graph.initializers.items()}
+    kept = [
+        constants[node.inputs[1].name].numpy()
+        for node in mended.graph_model.graph
+        if node.op_type == "QuantizeLinear" and node.inputs[0].is_initializer()
+    ]
+    assert [scales.tolist() for scales in kept] == np.float32(along).tolist()
 
 
 @pytest.mark.parametrize("zero", [np.int8(1), np.uint8(0)])

@@ -10,6 +10,7 @@ import trtint8
 from calibrators.errors import CalibrationDataError, TableError
 from calibrators.tables.table import CalibrationTable, Provenance
 from tests.trtint8.detectors import PICKED_FROM, images, suppressing_detector, unordered_detector
+from tests.trtint8.onnx_models import Shaped
 from tests.trtint8.sensitivity.measuring import SPLIT, measured
 from trtint8.data import DEMO_MODEL
 from trtint8.models.model import load_model
@@ -164,3 +165,19 @@ def test_an_output_that_is_a_constant_is_left_out():
     )
     assert found.quantized == wanted.quantized
     assert [layer.only for layer in found.layers] == [layer.only for layer in wanted.layers]
+
+
+@pytest.mark.parametrize("batch_size", [1, 4])
+def test_samples_that_are_not_finite_are_named_by_their_file(tmp_path, batch_size):
+    """Whether they are in the first batch or in a later one."""
+    g = Shaped(quantized=False)
+    model = g.model({"x": ["N", 4]}, g.op("MatMul", ["x", g.weights(4, 4)], "product"))
+    rows = np.random.default_rng(0).standard_normal((4, 4)).astype(np.float32)
+    table = trtint8.calibrate(model, {"x": rows}, method="minmax", progress=False)
+    rows[2] = np.inf
+    for number, row in enumerate(rows):
+        np.save(tmp_path / f"{number}.npy", row)
+    with pytest.raises(
+        CalibrationDataError, match=r"4 values that are NaN .* the first in '.*2\.npy'; remove"
+    ):
+        trtint8.measure_sensitivity(model, table, tmp_path, batch_size=batch_size, progress=False)

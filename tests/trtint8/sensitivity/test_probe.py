@@ -16,6 +16,7 @@ from trtint8.models.model import load_model, prepare
 from trtint8.quantization.placement import place
 from trtint8.sensitivity.effects import ALL, ONLY, WITHOUT, EffectMeter, variants_of
 from trtint8.sensitivity.gradients.rule import NoGradientError
+from trtint8.sensitivity.noise_sums import COLUMN
 from trtint8.sensitivity.probe import Probe
 from trtint8.sensitivity.propagation import propagate
 from trtint8.sensitivity.quick_probe import QuickNetwork
@@ -134,31 +135,70 @@ def test_gradients_that_predict_far_more_noise_than_there_is_are_not_used(caplog
     assert probe.run({"x": x}, None, 0).effects.effect((ONLY, "first")).sqnr_db > -10
 
 
-def turned(shape, order):
-    """A product whose output has its axes turned around, and its probe, after a batch of five samples."""
+def finished(shape, end):
+    """A product of a product, what is computed from it at the end, and its probe."""
     g = Shaped(quantized=False)
     weights = g.constant(g.random.standard_normal((4, 4)).astype(np.float32))
     product = g.op("MatMul", [g.op("MatMul", ["x", weights], "first"), weights], "second")
-    model = g.model({"x": shape}, g.op("Transpose", [product], "turned", perm=order))
-    prepared = prepare(load_model(model)).graph_model
-    ranges = {"x": 4.0, "first_out": 8.0}
-    return Probe(
-        prepared, Quantizer.of(place(prepared), ranges), (InputSpec("x", X.dtype, tuple(shape)),), 0, None
-    )
+    prepared = prepare(load_model(g.model({"x": shape}, end(g, product)))).graph_model
+    placement = place(prepared)
+    quantizer = Quantizer.of(placement, dict.fromkeys(placement.tensors, 8.0))
+    return Probe(prepared, quantizer, (InputSpec("x", X.dtype, tuple(shape)),), 0, None)
 
 
-@pytest.mark.parametrize(("shape", "order"), [([5, 4], [0, 1]), (["N", 4], [1, 0])])
-def test_where_samples_of_a_batch_cannot_be_told_apart_every_layer_is_run_by_itself(shape, order, caplog):
+def turned(g, product):
+    """What has the samples along its last axis."""
+    return g.op("Transpose", [product], "turned", perm=[1, 0])
+
+
+def in_rows(g, product):
+    """What has the steps of all samples along its first axis."""
+    return g.op("Reshape", [product, g.constant(np.array([-1, 2], np.int64))], "rows")
+
+
+def compared_with_each_other(g, product):
+    """The product of every sample with every other."""
+    return g.op("MatMul", [turned(g, product), product], "compared")
+
+
+@pytest.mark.parametrize(
+    ("shape", "end"), [([5, 4], lambda _g, product: product), (["N", 4], compared_with_each_other)]
+)
+def test_where_samples_of_a_batch_cannot_be_told_apart_every_layer_is_run_by_itself(shape, end, caplog):
     """Gradients would show one random product for the whole batch."""
     caplog.set_level("INFO", logger="trtint8.sensitivity.probe")
-    probe = turned(shape, order)
+    probe = finished(shape, end)
     probe.begin({"x": X}, 0, labelled=False)
     assert "the samples of a batch cannot be told apart in the network's outputs" in caplog.text
     assert not probe.effects.predicted
 
 
+@pytest.mark.parametrize("end", [turned, in_rows])
+def test_samples_that_lie_elsewhere_in_outputs_are_run_one_by_one(end):
+    """As of readers of text lines, whose outputs join the steps of all lines."""
+    probe = finished(["N", 4], end)
+    probe.begin({"x": X}, 0, labelled=False)
+    assert probe.effects.predicted
+    found = probe.run({"x": X}, None, 0)
+    alone = finished(["N", 4], end)
+    alone.begin({"x": X[:1]}, 0, labelled=False)
+    assert probe.effects.scales == alone.effects.scales
+    results = [alone.run({"x": X[row : row + 1]}, None, row) for row in range(5)]
+    np.testing.assert_array_equal(found.effects.sums, sum(result.effects.sums for result in results))
+    row = found.effects.variants.index((ONLY, "first"))
+    assert found.effects.sums[row, COLUMN["shown"]] == 5
+    assert found.local.samples == 2
+
+
+def test_outputs_that_are_no_row_of_classes_per_sample_show_no_classes():
+    probe = finished(["N", 4], in_rows)
+    probe.begin({"x": X}, 0, labelled=True)
+    effect = probe.run({"x": X}, np.zeros(5, np.int64), 0).effects.effect(ALL)
+    assert (effect.agreement, effect.top1) == (None, None)
+
+
 def test_batches_of_one_sample_need_not_be_told_apart():
-    probe = turned(["N", 4], [1, 0])
+    probe = finished(["N", 4], compared_with_each_other)
     probe.begin({"x": X[:1]}, 0, labelled=False)
     assert probe.effects.predicted
 

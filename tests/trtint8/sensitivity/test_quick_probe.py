@@ -171,8 +171,9 @@ def test_where_a_size_is_open_gradients_are_those_of_each_batch():
 def test_the_first_samples_give_scales_and_a_time():
     opened = opened_products()
     network = QuickNetwork(opened.model, opened.quantizer, opened.network, threads=1)
-    reference, seconds = network.begin({"x": ROWS})
+    reference, samples, seconds = network.begin({"x": ROWS})
     np.testing.assert_allclose(reference["second_out"], ROWS[:2] @ WEIGHTS @ WEIGHTS, rtol=1e-5)
+    assert samples == 2
     assert seconds > 0
     assert reference["second_out"].base is None, "not in the memory of a session that is closed"
     effects = EffectMeter(

@@ -26,6 +26,7 @@ from trtint8.engine.file import EngineInfo, TensorSpec, save_engine
 from trtint8.models.model import load_model
 from trtint8.models.session import open_model
 from trtint8.validation import opening
+from trtint8.validation.comparison import OpenModels
 
 DATA = np.eye(4, dtype=np.float32) + np.float32(1 / 3)
 
@@ -244,3 +245,22 @@ def test_detections_are_read_alike_whatever_a_single_image_shows(layout, metrics
         model, {"x": rows, "labels": labels}, reference=model, metrics=metrics, batch_size=1, progress=False
     )
     assert [measure.value for measure in found.measures] == [pytest.approx(1.0)] * 2
+
+
+@pytest.mark.parametrize("batch_size", [1, 4])
+def test_samples_that_are_not_finite_are_named_by_their_file(tmp_path, batch_size):
+    for number, row in enumerate(DATA):
+        np.save(tmp_path / f"{number}.npy", np.full_like(row, np.nan) if number == 2 else row)
+    with pytest.raises(
+        CalibrationDataError, match=r"4 values that are NaN .* the first in '.*2\.npy'; remove"
+    ):
+        trtint8.validate(scaled(0.5), tmp_path, reference=scaled(1.0), batch_size=batch_size, progress=False)
+
+
+@pytest.mark.parametrize(("labels", "times"), [(np.arange(4), 0), (None, 1)])
+def test_the_first_samples_are_looked_at_ahead_where_their_labels_may_be_boxes(monkeypatch, labels, times):
+    """Which takes reading them once more."""
+    looked = []
+    monkeypatch.setattr(OpenModels, "look", lambda _, batches: looked.append(batches))
+    trtint8.validate(scaled(0.5), DATA, reference=scaled(1.0), labels=labels, batch_size=2, progress=False)
+    assert len(looked) == times

@@ -16,7 +16,13 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 from onnx_ir.passes import common
 
-from trtint8.models.graph_constants import add_initializer, read_constant, set_element_type
+from trtint8.models.graph_constants import (
+    add_initializer,
+    read_constant,
+    set_element_type,
+    unused_name,
+    value_names,
+)
 from trtint8.models.opset import with_opset
 from trtint8.models.passes.infer_shapes import InferShapesPass
 from trtint8.models.passes.name_nodes import NameNodesPass
@@ -72,6 +78,7 @@ class _Converter:
         made: Original value and type to the value that holds it in that type.
         rounded: The scales, as bytes, that become FP16 numbers in every type: those of pairs that are FP16 at
             one end or both, and so of all tensors that share a scale with one of these.
+        names: The names of all values and nodes, those of graphs inside nodes included.
     """
 
     model: ir.Model
@@ -80,10 +87,13 @@ class _Converter:
     originals: set[ir.Value] = field(default_factory=set)
     made: dict[tuple[ir.Value, ir.DataType], ir.Value] = field(default_factory=dict)
     rounded: set[bytes] = field(default_factory=set)
+    names: set[str] = field(default_factory=set)
 
     def run(self) -> None:
         graph = self.model.graph
         nodes = list(graph)
+        self.names = {name for each in self.model.graphs() for name in value_names(each)}
+        self.names |= {node.name for node in nodes if node.name}
         values = [*graph.inputs, *graph.initializers.values(), *(v for node in nodes for v in node.outputs)]
         self.originals = {value for value in values if value.type == ir.TensorType(_FLOAT)}
         for value in self.originals.intersection(graph.inputs):
@@ -156,7 +166,7 @@ class _Converter:
         key = (scale, dtype)
         if key not in self.made:
             rounded = round_scale(exact).astype(dtype.numpy())
-            self.made[key] = add_initializer(self.model.graph, f"{scale.name}_{_SUFFIXES[dtype]}", rounded)
+            self.made[key] = add_initializer(self.model.graph, self._name_in(scale, dtype), rounded)
         node.replace_input_with(1, self.made[key])
 
     def _typed(self, value: ir.Value, dtype: ir.DataType) -> ir.Value:
@@ -169,16 +179,18 @@ class _Converter:
         return self.made[key]
 
     def _convert(self, value: ir.Value, dtype: ir.DataType) -> ir.Value:
-        name = f"{value.name}_{_SUFFIXES[dtype]}"
+        name = self._name_in(value, dtype)
         if value.const_value is not None:
             return add_initializer(self.model.graph, name, value.const_value.numpy().astype(dtype.numpy()))
         producer = value.producer()
         if producer is not None and producer.op_type == "DequantizeLinear" and _scale_fits(producer):
             attributes = list(producer.attributes.values())
-            node = ir.Node("", producer.op_type, list(producer.inputs), attributes, name=f"{name}_dequantize")
+            node_name = self._new_name(f"{name}_dequantize")
+            node = ir.Node("", producer.op_type, list(producer.inputs), attributes, name=node_name)
             self._rescale(node, dtype)
         else:
-            node = ir.Node("", "Cast", [value], [ir.AttrInt64("to", dtype)], name=f"{name}_cast")
+            cast_name = self._new_name(f"{name}_cast")
+            node = ir.Node("", "Cast", [value], [ir.AttrInt64("to", dtype)], name=cast_name)
         output = node.outputs[0]
         output.name, output.dtype, output.shape = name, dtype, value.shape
         graph = self.model.graph
@@ -192,9 +204,18 @@ class _Converter:
         """An output of the model in the type of inputs and outputs, under the name that it had."""
         name = value.name or ""
         output = self._typed(value, self.io)
-        value.name = f"{name}_{_SUFFIXES[value.dtype or _FLOAT]}"
+        value.name = self._name_in(value, value.dtype or _FLOAT)
         output.name = name
         return output
+
+    def _name_in(self, value: ir.Value, dtype: ir.DataType) -> str:
+        """A name of what a value becomes in a type, which nothing has yet."""
+        return self._new_name(f"{value.name}_{_SUFFIXES[dtype]}")
+
+    def _new_name(self, name: str) -> str:
+        unused = unused_name(name, self.names)
+        self.names.add(unused)
+        return unused
 
 
 def _scale_fits(node: ir.Node) -> bool:

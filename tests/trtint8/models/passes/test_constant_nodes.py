@@ -1,5 +1,6 @@
 """Nodes of constants, by whichever way computes them."""
 
+import itertools
 import warnings
 
 import numpy as np
@@ -80,9 +81,39 @@ def test_what_the_reference_computes_otherwise_than_onnx_runtime_is_not_computed
     np.testing.assert_allclose(found, by_onnx_runtime(node, arrays), rtol=1e-5, atol=1e-6)
 
 
-def by_onnx_runtime(node, arrays):
+@pytest.mark.parametrize("operator", ["MaxPool", "AveragePool", "LpPool"])
+def test_pooling_is_not_computed(operator):
+    node = ir.from_proto(helper.make_node(operator, ["x"], ["y"], kernel_shape=[2, 2], auto_pad="SAME_LOWER"))
+    with pytest.raises(NotImplementedError, match=f"computes {operator}"):
+        compute_node(node, {"x": np.zeros((1, 1, 5, 6), np.float32)}, 18)
+
+
+LARGEST = (1 << 63) - 1
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.float32])
+@pytest.mark.parametrize("step", [-2, -1, 1, 2])
+def test_slices_are_those_of_onnx_runtime_or_not_computed(dtype, step):
+    left = []
+    data = np.arange(3).astype(dtype)
+    for start, end in itertools.product((-LARGEST, -4, -3, -1, 0, 2, 3, LARGEST), repeat=2):
+        node = ir.from_proto(helper.make_node("Slice", ["x", "starts", "ends", "axes", "steps"], ["y"]))
+        arrays = {"x": data, "starts": np.array([start]), "ends": np.array([end])}
+        arrays |= {"axes": np.array([-1]), "steps": np.array([step])}
+        try:
+            found = compute_node(node, arrays, 18)
+        except NotImplementedError:
+            left.append((start, end))
+            continue
+        wanted = by_onnx_runtime(node, arrays, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+        np.testing.assert_array_equal(found, wanted)
+    outside = [(start, end) for start, end in left if start < -3 or end >= 3]
+    assert left == outside and len(left) == (28 if step < 0 else 0)
+
+
+def by_onnx_runtime(node, arrays, dtype=TensorProto.FLOAT):
     stored = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
-    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    output = helper.make_tensor_value_info("y", dtype, None)
     graph = helper.make_graph([ir.to_proto(node)], "g", [], [output], stored)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
     return run(model)[0]

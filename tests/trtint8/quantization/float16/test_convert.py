@@ -312,3 +312,48 @@ def test_the_model_is_not_changed():
     )
     assert [str(value.type) for node in model.graph_model.graph for value in node.outputs] == before
     assert first == again
+
+
+def test_names_that_the_model_has_are_not_given_again():
+    """As of models that were converted before: here every name that a conversion would give first."""
+    g = Shaped(quantized=False)
+    factor, addend = (np.full(8, value, np.float32) for value in (0.5, 3.0))
+    g.constants += [
+        onnx.numpy_helper.from_array(factor, "f"),
+        onnx.numpy_helper.from_array(addend, "f_float16"),
+    ]
+    g.nodes += [
+        helper.make_node("Mul", ["x", "f"], ["x_float16"], name="x_float16_cast"),
+        helper.make_node("Add", ["x_float16", "f_float16"], ["sum"], name="add"),
+        helper.make_node("Exp", ["sum"], ["sum_float32"], name="sum_float32_cast"),
+        helper.make_node("Abs", ["sum_float32"], ["y_float16"], name="abs"),
+        helper.make_node("Neg", ["y_float16"], ["y"], name="y_float32_cast"),
+    ]
+    model, kept = convert(g.model({"x": ["N", 8]}, "y"), float32_io=True)
+    assert list(kept) == ["sum_float32_cast"]
+    names = [node.name for node in model.graph.node]
+    assert len(set(names)) == len(names)
+    x = np.linspace(-2, 2, 8, dtype=np.float32)[None]
+    np.testing.assert_allclose(run(model, {"x": x}), -np.exp(0.5 * x + 3), rtol=0.01)
+
+
+def test_names_within_branches_are_not_given_again():
+    branch = helper.make_graph(
+        [
+            helper.make_node("Relu", ["shared"], ["shared_float32"]),
+            helper.make_node("Neg", ["shared_float32"], ["inside"]),
+        ],
+        "branch",
+        [],
+        [helper.make_tensor_value_info("inside", FLOAT, ["N", 8])],
+    )
+    g = Shaped(quantized=False)
+    g.nodes += [
+        helper.make_node("Neg", ["x"], ["shared"], name="neg"),
+        helper.make_node("If", ["flag"], ["picked"], name="if", then_branch=branch, else_branch=branch),
+    ]
+    source = g.model({"x": ["N", 8]}, g.op("Abs", ["picked"], "abs"))
+    source.graph.input.append(helper.make_tensor_value_info("flag", TensorProto.BOOL, []))
+    model, _ = convert(source)
+    x = np.array([[-1, 2, -3, 4, 5, 6, 7, 8]], np.float16)
+    assert np.array_equal(run(model, {"x": x, "flag": np.array(True)}), np.maximum(-x, 0))
