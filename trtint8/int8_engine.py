@@ -274,9 +274,11 @@ class _Build:
         graph_model = prepared.graph_model
         keep_float = tuple(several(self.wanted.keep_float))
         placement = place(graph_model, keep_float)
-        if self.sources.calibrates:
-            refuse_unsupported(prepared, self.flavor, self.options)
         calibrator, table = self._calibrator(prepared), None
+        # A calibrator's build parses the model before it calibrates, and a second builder costs TensorRT
+        # seconds: 8.6 loads its kernels for every one.
+        if self.sources.calibrates and calibrator is None:
+            refuse_unsupported(prepared, self.flavor, self.options)
         sizes: Mapping[str, SampleSizes] | None = None
         if isinstance(calibrator, Calibrator):
             sizes = calibrator.input_sizes()

@@ -6,6 +6,7 @@ CIFAR-10 tests want the environment variable TRTINT8_CIFAR10 to name a folder wi
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +15,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from calibrators.cuda import gpu_problem, open_device
+from calibrators.cuda import gpu_problem, open_device, primary_context
 from calibrators.data.preprocessing import Preprocessing
 from calibrators.errors import TrtInt8Error
 from calibrators.tensorrt import flavor as flavors
+from calibrators.tensorrt.messages import shared_logger
 from trtint8 import BuildOptions
 
 if TYPE_CHECKING:
@@ -38,6 +40,25 @@ def device():
         return open_device()
     except TrtInt8Error as reason:
         pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kernels():
+    """A builder that lives as long as the tests, so that TensorRT 8.6 loads its kernels once."""
+    with contextlib.ExitStack() as held:
+        if gpu_problem() is None:
+            with contextlib.suppress(TrtInt8Error):
+                held.enter_context(kept_builder(flavors.load("tensorrt")))
+        yield
+
+
+@contextlib.contextmanager
+def kept_builder(found):
+    with primary_context(0):
+        builder = found.module.Builder(shared_logger(found.module))
+    yield
+    with primary_context(0):
+        del builder
 
 
 @pytest.fixture(scope="session", params=["tensorrt", "rtx"])

@@ -232,15 +232,16 @@ def test_a_builder_that_works_in_a_context_of_pycudas_own(implicit_flavor, tmp_p
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("method", ["entropy", "mse"])
-def test_refused_nodes_are_named_before_anything_is_calibrated(implicit_flavor, tmp_path, method):
-    """Of TensorRT's own calibrator and of a calibration on the CPU."""
+@pytest.mark.parametrize(("method", "most"), [("entropy", 1), ("mse", 0)])
+def test_refused_nodes_are_named_before_anything_is_calibrated(implicit_flavor, tmp_path, method, most):
+    """Of TensorRT's own calibrator, for which a first batch tells the shapes, and of one on the CPU."""
     nodes = (*NODES[:2], ("Unique", ["r"], "first", {}), *NODES[4:7])
     taken = []
 
     def samples():
-        taken.append(1)
-        yield np.zeros((2, 3, 8, 8), np.float32)
+        for _ in range(9):
+            taken.append(1)
+            yield np.zeros((2, 3, 8, 8), np.float32)
 
     with pytest.raises(BuildError, match=r"\(Unique\).*; nor does it take '.*' \(Unique\)"):
         build_int8_engine(
@@ -253,4 +254,4 @@ def test_refused_nodes_are_named_before_anything_is_calibrated(implicit_flavor, 
             options=OPTIONS,
             progress=False,
         )
-    assert not taken
+    assert len(taken) <= most

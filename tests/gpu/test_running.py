@@ -197,6 +197,39 @@ def test_every_bound_call_begins_after_the_work_of_pytorch(engine, cuda_graph):
             assert np.array_equal(copied.cpu().numpy(), engine.infer({"images": part})["logits"])
 
 
+class ByDlpack:
+    """An array of CuPy that tells no stream, and is asked for the order like those of PyTorch."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **options):
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+@pytest.mark.parametrize("given", [lambda array: array, ByDlpack], ids=["interface", "dlpack"])
+@pytest.mark.parametrize("cuda_graph", [False, True])
+def test_every_bound_call_begins_after_the_work_of_cupy(engine, cuda_graph, given):
+    cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
+    parts = [IMAGES[start : start + 8] for start in (0, 8, 16, 24)]
+    wanted = [engine.infer({"images": part})["logits"] for part in parts]
+    found = []
+    with cupy.cuda.Stream(non_blocking=True):
+        fed, ready = cupy.zeros((8, 1, 8, 8), cupy.float32), [cupy.asarray(part) for part in parts]
+        busy = cupy.ones(1 << 26, cupy.float32)
+        with engine.bind({"images": given(fed)}, cuda_graph=cuda_graph) as call:
+            for images in ready:
+                for _ in range(20):
+                    cupy.multiply(busy, 1, out=busy)  # takes a while
+                cupy.multiply(images, busy[0], out=fed)
+                found.append(call()["logits"].copy())
+    for one, right in zip(found, wanted, strict=True):
+        assert np.array_equal(one, right)
+
+
 def test_arrays_of_cupy_tell_their_stream(engine):
     cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
     wanted = engine.infer({"images": IMAGES[:8]})["logits"]

@@ -7,7 +7,8 @@ as the big-endian hexadecimal digits of a float32::
     images: 3c010204
 
 Tensor names may hold colons themselves, so a line is split at its last colon. TensorRT omits leading zeros.
-The legacy calibrator may add lines with its own settings, which have another form and are left out.
+The cache of the legacy calibrator begins with a line of its settings, cutoff and quantile as hexadecimal
+float64, which is left out, as are others that have another form.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ _LEGACY = "LegacyCalibration"
 ALGORITHMS = ("EntropyCalibration", "EntropyCalibration2", "MinMaxCalibration", _LEGACY)
 
 _HEADER = re.compile(r"TRT-(\d+)-(\w+)")
+#: What the legacy calibrator writes first.
+_SETTINGS = r"\d+ [0-9a-f]{1,16} [0-9a-f]{1,16}"
 #: How a cache begins, also where an editor has put a byte-order mark there.
 _BEGINNINGS = (
     b"TRT-",
@@ -54,7 +57,7 @@ class TensorrtCache:
 
 def looks_like_cache(data: bytes) -> bool:
     """Whether the bytes start as a calibration cache does."""
-    return data.startswith(_BEGINNINGS)
+    return data.startswith(_BEGINNINGS) or re.match(rf"{_SETTINGS}\r?\nTRT-".encode(), data) is not None
 
 
 def parse(data: bytes, source: str) -> TensorrtCache:
@@ -76,16 +79,17 @@ def parse(data: bytes, source: str) -> TensorrtCache:
     except UnicodeDecodeError as error:
         raise TableError(f"'{source}' is not a calibration cache: byte {error.start} is not text") from error
     lines = text.splitlines()
-    header = _HEADER.fullmatch(lines[0].strip()) if lines else None
+    before = 1 if lines and re.fullmatch(_SETTINGS, lines[0].strip()) else 0
+    header = _HEADER.fullmatch(lines[before].strip()) if len(lines) > before else None
     if not header or header[2] not in ALGORITHMS:
         raise TableError(
             f"'{source}' is not a calibration cache: its first line must be TRT-<version>-<algorithm> with "
-            f"one of {', '.join(ALGORITHMS)}, not '{lines[0][:80] if lines else ''}'"
+            f"one of {', '.join(ALGORITHMS)}, not '{lines[before][:80] if len(lines) > before else ''}'"
         )
     # TensorRT ends every line.
     ends_in_line = len(lines) if not text.endswith(("\n", "\r")) else None
     scales: dict[str, float] = {}
-    for number, name, digits in _entries(lines[1:], source, others=header[2] == _LEGACY):
+    for number, name, digits in _entries(lines, before + 1, source, others=header[2] == _LEGACY):
         if name in scales:
             raise TableError(
                 f"'{source}' line {number}: tensor '{name}' stands twice; remove one of the lines"
@@ -153,15 +157,16 @@ def render(cache: TensorrtCache) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
-def _entries(lines: list[str], source: str, *, others: bool) -> Iterator[tuple[int, str, str]]:
+def _entries(lines: list[str], first: int, source: str, *, others: bool) -> Iterator[tuple[int, str, str]]:
     """The line number, the tensor's name and the digits of every line after the header.
 
     Args:
-        lines: The lines after the header.
+        lines: All lines.
+        first: How many come before, the header among them.
         source: What to call the file in messages.
         others: Whether lines of another form are left out rather than refused.
     """
-    for number, line in enumerate(lines, start=2):
+    for number, line in enumerate(lines[first:], start=first + 1):
         if not line.strip():
             continue
         name, colon, digits = line.rpartition(":")
