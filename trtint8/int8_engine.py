@@ -42,7 +42,7 @@ from trtint8.engine.layers import LayerReport
 from trtint8.engine.profiles import Profile, check_profile, complete_profile, largest_shapes
 from trtint8.engine.table import table_file_of
 from trtint8.interop.unquantize import float_nodes, quantized_nodes
-from trtint8.models.model import Model, ModelSource, load_model, prepare
+from trtint8.models.model import Model, ModelSource, has_pairs, load_model, prepare
 from trtint8.models.recorded_states import with_recorded_states
 from trtint8.models.serialization import runnable
 from trtint8.quantization.placement import place
@@ -217,7 +217,7 @@ class _Build:
             refuse_int8_blocks(self.loaded)
             graph_model = self._typed(self.loaded.graph_model, {})
             return BuiltFiles(
-                self._run(graph_model, None, int8=True),
+                self._run(graph_model, None),
                 graph_model,
                 quantized_nodes(graph_model),
                 None,
@@ -256,7 +256,7 @@ class _Build:
                 stacklevel=4,
             )
         graph_model = self._typed(graph_model, table.peaks)
-        built = self._run(graph_model, prepared, int8=True, sizes=sizes)
+        built = self._run(graph_model, prepared, sizes=sizes)
         scales = _scales(placement.shared)
         return BuiltFiles(
             built,
@@ -366,7 +366,6 @@ class _Build:
         prepared: Model | None,
         implicit: ImplicitInt8 | None = None,
         *,
-        int8: bool = False,
         sizes: Mapping[str, SampleSizes] | None = None,
     ) -> BuiltEngine:
         """Builds an engine.
@@ -375,7 +374,6 @@ class _Build:
             graph_model: What is built.
             prepared: The float model that it was made of; None where there is none.
             implicit: The ranges of the implicit route.
-            int8: Whether the graph has the Q/DQ pairs of the explicit route.
             sizes: Input name to the sizes that the calibration samples had, where they are known.
 
         Raises:
@@ -392,7 +390,8 @@ class _Build:
                     sizes=sizes,
                     compute_capabilities=self.wanted.compute_capabilities,
                     options=_typed_options(self.flavor, self.options),
-                    int8=int8,
+                    # Without pairs or ranges, as where no layer can be in INT8, TensorRT 8 refuses the flag.
+                    int8=has_pairs(graph_model),
                     implicit=implicit,
                     progress=self.sources.progress,
                 )

@@ -46,7 +46,8 @@ def record_of_cache(cache: tensorrt_cache.TensorrtCache) -> TableRecord:
         cache: The contents of the cache.
     """
     amax = {name: scale * QMAX for name, scale in cache.scales.items()}
-    return TableRecord(amax=amax, method=_method_of(cache.algorithm), versions={"tensorrt": cache.version})
+    versions = {} if cache.version is None else {"tensorrt": cache.version}
+    return TableRecord(amax=amax, method=_method_of(cache.algorithm), versions=versions)
 
 
 def read_table(path: str | os.PathLike[str]) -> TableRecord:

@@ -155,7 +155,7 @@ class Timed:
         return Finding({"build s": result.seconds, "plan MB": size, **int8_share(result)})
 
     def _options(self, *, fp16: bool) -> BuildOptions:
-        return small_options(fp16=fp16, optimization_level=limits.LARGE_LEVEL)
+        return small_options(self.check, fp16=fp16, optimization_level=limits.LARGE_LEVEL)
 
     # Measurements.
 

@@ -102,7 +102,7 @@ def described(minutes: float, soak: float) -> Mapping[str, str]:
     return {
         "whole run": f"{minutes:g} minutes, and what the soak takes beyond {SOAK_SECONDS:g} s",
         "builds": f"builder optimization level {SMALL_LEVEL} for the small networks, {LARGE_LEVEL} for "
-        f"the large ones (TensorRT's usual is 3); of the tactic sources "
+        f"the large ones (TensorRT's usual is 3); one timing cache for all; of the tactic sources "
         f"{' and '.join(TACTIC_SOURCES)}",
         "calibration": f"batches of {CALIBRATION_BATCH}",
         "times": f"{MEASURE_SECONDS:g} s per measurement; comparisons in {ROUNDS} rounds that alternate",

@@ -116,9 +116,13 @@ def load_subject(name: str, data: Path | None) -> Subject:
     return Subject(name, model, inputs, calibration_file, _CIFAR, images, np.asarray(batches.labels))
 
 
-def small_options(**more: Any) -> BuildOptions:
-    """How the small networks are built."""
-    settings = {"tactic_sources": limits.TACTIC_SOURCES, "optimization_level": limits.SMALL_LEVEL}
+def small_options(check: Check | None = None, **more: Any) -> BuildOptions:
+    """How the small networks are built; with a check, all its builds share their timings."""
+    settings: dict[str, Any] = {
+        "tactic_sources": limits.TACTIC_SOURCES,
+        "optimization_level": limits.SMALL_LEVEL,
+        "timing_cache": check.settings.out / "timing.cache" if check else None,
+    }
     return BuildOptions(**{**settings, **more})
 
 
@@ -156,11 +160,9 @@ def judged(path: Path, subject: Subject, reference: NDArray[np.float32]) -> dict
 
 
 def int8_share(result: BuildResult) -> dict[str, Figure]:
-    """How many of the nodes that were to run in INT8 do."""
-    layers, wanted = result.info.layers, result.info.quantized_nodes
-    if layers is None:
-        return {"in INT8": "not reported"}
-    return {"in INT8": f"{len(layers.weighted_summary(wanted).get('INT8', ()))} of {len(wanted)}"}
+    """How many weighted nodes run in INT8; not told of parts that TensorRT compiles as a whole."""
+    share = result.info.int8_layers
+    return {"in INT8": "not told" if share is None else f"{share[0]} of {share[1]}"}
 
 
 def lost_at_most(figures: Mapping[str, Figure], points: float) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,7 +28,11 @@ if TYPE_CHECKING:
 
 # The packed libraries of TensorRT 8.6 have stubs in the place of cuBLAS and cuDNN. At its usual optimization
 # level that TensorRT takes more than half a minute for every engine.
-OPTIONS = BuildOptions(tactic_sources=("EDGE_MASK_CONVOLUTIONS", "JIT_CONVOLUTIONS"), optimization_level=1)
+OPTIONS = BuildOptions(
+    tactic_sources=("EDGE_MASK_CONVOLUTIONS", "JIT_CONVOLUTIONS"),
+    optimization_level=1,
+    timing_cache=Path(tempfile.gettempdir()) / f"trtint8-{os.getpid()}.timings",
+)
 NORMALIZED = Preprocessing(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 
 
@@ -50,6 +55,8 @@ def kernels():
             with contextlib.suppress(TrtInt8Error):
                 held.enter_context(kept_builder(flavors.load("tensorrt")))
         yield
+    for left in (OPTIONS.timing_cache, Path(f"{OPTIONS.timing_cache}.lock")):
+        left.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

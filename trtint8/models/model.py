@@ -106,7 +106,12 @@ class Model:
     @property
     def is_quantized(self) -> bool:
         """Whether the model holds Q/DQ pairs."""
-        return any(node.op_type == "QuantizeLinear" for node in self.graph_model.graph)
+        return has_pairs(self.graph_model)
+
+
+def has_pairs(graph_model: ir.Model) -> bool:
+    """Whether a graph holds Q/DQ pairs."""
+    return any(node.op_type == "QuantizeLinear" for node in graph_model.graph)
 
 
 #: The forms in which a model may be given: a path, the serialized model, the message, or what was checked.

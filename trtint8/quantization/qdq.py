@@ -41,7 +41,8 @@ def insert_qdq(
 
     Each tensor gets one pair, whatever the number of its readers; weights that are read along several axes
     get one for each. Weights stay float32 initializers.
-    Zero points are 0, biases are not changed, and tensors keep their names.
+    Zero points are 0, biases are not changed, and tensors keep their names. Convolutions tell the shape of
+    their kernel.
 
     Args:
         model: The float model that the placement was made for; changed in place.
@@ -70,6 +71,7 @@ def insert_qdq(
                 "keep the node in float"
             )
         writer.quantize(edge, scale)
+        writer.tell_kernel_shape(edge, weights.shape)
 
 
 def activation_scales(placement: Placement, amax: Mapping[str, float]) -> dict[str, np.float32]:
@@ -186,6 +188,15 @@ class _Writer:
             assert value is not None
             self._pairs[key] = self._insert_pair(value, np.asarray(scale, np.float32), edge.axis, node)
         node.replace_input_with(edge.index, self._pairs[key])
+
+    def tell_kernel_shape(self, edge: Edge, weights: tuple[int, ...]) -> None:
+        """Writes the shape of a convolution's kernel, which ONNX lets exporters leave out.
+
+        The parser of TensorRT 8.6 looks for it there alone where weights have a pair.
+        """
+        node = self._nodes[edge.node]
+        if node.op_type in ("Conv", "ConvTranspose") and "kernel_shape" not in node.attributes:
+            node.attributes.add(ir.AttrInt64s("kernel_shape", weights[2:]))
 
     def _insert_pair(
         self, value: ir.Value, scale: NDArray[np.float32], axis: int | None, reader: ir.Node

@@ -7,8 +7,11 @@ as the big-endian hexadecimal digits of a float32::
     images: 3c010204
 
 Tensor names may hold colons themselves, so a line is split at its last colon. TensorRT omits leading zeros.
-The cache of the legacy calibrator begins with a line of its settings, cutoff and quantile as hexadecimal
-float64, which is left out, as are others that have another form.
+For the legacy calibrator, TensorRT 8.6 writes that calibrator's settings in place of the header: a zero, the
+cutoff and the quantile, as the hexadecimal digits of float64. It reads only a cache that has the settings of
+the calibrator::
+
+    0 3ff0000000000000 3fefff2e48e8a71e
 """
 
 from __future__ import annotations
@@ -27,9 +30,11 @@ from calibrators.tables.formats.values import check_line_names
 _LEGACY = "LegacyCalibration"
 ALGORITHMS = ("EntropyCalibration", "EntropyCalibration2", "MinMaxCalibration", _LEGACY)
 
+#: The settings of the legacy calibrator, unless it is given others.
+LEGACY_CUTOFF, LEGACY_QUANTILE = 1.0, 0.9999
+
 _HEADER = re.compile(r"TRT-(\d+)-(\w+)")
-#: What the legacy calibrator writes first.
-_SETTINGS = r"\d+ [0-9a-f]{1,16} [0-9a-f]{1,16}"
+_SETTINGS = r"0 [0-9a-f]{1,16} [0-9a-f]{1,16}"
 #: How a cache begins, also where an editor has put a byte-order mark there.
 _BEGINNINGS = (
     b"TRT-",
@@ -45,19 +50,20 @@ class TensorrtCache:
     """The contents of a calibration cache.
 
     Attributes:
-        version: TensorRT's version as digits, for example ``8601`` or ``101600``.
+        version: TensorRT's version as digits, for example ``8601`` or ``101600``; None where the cache does
+            not tell, as that of the legacy calibrator.
         algorithm: One of :data:`ALGORITHMS`.
         scales: Tensor name to scale, exactly as float32 in the file.
     """
 
-    version: str
+    version: str | None
     algorithm: str
     scales: Mapping[str, float]
 
 
 def looks_like_cache(data: bytes) -> bool:
     """Whether the bytes start as a calibration cache does."""
-    return data.startswith(_BEGINNINGS) or re.match(rf"{_SETTINGS}\r?\nTRT-".encode(), data) is not None
+    return data.startswith(_BEGINNINGS) or re.match(rf"{_SETTINGS}\s".encode(), data) is not None
 
 
 def parse(data: bytes, source: str) -> TensorrtCache:
@@ -79,17 +85,11 @@ def parse(data: bytes, source: str) -> TensorrtCache:
     except UnicodeDecodeError as error:
         raise TableError(f"'{source}' is not a calibration cache: byte {error.start} is not text") from error
     lines = text.splitlines()
-    before = 1 if lines and re.fullmatch(_SETTINGS, lines[0].strip()) else 0
-    header = _HEADER.fullmatch(lines[before].strip()) if len(lines) > before else None
-    if not header or header[2] not in ALGORITHMS:
-        raise TableError(
-            f"'{source}' is not a calibration cache: its first line must be TRT-<version>-<algorithm> with "
-            f"one of {', '.join(ALGORITHMS)}, not '{lines[before][:80] if len(lines) > before else ''}'"
-        )
+    version, algorithm = _header(lines[0].strip() if lines else "", source)
     # TensorRT ends every line.
     ends_in_line = len(lines) if not text.endswith(("\n", "\r")) else None
     scales: dict[str, float] = {}
-    for number, name, digits in _entries(lines, before + 1, source, others=header[2] == _LEGACY):
+    for number, name, digits in _entries(lines[1:], source):
         if name in scales:
             raise TableError(
                 f"'{source}' line {number}: tensor '{name}' stands twice; remove one of the lines"
@@ -106,13 +106,27 @@ def parse(data: bytes, source: str) -> TensorrtCache:
         f"'{source}' has scales that are negative or no numbers",
         "correct them, or calibrate again",
     )
-    return TensorrtCache(header[1], header[2], scales)
+    return TensorrtCache(version, algorithm, scales)
+
+
+def _header(line: str, source: str) -> tuple[str | None, str]:
+    """The version, where it is told, and the algorithm in the first line of a cache."""
+    if re.fullmatch(_SETTINGS, line):
+        return None, _LEGACY
+    header = _HEADER.fullmatch(line)
+    if not header or header[2] not in ALGORITHMS:
+        raise TableError(
+            f"'{source}' is not a calibration cache: its first line must be TRT-<version>-<algorithm> with "
+            f"one of {', '.join(ALGORITHMS)}, not '{line[:80]}'"
+        )
+    return header[1], header[2]
 
 
 def render(cache: TensorrtCache) -> bytes:
     """Writes a cache, with eight digits per scale.
 
-    A scale of zero is no range for TensorRT, so tensors that were zero in all batches are left out.
+    That of the legacy calibrator has the settings :data:`LEGACY_CUTOFF` and :data:`LEGACY_QUANTILE`. A scale
+    of zero is no range for TensorRT, so tensors that were zero in all batches are left out.
 
     Args:
         cache: The contents.
@@ -131,9 +145,10 @@ def render(cache: TensorrtCache) -> bytes:
         raise TableError(
             f"unknown calibration algorithm '{cache.algorithm}'; use one of {', '.join(ALGORITHMS)}"
         )
-    if not re.fullmatch("[0-9]+", cache.version):
+    legacy, version = cache.algorithm == _LEGACY, cache.version or ""
+    if not legacy and not re.fullmatch("[0-9]+", version):
         raise TableError(
-            f"the TensorRT version in a cache's header is {cache.version[:80]!r}; give digits, like 8601"
+            f"the TensorRT version in a cache's header is {version[:80]!r}; give digits, like 8601"
         )
     check_line_names(cache.scales, "a calibration cache")
     zero = {name: scale for name, scale in cache.scales.items() if scale == 0}
@@ -152,27 +167,19 @@ def render(cache: TensorrtCache) -> bytes:
             UserWarning,
             stacklevel=2,
         )
-    lines = [f"TRT-{cache.version}-{cache.algorithm}"]
+    settings = " ".join(struct.pack(">d", value).hex() for value in (LEGACY_CUTOFF, LEGACY_QUANTILE))
+    lines = [f"0 {settings}" if legacy else f"TRT-{version}-{cache.algorithm}"]
     lines += [f"{name}: {struct.pack('>f', scale).hex()}" for name, scale in written.items()]
     return ("\n".join(lines) + "\n").encode()
 
 
-def _entries(lines: list[str], first: int, source: str, *, others: bool) -> Iterator[tuple[int, str, str]]:
-    """The line number, the tensor's name and the digits of every line after the header.
-
-    Args:
-        lines: All lines.
-        first: How many come before, the header among them.
-        source: What to call the file in messages.
-        others: Whether lines of another form are left out rather than refused.
-    """
-    for number, line in enumerate(lines[first:], start=first + 1):
+def _entries(lines: list[str], source: str) -> Iterator[tuple[int, str, str]]:
+    """The line number, the tensor's name and the digits of every line after the header."""
+    for number, line in enumerate(lines, start=2):
         if not line.strip():
             continue
         name, colon, digits = line.rpartition(":")
         if not (colon and name and _SCALE.fullmatch(digits.strip())):
-            if others:
-                continue
             raise TableError(
                 f"'{source}' line {number} is not '<tensor>: <scale as hexadecimal float32>': '{line[:80]}'"
             )

@@ -56,7 +56,7 @@ def _explicit(check: Check, subject: Subject, side: HostSide) -> BuildResult:
         target="tensorrt",
         route="explicit",
         profiles=subject.profiles,
-        options=small_options(fp16=True),
+        options=small_options(check, fp16=True),
         progress=False,
     )
 

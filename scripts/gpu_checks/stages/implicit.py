@@ -188,7 +188,7 @@ def build_implicit(
             target="tensorrt",
             route="implicit",
             profiles=subject.profiles,
-            options=small_options(fp16=fp16),
+            options=small_options(check, fp16=fp16),
             progress=False,
             **more,
         )

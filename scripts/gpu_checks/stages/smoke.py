@@ -88,7 +88,7 @@ class _Smoke:
             target="tensorrt",
             route="implicit" if calibrator else "explicit",
             profiles=self.subject.profiles,
-            options=small_options(fp16=True, timing_cache=self._timings),
+            options=small_options(self.check, fp16=True),
             progress=False,
         )
         built.append(result)
@@ -104,7 +104,7 @@ class _Smoke:
 
     @property
     def _timings(self) -> Path:
-        return self.folder / "timing.cache"
+        return self.check.settings.out / "timing.cache"
 
     def timings(self) -> Finding:
         """Whether TensorRT takes the timings of the build before for another one."""

@@ -10,7 +10,11 @@ ZERO = np.int8(0)
 
 
 class Pairs(Shaped):
-    """Builds Q/DQ models by hand, with any parameters."""
+    """Builds Q/DQ models by hand, with any parameters; its convolutions have kernels of one element."""
+
+    def op(self, operator, inputs, name, **attributes):
+        kernel = {"kernel_shape": (1, 1)} if operator in ("Conv", "ConvTranspose") else {}
+        return super().op(operator, inputs, name, **kernel | attributes)
 
     def quantize(self, tensor, scale=0.1, zero=ZERO, name="q", **attributes):
         scale = np.asarray(scale, np.float32)
@@ -70,6 +74,9 @@ def build_rule(rule):
     if rule == "weight-axis":
         weights = g.stored(np.ones((4, 4, 1, 1), np.int8), [0.1] * 4, "w", axis=1)
         return g, g.conv(g.quantize("x"), weights)
+    if rule == "kernel-shape":
+        weights = g.stored(np.ones((4, 4, 1, 1), np.int8))
+        return g, g.op("Conv", [g.quantize("x"), weights], "conv", kernel_shape=None)
     if rule == "concat-scales":
         return concat_of(0.1, 0.2)
     raise AssertionError(rule)

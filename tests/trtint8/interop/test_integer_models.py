@@ -214,7 +214,8 @@ def test_mixed_models_keep_their_dynamic_nodes_float():
     g = Integers()
     pair = g.quantize("x", 0.05, np.int8(0))
     weights = [g.random_integers(4, 4, 3, 3), *g.parameters(0.01, np.int8(0))]
-    y = g.op("Conv", [g.dequantize(pair[0], pair[1:]), g.dequantize(weights[0], weights[1:])], "static")
+    operands = [g.dequantize(pair[0], pair[1:]), g.dequantize(weights[0], weights[1:])]
+    y = g.op("Conv", operands, "static", kernel_shape=(3, 3))
     g.nodes.append(helper.make_node("DynamicQuantizeLinear", [y], ["q", "s", "z"], name="dynamic"))
     y = g.op(
         "Cast",

@@ -27,7 +27,11 @@ def test_scales_that_are_none_are_not_mended(scale):
 
 
 @pytest.mark.parametrize(
-    "rule", ["zero-point", "bias-int32", "scalar-constant", "pair-before-activation", "weight-axis"]
+    "rule",
+    [
+        *("zero-point", "bias-int32", "scalar-constant", "pair-before-activation", "weight-axis"),
+        "kernel-shape",
+    ],
 )
 def test_mended_models_have_nothing_left(rule):
     mended = mend(model_of(*build_rule(rule)))

@@ -21,6 +21,7 @@ def test_a_model_as_tensorrt_wants_it():
     [
         *("zero-point", "type", "bias-int32", "activation-per-channel", "scalar-constant"),
         *("pair-before-activation", "one-sided", "weight-axis", "concat-scales"),
+        "kernel-shape",
     ],
 )
 def test_each_rule_finds_its_case(rule):

@@ -153,6 +153,18 @@ def test_convolutions_compute_what_numpy_does():
     )
 
 
+@pytest.mark.parametrize("told", [{}, {"kernel_shape": (3, 2)}])
+@pytest.mark.parametrize("operator", ["Conv", "ConvTranspose"])
+def test_convolutions_tell_the_shape_of_their_kernel(operator, told):
+    """The parser of TensorRT 8.6 looks for it nowhere else where weights have a pair."""
+    g = Shaped()
+    output = g.op(operator, ["x", g.weights(4, 4, 3, 2)], "conv", **told)
+    model = quantized(g.model({"x": ["N", 4, 6, 6]}, output), x=1.0)
+    (node,) = (node for node in model.graph.node if node.op_type == operator)
+    (shape,) = (attribute.ints for attribute in node.attribute if attribute.name == "kernel_shape")
+    assert list(shape) == [3, 2]
+
+
 def placement(*tensors, shared=()):
     edges = tuple(Edge("node", index, tensor) for index, tensor in enumerate(tensors))
     configs = JointConfigs()

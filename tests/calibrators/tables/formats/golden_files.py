@@ -1,4 +1,4 @@
-"""Golden files of other tools: by TensorRT demo_8600.cache, the others by hand from their specifications."""
+"""Golden files of other tools: by TensorRT those of 8600, the others by hand from their specifications."""
 
 from pathlib import Path
 

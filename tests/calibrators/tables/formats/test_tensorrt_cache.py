@@ -1,9 +1,11 @@
-"""TensorRT's calibration cache: golden files written by hand from its specification."""
+"""TensorRT's calibration cache: golden files that it wrote, and one by hand from its specification."""
+
+import struct
 
 import pytest
 
 from calibrators.errors import TableError
-from calibrators.tables.formats.tensorrt_cache import TensorrtCache
+from calibrators.tables.formats.tensorrt_cache import TensorrtCache, looks_like_cache
 from calibrators.tables.formats.tensorrt_cache import parse as parse_cache
 from calibrators.tables.formats.tensorrt_cache import render as render_cache
 from tests.calibrators.tables.formats.golden_files import golden
@@ -21,19 +23,32 @@ def test_tensorrt_cache_entropy_2():
     }
 
 
-def test_tensorrt_cache_legacy_with_six_digits_and_unpadded_hexadecimals():
-    cache = parse_cache(golden("legacy_101600.cache"), "golden")
-    assert (cache.version, cache.algorithm) == ("101600", "LegacyCalibration")
+def test_a_version_of_six_digits_and_hexadecimals_without_leading_zeros():
+    cache = parse_cache(b"TRT-101600-MinMaxCalibration\nimages: 3c010204\nsmall: 1\n", "it")
+    assert (cache.version, cache.algorithm) == ("101600", "MinMaxCalibration")
     assert cache.scales["small"] == 2**-149
     assert b"small: 00000001\n" in render_cache(cache)
 
 
-def test_lines_of_the_legacy_calibrators_settings_are_left_out():
-    settings = b"quantile 0.9999\ncutoff: 1.0\n"
-    cache = parse_cache(golden("legacy_101600.cache") + settings, "golden")
-    assert cache == parse_cache(golden("legacy_101600.cache"), "golden")
-    with pytest.raises(TableError, match="line 6 is not '<tensor>: <scale as hexadecimal float32>': 'quant"):
-        parse_cache(golden("entropy2_8601.cache") + settings, "golden")
+def test_the_legacy_calibrators_cache_begins_with_its_settings():
+    """TensorRT 8.6.0 wrote the file with a cutoff of 1 and a quantile of 0.9999, and read it again."""
+    written = golden("legacy_8600.cache")
+    cache = parse_cache(written, "golden")
+    assert (cache.version, cache.algorithm) == (None, "LegacyCalibration")
+    assert len(cache.scales) == 12
+    (bits,) = struct.unpack(">I", struct.pack(">f", cache.scales["images"]))
+    assert bits == 0x3C6E756E
+    assert looks_like_cache(written) and render_cache(cache) == written
+
+
+def test_every_line_after_the_header_has_a_tensor_and_its_scale():
+    for name in ("entropy2_8601.cache", "legacy_8600.cache"):
+        data = golden(name) + b"quantile 0.9999\n"
+        number = data.count(b"\n")
+        with pytest.raises(
+            TableError, match=f"line {number} is not '<tensor>: <scale as hexadecimal float32>'"
+        ):
+            parse_cache(data, "golden")
 
 
 def test_tensorrt_cache_zeros_are_read_and_left_out_of_what_is_written():
@@ -73,8 +88,8 @@ def test_a_cache_that_is_cut_off_within_its_last_value_is_refused(missing):
 
 
 def test_a_cache_gives_back_every_scale():
-    # The last was written by TensorRT itself.
-    for name in ("entropy2_8601.cache", "legacy_101600.cache", "demo_8600.cache"):
+    # The last two were written by TensorRT itself.
+    for name in ("entropy2_8601.cache", "legacy_8600.cache", "demo_8600.cache"):
         cache = parse_cache(golden(name), name)
         assert parse_cache(render_cache_with_zeros(cache), name) == cache
 
