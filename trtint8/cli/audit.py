@@ -75,7 +75,8 @@ def _reservations(audit: Audit) -> Iterator[str]:
     elif audit.of_another_gpu:
         yield (
             f"TensorRT cannot build for compute capability {gpu.compute_capability} of {gpu.name} here; "
-            f"graphs compiled for {audit.compute_capability} are used instead"
+            f"graphs compiled for {audit.compute_capability} are used instead, and convolutions in INT8 may "
+            "gain more there, where TensorRT requantizes within them"
         )
     if audit.uncounted:
         yield f"the multiply-adds of {_listed(audit.uncounted)} are not known"

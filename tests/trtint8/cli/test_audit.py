@@ -51,7 +51,7 @@ def test_json(rtx, table, capsys):
     assert found.gpu.name == "H100"
     assert said == (
         "TensorRT cannot build for compute capability 9.0 of H100 here; graphs compiled for 8.9 are used "
-        "instead\n"
+        "instead, and convolutions in INT8 may gain more there, where TensorRT requantizes within them\n"
     )
 
 
@@ -76,7 +76,7 @@ def test_what_is_not_known_is_said(shown):
     printed, said = shown(AUDIT)
     assert said.splitlines() == [
         "TensorRT cannot build for compute capability 9.0 of Round here; graphs compiled for 8.9 are used "
-        "instead",
+        "instead, and convolutions in INT8 may gain more there, where TensorRT requantizes within them",
         "the multiply-adds of 'c' and 2 other nodes are not known",
         "no kernel of the FP16 engine names 'b'",
     ]
