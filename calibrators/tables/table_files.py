@@ -22,8 +22,8 @@ from calibrators.tables.formats.registry import FORMATS, SUFFIXES
 from calibrators.tables.scales import QMAX, scale_of
 
 #: Method of a table to the algorithm that the header of a cache names for it; for every other method that is
-#: EntropyCalibration2, as TensorRT has no MSE calibrator.
-_ALGORITHM = {"minmax": "MinMaxCalibration", "percentile": "LegacyCalibration"}
+#: EntropyCalibration2, which most programs that read a cache ask for.
+_ALGORITHM = {"minmax": "MinMaxCalibration"}
 #: The algorithm in the header of a cache to the method of the table; entropy for every other algorithm.
 _METHOD = {"MinMaxCalibration": "minmax", "LegacyCalibration": "percentile"}
 

@@ -23,7 +23,6 @@ from typing import Any
 
 import calibrators.tensorrt.flavor as flavors
 from calibrators.errors import CalibrationDataError, UnsupportedError
-from calibrators.tables.formats.tensorrt_cache import LEGACY_CUTOFF, LEGACY_QUANTILE
 from calibrators.tensorrt.calibrator import Calibrator
 from calibrators.tensorrt.flavor import Flavor
 
@@ -98,11 +97,7 @@ class Legacy(Calibrator):
     """
 
     def __init__(
-        self,
-        *arguments: Any,
-        quantile: float = LEGACY_QUANTILE,
-        regression_cutoff: float = LEGACY_CUTOFF,
-        **options: Any,
+        self, *arguments: Any, quantile: float = 0.9999, regression_cutoff: float = 1.0, **options: Any
     ) -> None:
         if not 0 < quantile <= 1:
             raise CalibrationDataError(f"quantile is {quantile}; give a number above 0 and up to 1")

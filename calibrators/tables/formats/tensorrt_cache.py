@@ -8,8 +8,8 @@ as the big-endian hexadecimal digits of a float32::
 
 Tensor names may hold colons themselves, so a line is split at its last colon. TensorRT omits leading zeros.
 For the legacy calibrator, TensorRT 8.6 writes that calibrator's settings in place of the header: a zero, the
-cutoff and the quantile, as the hexadecimal digits of float64. It reads only a cache that has the settings of
-the calibrator::
+cutoff and the quantile, as the hexadecimal digits of float64. Such a cache is read here, and not written,
+because nothing but that calibrator takes it::
 
     0 3ff0000000000000 3fefff2e48e8a71e
 """
@@ -28,10 +28,8 @@ from calibrators.errors import TableError
 from calibrators.tables.formats.values import check_line_names
 
 _LEGACY = "LegacyCalibration"
-ALGORITHMS = ("EntropyCalibration", "EntropyCalibration2", "MinMaxCalibration", _LEGACY)
-
-#: The settings of the legacy calibrator, unless it is given others.
-LEGACY_CUTOFF, LEGACY_QUANTILE = 1.0, 0.9999
+_WRITTEN = ("EntropyCalibration", "EntropyCalibration2", "MinMaxCalibration")
+ALGORITHMS = (*_WRITTEN, _LEGACY)
 
 _HEADER = re.compile(r"TRT-(\d+)-(\w+)")
 _SETTINGS = r"0 [0-9a-f]{1,16} [0-9a-f]{1,16}"
@@ -125,8 +123,7 @@ def _header(line: str, source: str) -> tuple[str | None, str]:
 def render(cache: TensorrtCache) -> bytes:
     """Writes a cache, with eight digits per scale.
 
-    That of the legacy calibrator has the settings :data:`LEGACY_CUTOFF` and :data:`LEGACY_QUANTILE`. A scale
-    of zero is no range for TensorRT, so tensors that were zero in all batches are left out.
+    A scale of zero is no range for TensorRT, so tensors that were zero in all batches are left out.
 
     Args:
         cache: The contents.
@@ -135,18 +132,18 @@ def render(cache: TensorrtCache) -> bytes:
         The file's content.
 
     Raises:
-        TableError: The algorithm is unknown, the version is not made of digits, a cache cannot hold the name
-            of a tensor, a scale is NaN, infinite or negative, or no scale is above zero.
+        TableError: The algorithm is unknown or the legacy one, the version is not made of digits, a cache
+            cannot hold the name of a tensor, a scale is NaN, infinite or negative, or no scale is above zero.
 
     Warns:
         UserWarning: A scale is zero.
     """
-    if cache.algorithm not in ALGORITHMS:
+    if cache.algorithm not in _WRITTEN:
         raise TableError(
-            f"unknown calibration algorithm '{cache.algorithm}'; use one of {', '.join(ALGORITHMS)}"
+            f"a calibration cache of '{cache.algorithm}' cannot be written; use one of {', '.join(_WRITTEN)}"
         )
-    legacy, version = cache.algorithm == _LEGACY, cache.version or ""
-    if not legacy and not re.fullmatch("[0-9]+", version):
+    version = cache.version or ""
+    if not re.fullmatch("[0-9]+", version):
         raise TableError(
             f"the TensorRT version in a cache's header is {version[:80]!r}; give digits, like 8601"
         )
@@ -167,8 +164,7 @@ def render(cache: TensorrtCache) -> bytes:
             UserWarning,
             stacklevel=2,
         )
-    settings = " ".join(struct.pack(">d", value).hex() for value in (LEGACY_CUTOFF, LEGACY_QUANTILE))
-    lines = [f"0 {settings}" if legacy else f"TRT-{version}-{cache.algorithm}"]
+    lines = [f"TRT-{version}-{cache.algorithm}"]
     lines += [f"{name}: {struct.pack('>f', scale).hex()}" for name, scale in written.items()]
     return ("\n".join(lines) + "\n").encode()
 

@@ -65,7 +65,7 @@ def test_a_byte_order_mark_does_not_belong_to_the_table(name, format_name, encod
         ("mse", "entropy"),
         ("entropy", "entropy"),
         ("minmax", "minmax"),
-        ("percentile", "percentile"),
+        ("percentile", "entropy"),
     ],
 )
 def test_the_method_in_a_cache(tmp_path, method, read_back):
