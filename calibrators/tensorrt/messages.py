@@ -124,11 +124,14 @@ def plain_words(messages: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(filter(None, map(plain, messages))))
 
 
+#: TensorRT 8 begins its messages with the number of the error.
+_NUMBER = re.compile(r"^\d+: ")
 _SOURCE = re.compile(r"^\w+\.[ch]\w*:\d+: |\[\w+\.[ch]\w*:[^\]]*\] ?| ?\bIn \w+ at [^\s()]+:\d+")
 _WRAPPER = re.compile(r"^(?:\w+::\w+: )?Error Code \d+: [^(]*\((?P<inner>.*)\)$", re.DOTALL)
 _ASSERTION = re.compile(
     r"^Assertion failed: .*?: (?=[A-Z])|^Parameter check failed, condition: .*?\. (?=k?[A-Z])"
 )
+_ASSERTED_WORDS = re.compile(r'^Assertion failed: .* && "(?P<words>[^"]+)"$')
 # The second is said wherever ranges are set, also where every tensor has one.
 _SAYS_NOTHING = re.compile(r"^Invalid Node - .*$|^Calibrator is not being used\. ")
 _FLAG_ADVICE = re.compile(r" Please set k\w+ .*$")
@@ -153,9 +156,11 @@ def plain(text: str) -> str:
     for line in text.splitlines():
         if "catchCudaError" in line or _SAYS_NOTHING.match(line):
             continue
-        line = _SOURCE.sub("", line)
+        line = _SOURCE.sub("", _NUMBER.sub("", line))
         wrapped = _WRAPPER.match(line)
-        line = _ASSERTION.sub("", _SOURCE.sub("", wrapped["inner"] if wrapped else line))
+        line = _SOURCE.sub("", wrapped["inner"] if wrapped else line)
+        asserted = _ASSERTED_WORDS.match(line)
+        line = asserted["words"] if asserted else _ASSERTION.sub("", line)
         line = _FLAG_ADVICE.sub("", line).strip().rstrip(".")
         if line:
             return line

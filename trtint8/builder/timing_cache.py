@@ -38,6 +38,8 @@ def attach_timing_cache(config: Any, path: str | os.PathLike[str], log: BuildLog
             f"'{os.fspath(path)}' is not a timing cache of this TensorRT and GPU ({reasons}); give another "
             "file or remove it"
         )
+    # What it says of a cache that it takes is no reason why a build fails.
+    del log.errors[errors:]
 
 
 def _lost(config: Any, timing_cache: Any, data: bytes) -> bool:

@@ -25,6 +25,17 @@ from calibrators.tensorrt.messages import BuildLog, collected, plain, shared_log
             "Parameter check failed, condition: size > 4 && b. ",
             "Parameter check failed, condition: size > 4 && b",
         ),
+        (
+            "4: [standardEngineBuilder.cpp::initCalibrationParams::1460] Error Code 4: Internal Error "
+            "(Calibration failure occurred with no scaling factors detected.)",
+            "Calibration failure occurred with no scaling factors detected",
+        ),
+        (
+            'Assertion failed: checkSpatialDims(kernel_tensor_ptr->getDimensions()) && "The input tensor '
+            'shape misaligns with the input kernel shape."',
+            "The input tensor shape misaligns with the input kernel shape",
+        ),
+        ("4: The timing cache will not be used!", "The timing cache will not be used!"),
         ("onnxOpImporters.cpp:1980: Defaulting to INT8 instead.", "Defaulting to INT8 instead"),
         (
             "IBuilder::buildSerializedNetwork: Error Code 1: Myelin ([pass.cpp:337: check_op] Cannot "
