@@ -112,7 +112,12 @@ class Flavor:
     version: str
 
     def __str__(self) -> str:
-        return f"{_TITLES[self.name]} {self.version}"
+        return f"{self.title} {self.version}"
+
+    @property
+    def title(self) -> str:
+        """Its name in sentences, without the version."""
+        return _TITLES[self.name]
 
     @property
     def module(self) -> Any:

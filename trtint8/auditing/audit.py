@@ -55,7 +55,7 @@ def audit_model(
         estimator.estimate("INT8", quantized, peaks, fp16=False),
         estimator.estimate("INT8+FP16", mixed, peaks, fp16=True),
     )
-    verdict = judge(engines, gpu.name, work.multiply_adds)
+    verdict = judge(engines, gpu.name, estimator.flavor.title, work.multiply_adds)
     return Audit(
         model=model.name,
         gpu=gpu,

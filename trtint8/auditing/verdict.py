@@ -36,12 +36,13 @@ class Verdict:
     reasons: tuple[str, ...]
 
 
-def judge(engines: Sequence[AuditedEngine], gpu: str, work: Mapping[str, int]) -> Verdict:
+def judge(engines: Sequence[AuditedEngine], gpu: str, builder: str, work: Mapping[str, int]) -> Verdict:
     """Compares the faster one of the INT8 engines with the FP16 engine.
 
     Args:
         engines: The engines; one of them FP16, and one at least INT8.
         gpu: The name of the GPU.
+        builder: The name of the TensorRT that built the engines: another one makes other kernels.
         work: Name of each ONNX node that computes products to the number of its multiply-adds.
 
     Returns:
@@ -59,7 +60,7 @@ def judge(engines: Sequence[AuditedEngine], gpu: str, work: Mapping[str, int]) -
     speed = half.seconds / int8.seconds
     bytes_ratio = int8.traffic.total / half.traffic.total
     moved = f"{int8.precision} moves {bytes_ratio:.2g}x the bytes of {_FLOAT} here{_requantized(int8)}"
-    sentence = f"{moved}; on {_with_article(gpu)} "
+    sentence = f"{moved}; on {_with_article(gpu)} with {builder} "
     both = f"{_milliseconds(int8.seconds)} beside {_milliseconds(half.seconds)} ms"
     times = f"(estimated {both}{_cached(int8.cacheable / int8.traffic.total)})"
     if speed >= _FASTER:

@@ -12,7 +12,7 @@ def engine(precision, *layers, gpu=GPU):
 
 
 def sentence(*engines, gpu="RTX 4090"):
-    return judge(engines, gpu, dict.fromkeys(NODES, 1))
+    return judge(engines, gpu, "TensorRT for RTX", dict.fromkeys(NODES, 1))
 
 
 def half(*sizes):
@@ -30,8 +30,9 @@ def int8(*sizes, precision="INT8"):
 def test_int8_that_moves_more_bytes():
     verdict = sentence(half(1000, 10), int8(1000, 10))
     assert verdict.sentence == (
-        "INT8 moves 2.5x the bytes of FP16 here, 50 % of them in requantization; on an RTX 4090 expect 0.4x "
-        "the speed of FP16 (estimated 0.0101 beside 0.00404 ms); a and b are the reason"
+        "INT8 moves 2.5x the bytes of FP16 here, 50 % of them in requantization; on an RTX 4090 with "
+        "TensorRT for RTX expect 0.4x the speed of FP16 (estimated 0.0101 beside 0.00404 ms); a and b are "
+        "the reason"
     )
     assert verdict.reasons == ("a", "b")
 
@@ -50,8 +51,8 @@ def test_int8_that_gains():
     fused = engine("INT8+FP16", product("a", "Int8", "Int8", 1000))
     verdict = sentence(half(1000), int8(1000), fused, gpu="T4")
     assert verdict.sentence == (
-        "INT8+FP16 moves 0.5x the bytes of FP16 here; on a T4 expect up to 2x the speed of FP16 (estimated "
-        "0.002 beside 0.004 ms)"
+        "INT8+FP16 moves 0.5x the bytes of FP16 here; on a T4 with TensorRT for RTX expect up to 2x "
+        "the speed of FP16 (estimated 0.002 beside 0.004 ms)"
     )
     assert verdict.reasons == ()
 
@@ -59,8 +60,8 @@ def test_int8_that_gains():
 def test_int8_that_gains_nothing():
     verdict = sentence(half(1000), engine("INT8", product("a", "Int8", "Int8", 2000)))
     assert verdict.sentence == (
-        "INT8 moves 1x the bytes of FP16 here; on an RTX 4090 expect no gain (estimated 0.004 beside "
-        "0.004 ms)"
+        "INT8 moves 1x the bytes of FP16 here; on an RTX 4090 with TensorRT for RTX expect no gain "
+        "(estimated 0.004 beside 0.004 ms)"
     )
 
 

@@ -165,7 +165,7 @@ def audit(ranges):
         estimate_engine("FP16", half, work, GPU, 100_000),
         estimate_engine("INT8+FP16", int8, work, GPU, 50_000),
     )
-    verdict = judge(engines, GPU.name, work)
+    verdict = judge(engines, GPU.name, "TensorRT for RTX", work)
     shapes = {"images": (8, 3, 16, 16)}
     return Audit(
         "net.onnx",
