@@ -208,10 +208,13 @@ def _has_key_points(values: NDArray[np.float64]) -> bool:
     """Whether the values of a line are a box and key points, each with its place and whether it is visible.
 
     An even number of key points has as many values as a polygon, and its values for visibility, 0 and 1, may
-    be coordinates. So the points have to lie about the box: less than its size from its centre, or at 0 where
-    they have no place.
+    be coordinates. So the box has to lie in the image, and the points about the box: less than its size from
+    its centre, or at 0 where they have no place.
     """
     if len(values) < 7 or (len(values) - 4) % 3:
+        return False
+    edges = np.concatenate([values[:2] - values[2:4] / 2, values[:2] + values[2:4] / 2])
+    if not ((edges >= -_ROUNDING) & (edges <= 1 + _ROUNDING)).all():
         return False
     points = values[4:].reshape(-1, 3)
     near = (np.abs(points[:, :2] - values[:2]) <= values[2:4]).all(axis=1)

@@ -27,7 +27,9 @@ class CacheOrigin:
         data: Fingerprint of the samples; None where there were none, as in reading alone.
         samples: How many samples were fed; None where there were none.
         batch_size: Samples per batch, on which TensorRT's histograms depend; None where there were none.
-        before_fusion: Whether the ranges were found before layers were fused.
+        before_fusion: Whether the ranges were found before layers were fused; None where a table, which the
+            cache was written from, does not tell.
+        settings: The quantile and the cutoff of the legacy calibrator, in words; None for the others.
         sha256: SHA-256 of the cache's bytes; None where it was not known, as in sidecars of earlier versions.
     """
 
@@ -37,7 +39,8 @@ class CacheOrigin:
     data: str | None
     samples: Count | None
     batch_size: PositiveCount | None
-    before_fusion: bool
+    before_fusion: bool | None
+    settings: str | None = None
     sha256: Sha256 | None = None
 
     def differences(self, wanted: CacheOrigin) -> list[str]:

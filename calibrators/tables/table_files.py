@@ -12,7 +12,7 @@ from calibrators.checks import check_choice
 from calibrators.errors import TableError
 from calibrators.files import finish_writing, write_atomically
 from calibrators.histograms.histogram import Histogram
-from calibrators.tables.cache_origin import CacheOrigin, read_origin, runs_before_fusion, write_with_origin
+from calibrators.tables.cache_origin import CacheOrigin, read_origin, write_with_origin
 from calibrators.tables.file_names import check_table_name
 from calibrators.tables.formats import json as json_format
 from calibrators.tables.formats import onnxruntime, registry, tensorrt_cache
@@ -133,7 +133,7 @@ def write_table(
         samples=record.samples,
         batch_size=None,
         # Histograms are of the model as it was given, not of TensorRT's fused layers.
-        before_fusion=bool(histograms) or runs_before_fusion(algorithm),
+        before_fusion=True if histograms else None,
     )
     return write_with_origin(path, data, origin)
 

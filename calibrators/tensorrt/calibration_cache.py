@@ -21,20 +21,21 @@ from calibrators.tables.cache_origin import (
 from calibrators.tables.formats.tensorrt_cache import TensorrtCache, parse
 
 
-def portability(algorithm: str, before_fusion: bool | None) -> str:
+def portability(algorithm: str, origin: CacheOrigin | None) -> str:
     """Where a cache may be used again, in words.
 
     Args:
         algorithm: The algorithm's name in the cache's header.
-        before_fusion: Whether the ranges were found before layers were fused, from the cache's sidecar; None
-            where the sidecar is missing.
+        origin: What the cache's sidecar says; None where it is missing.
     """
-    if before_fusion or runs_before_fusion(algorithm):
-        return "portable: ranges from before layer fusion, good for any GPU"
-    if before_fusion is None:
+    if origin is None and not runs_before_fusion(algorithm):
         return (
             "not portable unless it was made with CALIBRATE_BEFORE_FUSION, which only its sidecar would tell"
         )
+    if origin is not None and origin.before_fusion is None:
+        return "not known: the table that it was written from does not say how its ranges were found"
+    if origin is None or origin.before_fusion:
+        return "portable: ranges from before layer fusion, good for any GPU"
     return "not portable: ranges from after layer fusion, which differs from GPU to GPU"
 
 

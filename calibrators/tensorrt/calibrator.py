@@ -78,6 +78,7 @@ class Calibrator:
 
     algorithm: ClassVar[str]
     tensorrt_version: ClassVar[str]
+    settings: str | None = None
 
     def __init__(
         self,
@@ -350,6 +351,7 @@ class Calibrator:
             samples=data.samples if data else None,
             batch_size=data.batch_size if data else None,
             before_fusion=runs_before_fusion(self.algorithm, forced=self.before_fusion),
+            settings=self.settings,
         )
 
 

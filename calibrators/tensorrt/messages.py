@@ -129,11 +129,16 @@ _NUMBER = re.compile(r"^\d+: ")
 _SOURCE = re.compile(r"^\w+\.[ch]\w*:\d+: |\[\w+\.[ch]\w*:[^\]]*\] ?| ?\bIn \w+ at [^\s()]+:\d+")
 _WRAPPER = re.compile(r"^(?:\w+::\w+: )?Error Code \d+: [^(]*\((?P<inner>.*)\)$", re.DOTALL)
 _ASSERTION = re.compile(
-    r"^Assertion failed: .*?: (?=[A-Z])|^Parameter check failed, condition: .*?\. (?=k?[A-Z])"
+    r"^Assertion failed: .*?: (?=[A-Z])"
+    r"|^Parameter check failed(?: at: [^\s,]+)?, condition: .*?\. (?=k?[A-Z])"
 )
 _ASSERTED_WORDS = re.compile(r'^Assertion failed: .* && "(?P<words>[^"]+)"$')
-# The second is said wherever ranges are set, also where every tensor has one.
-_SAYS_NOTHING = re.compile(r"^Invalid Node - .*$|^Calibrator is not being used\. ")
+# The second is said wherever ranges are set, also where every tensor has one. The others complain, again and
+# again, that there is no GPU or no driver.
+_SAYS_NOTHING = re.compile(
+    r"^Invalid Node - |^Calibrator is not being used\. "
+    r"|.*(?:cudaError (?:35|100)\b|driver version is insufficient|no CUDA-capable device)"
+)
 _FLAG_ADVICE = re.compile(r" Please set k\w+ .*$")
 _UNSUPPORTED_OPERATOR = "TensorRT does not support this operator"
 
@@ -153,8 +158,9 @@ def plain(text: str) -> str:
     # Asserted expressions that have no words of their own.
     if text == "false" or "Plugin not found" in text:
         return _UNSUPPORTED_OPERATOR
-    for line in text.splitlines():
-        if "catchCudaError" in line or _SAYS_NOTHING.match(line):
+    # The parenthesis of a wrapper may be closed on a line of its own.
+    for line in text.replace(".\n)", ".)").splitlines():
+        if _SAYS_NOTHING.match(line):
             continue
         line = _SOURCE.sub("", _NUMBER.sub("", line))
         wrapped = _WRAPPER.match(line)

@@ -387,6 +387,7 @@ def test_the_sidecar_says_what_it_was_made_from(make, tmp_path, trt):
         "samples": 20,
         "batch_size": 5,
         "before_fusion": True,
+        "settings": None,
     }
 
 
@@ -481,6 +482,19 @@ def test_tensors_that_were_always_zero(make, tmp_path):
 def test_quantile_and_cutoff_reach_tensorrt(make):
     _, driver = make("LegacyCalibrator", quantile=0.25, regression_cutoff=0.75)
     assert (driver.quantile(), driver.regression_cutoff()) == (0.25, 0.75)
+
+
+def test_a_cache_of_another_quantile_is_stale(make, tmp_path):
+    options = {"batch_size": 5, "cache": tmp_path / "model.cache"}
+    calibrator, driver = make("LegacyCalibrator", **options)
+    driver.calibrate(["images"], images)
+    driver.write_cache(cache_of("LegacyCalibrator"))
+    calibrator.raise_failure()
+    _, again = make("LegacyCalibrator", **options)
+    assert again.read_cache() == cache_of("LegacyCalibrator")
+    other, _ = make("LegacyCalibrator", quantile=0.5, **options)
+    with pytest.raises(TableError, match=r"stale: settings 0\.9999 and 1 instead of 0\.5 and 1;"):
+        other.prepare()
 
 
 @pytest.mark.parametrize("options", [{"quantile": 0}, {"quantile": 1.5}, {"regression_cutoff": -0.1}])

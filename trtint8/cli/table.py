@@ -149,7 +149,7 @@ def _cache_facts(path: str) -> dict[str, str]:
     algorithm, origin = parse(data, path).algorithm, read_origin(path, data)
     facts = {
         "algorithm": algorithm,
-        "portability": portability(algorithm, origin.before_fusion if origin else None),
+        "portability": portability(algorithm, origin),
     }
     if origin is not None:
         facts["made by"] = f"TensorRT {origin.tensorrt}"

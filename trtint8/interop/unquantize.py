@@ -15,7 +15,13 @@ from calibrators.errors import ModelError
 from trtint8.interop.float_movement import moved_data
 from trtint8.interop.pairs import dequantizer_behind, quantized_type
 from trtint8.interop.stored_integers import channel_axis, fits_int8, float_values
-from trtint8.models.graph_constants import add_initializer, constant_input, read_constant
+from trtint8.models.graph_constants import (
+    add_initializer,
+    constant_input,
+    read_constant,
+    unused_name,
+    value_names,
+)
 from trtint8.models.inner_graphs import nodes_inside
 from trtint8.quantization.operators import MULTIPLYING, WEIGHTED
 
@@ -75,6 +81,7 @@ class _Unquantizer:
     def __init__(self, model: ir.Model) -> None:
         self._model = model
         self._graph = model.graph
+        self._names = value_names(model.graph)
         self._result = Unquantized()
         self._restored: dict[str, ir.Value] = {}
 
@@ -108,11 +115,13 @@ class _Unquantizer:
         own = _symmetric_scale(dequantize, weights.shape)
         if own is None or quantized_type(quantize) != ir.DataType.INT8:
             return quantize.inputs[0]  # weights that are still float
-        return self._with_scale(quantize.inputs[0], own, f"{dequantize.outputs[0].name}_float")
+        return self._with_scale(
+            quantize.inputs[0], own, self._new_name(f"{dequantize.outputs[0].name}_float")
+        )
 
     def _constant(self, node: ir.Node, integers: NDArray[Any]) -> ir.Value:
         scale, zero_point = parameters(node)
-        name = f"{node.outputs[0].name}_float"
+        name = self._new_name(f"{node.outputs[0].name}_float")
         own = _symmetric_scale(node, integers.shape)
         if own is not None and fits_int8(integers):
             self._result.weight_scales[name] = own
@@ -127,6 +136,11 @@ class _Unquantizer:
         assert array is not None, "weights are constant"
         self._result.weight_scales[name] = own
         return add_initializer(self._graph, name, array)
+
+    def _new_name(self, stem: str) -> str:
+        name = unused_name(stem, self._names)
+        self._names.add(name)
+        return name
 
     def _keep_transposed_scale(self, node: ir.Node) -> None:
         """Notes the scales of a constant for what a Transpose, which will be folded, makes of it."""
@@ -152,10 +166,10 @@ class _Unquantizer:
         """The result of a Relu, or of a Clip with these bounds, behind a value; each value has one."""
         name = value.name or ""
         if name not in self._restored:
-            output = f"{name}_{operator.lower()}"
+            output = self._new_name(f"{name}_{operator.lower()}")
             bounds = {"low": low, "high": high} if operator == "Clip" else {}
             inputs = [
-                add_initializer(self._graph, f"{output}_{end}", np.asarray(bound, np.float32))
+                add_initializer(self._graph, self._new_name(f"{output}_{end}"), np.asarray(bound, np.float32))
                 for end, bound in bounds.items()
             ]
             node = ir.Node("", operator, [value, *inputs], name=f"{name}_{operator}")

@@ -33,11 +33,11 @@ ALGORITHMS = (*_WRITTEN, _LEGACY)
 
 _HEADER = re.compile(r"TRT-(\d+)-(\w+)")
 _SETTINGS = r"0 [0-9a-f]{1,16} [0-9a-f]{1,16}"
-#: How a cache begins, also where an editor has put a byte-order mark there.
-_BEGINNINGS = (
-    b"TRT-",
-    *("\ufeffTRT-".encode(encoding) for encoding in ("utf-8", "utf-16-le", "utf-16-be")),
-)
+_BEGINNING = re.compile(rf"TRT-|{_SETTINGS}\s")
+#: How many bytes, at least, hold the settings in any encoding.
+_FIRST_BYTES = 100
+#: The encodings of texts that begin with a byte-order mark, which editors put there.
+_MARKED = ("utf-8", "utf-16-le", "utf-16-be")
 #: How many hexadecimal digits a scale has, with its leading zeros.
 _DIGITS = 8
 _SCALE = re.compile(rf"[0-9a-fA-F]{{1,{_DIGITS}}}")
@@ -61,7 +61,10 @@ class TensorrtCache:
 
 def looks_like_cache(data: bytes) -> bool:
     """Whether the bytes start as a calibration cache does."""
-    return data.startswith(_BEGINNINGS) or re.match(rf"{_SETTINGS}\s".encode(), data) is not None
+    first = data[:_FIRST_BYTES]
+    texts = (first.decode(encoding, "ignore") for encoding in _MARKED)
+    marked = next((text[1:] for text in texts if text.startswith("\ufeff")), None)
+    return _BEGINNING.match(first.decode("latin-1") if marked is None else marked) is not None
 
 
 def parse(data: bytes, source: str) -> TensorrtCache:

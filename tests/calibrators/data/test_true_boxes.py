@@ -149,11 +149,19 @@ def test_files_that_hold_no_boxes_are_left_out_with_a_warning(folder, line):
     assert [feed["x"].shape for feed in batches] == [(3, 3, 8, 8)]
 
 
-def test_a_polygon_at_the_corner_of_the_image_is_no_box_with_key_points(folder):
-    """Its values for what would be the visibility of points are 0 as well."""
+@pytest.mark.parametrize(
+    ("polygon", "box"),
+    [
+        ("0.5 0 0.5 0.25 0.25 0.5 0 0.25 0 0", [2, 0, 4, 4, 2]),
+        # What would be its box reaches beyond the image, so that all its points would be near enough.
+        ("0.25 0.5 0.75 0.5 0.75 1 0 0.75 0.25 1", [2, 4, 5, 8, 2]),
+    ],
+)
+def test_a_polygon_at_the_corner_of_the_image_is_no_box_with_key_points(folder, polygon, box):
+    """Its values for what would be the visibility of points are 0 and 1 as well."""
     labels = folder.parents[1] / "labels" / "val"
-    (labels / "b.txt").write_text("2 0.5 0 0.5 0.25 0.25 0.5 0 0.25 0 0\n")
-    assert labels_of(folder)[1] == [[2, 0, 4, 4, 2], NONE]
+    (labels / "b.txt").write_text(f"2 {polygon}\n")
+    assert labels_of(folder)[1] == [box, NONE]
 
 
 def test_a_file_of_boxes_that_cannot_be_read_is_refused(folder):

@@ -73,7 +73,7 @@ def test_a_table_knows_its_origin_as_a_cache_too(tmp_path):
     cache = table.save(tmp_path / "model.cache")
     written = read_origin(cache, cache.read_bytes())
     assert dataclasses.replace(written, sha256=None) == CacheOrigin(
-        "MinMaxCalibration", "8601", "model", "data", 500, None, True
+        "MinMaxCalibration", "8601", "model", "data", 500, None, None
     )
     assert CalibrationTable.load(cache).provenance == Provenance("model", "data", 500, {"tensorrt": "8601"})
 

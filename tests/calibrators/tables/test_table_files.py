@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 from calibrators.errors import TableError
+from calibrators.tables.cache_origin import read_origin
 from calibrators.tables.table import CalibrationTable, Provenance
 from calibrators.tables.table_files import read_table
+from calibrators.tensorrt.calibration_cache import portability
 
 HEADER = b"TRT-8601-EntropyCalibration2\n"
 
@@ -72,6 +74,14 @@ def test_the_method_in_a_cache(tmp_path, method, read_back):
     table = CalibrationTable({"a": 1.0}, method)
     assert table.method_in_cache == read_back
     assert CalibrationTable.load(table.save(tmp_path / "t.cache")).method == read_back
+
+
+def test_a_cache_that_is_converted_does_not_become_portable(tmp_path):
+    (tmp_path / "legacy.cache").write_bytes(b"0 3ff0000000000000 3fefff2e48e8a71e\nx: 3c010204\n")
+    converted = CalibrationTable.load(tmp_path / "legacy.cache").save(tmp_path / "other.cache")
+    data = converted.read_bytes()
+    assert data.startswith(b"TRT-8601-EntropyCalibration2\n")
+    assert portability("EntropyCalibration2", read_origin(converted, data)).startswith("not known: ")
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def test_malformed_sidecars(cache, content):
         ("samples", -1, "Expected `int` >= 0 - at `$.samples`"),
         ("batch_size", 0, "Expected `int` >= 1 - at `$.batch_size`"),
         ("model", 5, "Expected `str | null`, got `int` - at `$.model`"),
-        ("before_fusion", "yes", "Expected `bool`, got `str` - at `$.before_fusion`"),
+        ("before_fusion", "yes", "Expected `bool | null`, got `str` - at `$.before_fusion`"),
         ("surplus", 1, "Object contains unknown field `surplus`"),
     ],
 )
@@ -91,12 +91,15 @@ def test_garbage_is_not_written(tmp_path):
 @pytest.mark.parametrize(
     ("algorithm", "before", "words"),
     [
-        ("EntropyCalibration2", None, "portable: "),
+        ("EntropyCalibration2", "no sidecar", "portable: "),
+        ("EntropyCalibration2", None, "not known: "),
+        ("EntropyCalibration2", False, "not portable: "),
         ("MinMaxCalibration", True, "portable: "),
-        ("LegacyCalibration", None, "not portable unless"),
+        ("LegacyCalibration", "no sidecar", "not portable unless"),
         ("EntropyCalibration", False, "not portable: "),
         ("EntropyCalibration", True, "portable: "),
     ],
 )
 def test_portability(algorithm, before, words):
-    assert portability(algorithm, before).startswith(words)
+    origin = None if before == "no sidecar" else dataclasses.replace(ORIGIN, before_fusion=before)
+    assert portability(algorithm, origin).startswith(words)

@@ -35,6 +35,27 @@ from calibrators.tensorrt.messages import BuildLog, collected, plain, shared_log
             'shape misaligns with the input kernel shape."',
             "The input tensor shape misaligns with the input kernel shape",
         ),
+        (
+            "3: [executionContext.cpp::setInputShape::2068] Error Code 3: API Usage Error (Parameter check "
+            "failed at: runtime/api/executionContext.cpp::setInputShape::2068, condition: engineDims.d[i] == "
+            "dims.d[i]. Static dimension mismatch while setting input shape.)",
+            "Static dimension mismatch while setting input shape",
+        ),
+        (
+            "3: [a.cpp::b::1] Error Code 3: API Usage Error (Parameter check failed at: a.cpp::b::1, "
+            "condition: x. Supplied dimension is 8.\n)",
+            "Supplied dimension is 8",
+        ),
+        (
+            "1: [checkMacros.cpp::catchCudaError::272] Error Code 1: Cuda Runtime (an illegal memory access "
+            "was encountered)",
+            "an illegal memory access was encountered",
+        ),
+        (
+            "1: [checkMacros.cpp::catchCudaError::272] Error Code 1: Cuda Runtime (no CUDA-capable device is "
+            "detected)",
+            "",
+        ),
         ("4: The timing cache will not be used!", "The timing cache will not be used!"),
         ("onnxOpImporters.cpp:1980: Defaulting to INT8 instead.", "Defaulting to INT8 instead"),
         (

@@ -58,6 +58,26 @@ def test_float_weights_behind_a_pair_keep_its_scales(axis):
     assert (scales.tolist(), found) == (np.float32([0.01, 0.02, 0.03]).tolist(), 1)
 
 
+def test_names_that_the_model_has_already_are_not_given_again():
+    g = Pairs()
+    conv = g.conv(g.quantize("x"))
+    bounds = g.quantize(conv, 6 / 255, np.uint8(0), name="y")
+    proto = g.model({"x": ["N", 4, 8, 8]}, bounds)
+    for taken in ("conv_w_out_float", "conv_out_clip", "conv_out_clip_1_low"):
+        proto.graph.initializer.append(helper.make_tensor(taken, TensorProto.FLOAT, [1], [0.0]))
+        output = f"{taken}_read"
+        proto.graph.node.append(helper.make_node("Neg", [taken], [output], name=output))
+        proto.graph.output.append(helper.make_tensor_value_info(output, TensorProto.FLOAT, [1]))
+    model = load_model(proto).graph_model.clone()
+    unquantize(model)
+    made = to_proto(model)
+    onnx.checker.check_model(made)
+    (conv,) = (node for node in made.graph.node if node.op_type == "Conv")
+    (clip,) = (node for node in made.graph.node if node.op_type == "Clip")
+    assert conv.input[1] == "conv_w_out_float_1"
+    assert list(clip.input[1:]) == ["conv_out_clip_1_low_1", "conv_out_clip_1_high"]
+
+
 def test_float_weights_behind_pairs_of_different_axes_keep_the_scales_of_both():
     """As of an encoder and a decoder that share their weights."""
     g = Pairs()

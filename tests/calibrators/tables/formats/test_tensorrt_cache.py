@@ -45,6 +45,13 @@ def test_the_legacy_calibrators_cache_begins_with_its_settings():
         render_cache(cache)
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("name", ["entropy2_8601.cache", "legacy_8600.cache"])
+def test_caches_that_an_editor_has_marked(name, encoding):
+    marked = golden(name).decode().replace("\n", "\r\n").encode(encoding)
+    assert looks_like_cache(marked) and parse_cache(marked, "it") == parse_cache(golden(name), "it")
+
+
 def test_every_line_after_the_header_has_a_tensor_and_its_scale():
     for name in ("entropy2_8601.cache", "legacy_8600.cache"):
         data = golden(name) + b"quantile 0.9999\n"
