@@ -79,16 +79,20 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
     return data
 
 
-def decode_text(data: bytes) -> str:
+def decode_text(data: bytes, errors: str = "strict") -> str:
     """The content of a text file, which is UTF-8, or UTF-16 behind a byte-order mark.
 
     Editors on Windows put such a mark before either; it does not belong to the text.
 
+    Args:
+        data: The content, or its beginning.
+        errors: What becomes of bytes that are neither, as for ``bytes.decode``.
+
     Raises:
-        UnicodeDecodeError: It is neither.
+        UnicodeDecodeError: It is neither, and ``errors`` is "strict".
     """
     utf16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    return data.decode("utf-16" if utf16 else "utf-8-sig")
+    return data.decode("utf-16" if utf16 else "utf-8-sig", errors)
 
 
 def parse(data: bytes) -> object:

@@ -194,14 +194,18 @@ def _box(line: str, where: str) -> list[float]:
     points = np.array(values)
     is_box = len(points) == 4
     is_polygon = len(points) >= 6 and len(points) % 2 == 0 and not _has_key_points(points)
-    inside = ((points >= -_ROUNDING) & (points <= 1 + _ROUNDING)).all()
-    if not (is_box or is_polygon) or not inside or kind < 0 or not kind.is_integer():
+    if not (is_box or is_polygon) or not _inside(points) or kind < 0 or not kind.is_integer():
         raise _NoBoxError(f"{where}: '{line.strip()[:60]}'")
     if is_box:
         centre, half = points[:2], points[2:] / 2
         return [*(centre - half), *(centre + half), kind]
     corners = points.reshape(-1, 2)
     return [*corners.min(axis=0), *corners.max(axis=0), kind]
+
+
+def _inside(shares: NDArray[np.float64]) -> bool:
+    """Whether shares of the image lie in it."""
+    return bool(((shares >= -_ROUNDING) & (shares <= 1 + _ROUNDING)).all())
 
 
 def _has_key_points(values: NDArray[np.float64]) -> bool:
@@ -214,7 +218,7 @@ def _has_key_points(values: NDArray[np.float64]) -> bool:
     if len(values) < 7 or (len(values) - 4) % 3:
         return False
     edges = np.concatenate([values[:2] - values[2:4] / 2, values[:2] + values[2:4] / 2])
-    if not ((edges >= -_ROUNDING) & (edges <= 1 + _ROUNDING)).all():
+    if not _inside(edges):
         return False
     points = values[4:].reshape(-1, 3)
     near = (np.abs(points[:, :2] - values[:2]) <= values[2:4]).all(axis=1)

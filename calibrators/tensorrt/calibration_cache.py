@@ -20,6 +20,13 @@ from calibrators.tables.cache_origin import (
 )
 from calibrators.tables.formats.tensorrt_cache import TensorrtCache, parse
 
+#: Whether ranges are from before layer fusion, None where that is not known, to what follows from it.
+_PORTABILITY = {
+    True: "portable: ranges from before layer fusion, good for any GPU",
+    False: "not portable: ranges from after layer fusion, which differs from GPU to GPU",
+    None: "not known: the table that it was written from does not say how its ranges were found",
+}
+
 
 def portability(algorithm: str, origin: CacheOrigin | None) -> str:
     """Where a cache may be used again, in words.
@@ -28,15 +35,11 @@ def portability(algorithm: str, origin: CacheOrigin | None) -> str:
         algorithm: The algorithm's name in the cache's header.
         origin: What the cache's sidecar says; None where it is missing.
     """
-    if origin is None and not runs_before_fusion(algorithm):
-        return (
-            "not portable unless it was made with CALIBRATE_BEFORE_FUSION, which only its sidecar would tell"
-        )
-    if origin is not None and origin.before_fusion is None:
-        return "not known: the table that it was written from does not say how its ranges were found"
-    if origin is None or origin.before_fusion:
-        return "portable: ranges from before layer fusion, good for any GPU"
-    return "not portable: ranges from after layer fusion, which differs from GPU to GPU"
+    if origin is not None:
+        return _PORTABILITY[origin.before_fusion]
+    if runs_before_fusion(algorithm):
+        return _PORTABILITY[True]
+    return "not portable unless it was made with CALIBRATE_BEFORE_FUSION, which only its sidecar would tell"
 
 
 def read_cache(cache: str | os.PathLike[str], wanted: CacheOrigin) -> bytes | None:

@@ -25,7 +25,6 @@ _DISTRIBUTIONS: dict[FlavorName, tuple[str, ...]] = {
     "tensorrt": ("tensorrt", "tensorrt-cu13", "tensorrt-cu12", "tensorrt-cu11"),
     "rtx": ("tensorrt-rtx-cu13", "tensorrt-rtx-cu12", "tensorrt-rtx"),
 }
-_TITLES: dict[FlavorName, str] = {"tensorrt": "TensorRT", "rtx": "TensorRT for RTX"}
 _OLDEST = (8, 5)
 
 
@@ -99,6 +98,11 @@ _FEATURES = {
 }
 
 
+def title_of(name: str) -> str:
+    """What a TensorRT is called in sentences; ``name`` is that of its :class:`Flavor`."""
+    return "TensorRT for RTX" if name == "rtx" else "TensorRT"
+
+
 @dataclass(frozen=True)
 class Flavor:
     """One installed TensorRT.
@@ -112,12 +116,7 @@ class Flavor:
     version: str
 
     def __str__(self) -> str:
-        return f"{self.title} {self.version}"
-
-    @property
-    def title(self) -> str:
-        """Its name in sentences, without the version."""
-        return _TITLES[self.name]
+        return f"{title_of(self.name)} {self.version}"
 
     @property
     def module(self) -> Any:
@@ -301,8 +300,7 @@ def _not_installed(target: str) -> str:
             "no TensorRT is installed; run pip install 'trtint8[rtx]' (TensorRT for RTX, which also builds "
             "without a GPU) or pip install 'trtint8[tensorrt]'"
         )
-    title = _TITLES["rtx" if target == "rtx" else "tensorrt"]
-    return f"{title} is not installed; run pip install 'trtint8[{target}]'"
+    return f"{title_of(target)} is not installed; run pip install 'trtint8[{target}]'"
 
 
 def _installed_version(name: FlavorName) -> str:

@@ -68,6 +68,11 @@ class Check:
         """Seconds until nothing new is begun."""
         return self._started + limits.SOFT * self.settings.seconds - self.clock()
 
+    @property
+    def timings(self) -> Path:
+        """The timing cache that all builds share."""
+        return self.settings.out / "timing.cache"
+
     def folder(self, name: str) -> Path:
         """A folder of results that are kept."""
         path = self.settings.out / name

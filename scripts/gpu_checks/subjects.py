@@ -121,7 +121,7 @@ def small_options(check: Check | None = None, **more: Any) -> BuildOptions:
     settings: dict[str, Any] = {
         "tactic_sources": limits.TACTIC_SOURCES,
         "optimization_level": limits.SMALL_LEVEL,
-        "timing_cache": check.settings.out / "timing.cache" if check else None,
+        "timing_cache": check.timings if check else None,
     }
     return BuildOptions(**{**settings, **more})
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from calibrators.tables.table import CalibrationTable
+from calibrators.tensorrt.flavor import title_of
 from trtint8.auditing.estimator import Estimator, EstimatorOptions
 from trtint8.auditing.gpus import Gpu
 from trtint8.auditing.results import Audit
@@ -55,7 +56,7 @@ def audit_model(
         estimator.estimate("INT8", quantized, peaks, fp16=False),
         estimator.estimate("INT8+FP16", mixed, peaks, fp16=True),
     )
-    verdict = judge(engines, gpu.name, estimator.flavor.title, work.multiply_adds)
+    verdict = judge(engines, gpu.name, title_of(estimator.flavor.name), work.multiply_adds)
     return Audit(
         model=model.name,
         gpu=gpu,

@@ -48,8 +48,10 @@ def _lost(config: Any, timing_cache: Any, data: bytes) -> bool:
     What it logs does not tell: TensorRT 8.6 says of its own cache that it will not be used where the compiler
     of fused parts cannot read its share, and uses the timings of all other layers.
     """
+    if not data:
+        return False
     empty = bytes(config.create_timing_cache(b"").serialize())
-    return data not in (b"", empty) and bytes(timing_cache.serialize()) == empty
+    return data != empty and bytes(timing_cache.serialize()) == empty
 
 
 def save_timing_cache(config: Any, path: str | os.PathLike[str]) -> None:

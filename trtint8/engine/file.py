@@ -16,6 +16,7 @@ from calibrators.display.html import html_table
 from calibrators.errors import EngineError
 from calibrators.files import finish_writing, write_atomically, written_together
 from calibrators.records import Count, PositiveCount, Sha256
+from calibrators.tensorrt.flavor import title_of
 from trtint8.engine.layers import LayerReport
 from trtint8.engine.profiles import ShapeRange, profile_rows
 from trtint8.engine.traffic import PartTotal, part_totals
@@ -135,8 +136,9 @@ def info_summary(info: EngineInfo) -> str:
     """The TensorRT, the GPUs and the layers in INT8 of an engine, on one line."""
     counted = info.int8_layers
     layers = f", {counted[0]} of {counted[1]} weighted layers in INT8" if counted else ""
-    name = "TensorRT for RTX" if info.flavor == "rtx" else "TensorRT"
-    return f"{name} {info.tensorrt_version} for {', '.join(info.compute_capabilities)}{layers}"
+    return (
+        f"{title_of(info.flavor)} {info.tensorrt_version} for {', '.join(info.compute_capabilities)}{layers}"
+    )
 
 
 def info_rows(info: EngineInfo) -> list[tuple[str, str]]:

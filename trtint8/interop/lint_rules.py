@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from trtint8.interop.pairs import dequantizer_behind, input_at, quantized_type
 from trtint8.models.graph_constants import read_constant
-from trtint8.quantization.operators import WEIGHTED, weight_axis
+from trtint8.quantization.operators import WEIGHTED, lacks_kernel_shape, weight_axis
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def _weighted(node: ir.Node, name: str) -> Iterator[Finding]:
         yield Finding("one-sided", name, "only one of its operands is quantized: it runs in float")
     if len(sources) > 1 and sources[1] is not None:
         yield from _weight_axis(node, name, *sources[1])
-        if node.op_type in ("Conv", "ConvTranspose") and "kernel_shape" not in node.attributes:
+        if lacks_kernel_shape(node):
             message = "it does not tell kernel_shape, without which TensorRT 8.6 refuses quantized weights"
             yield Finding("kernel-shape", name, message)
 

@@ -19,7 +19,7 @@ from trtint8.models.graph_constants import (
     add_initializer,
     constant_input,
     read_constant,
-    unused_name,
+    take_name,
     value_names,
 )
 from trtint8.models.inner_graphs import nodes_inside
@@ -116,12 +116,12 @@ class _Unquantizer:
         if own is None or quantized_type(quantize) != ir.DataType.INT8:
             return quantize.inputs[0]  # weights that are still float
         return self._with_scale(
-            quantize.inputs[0], own, self._new_name(f"{dequantize.outputs[0].name}_float")
+            quantize.inputs[0], own, take_name(f"{dequantize.outputs[0].name}_float", self._names)
         )
 
     def _constant(self, node: ir.Node, integers: NDArray[Any]) -> ir.Value:
         scale, zero_point = parameters(node)
-        name = self._new_name(f"{node.outputs[0].name}_float")
+        name = take_name(f"{node.outputs[0].name}_float", self._names)
         own = _symmetric_scale(node, integers.shape)
         if own is not None and fits_int8(integers):
             self._result.weight_scales[name] = own
@@ -136,11 +136,6 @@ class _Unquantizer:
         assert array is not None, "weights are constant"
         self._result.weight_scales[name] = own
         return add_initializer(self._graph, name, array)
-
-    def _new_name(self, stem: str) -> str:
-        name = unused_name(stem, self._names)
-        self._names.add(name)
-        return name
 
     def _keep_transposed_scale(self, node: ir.Node) -> None:
         """Notes the scales of a constant for what a Transpose, which will be folded, makes of it."""
@@ -166,10 +161,12 @@ class _Unquantizer:
         """The result of a Relu, or of a Clip with these bounds, behind a value; each value has one."""
         name = value.name or ""
         if name not in self._restored:
-            output = self._new_name(f"{name}_{operator.lower()}")
+            output = take_name(f"{name}_{operator.lower()}", self._names)
             bounds = {"low": low, "high": high} if operator == "Clip" else {}
             inputs = [
-                add_initializer(self._graph, self._new_name(f"{output}_{end}"), np.asarray(bound, np.float32))
+                add_initializer(
+                    self._graph, take_name(f"{output}_{end}", self._names), np.asarray(bound, np.float32)
+                )
                 for end, bound in bounds.items()
             ]
             node = ir.Node("", operator, [value, *inputs], name=f"{name}_{operator}")

@@ -78,6 +78,13 @@ def unused_name(stem: str, taken: Container[str]) -> str:
     return next(name for name in names if name not in taken)
 
 
+def take_name(stem: str, taken: set[str]) -> str:
+    """Chooses a name as :func:`unused_name` does, and adds it to those in use."""
+    name = unused_name(stem, taken)
+    taken.add(name)
+    return name
+
+
 def set_element_type(value: ir.Value, element_type: ir.DataType) -> None:
     """Changes the element type of a value, but not that of the same value in copies of the model.
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from trtint8.models.graph_constants import is_constant
-from trtint8.quantization.operators import UNPAIRED
+from trtint8.quantization.operators import CONVOLUTIONS, UNPAIRED
 from trtint8.quantization.targets import KernelLimits, SmallSizes, Target
-
-_CONVOLUTIONS = ("Conv", "ConvTranspose")
 
 
 def obstacle(node: ir.Node, target: Target) -> str | None:
@@ -31,7 +29,7 @@ def obstacle(node: ir.Node, target: Target) -> str | None:
             return f"'{value.name}' is {value.dtype.name.lower()}, and Q/DQ is placed in float32 models"
     if is_constant(first) and is_constant(second):
         return "both inputs are constant"
-    if node.op_type in _CONVOLUTIONS and not is_constant(second):
+    if node.op_type in CONVOLUTIONS and not is_constant(second):
         return "its weights are computed at run time, and TensorRT's INT8 convolutions need constant ones"
     if any(value.shape is not None and len(value.shape) < 2 for value in (first, second)):
         return "an operand is a vector"
@@ -41,9 +39,9 @@ def obstacle(node: ir.Node, target: Target) -> str | None:
 def _refusal(node: ir.Node, target: Target) -> str | None:
     """The reason of one target."""
     reason = target.refused.get(node.op_type)
-    if reason is None and node.op_type in _CONVOLUTIONS and _groups(node) > 1:
+    if reason is None and node.op_type in CONVOLUTIONS and _groups(node) > 1:
         reason = target.refused.get(f"grouped {node.op_type}")
-    if reason is None and target.kernels is not None and node.op_type in _CONVOLUTIONS:
+    if reason is None and target.kernels is not None and node.op_type in CONVOLUTIONS:
         reason = _too_large(node, target.kernels)
     if reason is None and target.small is not None:
         reason = _too_small(node, target.small)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+#: Those among the operators with weights whose weights are kernels.
+CONVOLUTIONS = ("Conv", "ConvTranspose")
 #: Operators with weights: those that quantization speeds up.
-WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+WEIGHTED = (*CONVOLUTIONS, "Gemm", "MatMul")
 
 #: Operators that multiply matrices and get no Q/DQ pairs, and the reason in words for the user.
 UNPAIRED = {
@@ -69,6 +71,11 @@ def weight_axis(node: ir.Node, weight: ir.Value) -> int | None:
     if node.op_type == "Gemm":
         return 0 if bool(node.attributes.get_int("transB", 0)) else 1
     return 1 if weight.shape is not None and len(weight.shape) == 2 else None
+
+
+def lacks_kernel_shape(node: ir.Node) -> bool:
+    """Whether a node is a convolution that leaves the shape of its kernel to its weights, as ONNX allows."""
+    return node.op_type in CONVOLUTIONS and "kernel_shape" not in node.attributes
 
 
 def commutes_with_quantization(node: ir.Node) -> bool:

@@ -21,6 +21,7 @@ from trtint8.quantization.attention import Attention, find_attentions, output_re
 from trtint8.quantization.joint import JointConfigs
 from trtint8.quantization.obstacles import obstacle
 from trtint8.quantization.operators import (
+    CONVOLUTIONS,
     MULTIPLYING,
     UNPAIRED,
     WEIGHTED,
@@ -337,7 +338,7 @@ class _Placer:
         conv = value.producer()
         return (
             conv is not None
-            and conv.op_type in ("Conv", "ConvTranspose")
+            and conv.op_type in CONVOLUTIONS
             and self._is_quantized(conv)
             and len(value.uses()) == 1
             and not value.is_graph_output()

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from calibrators.errors import ModelError
 from calibrators.tables.scales import QMAX
 from trtint8.models.garbage_collection import pause_garbage_collection
-from trtint8.models.graph_constants import add_initializer, read_constant, unused_name, value_names
+from trtint8.models.graph_constants import add_initializer, read_constant, take_name, value_names
 from trtint8.quantization.integer.arithmetic import fake_quantize
+from trtint8.quantization.operators import lacks_kernel_shape
 from trtint8.quantization.placement import Edge, Placement
 
 logger = logging.getLogger(__name__)
@@ -195,7 +196,7 @@ class _Writer:
         The parser of TensorRT 8.6 looks for it there alone where weights have a pair.
         """
         node = self._nodes[edge.node]
-        if node.op_type in ("Conv", "ConvTranspose") and "kernel_shape" not in node.attributes:
+        if lacks_kernel_shape(node):
             node.attributes.add(ir.AttrInt64s("kernel_shape", weights[2:]))
 
     def _insert_pair(
@@ -209,11 +210,11 @@ class _Writer:
         attributes = [] if axis is None else [ir.AttrInt64("axis", axis)]
         quantize = self._node("QuantizeLinear", [value, *parameters], attributes, name)
         quantized = quantize.outputs[0]
-        quantized.name = self._new_name(f"{name}_quantized")
+        quantized.name = take_name(f"{name}_quantized", self._names)
         quantized.shape, quantized.type = value.shape, ir.TensorType(ir.DataType.INT8)
         dequantize = self._node("DequantizeLinear", [quantized, *parameters], attributes, name)
         result = dequantize.outputs[0]
-        result.name = self._new_name(f"{name}_dequantized")
+        result.name = take_name(f"{name}_dequantized", self._names)
         result.shape, result.type = value.shape, ir.TensorType(ir.DataType.FLOAT)
         producer = value.producer()
         if producer is not None:
@@ -227,14 +228,8 @@ class _Writer:
     def _node(
         self, operator: str, inputs: Sequence[ir.Value], attributes: Sequence[ir.Attr], tensor: str
     ) -> ir.Node:
-        name = unused_name(f"{tensor}_{operator}", self._node_names)
-        self._node_names.add(name)
+        name = take_name(f"{tensor}_{operator}", self._node_names)
         return ir.Node("", operator, inputs, attributes, name=name)
 
     def _initializer(self, name: str, array: NDArray[np.generic]) -> ir.Value:
-        return add_initializer(self._graph, self._new_name(name), array)
-
-    def _new_name(self, name: str) -> str:
-        unused = unused_name(name, self._names)
-        self._names.add(unused)
-        return unused
+        return add_initializer(self._graph, take_name(name, self._names), array)

@@ -10,6 +10,7 @@ from types import MappingProxyType
 import onnx_ir as ir
 
 from calibrators.display.counts import counted
+from calibrators.tensorrt.flavor import title_of
 from trtint8.engine.file import EngineInfo
 from trtint8.models.model import Model
 from trtint8.models.origin import FLOAT_MODEL, calibration_of
@@ -108,9 +109,8 @@ def list_provenance(files: ReportFiles) -> tuple[tuple[str, str], ...]:
     engine, table, sensitivity = files.engine, files.table, files.sensitivity
     rows = []
     if engine:
-        flavor = "TensorRT for RTX" if engine.flavor == "rtx" else "TensorRT"
         rows += [
-            (flavor, engine.tensorrt_version),
+            (title_of(engine.flavor), engine.tensorrt_version),
             ("Route", engine.route),
             ("Built for compute capability", ", ".join(engine.compute_capabilities)),
             ("Built by", engine.created_by),
@@ -127,11 +127,9 @@ def list_provenance(files: ReportFiles) -> tuple[tuple[str, str], ...]:
         measured = f"{files.accuracy.judged}, {counted(files.accuracy.samples, 'sample', ',')}"
         rows.append(("Accuracy measured with", measured))
     if files.audit:
-        flavor = "TensorRT for RTX" if files.audit.flavor == "rtx" else "TensorRT"
-        built = (
-            f"{flavor} {files.audit.tensorrt_version}, compute capability {files.audit.compute_capability}"
-        )
-        rows.append(("Audited with", built))
+        audit = files.audit
+        builder = f"{title_of(audit.flavor)} {audit.tensorrt_version}"
+        rows.append(("Audited with", f"{builder}, compute capability {audit.compute_capability}"))
     if sensitivity:
         certain = "" if sensitivity.converged else ", less certain than asked for"
         rows.append(("Sensitivity measured with", f"{sensitivity.samples_text}{certain}"))

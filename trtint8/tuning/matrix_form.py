@@ -12,8 +12,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from trtint8.quantization.integer.products import Window, padding
-
-_CONVOLUTIONS = ("Conv", "ConvTranspose")
+from trtint8.quantization.operators import CONVOLUTIONS
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ class MatrixForm:
             values = values * np.float32(self.node.attributes.get_float("alpha", 1.0))
         seeds = [(*seed, first + row) for row in range(len(values))]
         every = np.arange(len(values))[:, None]
-        if self.node.op_type in _CONVOLUTIONS:
+        if self.node.op_type in CONVOLUTIONS:
             patches = self._patches(values)
             sizes = patches.shape[2 : values.ndim]
             at = np.unravel_index(_choose(math.prod(sizes), places, seeds), sizes)

@@ -36,8 +36,6 @@ _SETTINGS = r"0 [0-9a-f]{1,16} [0-9a-f]{1,16}"
 _BEGINNING = re.compile(rf"TRT-|{_SETTINGS}\s")
 #: How many bytes, at least, hold the settings in any encoding.
 _FIRST_BYTES = 100
-#: The encodings of texts that begin with a byte-order mark, which editors put there.
-_MARKED = ("utf-8", "utf-16-le", "utf-16-be")
 #: How many hexadecimal digits a scale has, with its leading zeros.
 _DIGITS = 8
 _SCALE = re.compile(rf"[0-9a-fA-F]{{1,{_DIGITS}}}")
@@ -61,10 +59,7 @@ class TensorrtCache:
 
 def looks_like_cache(data: bytes) -> bool:
     """Whether the bytes start as a calibration cache does."""
-    first = data[:_FIRST_BYTES]
-    texts = (first.decode(encoding, "ignore") for encoding in _MARKED)
-    marked = next((text[1:] for text in texts if text.startswith("\ufeff")), None)
-    return _BEGINNING.match(first.decode("latin-1") if marked is None else marked) is not None
+    return _BEGINNING.match(records.decode_text(data[:_FIRST_BYTES], errors="replace")) is not None
 
 
 def parse(data: bytes, source: str) -> TensorrtCache:

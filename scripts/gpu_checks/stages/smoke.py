@@ -102,19 +102,15 @@ class _Smoke:
             {**figures, "in INT8": "not reported" if share is None else f"{share[0]} of {share[1]}"}, True
         )
 
-    @property
-    def _timings(self) -> Path:
-        return self.check.settings.out / "timing.cache"
-
     def timings(self) -> Finding:
         """Whether TensorRT takes the timings of the build before for another one."""
         trt = self.flavor.module
         with primary_context(0), collected(trt) as log:
             builder = trt.Builder(shared_logger(trt))
             config = builder.create_builder_config()
-            attach_timing_cache(config, self._timings, log)
+            attach_timing_cache(config, self.check.timings, log)
             del config, builder
-        return Finding({"bytes": self._timings.stat().st_size}, True)
+        return Finding({"bytes": self.check.timings.stat().st_size}, True)
 
     def head(self, result: BuildResult) -> Finding:
         """The first bytes, in which the version is looked for."""

@@ -7,9 +7,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from trtint8.models.graph_constants import constant_input
-from trtint8.quantization.operators import WEIGHTED
-
-_CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
+from trtint8.quantization.operators import CONVOLUTIONS, WEIGHTED
 
 
 def is_linear(node: ir.Node) -> bool:
@@ -25,7 +23,7 @@ def is_linear(node: ir.Node) -> bool:
 
 def is_convolution(node: ir.Node) -> bool:
     """Whether a weighted node is a convolution, whose channels are axis 1 of its input and output."""
-    return node.op_type in _CONVOLUTIONS
+    return node.op_type in CONVOLUTIONS
 
 
 def has_constant_bias(node: ir.Node) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from trtint8.models.graph_constants import add_initializer, read_constant, unused_name, value_names
+from trtint8.models.graph_constants import add_initializer, read_constant, take_name, value_names
 from trtint8.models.passes.infer_shapes import InferShapesPass
 
 logger = logging.getLogger(__name__)
@@ -122,7 +122,7 @@ class _Writer:
             value = self._transpose(added, self._named(value, stem), order, stem)
         value.name, value.type, value.shape = result.name, result.type, result.shape
         self._graph.insert_before(node, added)
-        result.name = self._new_name(f"{stem}_replaced")
+        result.name = take_name(f"{stem}_replaced", self._names)
         result.replace_all_uses_with(value, replace_graph_outputs=True)
         self._graph.remove(node, safe=True)
 
@@ -141,37 +141,36 @@ class _Writer:
                     [array.shape[axis] if size == 0 else size for axis, size in enumerate(shape)]
                 )
             )
-            return add_initializer(self._graph, self._new_name(f"{value.name}_matrix"), array)
+            return add_initializer(self._graph, take_name(f"{value.name}_matrix", self._names), array)
         if not in_order:
             value = self._named(self._transpose(added, value, order, stem), stem)
         return value if shape is None else self._named(self._reshape(added, value, shape, stem), stem)
 
     def _transpose(self, added: list[ir.Node], value: ir.Value, order: list[int], stem: str) -> ir.Value:
         node = ir.Node(
-            "", "Transpose", [value], [ir.AttrInt64s("perm", order)], name=self._new_name(f"{stem}_Transpose")
+            "",
+            "Transpose",
+            [value],
+            [ir.AttrInt64s("perm", order)],
+            name=take_name(f"{stem}_Transpose", self._names),
         )
         added.append(node)
         return node.outputs[0]
 
     def _reshape(self, added: list[ir.Node], value: ir.Value, shape: list[int], stem: str) -> ir.Value:
         constant = add_initializer(
-            self._graph, self._new_name(f"{stem}_shape"), np.asarray(shape, dtype=np.int64)
+            self._graph, take_name(f"{stem}_shape", self._names), np.asarray(shape, dtype=np.int64)
         )
-        node = ir.Node("", "Reshape", [value, constant], name=self._new_name(f"{stem}_Reshape"))
+        node = ir.Node("", "Reshape", [value, constant], name=take_name(f"{stem}_Reshape", self._names))
         added.append(node)
         return node.outputs[0]
 
     def _named(self, value: ir.Value, stem: str) -> ir.Value:
         node = value.producer()
         assert node is not None
-        value.name = self._new_name(f"{stem}_{node.op_type}_output")
+        value.name = take_name(f"{stem}_{node.op_type}_output", self._names)
         value.type = ir.TensorType(ir.DataType.FLOAT)
         return value
-
-    def _new_name(self, name: str) -> str:
-        unused = unused_name(name, self._names)
-        self._names.add(unused)
-        return unused
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from calibrators.errors import ModelError
-from trtint8.models.graph_constants import add_initializer, read_constant, unused_name, value_names
+from trtint8.models.graph_constants import add_initializer, read_constant, take_name, value_names
 
 logger = logging.getLogger(__name__)
 
@@ -105,6 +105,4 @@ def _check_channels(value: ir.Value | None, channels: int, norm: ir.Node, conv: 
 
 
 def _add_initializer(graph: ir.Graph, stem: str, array: NDArray[Any], taken: set[str]) -> ir.Value:
-    name = unused_name(stem, taken)
-    taken.add(name)
-    return add_initializer(graph, name, array)
+    return add_initializer(graph, take_name(stem, taken), array)

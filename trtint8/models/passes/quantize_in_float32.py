@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from trtint8.models.graph_constants import unused_name, value_names
+from trtint8.models.graph_constants import take_name, value_names
 from trtint8.models.passes.float32 import cast_node
 
 _HALF, _FLOAT = ir.DataType.FLOAT16, ir.DataType.FLOAT
@@ -47,8 +47,7 @@ def _has_half_scale(node: ir.Node) -> bool:
 def _convert_input(node: ir.Node, index: int, taken: set[str]) -> None:
     value = node.inputs[index]
     assert value is not None and node.graph is not None
-    name = unused_name(f"{value.name}_float32", taken)
-    taken.add(name)
+    name = take_name(f"{value.name}_float32", taken)
     cast = cast_node(value, _FLOAT, ir.Value(name=name, shape=value.shape, type=ir.TensorType(_FLOAT)))
     node.graph.insert_before(node, cast)
     node.replace_input_with(index, cast.outputs[0])

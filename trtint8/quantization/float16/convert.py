@@ -20,7 +20,7 @@ from trtint8.models.graph_constants import (
     add_initializer,
     read_constant,
     set_element_type,
-    unused_name,
+    take_name,
     value_names,
 )
 from trtint8.models.opset import with_opset
@@ -185,11 +185,11 @@ class _Converter:
         producer = value.producer()
         if producer is not None and producer.op_type == "DequantizeLinear" and _scale_fits(producer):
             attributes = list(producer.attributes.values())
-            node_name = self._new_name(f"{name}_dequantize")
+            node_name = take_name(f"{name}_dequantize", self.names)
             node = ir.Node("", producer.op_type, list(producer.inputs), attributes, name=node_name)
             self._rescale(node, dtype)
         else:
-            cast_name = self._new_name(f"{name}_cast")
+            cast_name = take_name(f"{name}_cast", self.names)
             node = ir.Node("", "Cast", [value], [ir.AttrInt64("to", dtype)], name=cast_name)
         output = node.outputs[0]
         output.name, output.dtype, output.shape = name, dtype, value.shape
@@ -210,12 +210,7 @@ class _Converter:
 
     def _name_in(self, value: ir.Value, dtype: ir.DataType) -> str:
         """A name of what a value becomes in a type, which nothing has yet."""
-        return self._new_name(f"{value.name}_{_SUFFIXES[dtype]}")
-
-    def _new_name(self, name: str) -> str:
-        unused = unused_name(name, self.names)
-        self.names.add(unused)
-        return unused
+        return take_name(f"{value.name}_{_SUFFIXES[dtype]}", self.names)
 
 
 def _scale_fits(node: ir.Node) -> bool:

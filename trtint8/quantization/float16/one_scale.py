@@ -20,7 +20,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from trtint8.models.graph_constants import add_initializer, read_constant, unused_name, value_names
+from trtint8.models.graph_constants import add_initializer, read_constant, take_name, value_names
 
 logger = logging.getLogger(__name__)
 
@@ -127,7 +127,7 @@ class _Rewriter:
         """Multiplies a convolution's output by factors per channel and adds its bias."""
         output = conv.outputs[0]
         name, shape, uses = output.name or "", output.shape, tuple(output.uses())
-        output.name = self._new_name(f"{name}_unscaled")
+        output.name = take_name(f"{name}_unscaled", self._names)
         column = (-1, *[1] * (len(self._weights_shape(conv)) - 2))
         factor = self._constant(f"{name}_factors", factors.astype(np.float16).reshape(column))
         last = self._node("Mul", [output, factor], f"{name}_Mul", shape)
@@ -157,20 +157,15 @@ class _Rewriter:
         name: str,
         shape: ir.Shape | tuple[int, ...] | None,
     ) -> ir.Node:
-        node = ir.Node("", operator, inputs, name=self._new_name(name))
+        node = ir.Node("", operator, inputs, name=take_name(name, self._names))
         output = node.outputs[0]
-        output.name = self._new_name(f"{name}_out")
+        output.name = take_name(f"{name}_out", self._names)
         output.type = ir.TensorType(ir.DataType.FLOAT16)
         output.shape = None if shape is None else ir.Shape(tuple(shape))
         return node
 
     def _constant(self, name: str, array: NDArray[np.generic]) -> ir.Value:
-        return add_initializer(self._graph, self._new_name(name), array)
-
-    def _new_name(self, name: str) -> str:
-        unused = unused_name(name, self._names)
-        self._names.add(unused)
-        return unused
+        return add_initializer(self._graph, take_name(name, self._names), array)
 
 
 def _dequantizer(value: ir.Value | None) -> ir.Node | None:

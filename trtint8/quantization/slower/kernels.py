@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from trtint8.models.graph_constants import is_constant
-from trtint8.quantization.operators import WEIGHTED, commutes_with_quantization
+from trtint8.quantization.operators import CONVOLUTIONS, WEIGHTED, commutes_with_quantization
 
 #: Operators with one operand that becomes a part of the FP16 kernel before them.
 _FUSED = frozenset(
@@ -45,8 +45,6 @@ _FUSED_WITH_CONSTANT = frozenset({"Add", "Max", "Min", "Mul", "Sub"})
 
 #: The most dimensions of a matrix product that takes anything in.
 _LARGEST_RANK = 3
-
-_CONVOLUTIONS = ("Conv", "ConvTranspose")
 
 
 @dataclass(eq=False)
@@ -146,14 +144,14 @@ class KernelGraph:
 
     def _adds(self, product: Product, other: ir.Value) -> bool:
         """Whether a convolution takes in the addition of another value."""
-        if product.node.op_type not in _CONVOLUTIONS or product.residual is not None:
+        if product.node.op_type not in CONVOLUTIONS or product.residual is not None:
             return False
         sizes = (product.output.shape, other.shape)
         if None not in sizes and len(sizes[0] or ()) != len(sizes[1] or ()):
             return False
         producer = other.producer()
         # Of two convolutions, the later one adds.
-        rival = producer is not None and producer.op_type in _CONVOLUTIONS and len(other.uses()) == 1
+        rival = producer is not None and producer.op_type in CONVOLUTIONS and len(other.uses()) == 1
         return not rival or producer is None or self._order[producer] < self._order[product.node]
 
     def _generated(self) -> dict[ir.Node, ir.Node]:

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from trtint8.models.graph_constants import add_initializer, unused_name, value_names
+from trtint8.models.graph_constants import add_initializer, take_name, value_names
 from trtint8.models.inner_graphs import values_read
 from trtint8.models.static_shapes import open_shape
 
@@ -133,9 +133,7 @@ class GraphWriter:
 
     def _new_name(self, name: str) -> str:
         self._count += 1
-        unused = unused_name(f"trtint8_{name}_{self._count}", self._names)
-        self._names.add(unused)
-        return unused
+        return take_name(f"trtint8_{name}_{self._count}", self._names)
 
 
 def may_be_float(value: ir.Value) -> bool:
