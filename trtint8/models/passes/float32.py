@@ -145,6 +145,8 @@ def _is_narrow(value: ir.Value) -> bool:
 
 
 def _names_type(node: ir.Node, dtype: ir.DataType) -> bool:
+    if not node.attributes:  # most nodes of a network that gradients were appended to
+        return False
     attributes = (node.attributes.get(name) for name in _TYPES)
     return any(
         one is not None and one.type == ir.AttributeType.INT and not one.is_ref() and one.as_int() == dtype

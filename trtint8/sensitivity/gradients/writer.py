@@ -98,7 +98,7 @@ class GraphWriter:
         """
         name = self._new_name("weights")
         tensor = ir.LazyTensor(
-            lambda: ir.tensor(np.ascontiguousarray(compute())),
+            lambda: ir.Tensor(np.ascontiguousarray(compute())),
             dtype=ir.DataType.FLOAT,
             shape=ir.Shape(shape),
             name=name,

@@ -215,7 +215,8 @@ def test_graphs_in_nodes_sequences_and_functions_compute_in_fp32(nodes):
     np.testing.assert_allclose(found, wanted, rtol=1e-2, atol=1e-2)
     table = trtint8.calibrate(model, [{"x": x}], progress=False)
     assert {"x_float32", "b"} <= set(table.amax)
-    (quantized,) = outputs(trtint8.quantize(model, table), x)
+    # Not by integer kernels, which saturate on processors without VNNI.
+    (quantized,) = open_model(load_model(trtint8.quantize(model, table))).run({"x": x})
     np.testing.assert_allclose(quantized, wanted, atol=0.1)
 
 
