@@ -207,7 +207,7 @@ def open_gpu(index: int) -> Gpu:
     if not hasattr(_exporter(ort.OrtValue.ortvalue_from_numpy(np.zeros(1, np.float32))), "__dlpack__"):
         raise UnsupportedError(
             f"ONNX Runtime {ort.__version__} hands no tensors on the GPU to others; install onnxruntime-gpu "
-            "1.21 or newer"
+            "1.23 or newer"
         )
     library, module = _library(index, str(getattr(ort, "cuda_version", None) or "12"))
     if index >= (count := library.gpus(module)):

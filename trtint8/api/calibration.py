@@ -73,7 +73,7 @@ def calibrate(
             few of the samples, and takes the way that costs its outputs least. ``entropy``, ``percentile``,
             ``mse`` and ``minmax`` look at each tensor alone.
         batch_size: Samples per batch; the model's own where it is fixed, else 32, or as many as keep the
-            activations that are observed within 256 MiB.
+            activations that are observed within 192 MiB.
         limit: Use only this many samples.
         shuffle: Take the samples in random order.
         seed: Seed of the random order.

@@ -224,7 +224,7 @@ def test_onnx_runtime_that_speaks_no_dlpack(monkeypatch):
     _pretend(monkeypatch, torch=_torch(1))
     old = SimpleNamespace(ortvalue_from_numpy=lambda array: SimpleNamespace(_ortvalue=object()))
     monkeypatch.setattr(ort, "OrtValue", old)
-    with pytest.raises(UnsupportedError, match=r"install onnxruntime-gpu 1\.21 or newer"):
+    with pytest.raises(UnsupportedError, match=r"install onnxruntime-gpu 1\.23 or newer"):
         open_gpu(0)
 
 
