@@ -17,6 +17,9 @@ import json
 import math
 import os
 import sys
+import types
+import typing
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
@@ -130,7 +133,12 @@ def read(path: str | os.PathLike[str]) -> object:
 
 
 def to_record(
-    document: object, record_type: type[RecordT], *, exact: bool = False, numbers_as_text: bool = False
+    document: object,
+    record_type: type[RecordT],
+    *,
+    exact: bool = False,
+    numbers_as_text: bool = False,
+    null_as_nan: bool = False,
 ) -> RecordT:
     """Fills a data class, and checks every field's type and limits, at any depth.
 
@@ -139,6 +147,8 @@ def to_record(
         record_type: The data class. What its annotations name has to be imported at run time.
         exact: Whether fields that the data class does not have are refused.
         numbers_as_text: Whether numbers written as text are accepted; :func:`render` writes infinities so.
+        null_as_nan: Whether null is read as NaN where a field holds a float and no None; ``--json`` prints
+            numbers so that are not finite.
 
     Raises:
         RecordError: A field is missing, has another type, or exceeds its limits.
@@ -146,11 +156,15 @@ def to_record(
     try:
         if exact and isinstance(document, dict):
             _refuse_surplus(document, record_type)
+        if null_as_nan:
+            document = _with_nan(document, record_type)
         return msgspec.convert(document, record_type, strict=not numbers_as_text)
     except msgspec.ValidationError as error:
         raise RecordError(str(error)) from error
     except UnicodeEncodeError as error:
         raise RecordError(f"the name {error.object!r:.80} holds a lone surrogate") from error
+    except RecursionError as error:
+        raise RecordError("it is nested too deeply") from error
 
 
 def render(record: DataclassInstance, format_name: str | None = None) -> bytes:
@@ -173,6 +187,22 @@ def _refuse_surplus(document: dict[str, Any], record_type: type[DataclassInstanc
     for name in document:
         if name not in known:
             raise RecordError(f"Object contains unknown field `{name}`")
+
+
+def _with_nan(value: Any, kind: Any) -> Any:
+    """A value with NaN in place of every null where its type holds a float and no None."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if value is None:
+        kinds = arguments if origin in (typing.Union, types.UnionType) else (kind,)
+        return math.nan if float in kinds and type(None) not in kinds else None
+    if isinstance(value, dict) and dataclasses.is_dataclass(kind):
+        hints = typing.get_type_hints(kind)
+        return {name: _with_nan(entry, hints.get(name)) for name, entry in value.items()}
+    if isinstance(value, dict) and origin is Mapping:
+        return {name: _with_nan(entry, arguments[1]) for name, entry in value.items()}
+    if isinstance(value, list) and origin is tuple:
+        return [_with_nan(entry, arguments[0]) for entry in value]
+    return value
 
 
 def _builtin(value: Any) -> Any:

@@ -1,6 +1,9 @@
+from __future__ import annotations
+
 import json
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,6 +55,35 @@ def test_infinities_are_text(level, text):
     assert records.to_record(records.parse(data), Whole, numbers_as_text=True).level == level
     with pytest.raises(RecordError, match=r"Expected `float`, got `str` - at `\$\.level`"):
         records.to_record(records.parse(data), Whole)
+
+
+@dataclass(frozen=True)
+class Levels:
+    level: float
+    known: float | None
+    either: Part | float
+    both: tuple[float, float]
+    parts: tuple[Part, ...]
+    named: Mapping[str, Levels]
+
+
+def test_null_is_nan_where_there_has_to_be_a_number():
+    inner = {"level": 1, "known": 2, "either": {"count": 3}, "both": [4, 5], "parts": [], "named": {}}
+    levels = {**inner, "level": None, "known": None, "either": None, "both": [None, 1]}
+    document = {**levels, "parts": [{"count": 1}], "named": {"a": inner, "b": {**inner, "level": None}}}
+    found = records.to_record(document, Levels, null_as_nan=True)
+    assert math.isnan(found.level) and found.known is None and math.isnan(found.either)
+    assert math.isnan(found.both[0]) and found.parts == (Part(1),)
+    assert found.named["a"].either == Part(3) and math.isnan(found.named["b"].level)
+    for wrong in ({"parts": None}, {"parts": [{"count": None}]}, {"named": None}, {"both": None}):
+        with pytest.raises(RecordError, match="got `null`"):
+            records.to_record({**document, **wrong}, Levels, null_as_nan=True)
+    with pytest.raises(RecordError, match=r"got `null` - at `\$\.level`"):
+        records.to_record(document, Levels)
+    for _ in range(2000):
+        document = {**inner, "named": {"a": document}}
+    with pytest.raises(RecordError, match="it is nested too deeply"):
+        records.to_record(document, Levels, null_as_nan=True)
 
 
 def test_nan_is_text():

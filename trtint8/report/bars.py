@@ -6,54 +6,37 @@ import math
 from dataclasses import dataclass
 
 from trtint8.sensitivity.results import LayerSensitivity, Sensitivity
-from trtint8.validation.significance import Share
 
 
 @dataclass(frozen=True)
 class Bar:
-    """One layer; all levels are in decibels.
+    """One layer.
 
     Attributes:
-        node: The name of the layer's node.
-        operator: The node's operator.
-        noise_share: The layer's share of the noise of all layers, each measured alone, in [0, 1].
-        width: ``noise_share`` divided by the largest share of a layer, in [0, 1].
-        weights_part: The part of the layer's noise that its weights cause, in [0, 1]; None where neither part
-            is known.
-        alone_db: SQNR of the network's output with only this layer in INT8.
-        alone_half_db: Half the width of the 95 % interval of ``alone_db``; None where it is infinite.
-        without_db: SQNR of the network's output with every layer except this one in INT8.
-        gain_db: What keeping the layer in float would gain; None where a level is infinite.
-        weights_db: SQNR of the layer's own output with only its weights quantized; None where it has none.
-        activations_db: SQNR of the layer's own output with only its activations quantized; None where it has
-            none.
-        cumulative_db: SQNR of the layer's output with every layer in INT8; None where it was not measured.
-        agreement: Share of samples with FP32's class, with only this layer in INT8; None for a model that is
-            no classifier.
-        suspects: What is known to cost accuracy in this layer, in words.
+        layer: What the layer costs.
+        width: The layer's share of the noise divided by the largest share of a layer, in [0, 1].
     """
 
-    node: str
-    operator: str
-    noise_share: float
+    layer: LayerSensitivity
     width: float
-    weights_part: float | None
-    alone_db: float
-    alone_half_db: float | None
-    without_db: float
-    gain_db: float | None
-    weights_db: float | None
-    activations_db: float | None
-    cumulative_db: float | None
-    agreement: Share | None
-    suspects: tuple[str, ...]
+
+    @property
+    def weights_part(self) -> float | None:
+        """The part of the layer's noise that its weights cause; see :func:`weights_part`."""
+        return weights_part(self.layer.weights_db, self.layer.activations_db)
+
+    @property
+    def alone_half_db(self) -> float | None:
+        """Half the width of the 95 % interval of the SQNR with the layer alone in INT8; None if infinite."""
+        half = self.layer.only.interval_db[1] - self.layer.only.sqnr_db
+        return half if math.isfinite(half) else None
 
 
 def make_bars(sensitivity: Sensitivity) -> tuple[Bar, ...]:
     """Makes one bar per layer, in descending order of their shares of the noise."""
     largest = max((layer.noise_share for layer in sensitivity.layers), default=0.0) or 1.0
     ordered = sorted(sensitivity.layers, key=lambda layer: -layer.noise_share)
-    return tuple(_bar(layer, largest, sensitivity.quantized.sqnr_db) for layer in ordered)
+    return tuple(Bar(layer, layer.noise_share / largest) for layer in ordered)
 
 
 def weights_part(weights_db: float | None, activations_db: float | None) -> float | None:
@@ -77,25 +60,3 @@ def weights_part(weights_db: float | None, activations_db: float | None) -> floa
 def _noise(db: float) -> float:
     """The power of the noise in units of the signal's; infinite where no float holds it."""
     return 10 ** (-db / 10) if db > -3000 else math.inf
-
-
-def _bar(layer: LayerSensitivity, largest_share: float, quantized_db: float) -> Bar:
-    alone, without = layer.only.sqnr_db, layer.without.sqnr_db
-    half = layer.only.interval_db[1] - alone
-    finite = math.isfinite(without) and math.isfinite(quantized_db)
-    return Bar(
-        layer.node,
-        layer.operator,
-        layer.noise_share,
-        layer.noise_share / largest_share,
-        weights_part(layer.weights_db, layer.activations_db),
-        alone,
-        half if math.isfinite(half) else None,
-        without,
-        without - quantized_db if finite else None,
-        layer.weights_db,
-        layer.activations_db,
-        layer.cumulative_db,
-        layer.only.agreement,
-        tuple(suspect.message for suspect in layer.suspects),
-    )

@@ -14,7 +14,7 @@ from trtint8.models.serialization import external_weights
 from trtint8.report.bars import Bar, make_bars
 from trtint8.report.files import ReportFiles
 from trtint8.report.graph import NetworkGraph, make_graph
-from trtint8.report.headline import Headline, make_headline
+from trtint8.report.headline import Headline
 from trtint8.report.kernels import AuditSummary, KernelTable, make_audit_summary, make_kernel_table
 from trtint8.report.network import Cell, make_cells
 from trtint8.report.provenance import (
@@ -29,7 +29,6 @@ from trtint8.report.speed import SpeedRow, make_speed_rows
 from trtint8.report.tensors import make_cards
 from trtint8.report.tried import Tried, make_tried
 from trtint8.report.worst import Worst
-from trtint8.sensitivity.results import Sensitivity
 
 
 @dataclass(frozen=True)
@@ -37,19 +36,15 @@ class Report:
     """What a page shows; empty or None where there is nothing to show.
 
     Attributes:
-        title: The name of the model's files.
+        files: The files to report on, with their contents.
         headline: The most important figures.
         cells: The weighted layers, in the order of the graph.
         graph: The operators and the tensors between them; None where no model has them.
-        proved: Whether the precisions of the cells come from the engine's own list of layers.
         kernels: The kernels of the engine by part; None where they are not listed.
         speed: The measured speed of each engine, beside the audit's figures; empty where none was measured.
         audit: What an audit says of FP32, FP16 and INT8 engines; None without an audit.
-        sensitivity: The sensitivity of all layers.
         bars: The layers, in descending order of their shares of the noise.
-        method: The calibration method of the table.
         cards: The tensors that have histograms.
-        without_histogram: Number of tensors with a range but no histogram.
         worst: The samples on which INT8 differs most from FP32.
         tried: What `trtint8 tune` tried; None where it was not tuned.
         mismatches: Sentences that name files which do not belong together.
@@ -58,25 +53,31 @@ class Report:
         rebuild: Commands that make the files again.
     """
 
-    title: str
+    files: ReportFiles
     headline: Headline
     cells: tuple[Cell, ...]
     graph: NetworkGraph | None
-    proved: bool
     kernels: KernelTable | None
     speed: tuple[SpeedRow, ...]
     audit: AuditSummary | None
-    sensitivity: Sensitivity | None
     bars: tuple[Bar, ...]
-    method: str | None
     cards: tuple[Card, ...]
-    without_histogram: int
     worst: Worst | None
     tried: Tried | None
     mismatches: tuple[str, ...]
     missing: tuple[Command, ...]
     provenance: tuple[tuple[str, str], ...]
     rebuild: tuple[Command, ...]
+
+    @property
+    def proved(self) -> bool:
+        """Whether the precisions of the cells come from the engine's own list of layers."""
+        return bool(self.files.engine and self.files.engine.layers)
+
+    @property
+    def without_histogram(self) -> int:
+        """Number of tensors with a range but no histogram."""
+        return len(self.files.table.amax) - len(self.cards) if self.files.table else 0
 
 
 def gather(files: ReportFiles, *, model: Path | None = None, worst: Worst | None = None) -> Report:
@@ -96,35 +97,30 @@ def gather(files: ReportFiles, *, model: Path | None = None, worst: Worst | None
     # Without a Q/DQ model only the engine's own list says what the layers of the float model became.
     listed = original.graph_model if original and files.engine and files.engine.layers else None
     path = str(model) if model else None
-    cards = make_cards(files.table) if files.table else ()
     return Report(
-        files.stem,
-        make_headline(
+        files,
+        headline=Headline(
             files,
-            _bytes_of(model, original.graph_model) if model and original else None,
-            _bytes_of(files.paths["qdq"], qdq) if qdq else None,
+            model_bytes=_bytes_of(model, original.graph_model) if model and original else None,
+            qdq_bytes=_bytes_of(files.paths["qdq"], qdq) if qdq else None,
         ),
-        make_cells(qdq, files.engine, files.sensitivity),
-        make_graph(qdq or listed, files.engine, files.sensitivity),
-        bool(files.engine and files.engine.layers),
-        make_kernel_table(files.engine),
-        make_speed_rows(files),
-        make_audit_summary(files.audit),
-        files.sensitivity,
-        make_bars(files.sensitivity) if files.sensitivity else (),
-        files.table.method if files.table else None,
-        cards,
-        len(files.table.amax) - len(cards) if files.table else 0,
-        worst,
-        make_tried(files.tuning),
-        find_mismatches(
+        cells=make_cells(qdq, files.engine, files.sensitivity),
+        graph=make_graph(qdq or listed, files.engine, files.sensitivity),
+        kernels=make_kernel_table(files.engine),
+        speed=make_speed_rows(files),
+        audit=make_audit_summary(files.audit),
+        bars=make_bars(files.sensitivity) if files.sensitivity else (),
+        cards=make_cards(files.table) if files.table else (),
+        worst=worst,
+        tried=make_tried(files.tuning),
+        mismatches=find_mismatches(
             files,
             model_fingerprint=original.fingerprint if original else None,
             origins=find_origins(files, original, qdq),
         ),
-        commands_for_missing(files, model=path, with_worst=worst is not None),
-        list_provenance(files),
-        commands_to_rebuild(files, model=path),
+        missing=commands_for_missing(files, model=path, with_worst=worst is not None),
+        provenance=list_provenance(files),
+        rebuild=commands_to_rebuild(files, model=path),
     )
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from calibrators import records
 from calibrators.errors import TableError
@@ -26,6 +27,14 @@ from trtint8.validation.accuracy import Accuracy
 _ENGINES = (".engine", ".plan")
 
 _QDQ = ".qdq.onnx"
+
+#: Kinds of JSON that do not name their format to the fields by which they are recognized.
+_FIELDS = {
+    "accuracy": {"judged", "measures"},
+    "audit": {"gpu", "engines", "verdict"},
+    "tuning": {"command", "float_cost", "trials"},
+    "bench": {"gpu", "reports"},
+}
 
 #: What follows a model's name in the names of its files.
 _ENDINGS = (
@@ -79,6 +88,24 @@ class ReportFiles:
         return name.removesuffix(ending)
 
 
+@dataclass(frozen=True)
+class _File:
+    """A file of a kind that a report knows.
+
+    Attributes:
+        path: The file.
+        kind: What it is, as in :attr:`ReportFiles.paths`.
+        document: The JSON that it holds; None for kinds whose readers take a path.
+    """
+
+    path: Path
+    kind: str
+    document: object = None
+
+
+_T = TypeVar("_T")
+
+
 def find_report_files(sources: Sequence[str | os.PathLike[str]]) -> ReportFiles:
     """Finds files in folders and among those that are named, and reads those whose kind it recognizes.
 
@@ -93,61 +120,64 @@ def find_report_files(sources: Sequence[str | os.PathLike[str]]) -> ReportFiles:
         TableError: Nothing is there, something is missing or malformed, or there are two of a kind.
         EngineError: An engine and its sidecar do not belong together.
     """
-    kinds: dict[str, Path] = {}
-    for path in _files(sources):
-        kind = _kind(path)
-        if kind is None:
-            continue
-        if kinds.setdefault(kind, path) != path:
+    files: dict[str, _File] = {}
+    for file in _files(sources):
+        first = files.setdefault(file.kind, file)
+        if first is not file:
             raise TableError(
-                f"there are two files of the kind '{kind}', '{kinds[kind]}' and '{path}'; a report is about "
-                "one model: name the files, or one engine, instead of the folder"
+                f"there are two files of the kind '{file.kind}', '{first.path}' and '{file.path}'; a report "
+                "is about one model: name the files, or one engine, instead of the folder"
             )
-    if not kinds:
+    if not files:
         listed = ", ".join(f"'{os.fspath(source)}'" for source in sources)
         raise TableError(
             f"nothing to report on in {listed}; give what 'trtint8 build' wrote: a folder, or an engine"
         )
-    paths = {kind: kinds[kind] for kind in _ORDER if kind in kinds}
-    get = paths.get
+    paths = {kind: files[kind].path for kind in _ORDER if kind in files}
+
+    def parsed(kind: str, parse: Callable[[object, str], _T]) -> _T | None:
+        return parse(files[kind].document, str(paths[kind])) if kind in files else None
+
     return ReportFiles(
         paths,
-        read_engine_info(paths["engine"]) if get("engine") else None,
-        CalibrationTable.load(paths["table"]) if get("table") else None,
-        Sensitivity.load(paths["sensitivity"]) if get("sensitivity") else None,
-        parse_accuracy(_read(paths["accuracy"]), str(paths["accuracy"])) if get("accuracy") else None,
-        parse_benchmark(_read(paths["bench"]), str(paths["bench"])) if get("bench") else None,
-        parse_audit(_read(paths["audit"]), str(paths["audit"])) if get("audit") else None,
-        parse_tuning_log(_read(paths["tuning"]), str(paths["tuning"])) if get("tuning") else None,
+        read_engine_info(paths["engine"]) if "engine" in paths else None,
+        CalibrationTable.load(paths["table"]) if "table" in paths else None,
+        Sensitivity.load(paths["sensitivity"]) if "sensitivity" in paths else None,
+        parsed("accuracy", parse_accuracy),
+        parsed("bench", parse_benchmark),
+        parsed("audit", parse_audit),
+        parsed("tuning", parse_tuning_log),
     )
 
 
 _ORDER = ("engine", "qdq", "table", "sensitivity", "accuracy", "audit", "bench", "tuning")
 
 
-def _files(sources: Sequence[str | os.PathLike[str]]) -> Iterator[Path]:
-    """Each file once, in the order of names within a folder."""
+def _files(sources: Sequence[str | os.PathLike[str]]) -> Iterator[_File]:
+    """Each file that a report knows, once, in the order of names within a folder."""
+    files: Iterable[_File | None]
     seen: set[Path] = set()
     for source in sources:
         path = Path(source)
         if not exists(path):
             raise TableError(f"there is no '{path}'; give a folder that 'trtint8 build' wrote to, or files")
         if is_folder(path):
-            files = _listed(path)
+            files = map(_recognized, _listed(path))
         elif path.suffix in _ENGINES:
             beside = sorted(path.parent.glob(f"{_escaped(path.stem)}.*"))
             own = (file for file in beside if _belongs(file.name.removeprefix(path.stem)))
-            files = [file for file in (path, *own) if is_file(file) and not _is_another_table(file, path)]
-        elif _kind(path) is None:
-            raise TableError(
-                f"'{path}' is no file that a report knows; give an engine, a .qdq.onnx, a table, or the JSON "
-                "of 'trtint8 sensitivity', 'validate', 'audit', 'bench' or 'tune'"
-            )
+            known = map(_recognized, filter(is_file, (path, *own)))
+            files = (file for file in known if file and not _is_another_table(file, path))
         else:
-            files = [path]
+            files = [_recognized(path)]
+            if files == [None]:
+                raise TableError(
+                    f"'{path}' is no file that a report knows; give an engine, a .qdq.onnx, a table, or the "
+                    "JSON of 'trtint8 sensitivity', 'validate', 'audit', 'bench' or 'tune'"
+                )
         for file in files:
-            if file.resolve() not in seen:
-                seen.add(file.resolve())
+            if file and file.path.resolve() not in seen:
+                seen.add(file.path.resolve())
                 yield file
 
 
@@ -171,13 +201,13 @@ def _belongs(ending: str) -> bool:
     return ending == _QDQ or (ending.endswith(".json") and ending.count(".") <= 2)
 
 
-def _is_another_table(file: Path, engine: Path) -> bool:
+def _is_another_table(file: _File, engine: Path) -> bool:
     """Whether a file beside an engine is a table, and not the one that was written with the engine.
 
     'net.json' may be what 'net.engine' was built from.
     """
     own = table_file_of(engine)
-    return file != own and is_file(own) and file.suffix == ".json" and _kind(file) == "table"
+    return file.kind == "table" and file.path != own and is_file(own)
 
 
 def _escaped(name: str) -> str:
@@ -185,32 +215,27 @@ def _escaped(name: str) -> str:
     return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
 
 
-def _kind(path: Path) -> str | None:
-    """What a file is; None for what a report has no use for."""
+def _recognized(path: Path) -> _File | None:
+    """A file and what it is; None for what a report has no use for."""
     if path.name.endswith(_QDQ):
-        return "qdq"
+        return _File(path, "qdq")
     if path.suffix in _ENGINES:
-        return "engine"
-    if path.suffix != ".json":
-        return None
-    document = _read(path)
+        return _File(path, "engine")
+    document = _read(path) if path.suffix == ".json" else None
     if not isinstance(document, dict):
         return None
     for kind, format_name in (("table", TABLE_FORMAT), ("sensitivity", SENSITIVITY_FORMAT)):
         if document.get("format") == format_name:
-            return kind
+            return _File(path, kind)
     if {"quantized", "layers", "converged"} <= document.keys():
         raise TableError(
             f"'{path}' is what 'trtint8 sensitivity --json' prints; measure again with -o, which writes "
             "the file that a report reads, or leave it out"
         )
-    if {"judged", "measures"} <= document.keys():
-        return "accuracy"
-    if {"gpu", "engines", "verdict"} <= document.keys():
-        return "audit"
-    if {"command", "float_cost", "trials"} <= document.keys():
-        return "tuning"
-    return "bench" if {"gpu", "reports"} <= document.keys() else None
+    for kind, fields in _FIELDS.items():
+        if fields <= document.keys():
+            return _File(path, kind, document)
+    return None
 
 
 def _read(path: Path) -> object:

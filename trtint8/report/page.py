@@ -43,13 +43,14 @@ def render(report: Report) -> str:
     Returns:
         The HTML page; the same report always gives the same page.
     """
-    anchors = {bar.node: f"layer-{place}" for place, bar in enumerate(report.bars, start=1)}
+    anchors = {bar.layer.node: f"layer-{place}" for place, bar in enumerate(report.bars, start=1)}
     graph = report.graph if report.graph and not report.graph.too_large and report.cells else None
     scripts = [asset("page.js")]
     precisions = [node.cell.precision for node in graph.nodes if node.cell.precision] if graph else []
     if graph:
         scripts += [*map(library_script, LIBRARIES), asset("graph.js")]
-    levels = [layer.cumulative_db for layer in report.sensitivity.layers] if report.sensitivity else []
+    sensitivity = report.files.sensitivity
+    levels = [layer.cumulative_db for layer in sensitivity.layers] if sensitivity else []
     known = [level for level in levels if level is not None]
     return (
         environment()

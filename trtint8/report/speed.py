@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from trtint8.auditing.results import Audit, AuditedEngine
 from trtint8.report.files import ReportFiles
-from trtint8.report.headline import Latency, list_latencies
+from trtint8.runtime.bench import BenchReport
 
 
 @dataclass(frozen=True)
@@ -15,12 +15,14 @@ class SpeedRow:
 
     Attributes:
         measured: Its measured latency and throughput.
+        speedup: Throughput divided by that of the slowest engine; None for a single engine.
         moved_bytes: Bytes that an audit says it reads and writes per inference, for the audit's shapes; None
             where no audit has an engine of its precision.
         seconds: The time that the audit estimates per inference, in seconds; None where it has none.
     """
 
-    measured: Latency
+    measured: BenchReport
+    speedup: float | None
     moved_bytes: int | None
     seconds: float | None
 
@@ -34,12 +36,19 @@ def make_speed_rows(files: ReportFiles) -> tuple[SpeedRow, ...]:
     if files.bench is None:
         return ()
     own = files.paths["engine"].name if "engine" in files.paths else None
+    slowest = min((report.samples_per_second for report in files.bench.reports), default=0.0)
+    several = len(files.bench.reports) > 1
     rows = []
-    for latency in list_latencies(files.bench):
-        audited = _audited(files.audit, latency.name, is_own=latency.name == own)
+    for report in files.bench.reports:
+        audited = _audited(files.audit, report.name, is_own=report.name == own)
         traffic = audited.traffic if audited else None
         rows.append(
-            SpeedRow(latency, traffic.total if traffic else None, audited.seconds if audited else None)
+            SpeedRow(
+                report,
+                report.samples_per_second / slowest if several else None,
+                traffic.total if traffic else None,
+                audited.seconds if audited else None,
+            )
         )
     return tuple(rows)
 

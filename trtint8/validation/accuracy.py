@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from calibrators.data.batches import FeedDict
 from calibrators.display.counts import counted
+from calibrators.records import PositiveCount
 from trtint8.validation.display import accuracy_frame, accuracy_html, accuracy_summary
 from trtint8.validation.fidelity import Fidelity
 from trtint8.validation.judgement import Judgement
@@ -61,7 +62,7 @@ class Accuracy:
     """
 
     judged: str
-    samples: int
+    samples: PositiveCount
     top1: Share | None
     top5: Share | None
     reference_top1: Share | None

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict, batch_rows, is_float, shape_text
-from trtint8.validation.box_scores import Activation, activation_of
-from trtint8.validation.detection_grids import Grid, grid_of, mask_count
-from trtint8.validation.detection_rows import RowOrder, are_corners, filled_rows, holds_rows, row_order
+from trtint8.validation.detection.box_scores import Activation, activation_of
+from trtint8.validation.detection.grids import Grid, grid_of, mask_count
+from trtint8.validation.detection.rows import RowOrder, are_corners, filled_rows, holds_rows, row_order
 
 #: By how much the length of a row may differ from 1: float16 resolves a thousandth.
 _UNIT = 2e-3
@@ -83,7 +83,7 @@ class ArrayForm:
         grid: How it holds the boxes of a grid, if it does by its values; else None.
         activation: What turns its numbers into scores, if an output of boxes is beside it.
         holds_rows: Whether its values may show the last four: see
-            :func:`trtint8.validation.detection_rows.holds_rows`.
+            :func:`trtint8.validation.detection.rows.holds_rows`.
         declared: The shape that the model declares for it.
     """
 

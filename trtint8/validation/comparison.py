@@ -27,7 +27,8 @@ from trtint8.validation.accuracy import Accuracy, Runner, ValidatedModel
 from trtint8.validation.batch import Batch, BatchForm, Outputs, count_rows
 from trtint8.validation.budget import Budget, Goal
 from trtint8.validation.class_scores import check_class_folders
-from trtint8.validation.detection_rows import may_hold_rows
+from trtint8.validation.detection.rows import may_hold_rows
+from trtint8.validation.detection.seen_layouts import SeenLayouts
 from trtint8.validation.fidelity import OUTPUT_METRICS, FidelityMeter
 from trtint8.validation.measurand import Measurand
 from trtint8.validation.measure import REFERENCE, Measure
@@ -45,7 +46,6 @@ from trtint8.validation.output_shapes import (
     differing_outputs,
     outputs_without_samples,
 )
-from trtint8.validation.seen_layouts import SeenLayouts
 from trtint8.validation.significance import Share
 
 

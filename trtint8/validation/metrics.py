@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from calibrators.errors import CalibrationDataError
 from trtint8.validation.batch import BatchForm
 from trtint8.validation.class_scores import agreement, rank_in, top_k
-from trtint8.validation.detection import MeanAveragePrecision, has_library
-from trtint8.validation.detection_agreement import DetectionAgreement
-from trtint8.validation.detection_layouts import layout_reader
-from trtint8.validation.detection_tables import Detections, Truth
+from trtint8.validation.detection.agreement import DetectionAgreement
+from trtint8.validation.detection.average_precision import MeanAveragePrecision, has_library
+from trtint8.validation.detection.labelled_boxes import BOX_COLUMNS, PRECISIONS, box_precision, has_true_boxes
+from trtint8.validation.detection.layouts import layout_reader
+from trtint8.validation.detection.tables import Detections, Truth
 from trtint8.validation.fidelity import OUTPUT_METRICS
 from trtint8.validation.image_metrics import psnr
-from trtint8.validation.labelled_boxes import BOX_COLUMNS, PRECISIONS, box_precision, has_true_boxes
 from trtint8.validation.measurand import Measurand
 from trtint8.validation.segmentation import mean_iou, pixels
 from trtint8.validation.user_metrics import (

@@ -19,12 +19,12 @@ from trtint8.models.session import open_model
 from trtint8.validation.accuracy import Accuracy
 from trtint8.validation.budget import Budget
 from trtint8.validation.comparison import compare_models
+from trtint8.validation.detection.seen_layouts import LOOKED_AT
 from trtint8.validation.measure import REFERENCE, VALIDATED
 from trtint8.validation.metrics import Metric, reads_layouts
 from trtint8.validation.mistaken_comparisons import warn_of_models, warning_of_calibration_samples
 from trtint8.validation.opening import engine_path, open_models
 from trtint8.validation.output_shapes import DeclaredOutputs
-from trtint8.validation.seen_layouts import LOOKED_AT
 from trtint8.validation.workers import compare_over_ray
 
 

@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 
+from calibrators import records
 from calibrators.errors import TableError
 from tests.calibrators.data.sample_data import hide
 from tests.trtint8.report.samples import ACCURACY, TUNING_LOG, write_all
@@ -95,6 +96,16 @@ def test_single_files_may_be_named_twice(folder):
     )
     assert list(found.paths) == ["table", "accuracy"]
     assert found.engine is found.sensitivity is found.bench is None
+
+
+def test_what_verbs_print_is_parsed_once(folder, monkeypatch):
+    parsed, read = [], records.read
+    monkeypatch.setattr(records, "read", lambda path: (parsed.append(path), read(path))[1])
+    paths = [folder / f"net.{kind}.json" for kind in ("accuracy", "audit", "bench", "tuning")]
+    for sources in ([folder], [folder / "net.engine"], paths):
+        parsed.clear()
+        find_report_files(sources)
+        assert [parsed.count(path) for path in paths] == [1, 1, 1, 1]
 
 
 def test_sensitivity_as_it_is_printed(folder, capsys):

@@ -101,7 +101,7 @@ def test_bench_round_trip(capsys):
         ({"outputs": [{"name": "y"}]}, "Object missing required field `sqnr_db` - at `$.outputs[0]`"),
         (
             {"measures": [{"name": "top1", "value": "high", "reference": None, "comparisons": []}]},
-            "Invalid enum value 'high' - at `$.measures[0].value`",
+            "Expected `float | object`, got `str` - at `$.measures[0].value`",
         ),
         ({"also": {"FP16": {}}}, "Object missing required field `judged` - at `$.also[...]`"),
     ],

@@ -8,10 +8,16 @@ from trtint8.report.speed import make_speed_rows
 
 def test_the_audit_of_the_same_precision_stands_beside_a_measurement(found):
     own, float32 = make_speed_rows(found)
-    assert (own.measured.name, own.measured.median_ms, own.measured.speedup) == ("net.engine", 0.5, 4.0)
+    assert (own.measured, float32.measured) == found.bench.reports
+    assert (own.speedup, float32.speedup) == (4.0, 1.0)
     int8 = found.audit.engine("INT8+FP16")
     assert (own.moved_bytes, own.seconds) == (50_000_000, int8.seconds)
-    assert (float32.measured.name, float32.moved_bytes, float32.seconds) == ("FP32", None, None)
+    assert (float32.moved_bytes, float32.seconds) == (None, None)
+
+
+def test_a_single_engine_has_no_speedup(found):
+    alone = dataclasses.replace(found.bench, reports=found.bench.reports[:1])
+    assert make_speed_rows(dataclasses.replace(found, bench=alone))[0].speedup is None
 
 
 def test_an_engine_of_another_name_has_no_audit(found):

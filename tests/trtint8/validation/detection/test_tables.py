@@ -6,7 +6,7 @@ import pytest
 import trtint8
 from calibrators.errors import CalibrationDataError
 from tests.trtint8.validation.small_models import FAR, OTHER, SQUARE, boxes_times
-from trtint8.validation.detection_tables import Detections, Truth, found_tables, given_tables
+from trtint8.validation.detection.tables import Detections, Truth, found_tables, given_tables
 from trtint8.validation.metrics import DetectionAgreement, MeanAveragePrecision
 
 ONE = ([SQUARE], [0.9], [1])

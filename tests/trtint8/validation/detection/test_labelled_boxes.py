@@ -10,9 +10,9 @@ from onnx import helper, numpy_helper
 from calibrators.errors import CalibrationDataError
 from trtint8.cli.main import main
 from trtint8.validation.batch import Batch, BatchForm
-from trtint8.validation.detection_agreement import DetectionAgreement
-from trtint8.validation.detection_layouts import class_count
-from trtint8.validation.labelled_boxes import box_precision, has_true_boxes, truth_tables
+from trtint8.validation.detection.agreement import DetectionAgreement
+from trtint8.validation.detection.labelled_boxes import box_precision, has_true_boxes, truth_tables
+from trtint8.validation.detection.layouts import class_count
 
 A, B = [0, 0, 10, 10], [20, 20, 30, 30]
 

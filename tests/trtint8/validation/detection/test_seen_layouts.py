@@ -3,9 +3,9 @@
 import numpy as np
 
 from trtint8.validation.batch import BatchForm
-from trtint8.validation.box_scores import Activation
-from trtint8.validation.detection_rows import BOX_FIRST, IMAGE_BOX_FIRST, IMAGE_CLASS_FIRST
-from trtint8.validation.seen_layouts import SeenLayouts
+from trtint8.validation.detection.box_scores import Activation
+from trtint8.validation.detection.rows import BOX_FIRST, IMAGE_BOX_FIRST, IMAGE_CLASS_FIRST
+from trtint8.validation.detection.seen_layouts import SeenLayouts
 
 
 def form(**outputs):

@@ -5,7 +5,7 @@ import pytest
 
 from calibrators.errors import CalibrationDataError
 from trtint8.validation.batch import BatchForm
-from trtint8.validation.detection_layouts import has_background, layout_reader
+from trtint8.validation.detection.layouts import has_background, layout_reader
 
 BOXES = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 SCORES = np.array([[0.9, 0.5, 0.1], [0.8, 0.4, 0.2]], np.float32)

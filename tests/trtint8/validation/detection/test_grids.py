@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from trtint8.validation.batch import BatchForm
-from trtint8.validation.detection_grids import Grid, GridRows, grid_of
-from trtint8.validation.detection_layouts import layout_reader
+from trtint8.validation.detection.grids import Grid, GridRows, grid_of
+from trtint8.validation.detection.layouts import layout_reader
 
 #: Two objects in an image of 320 x 320: centre, size and class. The first one is seen by two boxes.
 OBJECTS = [(100, 120, 40, 60, 2), (102, 120, 40, 60, 2), (200, 90, 30, 20, 0)]

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from trtint8.validation.batch import BatchForm
-from trtint8.validation.box_scores import Activation, activation_of
-from trtint8.validation.detection_layouts import layout_reader
+from trtint8.validation.detection.box_scores import Activation, activation_of
+from trtint8.validation.detection.layouts import layout_reader
 
 
 def logits(shares):

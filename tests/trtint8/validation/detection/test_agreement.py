@@ -5,7 +5,7 @@ import pytest
 
 from calibrators.errors import CalibrationDataError
 from trtint8.validation.batch import Batch, BatchForm
-from trtint8.validation.detection_agreement import DetectionAgreement, match_detections
+from trtint8.validation.detection.agreement import DetectionAgreement, match_detections
 
 A, B, FAR = [0, 0, 10, 10], [20, 20, 30, 30], [50, 50, 60, 60]
 

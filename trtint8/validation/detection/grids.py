@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.data.feeds import is_float
-from trtint8.validation.box_scores import ROUNDING, are_shares
-from trtint8.validation.boxes import suppress
-from trtint8.validation.detection_rows import MOST_LEFT, may_be_keypoints, row_order
-from trtint8.validation.detection_tables import Detections
+from trtint8.validation.detection.box_scores import ROUNDING, are_shares
+from trtint8.validation.detection.boxes import suppress
+from trtint8.validation.detection.rows import MOST_LEFT, may_be_keypoints, row_order
+from trtint8.validation.detection.tables import Detections
 
 #: A score up to which boxes are left out, and the overlap above which one is suppressed.
 _LEAST_SCORE, _MOST_OVERLAP = 0.001, 0.7

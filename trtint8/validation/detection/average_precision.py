@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from calibrators.errors import CalibrationDataError, UnsupportedError
-from trtint8.validation.detection_tables import Decode, found_tables, given_tables
+from trtint8.validation.detection.tables import Decode, found_tables, given_tables
 
 #: COCO's thresholds, 0.50 to 0.95 in steps of 0.05.
 COCO_IOU = tuple(round(0.5 + 0.05 * step, 2) for step in range(10))

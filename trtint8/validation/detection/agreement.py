@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from calibrators.checks import is_number
 from calibrators.errors import CalibrationDataError
 from trtint8.validation.batch import Batch, BatchForm, Outputs, copied
-from trtint8.validation.boxes import box_overlaps
-from trtint8.validation.detection_layouts import class_count, layout_reader
-from trtint8.validation.detection_tables import Decode, found_tables
-from trtint8.validation.labelled_boxes import has_true_boxes, truth_tables
+from trtint8.validation.detection.boxes import box_overlaps
+from trtint8.validation.detection.labelled_boxes import has_true_boxes, truth_tables
+from trtint8.validation.detection.layouts import class_count, layout_reader
+from trtint8.validation.detection.tables import Decode, found_tables
 from trtint8.validation.measurand import PERCENT, Measurand
 from trtint8.validation.meters import SumsMeter
 from trtint8.validation.segmentation import share
@@ -39,7 +39,7 @@ class DetectionAgreement:
         decode: Turns a batch's outputs into one :class:`Detections`, or a tuple of the same fields, per
             image; it applies anchors and non-maximum suppression. The outputs are copies, which it may
             change. None reads outputs that are boxes, scores and classes; see
-            :func:`trtint8.validation.detection_layouts.layout_reader`.
+            :func:`trtint8.validation.detection.layouts.layout_reader`.
         score: Detections count whose score is above this.
         iou: The intersection over union above which two detections match.
         name: The metric's name in results, ``detections``.

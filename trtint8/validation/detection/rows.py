@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.data.feeds import is_float
-from trtint8.validation.box_scores import ROUNDING, are_shares
+from trtint8.validation.detection.box_scores import ROUNDING, are_shares
 
 
 @dataclass(frozen=True)

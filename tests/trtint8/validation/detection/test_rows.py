@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trtint8.validation.batch import BatchForm
-from trtint8.validation.detection_layouts import layout_reader
-from trtint8.validation.detection_rows import (
+from trtint8.validation.detection.layouts import layout_reader
+from trtint8.validation.detection.rows import (
     BOX_FIRST,
     CLASS_FIRST,
     IMAGE_BOX_FIRST,

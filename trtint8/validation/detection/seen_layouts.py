@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trtint8.validation.batch import ArrayForm, BatchForm, Outputs
-from trtint8.validation.detection_rows import holds_rows
+from trtint8.validation.detection.rows import holds_rows
 
 #: So many samples are looked at before the first batch is measured.
 LOOKED_AT = 16

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from trtint8.validation.boxes import MOST_BOXES, box_overlaps, suppress
+from trtint8.validation.detection.boxes import MOST_BOXES, box_overlaps, suppress
 
 A, B = [0, 0, 10, 10], [20, 20, 30, 30]
 

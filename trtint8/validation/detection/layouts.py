@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from calibrators.errors import CalibrationDataError
 from trtint8.validation.batch import ArrayForm, BatchForm, Outputs
-from trtint8.validation.detection_grids import Grid, corners_of_centres
-from trtint8.validation.detection_rows import BOX_FIRST
-from trtint8.validation.detection_tables import Detections
+from trtint8.validation.detection.grids import Grid, corners_of_centres
+from trtint8.validation.detection.rows import BOX_FIRST
+from trtint8.validation.detection.tables import Detections
 
 #: Turns a batch's outputs into the detections of each image.
 Reader: TypeAlias = Callable[[Outputs], list[Detections]]
@@ -34,11 +34,11 @@ def layout_reader(form: BatchForm) -> Reader:
       where there is an output (N,) or (N, 1) of integers too, it is the number of detections of each image;
     - boxes (N, n, 4) and scores (N, n, classes): each box has the class of its largest score. Where the
       scores of a box add up to 1, class 0 is the background, as in SSD, and its boxes are left out. Logits
-      become scores first: see :mod:`trtint8.validation.box_scores`;
+      become scores first: see :mod:`trtint8.validation.detection.box_scores`;
     - boxes (N, n, 4) and scores (N, n): all boxes have the class 0;
     - one output (N, n, 6) of x1, y1, x2, y2, score and class, or of class, score, x1, y1, x2, y2; the same
       of all images, (n, 6), with an output (N,) of integers that says how many rows each image has; or rows
-      of seven that begin with the number of the image: see :mod:`trtint8.validation.detection_rows`. Behind
+      of seven that begin with the number of the image: see :mod:`trtint8.validation.detection.rows`. Behind
       a box, its score and its class, coefficients of masks may follow, as many as an output
       (N, masks, height, width) has, or keypoints;
     - one output (N, 4 + classes, n), n being larger: centre x, centre y, width and height of each box, and
@@ -46,14 +46,14 @@ def layout_reader(form: BatchForm) -> Reader:
       non-maximum suppression at an intersection over union of 0.7, as in ultralytics' validation;
     - the same as rows, (N, n, 4 + classes); or (N, n, 5 + classes) with the score of there being an object,
       which multiplies those of the classes, as YOLOv5, v6, v7 and YOLOX (decoded) have it: see
-      :mod:`trtint8.validation.detection_grids`. Here, too, masks or keypoints may follow the scores.
+      :mod:`trtint8.validation.detection.grids`. Here, too, masks or keypoints may follow the scores.
 
     Outputs of four axes or more, such as masks and maps of features, are left aside.
 
     Boxes of the other layouts are corners x1, y1, x2, y2; or centre x, centre y, width and height, where one
     in twenty or more would be no corners.
 
-    What only values show is decided once for the data: see :mod:`trtint8.validation.seen_layouts`.
+    What only values show is decided once for the data: see :mod:`trtint8.validation.detection.seen_layouts`.
 
     Args:
         form: The form of a batch.

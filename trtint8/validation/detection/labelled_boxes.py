@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from calibrators.data.true_boxes import NO_BOX
 from calibrators.errors import CalibrationDataError
 from trtint8.validation.batch import Batch, BatchForm
-from trtint8.validation.detection import COCO_IOU, mean_average_precision, require_library
-from trtint8.validation.detection_layouts import class_count, layout_reader
-from trtint8.validation.detection_tables import Decode, found_tables
+from trtint8.validation.detection.average_precision import COCO_IOU, mean_average_precision, require_library
+from trtint8.validation.detection.layouts import class_count, layout_reader
+from trtint8.validation.detection.tables import Decode, found_tables
 from trtint8.validation.measurand import PERCENT, Measurand
 
 #: Names of metrics to the intersections over union of which the mean is taken.
