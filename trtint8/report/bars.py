@@ -23,7 +23,6 @@ class Bar:
         alone_db: SQNR of the network's output with only this layer in INT8.
         alone_half_db: Half the width of the 95 % interval of ``alone_db``; None where it is infinite.
         without_db: SQNR of the network's output with every layer except this one in INT8.
-        gain_db: What keeping the layer in float would gain; None where a level is infinite.
         weights_db: SQNR of the layer's own output with only its weights quantized; None where it has none.
         activations_db: SQNR of the layer's own output with only its activations quantized; None where it has
             none.
@@ -41,7 +40,6 @@ class Bar:
     alone_db: float
     alone_half_db: float | None
     without_db: float
-    gain_db: float | None
     weights_db: float | None
     activations_db: float | None
     cumulative_db: float | None
@@ -53,7 +51,7 @@ def make_bars(sensitivity: Sensitivity) -> tuple[Bar, ...]:
     """Makes one bar per layer, in descending order of their shares of the noise."""
     largest = max((layer.noise_share for layer in sensitivity.layers), default=0.0) or 1.0
     ordered = sorted(sensitivity.layers, key=lambda layer: -layer.noise_share)
-    return tuple(_bar(layer, largest, sensitivity.quantized.sqnr_db) for layer in ordered)
+    return tuple(_bar(layer, largest) for layer in ordered)
 
 
 def weights_part(weights_db: float | None, activations_db: float | None) -> float | None:
@@ -79,10 +77,9 @@ def _noise(db: float) -> float:
     return 10 ** (-db / 10) if db > -3000 else math.inf
 
 
-def _bar(layer: LayerSensitivity, largest_share: float, quantized_db: float) -> Bar:
-    alone, without = layer.only.sqnr_db, layer.without.sqnr_db
+def _bar(layer: LayerSensitivity, largest_share: float) -> Bar:
+    alone = layer.only.sqnr_db
     half = layer.only.interval_db[1] - alone
-    finite = math.isfinite(without) and math.isfinite(quantized_db)
     return Bar(
         layer.node,
         layer.operator,
@@ -91,8 +88,7 @@ def _bar(layer: LayerSensitivity, largest_share: float, quantized_db: float) -> 
         weights_part(layer.weights_db, layer.activations_db),
         alone,
         half if math.isfinite(half) else None,
-        without,
-        without - quantized_db if finite else None,
+        layer.without.sqnr_db,
         layer.weights_db,
         layer.activations_db,
         layer.cumulative_db,

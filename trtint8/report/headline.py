@@ -81,13 +81,6 @@ class Headline:
     bench_inputs: str | None
     latencies: tuple[Latency, ...]
 
-    @property
-    def drop_points(self) -> float | None:
-        """INT8's top-1 minus FP32's, in percentage points."""
-        if self.top1 is None or self.reference_top1 is None:
-            return None
-        return 100 * (self.top1.value - self.reference_top1.value)
-
 
 def make_headline(
     files: ReportFiles, model_bytes: int | None = None, qdq_bytes: int | None = None

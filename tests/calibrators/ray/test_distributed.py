@@ -21,7 +21,7 @@ import trtint8
 from calibrators.data.batches import open_batches
 from calibrators.data.inputs import InputSpec
 from calibrators.errors import CalibrationDataError, ModelError, UnsupportedError, WorkerError
-from calibrators.host.observer import Observer, observe
+from calibrators.host.observer import Observer
 from calibrators.ray import distributed
 from calibrators.ray.distributed import RayObserver
 from calibrators.ray.executor import RayExecutor
@@ -96,7 +96,7 @@ def _observe(shards, model=None, keep=0, **how):
 
 
 def _alone(data):
-    return observe(_model(), INPUTS, ["x", "y"], open_batches(data, INPUTS), progress=False)
+    return Observer(_model(), INPUTS, ["x", "y"]).observe(open_batches(data, INPUTS), progress=False)
 
 
 def _dying(tmp_path, deaths):

@@ -61,7 +61,8 @@ def _checkpoint(path):
 
 def _alone(path, feeds):
     batches = open_batches(lambda: feeds, INPUTS)
-    return observer.observe(_model(), INPUTS, TENSORS, batches, progress=False, checkpoint=_checkpoint(path))
+    alone = observer.Observer(_model(), INPUTS, TENSORS)
+    return alone.observe(batches, progress=False, checkpoint=_checkpoint(path))
 
 
 def _over_ray(path, feeds, **how):

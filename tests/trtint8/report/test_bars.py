@@ -17,12 +17,7 @@ class TestBars:
         assert [bar.node for bar in (worst, second, add)] == [HOSTILE, "second", "add"]
         assert (worst.noise_share, worst.width) == (0.75, 1.0)
         assert second.width == pytest.approx(0.2 / 0.75)
-        assert (worst.alone_db, worst.alone_half_db, worst.without_db, worst.gain_db) == (
-            30.0,
-            0.5,
-            31.0,
-            5.0,
-        )
+        assert (worst.alone_db, worst.alone_half_db, worst.without_db) == (30.0, 0.5, 31.0)
         assert (worst.weights_db, worst.activations_db, worst.cumulative_db) == (20.0, 30.0, 42.0)
         assert worst.weights_part == pytest.approx(10 / 11)
         assert worst.agreement == Share(390, 400) and second.suspects == ()

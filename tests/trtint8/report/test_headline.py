@@ -2,8 +2,6 @@
 
 import dataclasses
 
-import pytest
-
 from trtint8.report.files import ReportFiles
 from trtint8.report.headline import make_headline
 from trtint8.validation.measure import Measure
@@ -14,7 +12,6 @@ class TestHeadline:
     def test_values(self, found):
         head = make_headline(found, 4000, 3000)
         assert (head.reference_top1, head.top1) == (Share(320, 400), Share(316, 400))
-        assert head.drop_points == pytest.approx(-1.0)
         assert head.agreement == Share(390, 400) and head.samples == 400
         assert (head.lowest.name, head.lowest.sqnr_db) == ("scores", 26.25)
         assert head.first_row is None and head.chosen is None
@@ -52,5 +49,5 @@ class TestHeadline:
 
     def test_nothing_is_known(self, tmp_path):
         head = make_headline(ReportFiles({}))
-        assert head.top1 is head.drop_points is head.in_int8 is head.weights_bytes is head.samples is None
+        assert head.top1 is head.in_int8 is head.weights_bytes is head.samples is None
         assert head.latencies == head.rows == head.verdicts == ()
