@@ -91,7 +91,7 @@ class _Given:
 
 def _observe(shards, model=None, keep=0, **how):
     model = _model() if model is None else model
-    observer = RayObserver(_Given(model), INPUTS, ["x", "y"], executor=RayExecutor(**how))
+    observer = RayObserver(_Given(model), INPUTS, ["x", "y"], None, RayExecutor(**how), "cpu", None)
     return observer.observe(shards, progress=False, keep=keep)
 
 
@@ -334,7 +334,7 @@ def test_more_workers_than_there_is_room_for(cluster, images, expected, tmp_path
     ],
 )
 def test_what_the_cluster_cannot_do(how, threads, sentence, cluster):
-    observer = RayObserver(_Given(_model()), INPUTS, ["x"], threads, RayExecutor(**how))
+    observer = RayObserver(_Given(_model()), INPUTS, ["x"], threads, RayExecutor(**how), "cpu", None)
     with pytest.raises(UnsupportedError, match=sentence):
         observer.observe(open_batches(DATA, INPUTS))
 
