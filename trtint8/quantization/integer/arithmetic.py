@@ -26,14 +26,11 @@ def quantize(values: NDArray[np.floating], config: TensorQuantConfig) -> NDArray
     return _integers(values, config).astype(np.int32)
 
 
-def dequantize(integers: NDArray[np.integer], config: TensorQuantConfig) -> NDArray[np.float32]:
-    """The values that integers represent: q * scale, computed in float32."""
-    return _scaled(integers.astype(np.float32), config)
-
-
 def fake_quantize(values: NDArray[np.floating], config: TensorQuantConfig) -> NDArray[np.float32]:
     """Quantizes values and dequantizes the integers: the values as a quantized network computes with them."""
-    return _scaled(_integers(values, config), config)
+    integers = _integers(values, config)
+    integers *= _scale(values.shape, config)
+    return integers
 
 
 def _integers(values: NDArray[np.floating], config: TensorQuantConfig) -> NDArray[np.float32]:
@@ -44,12 +41,6 @@ def _integers(values: NDArray[np.floating], config: TensorQuantConfig) -> NDArra
     np.clip(integers, config.quant_min, QMAX, out=integers)
     if np.isnan(integers.sum()):  # one pass tells, where two would look for each
         np.copyto(integers, 0, where=np.isnan(integers))
-    return integers
-
-
-def _scaled(integers: NDArray[np.float32], config: TensorQuantConfig) -> NDArray[np.float32]:
-    """:func:`dequantize`, of integers as floats, which are changed."""
-    integers *= _scale(integers.shape, config)
     return integers
 
 
