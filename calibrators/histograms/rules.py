@@ -67,22 +67,21 @@ def range_of(histogram: Histogram, rule: str) -> float:
     return near_least_error(histogram)[1]
 
 
-def near_least_error(histogram: Histogram, decibels: float = NEAR_LEAST_DB) -> tuple[float, float]:
+def near_least_error(histogram: Histogram) -> tuple[float, float]:
     """The range whose mean squared error is the least, and the widest whose error is close to that.
 
     Args:
         histogram: The histogram of a tensor's magnitudes.
-        decibels: How far the error may lie above the least.
 
     Returns:
         Two ranges that end at the centre of a bin; never more than the largest magnitude. The first is that
-        of the method ``mse``.
+        of the method ``mse``; the error of the second is at most :data:`NEAR_LEAST_DB` more.
     """
     counts = occupied(histogram)
     if len(counts) < 2:
         return histogram.amax, histogram.amax
     candidates = np.arange(1, len(counts))
-    factor = 10 ** (decibels / 10)
+    factor = 10 ** (NEAR_LEAST_DB / 10)
     error = least_errors(counts, candidates, factor=factor)
     close = candidates[error <= error.min() * factor]
     ends = (candidates[int(np.argmin(error))], close[-1])

@@ -79,28 +79,27 @@ def percentile(histogram: Histogram, percent: float = PERCENTILE) -> float:
     return min(max(index, 1) * histogram.bin_width, histogram.amax)
 
 
-def entropy(histogram: Histogram, levels: int = LEVELS) -> float:
+def entropy(histogram: Histogram) -> float:
     """The range whose quantized distribution diverges least from the original one.
 
-    Minimizes the Kullback-Leibler divergence over all ranges of at least ``levels`` bins that clip at most
-    :data:`MOST_CLIPPED` of the non-zero values (S7310; see the module's text for where this departs from the
-    slides). Of ranges with the same divergence the widest is taken.
+    Minimizes the Kullback-Leibler divergence over all ranges of at least :data:`LEVELS` bins that clip at
+    most :data:`MOST_CLIPPED` of the non-zero values (S7310; see the module's text for where this departs from
+    the slides). Of ranges with the same divergence the widest is taken.
 
     Args:
         histogram: The histogram of the tensor's magnitudes.
-        levels: How many magnitudes the quantized type tells apart.
 
     Returns:
         The upper edge of the last bin in range; never more than the largest magnitude.
     """
     counts = occupied(histogram)
-    if len(counts) <= levels:
+    if len(counts) <= LEVELS:
         return histogram.amax
-    candidates = np.arange(levels, len(counts) + 1)
+    candidates = np.arange(LEVELS, len(counts) + 1)
     beyond = counts.sum() - np.cumsum(counts)
     candidates = candidates[beyond[candidates - 1] <= MOST_CLIPPED * counts.sum()]
     counts[0] = counts[1]
-    divergence = least_divergences(counts, candidates, levels)
+    divergence = least_divergences(counts, candidates)
     best = candidates[len(candidates) - 1 - int(np.argmin(divergence[::-1]))]
     return min(float(best) * histogram.bin_width, histogram.amax)
 
@@ -212,12 +211,11 @@ class _Sums:
         return total
 
 
-def mse(histogram: Histogram, levels: int = LEVELS) -> float:
+def mse(histogram: Histogram) -> float:
     """The range with the least mean squared error of quantizing and clipping.
 
     Args:
         histogram: The histogram of the tensor's magnitudes.
-        levels: How many magnitudes the quantized type tells apart.
 
     Returns:
         The centre of the bin that ends the range; never more than the largest magnitude.
@@ -226,14 +224,12 @@ def mse(histogram: Histogram, levels: int = LEVELS) -> float:
     if len(counts) < 2:
         return histogram.amax
     candidates = np.arange(1, len(counts))
-    error = least_errors(counts, candidates, levels)
+    error = least_errors(counts, candidates)
     best = candidates[int(np.argmin(error))]
     return min((float(best) + 0.5) * histogram.bin_width, histogram.amax)
 
 
-def least_errors(
-    counts: _Floats, candidates: NDArray[np.int64], levels: int = LEVELS, *, factor: float = 1.0
-) -> _Floats:
+def least_errors(counts: _Floats, candidates: NDArray[np.int64], *, factor: float = 1.0) -> _Floats:
     """The errors of :func:`quantization_error`, as far as they are close to the least of them.
 
     What a range clips is a part of its error and quickly computed, so ranges that clip too much are left out.
@@ -241,7 +237,6 @@ def least_errors(
     Args:
         counts: h, shape (bins,), float64, not negative.
         candidates: The last bin in range, int64, shape (n,), increasing; at least one.
-        levels: How many magnitudes the quantized type tells apart.
         factor: How many times the least error is still close to it, 1 or more.
 
     Returns:
@@ -250,10 +245,10 @@ def least_errors(
     """
     moments = _Moments.of(counts)
     errors = np.full(len(candidates), np.inf)
-    coarse = moments.quantization_error(candidates[::_COARSE], levels)
+    coarse = moments.quantization_error(candidates[::_COARSE], LEVELS)
     most = factor * float(coarse.min()) + _ROUNDING * float(moments.second[0])
     kept = moments.clipping_error(candidates) <= most
-    errors[kept] = moments.quantization_error(candidates[kept], levels)
+    errors[kept] = moments.quantization_error(candidates[kept], LEVELS)
     return errors
 
 
@@ -319,12 +314,10 @@ class _Moments:
         return error
 
 
-#: Names of the methods that are functions of one histogram.
-FixedMethod: TypeAlias = Literal["entropy", "percentile", "mse", "minmax"]
-
 #: Names of all methods. ``auto`` chooses ranges by what they cost the network, which takes the model as well.
 Method: TypeAlias = Literal["auto", "entropy", "percentile", "mse", "minmax"]
 
+#: The methods that are functions of one histogram.
 METHODS: Mapping[str, Callable[[Histogram], float]] = {
     "entropy": entropy,
     "percentile": percentile,

@@ -276,21 +276,6 @@ class Observer:
         return self._device.run(self._opening.result()[number], names, feed)
 
 
-def observe(
-    model: LightModel | bytes | Path,
-    inputs: Sequence[InputSpec],
-    tensors: Iterable[str],
-    batches: Batches,
-    *,
-    threads: int | None = None,
-    progress: bool = True,
-    checkpoint: Checkpoint[Counted] | None = None,
-) -> Observation:
-    """Opens a model and observes it once: see :class:`Observer` and its ``observe``."""
-    observer = Observer(model, inputs, tensors, threads)
-    return observer.observe(batches, progress=progress, checkpoint=checkpoint)
-
-
 @dataclass(frozen=True)
 class _UpTo:
     """The data up to and with a batch."""

@@ -40,10 +40,10 @@ class RayObserver:
         model: AbstractContextManager[bytes | Path],
         inputs: Sequence[InputSpec],
         tensors: Iterable[str],
-        threads: int | None = None,
-        executor: RayExecutor | None = None,
-        device: str = "cpu",
-        most_rows: int | None = None,
+        threads: int | None,
+        executor: RayExecutor,
+        device: str,
+        most_rows: int | None,
     ) -> None:
         """Remembers what workers are to do.
 
@@ -53,10 +53,11 @@ class RayObserver:
             inputs: The model's inputs.
             tensors: Names of float tensors of the graph, inputs included.
             threads: Threads, and processors, of each worker; 1 where None.
-            executor: Where to run; ``RayExecutor()`` where None.
+            executor: Where to run.
             device: Where each worker runs the model: see :func:`calibrators.host.devices.open_device`. GPUs
                 count from 0 among those that Ray shows the worker.
-            most_rows: Larger batches are run in pieces: see :class:`calibrators.host.observer.Observer`.
+            most_rows: Larger batches are run in pieces: see :class:`calibrators.host.observer.Observer`. None
+                runs all batches whole.
 
         Raises:
             CalibrationDataError: ``threads`` is less than 1.
@@ -64,7 +65,6 @@ class RayObserver:
         """
         check_threads(threads)
         import_ray()
-        executor = executor or RayExecutor()
         if device_kind(device) != "cpu" and not executor.num_gpus:
             raise UnsupportedError(
                 f"Ray shows workers no GPU, so device '{device}' would find none; set num_gpus to how many "

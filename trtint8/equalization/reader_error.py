@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 from calibrators.histograms.histogram import Histogram
 from calibrators.histograms.thresholds import METHODS
 from calibrators.host.onnx_session import open_session
+from calibrators.tables.scales import scale_of
 from trtint8.quantization.config import State
 from trtint8.quantization.integer.arithmetic import fake_quantize
 from trtint8.quantization.operators import weight_axis
@@ -79,7 +80,7 @@ class ReaderError:
             exact: The exact output.
             amax: The range of the input.
         """
-        quantized = fake_quantize(values, self._activation.with_scale(self._activation.scale_of(amax)))
+        quantized = fake_quantize(values, self._activation.with_scale(scale_of(amax)))
         rounded = fake_quantize(weights, self._weights.with_scale(weight_scale(weights, self._axis)))
         error, signal = (self.run(quantized, rounded) - exact).reshape(-1), exact.reshape(-1)
         return float(error @ error) / (float(signal @ signal) or 1.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 
+from calibrators.tables.scales import scale_of
 from trtint8.quantization.config import State, TensorQuantConfig
 
 
@@ -22,7 +23,7 @@ class JointConfigs:
     def add(self, tensor: str, config: TensorQuantConfig) -> None:
         """Gives a tensor a config; the config becomes overlapped where another tensor dominates this one."""
         dominated = config.state is State.INITIAL and self.dominator(tensor) != tensor
-        self._configs[tensor] = config.to(State.OVERLAPPED) if dominated else config
+        self._configs[tensor] = config.overlapped() if dominated else config
 
     def join(self, tensor: str, dominator: str) -> None:
         """Puts the group of ``tensor`` under the dominator of another tensor.
@@ -36,7 +37,7 @@ class JointConfigs:
             return
         self._parent[root] = other
         if root in self._configs and self._configs[root].state is State.INITIAL:
-            self._configs[root] = self._configs[root].to(State.OVERLAPPED)
+            self._configs[root] = self._configs[root].overlapped()
 
     def dominator(self, tensor: str) -> str:
         """The tensor whose config counts for ``tensor``; a tensor that was never joined dominates itself."""
@@ -92,5 +93,5 @@ class JointConfigs:
             root = self.dominator(tensor)
             # A dominator without a config of its own takes that of the tensors that it dominates.
             config = dataclasses.replace(self._configs.get(root, self._configs[tensor]), state=State.INITIAL)
-            activated[tensor] = config.with_scale(config.scale_of(widest[root]))
+            activated[tensor] = config.with_scale(scale_of(widest[root]))
         return activated

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import warnings
 from collections.abc import Mapping, Sequence
 
@@ -17,8 +16,6 @@ from trtint8.models.graph_constants import add_initializer, read_constant, take_
 from trtint8.quantization.integer.arithmetic import fake_quantize
 from trtint8.quantization.operators import lacks_kernel_shape
 from trtint8.quantization.placement import Edge, Placement
-
-logger = logging.getLogger(__name__)
 
 #: TensorRT rejects scales below the smallest normal float32, or takes them for zero.
 _SMALLEST_SCALE = float(np.finfo(np.float32).tiny)

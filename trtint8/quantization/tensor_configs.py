@@ -55,7 +55,7 @@ def join_configs(
         else:
             configs.add(name, TensorQuantConfig(state=State.FLOAT))
     for tensor, axis in weights.items():
-        configs.add(tensor, target.arithmetic.weights_along(axis))
+        configs.add(tensor, target.arithmetic.weights.along(axis))
     return configs
 
 

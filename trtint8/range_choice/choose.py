@@ -86,10 +86,10 @@ def choose_ranges(
     samples: Sequence[FeedDict],
     calibrated: int,
     *,
-    rows: int = MOST_ROWS,
-    separate: bool = False,
-    known: Sequence[Outputs | None] = (),
-    progress: bool = False,
+    rows: int,
+    separate: bool,
+    known: Sequence[Outputs | None],
+    progress: bool,
 ) -> tuple[dict[str, float], RangeChoice]:
     """Tries rules that turn a histogram into a range, and takes the one that costs the network least.
 

@@ -74,10 +74,10 @@ class TrialNetwork:
         graph_model: ir.Model,
         placement: Placement,
         *,
-        threads: int | None = None,
-        device: str = "cpu",
-        return_memory: bool = False,
-        one_at_a_time: bool = False,
+        threads: int | None,
+        device: str,
+        return_memory: bool,
+        one_at_a_time: bool,
     ) -> None:
         self._graph_model, self._placement = graph_model, placement
         self._names = [value.name or "" for value in graph_model.graph.outputs]

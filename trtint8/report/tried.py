@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 
 from trtint8.report.text import figure
-from trtint8.tuning.trial import Trial
 from trtint8.tuning.tune import TuningLog
 from trtint8.validation.measurand import DECIBELS
 
@@ -57,7 +56,7 @@ class Tried:
 
     @property
     def chosen(self) -> Candidate | None:
-        """The result; None where none of the candidates has its layers in float."""
+        """The result; None where the log does not say which it is."""
         return next((candidate for candidate in self.candidates if candidate.chosen), None)
 
 
@@ -70,9 +69,8 @@ def make_tried(log: TuningLog | None) -> Tried | None:
         return None
     by_metric = bool(log.metric) and all(trial.score.value is not None for trial in log.trials)
     metric, unit = (log.metric, log.unit) if by_metric else ("sqnr", DECIBELS)
-    chosen = _chosen(log)
     candidates = []
-    for trial in log.trials:
+    for number, trial in enumerate(log.trials):
         value = trial.score.value if by_metric else trial.score.sqnr_db
         assert value is not None  # by_metric says so
         candidates.append(
@@ -83,23 +81,7 @@ def make_tried(log: TuningLog | None) -> Tried | None:
                 value,
                 figure(value, unit),
                 trial.taken,
-                trial is chosen,
+                number == log.chosen,
             )
         )
     return Tried(metric, unit, log.goal, tuple(candidates))
-
-
-def _chosen(log: TuningLog) -> Trial | None:
-    """The trial of the result.
-
-    The search takes a candidate with the same number of layers in float only where it is better than the
-    last one, so the last one that was taken is the result. Where none was within the budget, the one with
-    the least noise is the result.
-    """
-    alike = [
-        trial
-        for trial in log.trials
-        if trial.keep_float == len(log.keep_float) and math.isclose(trial.float_cost, log.float_cost)
-    ]
-    taken = [trial for trial in alike if trial.taken]
-    return taken[-1] if taken else max(alike, key=lambda trial: trial.score.sqnr_db, default=None)

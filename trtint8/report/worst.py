@@ -126,8 +126,6 @@ def find_worst(
     *,
     preprocessing: Preprocessing | None = None,
     class_names: Sequence[str] = (),
-    count: int = COUNT,
-    progress: bool = True,
 ) -> Worst:
     """Runs both models on every batch and keeps the samples that differ most.
 
@@ -140,8 +138,6 @@ def find_worst(
         batches: The data.
         preprocessing: The preprocessing of the data's images, which is undone for the pictures.
         class_names: The name of each class.
-        count: The most samples to keep.
-        progress: Show a progress bar on a terminal.
 
     Returns:
         The worst samples.
@@ -152,7 +148,7 @@ def find_worst(
     """
     worst: list[WorstSample] = []
     fed, flips, is_classifier = 0, 0, False
-    with progress_bar("Worst samples", batches.num_samples, enabled=progress) as advance:
+    with progress_bar("Worst samples", batches.num_samples) as advance:
         for feed in batches:
             check_feed(feed, inputs, fed, batches.name_of)
             wanted, got = (
@@ -167,9 +163,9 @@ def find_worst(
                 is_classifier = form.is_table and not form.is_embedding
             measured = measure_batch(wanted, got, labels, rows, is_classifier=is_classifier, first=fed)
             flips += sum(sample.flipped for sample in measured)
-            kept = sorted(measured, key=lambda sample: sample.rank)[:count]
+            kept = sorted(measured, key=lambda sample: sample.rank)[:COUNT]
             worst += _with_pictures(kept, feed, fed, preprocessing)
-            worst = sorted(worst, key=lambda sample: sample.rank)[:count]
+            worst = sorted(worst, key=lambda sample: sample.rank)[:COUNT]
             fed += rows
             advance(rows)
     names = tuple(class_names) or batches.class_names or ()

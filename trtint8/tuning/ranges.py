@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Iterator
 
 from calibrators.data.feeds import FeedDict, pieces
@@ -10,9 +9,6 @@ from calibrators.data.inputs import has_fixed_batch
 from calibrators.tables.table import CalibrationTable
 from trtint8.models.model import Model
 from trtint8.range_choice.auto import AutoRanges
-
-#: The method whose ranges were chosen in this way already.
-AUTO = "auto"
 
 
 def choose_ranges_anew(
@@ -33,13 +29,12 @@ def choose_ranges_anew(
     Raises:
         CalibrationDataError: The model fails on a sample.
     """
-    if table.method == AUTO or not all(name in table.histograms for name in names):
+    if table.method == "auto" or not all(name in table.histograms for name in names):
         return None
     samples = list(single_samples(model, feeds))
     chooser = AutoRanges(model, threads=None, device="cpu")
     amax, choice = chooser.choose(table.histograms, samples, len(samples), progress=False)
-    by_hand = {name: table.amax[name] for name in table.overridden}
-    return dataclasses.replace(table, amax={**table.amax, **amax, **by_hand}, method=AUTO, choice=choice)
+    return table.with_choice(amax, choice)
 
 
 def single_samples(model: Model, feeds: Iterable[FeedDict]) -> Iterator[FeedDict]:

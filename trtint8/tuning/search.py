@@ -77,11 +77,13 @@ class Found:
     Attributes:
         candidate: The best candidate.
         score: Its score on the samples that are tuned on.
+        number: The number of its trial, from 0.
         complete: Whether everything was tried; False where the time was over.
     """
 
     candidate: Candidate
     score: Score
+    number: int
     complete: bool
 
 
@@ -132,13 +134,13 @@ class Search:
         Raises:
             CalibrationDataError: The metric does not apply to the model or the data.
         """
-        best = _Best(start, self._scored("as calibrated", start, lambda _score: True))
+        best = _Best(start, self._scored("as calibrated", start, lambda _score: True), 0)
         # The time limit is checked between trials and between batches; what was begun is lost.
         try:
             self._improve(best)
         except OutOfTimeError:
-            return Found(best.candidate, best.score, complete=False)
-        return Found(best.candidate, best.score, complete=True)
+            return Found(best.candidate, best.score, best.number, complete=False)
+        return Found(best.candidate, best.score, best.number, complete=True)
 
     def _improve(self, best: _Best) -> None:
         self._try(best, "ranges", "ranges chosen by the network's outputs", self._with_chosen_ranges, 0.0)
@@ -147,7 +149,7 @@ class Search:
             self._try(best, "equalize", _EQUALIZATION, partial(self._equalized, least_gain=least), least)
         # A correction for the error of INT8 harms a layer in float. So layers are restored to float in the
         # candidate without corrections, and what stays in INT8 is corrected afterwards.
-        uncompensated = _Best(best.candidate, best.score)
+        uncompensated = dataclasses.replace(best)
         self._compensate(best)
         self._may_need_float = not self._fits(best.score)
         if self._may_need_float:
@@ -186,7 +188,7 @@ class Search:
 
         score = self._score(what, candidate, is_better)
         if is_better(score):
-            best.candidate, best.score = candidate, score
+            self._take(best, candidate, score)
 
     def _score(self, what: str, candidate: Candidate, is_taken: Callable[[Score], bool]) -> Score:
         """The score of a candidate: that of the interrupted search, where it is known, or a new one."""
@@ -212,6 +214,10 @@ class Search:
         """About what the rest of the search takes, in scores of a candidate."""
         floats = _SCORES_OF_FLOAT if self._may_need_float and not self._fits(score) else 0.0
         return sum(_SCORES_PER_REMEDY[key] for key in self._left) + floats
+
+    def _take(self, best: _Best, candidate: Candidate, score: Score) -> None:
+        """Makes the candidate of the last trial the best one."""
+        best.candidate, best.score, best.number = candidate, score, len(self._journal.trials) - 1
 
     def _record(self, trial: Trial) -> None:
         self._journal.add(trial)
@@ -280,7 +286,7 @@ class Search:
         else:
             better = (fits, score.sqnr_db) > (self._fits(best.score), best.score.sqnr_db)
         if better:
-            best.candidate, best.score = candidate, score
+            self._take(best, candidate, score)
         return fits
 
     def _noise_shares(self, start: Candidate) -> dict[str, float]:
@@ -315,10 +321,11 @@ class Search:
 
 @dataclass
 class _Best:
-    """The best candidate so far, and its score."""
+    """The best candidate so far, its score, and the number of its trial."""
 
     candidate: Candidate
     score: Score
+    number: int
 
 
 def _with_weights(start: Candidate, graph_model: ir.Model, remedy: str) -> Candidate:

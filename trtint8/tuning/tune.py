@@ -17,7 +17,7 @@ from calibrators.display.counts import counted
 from calibrators.display.picture import Picture
 from calibrators.errors import UnsupportedError
 from calibrators.files import refuse_losing, refuse_overwriting, write_atomically, written_together
-from calibrators.records import NonNegative
+from calibrators.records import Count, NonNegative
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt import flavor as flavors
 from trtint8.builder.routes import quantization_target
@@ -25,7 +25,7 @@ from trtint8.models.model import Model
 from trtint8.models.serialization import save_model
 from trtint8.quantization.placement import place
 from trtint8.quantization.quantize import with_float16
-from trtint8.quantization.targets import TARGETS, Target
+from trtint8.quantization.targets import Target
 from trtint8.tuning.candidates import Candidate, Scorer
 from trtint8.tuning.costs import float_cost
 from trtint8.tuning.display import plot_trials, trials_frame, trials_html
@@ -57,6 +57,7 @@ class Tuned:
             of the network that tuning started with, under the name ``before``, and ``judgement`` says whether
             these samples keep the goal.
         trials: What the search tried, in order.
+        chosen: The index of the result in ``trials``.
         float_cost: The share of the network's arithmetic that stays in float, in [0, 1].
         goal: What the result had to keep.
         complete: Whether everything was tried; False where the time was over.
@@ -68,6 +69,7 @@ class Tuned:
     graph_model: ir.Model
     accuracy: Accuracy
     trials: tuple[Trial, ...]
+    chosen: int
     float_cost: float
     goal: Goal
     complete: bool = True
@@ -136,15 +138,15 @@ def tune_prepared(
     held_out: Batches,
     goal: Goal,
     *,
-    recalibrate: Recalibrate | None = None,
-    round_weights: bool = True,
-    float16: bool = False,
-    seed: int = 0,
-    limit: TimeLimit | None = None,
-    journal: JournalFile | None = None,
-    on_trial: Callable[[Trial], None] = lambda _trial: None,
-    speed: SpeedGoal | None = None,
-    target: Target = TARGETS["tensorrt"],
+    recalibrate: Recalibrate | None,
+    round_weights: bool,
+    float16: bool,
+    seed: int,
+    limit: TimeLimit | None,
+    journal: JournalFile | None,
+    on_trial: Callable[[Trial], None],
+    speed: SpeedGoal | None,
+    target: Target,
 ) -> Tuned:
     """Searches on some samples and validates the result on others.
 
@@ -225,7 +227,8 @@ def tune_prepared(
         plan = planner.completed(plan, best.keep_float)
     complete = found.complete and (plan is None or plan.complete)
     cost = float_cost(best.model.graph_model, best.keep_float, best.table.provenance.input_sizes)
-    return Tuned(best, found.score, graph_model, accuracy, opened.trials, cost, goal, complete, plan)
+    trials, chosen = opened.trials, found.number
+    return Tuned(best, found.score, graph_model, accuracy, trials, chosen, cost, goal, complete, plan)
 
 
 def _slower_in_int8(candidate: Candidate) -> tuple[str, ...]:
@@ -257,6 +260,7 @@ class TuningLog:
         speed: The estimated times, and what was tried for them; None where speed was not searched for.
         metric: The metric's name; empty where an earlier version has not written it.
         unit: The unit of the metric: ``%``, ``dB``, or empty for its own.
+        chosen: The index of the result in ``trials``; None where an earlier version has not written it.
     """
 
     command: str
@@ -268,6 +272,7 @@ class TuningLog:
     speed: SpeedPlan | None = None
     metric: str = ""
     unit: str = ""
+    chosen: Count | None = None
 
 
 @dataclass(frozen=True)
@@ -364,4 +369,5 @@ def _log(tuned: Tuned, command: str) -> TuningLog:
         tuned.speed,
         tuned.goal.name,
         tuned.goal.unit,
+        tuned.chosen,
     )

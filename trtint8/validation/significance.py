@@ -221,8 +221,6 @@ def compare_values(
     weights: NDArray[np.float64],
     against: str,
     unit: str,
-    *,
-    seed: int = 0,
 ) -> Comparison | None:
     """Compares two models by a metric's values on the same samples or batches: a paired bootstrap.
 
@@ -237,7 +235,6 @@ def compare_values(
         weights: Number of samples that each value counts for: float64, shape (pairs,).
         against: The other model's name.
         unit: What a pair is, ``samples`` or ``batches``.
-        seed: Seed of the resampling.
 
     Returns:
         The difference of the weighted means; None for fewer than two pairs, which cannot be resampled, and
@@ -248,7 +245,7 @@ def compare_values(
         return None
     # The difference is resampled, so both models are resampled by the same pairs.
     weighted = weights * (values - other)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     rows = max(1, _DRAWS // pairs)
     means: list[NDArray[Any]] = []
     for first in range(0, _RESAMPLES, rows):
@@ -264,8 +261,6 @@ def compare_totals(
     function: Callable[[NDArray[np.float64]], NDArray[np.float64]],
     against: str,
     unit: str,
-    *,
-    seed: int = 0,
 ) -> Comparison | None:
     """Compares two models by a function of totals over the same samples: a paired bootstrap.
 
@@ -277,7 +272,6 @@ def compare_totals(
         function: The metric's value from totals: float64 of shape (..., sums) to shape (...).
         against: The other model's name.
         unit: What a pair is, ``samples`` or ``batches``.
-        seed: Seed of the resampling.
 
     Returns:
         The difference of the values; None for fewer than two pairs, which cannot be resampled, and where a
@@ -286,7 +280,7 @@ def compare_totals(
     pairs = len(sums)
     if pairs < 2:
         return None
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     width = sums.shape[1]
     both = np.concatenate([sums, other], axis=1)
     resampled = np.empty((_RESAMPLES, 2 * width))

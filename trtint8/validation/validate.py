@@ -37,9 +37,9 @@ def validate_models(
     metrics: Sequence[Metric] | None,
     data_options: DataOptions,
     run: RunOptions,
-    budget: Budget | None = None,
-    allow_host_code: bool = False,
-    plugins: Sequence[str | os.PathLike[str]] = (),
+    budget: Budget | None,
+    allow_host_code: bool,
+    plugins: Sequence[str | os.PathLike[str]],
 ) -> Accuracy:
     """Compares an INT8 model or engine, and others, with the float model on the same samples.
 

@@ -44,9 +44,8 @@ def _feeds(data, size, stop=None):
 def _observe(path, feeds, resume=True, tensors=("x", "y")):
     checkpoint = Checkpoint(path, IDENTITY, CountedFormat(), resume, seconds=0) if path else None
     batches = open_batches(lambda: feeds, INPUTS)
-    return observer.observe(
-        _model().SerializeToString(), INPUTS, tensors, batches, progress=False, checkpoint=checkpoint
-    )
+    watching = observer.Observer(_model().SerializeToString(), INPUTS, tensors)
+    return watching.observe(batches, progress=False, checkpoint=checkpoint)
 
 
 def _interrupted(path, stop, size=4):

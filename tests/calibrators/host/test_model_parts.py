@@ -9,7 +9,7 @@ from calibrators.data.batches import open_batches
 from calibrators.data.inputs import InputSpec
 from calibrators.host import devices, observer
 from calibrators.host.model_parts import divided
-from calibrators.host.observer import observe
+from calibrators.host.observer import Observer
 from calibrators.host.weights import LightModel
 
 
@@ -123,7 +123,9 @@ def test_parts_find_what_the_whole_finds(form, most, tmp_path, monkeypatch):
 
     def seen():
         given = tmp_path / "m.onnx" if form == "path" else LightModel.parse(model.SerializeToString())
-        return observe(given, inputs, NAMES, open_batches(data, inputs, batch_size=3), progress=False)
+        return Observer(given, inputs, NAMES).observe(
+            open_batches(data, inputs, batch_size=3), progress=False
+        )
 
     whole = seen()
     monkeypatch.setattr(observer, "BYTES_PER_PART", most)
@@ -140,7 +142,7 @@ def test_parts_keep_the_layout_of_activations(monkeypatch):
     monkeypatch.setattr(devices, "open_session", lambda model, **options: opened.append(options))
     for most in (observer.BYTES_PER_PART, 1):
         monkeypatch.setattr(observer, "BYTES_PER_PART", most)
-        observer.Observer(LightModel.parse(_branching().SerializeToString()), inputs, NAMES)
+        Observer(LightModel.parse(_branching().SerializeToString()), inputs, NAMES)
     assert [options["keep_layout"] for options in opened] == [False] + [True] * (len(opened) - 1)
     assert len(opened) > 2
 
@@ -171,7 +173,9 @@ def test_what_crosses_keeps_its_type(monkeypatch):
     def seen():
         light = LightModel.parse(model.SerializeToString())
         names = ("a", "b", "rounded", "c")
-        return observe(light, inputs, names, open_batches(data, inputs, batch_size=3), progress=False)
+        return Observer(light, inputs, names).observe(
+            open_batches(data, inputs, batch_size=3), progress=False
+        )
 
     whole = seen()
     monkeypatch.setattr(observer, "BYTES_PER_PART", 1)

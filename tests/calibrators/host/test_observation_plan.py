@@ -7,7 +7,7 @@ from calibrators.data.batches import open_batches
 from calibrators.data.inputs import InputSpec
 from calibrators.histograms.histogram import Histogram
 from calibrators.host.observation_plan import plan_observation
-from calibrators.host.observer import observe
+from calibrators.host.observer import Observer
 from calibrators.host.weights import LightModel
 from tests.calibrators.histograms.kernels import whole
 
@@ -65,7 +65,8 @@ def test_what_only_rearranges_is_observed_once(form, tmp_path):
 def test_every_tensor_gets_a_histogram_of_its_own_in_the_order_that_was_asked():
     data = np.random.default_rng(1).standard_normal((5, 3)).astype(np.float32)
     inputs = (InputSpec("x", np.dtype(np.float32), ("n", 3)),)
-    seen = observe(_model().SerializeToString(), inputs, TENSORS, open_batches(data, inputs), progress=False)
+    observer = Observer(_model().SerializeToString(), inputs, TENSORS)
+    seen = observer.observe(open_batches(data, inputs), progress=False)
     expected = Histogram()
     expected.observe(data)
     assert seen.histograms["x"] == seen.histograms["moved"] == expected
@@ -119,7 +120,7 @@ def test_only_what_is_counted_itself_shows_a_relu():
     assert plan.parts[0].computed == ("half", "middle", "c", "d", "e", "y")
     data = np.random.default_rng(3).standard_normal((50, 3)).astype(np.float32)
     inputs = (InputSpec("x", np.dtype(np.float32), ("n", 3)),)
-    seen = observe(model, inputs, names, open_batches(data, inputs), progress=False)
+    seen = Observer(model, inputs, names).observe(open_batches(data, inputs), progress=False)
     positive, middle = np.maximum(data, 0), np.maximum(data, 0) - data - np.float32(0.5)
     assert seen.histograms["a"] == seen.histograms["e"] == whole(positive)
     assert seen.histograms["middle"] == whole(middle)

@@ -8,7 +8,7 @@ from calibrators.data.inputs import InputSpec
 from calibrators.errors import CalibrationDataError, ModelError
 from calibrators.histograms.histogram import Histogram
 from calibrators.host import devices
-from calibrators.host.observer import Observer, observe
+from calibrators.host.observer import Observer
 from calibrators.host.onnx_session import open_session
 
 INPUTS = (InputSpec("x", np.dtype(np.float32), ("n", 3)),)
@@ -32,7 +32,7 @@ def _model(operator="Relu"):
 
 def _observe(model, data=DATA, tensors=("x", "product", "y"), batch_size=7):
     batches = open_batches(data, INPUTS, batch_size=None if callable(data) else batch_size)
-    return observe(model, INPUTS, tensors, batches, progress=False)
+    return Observer(model, INPUTS, tensors).observe(batches, progress=False)
 
 
 def test_histograms_of_input_intermediate_and_output():

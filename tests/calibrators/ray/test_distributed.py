@@ -21,7 +21,7 @@ import trtint8
 from calibrators.data.batches import open_batches
 from calibrators.data.inputs import InputSpec
 from calibrators.errors import CalibrationDataError, ModelError, UnsupportedError, WorkerError
-from calibrators.host.observer import Observer, observe
+from calibrators.host.observer import Observer
 from calibrators.ray import distributed
 from calibrators.ray.distributed import RayObserver
 from calibrators.ray.executor import RayExecutor
@@ -91,12 +91,12 @@ class _Given:
 
 def _observe(shards, model=None, keep=0, **how):
     model = _model() if model is None else model
-    observer = RayObserver(_Given(model), INPUTS, ["x", "y"], executor=RayExecutor(**how))
+    observer = RayObserver(_Given(model), INPUTS, ["x", "y"], None, RayExecutor(**how), "cpu", None)
     return observer.observe(shards, progress=False, keep=keep)
 
 
 def _alone(data):
-    return observe(_model(), INPUTS, ["x", "y"], open_batches(data, INPUTS), progress=False)
+    return Observer(_model(), INPUTS, ["x", "y"]).observe(open_batches(data, INPUTS), progress=False)
 
 
 def _dying(tmp_path, deaths):
@@ -334,7 +334,7 @@ def test_more_workers_than_there_is_room_for(cluster, images, expected, tmp_path
     ],
 )
 def test_what_the_cluster_cannot_do(how, threads, sentence, cluster):
-    observer = RayObserver(_Given(_model()), INPUTS, ["x"], threads, RayExecutor(**how))
+    observer = RayObserver(_Given(_model()), INPUTS, ["x"], threads, RayExecutor(**how), "cpu", None)
     with pytest.raises(UnsupportedError, match=sentence):
         observer.observe(open_batches(DATA, INPUTS))
 

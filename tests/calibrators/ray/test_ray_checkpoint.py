@@ -61,11 +61,12 @@ def _checkpoint(path):
 
 def _alone(path, feeds):
     batches = open_batches(lambda: feeds, INPUTS)
-    return observer.observe(_model(), INPUTS, TENSORS, batches, progress=False, checkpoint=_checkpoint(path))
+    alone = observer.Observer(_model(), INPUTS, TENSORS)
+    return alone.observe(batches, progress=False, checkpoint=_checkpoint(path))
 
 
 def _over_ray(path, feeds, **how):
-    observer = RayObserver(nullcontext(_model()), INPUTS, TENSORS, executor=RayExecutor(**how))
+    observer = RayObserver(nullcontext(_model()), INPUTS, TENSORS, None, RayExecutor(**how), "cpu", None)
     return observer.observe(open_batches(lambda: feeds, INPUTS), progress=False, checkpoint=_checkpoint(path))
 
 
@@ -141,7 +142,7 @@ def test_other_data_is_refused(data, cluster, tmp_path):
 def test_another_set_of_tensors_is_refused(cluster, tmp_path):
     with pytest.raises(ConnectionError):
         _alone(tmp_path / "c", _feeds(DATA, 4, stop=24))
-    observer = RayObserver(nullcontext(_model()), INPUTS, ["x"])
+    observer = RayObserver(nullcontext(_model()), INPUTS, ["x"], None, RayExecutor(), "cpu", None)
     with pytest.raises(TableError, match="is of another set of tensors"):
         observer.observe(open_batches(DATA, INPUTS), checkpoint=_checkpoint(tmp_path / "c"))
 

@@ -1,29 +1,19 @@
-"""What each backend does with ties, channels and ranges."""
+"""What each backend does with ties and ranges."""
 
 import numpy as np
 
-from trtint8.quantization.arithmetics import DLA, EXPLICIT, IMPLICIT, NCNN, QNNPACK
+from trtint8.quantization.arithmetics import DLA, EXPLICIT, IMPLICIT
 from trtint8.quantization.integer.arithmetic import quantize
 
 
 def test_ties():
     values = np.array([23.5, 24.5, -23.5], np.float32)
     to_even, away_from_zero = [24, 24, -24], [24, 25, -24]
-    for arithmetic, result in (
-        (EXPLICIT, to_even),
-        (IMPLICIT, to_even),
-        (DLA, away_from_zero),
-        (NCNN, away_from_zero),
-    ):
+    for arithmetic, result in ((EXPLICIT, to_even), (IMPLICIT, to_even), (DLA, away_from_zero)):
         assert quantize(values, arithmetic.activations.with_scale(1.0)).tolist() == result
 
 
 def test_implicit_weights_round_half_up_and_are_symmetric():
-    config = IMPLICIT.weights_along(0).with_scale(np.ones(2, np.float32))
+    config = IMPLICIT.weights.along(0).with_scale(np.ones(2, np.float32))
     weights = np.array([[23.5, -23.5], [24.5, -130]], np.float32)
     assert quantize(weights, config).tolist() == [[24, -23], [25, -127]]
-
-
-def test_one_scale_where_the_backend_has_no_channels():
-    assert QNNPACK.weights_along(0).policy.axis is None
-    assert DLA.weights_along(1).policy.axis == 1

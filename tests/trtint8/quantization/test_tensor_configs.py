@@ -26,7 +26,7 @@ def test_a_convolution_and_its_relu():
     assert configs["x"].state is State.INITIAL
     assert configs[relu].state is State.INITIAL
     assert (configs[first].state, configs.dominator(first)) == (State.OVERLAPPED, relu)
-    weights = [name for name in configs if configs[name].policy.axis == 0]
+    weights = [name for name in configs if configs[name].axis == 0]
     assert len(weights) == 2
     assert all(configs[name].state is State.INITIAL for name in weights)
 
@@ -72,9 +72,7 @@ def test_the_target_decides_the_configs():
     model = g.model({"x": ["N", 4, 8, 8]}, conv(g, "x", "only"))
     configs = configs_of(model, target=target_named("dla"))
     assert configs["x"] == DLA.activations
-    np.testing.assert_equal(
-        {configs[name].quant_min for name in configs if configs[name].policy.axis == 0}, {-127}
-    )
+    np.testing.assert_equal({configs[name].quant_min for name in configs if configs[name].axis == 0}, {-127})
 
 
 def test_what_is_kept_in_float_is_dequantized():
@@ -82,6 +80,6 @@ def test_what_is_kept_in_float_is_dequantized():
     g = Shaped()
     relu = g.op("Relu", [conv(g, "x", "first")], "relu")
     configs = configs_of(g.model({"x": ["N", 4, 8, 8]}, conv(g, relu, "second")), keep_float=["second"])
-    weights = [name for name in configs if configs[name].policy.axis == 0]
+    weights = [name for name in configs if configs[name].axis == 0]
     assert (configs["x"].state, configs[relu].state) == (State.INITIAL, State.DEQUANTIZED)
     assert len(weights) == 1

@@ -88,11 +88,18 @@ def normal(count, *shape, seed=0):
 
 
 @contextmanager
-def trial_network(model):
+def trial_network(model, *, threads=None, return_memory=False, one_at_a_time=False):
     """The prepared model, its placement, and the network that ranges are tried on."""
     graph_model = prepare(load_model(model)).graph_model
     placement = place(graph_model)
-    with TrialNetwork(graph_model, placement) as network:
+    with TrialNetwork(
+        graph_model,
+        placement,
+        threads=threads,
+        device="cpu",
+        return_memory=return_memory,
+        one_at_a_time=one_at_a_time,
+    ) as network:
         yield graph_model, placement, network
 
 

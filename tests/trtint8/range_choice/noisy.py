@@ -3,7 +3,7 @@
 import numpy as np
 
 from tests.trtint8.range_choice import networks
-from trtint8.range_choice.choose import choose_ranges
+from trtint8.range_choice.choose import MOST_ROWS, choose_ranges
 
 HISTOGRAMS = networks.histograms_of({"a": networks.normal(20), "unquantized": networks.normal(9, seed=1)})
 FEEDS = [{"x": np.full((1, 2), row + 1, np.float32)} for row in range(8)]
@@ -37,9 +37,24 @@ class Noisy:
         return [feed["x"] * np.float32(1 + self._noise(float(scales["a"])))]
 
 
+def choose(network, feeds=FEEDS, calibrated=None, *, rows=MOST_ROWS, separate=False):
+    """The ranges that are chosen for a network, and how; calibrated with these samples, if not with more."""
+    return choose_ranges(
+        network,
+        HISTOGRAMS,
+        ["a"],
+        feeds,
+        calibrated or len(feeds),
+        rows=rows,
+        separate=separate,
+        known=(),
+        progress=False,
+    )
+
+
 def chosen(noise, feeds=FEEDS, **options):
     network = Noisy(noise, **options)
-    return *choose_ranges(network, HISTOGRAMS, ["a"], feeds, len(feeds)), network
+    return *choose(network, feeds), network
 
 
 class NoisyInTurn(Noisy):

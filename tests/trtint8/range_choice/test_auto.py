@@ -16,7 +16,6 @@ from tests.trtint8.interruptions import interrupted
 from tests.trtint8.range_choice import networks
 from trtint8.data import DEMO_MODEL
 from trtint8.models.model import load_model, prepare
-from trtint8.quantization.placement import place
 from trtint8.range_choice import auto
 from trtint8.range_choice.auto import AutoRanges
 from trtint8.range_choice.trial_network import TrialNetwork
@@ -248,12 +247,12 @@ class TestLargeWeights:
         assert len(opened) in (2, 3) and set(opened) == {1}
 
     def test_a_choice_that_takes_more_samples_opens_the_float_network_again(self, opened):
-        model = prepare(load_model(networks.convolutions())).graph_model
-        with TrialNetwork(model, place(model), one_at_a_time=True) as network:
+        opening = networks.trial_network(networks.convolutions(), one_at_a_time=True)
+        with opening as (_, placement, network):
             feed = {"x": networks.normal(3)}
             (first,) = network.reference(feed)
             network.close_float()
-            network.outputs(feed, network.scales(dict.fromkeys(place(model).tensors, 4.0)))
+            network.outputs(feed, network.scales(dict.fromkeys(placement.tensors, 4.0)))
             (second,) = network.reference(feed)
         np.testing.assert_array_equal(first, second)
         assert opened == [1, 1, 2]

@@ -5,8 +5,8 @@ import pytest
 
 from calibrators.histograms.thresholds import mse
 from calibrators.tables.choice import RangeChoice
-from tests.trtint8.range_choice.noisy import FEEDS, HISTOGRAMS, Noisy, chosen
-from trtint8.range_choice.choose import choose_ranges, plain_ranges, samples_to_try
+from tests.trtint8.range_choice.noisy import HISTOGRAMS, Noisy, choose, chosen
+from trtint8.range_choice.choose import plain_ranges, samples_to_try
 
 
 @pytest.mark.parametrize(("rows", "largest"), [(16, 4), (1, 1)])
@@ -46,7 +46,7 @@ def test_how_many_samples_are_tried(calibrated, elements, tried):
 
 def test_no_more_samples_are_run_at_once_than_fit():
     network = Noisy(lambda found: 0.1 / found)
-    choose_ranges(network, HISTOGRAMS, ["a"], FEEDS, 8, rows=3)
+    choose(network, rows=3)
     assert max(network.sizes) == 3
 
 
@@ -56,7 +56,7 @@ def test_a_network_that_is_known_to_take_batches_is_not_asked(separate, referenc
     feeds = [{"x": np.full((1, 256), row + 1, np.float32)} for row in range(8)]
     seen, reference = [], network.reference
     network.reference = lambda feed: (seen.append(len(feed["x"])), reference(feed))[1]
-    _, choice = choose_ranges(network, HISTOGRAMS, ["a"], feeds, 8, separate=separate)
+    _, choice = choose(network, feeds, separate=separate)
     assert seen == references and choice.rule == "minmax"
 
 
@@ -64,5 +64,5 @@ def test_an_output_without_a_row_per_sample_is_compared_sample_by_sample():
     network = Noisy(lambda found: 0.1 / found)
     network.reference = lambda feed: [feed["x"].sum(axis=0)]
     network.outputs = lambda feed, scales: [feed["x"].sum(axis=0) * np.float32(1 + 0.1 / scales["a"])]
-    _, choice = choose_ranges(network, HISTOGRAMS, ["a"], FEEDS, 8)
+    _, choice = choose(network)
     assert (choice.rule, choice.samples["minmax"]) == ("minmax", 8)

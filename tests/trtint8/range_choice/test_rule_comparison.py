@@ -5,8 +5,7 @@ import pytest
 
 from calibrators.histograms.rules import RULES, TIGHT, range_of, ranges_by_rule
 from calibrators.histograms.thresholds import minmax, mse
-from tests.trtint8.range_choice.noisy import HISTOGRAMS, NoisyInTurn, chosen
-from trtint8.range_choice.choose import choose_ranges
+from tests.trtint8.range_choice.noisy import HISTOGRAMS, NoisyInTurn, choose, chosen
 from trtint8.range_choice.rule_comparison import USUAL
 
 
@@ -87,7 +86,7 @@ def test_what_is_better_but_not_clearly_so_is_run_on_more_samples(calibrated, la
 
     feeds = [{"x": np.full((1, 256), row + 1, np.float32)} for row in range(min(calibrated, 32))]
     network = NoisyInTurn(noise, rows=1)
-    _, choice = choose_ranges(network, HISTOGRAMS, ["a"], feeds, calibrated)
+    _, choice = choose(network, feeds, calibrated)
     assert choice.rule == rule
     assert choice.samples["minmax"] == choice.samples["mse"] == tried
     assert {choice.samples[name] for name in RULES} == {2, tried}  # the others are worse on both
@@ -104,7 +103,7 @@ def test_one_sample_decides_against_no_rule(odd, rule, tried):
         return 0.1 if found == np.float32(range_of(HISTOGRAMS["a"], "mse")) else 0.2
 
     feeds = [{"x": np.full((1, 256), row + 1, np.float32)} for row in range(6)]
-    _, choice = choose_ranges(NoisyInTurn(noise, rows=1), HISTOGRAMS, ["a"], feeds, 6)
+    _, choice = choose(NoisyInTurn(noise, rows=1), feeds)
     assert (choice.rule, set(choice.samples.values())) == (rule, tried)
 
 
@@ -130,8 +129,7 @@ def test_some_of_the_samples_are_enough_where_no_rule_is_better(gain, rule, trie
         return 0.1 * chance[0, number] if found == usual else 0.3
 
     feeds = [{"x": np.full((1, 2), row + 1, np.float32)} for row in range(31)]
-    network = NoisyInTurn(noise, rows=1)
-    _, choice = choose_ranges(network, HISTOGRAMS, ["a"], feeds, 500)
+    _, choice = choose(NoisyInTurn(noise, rows=1), feeds, 500)
     assert (choice.rule, choice.samples["mse"]) == (rule, tried)
 
 
@@ -148,5 +146,5 @@ def test_what_is_stopped_halfway_is_not_continued_later(gain, tried):
         return 0.1 if found == usual else 0.3
 
     feeds = [{"x": np.full((1, 256), row + 1, np.float32)} for row in range(31)]
-    _, choice = choose_ranges(NoisyInTurn(noise, rows=1), HISTOGRAMS, ["a"], feeds, 112)
+    _, choice = choose(NoisyInTurn(noise, rows=1), feeds, 112)
     assert choice.rule == "mse" and seen[usual] == seen[largest] == [*range(tried)]

@@ -7,11 +7,8 @@ import pytest
 
 from calibrators.errors import CalibrationDataError
 from tests.trtint8.range_choice import networks
-from trtint8.models.model import load_model, prepare
-from trtint8.quantization.placement import place
 from trtint8.range_choice.noise import noise_levels
 from trtint8.range_choice.references import References
-from trtint8.range_choice.trial_network import TrialNetwork
 from trtint8.range_choice.trials import Trials
 
 FEEDS = [{"x": image[None]} for image in networks.normal(5)]
@@ -99,6 +96,5 @@ def test_a_failing_sample_is_reported():
     ],
 )
 def test_two_runs_at_once_where_there_are_threads_and_memory_for_them(options, at_once):
-    graph_model = prepare(load_model(networks.convolutions())).graph_model
-    with TrialNetwork(graph_model, place(graph_model), **options) as network:
+    with networks.trial_network(networks.convolutions(), **options) as (_, _, network):
         assert network.runs_at_once == at_once

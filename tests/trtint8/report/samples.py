@@ -98,7 +98,7 @@ SENSITIVITY = Sensitivity(
 )
 
 
-#: In the log of a search that restores one layer to float: the last trial that was taken is the result.
+#: The log of a search that restores one layer to float.
 TUNING_LOG = TuningLog(
     "trtint8 quantize net.onnx net.table.json -o net.qdq.onnx --keep-float second",
     ("second",),
@@ -115,6 +115,7 @@ TUNING_LOG = TuningLog(
     None,
     "top1",
     "%",
+    3,
 )
 
 

@@ -13,6 +13,7 @@ from calibrators.data.inputs import InputSpec
 from calibrators.errors import CalibrationDataError, ModelError
 from trtint8.models.output_parts import OutputPart
 from trtint8.report.worst import (
+    COUNT,
     Answers,
     Worst,
     WorstSample,
@@ -89,7 +90,6 @@ def test_steps_of_time_are_no_samples(steps):
             WHOLE,
             inputs,
             open_batches(np.ones((5, steps, 3), np.float32), inputs, batch_size=5),
-            progress=False,
         )
 
 
@@ -104,7 +104,7 @@ def test_errors_of_outputs_that_are_no_floats():
 WHOLE = (OutputPart("y", "y"),)
 
 
-def worst_of(values, noise, batch_size, count=5, labels=None, parts=WHOLE):
+def worst_of(values, noise, batch_size, labels=None, parts=WHOLE):
     """Runs a network that passes its input on, and one that adds noise to it."""
     table = {row.tobytes(): row + more for row, more in zip(values, noise, strict=True)}
     inputs = [InputSpec("x", np.dtype(np.float32), ("N", values.shape[1]))]
@@ -117,8 +117,6 @@ def worst_of(values, noise, batch_size, count=5, labels=None, parts=WHOLE):
         parts,
         inputs,
         open_batches(values, inputs, batch_size=batch_size, labels=labels),
-        count=count,
-        progress=False,
     )
 
 
@@ -132,7 +130,7 @@ def test_batches_do_not_matter(rows, batch_size, seed):
     assert worst_of(values, noise, batch_size) == together
     measured = measure_batch({"y": values}, {"y": values + noise}, None, rows, is_classifier=True)
     ranked = sorted(measured, key=lambda one: one.rank)
-    assert together.worst == tuple(ranked[:5]) and together.samples == rows
+    assert together.worst == tuple(ranked[:COUNT]) and together.samples == rows
     assert together.flips == int((values.argmax(1) != (values + noise).argmax(1)).sum())
 
 

@@ -6,7 +6,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from calibrators.data.batches import Batches
-from calibrators.host.observer import observe
+from calibrators.host.observer import Observer
 from calibrators.host.onnx_session import open_session
 from calibrators.tables.table import CalibrationTable, Provenance
 from tests.trtint8.onnx_models import Shaped, tied
@@ -94,7 +94,8 @@ def prepared_and_table(model, feed):
     prepared = prepare(load_model(model))
     tensors = place(prepared.graph_model).tensors
     serialized = to_proto(prepared.graph_model).SerializeToString()
-    seen = observe(serialized, prepared.inputs, tensors, Batches(lambda: iter([feed])), progress=False)
+    observer = Observer(serialized, prepared.inputs, tensors)
+    seen = observer.observe(Batches(lambda: iter([feed])), progress=False)
     table = CalibrationTable.from_histograms(seen.histograms, "minmax", Provenance(prepared.fingerprint))
     return prepared, table
 

@@ -5,7 +5,7 @@ import pytest
 
 from calibrators.data.batches import Batches
 from calibrators.errors import CalibrationDataError
-from calibrators.host.observer import observe
+from calibrators.host.observer import Observer
 from calibrators.tables.table import CalibrationTable, Provenance
 from tests.trtint8.onnx_models import Shaped, specs
 from tests.trtint8.tuning.networks import OPERATORS, array, every_operator, normal, prepared
@@ -20,7 +20,7 @@ def ranges(model, feeds):
     proto = to_proto(model)
     tensors = place(model).tensors
     batches = Batches(lambda: iter(feeds))
-    seen = observe(proto.SerializeToString(), specs(proto), tensors, batches, progress=False)
+    seen = Observer(proto.SerializeToString(), specs(proto), tensors).observe(batches, progress=False)
     return CalibrationTable.from_histograms(seen.histograms, "minmax", Provenance(None)).amax
 
 

@@ -5,14 +5,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from trtint8.quantization.config import Policy, TensorQuantConfig
+from trtint8.quantization.config import TensorQuantConfig
 from trtint8.quantization.integer.arithmetic import quantize
 from trtint8.quantization.qdq import weight_scale
 from trtint8.tuning.rounding_grid import RoundingGrid
 
 
 def config(axis):
-    return TensorQuantConfig(policy=Policy(axis=axis))
+    return TensorQuantConfig(axis)
 
 
 def test_neighbours():

@@ -58,6 +58,8 @@ def searched(start, monkeypatch):
         monkeypatch.setattr(search, "_noise_shares", lambda _start: shares)
         monkeypatch.setattr(search, "_by_noise_per_cost", lambda _start, _shares: list(order))
         found = search.run(candidate)
+        of_result = reported[found.number]
+        assert (of_result.score, of_result.keep_float) == (found.score, len(found.candidate.keep_float))
         return found.candidate, found.score, reported
 
     return run
@@ -200,7 +202,9 @@ def remedied(start, monkeypatch):
             monkeypatch.setattr(search, method, remedy)
         shares = dict.fromkeys(start.placement.quantized_nodes[:1], 1.0)
         monkeypatch.setattr(search, "_noise_shares", lambda _start: shares)
-        best = search.run(start).candidate
+        found = search.run(start)
+        assert trials[found.number].score == found.score
+        best = found.candidate
         return best, [(NAMES.get(trial.what, trial.what), trial.taken) for trial in trials[1:]]
 
     return run

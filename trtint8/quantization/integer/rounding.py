@@ -1,4 +1,4 @@
-"""Rounding to integers, in every way that a backend is known to use."""
+"""Rounding to integers, in every way that TensorRT's backends use."""
 
 from __future__ import annotations
 
@@ -12,15 +12,11 @@ _Floats = NDArray[np.floating]
 
 
 class Rounding(Enum):
-    """How a value between two integers is rounded; the ``HALF`` ways differ only at exact halves."""
+    """How a value between two integers is rounded to the nearest; the ways differ at exact halves."""
 
     HALF_EVEN = "half even"
     HALF_UP = "half up"
-    HALF_DOWN = "half down"
-    HALF_TOWARDS_ZERO = "half towards zero"
     HALF_AWAY_FROM_ZERO = "half away from zero"
-    UP = "up"
-    TO_NEAR_INT = "to near int"
 
 
 def round_values(values: _Floats, rounding: Rounding) -> _Floats:
@@ -28,8 +24,7 @@ def round_values(values: _Floats, rounding: Rounding) -> _Floats:
 
     Args:
         values: Values of any shape, float32 or float64.
-        rounding: The way of rounding. ``UP`` always takes the next larger integer. ``TO_NEAR_INT`` adds one
-            half away from zero and truncates, as C code does with ``(int)(x + 0.5)``.
+        rounding: The way of rounding.
 
     Returns:
         The integers, of the shape and dtype of ``values``.
@@ -45,30 +40,12 @@ def _half_up(values: _Floats) -> _Floats:
     return np.where(fraction >= 0.5, floor + 1, floor).astype(values.dtype)
 
 
-def _half_down(values: _Floats) -> _Floats:
-    return -_half_up(-values)
-
-
-def _half_towards_zero(values: _Floats) -> _Floats:
-    return np.copysign(_half_down(np.abs(values)), values)
-
-
 def _half_away_from_zero(values: _Floats) -> _Floats:
     return np.copysign(_half_up(np.abs(values)), values)
-
-
-def _to_near_int(values: _Floats) -> _Floats:
-    half = values.dtype.type(0.5)
-    rounded: _Floats = np.trunc(values + np.copysign(half, values))
-    return rounded
 
 
 _FUNCTIONS: dict[Rounding, Callable[[_Floats], _Floats]] = {
     Rounding.HALF_EVEN: np.rint,
     Rounding.HALF_UP: _half_up,
-    Rounding.HALF_DOWN: _half_down,
-    Rounding.HALF_TOWARDS_ZERO: _half_towards_zero,
     Rounding.HALF_AWAY_FROM_ZERO: _half_away_from_zero,
-    Rounding.UP: np.ceil,
-    Rounding.TO_NEAR_INT: _to_near_int,
 }

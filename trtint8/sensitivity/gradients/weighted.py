@@ -11,7 +11,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from trtint8.models.graph_constants import read_constant
-from trtint8.quantization.integer.products import Window, padding
+from trtint8.models.windows import Window, padding
 from trtint8.sensitivity.gradients.rule import Rule, Step
 
 
