@@ -150,7 +150,7 @@ def run(options: argparse.Namespace) -> None:
             f"nothing was found within the budget ({tuned.goal}); on the samples tuned on this has "
             f"{tuned.goal.describe(tuned.score)}"
         )
-    written = save_tuned(tuned, options.model, output, float16=options.float16 or tuned.speed is not None)
+    written = save_tuned(tuned, options.model, output)
     if tuned.complete:
         checkpoint.unlink(missing_ok=True)
     if options.json:
