@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from calibrators.errors import ModelError
 from calibrators.files import check_writable, refuse_losing, refuse_overwriting
 from calibrators.tables.file_names import is_table_name
 from calibrators.tensorrt.flavor import Flavor
@@ -90,8 +89,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Builds and writes the engine."""
-    if options.keep_int8 and not options.fp16:
-        raise ModelError("--keep-int8 names layers that would be in FP16 otherwise; add --fp16")
     if options.calibration is None or is_table_name(options.calibration):
         refuse_axes_and_states(options, "without calibration samples")
     cut = cut_from(options.model, options)

@@ -101,8 +101,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Tunes, writes the files and prints the result."""
-    if options.profile and options.speed is None:
-        raise BuildError("--profile gives the shapes that --speed estimates times for; add --speed GPU")
     profile = named_values("--profile", map(parse_profile, options.profile), BuildError)
     output = check_writable(options.output)
     refuse_overwriting_arguments([output, *files_beside(output)], options)
