@@ -140,7 +140,7 @@ def write_atomically(path: str | os.PathLike[str], data: bytes | Iterable[bytes 
         with _sentence(path):
             _remove_litter(target)
             name, opener = _temporary(target), partial(os.open, mode=_mode_for(target))
-            with open(name, "xb", opener=opener) as stream:  # noqa: PTH123  # pathlib takes no opener
+            with open(name, "xb", opener=opener) as stream:  # pathlib takes no opener
                 temporary = name
                 for piece in [data] if isinstance(data, bytes) else data:
                     stream.write(piece)
