@@ -6,11 +6,13 @@ import contextlib
 import errno
 import hashlib
 import os
+import secrets
 import shutil
 import socket
 import stat
-import tempfile
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from calibrators.errors import OutputError
@@ -67,9 +69,9 @@ def check_writable(path: str | os.PathLike[str]) -> Path:
         raise OutputError(f"cannot write '{path}': the folder '{shown}' does not exist; create it first")
     with _sentence(path):
         # A real attempt: permission bits say nothing about root, read-only mounts or full quotas.
-        descriptor, probe = tempfile.mkstemp(prefix=_own_prefix(target), suffix=_UNFINISHED, dir=folder)
-        os.close(descriptor)
-        Path(probe).unlink()
+        probe = _temporary(target)
+        probe.touch(exist_ok=False)
+        probe.unlink()
     return path
 
 
@@ -137,16 +139,14 @@ def write_atomically(path: str | os.PathLike[str], data: bytes | Iterable[bytes 
     try:
         with _sentence(path):
             _remove_litter(target)
-            descriptor, name = tempfile.mkstemp(
-                prefix=_own_prefix(target), suffix=_UNFINISHED, dir=target.parent
-            )
-            temporary = Path(name)
-            with os.fdopen(descriptor, "wb") as stream:
+            name, opener = _temporary(target), partial(os.open, mode=_mode_for(target))
+            with open(name, "xb", opener=opener) as stream:  # pathlib takes no opener
+                temporary = name
                 for piece in [data] if isinstance(data, bytes) else data:
                     stream.write(piece)
                 stream.flush()
                 os.fsync(stream.fileno())
-            temporary.chmod(_mode_for(target))
+            _keep_permissions(temporary, target)
             temporary.replace(target)
     finally:
         if temporary is not None:
@@ -176,7 +176,8 @@ def written_together(main: str | os.PathLike[str]) -> Iterator[Callable[[Path], 
     folder = main.parent
     with _sentence(main):
         _remove_litter(main)
-        staging = Path(tempfile.mkdtemp(prefix=_own_prefix(main), suffix=_UNFINISHED, dir=folder))
+        staging = _temporary(main)
+        staging.mkdir(0o700)
     places: dict[Path, Path] = {}
 
     def staged(path: Path) -> Path:
@@ -228,7 +229,8 @@ def new_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
             )
         else:
             _remove_litter(beside)
-        staging = Path(tempfile.mkdtemp(prefix=_own_prefix(beside), suffix=_UNFINISHED, dir=beside.parent))
+        staging = _temporary(beside)
+        staging.mkdir(0o700 if existed else 0o777)
     moved: list[Path] = []
     try:
         with _sentence(path):
@@ -238,7 +240,6 @@ def new_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
                     moved.append(target / found.name)
                     found.replace(moved[-1])
             else:
-                staging.chmod(0o777 & ~_umask())
                 staging.replace(target)
     except BaseException:
         for found in moved:
@@ -285,7 +286,7 @@ def _move_out(main: Path) -> None:
     for path in paths:
         target = _destination(main.parent / path.name)
         with contextlib.suppress(FileNotFoundError):  # another process was quicker
-            path.chmod(_mode_for(target))
+            _keep_permissions(path, target)
             try:
                 path.replace(target)
             except OSError:  # a symbolic link leads to another file system
@@ -346,8 +347,9 @@ def _key(path: Path) -> str:
     return hashlib.blake2b(os.fsencode(path.name), digest_size=8).hexdigest()
 
 
-def _own_prefix(path: Path) -> str:
-    return f"{_host_prefix(path)}{os.getpid()}-"
+def _temporary(path: Path) -> Path:
+    """A name that nothing has, beside a file that is to be written."""
+    return path.parent / f"{_host_prefix(path)}{os.getpid()}-{secrets.token_hex(8)}{_UNFINISHED}"
 
 
 def _host_prefix(path: Path) -> str:
@@ -373,6 +375,8 @@ def _remove(path: Path) -> None:
 
 
 def _is_alive(process: int) -> bool:
+    if sys.platform == "win32":
+        return True  # not known: there the signal 0 is that of Ctrl+C, and it would be sent
     try:
         os.kill(process, 0)
     except ProcessLookupError:
@@ -383,14 +387,14 @@ def _is_alive(process: int) -> bool:
 
 
 def _mode_for(path: Path) -> int:
-    """The permissions that a plain ``open(path, 'w')`` would leave; mkstemp's are private."""
+    """The permissions to write a file with that will be at ``path``, before the system applies the umask."""
     try:
         return path.stat().st_mode & 0o777
     except FileNotFoundError:
-        return 0o666 & ~_umask()
+        return 0o666
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def _keep_permissions(path: Path, target: Path) -> None:
+    """Gives a file the permissions of the one that it will replace, if there is one."""
+    with contextlib.suppress(FileNotFoundError):
+        path.chmod(target.stat().st_mode & 0o777)

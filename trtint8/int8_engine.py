@@ -14,7 +14,7 @@ import onnx_ir as ir
 from calibrators.checks import check_choice, several
 from calibrators.data.random_samples import RANDOM, warn_of_random, with_shapes
 from calibrators.data.sample_sizes import SampleSizes
-from calibrators.errors import BuildError, CalibrationDataError, TableError, UnsupportedError
+from calibrators.errors import BuildError, CalibrationDataError, ModelError, TableError, UnsupportedError
 from calibrators.files import check_writable, refuse_overwriting
 from calibrators.tables.loss_warning import noise_warning
 from calibrators.tables.source import table_among
@@ -119,6 +119,8 @@ def build_from_sources(
     refuse_renamed_inputs(loaded)
     given = is_calibrator(sources.calibration, flavor)
     _refuse_without_effect(loaded, sources, wanted, calibrator=given)
+    if wanted.keep_int8 and not options.fp16:
+        raise ModelError("keep_int8 names layers that would be in FP16 otherwise; add fp16=True")
     chosen = choose_route(wanted.route, sources.calibration, flavor, loaded)
     table = None if sources.manual else table_among(sources.calibration)
     implicit = chosen == "implicit"

@@ -23,16 +23,16 @@ _COMPUTE_CAPABILITY_MINOR = 76
 def gpu_problem() -> str | None:
     """Why no GPU can be used, in words; None where one can."""
     try:
-        driver = ctypes.CDLL(_LIBRARY)
+        driver = _loaded()
     except OSError:
         return f"no NVIDIA driver is installed ({_LIBRARY} was not found)"
     status = driver.cuInit(0)
     if status != _SUCCESS:
-        return f"the NVIDIA driver does not start ({_error_name(driver, status)})"
+        return f"the NVIDIA driver does not start ({_error_name(status)})"
     count = ctypes.c_int()
     status = driver.cuDeviceGetCount(ctypes.byref(count))
     if status != _SUCCESS:
-        return f"the NVIDIA driver cannot list its GPUs ({_error_name(driver, status)})"
+        return f"the NVIDIA driver cannot list its GPUs ({_error_name(status)})"
     return None if count.value else "the NVIDIA driver sees no GPU"
 
 
@@ -55,7 +55,7 @@ def require_gpu(purpose: str) -> None:
 def driver_version() -> str | None:
     """The newest CUDA version that the installed driver supports, like "12.4"; None without a driver."""
     try:
-        driver = ctypes.CDLL(_LIBRARY)
+        driver = _loaded()
     except OSError:
         return None
     version = ctypes.c_int()
@@ -65,13 +65,16 @@ def driver_version() -> str | None:
 
 
 def gpu_names() -> list[str]:
-    """The visible GPUs in CUDA's order, like "NVIDIA L4 (compute capability 8.9)"; empty without one."""
+    """The visible GPUs in CUDA's order, like "NVIDIA L4 (compute capability 8.9)"; empty without one.
+
+    Raises:
+        EngineError: The driver returns an error.
+    """
     if gpu_problem():
         return []
-    driver = ctypes.CDLL(_LIBRARY)
     count = ctypes.c_int()
-    driver.cuDeviceGetCount(ctypes.byref(count))
-    return [_describe(driver, ordinal) for ordinal in range(count.value)]
+    call("cuDeviceGetCount", ctypes.byref(count))
+    return [_describe(ordinal) for ordinal in range(count.value)]
 
 
 def check_ordinal(ordinal: int) -> None:
@@ -95,7 +98,7 @@ def compute_capability(ordinal: int) -> str:
         GpuUnavailableError: There is no such GPU.
     """
     check_ordinal(ordinal)
-    return _capability(ctypes.CDLL(_LIBRARY), ordinal)
+    return _capability(ordinal)
 
 
 def share_driver() -> None:
@@ -104,7 +107,7 @@ def share_driver() -> None:
 
 
 def call(function: str, *arguments: Any) -> None:
-    """Calls the driver; a context must be current.
+    """Calls the driver; for most functions a context must be current.
 
     Args:
         function: The C name, version suffix included.
@@ -161,28 +164,31 @@ def _loaded() -> ctypes.CDLL:
 
 def _failure(function: str, status: int) -> EngineError:
     return EngineError(
-        f"the GPU failed with {_error_name(_loaded(), status)} in {function}; check the inputs, and the GPU "
+        f"the GPU failed with {_error_name(status)} in {function}; check the inputs, and the GPU "
         "with nvidia-smi"
     )
 
 
-def _describe(driver: ctypes.CDLL, ordinal: int) -> str:
-    device = ctypes.c_int()
+def _describe(ordinal: int) -> str:
     name = ctypes.create_string_buffer(256)
-    driver.cuDeviceGet(ctypes.byref(device), ordinal)
-    driver.cuDeviceGetName(name, len(name), device)
-    return f"{name.value.decode(errors='replace')} (compute capability {_capability(driver, ordinal)})"
+    call("cuDeviceGetName", name, len(name), _device(ordinal))
+    return f"{name.value.decode(errors='replace')} (compute capability {_capability(ordinal)})"
 
 
-def _capability(driver: ctypes.CDLL, ordinal: int) -> str:
-    device, major, minor = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
-    driver.cuDeviceGet(ctypes.byref(device), ordinal)
-    driver.cuDeviceGetAttribute(ctypes.byref(major), _COMPUTE_CAPABILITY_MAJOR, device)
-    driver.cuDeviceGetAttribute(ctypes.byref(minor), _COMPUTE_CAPABILITY_MINOR, device)
+def _capability(ordinal: int) -> str:
+    device, major, minor = _device(ordinal), ctypes.c_int(), ctypes.c_int()
+    call("cuDeviceGetAttribute", ctypes.byref(major), _COMPUTE_CAPABILITY_MAJOR, device)
+    call("cuDeviceGetAttribute", ctypes.byref(minor), _COMPUTE_CAPABILITY_MINOR, device)
     return f"{major.value}.{minor.value}"
 
 
-def _error_name(driver: ctypes.CDLL, status: int) -> str:
+def _device(ordinal: int) -> ctypes.c_int:
+    device = ctypes.c_int()
+    call("cuDeviceGet", ctypes.byref(device), ordinal)
+    return device
+
+
+def _error_name(status: int) -> str:
     name = ctypes.c_char_p()
-    driver.cuGetErrorName(status, ctypes.byref(name))
+    _loaded().cuGetErrorName(status, ctypes.byref(name))
     return name.value.decode() if name.value else f"CUDA error {status}"

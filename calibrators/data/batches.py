@@ -1,7 +1,7 @@
 """The one way in for calibration and validation data: anything that holds samples becomes batches.
 
-Opening data decides which samples stand in which batch. Nothing of them is read before a batch is asked for:
-by iterating in this process, or by a worker that was sent a shard. Both read a batch with the same reader.
+Opening data decides which samples stand in which batch, and reads labels and .npz files. A batch is made when
+it is asked for: by iterating in this process, or by a worker that was sent a shard, with the same reader.
 """
 
 from __future__ import annotations

@@ -27,6 +27,9 @@ _DISTRIBUTIONS: dict[FlavorName, tuple[str, ...]] = {
 }
 _OLDEST = (8, 5)
 
+#: What the major version counts in a number of all of it: until 9 it is like 8601, from 10 on like 101601.
+_MAJOR_UNTIL_9, _MAJOR_FROM_10 = 1_000, 10_000
+
 
 @dataclass(frozen=True)
 class _Feature:
@@ -154,9 +157,14 @@ class Flavor:
             number = int(functions.getInferLibVersion())
         except (UnsupportedError, AttributeError, OSError):
             return None
-        # Until 9 it is like 8601, and from 10 on like 101601.
-        major = 1_000 if number < 10_000 else 10_000
+        major = _MAJOR_UNTIL_9 if number < _MAJOR_FROM_10 else _MAJOR_FROM_10
         return number // major, number % major // 100, number % 100
+
+    @property
+    def version_number(self) -> int:
+        """The version as TensorRT writes it in one number; the inverse of :attr:`library_version`."""
+        major, minor, patch = (*self._version, 0, 0, 0)[:3]
+        return major * (_MAJOR_UNTIL_9 if major < 10 else _MAJOR_FROM_10) + minor * 100 + patch
 
     @property
     def supported(self) -> bool:

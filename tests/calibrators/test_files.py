@@ -60,6 +60,36 @@ def test_permissions_are_those_of_the_old_file_or_of_a_plain_open(tmp_path):
     assert write_atomically(new, b"").stat().st_mode == plain.stat().st_mode
 
 
+def test_a_private_file_is_private_while_another_takes_its_place(tmp_path):
+    path = tmp_path / "f"
+    path.touch(mode=0o600)
+
+    def pieces():
+        assert [found.stat().st_mode & 0o777 for found in tmp_path.iterdir()] == [0o600] * 2
+        yield b"secret"
+
+    assert write_atomically(path, pieces()).read_bytes() == b"secret"
+    path.chmod(0o666)  # more than the umask leaves of a new file
+    assert write_atomically(path, b"").stat().st_mode & 0o777 == 0o666
+
+
+def test_the_umask_of_the_process_is_not_touched(tmp_path, monkeypatch):
+    plain = tmp_path / "plain"
+    plain.touch()
+
+    def touched(_mask):
+        raise AssertionError("other threads create files as well")
+
+    monkeypatch.setattr(os, "umask", touched)
+    with new_folder(tmp_path / "new") as staged:
+        (staged / "f").touch()
+    with written_together(tmp_path / "main") as place:
+        for name in ("main", "beside"):
+            write_atomically(place(tmp_path / name), b"")
+    for path in (write_atomically(tmp_path / "f", b""), tmp_path / "main", tmp_path / "beside"):
+        assert path.stat().st_mode == plain.stat().st_mode
+
+
 def test_what_cannot_be_written_is_said_before_the_work(tmp_path):
     assert check_writable(str(tmp_path / "f")) == tmp_path / "f"
     assert list(tmp_path.iterdir()) == []
@@ -179,6 +209,24 @@ def test_the_next_run_removes_what_a_killed_one_left(tmp_path):
     assert set(tmp_path.iterdir()) == {litter, alive, other}
     path = write_atomically(tmp_path / "f", b"new")
     assert set(tmp_path.iterdir()) == {alive, other, path}
+
+
+def test_no_process_is_asked_for_on_windows(tmp_path, monkeypatch):
+    done = subprocess.run(
+        [sys.executable, "-c", "import os; print(os.getpid())"], check=True, capture_output=True
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr("os.getpid", lambda: int(done.stdout))
+        patch.setattr(Path, "unlink", lambda *_, **__: None)
+        check_writable(tmp_path / "f")
+    (litter,) = tmp_path.iterdir()
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.platform", "win32")
+        patch.setattr("os.kill", lambda *_: pytest.fail("a signal was sent"))
+        path = write_atomically(tmp_path / "f", b"")
+    assert set(tmp_path.iterdir()) == {litter, path}
+    write_atomically(path, b"")
+    assert list(tmp_path.iterdir()) == [path]
 
 
 class TestWrittenTogether:

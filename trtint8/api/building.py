@@ -74,8 +74,8 @@ def build_int8_engine(
             FP16 than in INT8 are then in FP16: most convolutions of a small network, unless ``keep_int8``
             names them.
         keep_float: Names of nodes, or patterns, that stay in float.
-        keep_int8: Names of nodes, or patterns, that are in INT8 although TensorRT for RTX is estimated to be
-            faster with them in FP16.
+        keep_int8: With ``fp16``, names of nodes, or patterns, that are in INT8 although TensorRT for RTX is
+            estimated to be faster with them in FP16.
         options: Everything else about the build.
         batch_size: Samples per calibration batch.
         limit: Use only this many samples.

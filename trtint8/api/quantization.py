@@ -14,7 +14,12 @@ from trtint8.equalization.recalibration import equalize_and_calibrate
 from trtint8.models.model import load_float_model, prepare
 from trtint8.models.serialization import to_proto
 from trtint8.models.torch_export import AnyModel, open_module
-from trtint8.quantization.quantize import quantize_graph, warn_of_no_int8, with_float16
+from trtint8.quantization.quantize import (
+    quantize_graph,
+    refuse_without_float16,
+    warn_of_no_int8,
+    with_float16,
+)
 from trtint8.quantization.targets import TargetName, target_named
 
 
@@ -41,11 +46,13 @@ def quantize(
         model: A path, the serialized model or a ``ModelProto``, or a ``torch.nn.Module``.
         table: The ranges, or the file that holds them.
         keep_float: Names of nodes, or patterns with ``*`` and ``?``, that stay in float.
-        keep_int8: Names of nodes, or patterns, that are in INT8 although that is estimated to be slower.
+        keep_int8: With ``float16``, names of nodes, or patterns, that are in INT8 although that is estimated
+            to be slower.
         target: What the model is built for: ``rtx``, ``tensorrt-8.6``, ``tensorrt-10``, ``tensorrt-11`` or
             ``dla``. What it does not run in INT8 stays in float. ``tensorrt`` quantizes what at least one of
             them runs in INT8.
-        compute_capability: The GPU's, like "8.6"; None where it is not known.
+        compute_capability: The GPU's, like "8.6", for a target other than ``tensorrt``; None where it is not
+            known.
         float16: Whether what is outside INT8 becomes FP16, except nodes that would lose accuracy. For ``rtx``
             layers that are estimated to be slower in INT8 than in FP16 become FP16, too.
         float32_io: With ``float16``, whether the model's inputs and outputs stay float32.
@@ -63,7 +70,8 @@ def quantize(
         The model with Q/DQ pairs; inputs, outputs and tensor names stay.
 
     Raises:
-        ModelError: The model is unusable or quantized already, or a pattern matches nothing.
+        ModelError: The model is unusable or quantized already, a pattern matches nothing, or what ``float16``
+            is needed for is given without it.
         TableError: The table is of another model, stale, or lacks a range; or nothing can be calibrated with
             its method.
         CalibrationDataError: The samples of ``equalize`` do not fit the model.
@@ -73,6 +81,7 @@ def quantize(
         UserWarning: All layers are estimated to be slower in INT8 than in FP16; or equalization gains
             nothing.
     """
+    refuse_without_float16(float16, float32_io, keep_int8)
     chosen = target_named(target, compute_capability)
     prepared = prepare(load_float_model(open_module(model, example_inputs)))
     ranges = as_table(table)

@@ -10,6 +10,7 @@ from calibrators.checks import check_choice
 from calibrators.data.batches import DataSource
 from calibrators.data.options import DataOptions, LabelSource
 from calibrators.data.preprocessing import Preprocessing
+from calibrators.errors import BuildError
 from calibrators.histograms.thresholds import Method
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt.flavor import Target
@@ -120,6 +121,8 @@ def tune(
         TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
     """
     check_choice("target", target, get_args(Target))
+    if profile and speed is None:
+        raise BuildError("profile=... gives the shapes that speed=... estimates times for; add speed=GPU")
     goal = None
     if speed is not None:
         estimates = EstimatorOptions(target, profile, progress=False)

@@ -15,7 +15,7 @@ from trtint8.cli.data_options import preprocessing_from
 _READ = (
     "cache",
     "calibration",
-    "classes",
+    "class_names",
     "data",
     "dynamic_ranges",
     "engine",

@@ -5,10 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from calibrators.errors import ModelError
 from calibrators.files import check_writable, refuse_losing, refuse_overwriting
 from calibrators.tables.file_names import is_table_name
-from calibrators.tensorrt.flavor import Flavor
 from trtint8.api import building
 from trtint8.built_files import qdq_file_of
 from trtint8.cli.arguments import (
@@ -90,8 +88,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Builds and writes the engine."""
-    if options.keep_int8 and not options.fp16:
-        raise ModelError("--keep-int8 names layers that would be in FP16 otherwise; add --fp16")
     if options.calibration is None or is_table_name(options.calibration):
         refuse_axes_and_states(options, "without calibration samples")
     cut = cut_from(options.model, options)
@@ -136,7 +132,7 @@ def run(options: argparse.Namespace) -> None:
             f"--profile '{open_inputs[0]}=MIN,OPT,MAX' gives others"
         )
     asked = options.fp16 is not None or options.bf16
-    if not asked and is_typed_by_graph(result.info) and not _has_half(result.info):
+    if not asked and result.info.built_with.strongly_typed_only and not _has_half(result.info):
         say(_FP32_FOR_RTX if result.info.flavor == "rtx" else _FP32)
     if slower := sum(reason.startswith(SLOWER_IN_INT8) for _, reason in result.info.float_nodes):
         say(
@@ -149,11 +145,6 @@ def _has_half(info: EngineInfo) -> bool:
     """Whether a layer of an engine reads or writes 16-bit floats, as where the model has them."""
     layers = info.layers.layers if info.layers else ()
     return any(kind in ("Half", "BFloat16") for one in layers for kind in (*one.inputs, *one.outputs))
-
-
-def is_typed_by_graph(info: EngineInfo) -> bool:
-    """Whether the TensorRT that built an engine takes the types of all tensors from the model."""
-    return Flavor("rtx" if info.flavor == "rtx" else "tensorrt", info.tensorrt_version).strongly_typed_only
 
 
 def _listed(names: Sequence[str]) -> str:

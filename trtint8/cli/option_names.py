@@ -12,7 +12,11 @@ _QUOTED = re.compile(r"('[^']*')")
 
 def names_of_options(parser: argparse.ArgumentParser) -> dict[str, str]:
     """The name of an argument, as the library has it, to the option of a parser."""
-    names = {action.dest: action.option_strings[-1] for action in parser._actions if action.option_strings}
+    names = {
+        action.dest: next(name for name in action.option_strings if name.startswith("--"))
+        for action in parser._actions
+        if action.option_strings
+    }
     if "preprocess" in names:
         names["preprocessing"] = names["preprocess"]  # a file here, an object in Python
     return names
@@ -36,6 +40,8 @@ def _in_plain_text(text: str, options: Mapping[str, str]) -> str:
         # Where both are named, the option remains.
         text = re.sub(rf"{word} \({re.escape(option)}\)", option, text)
         text = re.sub(rf"{word}=\w+(\(\.\.\.\))?,? or (?=--)", "", text)
+        text = re.sub(rf"{word}=(True\b|\.\.\.)", option, text)
+        text = re.sub(rf"{word}=(?=\w)", f"{option} ", text)
         # A single word may be one of the sentence; with an underscore, or as its subject, it is none.
         if "_" in name:
             text = re.sub(word, option, text)

@@ -22,7 +22,12 @@ from trtint8.cli.own_data import data_from
 from trtint8.models.model import load_float_model, prepare
 from trtint8.models.serialization import save_model
 from trtint8.quantization.placement import Placement
-from trtint8.quantization.quantize import quantize_graph, warn_of_no_int8, with_float16
+from trtint8.quantization.quantize import (
+    quantize_graph,
+    refuse_without_float16,
+    warn_of_no_int8,
+    with_float16,
+)
 from trtint8.quantization.targets import Target, target_named
 
 if TYPE_CHECKING:
@@ -77,16 +82,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Quantizes and writes the model."""
-    if options.float32_io and not options.float16:
-        raise ModelError("--float32-io says what stays FP32 when the rest becomes FP16; add --float16")
+    refuse_without_float16(options.float16, options.float32_io, options.keep_int8)
     data_options = data_options_from(options)
     read = (data_options.batch_size, data_options.limit, data_options.preprocessing)
     if options.equalize is None and any((*read, options.batch_axis, options.state)):
         raise ModelError("options of data say how the samples of --equalize are read; add --equalize DATA")
-    if options.compute_capability is not None and options.target is None:
-        raise ModelError("--compute-capability is that of a target's GPU; add --target")
-    if options.keep_int8 and not options.float16:
-        raise ModelError("--keep-int8 names layers that would be in FP16 otherwise; add --float16")
     target = target_named(options.target or "tensorrt", options.compute_capability)
     output = check_writable(options.output)
     refuse_overwriting_arguments([output], options)

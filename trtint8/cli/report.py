@@ -32,7 +32,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", metavar="FP32.onnx", help="the float model: for the worst samples")
     parser.add_argument("--data", metavar="DATA", help="held-out data: for the worst samples")
     parser.add_argument("--labels", metavar="FILE", help="labels that do not come with the data")
-    parser.add_argument("--classes", metavar="FILE", help="names of the classes, one per line")
+    parser.add_argument(
+        "--classes", dest="class_names", metavar="FILE", help="names of the classes, one per line"
+    )
     add_loading_options(parser)
     add_data_options(parser)
 
@@ -49,7 +51,7 @@ def run(options: argparse.Namespace) -> None:
         model=options.model,
         data=data_from(options.data, options),
         data_options=data_options_from(options),
-        class_names=options.classes,
+        class_names=options.class_names,
         allow_host_code=options.allow_host_code,
         plugins=options.plugin,
     )

@@ -101,8 +101,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Tunes, writes the files and prints the result."""
-    if options.profile and options.speed is None:
-        raise BuildError("--profile gives the shapes that --speed estimates times for; add --speed GPU")
     profile = named_values("--profile", map(parse_profile, options.profile), BuildError)
     output = check_writable(options.output)
     refuse_overwriting_arguments([output, *files_beside(output)], options)
@@ -150,7 +148,7 @@ def run(options: argparse.Namespace) -> None:
             f"nothing was found within the budget ({tuned.goal}); on the samples tuned on this has "
             f"{tuned.goal.describe(tuned.score)}"
         )
-    written = save_tuned(tuned, options.model, output, float16=options.float16 or tuned.speed is not None)
+    written = save_tuned(tuned, options.model, output)
     if tuned.complete:
         checkpoint.unlink(missing_ok=True)
     if options.json:

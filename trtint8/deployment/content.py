@@ -44,8 +44,7 @@ def build_command(source: DeploySource, plan: str) -> str:
     """The command that builds a plan of the Q/DQ model with the full TensorRT, where a GPU is."""
     model = source.qdq_model.name if source.qdq_model else "model.onnx"
     words = ["trtexec", f"--onnx={model}", f"--saveEngine={plan}"]
-    old = not source.is_rtx and int(source.info.tensorrt_version.split(".")[0]) < 11
-    words += ["--int8", "--fp16"] if old else ["--stronglyTyped"]
+    words += ["--stronglyTyped"] if source.info.built_with.strongly_typed_only else ["--int8", "--fp16"]
     for index, profile in enumerate(source.info.profiles):
         words += [f"--profile={index}"] if len(source.info.profiles) > 1 else []
         for option in ("min", "opt", "max"):

@@ -145,10 +145,7 @@ def calibration_cache(table: CalibrationTable, version: str) -> str:
 
 def _cache_version(source: DeploySource) -> str:
     """The version in the header of a cache: that of the engine's TensorRT, as TensorRT writes it."""
-    if source.is_rtx:
-        return _OLD_VERSION
-    major, minor, patch = (int(part) for part in (*source.info.tensorrt_version.split("."), "0", "0")[:3])
-    return str(major * (10_000 if major >= 10 else 1_000) + minor * 100 + patch)
+    return _OLD_VERSION if source.is_rtx else str(source.info.built_with.version_number)
 
 
 def _image(source: DeploySource) -> TensorSpec:

@@ -16,7 +16,7 @@ from calibrators.display.html import html_table
 from calibrators.errors import EngineError
 from calibrators.files import finish_writing, write_atomically, written_together
 from calibrators.records import Count, PositiveCount, Sha256
-from calibrators.tensorrt.flavor import title_of
+from calibrators.tensorrt.flavor import Flavor, title_of
 from trtint8.engine.layers import LayerReport
 from trtint8.engine.profiles import ShapeRange, profile_rows
 from trtint8.engine.traffic import PartTotal, part_totals
@@ -109,6 +109,11 @@ class EngineInfo:
 
     def _repr_html_(self) -> str:
         return html_table(info_summary(self), ("", ""), info_rows(self))
+
+    @property
+    def built_with(self) -> Flavor:
+        """The TensorRT that built it; it need not be installed."""
+        return Flavor("rtx" if self.flavor == "rtx" else "tensorrt", self.tensorrt_version)
 
     @property
     def parts(self) -> tuple[PartTotal, ...]:

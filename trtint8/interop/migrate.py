@@ -79,8 +79,8 @@ def _refusal(plan: Migration) -> str:
     else:
         first = plan.proposals[0]
         advice = (
-            f"all of them follow from others, like '{first.tensor}' from '{first.source}': pass --fill to "
-            "take those"
+            f"all of them follow from others, like '{first.tensor}' from '{first.source}': pass fill=True "
+            "to take those"
         )
     count = len(plan.unsolved or plan.missing)
     tensors = "1 tensor that needs one" if count == 1 else f"{count} tensors that need one"

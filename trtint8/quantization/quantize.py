@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
+from calibrators.errors import ModelError
 from calibrators.tables.table import CalibrationTable
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.inner_graphs import graph_values
@@ -17,6 +18,23 @@ from trtint8.quantization.float16.one_scale import dequantize_by_one_scale
 from trtint8.quantization.placement import Placement, place
 from trtint8.quantization.qdq import WeightScales, insert_qdq
 from trtint8.quantization.targets import TARGETS, Target
+
+
+def refuse_without_float16(float16: bool, float32_io: bool, keep_int8: Sequence[str]) -> None:
+    """Refuses what says how a model becomes FP16 outside INT8, where it does not.
+
+    Args:
+        float16: Whether it does.
+        float32_io: Whether its inputs and outputs are to stay float32.
+        keep_int8: Names of nodes, or patterns, that are not to become FP16.
+
+    Raises:
+        ModelError: Something was given that has no effect.
+    """
+    if float32_io and not float16:
+        raise ModelError("float32_io says what stays FP32 when the rest becomes FP16; add float16=True")
+    if keep_int8 and not float16:
+        raise ModelError("keep_int8 names layers that would be in FP16 otherwise; add float16=True")
 
 
 @pause_garbage_collection()

@@ -188,7 +188,8 @@ def target_named(name: str, compute_capability: str | None = None) -> Target:
         compute_capability: The GPU's, like "8.6"; None where it is not known.
 
     Raises:
-        UnsupportedError: There is no target of that name, or it has no INT8 on that GPU.
+        UnsupportedError: There is no target of that name, it has no INT8 on that GPU, or it stands for
+            several, of which each has other GPUs.
     """
     if name not in TARGETS:
         raise UnsupportedError(f"there is no target '{name}'; use one of {', '.join(TARGETS)}")
@@ -197,6 +198,8 @@ def target_named(name: str, compute_capability: str | None = None) -> Target:
         major, _, minor = str(compute_capability).partition(".")
         if not (major.isdigit() and minor.isdigit()):
             raise UnsupportedError(f"'{compute_capability}' is no compute capability; write it like 8.6")
+        if name == "tensorrt":
+            raise UnsupportedError("compute_capability is that of a target's GPU; add target=...")
         if target.capability is not None and (int(major), int(minor)) < target.capability:
             oldest = ".".join(map(str, target.capability))
             raise UnsupportedError(

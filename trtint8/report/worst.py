@@ -202,7 +202,7 @@ def measure_batch(
         shapes = ", ".join(f"'{name}' {array.shape}" for name, array in wanted.items())
         raise CalibrationDataError(
             f"the worst samples cannot be found: not every output has one row per sample ({shapes} for "
-            f"{counted(rows, 'sample')}); leave --data out"
+            f"{counted(rows, 'sample')}); leave data=... out"
         )
     for name, array in wanted.items():
         if got[name].shape != array.shape:

@@ -119,10 +119,10 @@ def _worst(
 
     validated = files.paths.get("qdq") or files.paths.get("engine")
     if model is None:
-        raise ModelError("--data shows the worst samples, which needs the float model too; give --model")
+        raise ModelError("data=... shows the worst samples, which needs the float model too; give model=...")
     if validated is None:
         raise ModelError(
-            "--data shows the worst samples, which needs the Q/DQ model or the engine; give one of them"
+            "data=... shows the worst samples, which needs the Q/DQ model or the engine; give one of them"
         )
     whole = load_model(model)
     left_out = picks_of_plugins(whole)
@@ -163,15 +163,15 @@ def _refuse_options_of_data(
 ) -> None:
     """Refuses what says how data is read, where there is none."""
     given = {
-        "--classes": class_names or None,
-        "--labels": options.labels,
-        "--batch-size": options.batch_size,
-        "--limit": options.limit,
+        "class_names": class_names or None,
+        "labels=...": options.labels,
+        "batch_size": options.batch_size,
+        "limit=...": options.limit,
         "preprocessing": options.preprocessing,
     }
     for name, value in given.items():
         if value is not None:
-            raise CalibrationDataError(f"{name} has no effect without --data; leave it out")
+            raise CalibrationDataError(f"{name} has no effect without data=...; leave it out")
 
 
 def _class_names(source: str | os.PathLike[str] | Sequence[str] | None) -> tuple[str, ...]:

@@ -109,7 +109,7 @@ def as_inputs(
     return arrays
 
 
-def as_input(value: Any, spec: TensorSpec, stream: int) -> NDArray[Any] | DeviceInput:
+def as_input(value: Any, spec: TensorSpec, stream: int, *, kind: str = "input") -> NDArray[Any] | DeviceInput:
     """Checks an array for an input; copies it where it is not contiguous, and never casts it.
 
     Args:
@@ -118,6 +118,7 @@ def as_input(value: Any, spec: TensorSpec, stream: int) -> NDArray[Any] | Device
         spec: The input.
         stream: Handle of the stream that reads the array. By ``__dlpack__`` the other library makes it wait
             for the values.
+        kind: What errors call it: ``input`` or ``output``.
 
     Returns:
         The array, C-contiguous.
@@ -129,63 +130,61 @@ def as_input(value: Any, spec: TensorSpec, stream: int) -> NDArray[Any] | Device
     if getattr(value, "requires_grad", False):
         value = value.detach()
     array: NDArray[Any] | DeviceInput
+    place = f"{kind} '{spec.name}'"
     if isinstance(value, np.ndarray):
         array = np.require(value, requirements="C")
     else:
-        array = _of_other_library(value, spec.name, stream)
+        array = _of_other_library(value, place, stream)
     if array.dtype != np.dtype(spec.dtype):
         raise CalibrationDataError(
-            f"input '{spec.name}' takes {spec.dtype} but was given {array.dtype}; convert it with "
-            f"astype('{spec.dtype}')"
+            f"{place} takes {spec.dtype} but was given {array.dtype}; convert it with astype('{spec.dtype}')"
         )
     if len(array.shape) != len(spec.shape) or any(
         isinstance(dim, int) and dim != size for dim, size in zip(spec.shape, array.shape, strict=True)
     ):
         wanted = "x".join("?" if not isinstance(dim, int) else str(dim) for dim in spec.shape) or "scalar"
         given = "x".join(map(str, array.shape)) or "scalar"
-        raise CalibrationDataError(
-            f"input '{spec.name}' takes shape {wanted} but was given {given}; reshape it"
-        )
+        raise CalibrationDataError(f"{place} takes shape {wanted} but was given {given}; reshape it")
     return array
 
 
-def _of_other_library(value: Any, name: str, stream: int) -> NDArray[Any] | DeviceInput:
+def _of_other_library(value: Any, place: str, stream: int) -> NDArray[Any] | DeviceInput:
     try:
         interface = getattr(value, "__cuda_array_interface__", None)
     except Exception:  # noqa: BLE001 - of any library, for types that the interface cannot name
         interface = None
     if interface is not None and interface.get("stream") is not None:
         # The array tells its stream, on which the caller expects the results as well. DLPack does not.
-        return _device_input(value, interface, name)
+        return _device_input(value, interface, place)
     if on_gpu(value):
-        return _taken(value, name, stream)
+        return _taken(value, place, stream)
     if interface is not None:
-        return _device_input(value, interface, name)
+        return _device_input(value, interface, place)
     try:
         array: NDArray[Any] = np.require(value, requirements="C")
     except Exception as error:  # of any library, as for tensors of PyTorch in BF16
         raise CalibrationDataError(
-            f"a {type(value).__name__} for input '{name}' does not become a NumPy array "
+            f"a {type(value).__name__} for {place} does not become a NumPy array "
             f"({in_one_line(error)}); give a NumPy array"
         ) from error
     return array
 
 
-def _taken(value: Dlpack, name: str, stream: int) -> DeviceInput:
+def _taken(value: Dlpack, place: str, stream: int) -> DeviceInput:
     try:
         taken = take(value, stream)
     except (TypeError, BufferError, RuntimeError) as error:
         raise CalibrationDataError(
-            f"the GPU array for input '{name}' cannot be taken ({error}); give one that DLPack can describe"
+            f"the GPU array for {place} cannot be taken ({error}); give one that DLPack can describe"
         ) from error
     if not taken.contiguous:
-        raise _not_contiguous(name)
+        raise _not_contiguous(place)
     return DeviceInput(taken.pointer, taken.shape, taken.dtype, taken.capsule, source=value)
 
 
-def _device_input(value: object, interface: Mapping[str, Any], name: str) -> DeviceInput:
+def _device_input(value: object, interface: Mapping[str, Any], place: str) -> DeviceInput:
     if interface.get("mask") is not None:
-        raise CalibrationDataError(f"the GPU array for input '{name}' has a mask; give it without one")
+        raise CalibrationDataError(f"the GPU array for {place} has a mask; give it without one")
     shape, dtype = tuple(interface["shape"]), np.dtype(interface["typestr"])
     strides = interface.get("strides")
     if (
@@ -193,7 +192,7 @@ def _device_input(value: object, interface: Mapping[str, Any], name: str) -> Dev
         and math.prod(shape)
         and tuple(strides) != _contiguous_strides(shape, dtype.itemsize)
     ):
-        raise _not_contiguous(name)
+        raise _not_contiguous(place)
     stream = interface.get("stream")
     told = stream is not None
     if interface.get("version", 0) < _TELLS_STREAM and not told:
@@ -202,9 +201,9 @@ def _device_input(value: object, interface: Mapping[str, Any], name: str) -> Dev
     return DeviceInput(int(interface["data"][0]), shape, dtype, value, stream, told)
 
 
-def _not_contiguous(name: str) -> CalibrationDataError:
+def _not_contiguous(place: str) -> CalibrationDataError:
     return CalibrationDataError(
-        f"the GPU array for input '{name}' is not contiguous; call its contiguous() or ascontiguousarray"
+        f"the GPU array for {place} is not contiguous; call its contiguous() or ascontiguousarray"
     )
 
 

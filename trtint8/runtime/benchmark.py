@@ -183,7 +183,7 @@ def _feed(engine: Engine, data: DataSource | None, options: DataOptions) -> Feed
     """One batch of the data, or random values of that size."""
     if data is None:
         if options.preprocessing is not None or options.limit is not None:
-            raise CalibrationDataError("--limit and the options for images have no effect without --data")
+            raise CalibrationDataError("limit=... and the options for images have no effect without data=...")
         return random_feed(engine.inputs, engine.profiles, options.batch_size)
     specs, size = input_specs(engine.inputs), options.batch_size
     if size is None and engine.profiles and not any(spec.static_batch for spec in specs):
@@ -212,10 +212,10 @@ def random_feed(
     if batch_size is not None:
         firsts = {spec.shape[0] for spec in inputs if spec.shape}
         if batch_size < 1:
-            raise CalibrationDataError(f"--batch-size is {batch_size}; give a positive integer")
+            raise CalibrationDataError(f"batch_size is {batch_size}; give a positive integer")
         if None not in firsts and firsts != {batch_size}:
             raise CalibrationDataError(
-                f"--batch-size is {batch_size} but the engine has a fixed batch of "
+                f"batch_size is {batch_size} but the engine has a fixed batch of "
                 f"{' and '.join(sorted(map(str, firsts)))}; leave it out"
             )
     random, feed = np.random.default_rng(0), {}
@@ -225,7 +225,7 @@ def random_feed(
             tuned = (batch_size, *tuned[1:])
         shape = tuple(dim for dim in tuned if isinstance(dim, int))
         if len(shape) < len(tuned):
-            raise CalibrationDataError(f"no profile says a shape for input '{spec.name}'; give --data")
+            raise CalibrationDataError(f"no profile says a shape for input '{spec.name}'; give data=...")
         dtype = np.dtype(spec.dtype)
         # Integers are mostly indices, and 0 is a valid index into every table.
         # NumPy knows BF16 and FP8 as types of kind V.

@@ -76,10 +76,7 @@ def as_targets(outputs: Mapping[str, Any], specs: Sequence[TensorSpec], stream: 
             raise CalibrationDataError(
                 f"the array for output '{name}' is read-only or not contiguous; give one from numpy.empty"
             )
-        try:
-            array = as_input(value, known[name], stream)
-        except CalibrationDataError as error:
-            raise CalibrationDataError(str(error).replace("input", "output", 1)) from None
+        array = as_input(value, known[name], stream, kind="output")
         if isinstance(array, DeviceInput):
             device[name] = array
         elif array is value:

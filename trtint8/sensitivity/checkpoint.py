@@ -114,14 +114,12 @@ class MeasuredFormat:
 
     def decode(self, content: bytes) -> tuple[Mapping[str, object], Measured]:
         """Identity and progress of a file."""
-        document: Any = records.parse(content)
-        records.to_record(document, _Document)
-        state = document["state"]
-        effects = EffectMeter.from_state(state["meter"])
+        document = records.to_record(records.parse(content), _Document)
+        state = document.state
+        effects = EffectMeter.from_state(vars(state.meter))
         _check_sums(effects.sums, len(effects.variants))
-        return document["identity"], Measured(
-            state["samples"], state["data"], effects, LocalMeter.from_state(state["local"])
-        )
+        local = LocalMeter.from_state(vars(state.local))
+        return document.identity, Measured(state.samples, state.data, effects, local)
 
 
 def _check_sums(sums: NDArray[np.float64], variants: int) -> None:

@@ -24,7 +24,7 @@ from trtint8.sensitivity.noise_sums import (
     half_widths,
     limited,
 )
-from trtint8.validation.significance import Comparison, Share, mcnemar, paired_interval
+from trtint8.validation.significance import Comparison, Share, compare_counts
 
 #: A variant of the network: which layers are quantized, in one word, and the name of the layer in question.
 Variant = tuple[str, str]
@@ -347,16 +347,7 @@ class EffectMeter:
         if self._labelled and count:
             hit, gained, lost, neither = (int(value) for value in row[-len(HITS) :])
             top1 = Share(hit + gained, count)
-            drop = Comparison(
-                "FP32",
-                (gained - lost) / count,
-                paired_interval(hit, gained, lost, neither),
-                mcnemar(gained, lost),
-                "McNemar",
-                count,
-                gained=gained,
-                lost=lost,
-            )
+            drop = compare_counts(hit, gained, lost, neither, "FP32")
         return Effect(
             level,
             (level - half, level + half),

@@ -62,6 +62,7 @@ class Tuned:
         goal: What the result had to keep.
         complete: Whether everything was tried; False where the time was over.
         speed: The estimated times, and what was tried for them; None where speed was not searched for.
+        float16: Whether everything outside INT8 is in FP16.
     """
 
     candidate: Candidate
@@ -74,6 +75,7 @@ class Tuned:
     goal: Goal
     complete: bool = True
     speed: SpeedPlan | None = None
+    float16: bool = False
 
     def __repr__(self) -> str:
         kept = len(self.candidate.keep_float)
@@ -228,7 +230,9 @@ def tune_prepared(
     complete = found.complete and (plan is None or plan.complete)
     cost = float_cost(best.model.graph_model, best.keep_float, best.table.provenance.input_sizes)
     trials, chosen = opened.trials, found.number
-    return Tuned(best, found.score, graph_model, accuracy, trials, chosen, cost, goal, complete, plan)
+    return Tuned(
+        best, found.score, graph_model, accuracy, trials, chosen, cost, goal, complete, plan, float16
+    )
 
 
 def _slower_in_int8(candidate: Candidate) -> tuple[str, ...]:
@@ -315,16 +319,13 @@ def refuse_losing_files(output: Path) -> None:
     refuse_losing(output, [table, log], [float_model])
 
 
-def save_tuned(
-    tuned: Tuned, original: str | os.PathLike[str], output: str | os.PathLike[str], *, float16: bool = False
-) -> Written:
+def save_tuned(tuned: Tuned, original: str | os.PathLike[str], output: str | os.PathLike[str]) -> Written:
     """Writes the Q/DQ model, and beside it the table, the float model where it changed, and the log.
 
     Args:
         tuned: The result of tuning.
         original: Path of the original float model.
         output: Path of the Q/DQ model; the names of the other files begin with its stem.
-        float16: Whether the model was tuned with ``float16``.
 
     Returns:
         The files, and the command that makes the Q/DQ model again.
@@ -343,9 +344,9 @@ def save_tuned(
     target = tuned.candidate.target
     if target.name != "tensorrt":
         words += ["--target", target.name]
-    if float16 and target.costs_with_float16 is not None:
+    if tuned.float16 and target.costs_with_float16 is not None:
         words += ["--keep-int8", "*"]
-    command = shlex.join(words + (["--float16", "--float32-io"] if float16 else []))
+    command = shlex.join(words + (["--float16", "--float32-io"] if tuned.float16 else []))
     refuse_overwriting([path for path in (output, table, float_model, log) if path], [original])
     refuse_losing_files(output)
     with written_together(output) as staged:

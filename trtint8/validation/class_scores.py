@@ -127,7 +127,7 @@ def within(scores: NDArray[Any], classes: NDArray[np.integer[Any]], k: int) -> N
 
 
 def _scores(scores: NDArray[Any], rows: int, metric: str, output: str) -> NDArray[Any]:
-    if not BatchForm({output: ArrayForm.of(scores)}, None, rows).is_class_scores(output):
+    if not BatchForm({output: ArrayForm(scores.dtype, scores.shape)}, None, rows).is_class_scores(output):
         raise CalibrationDataError(
             f"metric '{metric}' needs one row of class scores per sample, but the output '{output}' is "
             f"{scores.dtype} of shape {scores.shape} for {rows} samples; leave it out"

@@ -118,25 +118,33 @@ def compare_hits(hits: NDArray[np.bool_], other: NDArray[np.bool_], against: str
         against: The other model's name.
 
     Returns:
-        The difference of the shares, with McNemar's exact test and Newcombe's interval, from which the test
-        takes zero away or to which it adds it.
+        What :func:`compare_counts` says of them.
     """
-    total = len(hits)
     gained = int(np.count_nonzero(hits & ~other))
     lost = int(np.count_nonzero(other & ~hits))
     both = int(np.count_nonzero(hits & other))
+    return compare_counts(both, gained, lost, len(hits) - both - gained - lost, against)
+
+
+def compare_counts(both: int, gained: int, lost: int, neither: int, against: str) -> Comparison:
+    """Compares two models by how many of the same samples each has right.
+
+    Args:
+        both: Number of samples that both models have right.
+        gained: Number of samples that only the model has right.
+        lost: Number of samples that only the other model has right.
+        neither: Number of samples that neither model has right.
+        against: The other model's name.
+
+    Returns:
+        The difference of the shares, with McNemar's exact test and Newcombe's interval, from which the test
+        takes zero away or to which it adds it.
+    """
+    total = both + gained + lost + neither
+    difference = (gained - lost) / total
     p_value = mcnemar(gained, lost)
-    interval = paired_interval(both, gained, lost, total - both - gained - lost)
-    return Comparison(
-        against,
-        (gained - lost) / total,
-        _as_tested(interval, (gained - lost) / total, p_value),
-        p_value,
-        "McNemar",
-        total,
-        gained=gained,
-        lost=lost,
-    )
+    interval = _as_tested(paired_interval(both, gained, lost, neither), difference, p_value)
+    return Comparison(against, difference, interval, p_value, "McNemar", total, gained=gained, lost=lost)
 
 
 def _as_tested(interval: tuple[float, float], difference: float, p_value: float) -> tuple[float, float]:

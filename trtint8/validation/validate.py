@@ -95,12 +95,13 @@ def validate_models(
     if run.ray:
         return compare_over_ray(
             models,
+            loaded,
             reference,
             original,
             batches,
             run.ray,
             head,
-            left_out=left_out,
+            declared=declared,
             metrics=metrics,
             budget=budget,
             threads=run.threads,

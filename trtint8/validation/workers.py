@@ -21,27 +21,27 @@ from calibrators.ray.executor import WORKER_THREADS, RayExecutor
 from calibrators.ray.fan_out import check_sees
 from calibrators.ray.in_order import BatchFunction, results_in_order
 from trtint8.models.model import Model, ModelSource, load_model
-from trtint8.models.picked_outputs import Picks
 from trtint8.models.serialization import fits_message, to_proto
 from trtint8.models.session import ModelSession, open_model
 from trtint8.validation.accuracy import Accuracy
 from trtint8.validation.budget import Budget
 from trtint8.validation.comparison import BatchResult, OpenModels, merge_results
 from trtint8.validation.metrics import Metric, check_metrics
-from trtint8.validation.opening import engine_path, open_models
+from trtint8.validation.opening import open_models
 from trtint8.validation.output_shapes import DeclaredOutputs
 from trtint8.validation.user_metrics import check_mergeable
 
 
 def compare_over_ray(
     models: Mapping[str, ModelSource],
+    loaded: Mapping[str, Model | Path],
     reference: ModelSource,
     original: Model,
     batches: Batches,
     executor: RayExecutor,
     head: Shard | None,
     *,
-    left_out: Picks,
+    declared: DeclaredOutputs,
     metrics: Sequence[Metric] | None = None,
     budget: Budget | None = None,
     threads: int | None = None,
@@ -53,12 +53,13 @@ def compare_over_ray(
 
     Args:
         models: Models and paths of engines, by their names in results.
+        loaded: The same, with the models loaded.
         reference: The FP32 model.
-        original: The FP32 model, loaded.
+        original: The FP32 model, loaded, without what ONNX Runtime cannot run.
         batches: The data.
         executor: Where to run.
         head: The first batches of the data, which every worker looks at; None where there are none.
-        left_out: What was left out of ``original`` and is of the other models.
+        declared: What ``original`` declares of its outputs.
         metrics: What to measure; what applies of the usual metrics where None.
         budget: What the samples are to keep; None for nothing.
         threads: Threads, and processors, of each worker; 1 where None.
@@ -78,12 +79,12 @@ def compare_over_ray(
     check_mergeable(metrics or ())
     threads = threads or WORKER_THREADS
     work = _ValidationWork(
-        {name: _sent(model) for name, model in models.items()},
+        {name: _sent(models[name], model) for name, model in loaded.items()},
         _sent(reference, original),
         original.inputs,
         None if metrics is None else tuple(metrics),
         threads,
-        DeclaredOutputs.of(original.graph_model, left_out),
+        declared,
         allow_host_code,
         tuple(Path(library).absolute() for library in plugins),
         head,
@@ -176,12 +177,11 @@ class _Validated:
         return self.models.run(feed, labels, first)
 
 
-def _sent(model: ModelSource, loaded: Model | None = None) -> bytes | Path:
+def _sent(source: ModelSource, loaded: Model | Path) -> bytes | Path:
     """What a worker opens: a serialized model; or the path of an engine, or of a model beyond 2 GiB."""
-    if loaded is None and (engine := engine_path(model)):
-        return engine.absolute()
-    graph_model = (loaded or load_model(model)).graph_model
-    if isinstance(model, (str, os.PathLike)) and not fits_message(graph_model):
-        return Path(model).absolute()
-    serialized: bytes = to_proto(graph_model).SerializeToString()
+    if isinstance(loaded, Path):
+        return loaded.absolute()
+    if isinstance(source, (str, os.PathLike)) and not fits_message(loaded.graph_model):
+        return Path(source).absolute()
+    serialized: bytes = to_proto(loaded.graph_model).SerializeToString()
     return serialized

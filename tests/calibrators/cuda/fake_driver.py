@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 
-def driver(init=0, count=1):
+def driver(init=0, count=1, get=0):
     """Stands in for the driver library: two GPUs, or the failures that machines show."""
 
     def put(value, result=0):
@@ -19,16 +19,18 @@ def driver(init=0, count=1):
 
     def name(buffer, _size, _device):
         buffer.value = b"NVIDIA Test"
+        return 0
 
     def attribute(pointer, which, _device):
         pointer._obj.value = {75: 8, 76: 9}[which]
+        return 0
 
     return SimpleNamespace(
         cuInit=lambda _flags: init,
         cuDeviceGetCount=put(count),
         cuDriverGetVersion=put(12040),
         cuGetErrorName=error_name,
-        cuDeviceGet=lambda pointer, ordinal: put(ordinal)(pointer),
+        cuDeviceGet=lambda pointer, ordinal: put(ordinal, get)(pointer),
         cuDeviceGetName=name,
         cuDeviceGetAttribute=attribute,
     )

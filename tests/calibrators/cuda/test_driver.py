@@ -5,7 +5,7 @@ import re
 import pytest
 
 from calibrators import cuda
-from calibrators.errors import GpuUnavailableError
+from calibrators.errors import EngineError, GpuUnavailableError
 from tests.calibrators.cuda.fake_driver import driver
 
 
@@ -34,6 +34,12 @@ def test_gpu_names_and_version(install):
     install(driver(count=2))
     assert cuda.gpu_names() == ["NVIDIA Test (compute capability 8.9)"] * 2
     assert cuda.driver_version() == "12.4"
+
+
+def test_a_gpu_that_the_driver_does_not_give_has_no_name(install):
+    install(driver(get=100))
+    with pytest.raises(EngineError, match="the GPU failed with CUDA_ERROR_NO_DEVICE in cuDeviceGet;"):
+        cuda.gpu_names()
 
 
 def test_require_gpu(install):

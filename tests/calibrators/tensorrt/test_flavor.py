@@ -171,3 +171,4 @@ def test_how_versions_are_numbered(rtx, monkeypatch, number, version):
     functions = SimpleNamespace(getInferLibVersion=lambda: number)
     monkeypatch.setattr(flavor.ctypes, "CDLL", lambda path: functions)
     assert rtx.library_version == version
+    assert Flavor("tensorrt", ".".join(map(str, version))).version_number == number

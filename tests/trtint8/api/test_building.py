@@ -5,7 +5,7 @@ import onnx
 import pytest
 
 import trtint8
-from calibrators.errors import BuildError, CalibrationDataError, OutputError, UnsupportedError
+from calibrators.errors import BuildError, CalibrationDataError, ModelError, OutputError, UnsupportedError
 from calibrators.tensorrt.calibrator import Calibrator
 from trtint8.data import DEMO_MODEL
 from trtint8.engine.qdq import load_engine_qdq
@@ -43,6 +43,15 @@ def test_keywords_reach_the_build(rtx, table, tmp_path):
 def test_misspelt_options_are_refused(wrong, error, words, table, tmp_path):
     with pytest.raises(error, match=words):
         trtint8.build_int8_engine(DEMO_MODEL, table, tmp_path / "m.engine", progress=False, **wrong)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("fp16", [None, False])
+def test_layers_to_keep_in_int8_are_refused_without_fp16(rtx, fp16, table, tmp_path):
+    with pytest.raises(ModelError, match=r"^keep_int8 names layers .* otherwise; add fp16=True$"):
+        trtint8.build_int8_engine(
+            DEMO_MODEL, table, tmp_path / "m.engine", target="rtx", keep_int8=["*"], fp16=fp16
+        )
     assert not list(tmp_path.iterdir())
 
 

@@ -1,5 +1,7 @@
 """Q/DQ pairs by the public call."""
 
+import re
+
 import onnx
 import pytest
 
@@ -24,14 +26,31 @@ def test_a_stale_table_is_refused(split, table):
 
 def test_patterns_are_compared_with_the_model_whatever_they_are_for(table):
     with pytest.raises(ModelError, match="keep_int8: 'nowhere' matches no node"):
-        trtint8.quantize(DEMO_MODEL, table, keep_int8=["nowhere"])
+        trtint8.quantize(DEMO_MODEL, table, float16=True, keep_int8=["nowhere"])
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"keep_int8": ["*"]}, "keep_int8 names layers that would be in FP16 otherwise; add float16=True"),
+        (
+            {"float32_io": True},
+            "float32_io says what stays FP32 when the rest becomes FP16; add float16=True",
+        ),
+        ({"compute_capability": "8.6"}, "compute_capability is that of a target's GPU; add target=..."),
+    ],
+)
+def test_what_would_have_no_effect_is_refused(table, given, message):
+    with pytest.raises((ModelError, UnsupportedError), match=f"^{re.escape(message)}$"):
+        trtint8.quantize(DEMO_MODEL, table, **given)
 
 
 @pytest.mark.parametrize("target", ["tensorrt", "rtx"])
 def test_what_is_no_compute_capability_is_refused(table, target):
     with pytest.raises(UnsupportedError, match="'abc' is no compute capability"):
         trtint8.quantize(DEMO_MODEL, table, target=target, compute_capability="abc")
-    trtint8.quantize(DEMO_MODEL, table, target=target, compute_capability=8.6)
+    if target != "tensorrt":
+        trtint8.quantize(DEMO_MODEL, table, target=target, compute_capability=8.6)
 
 
 @pytest.mark.parametrize("ranges", [{"images": 1.0}, None])

@@ -3,13 +3,18 @@
 import pytest
 
 import trtint8
-from calibrators.errors import UnsupportedError
+from calibrators.errors import BuildError, UnsupportedError
 from trtint8.data import DEMO_MODEL
 
 
 def test_a_gpu_that_no_table_has_is_refused_before_the_search(split, held_out):
     with pytest.raises(UnsupportedError, match="'RTX 9999'"):
         trtint8.tune(DEMO_MODEL, split.calibration_images, held_out, speed="RTX 9999", progress=False)
+
+
+def test_a_profile_is_refused_where_no_times_are_estimated(split, held_out):
+    with pytest.raises(BuildError, match=r"^profile=... gives the shapes that .*; add speed=GPU$"):
+        trtint8.tune(DEMO_MODEL, split.calibration_images, held_out, profile={"images": ((1, 1, 8, 8),) * 3})
 
 
 def test_the_search_ends_where_the_budget_is_kept_from_the_start(split, held_out):

@@ -9,10 +9,8 @@ import pytest
 from calibrators.tables.table import CalibrationTable
 from tests.trtint8.onnx_models import conv_relu_conv
 from trtint8.cli import build
-from trtint8.cli.build import is_typed_by_graph
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL
-from trtint8.engine.file import EngineInfo
 
 pytestmark = pytest.mark.usefixtures("rtx")
 
@@ -107,15 +105,6 @@ def test_who_builds_with_fp16_is_told_of_layers_that_it_takes_out_of_int8(table,
     printed = capsys.readouterr()
     assert "that could be in INT8" not in printed.err
     assert "weighted layers in INT8 9 of 9" in " ".join(printed.out.replace("│", " ").split())
-
-
-@pytest.mark.parametrize(
-    ("flavor", "version", "typed"),
-    [("rtx", "1.7.1", True), ("tensorrt", "11.0.0", True), ("tensorrt", "10.16.1", False)],
-)
-def test_which_versions_take_types_from_the_model(flavor, version, typed):
-    info = EngineInfo(flavor, version, ("8.6",), (), (), (), None, (), None, "0")
-    assert is_typed_by_graph(info) == typed
 
 
 @pytest.mark.parametrize("name", ["d.engine", "d.engine.json", "d.qdq.onnx", "d.table.json"])

@@ -36,6 +36,9 @@ OPTIONS = {
         ("input 'batch_size' of 'my batch_size.onnx'", "input 'batch_size' of 'my batch_size.onnx'"),
         ("max_batch_size is 0, no batch_sizes", "max_batch_size is 0, no batch_sizes"),
         ("set last_batch='pad'", "set last_batch='pad'"),
+        ("limit=... has no effect; leave it out", "--limit has no effect; leave it out"),
+        ("add limit=COUNT", "add --limit COUNT"),
+        ("pass allow_host_code=True", "pass --allow-host-code"),
     ],
 )
 def test_keywords_become_options(message, words):
@@ -47,7 +50,8 @@ def test_the_options_of_a_parser():
     parser.add_argument("data")
     parser.add_argument("--min", dest="minimum")
     parser.add_argument("-o", "--output")
-    assert names_of_options(parser) == {"minimum": "--min", "output": "--output"}
+    parser.add_argument("--fp16", action=argparse.BooleanOptionalAction)
+    assert names_of_options(parser) == {"minimum": "--min", "output": "--output", "fp16": "--fp16"}
     parser.add_argument("--preprocess")
     assert names_of_options(parser)["preprocessing"] == "--preprocess"
 

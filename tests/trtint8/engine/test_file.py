@@ -272,3 +272,12 @@ def test_a_notebook_shows_what_is_known():
         ("method", "entropy"),
     ):
         assert f">{name}</td>" in page and f">{value}</td>" in page
+
+
+@pytest.mark.parametrize(
+    ("flavor", "version", "typed"),
+    [("rtx", "1.7.1", True), ("tensorrt", "11.0.0", True), ("tensorrt", "10.16.1", False)],
+)
+def test_which_versions_take_types_from_the_model(flavor, version, typed):
+    info = EngineInfo(flavor, version, ("8.6",), (), (), (), None, (), None, "0")
+    assert info.built_with.strongly_typed_only == typed

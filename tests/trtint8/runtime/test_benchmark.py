@@ -53,12 +53,12 @@ def test_a_batch_size_replaces_dynamic_first_dimensions_only():
 @pytest.mark.parametrize(
     ("inputs", "batch_size", "message"),
     [
-        ((FIXED,), 8, "--batch-size is 8 but the engine has a fixed batch of 4; leave it out"),
-        ((IMAGES,), 0, "--batch-size is 0; give a positive integer"),
+        ((FIXED,), 8, "batch_size is 8 but the engine has a fixed batch of 4; leave it out"),
+        ((IMAGES,), 0, "batch_size is 0; give a positive integer"),
         (
             (TensorSpec("more", "int32", (None,)),),
             None,
-            "no profile says a shape for input 'more'; give --data",
+            "no profile says a shape for input 'more'; give data=...",
         ),
     ],
 )

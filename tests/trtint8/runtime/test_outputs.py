@@ -29,6 +29,10 @@ def test_arrays_on_the_host_and_on_the_gpu():
         ({"y": np.zeros((2, 3))}, "output 'y' takes float32 but was given float64"),
         ({"y": np.zeros((2, 4), np.float32)}, r"output 'y' takes shape \?x3 but was given 2x4"),
         ({"y": np.zeros((2, 3), np.float32).tolist()}, "output 'y' takes float32 but was given float64"),
+        (
+            {"y": type("input_array", (), {"__array__": None})()},
+            "a input_array for output 'y' does not become a NumPy array",
+        ),
         ({"y": memoryview(np.zeros((2, 3), np.float32))}, "a memoryview for output 'y' cannot be written to"),
     ],
 )

@@ -37,6 +37,14 @@ def test_an_effect_by_hand():
     assert meter_of().noise(("all", "")) == 26
 
 
+def test_the_interval_of_a_drop_says_the_same_of_zero_as_its_test():
+    right, wrong = np.tile([1.0, 0.0], (100, 1)), np.tile([0.0, 1.0], (5, 1))
+    got = {"y": np.concatenate([right[5:], wrong])}
+    drop = meter_of(got, {"y": right}, np.zeros(100, np.int64)).effect(("all", "")).drop
+    assert (drop.lost, drop.p_value, drop.pairs) == (5, pytest.approx(0.0625), 100)
+    assert drop.interval[1] == 0.0 and not drop.significant
+
+
 def test_outputs_of_different_units_weigh_the_same():
     wanted = {"boxes": np.array([[100.0, 100.0]]), "scores": np.array([[0.1, 0.1]]), "ids": np.array([[7]])}
     scales = output_scales(wanted)

@@ -229,11 +229,13 @@ def test_without_labels_it_is_agreement(wild_table, split):
     assert found.accuracy.agreement.value > found.accuracy.also["before"].agreement.value
 
 
-def test_what_stays_in_float_becomes_fp16_where_asked(wild_table, held_out):
+def test_what_stays_in_float_becomes_fp16_where_asked(wild_table, held_out, tmp_path):
     bare = CalibrationTable(wild_table.amax, "minmax", wild_table.provenance)
     found = trtint8.tune(DEMO_MODEL, bare, held_out, max_drop=0.5, float16=True)
     assert any(node.op_type == "Cast" for node in found.graph_model.graph)
     assert found.graph_model.opset_imports[""] >= 19
+    written = save_tuned(found, DEMO_MODEL, tmp_path / "t.onnx")
+    assert found.float16 and written.command.endswith(" --float16 --float32-io")
 
 
 def test_for_tensorrt_for_rtx_convolutions_get_the_form_that_stores_less(
@@ -246,7 +248,7 @@ def test_for_tensorrt_for_rtx_convolutions_get_the_form_that_stores_less(
     monkeypatch.setitem(TARGETS, "rtx", dear)
     found = trtint8.tune(DEMO_MODEL, bare, held_out, **options)
     assert any((node.name or "").endswith("_by_one_scale") for node in found.graph_model.graph)
-    written = save_tuned(found, DEMO_MODEL, tmp_path / "t.onnx", float16=True)
+    written = save_tuned(found, DEMO_MODEL, tmp_path / "t.onnx")
     assert "--target rtx --keep-int8 '*' --float16 --float32-io" in written.command
     with pytest.raises(trtint8.TableError, match="another"):
         trtint8.tune(DEMO_MODEL, bare, held_out, **options | {"target": "auto", "resume": True})
