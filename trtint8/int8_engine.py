@@ -47,7 +47,7 @@ from trtint8.models.recorded_states import with_recorded_states
 from trtint8.models.serialization import runnable
 from trtint8.quantization.placement import place
 from trtint8.quantization.qdq import scale_name
-from trtint8.quantization.quantize import quantize_graph, tensor_names, warn_of_no_int8, with_float16
+from trtint8.quantization.quantize import QuantizeOptions, quantized_model, tensor_names, with_float16
 from trtint8.range_sources import CalibrationSource, RangeSources
 
 
@@ -213,9 +213,14 @@ class _Build:
 
     def explicit(self) -> BuiltFiles:
         """Builds from Q/DQ pairs in the graph."""
+        target = quantization_target(self.flavor, self.options)
         if self.loaded.is_quantized:
             refuse_int8_blocks(self.loaded)
-            graph_model = self._typed(self.loaded.graph_model, {})
+            graph_model = self.loaded.graph_model
+            if self._types_in_graph:
+                graph_model, _ = with_float16(
+                    graph_model, target, float32_io=True, peaks={}, name=self.loaded.name
+                )
             return BuiltFiles(
                 self._run(graph_model, None),
                 graph_model,
@@ -228,7 +233,6 @@ class _Build:
         # A profile or a pattern that does not fit fails here, and not after minutes of calibration.
         for profile in self.wanted.profiles:
             check_profile(profile, prepared.inputs)
-        target = quantization_target(self.flavor, self.options)
         asked, float16 = self.wanted, self._types_in_graph
         place(prepared.graph_model, asked.keep_float, target, float16=float16, keep_int8=asked.keep_int8)
         self._check_manual(float_tensors(prepared))
@@ -237,16 +241,13 @@ class _Build:
         table = self.sources.table(prepared, "placed")
         self._warn_of_noise(table)
         sizes = table.provenance.input_sizes
-        graph_model, placement = quantize_graph(
+        made = quantized_model(
             prepared,
             table,
-            asked.keep_float,
-            target=target,
-            largest=largest_shapes(asked.profiles, prepared.inputs, sizes),
-            float16=float16,
-            keep_int8=asked.keep_int8,
+            QuantizeOptions(asked.keep_float, asked.keep_int8, target, float16, float32_io=True),
+            largest_shapes(asked.profiles, prepared.inputs, sizes),
         )
-        warn_of_no_int8(placement, target)
+        placement = made.placement
         unused = [name for name in self.sources.manual if name not in placement.tensors]
         if unused:
             warnings.warn(
@@ -255,16 +256,13 @@ class _Build:
                 UserWarning,
                 stacklevel=4,
             )
-        graph_model = self._typed(graph_model, table.peaks)
-        built = self._run(graph_model, prepared, sizes=sizes)
-        scales = _scales(placement.shared)
         return BuiltFiles(
-            built,
-            graph_model,
+            self._run(made.graph_model, prepared, sizes=sizes),
+            made.graph_model,
             placement.quantized_nodes,
             table,
             self.options,
-            scales,
+            _scales(placement.shared),
             float_nodes=placement.float_nodes,
         )
 
@@ -314,13 +312,6 @@ class _Build:
     def _types_in_graph(self) -> bool:
         """Whether the graph, and not TensorRT, decides which layers are in FP16."""
         return self.flavor.strongly_typed_only and bool(self.options.fp16)
-
-    def _typed(self, graph_model: ir.Model, peaks: Mapping[str, float]) -> ir.Model:
-        """The model with the types that the engine is to have, where TensorRT takes them from the graph."""
-        if not self._types_in_graph:
-            return graph_model
-        target = quantization_target(self.flavor, self.options)
-        return with_float16(graph_model, target, float32_io=True, peaks=peaks, name=self.loaded.name)[0]
 
     def _warn_of_noise(self, table: CalibrationTable) -> None:
         """Warns of ranges that leave the outputs noisy, unless layers are to stay in float."""

@@ -8,7 +8,7 @@ from calibrators.errors import ModelError, TableError
 from calibrators.tables.table import CalibrationTable, Provenance
 from tests.trtint8.onnx_models import Shaped
 from trtint8.models.model import load_model, prepare
-from trtint8.quantization.quantize import quantize_graph
+from trtint8.quantization.quantize import QuantizeOptions, quantize_graph, quantized_model
 
 
 @pytest.fixture(scope="module")
@@ -46,3 +46,12 @@ def test_a_table_must_be_of_the_model_and_cover_it(prepared):
     stale = CalibrationTable(TABLE.amax, provenance=Provenance(model="another"))
     with pytest.raises(TableError, match="stale"):
         quantize_graph(prepared, stale)
+
+
+def test_what_is_outside_int8_becomes_fp16_where_asked(prepared):
+    left = quantized_model(prepared, TABLE, QuantizeOptions(keep_float=["second"]))
+    assert (left.placement.quantized_nodes, left.float32) == (("first",), {})
+    options = QuantizeOptions(keep_float=["second"], float16=True, float32_io=True)
+    typed = quantized_model(prepared, TABLE, options)
+    assert [node.op_type for node in typed.graph_model.graph][-1] == "Cast"
+    assert left.graph_model.graph[-1].op_type == "Conv"
