@@ -9,19 +9,17 @@ from typing import TYPE_CHECKING
 
 from calibrators import records
 from calibrators.checks import several
-from calibrators.data.batches import DataSource, open_data
+from calibrators.data.batches import DataSource
 from calibrators.data.options import DataOptions
 from calibrators.errors import CalibrationDataError, ModelError, UnsupportedError
 from calibrators.files import check_writable, refuse_overwriting, write_atomically
 from trtint8.models.model import load_model
 from trtint8.models.output_parts import output_parts
-from trtint8.models.recorded_states import with_recorded_states
-from trtint8.models.runnable_part import picks_of_plugins, runnable_part
 from trtint8.models.session import open_model
 from trtint8.report.files import ReportFiles, find_report_files
 from trtint8.validation.measure import VALIDATED
 from trtint8.validation.opening import open_validated
-from trtint8.validation.output_shapes import DeclaredOutputs
+from trtint8.validation.reference import Reference
 
 if TYPE_CHECKING:
     from trtint8.report.comparison import RunComparison
@@ -124,15 +122,9 @@ def _worst(
         raise ModelError(
             "--data shows the worst samples, which needs the Q/DQ model or the engine; give one of them"
         )
-    whole = load_model(model)
-    left_out = picks_of_plugins(whole)
-    original = runnable_part(whole, left_out)
-    batches = open_data(
-        with_recorded_states(data, original),
-        original.inputs,
-        options.on_cpu(original.inputs, original.output_shapes),
-    )
-    declared = DeclaredOutputs.of(original.graph_model, left_out)
+    reference = Reference.of(load_model(model))
+    original, declared = reference.model, reference.declared
+    batches = reference.open_data(data, options)
     names = tuple(declared.shapes)
     with open_validated(
         VALIDATED,

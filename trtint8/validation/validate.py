@@ -6,15 +6,13 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from calibrators.data.batches import Batches, DataSource, open_data
+from calibrators.data.batches import Batches, DataSource
 from calibrators.data.options import DataOptions
 from calibrators.errors import ModelError
 from calibrators.host.threads import in_thread
 from calibrators.ray.run_options import RunOptions
 from trtint8.interop.integer_models import integer_operators
 from trtint8.models.model import Model, ModelSource, load_model
-from trtint8.models.recorded_states import with_recorded_states
-from trtint8.models.runnable_part import picks_of_plugins, runnable_part
 from trtint8.models.session import open_model
 from trtint8.validation.accuracy import Accuracy
 from trtint8.validation.budget import Budget
@@ -23,7 +21,7 @@ from trtint8.validation.measure import REFERENCE, VALIDATED
 from trtint8.validation.metrics import Metric, reads_layouts
 from trtint8.validation.mistaken_comparisons import warn_of_models, warning_of_calibration_samples
 from trtint8.validation.opening import engine_path, open_models
-from trtint8.validation.output_shapes import DeclaredOutputs
+from trtint8.validation.reference import Reference
 from trtint8.validation.seen_layouts import LOOKED_AT
 from trtint8.validation.workers import compare_over_ray
 
@@ -73,9 +71,8 @@ def validate_models(
             "take another"
         )
     whole = load_model(reference)
-    left_out = picks_of_plugins(whole)
-    original = runnable_part(whole, left_out)
-    declared = DeclaredOutputs.of(original.graph_model, left_out)
+    compared = Reference.of(whole)
+    original, declared = compared.model, compared.declared
     opening = None
     if not run.ray:
         # It opens while the other models are read and checked.
@@ -83,10 +80,7 @@ def validate_models(
     models = {VALIDATED: model, **also}
     loaded = {name: engine_path(one) or load_model(one) for name, one in models.items()}
     _refuse_exchanged(loaded, whole)
-    recorded = with_recorded_states(data, original, run.threads)
-    batches = open_data(
-        recorded, original.inputs, data_options.on_cpu(original.inputs, original.output_shapes)
-    )
+    batches = compared.open_data(data, data_options, run.threads)
     origins = warn_of_models(loaded, original)
     head = None
     unknown = metrics is None and batches.labels is None  # which labels are read with the samples, if any
@@ -100,7 +94,7 @@ def validate_models(
             batches,
             run.ray,
             head,
-            left_out=left_out,
+            declared=declared,
             metrics=metrics,
             budget=budget,
             threads=run.threads,

@@ -21,7 +21,6 @@ from calibrators.ray.executor import WORKER_THREADS, RayExecutor
 from calibrators.ray.fan_out import check_sees
 from calibrators.ray.in_order import BatchFunction, results_in_order
 from trtint8.models.model import Model, ModelSource, load_model
-from trtint8.models.picked_outputs import Picks
 from trtint8.models.serialization import fits_message, to_proto
 from trtint8.models.session import ModelSession, open_model
 from trtint8.validation.accuracy import Accuracy
@@ -41,7 +40,7 @@ def compare_over_ray(
     executor: RayExecutor,
     head: Shard | None,
     *,
-    left_out: Picks,
+    declared: DeclaredOutputs,
     metrics: Sequence[Metric] | None = None,
     budget: Budget | None = None,
     threads: int | None = None,
@@ -58,7 +57,7 @@ def compare_over_ray(
         batches: The data.
         executor: Where to run.
         head: The first batches of the data, which every worker looks at; None where there are none.
-        left_out: What was left out of ``original`` and is of the other models.
+        declared: What ``original`` declares of its outputs.
         metrics: What to measure; what applies of the usual metrics where None.
         budget: What the samples are to keep; None for nothing.
         threads: Threads, and processors, of each worker; 1 where None.
@@ -83,7 +82,7 @@ def compare_over_ray(
         original.inputs,
         None if metrics is None else tuple(metrics),
         threads,
-        DeclaredOutputs.of(original.graph_model, left_out),
+        declared,
         allow_host_code,
         tuple(Path(library).absolute() for library in plugins),
         head,
