@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from calibrators.ray.run_options import RunOptions
 from trtint8.interop.integer_models import integer_operators
 from trtint8.models.model import Model, ModelSource, load_model
 from trtint8.models.session import open_model
+from trtint8.runtime.loading import LoadingOptions
 from trtint8.validation.accuracy import Accuracy
 from trtint8.validation.budget import Budget
 from trtint8.validation.comparison import compare_models
@@ -35,9 +35,8 @@ def validate_models(
     metrics: Sequence[Metric] | None,
     data_options: DataOptions,
     run: RunOptions,
+    loading: LoadingOptions,
     budget: Budget | None = None,
-    allow_host_code: bool = False,
-    plugins: Sequence[str | os.PathLike[str]] = (),
 ) -> Accuracy:
     """Compares an INT8 model or engine, and others, with the float model on the same samples.
 
@@ -49,10 +48,8 @@ def validate_models(
         metrics: What to measure; the usual metrics that apply where None.
         data_options: How the data is read.
         run: Where and how models are run.
+        loading: How engines are loaded.
         budget: What the samples are to keep; None for nothing.
-        allow_host_code: Whether code that an engine contains may run; see
-            :meth:`trtint8.runtime.engine.Engine.load`.
-        plugins: Paths of shared libraries with the plugins that engines use.
 
     Returns:
         The comparison.
@@ -95,11 +92,10 @@ def validate_models(
             run.ray,
             head,
             declared=declared,
+            loading=loading,
             metrics=metrics,
             budget=budget,
             threads=run.threads,
-            allow_host_code=allow_host_code,
-            plugins=plugins,
             progress=run.progress,
         )
     assert opening is not None
@@ -109,10 +105,9 @@ def validate_models(
             opening,
             original.inputs,
             metrics,
-            run.threads,
             declared,
-            allow_host_code=allow_host_code,
-            plugins=plugins,
+            loading,
+            threads=run.threads,
         ) as opened,
         warning_of_calibration_samples(origins, batches) as samples,
     ):
