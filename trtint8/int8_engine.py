@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import onnx_ir as ir
 
@@ -20,9 +20,9 @@ from calibrators.tables.loss_warning import noise_warning
 from calibrators.tables.source import table_among
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt import flavor as flavors
-from calibrators.tensorrt.calibrator import Calibrator
 from calibrators.tensorrt.calibrators import calibrator_class
 from calibrators.tensorrt.flavor import Flavor, Target
+from calibrators.tensorrt.foreign import AnyCalibrator, as_any_calibrator
 from trtint8.builder.build import BuiltEngine, build_engine, check_build
 from trtint8.builder.implicit import ImplicitInt8
 from trtint8.builder.options import BuildOptions
@@ -277,9 +277,7 @@ class _Build:
         # seconds: 8.6 loads its kernels for every one.
         if self.sources.calibrates and calibrator is None:
             refuse_unsupported(prepared, self.flavor, self.options)
-        sizes: Mapping[str, SampleSizes] | None = None
-        if isinstance(calibrator, Calibrator):
-            sizes = calibrator.input_sizes()
+        sizes: Mapping[str, SampleSizes] = calibrator.input_sizes() if calibrator else {}
         if calibrator is not None and self.sources.manual:
             # TensorRT does not say which of the two wins, so its calibration becomes a table first.
             given = ImplicitInt8(calibrator, keep_float=keep_float)
@@ -302,7 +300,7 @@ class _Build:
             ),
             sizes=sizes,
         )
-        if isinstance(calibrator, Calibrator):
+        if calibrator is not None:
             table = calibrator.table
         if warning := nothing_in_int8(built.report, placement.quantized_nodes):
             warnings.warn(warning, stacklevel=4)  # at the call of trtint8.build_int8_engine
@@ -326,14 +324,14 @@ class _Build:
                 f"model; it has for example {', '.join(map(repr, tensors[:2]))}"
             )
 
-    def _calibrator(self, prepared: Model) -> Any:
+    def _calibrator(self, prepared: Model) -> AnyCalibrator | None:
         """The calibrator that is passed to TensorRT; None where ranges are known or found on the CPU."""
         calibration = self.sources.calibration
         if is_calibrator(calibration, self.flavor):
-            if isinstance(calibration, Calibrator):
-                # Otherwise a cache of another model would be used for this one.
-                calibration.built_model = prepared.fingerprint
-            return calibration
+            given = as_any_calibrator(calibration)
+            # Otherwise a cache of another model would be used for this one.
+            given.built_model = prepared.fingerprint
+            return given
         name, data = self.sources.calibrator, self.sources.data
         if name is None:
             return None
@@ -405,14 +403,13 @@ def _shaped(
     return with_shapes(calibration, loaded.inputs, {name: sizes.opt for name, sizes in profile.items()})
 
 
-def _table_of(calibrator: Any) -> CalibrationTable:
-    table = calibrator.table if isinstance(calibrator, Calibrator) else None
-    if table is None:
+def _table_of(calibrator: AnyCalibrator) -> CalibrationTable:
+    if calibrator.table is None:
         raise UnsupportedError(
             "dynamic_ranges cannot be put over the ranges of this calibrator, which keeps no table; give one "
             "of calibrators.tensorrt"
         )
-    return table
+    return calibrator.table
 
 
 def _scales(groups: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
