@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import onnx_ir as ir
 
@@ -20,9 +20,9 @@ from calibrators.tables.loss_warning import noise_warning
 from calibrators.tables.source import table_among
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt import flavor as flavors
-from calibrators.tensorrt.calibrator import Calibrator
 from calibrators.tensorrt.calibrators import calibrator_class
 from calibrators.tensorrt.flavor import Flavor, Target
+from calibrators.tensorrt.foreign import AnyCalibrator, as_any_calibrator
 from trtint8.builder.build import BuiltEngine, build_engine, check_build
 from trtint8.builder.implicit import ImplicitInt8
 from trtint8.builder.options import BuildOptions
@@ -47,7 +47,7 @@ from trtint8.models.recorded_states import with_recorded_states
 from trtint8.models.serialization import runnable
 from trtint8.quantization.placement import place
 from trtint8.quantization.qdq import scale_name
-from trtint8.quantization.quantize import quantize_graph, tensor_names, warn_of_no_int8, with_float16
+from trtint8.quantization.quantize import QuantizeOptions, quantized_model, tensor_names, with_float16
 from trtint8.range_sources import CalibrationSource, RangeSources
 
 
@@ -215,9 +215,14 @@ class _Build:
 
     def explicit(self) -> BuiltFiles:
         """Builds from Q/DQ pairs in the graph."""
+        target = quantization_target(self.flavor, self.options)
         if self.loaded.is_quantized:
             refuse_int8_blocks(self.loaded)
-            graph_model = self._typed(self.loaded.graph_model, {})
+            graph_model = self.loaded.graph_model
+            if self._types_in_graph:
+                graph_model, _ = with_float16(
+                    graph_model, target, float32_io=True, peaks={}, name=self.loaded.name
+                )
             return BuiltFiles(
                 self._run(graph_model, None),
                 graph_model,
@@ -230,7 +235,6 @@ class _Build:
         # A profile or a pattern that does not fit fails here, and not after minutes of calibration.
         for profile in self.wanted.profiles:
             check_profile(profile, prepared.inputs)
-        target = quantization_target(self.flavor, self.options)
         asked, float16 = self.wanted, self._types_in_graph
         place(prepared.graph_model, asked.keep_float, target, float16=float16, keep_int8=asked.keep_int8)
         self._check_manual(float_tensors(prepared))
@@ -239,16 +243,13 @@ class _Build:
         table = self.sources.table(prepared, "placed")
         self._warn_of_noise(table)
         sizes = table.provenance.input_sizes
-        graph_model, placement = quantize_graph(
+        made = quantized_model(
             prepared,
             table,
-            asked.keep_float,
-            target=target,
-            largest=largest_shapes(asked.profiles, prepared.inputs, sizes),
-            float16=float16,
-            keep_int8=asked.keep_int8,
+            QuantizeOptions(asked.keep_float, asked.keep_int8, target, float16, float32_io=True),
+            largest_shapes(asked.profiles, prepared.inputs, sizes),
         )
-        warn_of_no_int8(placement, target)
+        placement = made.placement
         unused = [name for name in self.sources.manual if name not in placement.tensors]
         if unused:
             warnings.warn(
@@ -257,16 +258,13 @@ class _Build:
                 UserWarning,
                 stacklevel=4,
             )
-        graph_model = self._typed(graph_model, table.peaks)
-        built = self._run(graph_model, prepared, sizes=sizes)
-        scales = _scales(placement.shared)
         return BuiltFiles(
-            built,
-            graph_model,
+            self._run(made.graph_model, prepared, sizes=sizes),
+            made.graph_model,
             placement.quantized_nodes,
             table,
             self.options,
-            scales,
+            _scales(placement.shared),
             float_nodes=placement.float_nodes,
         )
 
@@ -281,9 +279,7 @@ class _Build:
         # seconds: 8.6 loads its kernels for every one.
         if self.sources.calibrates and calibrator is None:
             refuse_unsupported(prepared, self.flavor, self.options)
-        sizes: Mapping[str, SampleSizes] | None = None
-        if isinstance(calibrator, Calibrator):
-            sizes = calibrator.input_sizes()
+        sizes: Mapping[str, SampleSizes] = calibrator.input_sizes() if calibrator else {}
         if calibrator is not None and self.sources.manual:
             # TensorRT does not say which of the two wins, so its calibration becomes a table first.
             given = ImplicitInt8(calibrator, keep_float=keep_float)
@@ -306,7 +302,7 @@ class _Build:
             ),
             sizes=sizes,
         )
-        if isinstance(calibrator, Calibrator):
+        if calibrator is not None:
             table = calibrator.table
         if warning := nothing_in_int8(built.report, placement.quantized_nodes):
             warnings.warn(warning, stacklevel=4)  # at the call of trtint8.build_int8_engine
@@ -316,13 +312,6 @@ class _Build:
     def _types_in_graph(self) -> bool:
         """Whether the graph, and not TensorRT, decides which layers are in FP16."""
         return self.flavor.strongly_typed_only and bool(self.options.fp16)
-
-    def _typed(self, graph_model: ir.Model, peaks: Mapping[str, float]) -> ir.Model:
-        """The model with the types that the engine is to have, where TensorRT takes them from the graph."""
-        if not self._types_in_graph:
-            return graph_model
-        target = quantization_target(self.flavor, self.options)
-        return with_float16(graph_model, target, float32_io=True, peaks=peaks, name=self.loaded.name)[0]
 
     def _warn_of_noise(self, table: CalibrationTable) -> None:
         """Warns of ranges that leave the outputs noisy, unless layers are to stay in float."""
@@ -337,14 +326,14 @@ class _Build:
                 f"model; it has for example {', '.join(map(repr, tensors[:2]))}"
             )
 
-    def _calibrator(self, prepared: Model) -> Any:
+    def _calibrator(self, prepared: Model) -> AnyCalibrator | None:
         """The calibrator that is passed to TensorRT; None where ranges are known or found on the CPU."""
         calibration = self.sources.calibration
         if is_calibrator(calibration, self.flavor):
-            if isinstance(calibration, Calibrator):
-                # Otherwise a cache of another model would be used for this one.
-                calibration.built_model = prepared.fingerprint
-            return calibration
+            given = as_any_calibrator(calibration)
+            # Otherwise a cache of another model would be used for this one.
+            given.built_model = prepared.fingerprint
+            return given
         name, data = self.sources.calibrator, self.sources.data
         if name is None:
             return None
@@ -416,14 +405,13 @@ def _shaped(
     return with_shapes(calibration, loaded.inputs, {name: sizes.opt for name, sizes in profile.items()})
 
 
-def _table_of(calibrator: Any) -> CalibrationTable:
-    table = calibrator.table if isinstance(calibrator, Calibrator) else None
-    if table is None:
+def _table_of(calibrator: AnyCalibrator) -> CalibrationTable:
+    if calibrator.table is None:
         raise UnsupportedError(
             "dynamic_ranges cannot be put over the ranges of this calibrator, which keeps no table; give one "
             "of calibrators.tensorrt"
         )
-    return table
+    return calibrator.table
 
 
 def _scales(groups: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:

@@ -11,6 +11,7 @@ import contextlib
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
@@ -137,6 +138,16 @@ class Calibrator:
     # For the builder.
 
     @property
+    def implementation(self) -> Calibrator:
+        """What TensorRT is given."""
+        return self
+
+    @property
+    def was_asked(self) -> bool:
+        """Whether TensorRT asked for a batch, or took the cache."""
+        return bool(self.batches) or self.table is not None
+
+    @property
     def device_index(self) -> int:
         """Index of the GPU that batches are uploaded to."""
         return self._device if isinstance(self._device, int) else self._device.ordinal
@@ -151,6 +162,17 @@ class Calibrator:
             UnsupportedError: Neither PyCUDA nor cuda-python is installed.
         """
         return open_device(self._device) if isinstance(self._device, int) else self._device
+
+    def context(self) -> AbstractContextManager[None] | None:
+        """The CUDA context of that GPU; None where no package opens it, which a finished cache does not need.
+
+        To build in it, because batches are freed while TensorRT still calibrates. PyCUDA then makes the
+        context current that it entered last, which is another one where the primary one was made current
+        without PyCUDA.
+        """
+        with contextlib.suppress(UnsupportedError):
+            return self.device.active()
+        return None
 
     def prepare(self) -> None:
         """Checks the cache before minutes of work, and forgets an earlier failure and an earlier result.

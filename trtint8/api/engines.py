@@ -23,6 +23,7 @@ from trtint8.models.model import ModelSource, load_float_model
 from trtint8.models.torch_export import AnyModel, open_module
 from trtint8.report import writing
 from trtint8.runtime.benchmark import Benchmarks, BenchOptions, benchmark
+from trtint8.runtime.loading import LoadingOptions
 
 
 def audit(
@@ -114,12 +115,13 @@ def bench(
         EngineError: An engine file is unusable.
         CalibrationDataError: The data or the options do not fit an engine.
     """
+    loading = LoadingOptions(allow_host_code, plugins)
     return benchmark(
         engines,
         data=data,
         baseline=None if baseline is None else open_module(baseline, example_inputs),
         data_options=DataOptions(batch_size, limit, preprocessing=preprocessing),
-        options=BenchOptions(seconds, transfers, cuda_graph, device, allow_host_code, plugins),
+        options=BenchOptions(seconds, transfers, cuda_graph, device, loading),
     )
 
 
@@ -198,6 +200,5 @@ def write_report(
         data=data,
         data_options=DataOptions(batch_size, limit, preprocessing=preprocessing, labels=labels),
         class_names=class_names,
-        allow_host_code=allow_host_code,
-        plugins=plugins,
+        loading=LoadingOptions(allow_host_code, plugins),
     )

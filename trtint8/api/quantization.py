@@ -14,12 +14,7 @@ from trtint8.equalization.recalibration import equalize_and_calibrate
 from trtint8.models.model import load_float_model, prepare
 from trtint8.models.serialization import to_proto
 from trtint8.models.torch_export import AnyModel, open_module
-from trtint8.quantization.quantize import (
-    quantize_graph,
-    refuse_without_float16,
-    warn_of_no_int8,
-    with_float16,
-)
+from trtint8.quantization.quantize import QuantizeOptions, quantized_model, refuse_without_float16
 from trtint8.quantization.targets import TargetName, target_named
 
 
@@ -89,12 +84,5 @@ def quantize(
         data_options = DataOptions(batch_size, limit, preprocessing=preprocessing)
         remade = equalize_and_calibrate(prepared, ranges, equalize, data_options, progress=progress)
         prepared, ranges = remade.model, remade.table
-    graph_model, placement = quantize_graph(
-        prepared, ranges, keep_float, target=chosen, float16=float16, keep_int8=keep_int8
-    )
-    warn_of_no_int8(placement, chosen)
-    if float16:
-        graph_model, _ = with_float16(
-            graph_model, chosen, float32_io=float32_io, peaks=ranges.peaks, name=prepared.name
-        )
-    return to_proto(graph_model)
+    options = QuantizeOptions(keep_float, keep_int8, chosen, float16, float32_io)
+    return to_proto(quantized_model(prepared, ranges, options).graph_model)

@@ -12,6 +12,7 @@ from calibrators.errors import CalibrationDataError
 from calibrators.ray.executor import Executor
 from calibrators.ray.run_options import RunOptions
 from trtint8.models.torch_export import AnyModel, open_modules
+from trtint8.runtime.loading import LoadingOptions
 from trtint8.validation.accuracy import Accuracy
 from trtint8.validation.budget import Budget
 from trtint8.validation.metrics import Metric
@@ -111,8 +112,7 @@ def validate(
         data_options=DataOptions(batch_size, limit, preprocessing=preprocessing, labels=labels),
         run=RunOptions(threads, executor, progress=progress),
         budget=budget,
-        allow_host_code=allow_host_code,
-        plugins=plugins,
+        loading=LoadingOptions(allow_host_code, plugins),
     )
 
 

@@ -15,7 +15,6 @@ import numpy as np
 from calibrators.cuda import (
     check_ordinal,
     compute_capability,
-    current_device,
     gpu_problem,
     primary_context,
     require_gpu,
@@ -25,8 +24,8 @@ from calibrators.data.sample_sizes import SampleSizes
 from calibrators.errors import BuildError, ModelError, TrtInt8Error, UnsupportedError
 from calibrators.files import is_file
 from calibrators.progress import progress_bar
-from calibrators.tensorrt.calibrator import Calibrator
 from calibrators.tensorrt.flavor import Flavor
+from calibrators.tensorrt.foreign import AnyCalibrator
 from calibrators.tensorrt.messages import BuildLog, collected, plain_words, shared_logger
 from calibrators.tensorrt.network_inputs import network_dtypes
 from trtint8.builder.compute_capabilities import resolve_capabilities, set_capabilities
@@ -168,18 +167,7 @@ def build_engine(
     capabilities = check_build(flavor, options, compute_capabilities)
     _check_dla(options, shapes)
     calibrator = implicit.calibrator if implicit else None
-    if calibrator is not None:
-        check_calibrator(flavor.module, calibrator, options)
-        check_device(calibrator, options.device)
-
-    calibration_shapes: Profile | None = None
-    if isinstance(calibrator, Calibrator):
-        calibrator.before_fusion = options.calibrate_before_fusion
-        # Both may read from the data's source, which is code of the user: Ctrl-C ends it at once, as long as
-        # TensorRT is not running.
-        calibrator.prepare()
-    if calibrator is not None:
-        calibration_shapes = calibration_profile(calibrator, shapes)
+    calibration_shapes = _prepare(calibrator, flavor, options, shapes) if calibrator else None
 
     start = time.perf_counter()
     with (
@@ -189,31 +177,14 @@ def build_engine(
         progress_bar("building engine", None, enabled=progress) as advance,
     ):
         monitor = new_monitor(flavor.module, advance, interrupted) if flavor.has_progress_monitor else None
-        if isinstance(calibrator, Calibrator):
+        if calibrator:
             # TensorRT 8 has no monitor; there, a build can only be cancelled between two calibration batches.
             calibrator.cancelled = interrupted
+        in_int8 = int8 or implicit is not None
         build = _Build(
-            flavor,
-            log,
-            capabilities,
-            shapes,
-            options,
-            int8 or implicit is not None,
-            implicit,
-            calibration_shapes,
-            monitor,
+            flavor, log, capabilities, shapes, options, in_int8, implicit, calibration_shapes, monitor
         )
-        try:
-            plan, missing, dtypes = build.run(model)
-        except TrtInt8Error as error:
-            finish_calibration(calibrator, error)
-            # The frames of the traceback refer to the builder and the weights, which would stay in memory as
-            # long as somebody keeps the error, as notebooks do.
-            raise error.with_traceback(None) from None
-        finally:
-            if isinstance(calibrator, Calibrator):
-                calibrator.close()
-        finish_calibration(calibrator, None)
+        plan, missing, dtypes = build.run(model)
         if flavor.lists_layers:
             report = parse_layers(log.details)
         else:
@@ -235,6 +206,10 @@ def build_engine(
     )
 
 
+#: A plan, the tensors that have no range, and the types at the plan's ends.
+_Built = tuple[bytes, tuple[MissingRange, ...], dict[str, np.dtype[Any]]]
+
+
 @dataclass(frozen=True)
 class _Build:
     """One run of TensorRT's builder."""
@@ -249,10 +224,26 @@ class _Build:
     calibration_shapes: Profile | None
     monitor: Any
 
-    def run(
-        self, model: bytes | str | os.PathLike[str]
-    ) -> tuple[bytes, tuple[MissingRange, ...], dict[str, np.dtype[Any]]]:
-        """Builds the plan; returns it with the tensors that have no range, and the types at its ends."""
+    @property
+    def calibrator(self) -> AnyCalibrator | None:
+        return self.implicit.calibrator if self.implicit else None
+
+    def run(self, model: bytes | str | os.PathLike[str]) -> _Built:
+        """Builds the plan; what a calibrator failed with comes before what the build failed with."""
+        try:
+            built = self._build(model)
+        except TrtInt8Error as error:
+            finish_calibration(self.calibrator, error)
+            # The frames of the traceback refer to the builder and the weights, which would stay in memory as
+            # long as somebody keeps the error, as notebooks do.
+            raise error.with_traceback(None) from None
+        finally:
+            if self.calibrator:
+                self.calibrator.close()
+        finish_calibration(self.calibrator, None)
+        return built
+
+    def _build(self, model: bytes | str | os.PathLike[str]) -> _Built:
         # None of these objects keeps the objects that it was made from alive, so all stay here until the end.
         trt, flavor, options = self.flavor.module, self.flavor, self.options
         logger = shared_logger(trt)
@@ -293,12 +284,10 @@ class _Build:
         return {name: ShapeRange(sizes.opt, sizes.opt, sizes.opt) for name, sizes in values}
 
     def _attach_calibrator(self, builder: Any, config: Any, network: Any) -> None:
-        calibrator = self.implicit.calibrator if self.implicit else None
-        if calibrator is None:
+        if self.calibrator is None:
             return
-        if isinstance(calibrator, Calibrator):
-            calibrator.network_dtypes = network_dtypes(self.flavor.module, network)
-        config.int8_calibrator = calibrator
+        self.calibrator.network_dtypes = network_dtypes(self.flavor.module, network)
+        config.int8_calibrator = self.calibrator.implementation
         shapes = self.calibration_shapes
         if shapes and not config.set_calibration_profile(
             new_profile(builder, shapes, self._optimal_values())
@@ -308,19 +297,25 @@ class _Build:
             )
 
 
-def _context(calibrator: Any, device: int) -> AbstractContextManager[None]:
+def _prepare(
+    calibrator: AnyCalibrator, flavor: Flavor, options: BuildOptions, profiles: Sequence[Profile]
+) -> Profile | None:
+    """Checks and prepares a calibrator before the build; returns the shapes that are calibrated with."""
+    check_calibrator(flavor.module, calibrator, options)
+    check_device(calibrator, options.device)
+    calibrator.before_fusion = options.calibrate_before_fusion
+    # Both may read from the data's source, which is code of the user: Ctrl-C ends it at once, as long as
+    # TensorRT is not running.
+    calibrator.prepare()
+    return calibration_profile(calibrator, profiles)
+
+
+def _context(calibrator: AnyCalibrator | None, device: int) -> AbstractContextManager[None]:
     """The CUDA context to build in, where the calibrator's memory is too."""
     if gpu_problem():  # TensorRT for RTX builds all the same
         return contextlib.nullcontext()
-    if calibrator is not None and not isinstance(calibrator, Calibrator) and current_device() is not None:
-        # A calibrator that somebody else wrote allocates where it likes, mostly in the current context.
-        return contextlib.nullcontext()
-    if isinstance(calibrator, Calibrator):
-        # Our own one frees its batches while TensorRT still calibrates. PyCUDA then makes the context current
-        # that it entered last, which is another one where the primary one was made current without PyCUDA.
-        with contextlib.suppress(UnsupportedError):  # no CUDA package, which a finished cache does not need
-            return calibrator.device.active()
-    return primary_context(device)
+    context = calibrator.context() if calibrator else None
+    return primary_context(device) if context is None else context
 
 
 def _check_dla(options: BuildOptions, profiles: Sequence[Profile]) -> None:

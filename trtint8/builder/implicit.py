@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from calibrators.cuda import current_device
 from calibrators.errors import BuildError, UnsupportedError
-from calibrators.tensorrt.calibrator import Calibrator
+from calibrators.tensorrt.foreign import AnyCalibrator
 from trtint8.builder.dynamic_ranges import (
     MissingRange,
     NetworkLayer,
@@ -31,43 +30,43 @@ class ImplicitInt8:
     """Where the ranges of an implicitly quantized network come from.
 
     Attributes:
-        calibrator: A calibrator of ``calibrators.tensorrt``, or any other that implements TensorRT's
-            interface; None where ``ranges`` are enough.
+        calibrator: The calibrator, see :func:`~calibrators.tensorrt.foreign.as_any_calibrator`; None where
+            ``ranges`` are enough.
         ranges: Tensor name to amax; tensors that the network lacks are ignored, because the parser may remove
             layers.
         manual: Names among ``ranges`` that the user set by hand; each must be in the network.
         keep_float: Names of layers, or patterns with ``*`` and ``?``, that do not run in INT8.
     """
 
-    calibrator: Any = None
+    calibrator: AnyCalibrator | None = None
     ranges: Mapping[str, float] = field(default_factory=dict)
     manual: frozenset[str] = frozenset()
     keep_float: Sequence[str] = ()
 
 
-def check_calibrator(trt: Any, calibrator: Any, options: BuildOptions) -> None:
+def check_calibrator(trt: Any, calibrator: AnyCalibrator, options: BuildOptions) -> None:
     """Refuses a calibrator that TensorRT cannot use.
 
     Args:
         trt: The TensorRT module.
-        calibrator: The object that was given as calibrator.
+        calibrator: What was given as calibrator.
         options: The build options, which say whether to build for the DLA.
 
     Raises:
         UnsupportedError: The object is no calibrator, or not the one that the DLA takes.
     """
-    if not isinstance(calibrator, trt.IInt8Calibrator):
+    given = calibrator.implementation
+    if not isinstance(given, trt.IInt8Calibrator):
         raise UnsupportedError(
-            f"a {type(calibrator).__name__} is no TensorRT calibrator; give one of calibrators.tensorrt"
+            f"a {type(given).__name__} is no TensorRT calibrator; give one of calibrators.tensorrt"
         )
-    if options.dla_core is not None and not isinstance(calibrator, getattr(trt, _DLA_CALIBRATOR)):
+    if options.dla_core is not None and not isinstance(given, getattr(trt, _DLA_CALIBRATOR)):
         raise UnsupportedError(
-            "the DLA takes no other calibrator than EntropyCalibrator2, and this is a "
-            f"{type(calibrator).__name__}"
+            f"the DLA takes no other calibrator than EntropyCalibrator2, and this is a {type(given).__name__}"
         )
 
 
-def check_device(calibrator: Any, device: int) -> None:
+def check_device(calibrator: AnyCalibrator, device: int) -> None:
     """Refuses a calibrator whose batches are not on the GPU that builds.
 
     Args:
@@ -75,10 +74,9 @@ def check_device(calibrator: Any, device: int) -> None:
         device: Index of the GPU that builds.
 
     Raises:
-        BuildError: The calibrator uploads to another GPU; of a calibrator that is not one of
-            ``calibrators.tensorrt``, that is known of the CUDA context that is current.
+        BuildError: The calibrator uploads to another GPU.
     """
-    uploads = calibrator.device_index if isinstance(calibrator, Calibrator) else current_device()
+    uploads = calibrator.device_index
     if uploads is not None and uploads != device:
         raise BuildError(
             f"the calibrator's batches are on GPU {uploads}, and the build is to run on GPU {device}; give "
@@ -132,11 +130,11 @@ def apply_ranges(
     return missing_ranges(layers, inputs, known)
 
 
-def calibration_profile(calibrator: Any, profiles: Sequence[Profile]) -> Profile | None:
+def calibration_profile(calibrator: AnyCalibrator, profiles: Sequence[Profile]) -> Profile | None:
     """The shapes with which TensorRT calibrates.
 
     Args:
-        calibrator: A calibrator; only those of ``calibrators.tensorrt`` tell the shapes of their batches.
+        calibrator: The calibrator, which is prepared.
         profiles: The optimization profiles.
 
     Returns:
@@ -145,13 +143,13 @@ def calibration_profile(calibrator: Any, profiles: Sequence[Profile]) -> Profile
     """
     if not profiles:
         return None
-    shapes = calibrator.shapes() if isinstance(calibrator, Calibrator) else None
-    fixed = {name: (shapes or {}).get(name, sizes.opt) for name, sizes in profiles[0].items()}
+    shapes = calibrator.shapes() or {}
+    fixed = {name: shapes.get(name, sizes.opt) for name, sizes in profiles[0].items()}
     return {name: ShapeRange(shape, shape, shape) for name, shape in fixed.items()}
 
 
-def finish_calibration(calibrator: Any, error: BaseException | None) -> None:
-    """Raises the exception of a calibrator that failed during a build, and warns if it was never called.
+def finish_calibration(calibrator: AnyCalibrator | None, error: BaseException | None) -> None:
+    """Frees a calibrator's memory, and raises the exception that it failed with during a build.
 
     Args:
         calibrator: The calibrator, or None.
@@ -164,12 +162,12 @@ def finish_calibration(calibrator: Any, error: BaseException | None) -> None:
         UserWarning: The build succeeded, and TensorRT asked the calibrator neither for a batch nor for its
             cache.
     """
-    if not isinstance(calibrator, Calibrator):
+    if calibrator is None:
         return
     calibrator.raise_failure(error)
-    if error is None and not calibrator.batches and calibrator.table is None:
+    if error is None and not calibrator.was_asked:
         warnings.warn(
             "TensorRT never asked the calibrator for data; check that the model has layers that run in INT8",
             UserWarning,
-            stacklevel=3,
+            stacklevel=4,
         )

@@ -13,6 +13,7 @@ from trtint8.cli.output import print_json, print_table, say
 from trtint8.cli.own_data import data_from, refuse_axes_and_states
 from trtint8.runtime.bench import BenchReport
 from trtint8.runtime.benchmark import BenchOptions, benchmark
+from trtint8.runtime.loading import LoadingOptions
 
 EXAMPLE = (
     "examples:\n  trtint8 bench int8.engine fp16.engine --batch-size 8\n"
@@ -61,8 +62,7 @@ def run(options: argparse.Namespace) -> None:
             not options.no_transfers,
             options.cuda_graph,
             options.device,
-            options.allow_host_code,
-            options.plugin,
+            LoadingOptions(options.allow_host_code, options.plugin),
         ),
     )
     reports = result.reports

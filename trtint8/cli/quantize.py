@@ -21,12 +21,11 @@ from trtint8.cli.output import print_json, print_line, print_table
 from trtint8.cli.own_data import data_from
 from trtint8.models.model import load_float_model, prepare
 from trtint8.models.serialization import save_model
-from trtint8.quantization.placement import Placement
 from trtint8.quantization.quantize import (
-    quantize_graph,
+    Quantized,
+    QuantizeOptions,
+    quantized_model,
     refuse_without_float16,
-    warn_of_no_int8,
-    with_float16,
 )
 from trtint8.quantization.targets import Target, target_named
 
@@ -83,10 +82,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Quantizes and writes the model."""
     refuse_without_float16(options.float16, options.float32_io, options.keep_int8)
-    data_options = data_options_from(options)
-    read = (data_options.batch_size, data_options.limit, data_options.preprocessing)
-    if options.equalize is None and any((*read, options.batch_axis, options.state)):
-        raise ModelError("options of data say how the samples of --equalize are read; add --equalize DATA")
+    _refuse_options_of_data(options)
     target = target_named(options.target or "tensorrt", options.compute_capability)
     output = check_writable(options.output)
     refuse_overwriting_arguments([output], options)
@@ -101,22 +97,13 @@ def run(options: argparse.Namespace) -> None:
         # Imported late: only this option needs what runs models.
         from trtint8.equalization.recalibration import equalize_and_calibrate
 
-        remade = equalize_and_calibrate(prepared, table, data_from(options.equalize, options), data_options)
+        data = data_from(options.equalize, options)
+        remade = equalize_and_calibrate(prepared, table, data, data_options_from(options))
         prepared, table = remade.model, remade.table
-    graph_model, placement = quantize_graph(
-        prepared,
-        table,
-        options.keep_float,
-        target=target,
-        float16=options.float16,
-        keep_int8=options.keep_int8,
+    asked = QuantizeOptions(
+        options.keep_float, options.keep_int8, target, options.float16, options.float32_io
     )
-    warn_of_no_int8(placement, target)
-    float32: dict[str, str] = {}
-    if options.float16:
-        graph_model, float32 = with_float16(
-            graph_model, target, float32_io=options.float32_io, peaks=table.peaks, name=prepared.name
-        )
+    quantized = quantized_model(prepared, table, asked)
     with written_together(output) as staged:
         if cut is not None:
             save_model(cut.tail, staged(cut_files[TAIL]))
@@ -125,35 +112,27 @@ def run(options: argparse.Namespace) -> None:
         if remade is not None:
             save_model(remade.model.graph_model, staged(files[_FLOAT_MODEL]))
             remade.table.save(staged(files[_TABLE]))
-        save_model(graph_model, staged(output))
+        save_model(quantized.graph_model, staged(output))
     equalized = None if remade is None else remade.equalized
     if options.json:
-        _print_json(options, target, placement, float32, equalized, files)
+        _print_json(options, target, quantized, equalized, files)
         return
     if options.explain:
-        _explain(placement, float32)
+        _explain(quantized)
         if equalized is not None:
             _explain_equalization(equalized)
-    rows = [
-        ("model", options.output),
-        ("target", target.name),
-        ("nodes in INT8", f"{len(placement.quantized_nodes)} of {placement.multiplying}"),
-        ("kept in float", str(sum(not d.quantized for d in placement.decisions))),
-        *([("slower in INT8, so in FP16", str(len(placement.slower)))] if placement.slower else []),
-        ("activations with a scale", str(len(placement.tensors))),
-    ]
-    if options.float16:
-        rows.append(("kept in FP32 amid FP16", str(len(float32))))
-    if equalized is not None:
-        rows.append(("equalized channels", str(sum(form.channels for form in equalized.forms))))
-        kept = len(equalized.skipped)
-        rows.append(
-            ("outputs that keep their values", f"{kept}{'' if options.explain else ', see --explain'}")
-        )
-        rows += [("equalized float model", str(files[_FLOAT_MODEL])), ("its table", str(files[_TABLE]))]
+    rows = _rows(options, target, quantized, equalized, files)
     if cut is not None:
         rows.append(("the rest, in float", str(cut_files[TAIL])))
     print_table("Quantized", ("", ""), rows)
+
+
+def _refuse_options_of_data(options: argparse.Namespace) -> None:
+    """Refuses options that say how data is read where none is."""
+    data_options = data_options_from(options)
+    read = (data_options.batch_size, data_options.limit, data_options.preprocessing)
+    if options.equalize is None and any((*read, options.batch_axis, options.state)):
+        raise ModelError("options of data say how the samples of --equalize are read; add --equalize DATA")
 
 
 def _files_beside(output: Path, options: argparse.Namespace) -> dict[str, Path]:
@@ -166,11 +145,11 @@ def _files_beside(output: Path, options: argparse.Namespace) -> dict[str, Path]:
 def _print_json(
     options: argparse.Namespace,
     target: Target,
-    placement: Placement,
-    float32: Mapping[str, str],
+    quantized: Quantized,
     equalized: Equalized | None,
     files: Mapping[str, Path],
 ) -> None:
+    placement = quantized.placement
     configs = placement.configs
     tensors = {
         name: {"state": configs[name].state.value, "dominator": configs.dominator(name)} for name in configs
@@ -184,7 +163,7 @@ def _print_json(
             "decisions": placement.decisions,
             "shared_scales": placement.shared,
             "tensors": tensors,
-            "float32": float32 if options.float16 else None,
+            "float32": quantized.float32 if options.float16 else None,
             "equalization": equalized
             and {
                 "forms": equalized.forms,
@@ -197,11 +176,40 @@ def _print_json(
     )
 
 
-def _explain(placement: Placement, float32: Mapping[str, str]) -> None:
+def _rows(
+    options: argparse.Namespace,
+    target: Target,
+    quantized: Quantized,
+    equalized: Equalized | None,
+    files: Mapping[str, Path],
+) -> list[tuple[str, str]]:
+    placement = quantized.placement
+    rows = [
+        ("model", options.output),
+        ("target", target.name),
+        ("nodes in INT8", f"{len(placement.quantized_nodes)} of {placement.multiplying}"),
+        ("kept in float", str(sum(not d.quantized for d in placement.decisions))),
+        *([("slower in INT8, so in FP16", str(len(placement.slower)))] if placement.slower else []),
+        ("activations with a scale", str(len(placement.tensors))),
+    ]
+    if options.float16:
+        rows.append(("kept in FP32 amid FP16", str(len(quantized.float32))))
+    if equalized is not None:
+        rows.append(("equalized channels", str(sum(form.channels for form in equalized.forms))))
+        kept = len(equalized.skipped)
+        rows.append(
+            ("outputs that keep their values", f"{kept}{'' if options.explain else ', see --explain'}")
+        )
+        rows += [("equalized float model", str(files[_FLOAT_MODEL])), ("its table", str(files[_TABLE]))]
+    return rows
+
+
+def _explain(quantized: Quantized) -> None:
+    placement = quantized.placement
     rows = [(d.node, d.operator, "INT8" if d.quantized else "float", d.reason) for d in placement.decisions]
     print_table("Decisions", ("node", "operator", "runs in", "why"), rows)
-    if float32:
-        print_table("Kept in FP32", ("node", "why"), list(float32.items()))
+    if quantized.float32:
+        print_table("Kept in FP32", ("node", "why"), list(quantized.float32.items()))
     for group in placement.shared:
         print_table("These share one scale", ("tensor",), [(name,) for name in group])
 

@@ -10,6 +10,7 @@ from trtint8.cli.data_options import add_data_options, add_loading_options, data
 from trtint8.cli.output import print_line
 from trtint8.cli.own_data import data_from, refuse_axes_and_states
 from trtint8.report.writing import write_report
+from trtint8.runtime.loading import LoadingOptions
 
 EXAMPLE = (
     "examples:\n  trtint8 report out/ -o report.html\n"
@@ -52,7 +53,6 @@ def run(options: argparse.Namespace) -> None:
         data=data_from(options.data, options),
         data_options=data_options_from(options),
         class_names=options.class_names,
-        allow_host_code=options.allow_host_code,
-        plugins=options.plugin,
+        loading=LoadingOptions(options.allow_host_code, options.plugin),
     )
     print_line(f"written to '{output}'")

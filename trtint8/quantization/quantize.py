@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import onnx_ir as ir
 
@@ -18,6 +19,87 @@ from trtint8.quantization.float16.one_scale import dequantize_by_one_scale
 from trtint8.quantization.placement import Placement, place
 from trtint8.quantization.qdq import WeightScales, insert_qdq
 from trtint8.quantization.targets import TARGETS, Target
+
+
+@dataclass(frozen=True)
+class QuantizeOptions:
+    """What becomes of a float model.
+
+    Attributes:
+        keep_float: Names of nodes, or patterns with ``*`` and ``?``, that stay in float.
+        keep_int8: Names of nodes, or patterns, that are in INT8 although that is estimated to be slower.
+        target: What the model is built for.
+        float16: Whether what is outside INT8 becomes FP16. Layers that are estimated to be slower in INT8
+            than in FP16 are outside INT8 then.
+        float32_io: With ``float16``, whether the model's inputs and outputs stay float32.
+    """
+
+    keep_float: Sequence[str] = ()
+    keep_int8: Sequence[str] = ()
+    target: Target = TARGETS["tensorrt"]
+    float16: bool = False
+    float32_io: bool = False
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """A model with Q/DQ pairs.
+
+    Attributes:
+        graph_model: The model.
+        placement: Where the pairs are.
+        float32: Names of the nodes that stay in FP32 amid FP16, with the reasons.
+    """
+
+    graph_model: ir.Model
+    placement: Placement
+    float32: Mapping[str, str]
+
+
+def quantized_model(
+    prepared: Model,
+    table: CalibrationTable,
+    options: QuantizeOptions,
+    largest: Mapping[str, Sequence[int]] | None = None,
+) -> Quantized:
+    """Puts Q/DQ pairs into a prepared model and, where asked, converts the rest to FP16.
+
+    Args:
+        prepared: A model from :func:`trtint8.models.model.prepare`; not changed.
+        table: The calibration table.
+        options: What becomes of the model.
+        largest: Input name to its largest shape, where that is known.
+
+    Raises:
+        ModelError: A pattern matches no node that could be quantized, the model has no weighted node, or ONNX
+            cannot convert it to an opset with FP16 scales.
+        TableError: The table lacks a range that the placement needs, or was made for another model.
+
+    Warns:
+        UserWarning: All layers that could be in INT8 are in FP16, because INT8 is estimated to be slower.
+    """
+    target = options.target
+    graph_model, placement = quantize_graph(
+        prepared,
+        table,
+        options.keep_float,
+        target=target,
+        largest=largest,
+        float16=options.float16,
+        keep_int8=options.keep_int8,
+    )
+    if placement.all_slower:
+        warnings.warn(
+            f"INT8 would be slower than FP16 in all layers that target '{target.name}' runs in INT8, so the "
+            "whole model is FP16; 'trtint8 audit' shows why, and keep_int8 quantizes layers all the same",
+            stacklevel=3,
+        )
+    if not options.float16:
+        return Quantized(graph_model, placement, {})
+    typed, kept = with_float16(
+        graph_model, target, float32_io=options.float32_io, peaks=table.peaks, name=prepared.name
+    )
+    return Quantized(typed, placement, kept)
 
 
 def refuse_without_float16(float16: bool, float32_io: bool, keep_int8: Sequence[str]) -> None:
@@ -69,22 +151,29 @@ def quantize_graph(
         ModelError: A pattern matches no node that could be quantized, or the model has no weighted node.
         TableError: The table lacks a range that the placement needs, or was made for another model.
     """
+    placement = place(prepared.graph_model, keep_float, target, largest, float16=float16, keep_int8=keep_int8)
+    table.check_model(prepared.fingerprint, placement.tensors, tensor_names(prepared.graph_model))
+    return with_pairs(prepared, table, placement, weight_scales), placement
+
+
+def with_pairs(
+    prepared: Model,
+    table: CalibrationTable,
+    placement: Placement,
+    weight_scales: WeightScales | None = None,
+) -> ir.Model:
+    """A copy of a model with the Q/DQ pairs of a placement, which says what it was calibrated with.
+
+    Args:
+        prepared: The float model; not changed.
+        table: Its calibration table, with a range for every tensor of the placement.
+        placement: Where the pairs go.
+        weight_scales: Scales of weights that were quantized before.
+    """
     graph_model = prepared.graph_model.clone()
-    placement = place(graph_model, keep_float, target, largest, float16=float16, keep_int8=keep_int8)
-    table.check_model(prepared.fingerprint, placement.tensors, tensor_names(graph_model))
     insert_qdq(graph_model, placement, table.amax, weight_scales)
     record_calibration(graph_model, table.provenance.data, table.provenance.samples)
-    return graph_model, placement
-
-
-def warn_of_no_int8(placement: Placement, target: Target) -> None:
-    """Warns where all layers that could be in INT8 are in FP16, because INT8 is estimated to be slower."""
-    if placement.all_slower:
-        warnings.warn(
-            f"INT8 would be slower than FP16 in all layers that target '{target.name}' runs in INT8, so the "
-            "whole model is FP16; 'trtint8 audit' shows why, and keep_int8 quantizes layers all the same",
-            stacklevel=3,
-        )
+    return graph_model
 
 
 def with_float16(

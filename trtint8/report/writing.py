@@ -9,19 +9,18 @@ from typing import TYPE_CHECKING
 
 from calibrators import records
 from calibrators.checks import several
-from calibrators.data.batches import DataSource, open_data
+from calibrators.data.batches import DataSource
 from calibrators.data.options import DataOptions
 from calibrators.errors import CalibrationDataError, ModelError, UnsupportedError
 from calibrators.files import check_writable, refuse_overwriting, write_atomically
 from trtint8.models.model import load_model
 from trtint8.models.output_parts import output_parts
-from trtint8.models.recorded_states import with_recorded_states
-from trtint8.models.runnable_part import picks_of_plugins, runnable_part
 from trtint8.models.session import open_model
 from trtint8.report.files import ReportFiles, find_report_files
+from trtint8.runtime.loading import NO_CODE, LoadingOptions
 from trtint8.validation.measure import VALIDATED
 from trtint8.validation.opening import open_validated
-from trtint8.validation.output_shapes import DeclaredOutputs
+from trtint8.validation.reference import Reference
 
 if TYPE_CHECKING:
     from trtint8.report.comparison import RunComparison
@@ -37,8 +36,7 @@ def write_report(
     data: DataSource | None = None,
     data_options: DataOptions,
     class_names: str | os.PathLike[str] | Sequence[str] | None = None,
-    allow_host_code: bool = False,
-    plugins: Sequence[str | os.PathLike[str]] = (),
+    loading: LoadingOptions = NO_CODE,
 ) -> Path:
     """Writes one self-contained HTML page on one INT8 model.
 
@@ -51,9 +49,7 @@ def write_report(
         data: Held-out data, in which the samples with the largest differences are found; needs ``model``.
         data_options: How that data is read.
         class_names: Names of the classes in the order of their indices, or a text file with one per line.
-        allow_host_code: Whether code that an engine contains may run; see
-            :meth:`trtint8.runtime.engine.Engine.load`.
-        plugins: Paths of shared libraries with the plugins that the engine uses.
+        loading: How an engine is loaded.
 
     Returns:
         ``output``.
@@ -75,7 +71,7 @@ def write_report(
     refuse_overwriting([output], [*files.read, model, data, data_options.labels, class_names])
     worst: Worst | None = None
     if data is not None:
-        worst = _worst(files, model, data, data_options, class_names, allow_host_code, plugins)
+        worst = _worst(files, model, data, data_options, class_names, loading)
     report = gather(files, model=Path(model) if model else None, worst=worst)
     # Names in files may hold halves of characters, which no page can.
     return write_atomically(output, render(report).encode(errors="replace"))
@@ -111,8 +107,7 @@ def _worst(
     data: DataSource,
     options: DataOptions,
     class_names: str | os.PathLike[str] | Sequence[str] | None,
-    allow_host_code: bool,
-    plugins: Sequence[str | os.PathLike[str]],
+    loading: LoadingOptions,
 ) -> Worst:
     """Runs both models on the data and finds the worst samples."""
     from trtint8.report.worst import find_worst
@@ -124,32 +119,16 @@ def _worst(
         raise ModelError(
             "data=... shows the worst samples, which needs the Q/DQ model or the engine; give one of them"
         )
-    whole = load_model(model)
-    left_out = picks_of_plugins(whole)
-    original = runnable_part(whole, left_out)
-    batches = open_data(
-        with_recorded_states(data, original),
-        original.inputs,
-        options.on_cpu(original.inputs, original.output_shapes),
-    )
-    declared = DeclaredOutputs.of(original.graph_model, left_out)
-    names = tuple(declared.shapes)
-    with open_validated(
-        VALIDATED,
-        validated,
-        original.inputs,
-        names,
-        sources=declared.sources,
-        left_out=declared.left_out,
-        allow_host_code=allow_host_code,
-        plugins=plugins,
-    ) as int8:
+    reference = Reference.of(load_model(model))
+    original, declared = reference.model, reference.declared
+    batches = reference.open_data(data, options)
+    with open_validated(VALIDATED, validated, original.inputs, declared, loading) as int8:
         # An engine gives only what is picked.
         gives_sources = int8.sources == declared.sources
         return find_worst(
             int8,
             open_model(original, int8.sources).run,
-            (*names, *int8.sources),
+            (*declared.shapes, *int8.sources),
             declared.parts if gives_sources else output_parts(original.graph_model),
             original.inputs,
             batches,

@@ -26,6 +26,7 @@ from trtint8.quantization.float16.convert import to_float16
 from trtint8.runtime.bench import BenchReport, bench
 from trtint8.runtime.engine import Engine
 from trtint8.runtime.execution import ExecutionContext
+from trtint8.runtime.loading import NO_CODE, LoadingOptions
 
 #: One context uploads, one computes, one downloads.
 _OVERLAPPING = 3
@@ -40,9 +41,7 @@ class BenchOptions:
         transfers: Whether copies to and from the GPU are part of an inference.
         cuda_graph: Whether an inference is launched as a CUDA graph.
         device: Index of the GPU.
-        allow_host_code: Whether code that an engine contains may run; see
-            :meth:`trtint8.runtime.engine.Engine.load`.
-        plugins: Paths of shared libraries with the plugins that the engines, and the float model, use.
+        loading: How engines are loaded; the float model may use its plugins, too.
 
     Raises:
         CalibrationDataError: ``seconds`` is not a positive number.
@@ -52,8 +51,7 @@ class BenchOptions:
     transfers: bool = True
     cuda_graph: bool = False
     device: int = 0
-    allow_host_code: bool = False
-    plugins: Sequence[str | os.PathLike[str]] = ()
+    loading: LoadingOptions = NO_CODE
 
     def __post_init__(self) -> None:
         if not 0 < self.seconds < math.inf:  # false for NaN, too
@@ -118,9 +116,10 @@ def _engines(
     paths: Sequence[str | os.PathLike[str]], baseline: ModelSource | None, options: BenchOptions
 ) -> Iterator[tuple[str, Engine]]:
     """Loads or builds one engine after another, so that they do not share the GPU's memory."""
+    plugins = options.loading.plugins
     for path in paths:
         engine = Engine.load(
-            path, device=options.device, plugins=options.plugins, allow_host_code=options.allow_host_code
+            path, device=options.device, plugins=plugins, allow_host_code=options.loading.allow_host_code
         )
         profiles, flavor = engine.profiles, engine.flavor
         yield Path(path).name, engine
@@ -129,7 +128,7 @@ def _engines(
     prepared = prepare(load_model(baseline))
     for name, fp16 in {"FP32": False, "FP16": True}.items():
         graph_model = prepared.graph_model
-        build_options = BuildOptions(fp16=fp16, device=options.device, plugins=options.plugins)
+        build_options = BuildOptions(fp16=fp16, device=options.device, plugins=plugins)
         if fp16 and flavor.strongly_typed_only:
             build_options = replace(build_options, fp16=None)
             graph_model, _ = to_float16(graph_model, float32_io=True, peaks={}, name=prepared.name)
@@ -141,7 +140,7 @@ def _engines(
                 profiles=profiles,
                 options=build_options,
             )
-        yield name, Engine.load(built.plan, device=options.device, plugins=options.plugins)
+        yield name, Engine.load(built.plan, device=options.device, plugins=plugins)
 
 
 def _measure(

@@ -17,10 +17,9 @@ from calibrators.data.feeds import FeedDict
 from calibrators.errors import CalibrationDataError
 from calibrators.tables.table import CalibrationTable
 from trtint8.models.model import Model
-from trtint8.models.origin import record_calibration
 from trtint8.models.session import open_graph_model
 from trtint8.quantization.placement import Placement, place
-from trtint8.quantization.qdq import insert_qdq
+from trtint8.quantization.quantize import with_pairs
 from trtint8.quantization.targets import TARGETS, Target
 from trtint8.validation.accuracy import Accuracy, Runner, ValidatedModel
 from trtint8.validation.comparison import compare
@@ -63,10 +62,7 @@ class Candidate:
             TableError: The table lacks a range, as one does that has ranges for another choice of layers.
         """
         self.table.check_model(self.model.fingerprint, self.placement.tensors)
-        graph_model = self.model.graph_model.clone()
-        insert_qdq(graph_model, self.placement, self.table.amax)
-        record_calibration(graph_model, self.table.provenance.data, self.table.provenance.samples)
-        return graph_model
+        return with_pairs(self.model, self.table, self.placement)
 
 
 class Scorer:

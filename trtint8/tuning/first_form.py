@@ -6,12 +6,10 @@ from calibrators.data.batches import Batches
 from calibrators.data.preflight import check_feed
 from calibrators.data.sources import first_labels
 from calibrators.errors import CalibrationDataError
-from trtint8.models.cached_outputs import cached_outputs
 from trtint8.models.model import Model
-from trtint8.models.picked_outputs import find_picks
 from trtint8.models.session import open_graph_model
 from trtint8.validation.batch import BatchForm, count_rows
-from trtint8.validation.output_shapes import declared_shapes, outputs_without_samples
+from trtint8.validation.output_shapes import DeclaredOutputs
 
 
 def first_form(model: Model, batches: Batches) -> BatchForm:
@@ -32,14 +30,6 @@ def first_form(model: Model, batches: Batches) -> BatchForm:
         session = open_graph_model(model.graph_model)
         outputs = dict(zip(session.output_names, session.run(batch.feed), strict=True))
         rows = count_rows(batch.feed, outputs)
-        declared = declared_shapes(model.graph_model)
-        return BatchForm.of(
-            outputs,
-            first_labels(batch.labels, rows, 0),
-            rows,
-            outputs_without_samples(declared, model.inputs),
-            find_picks(model.graph_model).outputs,
-            cached_outputs(model.graph_model),
-            declared,
-        )
+        labels = first_labels(batch.labels, rows, 0)
+        return DeclaredOutputs.of(model.graph_model).form_of(outputs, labels, rows, model.inputs)
     raise CalibrationDataError("the data has no samples; pass at least one")

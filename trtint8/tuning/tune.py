@@ -24,7 +24,7 @@ from trtint8.builder.routes import quantization_target
 from trtint8.models.model import Model
 from trtint8.models.serialization import save_model
 from trtint8.quantization.placement import place
-from trtint8.quantization.quantize import with_float16
+from trtint8.quantization.quantize import tensor_names, with_float16
 from trtint8.quantization.targets import Target
 from trtint8.tuning.candidates import Candidate, Scorer
 from trtint8.tuning.costs import float_cost
@@ -184,7 +184,8 @@ def tune_prepared(
     if speed:
         target = quantization_target(flavors.load(speed.options.target), speed.options.build)
     before = start = Candidate(prepared, table, target=target)
-    table.check_model(prepared.fingerprint, start.placement.tensors)
+    names = tensor_names(prepared.graph_model)
+    table.check_model(prepared.fingerprint, start.placement.tensors, names)
     limit, opened = limit or TimeLimit(), Journal()
     if journal:
         identity: dict[str, object] = {

@@ -44,7 +44,6 @@ from trtint8.validation.output_shapes import (
     DeclaredOutputs,
     check_comparable,
     differing_outputs,
-    outputs_without_samples,
 )
 from trtint8.validation.significance import Share
 
@@ -223,10 +222,7 @@ class OpenModels:
         self._models, self._reference = tuple(models), reference
         self._outputs, self._inputs = tuple(output_names), tuple(inputs)
         whole = tuple(OutputPart(name, name) for name in output_names)
-        declared = declared or DeclaredOutputs({}, whole)
-        self._shapes, self._parts = declared.shapes, declared.parts
-        self._picked, self._cached, self._sources = declared.picked, declared.cached, declared.sources
-        self._without_samples = outputs_without_samples(self._shapes, self._inputs)
+        self._declared = declared or DeclaredOutputs({}, whole)
         #: Outputs that are embeddings by the first batch's values, which those of another may contradict.
         self._embeddings: frozenset[str] | None = None
         self._layouts = SeenLayouts()
@@ -242,10 +238,10 @@ class OpenModels:
         seen = []
         with contextlib.suppress(TrtInt8Error):
             for batch in batches.labelled():
-                if not reads_layouts(self.metrics, batch.labels, self._picked):
+                if not reads_layouts(self.metrics, batch.labels, self._declared.picked):
                     return
                 check_feed(batch.feed, self._inputs, batch.first)
-                outputs = self._by_name(self._reference(batch.feed), self._sources)[0]
+                outputs = self._by_name(self._reference(batch.feed), self._declared.sources)[0]
                 # Copied, because what a session returns keeps all of its memory; others may be large.
                 rows = {name: array.copy() for name, array in outputs.items() if may_hold_rows(array)}
                 if not rows:
@@ -278,12 +274,10 @@ class OpenModels:
             ModelError: A model's outputs differ from the reference's in shape.
         """
         check_feed(feed, self._inputs, first, name_of)
-        wanted, wanted_sources = self._by_name(self._reference(feed), self._sources)
+        wanted, wanted_sources = self._by_name(self._reference(feed), self._declared.sources)
         samples, rows = batch_rows(feed), count_rows(feed, wanted)
         own_labels = first_labels(labels, rows, first)
-        form = BatchForm.of(
-            wanted, own_labels, rows, self._without_samples, self._picked, self._cached, self._shapes
-        )
+        form = self._declared.form_of(wanted, own_labels, rows, self._inputs)
         if self._embeddings is None:
             self._embeddings = form.embeddings
         form = self._layouts.applied_to(form.with_embeddings(self._embeddings))
@@ -294,15 +288,15 @@ class OpenModels:
         models = []
         for model in self._models:
             got, sources = self._by_name(model.run(feed), model.sources)
-            check_comparable(asked, differing_outputs(got, wanted, self._shapes), got)
-            fidelity = _fidelity_meter(metrics, self._parts)
+            check_comparable(asked, differing_outputs(got, wanted, self._declared.shapes), got)
+            fidelity = _fidelity_meter(metrics, self._declared.parts)
             if fidelity:
                 fidelity.add(self._split({**got, **sources}), self._split({**wanted, **wanted_sources}))
             meters = _measured(asked, Batch(feed, got, wanted, own_labels, rows, first))
             models.append(ModelMeters(meters, fidelity))
         return BatchResult(
             {model.name: model.description for model in self._models},
-            self._parts,
+            self._declared.parts,
             choice,
             form,
             1 if samples is None else samples,
@@ -320,7 +314,7 @@ class OpenModels:
 
     def _split(self, outputs: Outputs) -> Outputs:
         """The parts that a model gives."""
-        return split_outputs([part for part in self._parts if part.output in outputs], outputs)
+        return split_outputs([part for part in self._declared.parts if part.output in outputs], outputs)
 
 
 class _Totals:

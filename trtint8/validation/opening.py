@@ -23,10 +23,11 @@ from trtint8.engine.qdq import load_engine_qdq
 from trtint8.engine.table import read_engine_table
 from trtint8.interop.integer_models import expand_static, integer_operators
 from trtint8.models.model import Model, ModelSource, load_model
-from trtint8.models.picked_outputs import NO_PICKS, Picks, computes_all
+from trtint8.models.picked_outputs import computes_all
 from trtint8.models.runnable_part import runnable_part
 from trtint8.models.session import ModelSession, open_graph_model, open_model
 from trtint8.runtime.engine import Engine
+from trtint8.runtime.loading import NO_CODE, LoadingOptions
 from trtint8.validation.accuracy import Runner, ValidatedModel
 from trtint8.validation.comparison import OpenModels
 from trtint8.validation.feeding import as_fed, as_floats
@@ -40,26 +41,22 @@ def open_models(
     reference: Future[ModelSession],
     inputs: Sequence[InputSpec],
     metrics: Sequence[Metric] | None,
-    threads: int | None = None,
-    declared: DeclaredOutputs | None = None,
+    declared: DeclaredOutputs,
+    loading: LoadingOptions,
     *,
-    allow_host_code: bool = False,
-    plugins: Sequence[str | os.PathLike[str]] = (),
+    threads: int | None = None,
 ) -> Iterator[OpenModels]:
     """Opens models and their reference.
 
     Args:
         models: Models or paths of engine files, by their names in results.
         reference: The FP32 model, which may still be opening; its last outputs are the tensors that others
-            are picked from, where ``declared`` names some.
+            are picked from.
         inputs: The inputs of all models.
         metrics: What to measure. None measures the usual metrics that apply to the model and the data.
+        declared: What the reference declares of its outputs.
+        loading: How engines are loaded.
         threads: Threads per operator; ONNX Runtime's choice where None.
-        declared: What the reference declares of its outputs; where None all shapes are fixed, and no output
-            is measured in parts.
-        allow_host_code: Whether code that an engine contains may run; see
-            :meth:`trtint8.runtime.engine.Engine.load`.
-        plugins: Paths of shared libraries with the plugins that engines use.
 
     Yields:
         All models, ready to run.
@@ -71,27 +68,12 @@ def open_models(
     """
     read = {name: model if engine_path(model) else load_model(model) for name, model in models.items()}
     original = reference.result()
-    sources = declared.sources if declared else ()
-    left_out = declared.left_out if declared else NO_PICKS
-    names = [output for output in original.output_names if output not in sources]
     with contextlib.ExitStack() as stack:
         validated = [
-            stack.enter_context(
-                open_validated(
-                    name,
-                    model,
-                    inputs,
-                    names,
-                    threads,
-                    sources,
-                    left_out,
-                    allow_host_code=allow_host_code,
-                    plugins=plugins,
-                )
-            )
+            stack.enter_context(open_validated(name, model, inputs, declared, loading, threads=threads))
             for name, model in read.items()
         ]
-        yield OpenModels(validated, original.run, names, inputs, metrics, declared)
+        yield OpenModels(validated, original.run, tuple(declared.shapes), inputs, metrics, declared)
 
 
 @contextlib.contextmanager
@@ -99,13 +81,10 @@ def open_validated(
     name: str,
     model: ModelSource,
     inputs: Sequence[InputSpec],
-    output_names: Sequence[str],
-    threads: int | None = None,
-    sources: tuple[str, ...] = (),
-    left_out: Picks = NO_PICKS,
+    declared: DeclaredOutputs,
+    loading: LoadingOptions = NO_CODE,
     *,
-    allow_host_code: bool = False,
-    plugins: Sequence[str | os.PathLike[str]] = (),
+    threads: int | None = None,
 ) -> Iterator[ValidatedModel]:
     """Opens one model or engine to be compared with a reference.
 
@@ -116,15 +95,10 @@ def open_validated(
         name: The model's name in results.
         model: A model, or the path of an engine file.
         inputs: The inputs of the reference.
-        output_names: Names of the reference's outputs, in order.
+        declared: What the reference declares of its outputs. A model in ONNX Runtime gives the tensors that
+            they are picked from too, if it computes all of them.
+        loading: How engines are loaded.
         threads: Threads per operator of a model in ONNX Runtime; ONNX Runtime's choice where None.
-        sources: The tensors that outputs are picked from. A model in ONNX Runtime gives them too, if it
-            computes all of them.
-        left_out: The outputs that plugins of TensorRT compute, and the tensors that take their place in the
-            reference.
-        allow_host_code: Whether code that an engine contains may run; see
-            :meth:`trtint8.runtime.engine.Engine.load`.
-        plugins: Paths of shared libraries with the plugins that engines use.
 
     Yields:
         The open model.
@@ -134,6 +108,7 @@ def open_validated(
         EngineError: The Q/DQ model beside the engine is another one than it was built from.
         GpuUnavailableError: The model is an engine without a Q/DQ model beside it, and there is no GPU.
     """
+    output_names, left_out = tuple(declared.shapes), declared.left_out
     plan = engine_path(model)
     if plan and gpu_problem() is None:
         if left_out.outputs:
@@ -141,7 +116,7 @@ def open_validated(
                 f"the engine '{plan}' gives what plugins compute, {', '.join(left_out.outputs)}, which ONNX "
                 "Runtime cannot for the float model; validate the Q/DQ model that the engine was made from"
             )
-        with Engine.load(plan, plugins=plugins, allow_host_code=allow_host_code) as engine:
+        with Engine.load(plan, plugins=loading.plugins, allow_host_code=loading.allow_host_code) as engine:
             names = [spec.name for spec in engine.outputs]
             dtypes = {spec.name: np.dtype(spec.dtype) for spec in engine.inputs}
             scales = _int8_scales(engine, plan)
@@ -176,7 +151,7 @@ def open_validated(
         left, description = (), whose.format("model") + " in ONNX Runtime"
     if left_out.outputs:
         description += ", up to its plugins of TensorRT"
-    sources = sources if computes_all(graph_model, sources) else ()
+    sources = declared.sources if computes_all(graph_model, declared.sources) else ()
     if integers:
         opened = open_graph_model(graph_model, sources, threads=threads)
     else:

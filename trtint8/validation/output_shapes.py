@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import onnx_ir as ir
+from numpy.typing import NDArray
 
 from calibrators.data.feeds import shape_text
 from calibrators.data.inputs import InputSpec
@@ -14,7 +16,7 @@ from trtint8.models.cached_outputs import cached_outputs, without_cached_outputs
 from trtint8.models.output_parts import OutputPart, output_parts
 from trtint8.models.picked_outputs import NO_PICKS, Picks, before_picks, find_picks, sources_inside
 from trtint8.models.static_shapes import declared_sizes
-from trtint8.validation.batch import DeclaredShape, Outputs
+from trtint8.validation.batch import BatchForm, DeclaredShape, Outputs
 from trtint8.validation.measurand import Measurand
 
 
@@ -55,6 +57,20 @@ class DeclaredOutputs:
         sources = sources_inside(graph_model, picks)
         cached = cached_outputs(graph_model)
         return cls(declared_shapes(graph_model), parts, picks.outputs, sources, left_out, cached)
+
+    def form_of(
+        self, outputs: Outputs, labels: NDArray[Any] | None, rows: int, inputs: Sequence[InputSpec]
+    ) -> BatchForm:
+        """The form of a batch.
+
+        Args:
+            outputs: The model's outputs, by name.
+            labels: The labels of the batch, or None.
+            rows: Number of samples in the batch.
+            inputs: The model's inputs.
+        """
+        without_samples = outputs_without_samples(self.shapes, inputs)
+        return BatchForm.of(outputs, labels, rows, without_samples, self.picked, self.cached, self.shapes)
 
 
 def declared_shapes(graph_model: ir.Model) -> dict[str, DeclaredShape]:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from calibrators.data.batches import Batches, DataSource, open_data
+from calibrators.data.batches import Batches, DataSource
 from calibrators.data.options import DataOptions
 from calibrators.errors import ModelError
 from calibrators.host.threads import in_thread
 from calibrators.ray.run_options import RunOptions
 from trtint8.interop.integer_models import integer_operators
 from trtint8.models.model import Model, ModelSource, load_model
-from trtint8.models.recorded_states import with_recorded_states
-from trtint8.models.runnable_part import picks_of_plugins, runnable_part
 from trtint8.models.session import open_model
+from trtint8.runtime.loading import LoadingOptions
 from trtint8.validation.accuracy import Accuracy
 from trtint8.validation.budget import Budget
 from trtint8.validation.comparison import compare_models
@@ -24,7 +22,7 @@ from trtint8.validation.measure import REFERENCE, VALIDATED
 from trtint8.validation.metrics import Metric, reads_layouts
 from trtint8.validation.mistaken_comparisons import warn_of_models, warning_of_calibration_samples
 from trtint8.validation.opening import engine_path, open_models
-from trtint8.validation.output_shapes import DeclaredOutputs
+from trtint8.validation.reference import Reference
 from trtint8.validation.workers import compare_over_ray
 
 
@@ -37,9 +35,8 @@ def validate_models(
     metrics: Sequence[Metric] | None,
     data_options: DataOptions,
     run: RunOptions,
+    loading: LoadingOptions,
     budget: Budget | None,
-    allow_host_code: bool,
-    plugins: Sequence[str | os.PathLike[str]],
 ) -> Accuracy:
     """Compares an INT8 model or engine, and others, with the float model on the same samples.
 
@@ -51,10 +48,8 @@ def validate_models(
         metrics: What to measure; the usual metrics that apply where None.
         data_options: How the data is read.
         run: Where and how models are run.
+        loading: How engines are loaded.
         budget: What the samples are to keep; None for nothing.
-        allow_host_code: Whether code that an engine contains may run; see
-            :meth:`trtint8.runtime.engine.Engine.load`.
-        plugins: Paths of shared libraries with the plugins that engines use.
 
     Returns:
         The comparison.
@@ -73,9 +68,8 @@ def validate_models(
             "take another"
         )
     whole = load_model(reference)
-    left_out = picks_of_plugins(whole)
-    original = runnable_part(whole, left_out)
-    declared = DeclaredOutputs.of(original.graph_model, left_out)
+    compared = Reference.of(whole)
+    original, declared = compared.model, compared.declared
     opening = None
     if not run.ray:
         # It opens while the other models are read and checked.
@@ -83,10 +77,7 @@ def validate_models(
     models = {VALIDATED: model, **also}
     loaded = {name: engine_path(one) or load_model(one) for name, one in models.items()}
     _refuse_exchanged(loaded, whole)
-    recorded = with_recorded_states(data, original, run.threads)
-    batches = open_data(
-        recorded, original.inputs, data_options.on_cpu(original.inputs, original.output_shapes)
-    )
+    batches = compared.open_data(data, data_options, run.threads)
     origins = warn_of_models(loaded, original)
     head = None
     unknown = metrics is None and batches.labels is None  # which labels are read with the samples, if any
@@ -102,11 +93,10 @@ def validate_models(
             run.ray,
             head,
             declared=declared,
+            loading=loading,
             metrics=metrics,
             budget=budget,
             threads=run.threads,
-            allow_host_code=allow_host_code,
-            plugins=plugins,
             progress=run.progress,
         )
     assert opening is not None
@@ -116,10 +106,9 @@ def validate_models(
             opening,
             original.inputs,
             metrics,
-            run.threads,
             declared,
-            allow_host_code=allow_host_code,
-            plugins=plugins,
+            loading,
+            threads=run.threads,
         ) as opened,
         warning_of_calibration_samples(origins, batches) as samples,
     ):

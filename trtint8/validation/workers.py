@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from calibrators.ray.in_order import BatchFunction, results_in_order
 from trtint8.models.model import Model, ModelSource, load_model
 from trtint8.models.serialization import fits_message, to_proto
 from trtint8.models.session import ModelSession, open_model
+from trtint8.runtime.loading import LoadingOptions
 from trtint8.validation.accuracy import Accuracy
 from trtint8.validation.budget import Budget
 from trtint8.validation.comparison import BatchResult, OpenModels, merge_results
@@ -42,11 +43,10 @@ def compare_over_ray(
     head: Shard | None,
     *,
     declared: DeclaredOutputs,
+    loading: LoadingOptions,
     metrics: Sequence[Metric] | None = None,
     budget: Budget | None = None,
     threads: int | None = None,
-    allow_host_code: bool = False,
-    plugins: Sequence[str | os.PathLike[str]] = (),
     progress: bool = True,
 ) -> Accuracy:
     """Compares as :func:`trtint8.validation.comparison.compare` does, by workers of a Ray cluster.
@@ -60,12 +60,10 @@ def compare_over_ray(
         executor: Where to run.
         head: The first batches of the data, which every worker looks at; None where there are none.
         declared: What ``original`` declares of its outputs.
+        loading: How engines are loaded.
         metrics: What to measure; what applies of the usual metrics where None.
         budget: What the samples are to keep; None for nothing.
         threads: Threads, and processors, of each worker; 1 where None.
-        allow_host_code: Whether code that an engine contains may run; see
-            :meth:`trtint8.runtime.engine.Engine.load`.
-        plugins: Paths of shared libraries with the plugins that engines use.
         progress: Show a progress bar on a terminal.
 
     Returns:
@@ -85,8 +83,7 @@ def compare_over_ray(
         None if metrics is None else tuple(metrics),
         threads,
         declared,
-        allow_host_code,
-        tuple(Path(library).absolute() for library in plugins),
+        replace(loading, plugins=tuple(Path(library).absolute() for library in loading.plugins)),
         head,
         batches.reader,
     )
@@ -114,8 +111,7 @@ class _ValidationWork:
         metrics: What to measure; what applies of the usual metrics where None.
         threads: Threads per operator.
         declared: What the FP32 model declares of its outputs.
-        allow_host_code: Whether code that an engine contains may run.
-        plugins: Paths of the libraries with the plugins that engines use.
+        loading: How engines are loaded.
         head: The first batches of the data; None where there are none.
         reader: The reader of the data.
     """
@@ -126,14 +122,13 @@ class _ValidationWork:
     metrics: tuple[Metric, ...] | None
     threads: int
     declared: DeclaredOutputs
-    allow_host_code: bool
-    plugins: tuple[Path, ...]
+    loading: LoadingOptions
     head: Shard | None
     reader: Reader
 
     def open(self) -> BatchFunction[BatchResult]:
         """Opens the models."""
-        for file in (self.reference, *self.models.values(), *self.plugins):
+        for file in (self.reference, *self.models.values(), *map(Path, self.loading.plugins)):
             check_sees(file, _NOT_SENT)
         stack = contextlib.ExitStack()
         models = stack.enter_context(
@@ -142,10 +137,9 @@ class _ValidationWork:
                 in_thread(self._open_reference),
                 self.inputs,
                 self.metrics,
-                self.threads,
                 self.declared,
-                allow_host_code=self.allow_host_code,
-                plugins=self.plugins,
+                self.loading,
+                threads=self.threads,
             )
         )
         if self.head:

@@ -7,6 +7,7 @@ from calibrators.errors import BuildError, CalibrationDataError, UnsupportedErro
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt.calibrator import Calibrator
 from calibrators.tensorrt.flavor import Flavor
+from calibrators.tensorrt.foreign import ForeignCalibrator
 from calibrators.tensorrt.messages import shared_logger
 from tests.host_device import HostDevice
 from trtint8.api.calibration import model_inputs
@@ -93,7 +94,8 @@ def test_calibration_takes_the_shapes_of_the_batches(calibrator):
 
 def test_or_the_usual_shapes_where_they_are_not_known():
     usual = (8, 1, 8, 8)
-    assert calibration_profile(object(), [PROFILE, {}]) == {"images": ShapeRange(usual, usual, usual)}
+    shapes = calibration_profile(ForeignCalibrator(object()), [PROFILE, {}])
+    assert shapes == {"images": ShapeRange(usual, usual, usual)}
 
 
 def test_static_inputs_need_none(calibrator):
@@ -136,7 +138,7 @@ def test_a_calibrator_must_upload_to_the_gpu_that_builds(calibrator, monkeypatch
         check_device(calibrator, 1)
     # Of any other calibrator only the current context is known.
     for current in (None, 1):
-        monkeypatch.setattr("trtint8.builder.implicit.current_device", lambda current=current: current)
-        check_device(object(), 1)
+        monkeypatch.setattr("calibrators.tensorrt.foreign.current_device", lambda current=current: current)
+        check_device(ForeignCalibrator(object()), 1)
     with pytest.raises(BuildError, match="batches are on GPU 1, and the build is to run on GPU 0"):
-        check_device(object(), 0)
+        check_device(ForeignCalibrator(object()), 0)

@@ -14,7 +14,7 @@ from calibrators.tables.table import CalibrationTable, Provenance
 from tests.trtint8.onnx_models import Shaped
 from trtint8.data import DEMO_MODEL
 from trtint8.models.model import load_model, prepare
-from trtint8.quantization.quantize import quantize_graph
+from trtint8.quantization.quantize import QuantizeOptions, quantize_graph, quantized_model
 
 
 @pytest.fixture(scope="module")
@@ -104,3 +104,10 @@ def test_layers_compute_what_integers_give(table, split):
         np.testing.assert_allclose(
             tensors[layer.output[0]], wanted, rtol=1e-5, atol=1e-5 * np.abs(wanted).max()
         )
+def test_what_is_outside_int8_becomes_fp16_where_asked(prepared):
+    left = quantized_model(prepared, TABLE, QuantizeOptions(keep_float=["second"]))
+    assert (left.placement.quantized_nodes, left.float32) == (("first",), {})
+    options = QuantizeOptions(keep_float=["second"], float16=True, float32_io=True)
+    typed = quantized_model(prepared, TABLE, options)
+    assert [node.op_type for node in typed.graph_model.graph][-1] == "Cast"
+    assert left.graph_model.graph[-1].op_type == "Conv"

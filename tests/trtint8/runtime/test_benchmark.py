@@ -11,6 +11,7 @@ from trtint8.engine.file import TensorSpec
 from trtint8.engine.profiles import ShapeRange
 from trtint8.runtime import benchmark
 from trtint8.runtime.benchmark import BenchOptions, random_feed
+from trtint8.runtime.loading import LoadingOptions
 
 IMAGES = TensorSpec("images", "float32", (None, 3, None, None))
 
@@ -82,7 +83,7 @@ def test_a_baseline_is_built_and_loaded_with_the_plugins(monkeypatch, strongly_t
 
     monkeypatch.setattr(benchmark.Engine, "load", load)
     monkeypatch.setattr(benchmark, "build_engine", build_engine)
-    options = BenchOptions(device=1, allow_host_code=True, plugins=["p.so"])
+    options = BenchOptions(device=1, loading=LoadingOptions(allow_host_code=True, plugins=["p.so"]))
     engines = benchmark._engines(["x.engine"], conv_relu_conv(False), options)
     assert [name for name, _ in engines] == ["x.engine", "FP32", "FP16"]
     assert loaded == [("x.engine", 1, ["p.so"], True), *[(b"plan", 1, ["p.so"], False)] * 2]

@@ -15,6 +15,7 @@ from trtint8.engine.file import TensorSpec
 from trtint8.models.model import load_model
 from trtint8.models.session import open_graph_model
 from trtint8.runtime import benchmark
+from trtint8.runtime.loading import LoadingOptions
 from trtint8.validation import opening, workers
 from trtint8.validation.output_shapes import DeclaredOutputs
 
@@ -80,8 +81,7 @@ def test_the_workers_of_validate(allowed, libraries, model, asked):
         None,
         1,
         declared,
-        allowed,
-        tuple(model.with_name(name) for name in libraries),
+        LoadingOptions(allowed, tuple(model.with_name(name) for name in libraries)),
         None,
         FeedReader(),
     )

@@ -9,8 +9,8 @@ import onnx
 import pytest
 
 import trtint8
-from calibrators.errors import OutputError
-from calibrators.tables.table import CalibrationTable
+from calibrators.errors import OutputError, TableError
+from calibrators.tables.table import CalibrationTable, Provenance
 from tests.trtint8.onnx_models import Shaped, tied
 from tests.trtint8.tuning.networks import uneven
 from trtint8.auditing.estimator import Estimator
@@ -261,6 +261,12 @@ def test_a_search_with_fp16_is_not_continued_without(table, held_out, tmp_path):
     with pytest.raises(trtint8.TableError, match=r"with another use of FP16 \(True then, False now\)"):
         trtint8.tune(DEMO_MODEL, table, held_out, resume=True, **options)
     assert (tmp_path / "c").read_bytes() == kept
+
+
+def test_a_table_of_another_model_is_told_by_its_tensors(table, held_out):
+    foreign = CalibrationTable({**table.amax, "elsewhere": 1.0}, provenance=Provenance(model="another"))
+    with pytest.raises(TableError, match=r"1 of its .*'elsewhere' among them\) are not in this"):
+        trtint8.tune(DEMO_MODEL, foreign, held_out)
 
 
 def test_nothing_new_is_left_where_writing_fails(tuned, tmp_path, monkeypatch):
