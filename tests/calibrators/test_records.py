@@ -160,12 +160,12 @@ def test_files_of_a_limited_size(tmp_path, monkeypatch):
 def test_what_cannot_be_read_is_said_in_one_sentence(tmp_path, monkeypatch):
     path = tmp_path / "r.json"
     expected = r"^cannot read the table: No such file or directory$"
-    with pytest.raises(TableError, match=expected), records.reading("the table", TableError, "; make another"):
+    with pytest.raises(TableError, match=expected), records.reading("the table", TableError, "; make one"):
         records.read(path)
     path.write_text("{")
     monkeypatch.setattr(records, "MOST_BYTES", 0)
-    expected = r"^cannot read the table: it is larger than 0 bytes; make another$"
-    with pytest.raises(TableError, match=expected), records.reading("the table", TableError, "; make another"):
+    expected = r"^cannot read the table: it is larger than 0 bytes; make one$"
+    with pytest.raises(TableError, match=expected), records.reading("the table", TableError, "; make one"):
         records.read(path)
 
 
