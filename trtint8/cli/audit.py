@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
+from calibrators.data.feeds import shape_text
 from calibrators.errors import BuildError
 from trtint8.api import engines
 from trtint8.auditing.gpus import GPUS
@@ -61,7 +62,7 @@ def run(options: argparse.Namespace) -> None:
     if options.explain:
         for engine in audit.engines:
             _explain(engine)
-    shapes = ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in audit.shapes.items())
+    shapes = ", ".join(f"{name} {shape_text(shape)}" for name, shape in audit.shapes.items())
     title = f"{audit.model} on {audit.gpu.name}, {shapes}: estimated from the compiled graphs, not timed"
     print_table(title, ("", *(engine.precision for engine in audit.engines)), _rows(audit))
     print_line(f"{audit.verdict}.")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrators.data.feeds import shape_text
 from calibrators.errors import UnsupportedError
 from trtint8.quantization.config import TensorQuantConfig
 from trtint8.quantization.integer.rounding import round_values
@@ -70,7 +71,7 @@ def _parameters(
     if not -len(shape) <= axis < len(shape) or shape[axis] != len(config.scale):
         raise UnsupportedError(
             f"there are {len(config.scale)} scales for axis {axis} of a tensor of shape "
-            f"{'x'.join(map(str, shape))}; give one scale per channel"
+            f"{shape_text(shape)}; give one scale per channel"
         )
     broadcast = [1] * len(shape)
     broadcast[axis] = -1
