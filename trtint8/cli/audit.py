@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from typing import get_args
 
 from calibrators.data.feeds import shape_text
 from calibrators.errors import BuildError
+from calibrators.tensorrt.flavor import Target
 from trtint8.api import engines
 from trtint8.auditing.gpus import GPUS
 from trtint8.auditing.results import Audit, AuditedEngine, AuditedKernel
@@ -31,7 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="the float ONNX model")
     parser.add_argument("table", metavar="TABLE", help="its calibration table")
     parser.add_argument("--gpu", required=True, metavar="NAME", help="the GPU that times are estimated for")
-    parser.add_argument("--target", choices=("auto", "rtx", "tensorrt"), default="auto")
+    parser.add_argument("--target", choices=get_args(Target), default="auto")
     parser.add_argument(
         "--profile",
         action="append",
