@@ -6,12 +6,13 @@ and it loads in about 20 ms beside NumPy and ONNX. The standard library's parser
 encodings that shells write, and names line and column of a mistake.
 
 Whoever reads a file writes the message for the user, with what the file is and what to do; the errors of this
-module are the part of the message that says what is wrong.
+module are the part of the message that says what is wrong. :func:`reading` joins them.
 """
 
 from __future__ import annotations
 
 import codecs
+import contextlib
 import dataclasses
 import json
 import math
@@ -19,10 +20,12 @@ import os
 import sys
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
+
+from calibrators.errors import TrtInt8Error
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -57,6 +60,26 @@ Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$", max_length=64)]
 
 class RecordError(ValueError):
     """A file is too large, is not JSON, or does not hold the record that was expected; says what is wrong."""
+
+
+@contextlib.contextmanager
+def reading(what: str, error_type: type[TrtInt8Error], advice: str = "") -> Iterator[None]:
+    """Says in one sentence for the user that a file cannot be read.
+
+    Args:
+        what: What is read.
+        error_type: The error that is raised.
+        advice: What to do about the content, behind a semicolon.
+
+    Raises:
+        TrtInt8Error: An OSError or a :class:`RecordError` was raised.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise error_type(f"cannot read {what}: {error.strerror or error}") from error
+    except RecordError as error:
+        raise error_type(f"cannot read {what}: {error}{advice}") from error
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:

@@ -14,6 +14,7 @@ import onnx_ir as ir
 from calibrators.checks import check_choice, several
 from calibrators.data.random_samples import RANDOM, warn_of_random, with_shapes
 from calibrators.data.sample_sizes import SampleSizes
+from calibrators.display.counts import enumerated
 from calibrators.errors import BuildError, CalibrationDataError, ModelError, TableError, UnsupportedError
 from calibrators.files import check_writable, refuse_overwriting
 from calibrators.tables.loss_warning import noise_warning
@@ -253,7 +254,7 @@ class _Build:
         unused = [name for name in self.sources.manual if name not in placement.tensors]
         if unused:
             warnings.warn(
-                f"no Q/DQ pair goes to {', '.join(map(repr, unused[:5]))}: the dynamic range has no "
+                f"no Q/DQ pair goes to {enumerated(map(repr, unused))}: the dynamic range has no "
                 "effect there",
                 UserWarning,
                 stacklevel=4,

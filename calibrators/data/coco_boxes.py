@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from calibrators.data.preprocessing import Preprocessing
 from calibrators.data.true_boxes import placed_boxes, sizes_of
+from calibrators.error_text import in_words
 from calibrators.errors import CalibrationDataError
 
 
@@ -44,10 +45,9 @@ def read_coco_boxes(
             f"cannot read the labels file '{path}': {error.strerror or error}; check the path"
         ) from error
     except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise CalibrationDataError(
             f"labels file '{path}' does not hold COCO's instances, with images, annotations and categories: "
-            f"{type(error).__name__} {reason}; correct it, or give a .npy or .npz file"
+            f"{type(error).__name__} {in_words(error)}; correct it, or give a .npy or .npz file"
         ) from error
     if missing := [image.name for image in images if image.name not in entries]:
         raise CalibrationDataError(

@@ -222,9 +222,9 @@ def listed(inputs: Sequence[InputSpec]) -> str:
     return ", ".join(map(str, inputs))
 
 
-def shape_text(shape: Sequence[int | str | None]) -> str:
-    """A shape as text for a message: ``2x3x?x32``, or ``scalar``."""
-    return "x".join("?" if dim is None else str(dim) for dim in shape) or "scalar"
+def shape_text(shape: Sequence[int | str | None], times: str = "x") -> str:
+    """A shape as text for a message: ``2x3x?x32``, or ``scalar``; ``times`` stands between two sizes."""
+    return times.join("?" if dim is None else str(dim) for dim in shape) or "scalar"
 
 
 def first_feeds(feeds: Iterable[FeedDict], samples: int) -> Iterator[FeedDict]:

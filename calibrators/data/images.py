@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrators.error_text import in_words
 from calibrators.errors import CalibrationDataError, UnsupportedError
 
 #: File name endings that are taken as images, in lower case.
@@ -80,9 +81,8 @@ def read_image(
     except pillow.UnidentifiedImageError as error:
         raise _no_image(path) from error
     except Exception as error:  # decoders have errors of their own on damaged files
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise CalibrationDataError(
-            f"cannot read the image '{path}': {reason}; replace or remove it"
+            f"cannot read the image '{path}': {in_words(error)}; replace or remove it"
         ) from error
     if mode.startswith(("I", "F")):  # convert() would clip these to 255 instead of scaling them
         raise CalibrationDataError(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.data.feeds import Binding, FeedDict, is_float, listed
+from calibrators.data.feeds import Binding, FeedDict, is_float, listed, shape_text
 from calibrators.data.inputs import InputSpec, named_sizes
 from calibrators.data.sources import Source
 from calibrators.errors import CalibrationDataError
@@ -160,7 +160,7 @@ def _sample_shape(
     if given is not None:
         if not _fits(spec, given):
             raise CalibrationDataError(
-                f"the random data has the shape {'x'.join(map(str, given))} for a sample of input {spec}, "
+                f"the random data has the shape {shape_text(given)} for a sample of input {spec}, "
                 "which does not fit; leave the batch out, and give every other dimension"
             )
         return given

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from calibrators.data.archives import read_archive
 from calibrators.data.axes import count_samples, needs_single_feeds, one_sample
 from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows, shape_text
+from calibrators.error_text import in_words
 from calibrators.errors import CalibrationDataError
 from calibrators.files import exists, is_file
 
@@ -245,7 +246,6 @@ def _read(path: Path, read: Callable[[], _Result]) -> _Result:
     try:
         return read()
     except Exception as error:  # each part of a damaged file has errors of its own, tokenizers' included
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise CalibrationDataError(
-            f"cannot read '{path}': {reason}; save it again with numpy.save or numpy.savez"
+            f"cannot read '{path}': {in_words(error)}; save it again with numpy.save or numpy.savez"
         ) from error

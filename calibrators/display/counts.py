@@ -1,6 +1,8 @@
-"""Numbers of things in words."""
+"""Numbers of things, and things themselves, in words."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 
 def counted(number: int, noun: str, form: str = "") -> str:
@@ -12,3 +14,15 @@ def counted(number: int, noun: str, form: str = "") -> str:
         form: How the number is written, as in :func:`format`.
     """
     return f"{number:{form}} {noun}{'' if number == 1 else 's'}"
+
+
+def enumerated(names: Iterable[str], most: int = 5) -> str:
+    """The first of some names, and how many more there are, such as ``'a', 'b' and 3 more``.
+
+    Args:
+        names: The names, as they are written.
+        most: How many of them are written.
+    """
+    every = list(names)
+    more = f" and {len(every) - most} more" if len(every) > most else ""
+    return ", ".join(every[:most]) + more

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from calibrators.error_text import in_words
 from calibrators.errors import UnsupportedError
 from calibrators.ray.executor import RayExecutor
 
@@ -94,7 +95,7 @@ def connected(ray: Any, address: str | None) -> Iterator[None]:
         with _same_reaction_to_termination():
             ray.init(address=address, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
-        reason = f"{' '.join(str(error).split()).rstrip('.')}; start it or mend the address"
+        reason = f"{in_words(error)}; start it or mend the address"
         if isinstance(error, _refusals(ray)):
             reason = (
                 "its token is missing or wrong here; set RAY_AUTH_MODE=token, and have the cluster's token "

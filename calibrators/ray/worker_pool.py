@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from calibrators.data.shards import Shard
+from calibrators.error_text import in_words
 from calibrators.errors import TrtInt8Error, WorkerError
 from calibrators.ray.work import Task
 
@@ -229,8 +230,7 @@ class WorkerPool:
         """Counts a death for a shard, or for opening where the key is None, and gives up after some."""
         self._deaths[key] += 1
         if self._deaths[key] >= _DEATHS:
-            reason = " ".join(str(error).split())
-            raise WorkerError(f"{sentence}. Ray says: {reason[:300]}") from error
+            raise WorkerError(f"{sentence}. Ray says: {in_words(error)}") from error
 
 
 def _as_raised(error: Any, where: str = "") -> Exception:

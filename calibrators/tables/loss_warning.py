@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 
+from calibrators.display.counts import enumerated
 from calibrators.histograms.losses import RangeLoss
 from calibrators.tables.choice import POOR_DB, RangeChoice
 
@@ -23,8 +25,7 @@ def loss_warning(losses: Mapping[str, RangeLoss], method: str) -> str | None:
     """
     if not losses:
         return None
-    named = [_described(name, loss) for name, loss in list(losses.items())[:_NAMED]]
-    more = f" and {len(losses) - _NAMED} more" if len(losses) > _NAMED else ""
+    named = enumerated(itertools.starmap(_described, losses.items()), _NAMED)
     advice = (
         "the network's outputs were best so; validate"
         if method == "auto"
@@ -35,7 +36,7 @@ def loss_warning(losses: Mapping[str, RangeLoss], method: str) -> str | None:
         if len(losses) == 1
         else f"{len(losses)} ranges lose much of the tensors' values"
     )
-    return f"{count}: {', '.join(named)}{more}; {advice}"
+    return f"{count}: {named}; {advice}"
 
 
 def noise_warning(choice: RangeChoice | None) -> str | None:

@@ -6,6 +6,7 @@ import re
 import warnings
 from collections.abc import Collection, Iterable, Sequence
 
+from calibrators.display.counts import enumerated
 from calibrators.errors import TableError
 
 #: Names that TensorRT gives to tensors that a model does not have, such as weights and the product in a Gemm:
@@ -39,7 +40,7 @@ def check_model(
         UserWarning: The table does not say which model it was made for, and has names of other tensors.
     """
     missing = [name for name in tensors if name not in names]
-    shown = ", ".join(f"'{name}'" for name in missing[:5]) + (", …" if len(missing) > 5 else "")
+    shown = enumerated(f"'{name}'" for name in missing)
     count = f"{len(missing)} tensor{'s' if len(missing) > 1 else ''}"
     made_for_other = made_for is not None and made_for != fingerprint
     if made_for_other and missing:

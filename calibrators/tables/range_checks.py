@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from calibrators.checks import is_number
+from calibrators.display.counts import enumerated
 from calibrators.errors import TableError
 
 #: The largest range whose scale, of symmetric INT8, is a float32.
@@ -51,7 +52,7 @@ def check_ranges_by_hand(ranges: Mapping[str, object]) -> None:
 
 def _refuse(bad: Mapping[str, object], rule: str) -> None:
     if bad:
-        shown = ", ".join(f"'{name}' ({value!r:.80})" for name, value in list(bad.items())[:5])
+        shown = enumerated(f"'{name}' ({value!r:.80})" for name, value in bad.items())
         raise TableError(f"{rule}: {shown}")
 
 

@@ -45,12 +45,8 @@ def read_ranges(ranges: DynamicRanges) -> dict[str, float]:
 def _read(path: Path) -> Mapping[str, float]:
     if is_table_name(path):
         return CalibrationTable.load(path).amax
-    try:
+    with records.reading(f"the dynamic ranges '{path}'", TableError):
         return TEXT.parse(records.read_bytes(path), str(path))
-    except OSError as error:
-        raise TableError(f"cannot read the dynamic ranges '{path}': {error.strerror or error}") from error
-    except records.RecordError as error:
-        raise TableError(f"cannot read the dynamic ranges '{path}': {error}") from error
 
 
 def _amax(name: str, value: float | tuple[float, float]) -> float:

@@ -60,12 +60,8 @@ def read_table(path: str | os.PathLike[str]) -> TableRecord:
         TableError: The file cannot be read or is malformed, or is a cache with the sidecar of another.
     """
     finish_writing(path)
-    try:
+    with records.reading(f"the table '{path}'", TableError, "; give a calibration table"):
         data = records.read_bytes(path)
-    except OSError as error:
-        raise TableError(f"cannot read the table '{path}': {error.strerror or error}") from error
-    except records.RecordError as error:
-        raise TableError(f"cannot read the table '{path}': {error}; give a calibration table") from error
     source = os.fspath(path)
     refuse_engine(data, path)
     if tensorrt_cache.looks_like_cache(data):

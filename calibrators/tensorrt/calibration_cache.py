@@ -56,14 +56,11 @@ def read_cache(cache: str | os.PathLike[str], wanted: CacheOrigin) -> bytes | No
         TableError: It is malformed, of another algorithm, of unknown origin, or stale.
     """
     path = Path(cache)
-    try:
-        data = records.read_bytes(path)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise TableError(f"cannot read the cache '{path}': {error.strerror or error}") from error
-    except records.RecordError as error:
-        raise TableError(f"cannot read the cache '{path}': {error}") from error
+    with records.reading(f"the cache '{path}'", TableError):
+        try:
+            data = records.read_bytes(path)
+        except FileNotFoundError:
+            return None
     content = parse(data, str(path))
     if content.algorithm != wanted.calibrator:
         raise TableError(

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from calibrators import records
+from calibrators.errors import TableError
 from calibrators.records import Count, Fraction, NonNegative, Positive, RecordError, Sha256
 
 
@@ -186,6 +187,18 @@ def test_files_of_a_limited_size(tmp_path, monkeypatch):
         records.read(path)
     with pytest.raises(FileNotFoundError):
         records.read(tmp_path / "missing.json")
+
+
+def test_what_cannot_be_read_is_said_in_one_sentence(tmp_path, monkeypatch):
+    path = tmp_path / "r.json"
+    expected = r"^cannot read the table: No such file or directory$"
+    with pytest.raises(TableError, match=expected), records.reading("the table", TableError, "; make one"):
+        records.read(path)
+    path.write_text("{")
+    monkeypatch.setattr(records, "MOST_BYTES", 0)
+    expected = r"^cannot read the table: it is larger than 0 bytes; make one$"
+    with pytest.raises(TableError, match=expected), records.reading("the table", TableError, "; make one"):
+        records.read(path)
 
 
 def test_a_lone_surrogate_in_place_of_a_number_is_refused():

@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from calibrators.cuda import gpu_problem, primary_context
+from calibrators.display.counts import enumerated
 from calibrators.errors import BuildError, ModelError
 from calibrators.tensorrt.flavor import Flavor
 from calibrators.tensorrt.messages import collected, shared_logger
@@ -171,8 +172,7 @@ def _message(prepared: Model, flavor: Flavor, refusals: list[_Refusal], tensors:
     first, *others = refusals
     more = ""
     if others:
-        named = ", ".join(f"'{other.node}' ({other.operator})" for other in others[:5])
-        named += f" and {len(others) - 5} more" if len(others) > 5 else ""
+        named = enumerated(f"'{other.node}' ({other.operator})" for other in others)
         more = f"; nor does it take {named}"
     where = ""
     if tensors:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from typing import get_args
 
+from calibrators.data.feeds import shape_text
 from calibrators.errors import BuildError
+from calibrators.tensorrt.flavor import Target
 from trtint8.api import engines
 from trtint8.auditing.gpus import GPUS
 from trtint8.auditing.results import Audit, AuditedEngine, AuditedKernel
@@ -30,7 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="the float ONNX model")
     parser.add_argument("table", metavar="TABLE", help="its calibration table")
     parser.add_argument("--gpu", required=True, metavar="NAME", help="the GPU that times are estimated for")
-    parser.add_argument("--target", choices=("auto", "rtx", "tensorrt"), default="auto")
+    parser.add_argument("--target", choices=get_args(Target), default="auto")
     parser.add_argument(
         "--profile",
         action="append",
@@ -61,7 +64,7 @@ def run(options: argparse.Namespace) -> None:
     if options.explain:
         for engine in audit.engines:
             _explain(engine)
-    shapes = ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in audit.shapes.items())
+    shapes = ", ".join(f"{name} {shape_text(shape)}" for name, shape in audit.shapes.items())
     title = f"{audit.model} on {audit.gpu.name}, {shapes}: estimated from the compiled graphs, not timed"
     print_table(title, ("", *(engine.precision for engine in audit.engines)), _rows(audit))
     print_line(f"{audit.verdict}.")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from typing import get_args
 
 from calibrators.files import check_writable, refuse_losing, refuse_overwriting
 from calibrators.tables.file_names import is_table_name
+from calibrators.tensorrt.flavor import Flavor, Target
 from trtint8.api import building
+from trtint8.builder.routes import Route
 from trtint8.built_files import qdq_file_of
 from trtint8.cli.arguments import (
     add_keep_float_option,
@@ -56,8 +59,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-o", "--output", required=True, metavar="OUT.engine")
     add_method_option(parser)
-    parser.add_argument("--target", choices=("auto", "rtx", "tensorrt"), default="auto")
-    parser.add_argument("--route", choices=("auto", "explicit", "implicit"), default="auto")
+    parser.add_argument("--target", choices=get_args(Target), default="auto")
+    parser.add_argument("--route", choices=get_args(Route), default="auto")
     parser.add_argument(
         "--dynamic-ranges",
         metavar="FILE",

@@ -140,6 +140,5 @@ def _summary(array: NDArray[Any]) -> dict[str, Any]:
 
 
 def _described(array: NDArray[Any]) -> tuple[str, str, str, str]:
-    shape = "x".join(map(str, array.shape)) or "scalar"
     extent = (f"{array.min():.6g}", f"{array.max():.6g}") if array.size else ("", "")
-    return str(array.dtype), shape, *extent
+    return str(array.dtype), shape_text(array.shape), *extent

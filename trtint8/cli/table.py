@@ -21,6 +21,7 @@ from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt.calibration_cache import portability
 from trtint8.cli.arguments import refuse_overwriting_arguments
 from trtint8.cli.cache_method import say_method_in_cache
+from trtint8.cli.named_values import named_values
 from trtint8.cli.output import print_json, print_line, print_table, say
 from trtint8.cli.table_edit import edit
 from trtint8.interop.extract import extract_table
@@ -286,19 +287,18 @@ def _diff(first: CalibrationTable, second: CalibrationTable, as_json: bool) -> N
 
 
 def _ranges(texts: list[str]) -> dict[str, float]:
-    ranges: dict[str, float] = {}
-    for text in texts:
-        name, equals, value = text.rpartition("=")
-        try:
-            amax = float(value)
-        except ValueError:
-            raise TableError(f"'{text}' is not TENSOR=AMAX with a number") from None
-        if not (equals and name):
-            raise TableError(f"'{text}' is not TENSOR=AMAX")
-        if name in ranges:
-            raise TableError(f"tensor '{name}' is set twice; set it once")
-        ranges[name] = amax
-    return ranges
+    return named_values("TENSOR=AMAX", map(_range, texts), TableError)
+
+
+def _range(text: str) -> tuple[str, float]:
+    name, _, value = text.rpartition("=")
+    try:
+        amax = float(value)
+    except ValueError:
+        raise TableError(f"'{text}' is not TENSOR=AMAX with a number") from None
+    if not name:
+        raise TableError(f"'{text}' is not TENSOR=AMAX")
+    return name, amax
 
 
 def _warn_of_new(ranges: Mapping[str, float], table: CalibrationTable) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import math
+from typing import get_args
 
 from calibrators.display.counts import counted
 from calibrators.errors import BuildError
 from calibrators.files import check_writable
+from calibrators.tensorrt.flavor import Target
 from trtint8.api import tuning
 from trtint8.cli.arguments import add_budget_options, data_keywords, keywords, refuse_overwriting_arguments
 from trtint8.cli.data_options import add_data_options, add_method_option
@@ -69,7 +71,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--target",
-        choices=("auto", "rtx", "tensorrt"),
+        choices=get_args(Target),
         default="auto",
         help="what the model is quantized for, and with --speed, which TensorRT builds; default auto",
     )

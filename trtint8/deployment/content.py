@@ -9,8 +9,9 @@ from pathlib import Path
 from string import Template
 from typing import TypeAlias
 
+from calibrators.data.feeds import shape_text
 from calibrators.data.preprocessing import PADDING
-from trtint8.deployment.source import DeploySource, shape_text
+from trtint8.deployment.source import DeploySource
 
 #: A file's path in the folder to its content, or to the file that is copied there.
 Files: TypeAlias = Mapping[str, str | bytes | Path]
@@ -48,7 +49,9 @@ def build_command(source: DeploySource, plan: str) -> str:
     for index, profile in enumerate(source.info.profiles):
         words += [f"--profile={index}"] if len(source.info.profiles) > 1 else []
         for option in ("min", "opt", "max"):
-            shapes = (f"{_in_spec(name)}:{_x(getattr(shape, option))}" for name, shape in profile.items())
+            shapes = (
+                f"{_in_spec(name)}:{shape_text(getattr(shape, option))}" for name, shape in profile.items()
+            )
             words.append(f"--{option}Shapes={','.join(shapes)}")
     return " ".join(map(shlex.quote, words))
 
@@ -68,10 +71,6 @@ def _in_spec(name: str) -> str:
     return f"'{name}'" if set(name) & set(":,") else name
 
 
-def _x(shape: Sequence[int]) -> str:
-    return "x".join(map(str, shape))
-
-
 def _capabilities(source: DeploySource) -> str:
     known = source.info.compute_capabilities
     if known == ("current",):
@@ -82,7 +81,9 @@ def _capabilities(source: DeploySource) -> str:
 def _tensors(source: DeploySource) -> str:
     rows = ["| | name | type | shape |", "|---|---|---|---|"]
     for kind, specs in (("input", source.info.inputs), ("output", source.info.outputs)):
-        rows += [f"| {kind} | `{spec.name}` | {spec.dtype} | {shape_text(spec.shape)} |" for spec in specs]
+        rows += [
+            f"| {kind} | `{spec.name}` | {spec.dtype} | {shape_text(spec.shape, ' x ')} |" for spec in specs
+        ]
     for index, profile in enumerate(source.info.profiles):
         shapes = "; ".join(f"`{name}` {shape}" for name, shape in profile.items())
         rows += ["", f"Profile {index} (smallest, optimal, largest shape): {shapes}."]
@@ -100,13 +101,13 @@ def _preprocessing(source: DeploySource) -> str:
     if isinstance(wanted.resize, int):
         steps.append(f"the shorter side is resized to {wanted.resize} (bilinear, with antialiasing)")
     elif wanted.resize:
-        steps.append(f"resized to {_x(wanted.resize)} (height x width, bilinear, with antialiasing)")
+        steps.append(f"resized to {shape_text(wanted.resize)} (height x width, bilinear, with antialiasing)")
     if wanted.crop:
-        steps.append(f"{_x(wanted.crop)} (height x width) are cropped from the centre")
+        steps.append(f"{shape_text(wanted.crop)} (height x width) are cropped from the centre")
     if wanted.letterbox:
         steps.append(
-            f"resized to fit into {_x(wanted.letterbox)} (height x width, bilinear, with antialiasing), and "
-            f"padded to that size with the value {PADDING}"
+            f"resized to fit into {shape_text(wanted.letterbox)} (height x width, bilinear, with "
+            f"antialiasing), and padded to that size with the value {PADDING}"
         )
     if wanted.channels == "BGR":
         steps.append("channels are reversed to BGR")

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from calibrators.data.feeds import shape_text
 from calibrators.data.preprocessing import PADDING, Preprocessing
 from calibrators.errors import UnsupportedError
 from calibrators.tables.formats import tensorrt_cache
 from calibrators.tables.table import CalibrationTable
 from trtint8.deployment.content import Files, build_script, readme, template
-from trtint8.deployment.source import DeploySource, shape_text
+from trtint8.deployment.source import DeploySource
 from trtint8.engine.file import TensorSpec
 
 #: How far the factors of two channels may be apart before DeepStream's one factor counts as different.
@@ -164,8 +165,8 @@ def _image(source: DeploySource) -> TensorSpec:
     if spec.dtype != "float32" or channels not in (1, 3) or not is_fixed:
         raise UnsupportedError(
             f"DeepStream's nvinfer feeds float32 images of one size with 1 or 3 channels in {layout}, and "
-            f"the input '{spec.name}' is {spec.dtype}, {shape_text(spec.shape)}; deploy it to triton, or "
-            "give the right --layout"
+            f"the input '{spec.name}' is {spec.dtype}, {shape_text(spec.shape, ' x ')}; deploy it "
+            "to triton, or give the right --layout"
         )
     for output in source.info.outputs:
         if not output.name.isprintable() or ";" in output.name:

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from calibrators.data.feeds import shape_text
 from calibrators.data.preprocessing import Preprocessing, check_preprocessing
 from calibrators.errors import CalibrationDataError, EngineError, UnsupportedError
 from calibrators.files import is_file
@@ -189,14 +190,9 @@ def _check_preprocessing(source: DeploySource, preprocessing: Preprocessing) -> 
         channels = (spec.shape[1 if preprocessing.layout == "NCHW" else 3], 1, 3)
     if spec is None or not spec.dtype.startswith(("float", "bfloat")) or channels[0] not in channels[1:]:
         inputs = ", ".join(
-            f"'{one.name}' ({one.dtype}, {shape_text(one.shape)})" for one in source.info.inputs
+            f"'{one.name}' ({one.dtype}, {shape_text(one.shape, ' x ')})" for one in source.info.inputs
         )
         raise CalibrationDataError(
             f"preprocessing makes floating-point images in {preprocessing.layout} with 1 or 3 channels, and "
             f"no input of the engine takes them: {inputs}; leave the preprocessing out or correct its layout"
         )
-
-
-def shape_text(shape: Sequence[int | str | None]) -> str:
-    """A shape as text: ``batch x 3 x 224 x 224``, or ``scalar``."""
-    return " x ".join("?" if dim is None else str(dim) for dim in shape) or "scalar"

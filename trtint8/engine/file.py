@@ -12,6 +12,7 @@ from typing import Annotated
 import msgspec
 
 from calibrators import records
+from calibrators.data.feeds import shape_text
 from calibrators.display.html import html_table
 from calibrators.errors import EngineError
 from calibrators.files import finish_writing, write_atomically, written_together
@@ -149,13 +150,7 @@ def info_summary(info: EngineInfo) -> str:
 def info_rows(info: EngineInfo) -> list[tuple[str, str]]:
     """What is known of an engine, as rows of a small table."""
     sides = [("input", spec) for spec in info.inputs] + [("output", spec) for spec in info.outputs]
-    rows = [
-        (
-            f"{side} '{spec.name}'",
-            f"{spec.dtype} {'x'.join('?' if n is None else str(n) for n in spec.shape)}",
-        )
-        for side, spec in sides
-    ]
+    rows = [(f"{side} '{spec.name}'", f"{spec.dtype} {shape_text(spec.shape)}") for side, spec in sides]
     rows += profile_rows(info.profiles)
     if info.layers:
         counts = info.layers.counts().items()

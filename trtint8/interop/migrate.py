@@ -9,6 +9,7 @@ from pathlib import Path
 
 import onnx_ir as ir
 
+from calibrators.display.counts import enumerated
 from calibrators.errors import TableError
 from calibrators.tables.table import CalibrationTable
 from trtint8.interop.migration import Migration, plan_migration
@@ -16,9 +17,6 @@ from trtint8.models.model import Model
 from trtint8.models.serialization import save_model
 from trtint8.quantization.placement import Placement, place
 from trtint8.quantization.quantize import quantize_graph
-
-#: How many tensors a message lists at most.
-_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,7 @@ def migrate(
 
 
 def _refusal(plan: Migration) -> str:
-    named = ", ".join(f"'{name}'" for name in (plan.unsolved or plan.missing)[:_NAMED])
+    named = enumerated(f"'{name}'" for name in plan.unsolved or plan.missing)
     renamed = ""
     if plan.unsolved:
         if plan.unused:

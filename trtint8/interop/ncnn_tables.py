@@ -107,9 +107,5 @@ def _is_3x3_stride_1(node: ir.Node) -> bool:
 
 
 def _read(path: str | os.PathLike[str]) -> bytes:
-    try:
+    with records.reading(f"'{os.fspath(path)}'", TableError):
         return records.read_bytes(path)
-    except OSError as error:
-        raise TableError(f"cannot read '{os.fspath(path)}': {error.strerror or error}") from error
-    except records.RecordError as error:
-        raise TableError(f"cannot read '{os.fspath(path)}': {error}") from error

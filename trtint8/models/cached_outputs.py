@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator
 import onnx_ir as ir
 
 from trtint8.models.garbage_collection import pause_garbage_collection
+from trtint8.models.operators import SHAPE_READERS
 from trtint8.models.static_shapes import declared_sizes
 
 #: Operators behind which a cache is the same, perhaps in another element type.
@@ -19,9 +20,6 @@ _SAME = ("Identity", "Cast")
 
 #: Operators that write into a copy of their first input.
 _WRITING = ("ScatterND", "ScatterElements", "TensorScatter")
-
-#: Operators that read the shape of a tensor and none of its values.
-_OF_SHAPES = ("Shape", "Size")
 
 
 def cached_outputs(graph_model: ir.Model) -> tuple[str, ...]:
@@ -116,7 +114,7 @@ def _is_input(value: ir.Value | None) -> bool:
 
 def _readers(value: ir.Value) -> set[ir.Node]:
     """The nodes that read the values of a tensor, without those that copy or convert it."""
-    return {node for node, _ in value.uses() if not (_is_copy(node) or node.op_type in _OF_SHAPES)}
+    return {node for node, _ in value.uses() if not (_is_copy(node) or node.op_type in SHAPE_READERS)}
 
 
 def _is_copy(node: ir.Node) -> bool:

@@ -18,6 +18,11 @@ def inner_graphs(node: ir.Node) -> Iterator[ir.Graph]:
             yield from attribute.as_graphs()
 
 
+def holds_graphs(node: ir.Node) -> bool:
+    """Whether there are graphs inside a node, which may read any value of the graph around it."""
+    return any(True for _ in inner_graphs(node))
+
+
 def nodes_inside(node: ir.Node) -> Iterator[ir.Node]:
     """The nodes of the graphs inside a node, however deep."""
     for graph in inner_graphs(node):

@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError, EncodeError
 from onnx_ir.passes import common
 
 from calibrators.data.inputs import InputSpec, OpenShape
+from calibrators.error_text import cause_in_words, in_words
 from calibrators.errors import ModelError
 from calibrators.files import finish_writing, is_file, is_folder
 from calibrators.host.weights import LightModel
@@ -222,7 +223,7 @@ def prepare(model: Model) -> Model:
         if isinstance(error.__cause__, ModelError):
             raise error.__cause__ from None
         raise ModelError(
-            f"'{model.name}' cannot be prepared: {_innermost_reason(error)}; export it again"
+            f"'{model.name}' cannot be prepared: {cause_in_words(error)}; export it again"
         ) from error
     fingerprint = model.fingerprint
     record_float_model(copy, fingerprint)
@@ -280,15 +281,14 @@ def _checked(light: LightModel, name: str, path: Path | None) -> Model:
     try:
         onnx.checker.check_model(without_stored_tensors(light.checkable()))
     except Exception as error:
-        reason = " ".join(str(error).split())
-        raise ModelError(f"'{name}' is not a valid ONNX model: {reason[:300]}") from error
+        raise ModelError(f"'{name}' is not a valid ONNX model: {in_words(error)}") from error
     _leave_training_mode(light, name)
     if path and external:
         name_files(light, path.parent)
     try:
         graph_model = _from_light(light)
     except ir.serde.SerdeError as error:
-        raise ModelError(f"'{name}' cannot be read: {_innermost_reason(error)}; export it again") from error
+        raise ModelError(f"'{name}' cannot be read: {cause_in_words(error)}; export it again") from error
     model = Model(graph_model, name, light=None if external else light)
     if not model.is_quantized:
         _warn_of_random_nodes(model)
@@ -334,13 +334,6 @@ def _leave_devices_out(message: onnx.ModelProto) -> None:
     message.ClearField("configuration")
     for node in message.graph.node:
         node.ClearField("device_configurations")
-
-
-def _innermost_reason(error: BaseException) -> str:
-    """The message of the error that began a chain of errors, as one line."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return " ".join(str(error).split())[:300]
 
 
 def _from_light(light: LightModel) -> ir.Model:

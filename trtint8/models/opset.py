@@ -6,6 +6,7 @@ import onnx
 import onnx_ir as ir
 from onnx_ir.passes import common
 
+from calibrators.error_text import in_words
 from calibrators.errors import ModelError
 from trtint8.models.old_operators import mend_old_operators, refuse_old_operators
 from trtint8.models.sequence_types import declare_sequences
@@ -63,7 +64,7 @@ def with_opset(graph_model: ir.Model, opset: int, name: str) -> ir.Model:
     except Exception as error:
         raise ModelError(
             f"'{name}' has opset {old}, {opset} is needed, and it cannot be converted "
-            f"({' '.join(str(error).split())[:200]}); export it with a newer opset"
+            f"({in_words(error)}); export it with a newer opset"
         ) from error
     declare_sequences(message)  # the converter leaves their types out
     converted = ir.from_proto(message)

@@ -17,14 +17,12 @@ from trtint8.models.cutting import values_behind
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.graph_constants import is_constant
 from trtint8.models.inner_graphs import nodes_inside, values_read
+from trtint8.models.operators import SHAPE_READERS
 from trtint8.models.output_parts import MOVING, inferred_copy
 from trtint8.models.plugins import plugin_nodes
 
 #: Operators that pick elements by their values: those in the order of their values, or so many as there are.
 _RANKING = ("TopK", "NonMaxSuppression", "NonZero", "Compress", "Unique")
-
-#: Operators whose results do not depend on values, unless these decide how many are picked.
-_OF_SHAPES = ("Shape", "Size")
 
 #: Operators that pick the place of one element in each row, such as its class. What is computed from such
 #: places stays where it is, so that its values can be compared, but not the places themselves.
@@ -157,7 +155,7 @@ def _found(graph_model: ir.Model) -> tuple[list[ir.Value], list[ir.Value]]:
     """The outputs that hold picks, and the activations that these are computed from."""
     nodes, plugins = list(graph_model.graph), set(plugin_nodes(graph_model))
     layers = set(filter(_is_layer, nodes))
-    of_values = [node for node in nodes if not _is_one(node, _OF_SHAPES)]
+    of_values = [node for node in nodes if not _is_one(node, SHAPE_READERS)]
     activations = values_behind(of_values, layers.__contains__)
     needed: set[ir.Value] = set()  # by layers
     for node in reversed(nodes):
@@ -192,7 +190,7 @@ def _found(graph_model: ir.Model) -> tuple[list[ir.Value], list[ir.Value]]:
     return outputs, [value for node in nodes for value in node.outputs if value in sources]
 
 
-def _is_one(node: ir.Node, operators: Sequence[str]) -> bool:
+def _is_one(node: ir.Node, operators: Collection[str]) -> bool:
     return node.op_type in operators and not node.domain
 
 

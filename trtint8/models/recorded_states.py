@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import onnx_ir as ir
 
-from calibrators.data.feeds import listed
+from calibrators.data.feeds import listed, shape_text
 from calibrators.data.recorded_steps import RecordedSteps, StepRunner
 from calibrators.data.sequences import StateSequences
 from calibrators.errors import CalibrationDataError
@@ -87,4 +87,4 @@ def _described(value: ir.Value) -> str:
     dtype = "unknown type" if value.dtype is None else value.dtype.numpy().name
     if value.shape is None:
         return f"{dtype}, unknown shape"
-    return f"{dtype}, {'x'.join(str(getattr(dim, 'value', dim) or '?') for dim in value.shape) or 'scalar'}"
+    return f"{dtype}, {shape_text([dim if isinstance(dim, int) else dim.value for dim in value.shape])}"

@@ -5,10 +5,8 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from trtint8.models.batch_sizes import BatchSizes
+from trtint8.models.inner_graphs import holds_graphs
 from trtint8.models.sample_rules import RULES, SHAPING, Found
-
-#: The kinds of attributes that hold graphs.
-_GRAPHS = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 
 
 def computes_samples_separately(graph_model: ir.Model) -> bool:
@@ -48,8 +46,8 @@ def _computed_separately(graph_model: ir.Model) -> set[ir.Value | None] | None:
 
 def _keeps_samples(node: ir.Node, found: Found) -> bool:
     """Whether a node computes samples by themselves, or none; adds what it computes to what was found."""
-    if any(attribute.type in _GRAPHS for attribute in node.attributes.values()):
-        return False  # graphs within a node may read any value
+    if holds_graphs(node):
+        return False
     reads_samples = any(value in found.samples for value in node.inputs)
     reads_sizes = any(value in found.sizes for value in node.inputs)
     if not reads_samples and not reads_sizes:

@@ -15,7 +15,7 @@ from onnx import defs, helper, numpy_helper, shape_inference
 
 from calibrators.data.inputs import OpenShape
 from trtint8.models.graph_constants import is_constant, read_constant
-from trtint8.models.inner_graphs import inner_graphs
+from trtint8.models.inner_graphs import holds_graphs
 from trtint8.models.passes.constant_nodes import compute_node
 
 logger = logging.getLogger(__name__)
@@ -118,7 +118,7 @@ class _Computation:
 
     def _evaluate(self, node: ir.Node) -> NDArray[Any] | None:
         """The values of a node's output, where they are few and follow from known ones."""
-        if node.domain != "" or len(node.outputs) != 1 or any(True for _ in inner_graphs(node)):
+        if node.domain != "" or len(node.outputs) != 1 or holds_graphs(node):
             return None
         if node.op_type == "Shape":
             sizes = self._shape(node.inputs[0])

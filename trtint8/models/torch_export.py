@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeAlias, TypeGuard, cast
 
 import onnx_ir as ir
 
+from calibrators.error_text import cause_in_words
 from calibrators.errors import ModelError, UnsupportedError
 from calibrators.host.weights import LightModel
 from trtint8.models.model import Model, ModelSource, check_light
@@ -118,8 +119,8 @@ def _exported(module: Any, example_inputs: object) -> Model:
             outputs = module(*arguments.positional, **arguments.named)
         except Exception as error:
             raise ModelError(
-                f"the torch.nn.Module '{name}' does not run on example_inputs: {_reason(error)}; give what "
-                "its forward takes, on the module's own device"
+                f"the torch.nn.Module '{name}' does not run on example_inputs: {cause_in_words(error)}; give "
+                "what its forward takes, on the module's own device"
             ) from error
         program, failure = _program(torch, module, arguments, dynamic=True)
         if failure:
@@ -131,13 +132,13 @@ def _exported(module: Any, example_inputs: object) -> Model:
                     ) from failure_when_fixed
                 raise ModelError(
                     f"the torch.nn.Module '{name}' cannot be exported to ONNX: "
-                    f"{_reason(failure_when_fixed)}; change its forward, or export it another way and give "
-                    "the file"
+                    f"{cause_in_words(failure_when_fixed)}; change its forward, or export it another way and "
+                    "give the file"
                 ) from failure_when_fixed
     if failure:
         warnings.warn(
             f"'{name}' was exported for the batch of example_inputs alone, because PyTorch exports it with "
-            f"no other: {_reason(failure)}",
+            f"no other: {cause_in_words(failure)}",
             UserWarning,
             stacklevel=5,
         )
@@ -342,10 +343,3 @@ def _rename(graph: ir.Graph, values: Sequence[ir.Value], names: Sequence[str]) -
         if name not in taken:
             taken.add(name)
             value.name = name
-
-
-def _reason(error: BaseException) -> str:
-    """What went wrong, in one line of at most 200 characters."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__

@@ -17,6 +17,7 @@ from calibrators.checks import several
 from calibrators.errors import ModelError
 from trtint8.models.graph_constants import is_constant
 from trtint8.models.inner_graphs import nodes_inside
+from trtint8.models.operators import SHAPE_READERS
 from trtint8.quantization.attention import Attention, find_attentions, output_readers
 from trtint8.quantization.joint import JointConfigs
 from trtint8.quantization.obstacles import obstacle
@@ -31,9 +32,6 @@ from trtint8.quantization.operators import (
 from trtint8.quantization.slower.choose import Products, slower_in_int8
 from trtint8.quantization.targets import TARGETS, KernelCosts, Target
 from trtint8.quantization.tensor_configs import join_configs
-
-#: Operators that read the size of a tensor and none of its values.
-_SIZES = frozenset({"Shape", "Size"})
 
 #: Operators of layers whose weights are integers.
 _INTEGER = frozenset({"ConvInteger", "MatMulInteger", "QGemm", "QLinearConv", "QLinearMatMul"})
@@ -440,7 +438,7 @@ def _only_read_by(value: ir.Value, edges: set[tuple[str, int]]) -> bool:
     if value.is_graph_output() or not value.uses():
         return False
     for node, index in value.uses():
-        if (node.name or "", index) in edges or node.op_type in _SIZES:
+        if (node.name or "", index) in edges or node.op_type in SHAPE_READERS:
             continue
         if index != 0 or not commutes_with_quantization(node):
             return False

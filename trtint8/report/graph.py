@@ -10,6 +10,7 @@ import onnx_ir as ir
 from trtint8.engine.file import EngineInfo
 from trtint8.models.graph_constants import is_constant
 from trtint8.models.inner_graphs import values_read
+from trtint8.models.operators import SHAPE_READERS
 from trtint8.quantization.operators import FUSED_INTO_WEIGHTED, MULTIPLYING, UNPAIRED, WEIGHTED
 from trtint8.report.network import Cell, make_cell, reads_int8
 from trtint8.sensitivity.results import Sensitivity
@@ -18,9 +19,6 @@ from trtint8.sensitivity.results import Sensitivity
 #: these limits a browser on two busy cores needs about 3 s. It needs 1 s for a ViT-B/16 (526 boxes, 1,065
 #: columns), and 19 s for a DenseNet-121 (374 boxes, 23,924 columns), whose boxes could not be told apart.
 MOST_NODES, MOST_COLUMNS = 1000, 5000
-
-#: Operators that read the size of a tensor and none of its values.
-_SIZES = ("Shape", "Size")
 
 _PAIRS = ("QuantizeLinear", "DequantizeLinear")
 
@@ -139,7 +137,7 @@ def _size_nodes(graph: ir.Graph) -> set[ir.Node]:
     found: set[ir.Node] = set()
     for node in graph:
         read = [value for value in values_read(node) if not is_constant(value)]
-        if node.op_type in _SIZES or (read and all(value.producer() in found for value in read)):
+        if node.op_type in SHAPE_READERS or (read and all(value.producer() in found for value in read)):
             found.add(node)
     return found
 

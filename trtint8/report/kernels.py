@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from calibrators.data.feeds import shape_text
 from trtint8.auditing.results import Audit, AuditedEngine
 from trtint8.engine.file import EngineInfo
 from trtint8.engine.parts import PARTS
@@ -71,7 +72,7 @@ def make_audit_summary(audit: Audit | None) -> AuditSummary | None:
     return AuditSummary(
         audit.verdict,
         audit.gpu.name,
-        ", ".join(f"{name} {'×'.join(map(str, shape))}" for name, shape in audit.shapes.items()),
+        ", ".join(f"{name} {shape_text(shape, '×')}" for name, shape in audit.shapes.items()),
         KernelTable(
             columns,
             tuple((name, *(str(e.part(name).kernels or _NONE) for e in engines)) for name in parts),

@@ -228,8 +228,7 @@ def _build_options(engine: EngineInfo) -> str:
     ]
     for profile in engine.profiles:
         for name, sizes in profile.items():
-            shapes = ",".join("x".join(map(str, shape)) for shape in (sizes.min, sizes.opt, sizes.max))
-            options.append(f"--profile {shlex.quote(f'{name}={shapes}')}")
+            options.append(f"--profile {shlex.quote(f'{name}={sizes}')}")
     if engine.hardware_compatibility:
         options.append(f"--hardware-compatibility {engine.hardware_compatibility}")
     if engine.version_compatible:

@@ -158,9 +158,11 @@ def _class_names(source: str | os.PathLike[str] | Sequence[str] | None) -> tuple
         return ()
     if not isinstance(source, (str, os.PathLike)):
         return tuple(source)
+    with records.reading(f"the class names '{source}'", CalibrationDataError):
+        data = records.read_bytes(source)
     try:
-        lines = records.decode_text(Path(source).read_bytes()).splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        lines = records.decode_text(data).splitlines()
+    except UnicodeDecodeError as error:
         raise CalibrationDataError(f"cannot read the class names '{source}': {error}") from error
     names = [line.strip() for line in lines]
     while names and not names[-1]:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.cuda.dlpack import Dlpack, on_gpu, take
+from calibrators.data.feeds import shape_text
 from calibrators.error_text import in_one_line
 from calibrators.errors import CalibrationDataError
 from trtint8.engine.file import TensorSpec
@@ -142,9 +143,10 @@ def as_input(value: Any, spec: TensorSpec, stream: int, *, kind: str = "input") 
     if len(array.shape) != len(spec.shape) or any(
         isinstance(dim, int) and dim != size for dim, size in zip(spec.shape, array.shape, strict=True)
     ):
-        wanted = "x".join("?" if not isinstance(dim, int) else str(dim) for dim in spec.shape) or "scalar"
-        given = "x".join(map(str, array.shape)) or "scalar"
-        raise CalibrationDataError(f"{place} takes shape {wanted} but was given {given}; reshape it")
+        wanted = shape_text([dim if isinstance(dim, int) else None for dim in spec.shape])
+        raise CalibrationDataError(
+            f"{place} takes shape {wanted} but was given {shape_text(array.shape)}; reshape it"
+        )
     return array
 
 

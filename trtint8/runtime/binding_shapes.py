@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from calibrators.data.feeds import shape_text
 from calibrators.errors import CalibrationDataError
 from trtint8.engine.profiles import Profile, Shape
 
@@ -51,16 +52,14 @@ def _distance(shapes: Mapping[str, Shape], profile: Profile) -> float:
 
 def _refusal(shapes: Mapping[str, Shape], profiles: Sequence[Profile]) -> str:
     accepted = " or ".join(
-        ", ".join(f"'{name}' {_text(sizes.min)} to {_text(sizes.max)}" for name, sizes in profile.items())
+        ", ".join(
+            f"'{name}' {shape_text(sizes.min)} to {shape_text(sizes.max)}" for name, sizes in profile.items()
+        )
         for profile in profiles
     )
     named = {name for profile in profiles for name in profile}
-    given = ", ".join(f"'{name}' {_text(shape)}" for name, shape in shapes.items() if name in named)
+    given = ", ".join(f"'{name}' {shape_text(shape)}" for name, shape in shapes.items() if name in named)
     return (
         f"the engine takes {accepted}, and the data has {given}; change the batch size or build with other "
         "profiles"
     )
-
-
-def _text(shape: Shape) -> str:
-    return "x".join(map(str, shape)) or "scalar"

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar, cast
 import numpy as np
 
 from calibrators.cuda.device import Device, Event
+from calibrators.data.feeds import shape_text
 from calibrators.errors import CalibrationDataError, EngineError, UnsupportedError
 from trtint8.runtime.arrays import ALIGNMENT, DeviceInput, Feeds, HostArray
 from trtint8.runtime.execution import ExecutionContext
@@ -219,4 +220,4 @@ def _described(value: object) -> str:
         return "nothing"
     if type(value) is not np.ndarray:
         return f"a {type(value).__name__}"
-    return f"a NumPy array of {value.dtype} {'x'.join(map(str, value.shape)) or 'scalar'}"
+    return f"a NumPy array of {value.dtype} {shape_text(value.shape)}"

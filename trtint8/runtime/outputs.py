@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.cuda.dlpack import Dlpack
+from calibrators.data.feeds import shape_text
 from calibrators.errors import CalibrationDataError
 from trtint8.engine.file import TensorSpec
 from trtint8.runtime.arrays import CudaArray, DeviceInput, HostArray, as_input
@@ -44,8 +45,8 @@ class Targets:
         target = self.host.get(name, self.device.get(name))
         if target is not None and target.shape != shape:
             raise CalibrationDataError(
-                f"output '{name}' has shape {_text(shape)} and the array for it {_text(target.shape)}; give "
-                "an array of the output's shape"
+                f"output '{name}' has shape {shape_text(shape)} and the array for it "
+                f"{shape_text(target.shape)}; give an array of the output's shape"
             )
 
 
@@ -87,7 +88,3 @@ def as_targets(outputs: Mapping[str, Any], specs: Sequence[TensorSpec], stream: 
                 "an array on the GPU"
             )
     return Targets(host, device)
-
-
-def _text(shape: tuple[int, ...]) -> str:
-    return "x".join(map(str, shape)) or "scalar"

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrators.display.counts import enumerated
 from calibrators.errors import EngineError
 from calibrators.tensorrt.data_types import DTYPES, tensorrt_dtype
 from calibrators.tensorrt.flavor import Flavor
@@ -52,8 +53,8 @@ def refit(engine: Engine, weights: Mapping[str, NDArray[Any]]) -> None:
         missing = refitter.get_missing_weights()
         if missing:
             raise EngineError(
-                f"TensorRT also needs {', '.join(repr(name) for name in missing[:5])}, which depend on the "
-                "new weights; give them too"
+                f"TensorRT also needs {enumerated(map(repr, missing))}, which depend on the new "
+                "weights; give them too"
             )
         # Before the refit, because a refit that fails may have replaced some weights.
         engine.forget_graphs()

@@ -11,11 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import onnx_ir as ir
 
 from trtint8.models.inner_graphs import values_read
+from trtint8.models.operators import SHAPE_READERS
 from trtint8.sensitivity.gradients.writer import reached_from
 from trtint8.sensitivity.segments import Layer
-
-#: Operators whose result depends on the shape of what they read, and not on its values.
-_OF_SHAPES = ("Shape", "Size")
 
 
 def deciding_operators(
@@ -38,7 +36,7 @@ def deciding_operators(
         operators = frozenset(
             node.op_type
             for node in nodes
-            if node.op_type not in _OF_SHAPES
+            if node.op_type not in SHAPE_READERS
             and any(value in reached for value in values_read(node))
             and any(output in leading and output not in reached for output in node.outputs)
         )

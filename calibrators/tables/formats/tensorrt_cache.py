@@ -20,10 +20,11 @@ import math
 import re
 import struct
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from calibrators import records
+from calibrators.display.counts import enumerated
 from calibrators.errors import TableError
 from calibrators.tables.formats.values import check_line_names
 
@@ -155,7 +156,7 @@ def render(cache: TensorrtCache) -> bytes:
         "calibrate again or set them",
     )
     if zero:
-        names = _shown([f"'{name}'" for name in zero])
+        names = enumerated(f"'{name}'" for name in zero)
         warnings.warn(
             f"the range of {names} is 0, which a calibration cache cannot hold, so TensorRT has no range for "
             "what is left out; use samples that activate it, or set a range by hand",
@@ -182,10 +183,5 @@ def _entries(lines: list[str], source: str) -> Iterator[tuple[int, str, str]]:
 
 def _refuse_scales(bad: Mapping[str, float], problem: str, advice: str) -> None:
     if bad:
-        shown = _shown([f"'{name}' ({scale})" for name, scale in bad.items()])
+        shown = enumerated(f"'{name}' ({scale})" for name, scale in bad.items())
         raise TableError(f"{problem}: {shown}; {advice}")
-
-
-def _shown(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return ", ".join(names[:5]) + more

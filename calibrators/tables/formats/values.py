@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from calibrators import records
+from calibrators.display.counts import enumerated
 from calibrators.errors import TableError
 
 _Value = TypeVar("_Value")
@@ -130,8 +131,7 @@ def warn_widened(ends: Mapping[str, tuple[float, float]]) -> None:
     if widened:
         warnings.warn(
             "INT8 is symmetric, so ranges got wider, to the larger of |min| and |max|: "
-            + ", ".join(widened[:5])
-            + (f" and {len(widened) - 5} more" if len(widened) > 5 else ""),
+            + enumerated(widened),
             UserWarning,
             stacklevel=3,
         )

@@ -79,6 +79,7 @@ def test_kinds_and_shapes():
     assert not is_image_batch(np.zeros((4, 4, 3), np.uint8))
     assert is_float(np.dtype(np.float16)) and not is_float(np.dtype(np.int8))
     assert shape_text([2, None, "H"]) == "2x?xH" and shape_text([]) == "scalar"
+    assert shape_text([2, "H"], " x ") == "2 x H"
 
 
 RAW = Preprocessing(scale=1)

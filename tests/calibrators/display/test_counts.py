@@ -1,8 +1,8 @@
-"""Numbers of things in words."""
+"""Numbers of things, and things themselves, in words."""
 
 import pytest
 
-from calibrators.display.counts import counted
+from calibrators.display.counts import counted, enumerated
 
 
 @pytest.mark.parametrize(
@@ -11,3 +11,8 @@ from calibrators.display.counts import counted
 )
 def test_one_is_singular(number, form, text):
     assert counted(number, "sample", form) == text
+
+
+@pytest.mark.parametrize(("names", "text"), [("", ""), ("ab", "a, b"), ("abc", "a, b and 1 more")])
+def test_what_is_left_out_is_counted(names, text):
+    assert enumerated(names, 2) == text

@@ -1,5 +1,6 @@
 """`trtint8 report` as a user meets it."""
 
+import os
 import shutil
 import sys
 
@@ -110,6 +111,13 @@ def test_class_names_that_cannot_be_read(folder, tmp_path, capsys):
     arguments = ["--model", MODEL, "--data", str(folder / "heldout.npz"), "--classes", "nowhere.txt"]
     assert main(["report", str(folder / "out"), "-o", str(tmp_path / "r.html"), *arguments]) == 2
     assert "cannot read the class names 'nowhere.txt'" in capsys.readouterr().err
+
+
+def test_class_names_from_a_pipe_into_which_nobody_writes(folder, tmp_path):
+    os.mkfifo(tmp_path / "names")
+    arguments = ["--model", MODEL, "--data", str(folder / "heldout.npz"), "--limit", "20"]
+    arguments += ["--classes", str(tmp_path / "names")]
+    assert main(["report", str(folder / "out"), "-o", str(tmp_path / "r.html"), *arguments]) == 0
 
 
 def test_the_table_alone_has_no_worst_samples(folder, tmp_path, capsys):

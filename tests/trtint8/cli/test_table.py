@@ -193,7 +193,7 @@ def test_a_name_that_the_table_lacks_is_said(tmp_path, capsys):
     ("ranges", "message"),
     [
         ([], "there is nothing to set; give TENSOR=AMAX, such as images=2.64, or --method"),
-        (["a=1", "a=2"], "tensor 'a' is set twice; set it once"),
+        (["a=1", "a=2"], "TENSOR=AMAX gives 'a' twice; give each name once"),
         (["a"], "'a' is not TENSOR=AMAX with a number"),
         (["=1"], "'=1' is not TENSOR=AMAX"),
     ],

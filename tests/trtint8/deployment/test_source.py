@@ -8,7 +8,7 @@ from calibrators.data.preprocessing import Preprocessing
 from calibrators.errors import CalibrationDataError, EngineError, UnsupportedError
 from calibrators.tables.table import CalibrationTable
 from tests.trtint8.deployment.conftest import AMAX, IMAGES, LOGITS, shapes
-from trtint8.deployment.source import Batching, read_source, shape_text
+from trtint8.deployment.source import Batching, read_source
 from trtint8.engine.file import TensorSpec
 
 
@@ -109,8 +109,3 @@ def test_an_engine_that_cannot_be_loaded_or_built_anew(make_source):
         UnsupportedError, match=r"Triton loads no engine of TensorRT for RTX, and '.*net\.engine'"
     ):
         make_source(flavor="rtx", qdq=False).check_plan("Triton")
-
-
-def test_shapes_as_text():
-    assert shape_text(("batch", 3, None)) == "batch x 3 x ?"
-    assert shape_text(()) == "scalar"

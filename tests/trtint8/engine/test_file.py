@@ -266,7 +266,7 @@ def test_a_notebook_shows_what_is_known():
     page = INFO._repr_html_()
     for name, value in (
         ("input &#x27;images&#x27;", "float32 Nx3x?x16"),
-        ("output &#x27;total&#x27;", "int64 "),
+        ("output &#x27;total&#x27;", "int64 scalar"),
         ("layers", "1 in INT8"),
         ("weights", "0.01 MB"),
         ("method", "entropy"),

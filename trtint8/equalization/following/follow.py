@@ -18,10 +18,11 @@ from trtint8.equalization.following.channels import NetworkChannels
 from trtint8.equalization.following.labelling import Labelling
 from trtint8.equalization.following.moving_rules import move, pass_on, reduce_axes
 from trtint8.equalization.following.normalization_rules import normalize, separate_readers
-from trtint8.equalization.following.operators import AFFINE, BLIND, ELEMENTWISE, MOVING, REDUCING, is_spatial
+from trtint8.equalization.following.operators import AFFINE, ELEMENTWISE, MOVING, REDUCING, is_spatial
 from trtint8.equalization.following.shapes import Shapes
 from trtint8.equalization.following.weighted_rules import multiply_by_weights, multiply_matrices
 from trtint8.equalization.following.weights import is_linear
+from trtint8.models.operators import SHAPE_READERS
 
 _Rule: TypeAlias = Callable[[Labelling, ir.Node], None]
 
@@ -43,7 +44,7 @@ def follow_channels(model: ir.Model, shapes: Shapes) -> NetworkChannels:
     """
     labelling = Labelling(model, shapes)
     for node in model.graph:
-        if node not in labelling.absorbed and node.op_type not in BLIND:
+        if node not in labelling.absorbed and node.op_type not in SHAPE_READERS:
             values = [value for value in (*node.inputs, node.outputs[0]) if value is not None]
             known = all(labelling.shape(value) is not None for value in values)
             (_rule(node) if known else Labelling.stop)(labelling, node)

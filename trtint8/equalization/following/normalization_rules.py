@@ -9,8 +9,9 @@ from trtint8.equalization.following.channel_classes import Channels
 from trtint8.equalization.following.channels import Change, Copy, Producer
 from trtint8.equalization.following.labelling import Affine, Labelling
 from trtint8.equalization.following.labels import placed, with_rank
-from trtint8.equalization.following.operators import AFFINE, AFFINE_ON_AXIS_1, BLIND
+from trtint8.equalization.following.operators import AFFINE, AFFINE_ON_AXIS_1
 from trtint8.models.graph_constants import constant_input, unused_name
+from trtint8.models.operators import SHAPE_READERS
 
 
 def normalize(labelling: Labelling, node: ir.Node) -> None:
@@ -67,7 +68,7 @@ def separate_readers(labelling: Labelling, affine: Affine, read: Channels) -> li
         A copy of these nodes, where other readers need the output unchanged; else nothing.
     """
     output = affine.output
-    readers = list(dict.fromkeys(user for user, _ in output.uses() if user.op_type not in BLIND))
+    readers = list(dict.fromkeys(user for user, _ in output.uses() if user.op_type not in SHAPE_READERS))
     uses = {reader: labelling.affine_uses.get((output, reader)) for reader in readers}
     good = {
         reader: labels

@@ -43,9 +43,6 @@ MOVING = frozenset(
     }
 )
 
-#: Operators that read the shape of a tensor and none of its values.
-BLIND = frozenset({"Shape", "Size"})
-
 #: Operators that end with a factor and an offset per channel, to the indices of these constants.
 AFFINE = {
     "BatchNormalization": (1, 2),

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from calibrators.data.feeds import FeedDict
 from calibrators.errors import CalibrationDataError
 from trtint8.models.graph_constants import unused_name, value_names
+from trtint8.models.inner_graphs import holds_graphs
+from trtint8.models.operators import SHAPE_READERS
 from trtint8.models.session import open_graph_model
 
 logger = logging.getLogger(__name__)
@@ -115,7 +117,6 @@ def _computed_from_shapes(graph: ir.Graph) -> set[str]:
     known: set[str] = set(graph.initializers)
     for node in graph:
         read = {value.name for value in node.inputs if value is not None}
-        has_graph = any(attribute.type == ir.AttributeType.GRAPH for attribute in node.attributes.values())
-        if node.op_type in ("Shape", "Size") or (read <= known and not has_graph):
+        if node.op_type in SHAPE_READERS or (read <= known and not holds_graphs(node)):
             known |= {value.name for value in node.outputs if value.name}
     return known

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from onnx import defs, helper, numpy_helper, shape_inference
 
 from calibrators.errors import ModelError
+from trtint8.models.inner_graphs import holds_graphs
 from trtint8.models.passes.constant_nodes import compute_node
 from trtint8.models.random_nodes import RANDOM_OPERATORS
 
@@ -65,10 +66,7 @@ def _fold(model: ir.Model, node: ir.Node) -> bool:
         or node.outputs[0].is_graph_output()
         # Others, such as the statistics of a BatchNormalization in training mode, may be there unread.
         or any(output.uses() or output.is_graph_output() for output in node.outputs[1:])
-        or any(
-            attribute.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
-            for attribute in node.attributes.values()
-        )
+        or holds_graphs(node)
     ):
         return False
     tensors = [ir.convenience.get_const_tensor(value) for value in inputs]

@@ -14,6 +14,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from trtint8.models.graph_constants import read_constant
+from trtint8.models.inner_graphs import holds_graphs
 
 #: Inputs unlike those of calibration may cause larger values than these, by up to this factor.
 _MARGIN = 2.0
@@ -152,8 +153,7 @@ def _reasons(
         yield "ONNX does not define the operator, so its types are unknown"
     if not types.has_half_form:
         yield "the operator has no FP16 form"
-    graphs = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
-    if any(attribute.type in graphs for attribute in node.attributes.values()):
+    if holds_graphs(node):
         yield "it holds a graph of its own"
     if any(not isinstance(value.type, ir.TensorType) for value in (*floats, *results)):
         yield "it reads or makes a sequence, whose tensors have one type"

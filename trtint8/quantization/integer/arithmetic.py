@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrators.data.feeds import shape_text
 from calibrators.errors import UnsupportedError
 from calibrators.tables.scales import QMAX
 from trtint8.quantization.config import TensorQuantConfig
@@ -54,7 +55,7 @@ def _scale(shape: tuple[int, ...], config: TensorQuantConfig) -> NDArray[np.floa
     if not -len(shape) <= axis < len(shape) or shape[axis] != len(config.scale):
         raise UnsupportedError(
             f"there are {len(config.scale)} scales for axis {axis} of a tensor of shape "
-            f"{'x'.join(map(str, shape))}; give one scale per channel"
+            f"{shape_text(shape)}; give one scale per channel"
         )
     broadcast = [1] * len(shape)
     broadcast[axis] = -1

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from trtint8.models.graph_constants import is_constant
+from trtint8.models.operators import SHAPE_READERS
 from trtint8.quantization.operators import CONVOLUTIONS, WEIGHTED, commutes_with_quantization
 
 #: Operators with one operand that becomes a part of the FP16 kernel before them.
@@ -193,7 +194,7 @@ class KernelGraph:
                         pending += node.outputs
                         transposed = transposed or node.op_type == "Transpose"
                         pooled += [read, *node.outputs] if node.op_type == "MaxPool" else []
-                elif node.op_type not in ("Shape", "Size"):
+                elif node.op_type not in SHAPE_READERS:
                     kernels.add(self._kernels.get(node, node))
         return Readers(products, adding, len(kernels), pooled, transposed)
 

@@ -50,14 +50,8 @@ def _split(step: Step) -> Mapping[int, ir.Value]:
 
 def _expand(step: Step) -> Mapping[int, ir.Value]:
     x = step.input(0)
-    own, whole = step.shape(x), step.shape(step.output)
-    lead = len(whole) - len(own)
-    aligned = list(zip(own, whole[lead:], strict=True))
-    if any(size is None or (size != 1 and size != other) for size, other in aligned):
-        raise step.refused(f"whether '{x.name}' is broadcast is not known")
-    axes = [*range(lead), *(axis for axis, (size, other) in enumerate(aligned, lead) if size != other)]
-    summed = step.writer.reduced("ReduceSum", step.gradient, axes) if axes else step.gradient
-    return {0: step.writer.op("Reshape", summed, step.writer.op("Shape", x), like=x)}
+    axes = step.broadcast_axes(x, step.shape(x), step.shape(step.output))
+    return {0: step.summed(0, step.gradient, axes)}
 
 
 def _tile(step: Step) -> Mapping[int, ir.Value]:

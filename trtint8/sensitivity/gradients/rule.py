@@ -126,9 +126,20 @@ class Step:
             return gradient
         if own is None or whole is None:
             raise self.refused(f"the shape of '{value.name}' is unknown")
-        lead = len(whole) - len(own)
-        axes = [*range(lead), *(axis for axis, size in enumerate(own, lead) if size == 1 != whole[axis])]
-        return self.summed(index, gradient, axes)
+        return self.summed(index, gradient, _repeated_axes(own, whole))
+
+    def broadcast_axes(
+        self, value: ir.Value, own: Sequence[int | str | None], whole: Sequence[int | str | None]
+    ) -> list[int]:
+        """The axes along which a value of one shape is repeated until it has another.
+
+        Raises:
+            NoGradientError: Whether the value is broadcast is not known.
+        """
+        aligned = zip(own, whole[len(whole) - len(own) :], strict=True)
+        if any(size is None or size not in (1, other) for size, other in aligned):
+            raise self.refused(f"whether '{value.name}' is broadcast is not known")
+        return _repeated_axes(own, whole)
 
     def summed(self, index: int, gradient: ir.Value, axes: Sequence[int]) -> ir.Value:
         """A gradient summed over axes, in the shape of an input."""
@@ -174,6 +185,12 @@ def _never_wider(other: Sequence[int | str | None] | None, own: Sequence[int | s
         return False
     aligned = own[len(own) - len(other) :]
     return all(a == 1 or (a is not None and a == b) for a, b in zip(other, aligned, strict=True))
+
+
+def _repeated_axes(own: Sequence[int | str | None], whole: Sequence[int | str | None]) -> list[int]:
+    """The axes of the shape ``whole`` that ``own``, which broadcasts to it, has with one element or lacks."""
+    lead = len(whole) - len(own)
+    return [*range(lead), *(axis for axis, size in enumerate(own, lead) if size == 1 != whole[axis])]
 
 
 def normalized(axes: Sequence[int], rank: int) -> list[int]:

@@ -166,12 +166,7 @@ def _like_operand(step: Step, index: int, gradient: ir.Value) -> ir.Value:
     own, other = step.shape(value)[:-2], step.shape(step.input(1 - index))[:-2]
     if not other or own == other:
         return gradient
-    whole = step.shape(step.output)[:-2]
-    lead = len(whole) - len(own)
-    aligned = list(zip(own, whole[lead:], strict=True))
-    if any(size is None or (size != 1 and size != full) for size, full in aligned):
-        raise step.refused(f"'{value.name}' may be broadcast")
-    axes = [*range(lead), *(axis for axis, (size, full) in enumerate(aligned, lead) if size != full)]
+    axes = step.broadcast_axes(value, own, step.shape(step.output)[:-2])
     return step.summed(index, gradient, axes)
 
 
