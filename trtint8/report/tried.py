@@ -12,7 +12,7 @@ from trtint8.validation.measurand import DECIBELS
 
 
 @dataclass(frozen=True)
-class Candidate:
+class TriedCandidate:
     """One candidate.
 
     Attributes:
@@ -48,15 +48,15 @@ class Tried:
     metric: str
     unit: str
     goal: str
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[TriedCandidate, ...]
 
     @property
-    def drawn(self) -> tuple[Candidate, ...]:
+    def drawn(self) -> tuple[TriedCandidate, ...]:
         """The candidates that have a place in a chart: those whose value is finite."""
         return tuple(candidate for candidate in self.candidates if math.isfinite(candidate.value))
 
     @property
-    def chosen(self) -> Candidate | None:
+    def chosen(self) -> TriedCandidate | None:
         """The result; None where none of the candidates has its layers in float."""
         return next((candidate for candidate in self.candidates if candidate.chosen), None)
 
@@ -76,7 +76,7 @@ def make_tried(log: TuningLog | None) -> Tried | None:
         value = trial.score.value if by_metric else trial.score.sqnr_db
         assert value is not None  # by_metric says so
         candidates.append(
-            Candidate(
+            TriedCandidate(
                 trial.what,
                 1.0 - trial.float_cost,
                 trial.keep_float,
