@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +22,7 @@ from calibrators.tensorrt import flavor as flavors
 from calibrators.tensorrt.calibrator import Calibrator
 from calibrators.tensorrt.calibrators import calibrator_class
 from calibrators.tensorrt.flavor import Flavor, Target
+from calibrators.user_warnings import warn_user
 from trtint8.builder.build import BuiltEngine, build_engine, check_build
 from trtint8.builder.implicit import ImplicitInt8
 from trtint8.builder.options import BuildOptions
@@ -249,11 +249,9 @@ class _Build:
         warn_of_no_int8(placement, target)
         unused = [name for name in self.sources.manual if name not in placement.tensors]
         if unused:
-            warnings.warn(
+            warn_user(
                 f"no Q/DQ pair goes to {', '.join(map(repr, unused[:5]))}: the dynamic range has no "
-                "effect there",
-                UserWarning,
-                stacklevel=4,
+                "effect there"
             )
         graph_model = self._typed(graph_model, table.peaks)
         built = self._run(graph_model, prepared, sizes=sizes)
@@ -307,7 +305,7 @@ class _Build:
         if isinstance(calibrator, Calibrator):
             table = calibrator.table
         if warning := nothing_in_int8(built.report, placement.quantized_nodes):
-            warnings.warn(warning, stacklevel=4)  # at the call of trtint8.build_int8_engine
+            warn_user(warning)
         return BuiltFiles(built, graph_model, placement.quantized_nodes, table, self.options, implicit=True)
 
     @property
@@ -325,7 +323,7 @@ class _Build:
     def _warn_of_noise(self, table: CalibrationTable) -> None:
         """Warns of ranges that leave the outputs noisy, unless layers are to stay in float."""
         if not self.wanted.keep_float and (warning := noise_warning(table.choice)):
-            warnings.warn(warning, stacklevel=5)  # at the call of trtint8.build_int8_engine
+            warn_user(warning)
 
     def _check_manual(self, tensors: Sequence[str]) -> None:
         unknown = [name for name in self.sources.manual if name not in tensors]

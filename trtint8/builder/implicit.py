@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from calibrators.cuda import current_device
 from calibrators.errors import BuildError, UnsupportedError
 from calibrators.tensorrt.calibrator import Calibrator
+from calibrators.user_warnings import warn_user
 from trtint8.builder.dynamic_ranges import (
     MissingRange,
     NetworkLayer,
@@ -168,8 +168,6 @@ def finish_calibration(calibrator: Any, error: BaseException | None) -> None:
         return
     calibrator.raise_failure(error)
     if error is None and not calibrator.batches and calibrator.table is None:
-        warnings.warn(
-            "TensorRT never asked the calibrator for data; check that the model has layers that run in INT8",
-            UserWarning,
-            stacklevel=3,
+        warn_user(
+            "TensorRT never asked the calibrator for data; check that the model has layers that run in INT8"
         )

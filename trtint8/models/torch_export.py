@@ -17,6 +17,7 @@ import onnx_ir as ir
 
 from calibrators.errors import ModelError, UnsupportedError
 from calibrators.host.weights import LightModel
+from calibrators.user_warnings import warn_user
 from trtint8.models.model import Model, ModelSource, check_light
 from trtint8.models.serialization import to_light
 
@@ -135,11 +136,9 @@ def _exported(module: Any, example_inputs: object) -> Model:
                     "the file"
                 ) from failure_when_fixed
     if failure:
-        warnings.warn(
+        warn_user(
             f"'{name}' was exported for the batch of example_inputs alone, because PyTorch exports it with "
-            f"no other: {_reason(failure)}",
-            UserWarning,
-            stacklevel=5,
+            f"no other: {_reason(failure)}"
         )
     named = [inner for key, value in arguments.by_name.items() for inner in _tensor_names(key, value)]
     return _as_model(program.model, named, _output_names(outputs), name)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
 from calibrators.tables.table import CalibrationTable
+from calibrators.user_warnings import warn_user
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.inner_graphs import graph_values
 from trtint8.models.model import Model
@@ -62,10 +62,9 @@ def quantize_graph(
 def warn_of_no_int8(placement: Placement, target: Target) -> None:
     """Warns where all layers that could be in INT8 are in FP16, because INT8 is estimated to be slower."""
     if placement.all_slower:
-        warnings.warn(
+        warn_user(
             f"INT8 would be slower than FP16 in all layers that target '{target.name}' runs in INT8, so the "
-            "whole model is FP16; 'trtint8 audit' shows why, and keep_int8 quantizes layers all the same",
-            stacklevel=3,
+            "whole model is FP16; 'trtint8 audit' shows why, and keep_int8 quantizes layers all the same"
         )
 
 

@@ -19,13 +19,13 @@ from __future__ import annotations
 import math
 import re
 import struct
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from calibrators import records
 from calibrators.errors import TableError
 from calibrators.tables.formats.values import check_line_names
+from calibrators.user_warnings import warn_user
 
 _LEGACY = "LegacyCalibration"
 _WRITTEN = ("EntropyCalibration", "EntropyCalibration2", "MinMaxCalibration")
@@ -156,11 +156,9 @@ def render(cache: TensorrtCache) -> bytes:
     )
     if zero:
         names = _shown([f"'{name}'" for name in zero])
-        warnings.warn(
+        warn_user(
             f"the range of {names} is 0, which a calibration cache cannot hold, so TensorRT has no range for "
-            "what is left out; use samples that activate it, or set a range by hand",
-            UserWarning,
-            stacklevel=2,
+            "what is left out; use samples that activate it, or set a range by hand"
         )
     lines = [f"TRT-{version}-{cache.algorithm}"]
     lines += [f"{name}: {struct.pack('>f', scale).hex()}" for name, scale in written.items()]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import unicodedata
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -12,6 +11,7 @@ import numpy as np
 
 from calibrators import records
 from calibrators.errors import TableError
+from calibrators.user_warnings import warn_user
 
 _Value = TypeVar("_Value")
 
@@ -128,10 +128,8 @@ def warn_widened(ends: Mapping[str, tuple[float, float]]) -> None:
     """
     widened = [f"'{name}' ({low:g}, {high:g})" for name, (low, high) in ends.items() if -low != high]
     if widened:
-        warnings.warn(
+        warn_user(
             "INT8 is symmetric, so ranges got wider, to the larger of |min| and |max|: "
             + ", ".join(widened[:5])
-            + (f" and {len(widened) - 5} more" if len(widened) > 5 else ""),
-            UserWarning,
-            stacklevel=3,
+            + (f" and {len(widened) - 5} more" if len(widened) > 5 else "")
         )
