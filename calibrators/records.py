@@ -51,8 +51,8 @@ Positive = Annotated[float, msgspec.Meta(gt=0, le=sys.float_info.max)]
 #: A finite number that is not negative, and that a float32 holds.
 NonNegativeFloat32 = Annotated[float, msgspec.Meta(ge=0, le=3.4028234663852886e38)]
 
-#: A number from 0 to 1.
-Fraction = Annotated[float, msgspec.Meta(ge=0, le=1)]
+#: A probability, from 0 to 1.
+Probability = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 #: A SHA-256 in hexadecimal digits.
 Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$", max_length=64)]

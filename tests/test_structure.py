@@ -48,6 +48,7 @@ FLOORS = (
     "calibrators.records",
     "calibrators.files",
     "calibrators.checks",
+    "calibrators.user_warnings",
     "calibrators.error_text",
     "calibrators.errors",
 )
@@ -148,3 +149,9 @@ def test_calibration_on_the_cpu_needs_no_gpu_stack():
 def test_sessions_of_onnx_runtime_are_made_in_one_place():
     makers = {name for name, path in MODULES.items() if "InferenceSession(" in path.read_text()}
     assert makers == {"calibrators.host.onnx_session"}
+
+
+def test_users_are_warned_in_one_place():
+    assert {name for name, path in MODULES.items() if "warnings.warn(" in path.read_text()} == {
+        "calibrators.user_warnings"
+    }

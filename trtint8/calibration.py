@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,6 +28,7 @@ from calibrators.ray.distributed import RayObserver
 from calibrators.ray.run_options import RunOptions
 from calibrators.tables.loss_warning import loss_warning, noise_warning
 from calibrators.tables.table import CalibrationTable, Provenance
+from calibrators.user_warnings import warn_user
 from trtint8.models.activation_memory import FittingBatchSize
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.inner_graphs import graph_values
@@ -128,7 +128,7 @@ def calibrate_model(
     del prepared  # the session has weights of its own
     table = calibration.run(progress=run.progress, checkpoint=kept)
     if warning := noise_warning(table.choice):
-        warnings.warn(warning, stacklevel=3)  # at the call of trtint8.calibrate
+        warn_user(warning)
     if kept:
         kept.remove()
     return table
@@ -211,7 +211,7 @@ class Calibration:
         if self.auto and self.auto.is_large:
             self.close()
         for warning in seen.warnings(self.name_of):
-            warnings.warn(warning, stacklevel=5)  # at the call of trtint8.calibrate
+            warn_user(warning)
         runtime = "onnxruntime" if device_kind(self.device) == "cpu" else "onnxruntime (CUDA)"
         versions = {"trtint8": __version__, "numpy": np.__version__, runtime: _runtime_version()}
         provenance = Provenance(self.model, seen.data_fingerprint, seen.samples, versions, seen.input_sizes)
@@ -229,7 +229,7 @@ class Calibration:
             table = CalibrationTable(ranges, "auto", provenance, histograms=seen.histograms, choice=choice)
         # No range loses less than that of least squared error, so there is nothing to search for.
         if table.rule != "mse" and (lost := loss_warning(table.excessive_losses, table.method)):
-            warnings.warn(lost, stacklevel=5)
+            warn_user(lost)
         return table
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +23,7 @@ from calibrators.tensorrt import flavor as flavors
 from calibrators.tensorrt.calibrators import calibrator_class
 from calibrators.tensorrt.flavor import Flavor, Target
 from calibrators.tensorrt.foreign import AnyCalibrator, as_any_calibrator
+from calibrators.user_warnings import warn_user
 from trtint8.builder.build import BuiltEngine, build_engine, check_build
 from trtint8.builder.implicit import ImplicitInt8
 from trtint8.builder.options import BuildOptions
@@ -253,11 +253,8 @@ class _Build:
         placement = made.placement
         unused = [name for name in self.sources.manual if name not in placement.tensors]
         if unused:
-            warnings.warn(
-                f"no Q/DQ pair goes to {enumerated(map(repr, unused))}: the dynamic range has no "
-                "effect there",
-                UserWarning,
-                stacklevel=4,
+            warn_user(
+                f"no Q/DQ pair goes to {enumerated(map(repr, unused))}: the dynamic range has no effect there"
             )
         return BuiltFiles(
             self._run(made.graph_model, prepared, sizes=sizes),
@@ -306,7 +303,7 @@ class _Build:
         if calibrator is not None:
             table = calibrator.table
         if warning := nothing_in_int8(built.report, placement.quantized_nodes):
-            warnings.warn(warning, stacklevel=4)  # at the call of trtint8.build_int8_engine
+            warn_user(warning)
         return BuiltFiles(built, graph_model, placement.quantized_nodes, table, self.options, implicit=True)
 
     @property
@@ -317,7 +314,7 @@ class _Build:
     def _warn_of_noise(self, table: CalibrationTable) -> None:
         """Warns of ranges that leave the outputs noisy, unless layers are to stay in float."""
         if not self.wanted.keep_float and (warning := noise_warning(table.choice)):
-            warnings.warn(warning, stacklevel=5)  # at the call of trtint8.build_int8_engine
+            warn_user(warning)
 
     def _check_manual(self, tensors: Sequence[str]) -> None:
         unknown = [name for name in self.sources.manual if name not in tensors]

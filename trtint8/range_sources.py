@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, cast
@@ -16,6 +15,7 @@ from calibrators.tables.loss_warning import loss_warning
 from calibrators.tables.source import is_table, table_among
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt.calibrator import Calibrator
+from calibrators.user_warnings import warn_user
 from trtint8.calibration import CalibrationOptions, Observed, calibrate_prepared
 from trtint8.models.model import Model
 
@@ -96,5 +96,5 @@ class RangeSources:
         """A table that was there, with the ranges set by hand; warns of the others that lose too much."""
         table = table.override(self.manual) if self.manual else table
         if warning := loss_warning(table.excessive_losses, table.method):
-            warnings.warn(warning, stacklevel=6)  # at the call of trtint8.build_int8_engine
+            warn_user(warning)
         return table

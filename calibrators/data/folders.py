@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, partial
 from itertools import chain
@@ -22,6 +21,7 @@ from calibrators.data.true_boxes import LABELS as BOXES
 from calibrators.display.counts import counted
 from calibrators.errors import CalibrationDataError
 from calibrators.files import exists
+from calibrators.user_warnings import warn_user
 
 
 def from_folder(folder: Path, binding: Binding, first: int | None = None) -> Source:
@@ -285,29 +285,23 @@ def _warn_of_left_out(folder: Path, entries: Iterable[os.DirEntry[str]]) -> None
     ]
     if names:
         number, verb = ("1 file", "is") if len(names) == 1 else (f"{len(names)} files", "are")
-        warnings.warn(
+        warn_user(
             f"{number} of '{folder}' cannot be read and {verb} left out, such as '{names[0]}': a link leads "
-            f"nowhere, or the format is none of {_endings(IMAGE_SUFFIXES)}",
-            UserWarning,
-            stacklevel=2,
+            f"nowhere, or the format is none of {_endings(IMAGE_SUFFIXES)}"
         )
 
 
 def _warn_of_classes(folder: Path, empty: Sequence[Path], nested: Sequence[os.DirEntry[str]]) -> None:
     """Warns of classes without images, and of folders inside those of classes."""
     if empty:
-        warnings.warn(
+        warn_user(
             f"'{folder}' has {counted(len(empty), 'sub-folder')} without images, such as '{empty[0].name}': "
-            "each keeps an index among the classes; move away what is no class",
-            UserWarning,
-            stacklevel=2,
+            "each keeps an index among the classes; move away what is no class"
         )
     if nested:
-        warnings.warn(
+        warn_user(
             f"the sub-folders of '{folder}' have {counted(len(nested), 'sub-folder')} of their own, such as "
-            f"'{os.path.relpath(nested[0].path, folder)}', whose images are not read; move them one level up",
-            UserWarning,
-            stacklevel=2,
+            f"'{os.path.relpath(nested[0].path, folder)}', whose images are not read; move them one level up"
         )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -18,6 +17,7 @@ from calibrators import records
 from calibrators.data.images import MOST_PIXELS, resize_images
 from calibrators.data.placing import Placing, letterbox
 from calibrators.errors import CalibrationDataError
+from calibrators.user_warnings import warn_user
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -101,10 +101,9 @@ class Preprocessing:
         else:
             return
         mean, std = (", ".join(f"{value:g}" for value in values) for values in (self.mean, self.std))
-        warnings.warn(
+        warn_user(
             f"preprocessing subtracts the mean {mean} and divides by the standard deviation {std}, but its "
-            f"scale makes pixels values up to {largest:g}; {advice}",
-            stacklevel=4,
+            f"scale makes pixels values up to {largest:g}; {advice}"
         )
 
     def __call__(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:

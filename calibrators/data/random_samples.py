@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +14,7 @@ from calibrators.data.feeds import Binding, FeedDict, is_float, listed, shape_te
 from calibrators.data.inputs import InputSpec, named_sizes
 from calibrators.data.sources import Source
 from calibrators.errors import CalibrationDataError
+from calibrators.user_warnings import warn_user
 
 #: How data begins that is made of random samples.
 RANDOM = "random:"
@@ -41,12 +41,10 @@ def warn_of_random(data: object) -> None:
         data: Calibration data of any kind.
     """
     if isinstance(data, str) and data.startswith(RANDOM):
-        warnings.warn(
+        warn_user(
             f"the calibration data is '{data}': the ranges of random values mean nothing for a trained "
             "network, so use them for trials and for timing only; for accuracy calibrate with typical "
-            "samples",
-            UserWarning,
-            stacklevel=4,
+            "samples"
         )
 
 

@@ -13,7 +13,7 @@ from calibrators.data.axes import one_sample
 from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows, listed, shape_text
 from calibrators.data.inputs import InputSpec
 from calibrators.data.preflight import check_feed
-from calibrators.data.sequences import Sequence, SequenceReader, StateSequences
+from calibrators.data.sequences import SequenceReader, StateSequences, StepSequence
 from calibrators.errors import CalibrationDataError
 
 #: Runs a model on one step: what it is fed, to its outputs by name.
@@ -89,7 +89,7 @@ class _Recorder:
     axes: Mapping[str, int]
     binding: Binding
 
-    def record(self, sequence: Sequence, run: StepRunner) -> Iterator[FeedDict]:
+    def record(self, sequence: StepSequence, run: StepRunner) -> Iterator[FeedDict]:
         """What each step of a sequence is fed, not prepared, with its label where there is one."""
         states = {
             spec.name: _first_state(spec, sequence.first.get(spec.name))

@@ -48,8 +48,8 @@ class StateSequences:
 
 
 @dataclass(frozen=True)
-class Sequence:
-    """One sequence.
+class StepSequence:
+    """One sequence of steps.
 
     Attributes:
         arrays: Input name to array, with the steps along the input's axis; states are not among them.
@@ -115,7 +115,7 @@ class SequenceReader:
         others = {name: array for name, array in item.items() if name not in states}
         return {**named_arrays(others, self.fed), **first}
 
-    def cut(self, arrays: Mapping[str, Any]) -> Iterator[Sequence]:
+    def cut(self, arrays: Mapping[str, Any]) -> Iterator[StepSequence]:
         """The sequences that arrays hold.
 
         Args:
@@ -183,7 +183,7 @@ class SequenceReader:
             )
         return bool(several)
 
-    def _sequence(self, fed: FeedDict, first: FeedDict, labels: NDArray[Any] | None) -> Sequence:
+    def _sequence(self, fed: FeedDict, first: FeedDict, labels: NDArray[Any] | None) -> StepSequence:
         counts = {}
         for name, array in fed.items():
             axis = self.fed.batch_axes.get(name, 0)
@@ -203,7 +203,7 @@ class SequenceReader:
         steps = next(iter(counts.values()))
         if not steps:
             raise CalibrationDataError("it has no steps; leave it out")
-        return Sequence(fed, first, labels, steps)
+        return StepSequence(fed, first, labels, steps)
 
 
 def _as_labels(labels: Any) -> NDArray[Any]:

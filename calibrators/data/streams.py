@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +13,7 @@ from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows
 from calibrators.data.items import are_numbers, named_arrays
 from calibrators.data.sources import as_labels
 from calibrators.errors import CalibrationDataError
+from calibrators.user_warnings import warn_user
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,11 +116,7 @@ def restartable(data: Any) -> Callable[[], Iterator[Any]]:
 
 def warn_left_out(count: int, fixed_batch: int) -> None:
     """Says that samples at the end do not fill a batch of a model that takes no other."""
-    warnings.warn(
-        f"left out the last {count} samples: they do not fill the model's fixed batch of {fixed_batch}",
-        UserWarning,
-        stacklevel=3,
-    )
+    warn_user(f"left out the last {count} samples: they do not fill the model's fixed batch of {fixed_batch}")
 
 
 class _OneShot:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from calibrators.data.placing import Placing
 from calibrators.data.preprocessing import Preprocessing
 from calibrators.errors import CalibrationDataError
 from calibrators.files import is_folder
+from calibrators.user_warnings import warn_user
 
 #: The names of the two folders.
 IMAGES, LABELS = "images", "labels"
@@ -88,12 +88,10 @@ def read_true_boxes(
             "the image from 0 to 1"
         )
     if wrong:
-        warnings.warn(
+        warn_user(
             f"{wrong} is no box ('class x y width height', with the box's centre and size as shares of the "
             f"image from 0 to 1), and no file in '{folder}' has any: they are left out, and the images have "
-            "no labels of their own",
-            UserWarning,
-            stacklevel=2,
+            "no labels of their own"
         )
         return None
     return placed_boxes(boxes, sizes_of(images, boxes, upright=True), preprocessing, count)

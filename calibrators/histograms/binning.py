@@ -24,7 +24,7 @@ BLOCK = 1 << 16
 
 
 @dataclass(frozen=True)
-class Counted:
+class CountedValues:
     """What a kernel made of the values that it was given.
 
     Attributes:
@@ -46,7 +46,7 @@ class CountedSides:
     """What a kernel made of values that it told apart by their sign.
 
     Attributes:
-        taken: As in :class:`Counted`.
+        taken: As in :class:`CountedValues`.
         counts: Values per bin, int64, shape (2, bins): first those of 0 and more, then those below.
         zeros: How many were exactly zero; they are among the first.
         peaks: The largest magnitude of each side.
@@ -71,7 +71,7 @@ class Kernel:
     """
 
     name: str
-    count: Callable[[NDArray[np.float32], float, int], Counted]
+    count: Callable[[NDArray[np.float32], float, int], CountedValues]
     count_sides: Callable[[NDArray[np.float32], tuple[float, float], int], CountedSides] | None = None
 
 
@@ -84,10 +84,10 @@ def kernel() -> Kernel:
         logger.debug("histograms are counted by NumPy: %s", error)
         return NUMPY
 
-    def count(values: NDArray[np.float32], width: float, bins: int) -> Counted:
+    def count(values: NDArray[np.float32], width: float, bins: int) -> CountedValues:
         # Its numbers of counters have 16 bits.
         found = compiled.count(values, width, bins) if bins <= compiled.MOST_BINS else None
-        return Counted(*found) if found else _count(values, width, bins)
+        return CountedValues(*found) if found else _count(values, width, bins)
 
     def count_sides(values: NDArray[np.float32], widths: tuple[float, float], bins: int) -> CountedSides:
         return CountedSides(*compiled.count_sides(values, widths, bins))
@@ -100,7 +100,7 @@ def peak(values: NDArray[np.float32]) -> float:
     return max(float(values.max()), -float(values.min()))
 
 
-def _count(values: NDArray[np.float32], width: float, bins: int) -> Counted:
+def _count(values: NDArray[np.float32], width: float, bins: int) -> CountedValues:
     factor = np.float32(1.0 / width)
     scaled = np.empty(min(BLOCK, values.size), np.float32)
     index = np.empty(scaled.size, np.intp)
@@ -109,7 +109,7 @@ def _count(values: NDArray[np.float32], width: float, bins: int) -> Counted:
         block = values[start : start + BLOCK]
         n = block.size
         if not (found := peak(block)) < bins * width:
-            return Counted(start, counts, zeros, largest)
+            return CountedValues(start, counts, zeros, largest)
         largest = max(largest, found)
         np.abs(block, out=scaled[:n])
         # Multiplying by a power of two is exact, so no value is misplaced.
@@ -117,7 +117,7 @@ def _count(values: NDArray[np.float32], width: float, bins: int) -> Counted:
         np.copyto(index[:n], scaled[:n], casting="unsafe")
         counts += np.bincount(index[:n], minlength=bins)
         zeros += n - int(np.count_nonzero(block))
-    return Counted(values.size, counts, zeros, largest)
+    return CountedValues(values.size, counts, zeros, largest)
 
 
 NUMPY = Kernel("NumPy", _count)

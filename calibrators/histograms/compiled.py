@@ -22,7 +22,7 @@ _EXPONENT_BIAS, _FRACTION_BITS = 127, 23
 
 
 def count(values: NDArray[np.float32], width: float, bins: int) -> tuple[int, NDArray[np.int64], int, float]:
-    """The fields of :class:`calibrators.histograms.binning.Counted`; counts the first 2^30 values at most.
+    """The fields of :class:`calibrators.histograms.binning.CountedValues`, of the first 2^30 values at most.
 
     Args:
         values: Contiguous, shape (n,).

@@ -1,6 +1,6 @@
 """Work on data, shared out over the workers of a Ray cluster; its results come back in the data's order.
 
-Nothing here knows what the work is: see :class:`calibrators.ray.work.Work`.
+Nothing here knows what the work is: see :class:`calibrators.ray.work.ShardWork`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from calibrators.data.datasets import BlockReader
 from calibrators.errors import ModelError
 from calibrators.ray.cluster import connected, import_ray, worker_count
 from calibrators.ray.executor import RayExecutor
-from calibrators.ray.work import Task, Work
+from calibrators.ray.work import ShardWork, Task
 from calibrators.ray.worker_pool import WorkerPool
 
 Result = TypeVar("Result")
@@ -50,7 +50,7 @@ class Done(Generic[Result]):
 
 @contextlib.contextmanager
 def fan_out(
-    work: Work[Result], batches: Batches, executor: RayExecutor, threads: int
+    work: ShardWork[Result], batches: Batches, executor: RayExecutor, threads: int
 ) -> Iterator[Iterator[Done[Result]]]:
     """Connects to Ray and has workers do the work for as long as the block runs.
 

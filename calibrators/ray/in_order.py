@@ -21,7 +21,7 @@ from calibrators.ray.executor import RayExecutor
 from calibrators.ray.fan_out import Done, fan_out
 
 
-class BatchResult(Protocol):
+class HasSamples(Protocol):
     """What came out for one batch; anything that can be pickled."""
 
     @property
@@ -30,8 +30,8 @@ class BatchResult(Protocol):
         ...
 
 
-Result = TypeVar("Result", bound=BatchResult)
-Result_co = TypeVar("Result_co", bound=BatchResult, covariant=True)
+Result = TypeVar("Result", bound=HasSamples)
+Result_co = TypeVar("Result_co", bound=HasSamples, covariant=True)
 
 #: Takes a batch, labels from its first sample on, and how many samples of the data come before it.
 BatchFunction = Callable[[FeedDict, NDArray[Any] | None, int], Result_co]
@@ -124,9 +124,9 @@ def _of_each(function: BatchFunction[Result], batches: Batches, first: int = 0) 
     return (function(batch.feed, batch.labels, batch.first) for batch in batches.labelled(first))
 
 
-def _pickled(results: Iterator[BatchResult]) -> bytes:
+def _pickled(results: Iterator[HasSamples]) -> bytes:
     """The results of a shard's batches, pickled; the last entry may be the error that ended them."""
-    entries: list[BatchResult | TrtInt8Error] = []
+    entries: list[HasSamples | TrtInt8Error] = []
     try:
         for result in results:  # one by one: keeps the results before an error
             entries.append(result)

@@ -12,7 +12,7 @@ from calibrators.data.shards import Reader, Shard
 Result_co = TypeVar("Result_co", covariant=True)
 
 
-class Work(Protocol[Result_co]):
+class ShardWork(Protocol[Result_co]):
     """Work on a run of batches. It is pickled, and sent to every worker once."""
 
     def open(self) -> Callable[[Batches, int], Result_co]:
@@ -37,11 +37,11 @@ class Task(Generic[Result_co]):
         reader: Reads the batches of the data.
     """
 
-    work: Work[Result_co]
+    work: ShardWork[Result_co]
     reader: Reader
 
     def open(self) -> Callable[[Shard], Result_co]:
-        """Opens what the work needs; see :meth:`Work.open`.
+        """Opens what the work needs; see :meth:`ShardWork.open`.
 
         Returns:
             The work as a function of a shard of the data.

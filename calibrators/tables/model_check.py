@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Collection, Iterable, Sequence
 
 from calibrators.display.counts import enumerated
 from calibrators.errors import TableError
+from calibrators.user_warnings import warn_user
 
 #: Names that TensorRT gives to tensors that a model does not have, such as weights and the product in a Gemm:
 #: "(Unnamed Layer* 26) [Constant]_output" in caches of 8.6, "fc.weight_output" by the parser of later ones.
@@ -85,10 +85,8 @@ def _compare_names(count: int, imported: Sequence[str], known: frozenset[str]) -
     strange = [name for name in strange if not _TENSORRTS_OWN.search(name)]
     if not strange:
         return
-    warnings.warn(
+    warn_user(
         f"{len(strange)} of the table's {len(imported)} tensors ('{strange[0]}' among them) are not in "
         "the model, and the table does not say which model it was made for; make sure that it was "
-        "this one",
-        UserWarning,
-        stacklevel=4,  # at the call of CalibrationTable.check_model
+        "this one"
     )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -34,6 +33,7 @@ from calibrators.tensorrt.calibration_pass import CalibrationPass
 from calibrators.tensorrt.feeder import Feeder
 from calibrators.tensorrt.last_batch import LastBatch
 from calibrators.tensorrt.network_inputs import to_network
+from calibrators.user_warnings import warn_user
 
 #: What to do with a cache that was not made from the same things.
 Stale = Literal["refuse", "recalibrate"]
@@ -274,7 +274,9 @@ class Calibrator:
             self.table = _table(data, origin, self.input_sizes())
             dead = [name for name, amax in self.table.amax.items() if not amax]
             if dead:
-                _warn(f"{len(dead)} tensors were zero in all batches, '{dead[0]}' among them; check the data")
+                warn_user(
+                    f"{len(dead)} tensors were zero in all batches, '{dead[0]}' among them; check the data"
+                )
         except BaseException as error:  # noqa: BLE001
             self._fail(error)
 
@@ -338,7 +340,7 @@ class Calibrator:
         self._ended = True
         self.close()
         for finding in self._opened().finish():
-            _warn(finding)
+            warn_user(finding)
 
     # The cache.
 
@@ -351,7 +353,7 @@ class Calibrator:
         except TableError as error:
             if self._stale == "refuse" or self._data is None:
                 raise
-            _warn(f"calibrating again: {error}")
+            warn_user(f"calibrating again: {error}")
             return None
         self.table = _table(data, wanted, self.input_sizes()) if data is not None else None
         return data
@@ -382,7 +384,3 @@ def _table(data: bytes, origin: CacheOrigin, sizes: Mapping[str, SampleSizes]) -
     versions = {"tensorrt": origin.tensorrt}
     provenance = Provenance(origin.model, origin.data, origin.samples, versions, sizes)
     return CalibrationTable.from_cache(content, provenance)
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, UserWarning, stacklevel=3)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from calibrators.data.feeds import FeedDict, batch_rows, shape_text
 from calibrators.errors import CalibrationDataError
+from calibrators.user_warnings import warn_user
 
 #: What becomes of a last batch that is not full.
 LastBatch = Literal["drop", "pad", "refuse"]
@@ -63,7 +63,7 @@ def _last(short: FeedDict, wanted: FeedDict, last_batch: LastBatch) -> Iterator[
         if last_batch == "drop"
         else f"repeated the last {rows} samples to fill a batch of {full}; they count more than once"
     )
-    warnings.warn(what, UserWarning, stacklevel=2)
+    warn_user(what)
     if last_batch == "pad":
         # np.resize repeats the whole rows, because they lie one after another.
         yield {name: np.resize(array, wanted[name].shape) for name, array in short.items()}

@@ -11,13 +11,13 @@ import pytest
 
 from calibrators import records
 from calibrators.errors import TableError
-from calibrators.records import Count, Fraction, NonNegative, Positive, RecordError, Sha256
+from calibrators.records import Count, NonNegative, Positive, Probability, RecordError, Sha256
 
 
 @dataclass(frozen=True)
 class Part:
     count: Count
-    share: Fraction = 0.5
+    share: Probability = 0.5
 
 
 @dataclass(frozen=True)

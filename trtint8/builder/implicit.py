@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from calibrators.errors import BuildError, UnsupportedError
 from calibrators.tensorrt.foreign import AnyCalibrator
+from calibrators.user_warnings import warn_user
 from trtint8.builder.dynamic_ranges import (
     MissingRange,
     NetworkLayer,
@@ -166,8 +166,6 @@ def finish_calibration(calibrator: AnyCalibrator | None, error: BaseException | 
         return
     calibrator.raise_failure(error)
     if error is None and not calibrator.was_asked:
-        warnings.warn(
-            "TensorRT never asked the calibrator for data; check that the model has layers that run in INT8",
-            UserWarning,
-            stacklevel=4,
+        warn_user(
+            "TensorRT never asked the calibrator for data; check that the model has layers that run in INT8"
         )

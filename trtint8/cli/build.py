@@ -8,7 +8,7 @@ from typing import get_args
 
 from calibrators.files import check_writable, refuse_losing, refuse_overwriting
 from calibrators.tables.file_names import is_table_name
-from calibrators.tensorrt.flavor import Flavor, Target
+from calibrators.tensorrt.flavor import Target
 from trtint8.api import building
 from trtint8.builder.routes import Route
 from trtint8.built_files import qdq_file_of

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
@@ -17,6 +16,7 @@ from calibrators.errors import TableError
 from calibrators.histograms.thresholds import Method
 from calibrators.ray.run_options import RunOptions
 from calibrators.tables.table import CalibrationTable
+from calibrators.user_warnings import warn_user
 from trtint8.calibration import CalibrationOptions, calibrate_prepared
 from trtint8.equalization.equalize import Equalized, equalize
 from trtint8.models.activation_memory import FittingBatchSize
@@ -89,7 +89,7 @@ def equalize_and_calibrate(
         part.graph_model, _checked(first_feeds(batches, _SAMPLES), part.inputs), table.method
     )
     if not equalized.forms:
-        warnings.warn(_nothing_done(prepared.name, equalized), stacklevel=3)
+        warn_user(_nothing_done(prepared.name, equalized))
         return EqualizedModel(prepared, table, equalized)
     model = rebuilt(with_plugins(equalized.model, prepared.graph_model), prepared.name)
     new_table = calibrate_prepared(model, batches, options, DataOptions(), RunOptions(progress=progress))

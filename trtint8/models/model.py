@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -21,6 +20,7 @@ from calibrators.error_text import cause_in_words, in_words
 from calibrators.errors import ModelError
 from calibrators.files import finish_writing, is_file, is_folder
 from calibrators.host.weights import LightModel
+from calibrators.user_warnings import warn_user
 from trtint8.models.fingerprint import fingerprint
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.inner_graphs import message_graphs
@@ -310,10 +310,9 @@ def _leave_training_mode(light: LightModel, name: str) -> None:
     switched = Counter(switch_to_inference(light))
     if switched:
         nodes = " and ".join(f"{count} {operator}" for operator, count in sorted(switched.items()))
-        warnings.warn(
+        warn_user(
             f"'{name}' was exported in training mode, and {nodes} nodes compute as in inference instead; "
-            "export it in evaluation mode, after model.eval()",
-            stacklevel=3,
+            "export it in evaluation mode, after model.eval()"
         )
 
 
@@ -321,11 +320,10 @@ def _warn_of_random_nodes(model: Model) -> None:
     found = random_nodes(model.graph_model)
     if found:
         first, others = found[0], f", and {len(found) - 1} more" if len(found) > 1 else ""
-        warnings.warn(
+        warn_user(
             f"'{model.name}' draws random numbers ('{first.outputs[0].name}', from {first.op_type}{others}), "
             "so two runs on the same samples may differ, and errors of INT8 that are found contain that; "
-            "export it in evaluation mode, or with the random numbers as an input",
-            stacklevel=5,
+            "export it in evaluation mode, or with the random numbers as an input"
         )
 
 

@@ -18,6 +18,7 @@ import onnx_ir as ir
 from calibrators.error_text import cause_in_words
 from calibrators.errors import ModelError, UnsupportedError
 from calibrators.host.weights import LightModel
+from calibrators.user_warnings import warn_user
 from trtint8.models.model import Model, ModelSource, check_light
 from trtint8.models.serialization import to_light
 
@@ -136,11 +137,9 @@ def _exported(module: Any, example_inputs: object) -> Model:
                     "give the file"
                 ) from failure_when_fixed
     if failure:
-        warnings.warn(
+        warn_user(
             f"'{name}' was exported for the batch of example_inputs alone, because PyTorch exports it with "
-            f"no other: {cause_in_words(failure)}",
-            UserWarning,
-            stacklevel=5,
+            f"no other: {cause_in_words(failure)}"
         )
     named = [inner for key, value in arguments.by_name.items() for inner in _tensor_names(key, value)]
     return _as_model(program.model, named, _output_names(outputs), name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from calibrators.errors import ModelError
 from calibrators.tables.scales import QMAX
+from calibrators.user_warnings import warn_user
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.graph_constants import add_initializer, read_constant, take_name, value_names
 from trtint8.quantization.integer.arithmetic import fake_quantize
@@ -92,10 +92,9 @@ def activation_scales(placement: Placement, amax: Mapping[str, float]) -> dict[s
     alive = {placement.configs.dominator(tensor) for tensor, value in ranges.items() if value > 0}
     if zero := [tensor for tensor in ranges if placement.configs.dominator(tensor) not in alive]:
         tensors = f"tensor '{zero[0]}'" if len(zero) == 1 else f"{len(zero)} tensors, such as '{zero[0]}'"
-        warnings.warn(
+        warn_user(
             f"the table has a range of 0 for {tensors}, as for what is zero in all calibration samples, so 1 "
-            "is taken; unless that is always zero, use samples that activate it, or set a range by hand",
-            stacklevel=2,
+            "is taken; unless that is always zero, use samples that activate it, or set a range by hand"
         )
         ranges |= dict.fromkeys(zero, 1.0)
     ranges = {tensor: max(value, _SMALLEST_SCALE * QMAX) for tensor, value in ranges.items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -89,10 +88,9 @@ def quantized_model(
         keep_int8=options.keep_int8,
     )
     if placement.all_slower:
-        warnings.warn(
+        warn_user(
             f"INT8 would be slower than FP16 in all layers that target '{target.name}' runs in INT8, so the "
-            "whole model is FP16; 'trtint8 audit' shows why, and keep_int8 quantizes layers all the same",
-            stacklevel=3,
+            "whole model is FP16; 'trtint8 audit' shows why, and keep_int8 quantizes layers all the same"
         )
     if not options.float16:
         return Quantized(graph_model, placement, {})

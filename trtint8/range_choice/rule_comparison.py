@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from calibrators.histograms.histogram import Histogram
 from calibrators.histograms.rules import TIGHT, range_of
 from calibrators.tables.choice import POOR_DB
 from trtint8.range_choice.noise import is_clearly_better, mean_level
-from trtint8.range_choice.tournament import play
+from trtint8.range_choice.tournament import rounds
 from trtint8.range_choice.trial_network import TrialNetwork
 from trtint8.range_choice.trials import Trials
 
@@ -78,26 +78,46 @@ class RuleComparison:
             The rule to take.
         """
         samples = self._samples
-        self.levels = play(
-            self._handicaps,
-            samples,
-            self._trials.noise,
-            mean_level,
-            USUAL,
-            promising=self._is_promising,
-            decided=self._is_decided,
-        )
+        self._play()
         best = next(iter(self.levels)) if len(self.levels[USUAL]) == samples else USUAL
         most = min(available, _MOST_OF_TWO)
-        while best != USUAL and not self._is_better(best, USUAL, self.levels, _CLEARLY):
+        while best != USUAL and not self._is_better(best, USUAL, _CLEARLY):
             start, samples = samples, min(2 * samples, most)
-            level = mean_level(self.levels[best]) - self._advantage(best, USUAL)
-            if start >= samples or level >= mean_level(self.levels[USUAL]):
+            if start >= samples or self._level(best) >= self._level(USUAL):
                 best = USUAL
                 break
             for rule, more in self._trials.noise((best, USUAL), start, samples).items():
                 self.levels[rule] += more
         return self._tighter(best, histograms)
+
+    def _play(self) -> None:
+        """Tries all rules on some of the samples, and the better ones on more: see :func:`rounds`.
+
+        Puts the best rule first. A rule that is left out does not come back: all rules of a round have seen
+        the same samples, so differences between samples do not disturb the comparison. :data:`USUAL` is tried
+        as long as any other is.
+        """
+        self.levels = {rule: [] for rule in self.ranges}
+        staying, start = list(self.ranges), 0
+        for most, stop in rounds(self._samples, len(self.ranges)):
+            playing = staying[:most]
+            if start:
+                playing = [rule for rule in playing if rule != USUAL and self._is_promising(rule)]
+            if not playing:
+                return
+            if USUAL not in playing:
+                playing.append(USUAL)
+            for rule, more in self._trials.noise(playing, start, stop).items():
+                self.levels[rule] += more
+            staying, start = sorted(playing, key=self._level), stop
+            # Those that were left out keep their order behind the others.
+            self.levels = {rule: self.levels[rule] for rule in dict.fromkeys([*staying, *self.levels])}
+            if self._is_decided():
+                return
+
+    def _level(self, rule: str) -> float:
+        """The level of a rule's noise by which it is compared."""
+        return mean_level(self.levels[rule]) + self._handicaps[rule]
 
     def _tighter(self, best: str, histograms: Mapping[str, Histogram]) -> str:
         """The rule of tight ranges, where narrow ones or none did well and it is clearly better."""
@@ -106,32 +126,30 @@ class RuleComparison:
         samples = len(self.levels[best])
         self.enter(TIGHT, {name: range_of(found, TIGHT) for name, found in histograms.items()}, samples)
         self.levels |= self._trials.noise((TIGHT,), 0, samples)
-        return TIGHT if self._is_better(TIGHT, best, self.levels, _CLEARLY) else best
+        return TIGHT if self._is_better(TIGHT, best, _CLEARLY) else best
 
     def _advantage(self, rule: str, other: str) -> float:
         """By how many decibels a rule's noise may exceed another one's, as its ranges are wider."""
         return self._handicaps[other] - self._handicaps[rule]
 
-    def _is_better(
-        self, rule: str, other: str, levels: Mapping[str, Sequence[float]], standard_errors: float
-    ) -> bool:
+    def _is_better(self, rule: str, other: str, standard_errors: float) -> bool:
         """Whether a rule is better than another one, by so many standard errors."""
         advantage = self._advantage(rule, other)
-        return is_clearly_better(levels[rule], levels[other], advantage, standard_errors)
+        return is_clearly_better(self.levels[rule], self.levels[other], advantage, standard_errors)
 
-    def _is_promising(self, rule: str, levels: Mapping[str, Sequence[float]]) -> bool:
+    def _is_promising(self, rule: str) -> bool:
         """Whether a rule is better than the usual one on any sample, or these are too few to tell."""
         advantage = self._advantage(rule, USUAL)
-        pairs = zip(levels[rule], levels[USUAL], strict=True)
+        pairs = zip(self.levels[rule], self.levels[USUAL], strict=True)
         return self._samples < _FEWEST_TO_DIVIDE or any(own - advantage < usual for own, usual in pairs)
 
-    def _is_decided(self, levels: Mapping[str, Sequence[float]]) -> bool:
+    def _is_decided(self) -> bool:
         """Whether so many samples were tried that the usual rule is taken at once, and no other is better."""
-        tried = len(levels[USUAL])
+        tried = len(self.levels[USUAL])
         enough = tried >= self._samples / 2 or tried >= max(self._samples / 4, _FEWEST_OF_MEAN)
         if self._samples < _FEWEST_TO_DIVIDE or not enough:
             return False
-        return not self._is_better(next(iter(levels)), USUAL, levels, self._margin)
+        return not self._is_better(next(iter(self.levels)), USUAL, self._margin)
 
 
 def _handicap(ranges: Mapping[str, float]) -> float:

@@ -11,7 +11,7 @@ from trtint8.validation.measurand import DECIBELS
 
 
 @dataclass(frozen=True)
-class Candidate:
+class TriedCandidate:
     """One candidate.
 
     Attributes:
@@ -47,15 +47,15 @@ class Tried:
     metric: str
     unit: str
     goal: str
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[TriedCandidate, ...]
 
     @property
-    def drawn(self) -> tuple[Candidate, ...]:
+    def drawn(self) -> tuple[TriedCandidate, ...]:
         """The candidates that have a place in a chart: those whose value is finite."""
         return tuple(candidate for candidate in self.candidates if math.isfinite(candidate.value))
 
     @property
-    def chosen(self) -> Candidate | None:
+    def chosen(self) -> TriedCandidate | None:
         """The result; None where the log does not say which it is."""
         return next((candidate for candidate in self.candidates if candidate.chosen), None)
 
@@ -74,7 +74,7 @@ def make_tried(log: TuningLog | None) -> Tried | None:
         value = trial.score.value if by_metric else trial.score.sqnr_db
         assert value is not None  # by_metric says so
         candidates.append(
-            Candidate(
+            TriedCandidate(
                 trial.what,
                 1.0 - trial.float_cost,
                 trial.keep_float,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import warnings
 from pathlib import Path
 from typing import Any
 
 from calibrators.errors import EngineError
 from calibrators.files import check_writable, write_atomically
 from calibrators.tensorrt.flavor import Flavor
+from calibrators.user_warnings import warn_user
 
 
 class RuntimeCache:
@@ -68,10 +68,8 @@ class RuntimeCache:
         if self._cache.deserialize(data):
             self._kept = data
         else:
-            warnings.warn(
-                f"the runtime cache '{self._path}' is of another TensorRT, GPU or driver; it is made anew",
-                UserWarning,
-                stacklevel=4,
+            warn_user(
+                f"the runtime cache '{self._path}' is of another TensorRT, GPU or driver; it is made anew"
             )
 
     def new_context(self, engine: Any) -> Any:

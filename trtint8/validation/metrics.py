@@ -44,7 +44,7 @@ __all__ = [
 Metric: TypeAlias = str | MetricFunction | DataSetMetric | ComparingMetric | DetectionAgreement
 
 #: Metrics of one output, by the name before a colon; the name of the output comes after it.
-_OF_ONE_OUTPUT: dict[str, Callable[[str, str, BatchForm], Measurand]] = {
+_ONE_OUTPUT_METRICS: dict[str, Callable[[str, str, BatchForm], Measurand]] = {
     "agreement": lambda name, output, _form: agreement(name, output),
     "psnr": psnr,
     "pixels": pixels,
@@ -52,20 +52,22 @@ _OF_ONE_OUTPUT: dict[str, Callable[[str, str, BatchForm], Measurand]] = {
 }
 
 #: Metrics of detections.
-_OF_DETECTIONS = (DetectionAgreement.name, *PRECISIONS)
+_DETECTION_METRICS = (DetectionAgreement.name, *PRECISIONS)
 
 #: Metrics of all outputs together.
-_OF_ALL_OUTPUTS = (*_OF_DETECTIONS, *OUTPUT_METRICS)
+_ALL_OUTPUTS_METRICS = (*_DETECTION_METRICS, *OUTPUT_METRICS)
 
 #: What follows the name of a metric that does not exist.
-_NAMES = ", ".join(("top1", "top5 and so on", *_OF_ONE_OUTPUT, *_OF_ALL_OUTPUTS))
+_NAMES = ", ".join(("top1", "top5 and so on", *_ONE_OUTPUT_METRICS, *_ALL_OUTPUTS_METRICS))
 
+#: The metrics that are measured for every model.
+_FIDELITY_METRICS = ("sqnr", "cosine", "max_error")
 
-#: The metrics that are measured for every model, and the same in words.
-_FOR_ALL, _OF_ALL = ("sqnr", "cosine", "max_error"), "SQNR, cosine and largest error of every output"
+#: The same in words.
+_FIDELITY_OF_OUTPUTS = "SQNR, cosine and largest error of every output"
 
-#: The same of what outputs are picked from.
-_OF_SOURCES = "SQNR, cosine and largest error of the tensors that it picks from"
+#: The same in words, where they are measured of what outputs are picked from.
+_FIDELITY_OF_SOURCES = "SQNR, cosine and largest error of the tensors that it picks from"
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ def metric_name(metric: Metric) -> str:
     if not isinstance(metric, str):
         return user_measurand(metric).name
     base, colon, _ = metric.partition(":")
-    if base in _OF_ALL_OUTPUTS and colon:
+    if base in _ALL_OUTPUTS_METRICS and colon:
         raise CalibrationDataError(f"metric '{base}' covers every output: ask for '{base}', not '{metric}'")
     if is_metric_name(metric):
         return metric
@@ -126,7 +128,7 @@ def is_metric_name(text: str) -> bool:
         text: The text; what follows a colon is the name of an output.
     """
     base, _, _ = text.partition(":")
-    return base in _OF_ALL_OUTPUTS or base in _OF_ONE_OUTPUT or bool(rank_in(base))
+    return base in _ALL_OUTPUTS_METRICS or base in _ONE_OUTPUT_METRICS or bool(rank_in(base))
 
 
 def measurands(metrics: Sequence[Metric], form: BatchForm) -> tuple[Measurand, ...]:
@@ -162,9 +164,9 @@ def usual_metrics(form: BatchForm) -> Choice:
         every model ``sqnr``, ``cosine`` and ``max_error`` of every output, or of what it is picked from.
     """
     if has_true_boxes(form) and _holds_detections(form):
-        return _of_detector(form)
+        return _choice_for_detector(form)
     if form.picked:
-        return _of_picks(form)
+        return _choice_for_picks(form)
     first = form.first_output
     names, words = [], []
     has_rows = form.is_class_scores(first)
@@ -178,10 +180,12 @@ def usual_metrics(form: BatchForm) -> Choice:
     what = "one row of class scores per sample" if names else "no row of class scores per sample"
     if is_embedding:
         what = "one row of length 1 per sample, as embeddings are"
-    reason = f"output '{first}' ({form.outputs[first]}) is {what}: chose {', '.join([*words, _of_all(form)])}"
+    chosen = ", ".join([*words, _fidelity_in_words(form)])
+    reason = f"output '{first}' ({form.outputs[first]}) is {what}: chose {chosen}"
     if form.labels is not None and "top1" not in names:
         reason += f"; the labels ({form.labels}) are not used{_use_of_labels(form)}"
-    return Choice((*names, *_FOR_ALL), reason, budget=[*names, *_FOR_ALL][0])
+    metrics = (*names, *_FIDELITY_METRICS)
+    return Choice(metrics, reason, budget=metrics[0])
 
 
 def reads_layouts(
@@ -197,42 +201,42 @@ def reads_layouts(
     if metrics is None:
         return bool(picked) or (labels is not None and labels.ndim == 3 and labels.shape[2] == BOX_COLUMNS)
     return any(
-        metric.decode is None if isinstance(metric, DetectionAgreement) else metric in _OF_DETECTIONS
+        metric.decode is None if isinstance(metric, DetectionAgreement) else metric in _DETECTION_METRICS
         for metric in metrics
     )
 
 
-def _of_all(form: BatchForm) -> str:
+def _fidelity_in_words(form: BatchForm) -> str:
     """What is measured for every model, in words."""
     if not form.cached:
-        return _OF_ALL
+        return _FIDELITY_OF_OUTPUTS
     kept = "what the network caches"
     if len(form.cached) == 1:
-        return f"{_OF_ALL} but '{form.cached[0]}', which is {kept}"
-    return f"{_OF_ALL} but {len(form.cached)}, such as '{form.cached[0]}', which are {kept}"
+        return f"{_FIDELITY_OF_OUTPUTS} but '{form.cached[0]}', which is {kept}"
+    return f"{_FIDELITY_OF_OUTPUTS} but {len(form.cached)}, such as '{form.cached[0]}', which are {kept}"
 
 
-def _of_detector(form: BatchForm) -> Choice:
+def _choice_for_detector(form: BatchForm) -> Choice:
     names = tuple(PRECISIONS) if has_library() else (DetectionAgreement.name,)
     reason = (
         f"the outputs hold detections and the labels ({form.labels}) are boxes: chose "
-        f"{', '.join([*names, _of_all(form)])}"
+        f"{', '.join([*names, _fidelity_in_words(form)])}"
     )
-    return Choice((*names, *_FOR_ALL), reason, budget=names[0])
+    return Choice((*names, *_FIDELITY_METRICS), reason, budget=names[0])
 
 
-def _of_picks(form: BatchForm) -> Choice:
+def _choice_for_picks(form: BatchForm) -> Choice:
     """What is measured where outputs hold what the network picks, such as the boxes of a detector."""
-    names, words = _for_picks(form)
+    names, words = _metrics_of_picks(form)
     outputs = ", ".join(f"'{name}' ({form.outputs[name]})" for name in form.picked)
     subject = f"output {outputs} holds" if len(form.picked) == 1 else f"outputs {outputs} hold"
-    reason = f"{subject} what the network picks by its scores: chose {words}{_OF_SOURCES}"
+    reason = f"{subject} what the network picks by its scores: chose {words}{_FIDELITY_OF_SOURCES}"
     if form.labels is not None and not form.has_class_indices:
         reason += f"; the labels ({form.labels}) are not used{_use_of_labels(form)}"
-    return Choice((*names, *_FOR_ALL), reason, budget=_FOR_ALL[0])
+    return Choice((*names, *_FIDELITY_METRICS), reason, budget=_FIDELITY_METRICS[0])
 
 
-def _for_picks(form: BatchForm) -> tuple[tuple[str, ...], str]:
+def _metrics_of_picks(form: BatchForm) -> tuple[tuple[str, ...], str]:
     """The metrics of what is picked, by name and in words."""
     if _holds_detections(form):
         return (DetectionAgreement.name,), "the detections in common with FP32, and "
@@ -285,4 +289,4 @@ def _measurand(metric: Metric, form: BatchForm) -> Measurand:
         )
     if k := rank_in(base):
         return top_k(metric, output, k)
-    return _OF_ONE_OUTPUT[base](metric, output, form)
+    return _ONE_OUTPUT_METRICS[base](metric, output, form)

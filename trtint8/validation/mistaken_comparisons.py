@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from calibrators.data.fingerprint import DataFingerprint
 from calibrators.data.shards import Reader
 from calibrators.errors import TrtInt8Error
 from calibrators.files import is_file
+from calibrators.user_warnings import warn_user
 from trtint8.engine.file import read_engine_info, sidecar_path
 from trtint8.engine.table import read_engine_table
 from trtint8.interop.integer_models import integer_operators
@@ -62,13 +62,13 @@ def warn_of_models(models: Mapping[str, Model | Path], reference: Model) -> list
             made from another float model than the reference.
     """
     if reference.is_quantized:
-        _warn(
+        warn_user(
             f"the reference '{reference.name}' holds Q/DQ pairs, so that what the results call {REFERENCE} "
             "is quantized; give the float model"
         )
     validated = models[VALIDATED]
     if isinstance(validated, Model) and _is_float32(validated):
-        _warn(
+        warn_user(
             f"'{validated.name}', {VALIDATED} in the results, holds neither Q/DQ pairs nor integer "
             "operators: what is compared is a float model; give the quantized one"
         )
@@ -100,7 +100,7 @@ def warning_of_calibration_samples(origins: Sequence[Origin], batches: Batches) 
     yield replace(batches, reader=_Observed(batches.reader, seen))
     for origin in alike:
         if origin.calibration == (seen.hexdigest(), seen.samples):
-            _warn(
+            warn_user(
                 f"{origin.what} was calibrated with the samples that it is judged by, so that its accuracy "
                 "may look better than it is; give held-out samples"
             )
@@ -167,12 +167,8 @@ def _warn_of_another_model(origin: Origin, reference: Model) -> None:
     known = None if reference.is_quantized else reference.graph_model.metadata_props.get(FLOAT_MODEL)
     if origin.float_model is None or origin.float_model in (known, reference.fingerprint):
         return
-    _warn(
+    warn_user(
         f"{origin.what} was not made from the reference '{reference.name}', but from a float model with the "
         f"fingerprint {origin.float_model[:12]} (the reference has {reference.fingerprint[:12]}); give the "
         f"model that {origin.it} was made from"
     )
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, UserWarning, stacklevel=5)

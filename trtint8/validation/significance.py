@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.records import Count, Fraction, PositiveCount
+from calibrators.records import Count, PositiveCount, Probability
 
 #: The 97.5 % quantile of the standard normal distribution, for 95 % intervals.
 Z95 = 1.959963984540054
@@ -96,7 +96,7 @@ class Comparison:
     against: str
     difference: float
     interval: tuple[float, float]
-    p_value: Fraction
+    p_value: Probability
     test: str
     pairs: PositiveCount
     unit: str = "samples"

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import struct
-import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -23,6 +22,7 @@ from flatbuffers.table import Table
 from calibrators.errors import TableError
 from calibrators.tables.formats.ranges_format import RangeEntry, RangesFormat, collect_ranges
 from calibrators.tables.formats.values import filled_lines, largest_magnitude, number, read_json
+from calibrators.user_warnings import warn_user
 
 # Fields of a FlatBuffers table are found by their place in its vtable, two bytes each from 4 on.
 _FIRST_FIELD, _SECOND_FIELD = 4, 6
@@ -146,11 +146,9 @@ def _render_flatbuffers(ranges: Mapping[str, float]) -> bytes:
 
 
 def _warn_of_lost_ends(source: str) -> None:
-    warnings.warn(
+    warn_user(
         f"'{source}' has one number per tensor, which ONNX Runtime takes from the larger end alone; ranges "
-        "that reach further below zero are too narrow in it, so prefer the calibration.json beside it",
-        UserWarning,
-        stacklevel=3,
+        "that reach further below zero are too narrow in it, so prefer the calibration.json beside it"
     )
 
 

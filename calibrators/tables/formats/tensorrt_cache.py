@@ -19,7 +19,6 @@ from __future__ import annotations
 import math
 import re
 import struct
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -27,6 +26,7 @@ from calibrators import records
 from calibrators.display.counts import enumerated
 from calibrators.errors import TableError
 from calibrators.tables.formats.values import check_line_names
+from calibrators.user_warnings import warn_user
 
 _LEGACY = "LegacyCalibration"
 _WRITTEN = ("EntropyCalibration", "EntropyCalibration2", "MinMaxCalibration")
@@ -157,11 +157,9 @@ def render(cache: TensorrtCache) -> bytes:
     )
     if zero:
         names = enumerated(f"'{name}'" for name in zero)
-        warnings.warn(
+        warn_user(
             f"the range of {names} is 0, which a calibration cache cannot hold, so TensorRT has no range for "
-            "what is left out; use samples that activate it, or set a range by hand",
-            UserWarning,
-            stacklevel=2,
+            "what is left out; use samples that activate it, or set a range by hand"
         )
     lines = [f"TRT-{version}-{cache.algorithm}"]
     lines += [f"{name}: {struct.pack('>f', scale).hex()}" for name, scale in written.items()]

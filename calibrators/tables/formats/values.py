@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import unicodedata
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -13,6 +12,7 @@ import numpy as np
 from calibrators import records
 from calibrators.display.counts import enumerated
 from calibrators.errors import TableError
+from calibrators.user_warnings import warn_user
 
 _Value = TypeVar("_Value")
 
@@ -129,9 +129,6 @@ def warn_widened(ends: Mapping[str, tuple[float, float]]) -> None:
     """
     widened = [f"'{name}' ({low:g}, {high:g})" for name, (low, high) in ends.items() if -low != high]
     if widened:
-        warnings.warn(
-            "INT8 is symmetric, so ranges got wider, to the larger of |min| and |max|: "
-            + enumerated(widened),
-            UserWarning,
-            stacklevel=3,
+        warn_user(
+            "INT8 is symmetric, so ranges got wider, to the larger of |min| and |max|: " + enumerated(widened)
         )

@@ -104,6 +104,8 @@ def test_layers_compute_what_integers_give(table, split):
         np.testing.assert_allclose(
             tensors[layer.output[0]], wanted, rtol=1e-5, atol=1e-5 * np.abs(wanted).max()
         )
+
+
 def test_what_is_outside_int8_becomes_fp16_where_asked(prepared):
     left = quantized_model(prepared, TABLE, QuantizeOptions(keep_float=["second"]))
     assert (left.placement.quantized_nodes, left.float32) == (("first",), {})

@@ -1,12 +1,17 @@
 """Which rule is taken, on networks whose noise is known."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from calibrators.histograms.rules import RULES, TIGHT, range_of, ranges_by_rule
 from calibrators.histograms.thresholds import minmax, mse
 from tests.trtint8.range_choice.noisy import HISTOGRAMS, NoisyInTurn, choose, chosen
-from trtint8.range_choice.rule_comparison import USUAL
+from trtint8.range_choice.rule_comparison import USUAL, RuleComparison
+from trtint8.range_choice.tournament import samples_of_all
 
 
 @pytest.mark.parametrize("rule", ["percentile", "entropy", "minmax"])
@@ -148,3 +153,145 @@ def test_what_is_stopped_halfway_is_not_continued_later(gain, tried):
     feeds = [{"x": np.full((1, 256), row + 1, np.float32)} for row in range(31)]
     _, choice = choose(NoisyInTurn(noise, rows=1), feeds, 112)
     assert choice.rule == "mse" and seen[usual] == seen[largest] == [*range(tried)]
+
+
+class GivenTrials:
+    """Trials of rules whose noise is known; remembers which rule was tried on which samples."""
+
+    def __init__(self, noise):
+        self._noise, self.calls = noise, []
+
+    def add(self, rule, scales, stop):
+        pass
+
+    def noise(self, rules, start, stop):
+        self.calls += [(rule, start, stop) for rule in rules]
+        return {rule: [self._noise(rule, number) for number in range(start, stop)] for rule in rules}
+
+    def samples(self, rule):
+        """The numbers of the samples that a rule was tried on."""
+        return [number for name, *part in self.calls if name == rule for number in range(*part)]
+
+
+def compared(rules, noise, samples, *, handicaps=None, margin=1.0):
+    """Rules that were compared on samples, 40 dB above the noise that is given; and their trials."""
+    trials = GivenTrials(lambda rule, number: noise(rule, number) - 40.0)
+    comparison = RuleComparison(SimpleNamespace(scales=dict), trials, samples, margin)
+    for rule in rules:
+        comparison.enter(rule, {"x": 2.0 ** -(handicaps or {}).get(rule, 0.0)}, samples_of_all(samples))
+    comparison.best(samples, {})
+    comparison.levels.pop(TIGHT, None)
+    return comparison, trials
+
+
+def lengths(comparison):
+    """Rule to how many samples it was tried on."""
+    return {rule: len(found) for rule, found in comparison.levels.items()}
+
+
+def steady(costs, samples, **options):
+    """The same of rules that have the same noise on every sample."""
+    return compared(costs, lambda rule, _number: costs.get(rule, 0.0), samples, **options)
+
+
+def test_the_sequence_of_trials():
+    costs = {**dict(zip("abcdefgh", range(7, -1, -1), strict=True)), USUAL: 8}
+    comparison, trials = steady(costs, 32)
+    assert trials.calls == [
+        *((rule, 0, 4) for rule in (*"abcdefgh", USUAL)),
+        *((rule, 4, 8) for rule in (*"hgfed", USUAL)),
+        *((rule, 8, 16) for rule in (*"hgf", USUAL)),
+        *((rule, 16, 32) for rule in (*"hg", USUAL)),
+    ]
+    assert list(comparison.levels) == ["h", "g", USUAL, *"fedcba"]
+    assert comparison.levels["h"] == [-40.0] * 32 and comparison.levels["e"] == [-37.0] * 8
+
+
+def test_of_few_samples_half_are_tried_with_all():
+    comparison, trials = steady({"a": 4, "b": 3, "c": 2, "d": 1, "e": 0, USUAL: 5}, 16)
+    turns = [("abcde", 0, 4), ("edcba", 4, 8), ("edc", 8, 16)]
+    assert trials.calls == [(rule, *part) for rules, *part in turns for rule in (*rules, USUAL)]
+    assert list(comparison.levels) == [*"edc", USUAL, *"ba"]
+
+
+@pytest.mark.parametrize(("better", "tried"), [("ab", [2, 2, 4]), ("b", [2, 2, 4]), ("", [2])])
+def test_only_rules_that_may_be_better_than_the_usual_one_go_on(better, tried):
+    costs = {**{rule: 1 if rule in better else 3 for rule in "abd"}, USUAL: 2}
+    comparison, trials = steady(costs, 8)
+    for rule in costs:
+        parts = [stop - start for name, start, stop in trials.calls if name == rule]
+        assert parts == (tried if rule in (*better, USUAL) else [2])
+    assert list(comparison.levels) == [*better, USUAL, *(rule for rule in "abd" if rule not in better)]
+
+
+def test_noise_decides_together_with_the_handicap():
+    assert list(steady({"a": 1, USUAL: 0}, 8, handicaps={"a": -1.5})[0].levels) == ["a", USUAL]
+
+
+def test_the_handicap_decides_ties():
+    costs, handicaps = dict.fromkeys(("a", "b", USUAL), 4), {"a": 0.1, "b": -0.1}
+    assert list(steady(costs, 8, handicaps=handicaps)[0].levels) == ["b", USUAL, "a"]
+
+
+def test_a_late_sample_changes_which_is_best():
+    noise = {"a": [0] * 4 + [9] * 4, "b": [1] * 8, "c": [19] * 8, USUAL: [20] * 8}
+    comparison, _ = compared(noise, lambda rule, number: noise[rule][number], 8)
+    assert list(comparison.levels) == ["b", "a", USUAL, "c"]
+    assert {rule: len(found) for rule, found in comparison.levels.items()} == {
+        "b": 8,
+        "a": 8,
+        USUAL: 8,
+        "c": 4,
+    }
+
+
+def test_one_large_level_counts_more_than_in_the_mean_of_decibels():
+    noise = {"a": [0, 9.8, 0, 9.8], "b": [5] * 4, USUAL: [20] * 4}
+    comparison, _ = compared(noise, lambda rule, number: noise[rule][number], 4)
+    assert list(comparison.levels) == ["b", "a", USUAL]
+
+
+def test_one_sample_is_tried_with_all():
+    comparison, trials = steady({"a": 2, "b": 0, USUAL: 1}, 1)
+    assert trials.calls == [(rule, 0, 1) for rule in ("a", "b", USUAL)]
+    assert list(comparison.levels) == ["b", USUAL, "a"]
+
+
+def test_fewer_samples_than_rounds():
+    _, trials = steady({"a": 2, "b": 0, USUAL: 1}, 2)
+    assert trials.calls == [*((rule, 0, 1) for rule in ("a", "b", USUAL)), ("b", 1, 2), (USUAL, 1, 2)]
+
+
+def test_nothing_more_is_tried_once_it_is_decided():
+    """The best is better by less than a thousand standard errors."""
+    costs = {"a": [0.0, 0.2], "b": [1.0, 1.1], "c": [2.0], USUAL: [1.5]}
+    comparison, _ = compared(
+        costs, lambda rule, number: costs[rule][number % len(costs[rule])], 32, margin=1000
+    )
+    assert {rule: len(found) for rule, found in comparison.levels.items()} == {
+        "a": 8,
+        "b": 8,
+        USUAL: 8,
+        "c": 4,
+    }
+
+
+@given(st.integers(1, 12), st.integers(1, 70), st.randoms(use_true_random=False))
+def test_the_best_has_seen_every_sample_once(rules, samples, random):
+    names = [*map(str, range(rules)), USUAL]
+    costs = dict(zip(names, random.sample(range(20), len(names)), strict=True))
+    comparison, trials = steady(costs, samples)
+    best = next(iter(comparison.levels))
+    assert best == min(costs, key=costs.get)
+    assert best == USUAL or trials.samples(best) == [*range(samples)]
+
+
+@given(st.integers(1, 24), st.integers(1, 70), st.randoms(use_true_random=False))
+def test_a_rule_that_was_left_out_does_not_come_back(rules, samples, random):
+    names = [*map(str, range(rules)), USUAL]
+    comparison, trials = compared(names, lambda _rule, _number: random.random(), samples, margin=-1000)
+    tried = lengths(comparison)
+    assert all(trials.samples(rule) == [*range(length)] for rule, length in tried.items())
+    assert tried[USUAL] == max(tried.values())
+    first = {(rule, start, stop) for rule, start, stop in trials.calls if start == 0 and rule != TIGHT}
+    assert first == {(rule, 0, samples_of_all(samples)) for rule in names}

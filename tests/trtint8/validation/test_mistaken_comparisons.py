@@ -24,7 +24,9 @@ def said(model, data, reference, **options):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         trtint8.validate(model, data, reference=reference, progress=False, **options)
-    return [str(warning.message) for warning in caught if warning.category is UserWarning]
+    own = [warning for warning in caught if warning.category is UserWarning]
+    assert {warning.filename for warning in own} <= {__file__}
+    return [str(warning.message) for warning in own]
 
 
 @pytest.fixture(scope="module")

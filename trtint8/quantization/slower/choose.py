@@ -18,7 +18,7 @@ import onnx_ir as ir
 
 from trtint8.models.graph_constants import is_constant
 from trtint8.models.static_shapes import StaticShapes
-from trtint8.quantization.slower.kernels import KernelGraph, Product, Readers
+from trtint8.quantization.slower.kernels import FusedProduct, KernelGraph, Readers
 from trtint8.quantization.slower.minimum_cut import BinaryChoice
 from trtint8.quantization.targets import KernelCosts
 
@@ -124,7 +124,7 @@ class _Chooser:
             self._choice.add_pair(second, first, _NEVER * self._elements(value))
             self._read_before[second] = self._elements(value)
 
-    def _add_product(self, product: Product) -> None:
+    def _add_product(self, product: FusedProduct) -> None:
         """The kernel of the product itself, which writes FP16 in either case."""
         node = product.node
         if not all(self._elements(value) for value in (*node.inputs[:2], node.outputs[0])):
@@ -147,7 +147,7 @@ class _Chooser:
         added = elements * padded // channels[0] - elements if channels else 0
         return 3 * added * _INT8
 
-    def _add_stored(self, value: ir.Value, product: Product | None, readers: Readers) -> None:
+    def _add_stored(self, value: ir.Value, product: FusedProduct | None, readers: Readers) -> None:
         """The kernels that write a tensor in the types in which it is read."""
         elements = self._elements(value)
         if not elements or (product is None and not readers.products):
@@ -178,7 +178,9 @@ class _Chooser:
             if product is not None and product.node in self._possible:
                 self._choice.add_pair(reader.node, product.node, _INT8 * elements)
 
-    def _add_product_output(self, value: ir.Value, product: Product, readers: Readers, elements: int) -> None:
+    def _add_product_output(
+        self, value: ir.Value, product: FusedProduct, readers: Readers, elements: int
+    ) -> None:
         node, others = product.node, len(readers.products)
         if node not in self._possible:
             self._choice.add_cost(("some INT8", value), true=(_FP16 + _INT8) * elements)
@@ -211,7 +213,7 @@ class _Chooser:
         elif node not in self._certain:
             self._choice.add_cost(variable, true=_NEVER * elements)
 
-    def _reason(self, product: Product) -> str:
+    def _reason(self, product: FusedProduct) -> str:
         node = product.node
         if self._padding(node):
             channels = self._dimensions(node.inputs[1])[1]

@@ -49,7 +49,7 @@ _LARGEST_RANK = 3
 
 
 @dataclass(eq=False)
-class Product:
+class FusedProduct:
     """A product, with what an FP16 kernel of it takes in.
 
     Attributes:
@@ -77,8 +77,8 @@ class Readers:
         transposed: Whether a Transpose is between, which is a generated kernel whatever the type is.
     """
 
-    products: Sequence[Product]
-    adding: Sequence[Product]
+    products: Sequence[FusedProduct]
+    adding: Sequence[FusedProduct]
     kernels: int
     pooled: Sequence[ir.Value]
     transposed: bool
@@ -95,11 +95,11 @@ class KernelGraph:
         self._model = model
         self._order = {node: position for position, node in enumerate(model.graph)}
         weighted = [node for node in model.graph if node.domain == "" and node.op_type in WEIGHTED]
-        self.products: Mapping[ir.Node, Product] = {node: self._with_epilogue(node) for node in weighted}
+        self.products: Mapping[ir.Node, FusedProduct] = {node: self._with_epilogue(node) for node in weighted}
         self._taken = {node: product for product in self.products.values() for node in product.inside}
         self._kernels = self._generated()
 
-    def stored(self) -> Iterator[tuple[ir.Value, Product | None, Readers]]:
+    def stored(self) -> Iterator[tuple[ir.Value, FusedProduct | None, Readers]]:
         """Every stored tensor with the product that writes it, if one does, and its readers."""
         for value in self._model.graph.inputs:
             yield value, None, self._readers(value)
@@ -111,8 +111,8 @@ class KernelGraph:
                 for value in node.outputs:
                     yield value, None, self._readers(value)
 
-    def _with_epilogue(self, node: ir.Node) -> Product:
-        product = Product(node, node.outputs[0])
+    def _with_epilogue(self, node: ir.Node) -> FusedProduct:
+        product = FusedProduct(node, node.outputs[0])
         shape = product.output.shape
         if node.op_type == "MatMul" and shape is not None and len(shape) > _LARGEST_RANK:
             return product
@@ -123,7 +123,7 @@ class KernelGraph:
             product.residual = product.residual or residual
         return product
 
-    def _next_inside(self, product: Product) -> tuple[list[ir.Node], ir.Value | None] | None:
+    def _next_inside(self, product: FusedProduct) -> tuple[list[ir.Node], ir.Value | None] | None:
         """The nodes behind a product that its kernel takes in next, and the residual that they add."""
         value = product.output
         users = list(dict.fromkeys(node for node, _ in value.uses()))
@@ -143,7 +143,7 @@ class KernelGraph:
             return [node], others[0]
         return None
 
-    def _adds(self, product: Product, other: ir.Value) -> bool:
+    def _adds(self, product: FusedProduct, other: ir.Value) -> bool:
         """Whether a convolution takes in the addition of another value."""
         if product.node.op_type not in CONVOLUTIONS or product.residual is not None:
             return False
@@ -175,8 +175,8 @@ class KernelGraph:
         return {node: find(node) for node in first}
 
     def _readers(self, value: ir.Value) -> Readers:
-        products: list[Product] = []
-        adding: list[Product] = []
+        products: list[FusedProduct] = []
+        adding: list[FusedProduct] = []
         kernels: set[object] = set()
         pooled: list[ir.Value] = []
         transposed, pending = False, [value]

@@ -92,9 +92,8 @@ def row_order(array: NDArray[Any], masks: int = 0) -> RowOrder | None:
         rows = filled_rows(array, width)
         return next((order for order in _ORDERS[width] if _fits(rows, order)), None)
     further = width - 6
-    if array.ndim != 3 or array.shape[1] > MOST_LEFT:
-        return None
-    if further != masks if masks else not may_be_keypoints(further):
+    may_follow = further == masks if masks else may_be_keypoints(further)
+    if array.ndim != 3 or array.shape[1] > MOST_LEFT or not may_follow:
         return None
     rows = filled_rows(array, 6)
     return BOX_FIRST if len(rows) and are_corners(rows) and _fits(rows, BOX_FIRST) else None
