@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from calibrators.errors import ModelError
 from calibrators.tables.table import CalibrationTable
+from calibrators.user_warnings import warn_user
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.inner_graphs import graph_values
 from trtint8.models.model import Model
