@@ -70,7 +70,8 @@ def quantize(
         TableError: The table is of another model, stale, or lacks a range; or nothing can be calibrated with
             its method.
         CalibrationDataError: The samples of ``equalize`` do not fit the model.
-        UnsupportedError: There is no such target, or it has no INT8 on that GPU.
+        UnsupportedError: There is no such target, it has no INT8 on that GPU, or a GPU is given for
+            ``tensorrt``, which stands for several targets.
 
     Warns:
         UserWarning: All layers are estimated to be slower in INT8 than in FP16; or equalization gains
