@@ -8,7 +8,8 @@ from typing import Literal
 
 import numpy as np
 
-from calibrators.data.feeds import FeedDict, batch_rows, shape_text
+from calibrators.data.feeds import FeedDict, batch_rows
+from calibrators.data.inputs import shape_text
 from calibrators.errors import CalibrationDataError
 
 #: What becomes of a last batch that is not full.

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.cuda.dlpack import Dlpack, on_gpu, take
-from calibrators.data.feeds import shape_text
+from calibrators.data.inputs import shape_text
 from calibrators.error_text import in_one_line
 from calibrators.errors import CalibrationDataError
 from trtint8.engine.file import TensorSpec

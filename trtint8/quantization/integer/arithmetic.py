@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.data.feeds import shape_text
+from calibrators.data.inputs import shape_text
 from calibrators.errors import UnsupportedError
 from trtint8.quantization.config import TensorQuantConfig
 from trtint8.quantization.integer.rounding import round_values
