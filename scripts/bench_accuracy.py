@@ -31,7 +31,7 @@ from calibration_bench.tools import install
 
 import trtint8
 from trtint8.validation.measure import Measure
-from trtint8.validation.significance import Share
+from trtint8.validation.significance import Share, as_number
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def judge(case: Case, model: onnx.ModelProto) -> tuple[Cell, Cell]:
 
 
 def _number(measure: Measure, value: Share | float | None) -> float | None:
-    plain = value.value if isinstance(value, Share) else value
+    plain = as_number(value)
     return None if plain is None else plain * (100 if measure.unit == "%" else 1)
 
 

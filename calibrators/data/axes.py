@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.data.feeds import Binding, FeedDict, batch_rows, listed, shape_text
+from calibrators.data.feeds import Binding, FeedDict, batch_rows, listed
+from calibrators.data.inputs import shape_text
 from calibrators.errors import CalibrationDataError
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.data.inputs import InputSpec
+from calibrators.data.inputs import InputSpec, shape_text
 from calibrators.data.preprocessing import Preprocessing
 from calibrators.errors import CalibrationDataError
 
@@ -220,11 +220,6 @@ def is_float(dtype: np.dtype[Any]) -> bool:
 def listed(inputs: Sequence[InputSpec]) -> str:
     """The inputs as text for a message."""
     return ", ".join(map(str, inputs))
-
-
-def shape_text(shape: Sequence[int | str | None], times: str = "x") -> str:
-    """A shape as text for a message: ``2x3x?x32``, or ``scalar``; ``times`` stands between two sizes."""
-    return times.join("?" if dim is None else str(dim) for dim in shape) or "scalar"
 
 
 def first_feeds(feeds: Iterable[FeedDict], samples: int) -> Iterator[FeedDict]:

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows, shape_text
+from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows
 from calibrators.data.images import IMAGE_SUFFIXES, UNREAD_SUFFIXES, read_image
-from calibrators.data.inputs import InputSpec
+from calibrators.data.inputs import InputSpec, shape_text
 from calibrators.data.sources import ARRAY_SUFFIXES, Source, as_labels, read_arrays
 from calibrators.data.true_boxes import IMAGES, label_folder, read_true_boxes
 from calibrators.data.true_boxes import LABELS as BOXES

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.data.feeds import LABELS, Binding, FeedDict, shape_text
+from calibrators.data.feeds import LABELS, Binding, FeedDict
+from calibrators.data.inputs import shape_text
 from calibrators.data.items import LABEL_KEYS, are_numbers, named_arrays
 from calibrators.errors import CalibrationDataError
 

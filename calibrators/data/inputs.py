@@ -42,12 +42,13 @@ class InputSpec:
         return any(not isinstance(size, int) for size in (self.shape or ())[1:])
 
     def __str__(self) -> str:
-        dims = (
-            "unknown shape"
-            if self.shape is None
-            else "x".join(str(d if d is not None else "?") for d in self.shape)
-        )
+        dims = "unknown shape" if self.shape is None else shape_text(self.shape)
         return f"'{self.name}' ({self.dtype}, {dims})"
+
+
+def shape_text(shape: Sequence[int | str | None], times: str = "x") -> str:
+    """A shape as text for a message: ``2x3x?x32``, or ``scalar``; ``times`` stands between two sizes."""
+    return times.join("?" if dim is None else str(dim) for dim in shape) or "scalar"
 
 
 def has_fixed_batch(inputs: Sequence[InputSpec]) -> bool:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.data.feeds import FeedDict, batch_rows, check_dtype, check_names, is_float, shape_text
-from calibrators.data.inputs import InputSpec
+from calibrators.data.feeds import FeedDict, batch_rows, check_dtype, check_names, is_float
+from calibrators.data.inputs import InputSpec, shape_text
 from calibrators.data.sample_names import numbered
 from calibrators.data.sample_peaks import SamplePeaks, UnusualSamples
 from calibrators.data.sample_sizes import SampleSizes

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.data.feeds import Binding, FeedDict, is_float, listed, shape_text
-from calibrators.data.inputs import InputSpec, named_sizes
+from calibrators.data.feeds import Binding, FeedDict, is_float, listed
+from calibrators.data.inputs import InputSpec, named_sizes, shape_text
 from calibrators.data.sources import Source
 from calibrators.errors import CalibrationDataError
 from calibrators.user_warnings import warn_user

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.data.axes import one_sample
-from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows, listed, shape_text
-from calibrators.data.inputs import InputSpec
+from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows, listed
+from calibrators.data.inputs import InputSpec, shape_text
 from calibrators.data.preflight import check_feed
 from calibrators.data.sequences import SequenceReader, StateSequences, StepSequence
 from calibrators.errors import CalibrationDataError

@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.data.datasets import is_dataset
-from calibrators.data.feeds import LABELS, Binding, FeedDict, shape_text
+from calibrators.data.feeds import LABELS, Binding, FeedDict
 from calibrators.data.folders import array_files
 from calibrators.data.indexed import is_indexed
+from calibrators.data.inputs import shape_text
 from calibrators.data.items import as_array, is_tensor, named_arrays
 from calibrators.data.random_samples import RANDOM
 from calibrators.data.sources import ARRAY_SUFFIXES, labels_array, read_arrays

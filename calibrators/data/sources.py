@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from calibrators.data.archives import read_archive
 from calibrators.data.axes import count_samples, needs_single_feeds, one_sample
-from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows, shape_text
+from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows
+from calibrators.data.inputs import shape_text
 from calibrators.error_text import in_words
 from calibrators.errors import CalibrationDataError
 from calibrators.files import exists, is_file

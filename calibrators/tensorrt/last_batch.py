@@ -7,7 +7,8 @@ from typing import Literal
 
 import numpy as np
 
-from calibrators.data.feeds import FeedDict, batch_rows, shape_text
+from calibrators.data.feeds import FeedDict, batch_rows
+from calibrators.data.inputs import shape_text
 from calibrators.errors import CalibrationDataError
 from calibrators.user_warnings import warn_user
 

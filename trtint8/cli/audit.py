@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator
 from typing import get_args
 
-from calibrators.data.feeds import shape_text
+from calibrators.data.inputs import shape_text
 from calibrators.errors import BuildError
 from calibrators.tensorrt.flavor import Target
 from trtint8.api import engines

@@ -132,11 +132,12 @@ def table_width() -> int:
 
 def engine_rows(info: EngineInfo) -> list[tuple[str, str]]:
     """What a sidecar says about its engine, as rows of a table for a person."""
+    from calibrators.tensorrt.flavor import title_of
     from trtint8.engine.profiles import profile_rows
 
     counted = info.int8_layers
     rows = [
-        ("TensorRT", f"{'for RTX ' if info.flavor == 'rtx' else ''}{info.tensorrt_version}"),
+        (title_of(info.flavor), info.tensorrt_version),
         ("built for", ", ".join(info.compute_capabilities)),
     ]
     rows += profile_rows(info.profiles)

@@ -18,7 +18,7 @@ from trtint8.cli.data_options import (
 from trtint8.cli.output import print_json, print_line, print_table, say
 from trtint8.cli.own_data import data_from
 from trtint8.sensitivity.measure import Plan
-from trtint8.sensitivity.results import LayerSensitivity, Sensitivity
+from trtint8.sensitivity.results import LayerSensitivity, Sensitivity, level_text
 from trtint8.validation.wording import percent
 
 EXAMPLE = (
@@ -101,7 +101,7 @@ def _print(sensitivity: Sensitivity) -> None:
     styles = ["red" if layer.noise_share > _COLOURED_SHARE else None for layer in sensitivity.worst_first]
     columns = ("layer", "noise", "alone", "without", "weights", "activations", "here", "same class")
     certain = "" if sensitivity.converged else "; the figures are less certain than asked for"
-    level = _level(sensitivity.quantized.sqnr_db)
+    level = level_text(sensitivity.quantized.sqnr_db)
     title = f"{sensitivity.samples_text}: all layers in INT8 {level}{certain}"
     print_table(title, columns, rows, styles)
     for layer in sensitivity.worst_first:
@@ -115,16 +115,10 @@ def _row(layer: LayerSensitivity, largest: float) -> tuple[str, ...]:
     return (
         layer.node,
         f"{100 * layer.noise_share:5.1f} % " + "█" * math.ceil(_LONGEST_BAR * layer.noise_share / largest),
-        _level(layer.only.sqnr_db, spread),
-        _level(layer.without.sqnr_db),
-        _level(layer.weights_db),
-        _level(layer.activations_db),
-        _level(layer.cumulative_db),
+        level_text(layer.only.sqnr_db, spread),
+        level_text(layer.without.sqnr_db),
+        level_text(layer.weights_db),
+        level_text(layer.activations_db),
+        level_text(layer.cumulative_db),
         percent(layer.only.agreement),
     )
-
-
-def _level(value: float | None, spread: str = "") -> str:
-    if value is None:
-        return ""
-    return f"{value:.1f}{spread} dB" if math.isfinite(value) else "exact"

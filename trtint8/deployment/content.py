@@ -9,7 +9,7 @@ from pathlib import Path
 from string import Template
 from typing import TypeAlias
 
-from calibrators.data.feeds import shape_text
+from calibrators.data.inputs import shape_text
 from calibrators.data.preprocessing import PADDING
 from trtint8.deployment.source import DeploySource
 

@@ -10,11 +10,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from calibrators.data.feeds import shape_text
+from calibrators.data.inputs import shape_text
 from calibrators.data.preprocessing import Preprocessing, check_preprocessing
 from calibrators.errors import CalibrationDataError, EngineError, UnsupportedError
 from calibrators.files import is_file
 from calibrators.tables.table import CalibrationTable
+from calibrators.tensorrt.flavor import title_of
 from trtint8.engine.file import EngineInfo, TensorSpec, read_engine_info
 from trtint8.engine.qdq import load_engine_qdq
 from trtint8.engine.table import read_engine_table
@@ -67,7 +68,7 @@ class DeploySource:
     @property
     def tensorrt(self) -> str:
         """The TensorRT that built the engine, in words."""
-        return f"TensorRT {'for RTX ' if self.is_rtx else ''}{self.info.tensorrt_version}"
+        return f"{title_of(self.info.flavor)} {self.info.tensorrt_version}"
 
     @property
     def batching(self) -> Batching | None:

@@ -12,7 +12,7 @@ from typing import Annotated
 import msgspec
 
 from calibrators import records
-from calibrators.data.feeds import shape_text
+from calibrators.data.inputs import shape_text
 from calibrators.display.html import html_table
 from calibrators.errors import EngineError
 from calibrators.files import finish_writing, write_atomically, written_together

@@ -33,7 +33,7 @@ _PRECISIONS = {"Int8": "INT8", "FP8": "FP8", "Half": "FP16", "BFloat16": "BF16",
 _WIDEST_FIRST = ("FP32", "BF16", "FP16", "FP8", "INT8")
 
 #: Kinds of layers that compute one convolution or matrix product each.
-_PRODUCTS = frozenset({"correlation", "gemm", "deconv"})
+PRODUCTS = frozenset({"correlation", "gemm", "deconv"})
 
 #: The number of operands of fused attention: queries, keys and values.
 _ATTENTION_OPERANDS = 3
@@ -97,7 +97,7 @@ class Layer:
             shared = _shared(self.inputs) or _shared(self.inputs + self.constants)
             return _widest(shared or self.inputs)
         fused = self.kind == "runtime_fusion"
-        if fused or self.kind in _PRODUCTS or (self.kind == "kgen" and not self.pointwise):
+        if fused or self.kind in PRODUCTS or (self.kind == "kgen" and not self.pointwise):
             # Both operands are constants where the builder knows all shapes and could fold the node.
             first, *others = (*self.inputs, *self.constants[: 1 if self.inputs else 2]) or (None,)
             if first in others and not (fused and first == "Int8"):
@@ -145,7 +145,7 @@ class LayerReport:
         # A point-wise layer next to a weighted one (for a bias or a quantization) has the same metadata, and
         # so has fused attention that adds the bias of its queries, keys and values. Only where no other layer
         # mentions the node did the node itself become a part of these.
-        multiplied = any(layer.kind in _PRODUCTS for layer in mentions)
+        multiplied = any(layer.kind in PRODUCTS for layer in mentions)
         computing = [
             layer for layer in mentions if not (layer.pointwise or (multiplied and layer.attention))
         ] or mentions

@@ -10,7 +10,7 @@ import re
 from collections.abc import Set
 from typing import Literal, get_args
 
-from trtint8.engine.layers import Layer, LayerReport
+from trtint8.engine.layers import PRODUCTS, Layer, LayerReport
 
 #: What a kernel is for. "requantization" also adds biases and computes activation functions, on the sums of
 #: an INT8 product; "pointwise" is every other generated kernel.
@@ -30,8 +30,6 @@ PARTS: tuple[Part, ...] = get_args(Part)
 
 #: Kinds of entries that order work between streams or compute shapes on the host.
 _NO_KERNEL = frozenset({"signal", "wait", "shape_call", "noop"})
-
-_PRODUCTS = frozenset({"correlation", "gemm", "deconv"})
 
 #: How a fused kernel with a product names it: "__myl_FcAdd", "__myl_CorrSilu".
 _FUSED_PRODUCTS = frozenset({"Fc", "Corr", "Deco", "Gemm", "Conv", "Bmm"})
@@ -105,7 +103,7 @@ def _part(layer: Layer, int8_nodes: Set[str]) -> Part | None:
 
 def _computes_product(layer: Layer) -> bool:
     """Whether a kernel computes a convolution or a matrix product."""
-    return layer.kind in _PRODUCTS or (
+    return layer.kind in PRODUCTS or (
         layer.kind == "runtime_fusion" and not _FUSED_PRODUCTS.isdisjoint(operations(layer))
     )
 

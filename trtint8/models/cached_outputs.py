@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 import onnx_ir as ir
 
 from trtint8.models.garbage_collection import pause_garbage_collection
-from trtint8.models.operators import SHAPE_READERS
+from trtint8.models.kinds import SHAPE_READERS
 from trtint8.models.static_shapes import declared_sizes
 
 #: Operators behind which a cache is the same, perhaps in another element type.

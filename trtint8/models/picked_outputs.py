@@ -17,7 +17,7 @@ from trtint8.models.cutting import values_behind
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.graph_constants import is_constant
 from trtint8.models.inner_graphs import nodes_inside, values_read
-from trtint8.models.operators import SHAPE_READERS
+from trtint8.models.kinds import SHAPE_READERS, may_be_float
 from trtint8.models.output_parts import MOVING, inferred_copy
 from trtint8.models.plugins import plugin_nodes
 
@@ -172,7 +172,7 @@ def _found(graph_model: ir.Model) -> tuple[list[ir.Value], list[ir.Value]]:
     for node in nodes:
         joined = _is_one(node, (*MOVING, "Concat")) and any(value in places for value in node.inputs)
         found = (value for value in node.outputs if value in placed)
-        places.update(value for value in found if joined or not _may_be_float(value))
+        places.update(value for value in found if joined or not may_be_float(value))
     outputs = [value for value in graph_model.graph.outputs if value in ranked or value in places]
     waiting, sources, seen = [*outputs], dict[ir.Value, None](), set(outputs)
     while waiting:
@@ -182,7 +182,7 @@ def _found(graph_model: ir.Model) -> tuple[list[ir.Value], list[ir.Value]]:
                 continue
             seen.add(value)
             # Where elements are picked by a comparison, it is of floating-point values.
-            if value in ranked or value in placed or (value in activations and not _may_be_float(value)):
+            if value in ranked or value in placed or (value in activations and not may_be_float(value)):
                 waiting.append(value)
             elif value in activations:
                 sources[value] = None
@@ -225,7 +225,3 @@ def _follows_from(value: ir.Value, others: Collection[ir.Value]) -> bool:
 
 def _is_float(value: ir.Value) -> bool:
     return value.dtype is not None and value.dtype.is_floating_point()
-
-
-def _may_be_float(value: ir.Value) -> bool:
-    return value.dtype is None or value.dtype.is_floating_point()

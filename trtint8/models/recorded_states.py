@@ -7,7 +7,8 @@ from typing import TypeVar
 
 import onnx_ir as ir
 
-from calibrators.data.feeds import listed, shape_text
+from calibrators.data.feeds import listed
+from calibrators.data.inputs import shape_text
 from calibrators.data.recorded_steps import RecordedSteps, StepRunner
 from calibrators.data.sequences import StateSequences
 from calibrators.errors import CalibrationDataError

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from trtint8.models.graph_constants import is_constant
-from trtint8.models.operators import SHAPE_READERS
+from trtint8.models.kinds import SHAPE_READERS, is_along_last_axis
 from trtint8.models.static_shapes import StaticShapes
 from trtint8.quantization.targets import AttentionLimits
 
@@ -115,11 +115,7 @@ def output_readers(attention: Attention) -> tuple[tuple[ir.Node, int], ...]:
 
 
 def _is_softmax(node: ir.Node) -> bool:
-    if node.domain != "" or node.op_type != "Softmax":
-        return False
-    axis = node.attributes.get_int("axis", -1)
-    shape = node.outputs[0].shape
-    return axis == -1 or (shape is not None and axis == len(shape) - 1)
+    return node.domain == "" and node.op_type == "Softmax" and is_along_last_axis(node)
 
 
 def _around(softmax: ir.Node, shapes: StaticShapes) -> Attention | None:

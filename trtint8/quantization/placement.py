@@ -17,7 +17,7 @@ from calibrators.checks import several
 from calibrators.errors import ModelError
 from trtint8.models.graph_constants import is_constant
 from trtint8.models.inner_graphs import nodes_inside
-from trtint8.models.operators import SHAPE_READERS
+from trtint8.models.kinds import SHAPE_READERS
 from trtint8.quantization.attention import Attention, find_attentions, output_readers
 from trtint8.quantization.joint import JointConfigs
 from trtint8.quantization.obstacles import obstacle

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from trtint8.engine.file import EngineInfo
 from trtint8.models.graph_constants import is_constant
 from trtint8.models.inner_graphs import values_read
-from trtint8.models.operators import SHAPE_READERS
+from trtint8.models.kinds import SHAPE_READERS
 from trtint8.quantization.operators import FUSED_INTO_WEIGHTED, MULTIPLYING, UNPAIRED, WEIGHTED
 from trtint8.report.network import Cell, make_cell, reads_int8
 from trtint8.sensitivity.results import Sensitivity

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from calibrators.data.feeds import shape_text
+from calibrators.data.inputs import shape_text
 from trtint8.auditing.results import Audit, AuditedEngine
 from trtint8.engine.file import EngineInfo
 from trtint8.engine.parts import PARTS

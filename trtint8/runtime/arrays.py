@@ -11,16 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.cuda.dlpack import Dlpack, on_gpu, take
-from calibrators.data.feeds import shape_text
+from calibrators.data.inputs import shape_text
 from calibrators.error_text import in_one_line
 from calibrators.errors import CalibrationDataError
 from trtint8.engine.file import TensorSpec
+from trtint8.runtime.streams import LEGACY_DEFAULT
 
 #: The alignment of GPU addresses that TensorRT needs, in bytes.
 ALIGNMENT = 256
-
-# Number of the legacy default stream in the array interface, and its handle in the driver.
-_LEGACY_DEFAULT_STREAM = 1
 
 # The first version of the array interface that tells a stream.
 _TELLS_STREAM = 3
@@ -199,7 +197,7 @@ def _device_input(value: object, interface: Mapping[str, Any], place: str) -> De
     told = stream is not None
     if interface.get("version", 0) < _TELLS_STREAM and not told:
         # What was queued last may be on any stream; the default one is what libraries use unless asked.
-        stream = _LEGACY_DEFAULT_STREAM
+        stream = LEGACY_DEFAULT
     return DeviceInput(int(interface["data"][0]), shape, dtype, value, stream, told)
 
 

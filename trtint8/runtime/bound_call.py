@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar, cast
 import numpy as np
 
 from calibrators.cuda.device import Device, Event
-from calibrators.data.feeds import shape_text
+from calibrators.data.inputs import shape_text
 from calibrators.errors import CalibrationDataError, EngineError, UnsupportedError
 from trtint8.runtime.arrays import ALIGNMENT, DeviceInput, Feeds, HostArray
 from trtint8.runtime.execution import ExecutionContext

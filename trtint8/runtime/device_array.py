@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from calibrators.cuda import Device, DeviceBuffer
 from calibrators.cuda.dlpack import CUDA, give
+from trtint8.runtime.streams import LEGACY_DEFAULT
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +72,7 @@ class DeviceArray:
         # -1 says that the consumer takes care of the order itself.
         if self.stream is not None and stream not in (-1, self.stream):
             with self.device.active():
-                self.device.wait_for_stream(stream or _LEGACY_DEFAULT_STREAM, self.stream)
+                self.device.wait_for_stream(stream or LEGACY_DEFAULT, self.stream)
         return give(self.buffer.pointer, self.shape, self.dtype, self.device.ordinal, self)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -99,6 +100,3 @@ class DeviceArray:
         # When the interpreter exits, the driver may have been unloaded already.
         with contextlib.suppress(Exception):
             self.free()
-
-
-_LEGACY_DEFAULT_STREAM = 1

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.cuda.dlpack import Dlpack
-from calibrators.data.feeds import shape_text
+from calibrators.data.inputs import shape_text
 from calibrators.errors import CalibrationDataError
 from trtint8.engine.file import TensorSpec
 from trtint8.runtime.arrays import CudaArray, DeviceInput, HostArray, as_input

@@ -49,7 +49,8 @@ class PycudaStream(Protocol):
 #: A stream of any library, or its handle; 0 and 1 are the legacy default stream.
 StreamLike: TypeAlias = int | CudaStream | TorchStream | CupyStream | PycudaStream
 
-_LEGACY_DEFAULT = 1
+#: Number of the legacy default stream in the array interface, and its handle in the driver.
+LEGACY_DEFAULT = 1
 
 
 def stream_handle(stream: StreamLike) -> int:
@@ -73,4 +74,4 @@ def stream_handle(stream: StreamLike) -> int:
         raise CalibrationDataError(
             f"a {type(stream).__name__} is no CUDA stream; give one of PyTorch, CuPy or PyCUDA, or a handle"
         )
-    return handle or _LEGACY_DEFAULT
+    return handle or LEGACY_DEFAULT

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import onnx_ir as ir
 
 from trtint8.models.inner_graphs import values_read
-from trtint8.models.operators import SHAPE_READERS
+from trtint8.models.kinds import SHAPE_READERS
 from trtint8.sensitivity.gradients.writer import reached_from
 from trtint8.sensitivity.segments import Layer
 

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.data.feeds import shape_text
+from calibrators.data.inputs import shape_text
 from calibrators.errors import CalibrationDataError
+from calibrators.histograms.losses import decibels
 from trtint8.sensitivity.drawing import Draw
 from trtint8.sensitivity.noise_sums import (
     COLUMN,
@@ -20,7 +21,6 @@ from trtint8.sensitivity.noise_sums import (
     GRADIENTS_DB,
     HITS,
     LARGE_NOISE_DB,
-    decibels,
     half_widths,
     limited,
 )

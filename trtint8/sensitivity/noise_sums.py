@@ -64,13 +64,6 @@ def limited(sums: NDArray[np.float64], predicted: NDArray[np.bool_]) -> NDArray[
     return sums
 
 
-def decibels(signal: float, noise: float) -> float:
-    """10 log10(signal / noise): infinite without noise, else minus infinity without a signal."""
-    if noise == 0:
-        return math.inf
-    return DECIBELS * math.log(signal / noise) if signal else -math.inf
-
-
 def half_widths(sums: NDArray[np.float64]) -> NDArray[np.float64]:
     """Half the widths of the 95 % intervals of the levels 10 log10(signal / noise).
 

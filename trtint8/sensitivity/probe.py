@@ -10,9 +10,9 @@ from typing import Any
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from calibrators.data.feeds import FeedDict, batch_rows, shape_text
+from calibrators.data.feeds import FeedDict, batch_rows
 from calibrators.data.fingerprint import DataFingerprint
-from calibrators.data.inputs import InputSpec
+from calibrators.data.inputs import InputSpec, shape_text
 from calibrators.data.preflight import check_feed
 from calibrators.data.sample_names import numbered
 from calibrators.data.sources import first_labels

@@ -142,7 +142,7 @@ class Sensitivity:
 
     @property
     def _summary(self) -> str:
-        level = _level(self.quantized.sqnr_db)
+        level = level_text(self.quantized.sqnr_db)
         return f"{len(self.layers)} layers, {self.samples_text}, all layers in INT8 {level}"
 
     @property
@@ -184,11 +184,12 @@ def _row(layer: LayerSensitivity, largest_share: float) -> list[Cell]:
         layer.operator,
         f"{100 * layer.noise_share:.1f} %",
         bar(layer.noise_share / largest_share),
-        *map(_level, (layer.only.sqnr_db, layer.without.sqnr_db, layer.cumulative_db)),
+        *map(level_text, (layer.only.sqnr_db, layer.without.sqnr_db, layer.cumulative_db)),
     ]
 
 
-def _level(decibels: float | None) -> str:
+def level_text(decibels: float | None, spread: str = "") -> str:
+    """An SQNR as text, with how far it may be off; empty where it is not known."""
     if decibels is None:
         return ""
-    return f"{decibels:.1f} dB" if math.isfinite(decibels) else "exact"
+    return f"{decibels:.1f}{spread} dB" if math.isfinite(decibels) else "exact"

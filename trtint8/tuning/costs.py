@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 import onnx_ir as ir
 
 from calibrators.data.sample_sizes import SampleSizes
-from trtint8.auditing.work import multiply_adds
+from trtint8.models.multiply_adds import multiply_adds
 from trtint8.models.static_shapes import StaticShapes, declared_sizes
 
 #: The size that an unknown dimension, usually the batch, is taken to have.

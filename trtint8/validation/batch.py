@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.data.feeds import FeedDict, batch_rows, is_float, shape_text
+from calibrators.data.feeds import FeedDict, batch_rows, is_float
+from calibrators.data.inputs import shape_text
 from trtint8.validation.detection.box_scores import Activation, activation_of
 from trtint8.validation.detection.grids import Grid, grid_of, mask_count
 from trtint8.validation.detection.rows import RowOrder, are_corners, filled_rows, holds_rows, row_order

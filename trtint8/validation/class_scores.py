@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.data.feeds import shape_text
+from calibrators.data.inputs import shape_text
 from calibrators.data.sources import is_class_indices
 from calibrators.errors import CalibrationDataError
 from trtint8.validation.batch import ArrayForm, Batch, BatchForm

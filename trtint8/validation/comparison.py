@@ -45,7 +45,7 @@ from trtint8.validation.output_shapes import (
     check_comparable,
     differing_outputs,
 )
-from trtint8.validation.significance import Share
+from trtint8.validation.significance import Share, as_number
 
 
 def compare(
@@ -371,7 +371,7 @@ class _Totals:
         measures = {}
         for measurand in self._asked:
             name, compared, reference = measurand.name, None, self._reference.values.get(measurand.name)
-            perfect = _number(reference) if measurand.perfect is None else measurand.perfect
+            perfect = as_number(reference) if measurand.perfect is None else measurand.perfect
             if not measurand.relative:
                 compared = meters.meters[name].against(self._reference.meters[name], REFERENCE)
             measures[name] = Measure(
@@ -422,10 +422,6 @@ def _metrics(metrics: Sequence[Metric] | None, choice: Choice | None) -> Sequenc
 def _on_reference(asked: Sequence[Measurand]) -> list[Measurand]:
     """The metrics that are measured on the reference too."""
     return [measurand for measurand in asked if measurand.on_reference]
-
-
-def _number(value: Share | float | None) -> float | None:
-    return value.value if isinstance(value, Share) else value
 
 
 def _empty_meters(asked: Sequence[Measurand]) -> dict[str, Any]:

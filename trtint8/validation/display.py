@@ -7,7 +7,7 @@ from typing import Any
 from calibrators.display.frames import data_frame
 from calibrators.display.html import html_table
 from trtint8.validation.measure import REFERENCE, VALIDATED, Measure
-from trtint8.validation.significance import Share
+from trtint8.validation.significance import as_number
 from trtint8.validation.wording import Compared, accuracy_rows, verdicts
 
 
@@ -52,7 +52,7 @@ def accuracy_frame(accuracy: Compared) -> Any:
             *(f"token_cosine:{name}" for name in of_tokens),
         ],
     }
-    columns[REFERENCE] = [_number(measure.reference) for measure in accuracy.measures]
+    columns[REFERENCE] = [as_number(measure.reference) for measure in accuracy.measures]
     columns[REFERENCE] += [None] * (len(columns["metric"]) - len(columns[REFERENCE]))
     for name, side in sides.items():
         columns[name] = [
@@ -66,11 +66,7 @@ def accuracy_frame(accuracy: Compared) -> Any:
 
 
 def _value(measure: Measure) -> float | None:
-    return _number(measure.value)
-
-
-def _number(value: Share | float | None) -> float | None:
-    return value.value if isinstance(value, Share) else value
+    return as_number(measure.value)
 
 
 def _short(value: str) -> str:

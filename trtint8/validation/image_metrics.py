@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.data.feeds import shape_text
+from calibrators.data.inputs import shape_text
 from calibrators.errors import CalibrationDataError
 from trtint8.validation.batch import Batch, BatchForm, by_sample
 from trtint8.validation.measurand import DECIBELS, Measurand

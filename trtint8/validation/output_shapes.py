@@ -9,8 +9,7 @@ from typing import Any
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from calibrators.data.feeds import shape_text
-from calibrators.data.inputs import InputSpec
+from calibrators.data.inputs import InputSpec, shape_text
 from calibrators.errors import CalibrationDataError, ModelError
 from trtint8.models.cached_outputs import cached_outputs, without_cached_outputs
 from trtint8.models.output_parts import OutputPart, output_parts

@@ -58,6 +58,11 @@ class Share:
         return max(0.0, centre - half), min(1.0, centre + half)
 
 
+def as_number(value: Share | float | None) -> float | None:
+    """A value without its interval; None where there is none."""
+    return value.value if isinstance(value, Share) else value
+
+
 def t95(freedom: int) -> float:
     """The 97.5 % quantile of Student's t distribution, for 95 % intervals from few samples.
 

@@ -13,7 +13,6 @@ from calibrators.data.feeds import (
     is_float,
     is_image_batch,
     pieces,
-    shape_text,
 )
 from calibrators.data.inputs import InputSpec
 from calibrators.data.preprocessing import Preprocessing
@@ -74,12 +73,10 @@ def test_nothing_is_cast():
         check_dtype(np.zeros((1, 4, 4, 3), np.uint8), X)
 
 
-def test_kinds_and_shapes():
+def test_kinds():
     assert is_image_batch(np.zeros((1, 4, 4, 3), np.uint8))
     assert not is_image_batch(np.zeros((4, 4, 3), np.uint8))
     assert is_float(np.dtype(np.float16)) and not is_float(np.dtype(np.int8))
-    assert shape_text([2, None, "H"]) == "2x?xH" and shape_text([]) == "scalar"
-    assert shape_text([2, "H"], " x ") == "2 x H"
 
 
 RAW = Preprocessing(scale=1)

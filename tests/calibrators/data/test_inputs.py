@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from calibrators.data.inputs import InputSpec
+from calibrators.data.inputs import InputSpec, shape_text
 
 FLOAT = np.dtype(np.float32)
 
@@ -14,7 +14,7 @@ FLOAT = np.dtype(np.float32)
         ((4, 3, "H", None), 4, "'x' (float32, 4x3xHx?)"),
         (("N", 3), None, "'x' (float32, Nx3)"),
         ((None,), None, "'x' (float32, ?)"),
-        ((), None, "'x' (float32, )"),
+        ((), None, "'x' (float32, scalar)"),
         (None, None, "'x' (float32, unknown shape)"),
     ],
 )
@@ -36,3 +36,8 @@ def test_its_batch_and_its_words(shape, batch, text):
 )
 def test_open_sizes(shape, is_open):
     assert InputSpec("x", np.dtype(np.float32), shape).has_open_sizes is is_open
+
+
+def test_shapes_as_text():
+    assert shape_text([2, None, "H"]) == "2x?xH" and shape_text([]) == "scalar"
+    assert shape_text([2, "H"], " x ") == "2 x H"

@@ -56,7 +56,7 @@ def test_a_table_has_its_title_and_every_cell(capsys):
 
 def test_an_engine_for_a_person():
     rows = dict(engine_rows(INFO))
-    assert rows["TensorRT"].startswith("for RTX ")
+    assert rows["TensorRT for RTX"] == INFO.tensorrt_version
     assert rows["weighted layers in INT8"] == "1 of 2"
     assert rows["weight memory"] == "5.2 kB"
     unlisted = dict(engine_rows(dataclasses.replace(INFO, layers=None)))

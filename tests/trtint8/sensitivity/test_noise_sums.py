@@ -9,15 +9,10 @@ import pytest
 
 from trtint8.sensitivity.drawing import Draw, draw
 from trtint8.sensitivity.effects import EffectMeter
-from trtint8.sensitivity.noise_sums import COLUMN, COLUMNS, DECIBELS, decibels, half_widths
+from trtint8.sensitivity.noise_sums import COLUMN, COLUMNS, DECIBELS, half_widths
 from trtint8.validation.significance import t95
 
 LAYER = ("only", "a")
-
-
-def test_levels():
-    assert decibels(100.0, 1.0) == pytest.approx(20.0)
-    assert decibels(1.0, 0.0) == math.inf and decibels(0.0, 1.0) == -math.inf
 
 
 def _sums(**known):

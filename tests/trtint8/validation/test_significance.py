@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from trtint8.validation.significance import (
     Share,
     _bootstrapped,
+    as_number,
     compare_hits,
     compare_totals,
     compare_values,
@@ -238,3 +239,7 @@ def test_more_than_all_is_no_share():
     with pytest.raises(ValueError, match="3 of 2 samples is no share"):
         Share(3, 2)
     assert Share(2, 2).value == 1
+
+
+def test_values_without_intervals():
+    assert (as_number(Share(1, 4)), as_number(2.0), as_number(None)) == (0.25, 2.0, None)

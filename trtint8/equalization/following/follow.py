@@ -22,7 +22,7 @@ from trtint8.equalization.following.operators import AFFINE, ELEMENTWISE, MOVING
 from trtint8.equalization.following.shapes import Shapes
 from trtint8.equalization.following.weighted_rules import multiply_by_weights, multiply_matrices
 from trtint8.equalization.following.weights import is_linear
-from trtint8.models.operators import SHAPE_READERS
+from trtint8.models.kinds import SHAPE_READERS
 
 _Rule: TypeAlias = Callable[[Labelling, ir.Node], None]
 

@@ -11,7 +11,7 @@ from trtint8.equalization.following.labelling import Affine, Labelling
 from trtint8.equalization.following.labels import placed, with_rank
 from trtint8.equalization.following.operators import AFFINE, AFFINE_ON_AXIS_1
 from trtint8.models.graph_constants import constant_input, unused_name
-from trtint8.models.operators import SHAPE_READERS
+from trtint8.models.kinds import SHAPE_READERS
 
 
 def normalize(labelling: Labelling, node: ir.Node) -> None:

@@ -14,7 +14,7 @@ from calibrators.data.feeds import FeedDict
 from calibrators.errors import CalibrationDataError
 from trtint8.models.graph_constants import unused_name, value_names
 from trtint8.models.inner_graphs import holds_graphs
-from trtint8.models.operators import SHAPE_READERS
+from trtint8.models.kinds import SHAPE_READERS
 from trtint8.models.session import open_graph_model
 
 logger = logging.getLogger(__name__)

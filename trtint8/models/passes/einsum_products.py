@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from trtint8.models.graph_constants import add_initializer, read_constant, take_name, value_names
+from trtint8.models.graph_constants import add_initializer, is_constant, read_constant, take_name, value_names
 from trtint8.models.passes.infer_shapes import InferShapesPass
 
 logger = logging.getLogger(__name__)
@@ -87,8 +87,8 @@ class _Writer:
             return False
         # The operand with the output's last axis is the second, so that the output need not be transposed; a
         # constant is always the second, as the weights of a layer are.
-        if _is_constant(left) != _is_constant(right):
-            is_swapped = _is_constant(left)
+        if is_constant(left) != is_constant(right):
+            is_swapped = is_constant(left)
         else:
             is_swapped = bool(output) and output[-1] in first and output[-1] not in second
         orders = [((left, first), (right, second)), ((right, second), (left, first))]
@@ -303,7 +303,3 @@ def _product(left: str, right: str, output: str) -> _Product | None:
     if not (rows and columns and sums) or set(batch + rows + columns + sums) != every:
         return None
     return _Product(left, right, output, batch, rows, columns, sums)
-
-
-def _is_constant(value: ir.Value) -> bool:
-    return ir.convenience.get_const_tensor(value) is not None

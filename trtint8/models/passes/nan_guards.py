@@ -11,6 +11,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from trtint8.models.graph_constants import add_initializer, read_constant, unused_name, value_names
+from trtint8.models.kinds import is_along_last_axis
 from trtint8.models.passes.infer_shapes import InferShapesPass
 from trtint8.models.passes.score_masks import ScoreMask, score_masks
 
@@ -155,14 +156,9 @@ def _guarded_softmax(where: ir.Node) -> ir.Node | None:
     if check.op_type != "IsNaN" or check.inputs[0] is not value or softmax.op_type != "Softmax":
         return None
     zero = read_constant(replacement)
-    if zero is None or zero.any() or not _is_along_last_axis(softmax):
+    if zero is None or zero.any() or not is_along_last_axis(softmax):
         return None
     return softmax
-
-
-def _is_along_last_axis(softmax: ir.Node) -> bool:
-    axis, shape = softmax.attributes.get_int("axis", -1), softmax.outputs[0].shape
-    return axis == -1 or (shape is not None and axis == len(shape) - 1)
 
 
 def _lacks_rank(node: ir.Node) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.data.feeds import shape_text
+from calibrators.data.inputs import shape_text
 from calibrators.errors import UnsupportedError
 from calibrators.tables.scales import QMAX
 from trtint8.quantization.config import TensorQuantConfig

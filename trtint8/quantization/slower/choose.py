@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from trtint8.models.graph_constants import is_constant
+from trtint8.models.multiply_adds import multiply_adds
 from trtint8.models.static_shapes import StaticShapes
 from trtint8.quantization.slower.kernels import FusedProduct, KernelGraph, Readers
 from trtint8.quantization.slower.minimum_cut import BinaryChoice
@@ -132,7 +133,7 @@ class _Chooser:
             return
         operands = sum(self._elements(value) for value in node.inputs[:2]) - self._read_before.get(node, 0)
         output = _FP16 * self._elements(node.outputs[0])
-        computing = 2 * self._multiply_adds(node) / self._costs.operations_per_byte
+        computing = 2 * (multiply_adds(node, self._dimensions) or 0) / self._costs.operations_per_byte
         fp16 = max(_FP16 * operands + output, computing)
         int8 = max(_INT8 * operands + output, computing / 2) + self._padding(node)
         self._choice.add_cost(node, true=round(int8), false=round(fp16))
@@ -220,17 +221,6 @@ class _Chooser:
             are = "input channel are" if channels == 1 else "input channels are"
             return f"{SLOWER_IN_INT8}: groups of {channels} {are} padded to {self._costs.channels}"
         return f"{SLOWER_IN_INT8}: to requantize its output takes longer than its products save"
-
-    def _multiply_adds(self, node: ir.Node) -> int:
-        first, second = self._dimensions(node.inputs[0]), self._dimensions(node.inputs[1])
-        output = self._elements(node.outputs[0])
-        if node.op_type == "Conv":
-            return output * math.prod(second[1:])
-        if node.op_type == "ConvTranspose":
-            return math.prod(first) * math.prod(second[1:])
-        if node.op_type == "Gemm" and node.attributes.get_int("transA", 0) != 0:
-            return output * (first[0] if first else 0)
-        return output * (first[-1] if first else 0)
 
     def _elements(self, value: ir.Value | None) -> int:
         return math.prod(self._dimensions(value))

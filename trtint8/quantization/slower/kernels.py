@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from trtint8.models.graph_constants import is_constant
-from trtint8.models.operators import SHAPE_READERS
+from trtint8.models.kinds import SHAPE_READERS
 from trtint8.quantization.operators import CONVOLUTIONS, WEIGHTED, commutes_with_quantization
 
 #: Operators with one operand that becomes a part of the FP16 kernel before them.

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from trtint8.models.graph_constants import add_initializer, take_name, value_names
 from trtint8.models.inner_graphs import values_read
+from trtint8.models.kinds import may_be_float
 from trtint8.models.static_shapes import open_shape
 
 
@@ -134,11 +135,6 @@ class GraphWriter:
     def _new_name(self, name: str) -> str:
         self._count += 1
         return take_name(f"trtint8_{name}_{self._count}", self._names)
-
-
-def may_be_float(value: ir.Value) -> bool:
-    """Whether a tensor has floating-point values, no classes or sizes; true where the type is unknown."""
-    return value.dtype is None or value.dtype.is_floating_point()
 
 
 def reached_from(nodes: Iterable[ir.Node], tensors: Iterable[ir.Value]) -> set[ir.Value]:

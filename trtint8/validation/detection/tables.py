@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from calibrators.data.feeds import batch_rows, shape_text
+from calibrators.data.feeds import batch_rows
+from calibrators.data.inputs import shape_text
 from calibrators.errors import CalibrationDataError
 from trtint8.validation.user_failures import failures_named
 

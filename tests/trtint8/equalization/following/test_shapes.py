@@ -1,6 +1,7 @@
 """Shapes and integers of one feed."""
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 
 from calibrators.errors import CalibrationDataError
@@ -57,3 +58,10 @@ def test_nothing_is_run_where_all_shapes_are_known(monkeypatch):
     found = measure_shapes(model, {"x": normal(4, 3)})
     assert found == wanted
     assert found.shapes == {"x": (2, 3), "layer_out": (2, 5), "y_out": (2, 5)} and not found.integers
+
+
+def test_graphs_inside_a_node_may_read_any_value():
+    inner = ir.Graph([], [], nodes=[], name="inner")
+    for attribute in (ir.AttrGraph("branch", inner), ir.AttrGraphs("branches", [inner])):
+        node = ir.Node("own", "Switch", [], [attribute], outputs=[ir.Value(name="y")])
+        assert not shapes._computed_from_shapes(ir.Graph([], node.outputs, nodes=[node], name="graph"))
