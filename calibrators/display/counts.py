@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+#: Numbers of bytes from which one digit after the point is enough, in megabytes.
+_WHOLE_MEGABYTES = 10_000_000
+
 
 def counted(number: int, noun: str, form: str = "") -> str:
     """A number and what it counts, such as ``1 sample`` or ``500 samples``.
@@ -12,3 +15,8 @@ def counted(number: int, noun: str, form: str = "") -> str:
         form: How the number is written, as in :func:`format`.
     """
     return f"{number:{form}} {noun}{'' if number == 1 else 's'}"
+
+
+def megabytes(count: int) -> str:
+    """A number of bytes in units of 10^6."""
+    return f"{count / 1e6:,.{1 if count >= _WHOLE_MEGABYTES else 3}f} MB"

@@ -30,8 +30,8 @@ from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt.calibration_cache import read_cache
 from trtint8.auditing.work import at_shapes, count_work
 from trtint8.cli.main import main
-from trtint8.cli.output import engine_rows, shown
-from trtint8.engine.file import read_engine_info
+from trtint8.cli.output import shown
+from trtint8.engine.file import engine_rows, read_engine_info
 from trtint8.engine.inspection import parse_inspection
 from trtint8.engine.plan import (
     check_capability,

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
+from calibrators.display.counts import megabytes
 from calibrators.errors import BuildError
 from trtint8.api import engines
 from trtint8.auditing.gpus import GPUS
 from trtint8.auditing.results import Audit, AuditedEngine, AuditedKernel
 from trtint8.cli.arguments import add_keep_float_option, add_keep_int8_option, keywords
 from trtint8.cli.named_values import named_values
-from trtint8.cli.output import megabytes, print_json, print_line, print_table, say
+from trtint8.cli.output import print_json, print_line, print_table, say
 from trtint8.engine.parts import PARTS
 from trtint8.engine.profiles import parse_profile
 from trtint8.engine.traffic import Traffic

@@ -2,7 +2,7 @@
 
 import pytest
 
-from calibrators.display.counts import counted
+from calibrators.display.counts import counted, megabytes
 
 
 @pytest.mark.parametrize(
@@ -11,3 +11,10 @@ from calibrators.display.counts import counted
 )
 def test_one_is_singular(number, form, text):
     assert counted(number, "sample", form) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0.000 MB"), (5_200, "0.005 MB"), (40e6, "40.0 MB"), (12e9, "12,000.0 MB")]
+)
+def test_bytes_are_megabytes(count, text):
+    assert megabytes(count) == text
