@@ -46,7 +46,7 @@ from trtint8.interop.lint import lint, mend
 from trtint8.models.cutting import cut_model
 from trtint8.models.model import load_model, prepare
 from trtint8.quantization.placement import place
-from trtint8.quantization.quantize import quantize_graph
+from trtint8.quantization.quantize import QuantizeOptions, quantize_graph
 from trtint8.quantization.targets import TARGETS
 from trtint8.report.writing import write_report
 from trtint8.sensitivity.results import Sensitivity
@@ -277,7 +277,8 @@ def model(path: Path) -> None:
         cut_model(prepared, [value.name for node in prepared.graph_model.graph for value in node.outputs][:1])
     for target in TARGETS.values():
         placement = place(prepared.graph_model, target=target)
-    quantize_graph(prepared, CalibrationTable(dict.fromkeys(placement.tensors, 1.0)), target=target)
+    table = CalibrationTable(dict.fromkeys(placement.tensors, 1.0))
+    quantize_graph(prepared, table, QuantizeOptions(target=target))
 
 
 def quantized_model(path: Path) -> None:
