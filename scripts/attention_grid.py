@@ -29,7 +29,7 @@ from trtint8.models.model import Model, load_model, prepare
 from trtint8.models.serialization import runnable
 from trtint8.quantization.float16.convert import to_float16
 from trtint8.quantization.placement import placed_tensors
-from trtint8.quantization.quantize import quantize_graph
+from trtint8.quantization.quantize import QuantizeOptions, quantize_graph
 from trtint8.quantization.targets import target_named
 
 _MASKS = ("none", "added", "causal", "chosen", "guarded", "infinite")
@@ -106,7 +106,7 @@ def measure_model(model: onnx.ModelProto, capability: str) -> Result:
     """
     prepared = prepare(load_model(model))
     table = CalibrationTable(dict.fromkeys(placed_tensors(prepared.graph_model), 1.0))
-    quantized, _ = quantize_graph(prepared, table, target=target_named("rtx", capability))
+    quantized, _ = quantize_graph(prepared, table, QuantizeOptions(target=target_named("rtx", capability)))
     (float16, _), (mixed, in_int8) = (
         _fused(graph_model, prepared, capability) for graph_model in (prepared.graph_model, quantized)
     )

@@ -26,10 +26,11 @@ from calibrators.host.devices import device_kind
 from calibrators.host.observer import MostRows, Observation, Observer
 from calibrators.ray.distributed import RayObserver
 from calibrators.ray.run_options import RunOptions
-from calibrators.tables.loss_warning import loss_warning, noise_warning
+from calibrators.tables.loss_warning import loss_warning
 from calibrators.tables.table import CalibrationTable, Provenance
 from calibrators.user_warnings import warn_user
 from trtint8.models.activation_memory import FittingBatchSize
+from trtint8.models.cutting import cut_model
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.inner_graphs import graph_values
 from trtint8.models.model import Model, ModelSource, load_float_model, prepare
@@ -101,6 +102,9 @@ def calibrate_model(
     data_options: DataOptions,
     run: RunOptions,
     checkpoint: CheckpointOptions,
+    *,
+    cut_at: Sequence[str] = (),
+    on_table: Callable[[CalibrationTable], object] = lambda _table: None,
 ) -> CalibrationTable:
     """Finds the range of every activation by running the float model, and keeps a checkpoint meanwhile.
 
@@ -111,6 +115,8 @@ def calibrate_model(
         data_options: How the data is read.
         run: Where and how the model is run.
         checkpoint: Where progress is kept; the file is removed at the end.
+        cut_at: Names of tensors up to which the model is calibrated, if any.
+        on_table: Called with the table before the checkpoint is removed.
 
     Returns:
         The table, with the histograms that it was computed from.
@@ -120,15 +126,16 @@ def calibrate_model(
     """
     # Prepared here, where nothing else refers to it: it goes below, unless the method `auto` still needs it.
     loaded = load_float_model(model)
+    if cut_at:
+        loaded = prepare(cut_model(prepare(loaded), cut_at).head)
     data = with_recorded_states(data, loaded, run.threads)
-    prepared = prepare(loaded)
+    prepared = loaded if cut_at else prepare(loaded)
     del loaded
     kept = open_checkpoint(prepared, checkpoint, run.device)
     calibration = open_calibration(prepared, data, options, data_options, run)
     del prepared  # the session has weights of its own
     table = calibration.run(progress=run.progress, checkpoint=kept)
-    if warning := noise_warning(table.choice):
-        warn_user(warning)
+    on_table(table)
     if kept:
         kept.remove()
     return table

@@ -236,20 +236,18 @@ class _Build:
         # A profile or a pattern that does not fit fails here, and not after minutes of calibration.
         for profile in self.wanted.profiles:
             check_profile(profile, prepared.inputs)
-        asked, float16 = self.wanted, self._types_in_graph
-        place(prepared.graph_model, asked.keep_float, target, float16=float16, keep_int8=asked.keep_int8)
+        asked = QuantizeOptions(
+            self.wanted.keep_float, self.wanted.keep_int8, target, self._types_in_graph, float32_io=True
+        )
+        asked.place(prepared)
         self._check_manual(float_tensors(prepared))
         if self.sources.calibrates:
             refuse_unsupported(prepared, self.flavor, self.options)
         table = self.sources.table(prepared, "placed")
         self._warn_of_noise(table)
         sizes = table.provenance.input_sizes
-        made = quantized_model(
-            prepared,
-            table,
-            QuantizeOptions(asked.keep_float, asked.keep_int8, target, float16, float32_io=True),
-            largest_shapes(asked.profiles, prepared.inputs, sizes),
-        )
+        largest = largest_shapes(self.wanted.profiles, prepared.inputs, sizes)
+        made = quantized_model(prepared, table, asked, largest)
         placement = made.placement
         unused = [name for name in self.sources.manual if name not in placement.tensors]
         if unused:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+#: Numbers of bytes from which one digit after the point is enough, in megabytes.
+_WHOLE_MEGABYTES = 10_000_000
+
 
 def counted(number: int, noun: str, form: str = "") -> str:
     """A number and what it counts, such as ``1 sample`` or ``500 samples``.
@@ -26,3 +29,8 @@ def enumerated(names: Iterable[str], most: int = 5) -> str:
     every = list(names)
     more = f" and {len(every) - most} more" if len(every) > most else ""
     return ", ".join(every[:most]) + more
+
+
+def megabytes(count: int) -> str:
+    """A number of bytes in units of 10^6."""
+    return f"{count / 1e6:,.{1 if count >= _WHOLE_MEGABYTES else 3}f} MB"

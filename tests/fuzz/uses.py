@@ -30,8 +30,8 @@ from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt.calibration_cache import read_cache
 from trtint8.auditing.work import at_shapes, count_work
 from trtint8.cli.main import main
-from trtint8.cli.output import engine_rows, shown
-from trtint8.engine.file import read_engine_info
+from trtint8.cli.output import shown
+from trtint8.engine.file import engine_rows, read_engine_info
 from trtint8.engine.inspection import parse_inspection
 from trtint8.engine.plan import (
     check_capability,
@@ -46,7 +46,7 @@ from trtint8.interop.lint import lint, mend
 from trtint8.models.cutting import cut_model
 from trtint8.models.model import load_model, prepare
 from trtint8.quantization.placement import place
-from trtint8.quantization.quantize import quantize_graph
+from trtint8.quantization.quantize import QuantizeOptions, quantize_graph
 from trtint8.quantization.targets import TARGETS
 from trtint8.report.writing import write_report
 from trtint8.sensitivity.results import Sensitivity
@@ -277,7 +277,8 @@ def model(path: Path) -> None:
         cut_model(prepared, [value.name for node in prepared.graph_model.graph for value in node.outputs][:1])
     for target in TARGETS.values():
         placement = place(prepared.graph_model, target=target)
-    quantize_graph(prepared, CalibrationTable(dict.fromkeys(placement.tensors, 1.0)), target=target)
+    table = CalibrationTable(dict.fromkeys(placement.tensors, 1.0))
+    quantize_graph(prepared, table, QuantizeOptions(target=target))
 
 
 def quantized_model(path: Path) -> None:

@@ -12,7 +12,9 @@ from calibrators.histograms.thresholds import Method
 from calibrators.host.checkpoint import SECONDS as CHECKPOINT_SECONDS
 from calibrators.ray.executor import Executor
 from calibrators.ray.run_options import RunOptions
+from calibrators.tables.loss_warning import noise_warning
 from calibrators.tables.table import CalibrationTable
+from calibrators.user_warnings import warn_user
 from trtint8.calibration import CalibrationOptions, CheckpointOptions, Observed, calibrate_model
 from trtint8.models.model import load_model
 from trtint8.models.torch_export import AnyModel, open_module
@@ -116,4 +118,11 @@ def calibrate(
         DataOptions(batch_size, limit, shuffle, seed, preprocessing),
         RunOptions(threads, executor, device, progress),
         CheckpointOptions(checkpoint, resume, checkpoint_seconds),
+        on_table=_warn_of_noise,
     )
+
+
+def _warn_of_noise(table: CalibrationTable) -> None:
+    """Warns of ranges that leave the outputs noisy."""
+    if warning := noise_warning(table.choice):
+        warn_user(warning)

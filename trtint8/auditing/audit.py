@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt.flavor import title_of
@@ -12,7 +13,7 @@ from trtint8.auditing.results import Audit
 from trtint8.auditing.verdict import judge
 from trtint8.models.model import Model, prepare
 from trtint8.models.runnable_part import runnable_part
-from trtint8.quantization.quantize import quantize_graph
+from trtint8.quantization.quantize import QuantizeOptions, quantize_graph
 
 
 def audit_model(
@@ -45,11 +46,9 @@ def audit_model(
     """
     estimator = Estimator.open(runnable_part(prepare(model)), table.provenance.input_sizes, gpu, options)
     fixed, peaks, work = estimator.model, table.peaks, estimator.work
-    target, shapes = estimator.quantization_target, estimator.shapes
-    quantized, _ = quantize_graph(fixed, table, keep_float, target=target, largest=shapes)
-    mixed, _ = quantize_graph(
-        fixed, table, keep_float, target=target, largest=shapes, float16=True, keep_int8=keep_int8
-    )
+    asked, shapes = QuantizeOptions(keep_float, keep_int8, estimator.quantization_target), estimator.shapes
+    quantized, _ = quantize_graph(fixed, table, asked, largest=shapes)
+    mixed, _ = quantize_graph(fixed, table, replace(asked, float16=True), largest=shapes)
     engines = (
         estimator.estimate("FP32", fixed.graph_model, peaks, fp16=False),
         estimator.estimate("FP16", fixed.graph_model, peaks, fp16=True),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import get_args
 
 from calibrators.data.inputs import shape_text
+from calibrators.display.counts import megabytes
 from calibrators.errors import BuildError
 from calibrators.tensorrt.flavor import Target
 from trtint8.api import engines
@@ -14,7 +15,7 @@ from trtint8.auditing.gpus import GPUS
 from trtint8.auditing.results import Audit, AuditedEngine, AuditedKernel
 from trtint8.cli.arguments import add_keep_float_option, add_keep_int8_option, keywords
 from trtint8.cli.named_values import named_values
-from trtint8.cli.output import megabytes, print_json, print_line, print_table, say
+from trtint8.cli.output import print_json, print_line, print_table, say
 from trtint8.engine.parts import PARTS
 from trtint8.engine.profiles import parse_profile
 from trtint8.engine.traffic import Traffic

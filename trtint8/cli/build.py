@@ -8,7 +8,7 @@ from typing import get_args
 
 from calibrators.files import check_writable, refuse_losing, refuse_overwriting
 from calibrators.tables.file_names import is_table_name
-from calibrators.tensorrt.flavor import Target
+from calibrators.tensorrt.flavor import Target, title_of
 from trtint8.api import building
 from trtint8.builder.routes import Route
 from trtint8.built_files import qdq_file_of
@@ -22,9 +22,9 @@ from trtint8.cli.arguments import (
 from trtint8.cli.build_options import add_build_options, build_options_from, profiles_from
 from trtint8.cli.cutting import TAIL, add_cut_option, cut_from, files_of_cut
 from trtint8.cli.data_options import add_data_options, add_method_option
-from trtint8.cli.output import engine_rows, print_json, print_table, say
+from trtint8.cli.output import print_json, print_table, say
 from trtint8.cli.own_data import data_from, refuse_axes_and_states
-from trtint8.engine.file import EngineInfo, sidecar_path
+from trtint8.engine.file import EngineInfo, engine_rows, sidecar_path
 from trtint8.engine.profiles import as_sampled
 from trtint8.engine.table import table_file_of
 from trtint8.models.serialization import save_model
@@ -125,7 +125,12 @@ def run(options: argparse.Namespace) -> None:
         rows.append(("calibration table", str(result.table_file)))
     if cut is not None:
         rows += [("float model", str(result.float_model)), ("the rest, in float", str(cut_files[TAIL]))]
-    rows += [*engine_rows(result.info), ("build", f"{result.seconds:.1f} s")]
+    rows += [
+        (title_of(result.info.flavor), result.info.tensorrt_version),
+        ("built for", ", ".join(result.info.compute_capabilities)),
+        *engine_rows(result.info),
+        ("build", f"{result.seconds:.1f} s"),
+    ]
     print_table("Built", ("", ""), rows)
     sized = result.table.provenance.input_sizes if result.table else {}
     given = {name for profile in profiles for name in profile}

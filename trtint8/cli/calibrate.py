@@ -9,10 +9,11 @@ from calibrators.host.checkpoint import SECONDS as CHECKPOINT_SECONDS
 from calibrators.ray.run_options import RunOptions
 from calibrators.tables.file_names import check_table_name
 from calibrators.tables.loss_warning import noise_warning
-from trtint8.calibration import CalibrationOptions, CheckpointOptions, open_calibration, open_checkpoint
+from calibrators.tables.table import CalibrationTable
+from trtint8.calibration import CalibrationOptions, CheckpointOptions, calibrate_model
 from trtint8.cli.arguments import refuse_overwriting_arguments
 from trtint8.cli.cache_method import say_method_in_cache
-from trtint8.cli.cutting import add_cut_option, cut_from
+from trtint8.cli.cutting import add_cut_option
 from trtint8.cli.data_options import (
     DATA_HELP,
     add_data_options,
@@ -23,8 +24,6 @@ from trtint8.cli.data_options import (
 )
 from trtint8.cli.output import print_json, print_table, say
 from trtint8.cli.own_data import data_from
-from trtint8.models.model import load_float_model, prepare
-from trtint8.models.recorded_states import with_recorded_states
 
 EXAMPLE = "example:\n  trtint8 calibrate resnet50.onnx calibration.npz -o resnet50.table.json --method mse"
 
@@ -75,29 +74,24 @@ def run(options: argparse.Namespace) -> None:
     output = check_writable(check_table_name(options.output))
     refuse_overwriting_arguments([output], options)
     run_options = RunOptions(options.threads, executor_from(options), options.device)
-    cut = cut_from(options.model, options)
-    loaded = cut.head if cut else load_float_model(options.model)
-    data = with_recorded_states(data_from(options.data, options), loaded, options.threads)
-    prepared = cut.head if cut else prepare(loaded)
     path = output.with_name(f"{output.name}.checkpoint")
-    checkpoint = open_checkpoint(
-        prepared, CheckpointOptions(path, options.resume, options.checkpoint_seconds), options.device
-    )
     if path.exists() and not options.resume:
         say(f"'{path}' is left from an interrupted run: beginning anew, without --resume")
-    calibration = open_calibration(
-        prepared,
-        data,
+
+    def save(table: CalibrationTable) -> None:
+        table.save(output)
+        say_method_in_cache(table, output)
+
+    table = calibrate_model(
+        options.model,
+        data_from(options.data, options),
         CalibrationOptions(options.method, options.tensors),
         data_options_from(options),
         run_options,
+        CheckpointOptions(path, options.resume, options.checkpoint_seconds),
+        cut_at=options.cut_at,
+        on_table=save,
     )
-    del loaded, prepared, cut  # the session has weights of its own
-    table = calibration.run(progress=True, checkpoint=checkpoint)
-    table.save(output)
-    say_method_in_cache(table, output)
-    if checkpoint:
-        checkpoint.remove()
     summary = {
         "table": str(output),
         "method": table.method,

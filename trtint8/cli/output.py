@@ -11,27 +11,11 @@ import math
 import os
 import sys
 import unicodedata
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from calibrators.errors import OutputError
-
-if TYPE_CHECKING:
-    from trtint8.engine.file import EngineInfo
-
-#: How many tensors without a range are named; the sidecar names all of them.
-_MOST_MISSING = 20
-
-#: Numbers of bytes from which one digit after the point is enough, in megabytes.
-_WHOLE_MEGABYTES = 10_000_000
-
-#: How many reasons for staying in float are given; the sidecar has that of every node.
-_MOST_REASONS = 5
-
-#: What rows are called of weighted nodes that no layer of an engine computes.
-_NO_PRECISION = {"unknown": "not in the engine's list", "folded": "constants in the engine"}
 
 #: How wide a table in a pipe may be, which has no width of its own: long tensor names stand on one line.
 _PIPE_WIDTH = 160
@@ -130,71 +114,9 @@ def table_width() -> int:
     return Console().width if sys.stdout is not None and sys.stdout.isatty() else _PIPE_WIDTH
 
 
-def engine_rows(info: EngineInfo) -> list[tuple[str, str]]:
-    """What a sidecar says about its engine, as rows of a table for a person."""
-    from calibrators.tensorrt.flavor import title_of
-    from trtint8.engine.profiles import profile_rows
-
-    counted = info.int8_layers
-    rows = [
-        (title_of(info.flavor), info.tensorrt_version),
-        ("built for", ", ".join(info.compute_capabilities)),
-    ]
-    rows += profile_rows(info.profiles)
-    if info.layers:
-        summary = info.layers.weighted_summary(info.quantized_nodes)
-        seen = len(summary.get("INT8", ()))
-        partly = f"{seen} seen; TensorRT tells nothing of parts that it compiled as a whole"
-        rows.append(("weighted layers in INT8", "{} of {}".format(*counted) if counted else partly))
-        for precision, nodes in summary.items():
-            if precision != "INT8" and nodes:
-                rows.append((_NO_PRECISION.get(precision, f"in {precision}"), ", ".join(nodes)))
-        rows += _kernel_rows(info)
-    else:
-        rows.append(("weighted layers in INT8", "this TensorRT does not list its layers"))
-    if info.float_nodes:
-        rows.append(("nodes that stay in float", str(len(info.float_nodes))))
-        reasons = Counter(reason for _, reason in info.float_nodes)
-        rows += [(f"  {count} of them", reason) for reason, count in reasons.most_common(_MOST_REASONS)]
-    if info.missing_ranges:
-        rows.append(("tensors without a range", str(len(info.missing_ranges))))
-        rows += [
-            (f"  '{tensor}'", f"of layer '{layer}'") for tensor, layer in info.missing_ranges[:_MOST_MISSING]
-        ]
-    if info.weights_bytes is not None:
-        rows.append(("weight memory", f"{info.weights_bytes / 1e3:,.1f} kB"))
-    return rows
-
-
-def _kernel_rows(info: EngineInfo) -> list[tuple[str, str]]:
-    """What the kernels of an engine are for, and what they read and write."""
-    from trtint8.engine.traffic import total_traffic
-
-    parts = info.parts
-    if not parts:
-        return []
-    traffic = total_traffic(part.traffic for part in parts)
-    if traffic is not None:
-        moved = f"{megabytes(traffic.read)} read, {megabytes(traffic.written)} written"
-    elif info.profiles:
-        moved = "not known for dynamic shapes; 'trtint8 audit' gives them at the optimal ones"
-    else:
-        moved = "not known, because the builder does not list all shapes and types"
-    number = sum(part.kernels for part in parts)
-    return [
-        ("kernels", f"{number}: {', '.join(f'{part.kernels} {part.part}' for part in parts)}"),
-        ("bytes per inference", moved),
-    ]
-
-
 def _prints_unicode() -> bool:
     """Whether standard output has an encoding for all characters."""
     return (getattr(sys.stdout, "encoding", None) or "utf-8").lower().startswith("utf")
-
-
-def megabytes(count: int) -> str:
-    """A number of bytes in units of 10^6."""
-    return f"{count / 1e6:,.{1 if count >= _WHOLE_MEGABYTES else 3}f} MB"
 
 
 def _write(stream: TextIO | None, text: str) -> None:

@@ -20,6 +20,7 @@ from calibrators.records import Count, PositiveCount, Sha256
 from calibrators.tensorrt.flavor import Flavor, title_of
 from trtint8.engine.layers import LayerReport
 from trtint8.engine.profiles import ShapeRange, profile_rows
+from trtint8.engine.rows import float_rows, kernel_rows, layer_rows, range_rows
 from trtint8.engine.traffic import PartTotal, part_totals
 from trtint8.version import __version__
 
@@ -147,18 +148,25 @@ def info_summary(info: EngineInfo) -> str:
     )
 
 
+def engine_rows(info: EngineInfo) -> list[tuple[str, str]]:
+    """What is in an engine, as rows of a table for a person."""
+    rows = [
+        *profile_rows(info.profiles),
+        *layer_rows(info.layers, info.quantized_nodes, info.int8_layers),
+        *kernel_rows(info.parts if info.layers else (), dynamic=bool(info.profiles)),
+        *float_rows(info.float_nodes),
+        *range_rows(info.missing_ranges),
+    ]
+    if info.weights_bytes is not None:
+        rows.append(("weight memory", f"{info.weights_bytes / 1e3:,.1f} kB"))
+    return rows
+
+
 def info_rows(info: EngineInfo) -> list[tuple[str, str]]:
-    """What is known of an engine, as rows of a small table."""
+    """What is known of an engine, as rows of a table for a notebook."""
     sides = [("input", spec) for spec in info.inputs] + [("output", spec) for spec in info.outputs]
     rows = [(f"{side} '{spec.name}'", f"{spec.dtype} {shape_text(spec.shape)}") for side, spec in sides]
-    rows += profile_rows(info.profiles)
-    if info.layers:
-        counts = info.layers.counts().items()
-        rows.append(("layers", ", ".join(f"{count} in {precision}" for precision, count in counts)))
-    if info.weights_bytes is not None:
-        rows.append(("weights", f"{info.weights_bytes / 1e6:,.2f} MB"))
-    rows += [("route", info.route), ("method", info.method or "none")]
-    return rows
+    return [*rows, *engine_rows(info), ("route", info.route), ("method", info.method or "none")]
 
 
 def sidecar_path(path: str | os.PathLike[str]) -> Path:

@@ -26,7 +26,7 @@ from trtint8.models.serialization import save_model
 from trtint8.quantization.attention import find_attentions
 from trtint8.quantization.operators import WEIGHTED
 from trtint8.quantization.placement import place
-from trtint8.quantization.quantize import quantize_graph, tensor_names
+from trtint8.quantization.quantize import QuantizeOptions, quantize_graph, tensor_names
 
 #: The first opset whose Clip takes its bounds as inputs.
 _BOUNDS_AS_INPUTS = 11
@@ -122,7 +122,9 @@ def mend(model: Model) -> Mended:
             "float model instead"
         )
     table = CalibrationTable({**unquantized.ranges, **plan.fills})
-    mended, placement = quantize_graph(prepared, table, kept, unquantized.weight_scales)
+    mended, placement = quantize_graph(
+        prepared, table, QuantizeOptions(kept), weight_scales=unquantized.weight_scales
+    )
     return Mended(mended, placement.quantized_nodes, unquantized, plan.fills)
 
 

@@ -16,7 +16,7 @@ from trtint8.interop.migration import Migration, plan_migration
 from trtint8.models.model import Model
 from trtint8.models.serialization import save_model
 from trtint8.quantization.placement import Placement, place
-from trtint8.quantization.quantize import quantize_graph
+from trtint8.quantization.quantize import QuantizeOptions, quantize_graph
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def migrate(
     plan = plan_migration(place(prepared.graph_model, keep_float), table.amax)
     if plan.unsolved or (plan.missing and not fill):
         raise TableError(_refusal(plan))
-    graph_model, placement = quantize_graph(prepared, table.override(plan.fills), keep_float)
+    graph_model, placement = quantize_graph(prepared, table.override(plan.fills), QuantizeOptions(keep_float))
     return Migrated(graph_model, placement, plan)
 
 

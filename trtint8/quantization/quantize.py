@@ -40,6 +40,20 @@ class QuantizeOptions:
     float16: bool = False
     float32_io: bool = False
 
+    def place(self, prepared: Model, largest: Mapping[str, Sequence[int]] | None = None) -> Placement:
+        """Where Q/DQ pairs go; see :func:`trtint8.quantization.placement.place`."""
+        return place(
+            prepared.graph_model,
+            self.keep_float,
+            self.target,
+            largest,
+            float16=self.float16,
+            keep_int8=self.keep_int8,
+        )
+
+
+_WHOLE = QuantizeOptions()
+
 
 @dataclass(frozen=True)
 class Quantized:
@@ -79,15 +93,7 @@ def quantized_model(
         UserWarning: All layers that could be in INT8 are in FP16, because INT8 is estimated to be slower.
     """
     target = options.target
-    graph_model, placement = quantize_graph(
-        prepared,
-        table,
-        options.keep_float,
-        target=target,
-        largest=largest,
-        float16=options.float16,
-        keep_int8=options.keep_int8,
-    )
+    graph_model, placement = quantize_graph(prepared, table, options, largest=largest)
     if placement.all_slower:
         warn_user(
             f"INT8 would be slower than FP16 in all layers that target '{target.name}' runs in INT8, so the "
@@ -122,26 +128,21 @@ def refuse_without_float16(float16: bool, float32_io: bool, keep_int8: Sequence[
 def quantize_graph(
     prepared: Model,
     table: CalibrationTable,
-    keep_float: Sequence[str] = (),
-    weight_scales: WeightScales | None = None,
-    target: Target = TARGETS["tensorrt"],
-    largest: Mapping[str, Sequence[int]] | None = None,
+    options: QuantizeOptions = _WHOLE,
     *,
-    float16: bool = False,
-    keep_int8: Sequence[str] = (),
+    weight_scales: WeightScales | None = None,
+    largest: Mapping[str, Sequence[int]] | None = None,
 ) -> tuple[ir.Model, Placement]:
     """Puts Q/DQ pairs into a prepared model of any size, where TensorRT fuses them.
+
+    The rest stays as it is; see :func:`quantized_model`.
 
     Args:
         prepared: A model from :func:`trtint8.models.model.prepare`; not changed.
         table: The calibration table.
-        keep_float: Names of nodes, or patterns with ``*`` and ``?``, that stay in float.
+        options: What becomes of the model.
         weight_scales: Scales of weights that were quantized before.
-        target: What the model is built for.
         largest: Input name to its largest shape, where that is known.
-        float16: Whether :func:`with_float16` converts the rest, so that layers stay in float that are
-            estimated to be slower in INT8 than in FP16.
-        keep_int8: Names of nodes, or patterns, that are in INT8 although that is estimated to be slower.
 
     Returns:
         The model with Q/DQ pairs, and the placement of the pairs.
@@ -150,7 +151,7 @@ def quantize_graph(
         ModelError: A pattern matches no node that could be quantized, or the model has no weighted node.
         TableError: The table lacks a range that the placement needs, or was made for another model.
     """
-    placement = place(prepared.graph_model, keep_float, target, largest, float16=float16, keep_int8=keep_int8)
+    placement = options.place(prepared, largest)
     table.check_model(prepared.fingerprint, placement.tensors, tensor_names(prepared.graph_model))
     return with_pairs(prepared, table, placement, weight_scales), placement
 

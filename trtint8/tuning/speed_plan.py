@@ -13,7 +13,7 @@ from trtint8.auditing.estimator import Estimator, EstimatorOptions
 from trtint8.auditing.gpus import Gpu
 from trtint8.models.model import Model
 from trtint8.quantization.placement import place
-from trtint8.quantization.quantize import quantize_graph
+from trtint8.quantization.quantize import QuantizeOptions, quantize_graph
 from trtint8.tuning.journal import Journal
 from trtint8.tuning.speed import SpeedPlan, SpeedTrial, group_layers, search_speed
 from trtint8.tuning.time_limit import TimeLimit
@@ -123,8 +123,7 @@ class SpeedPlanner:
             graph_model, _ = quantize_graph(
                 self._estimator.model,
                 self._table,
-                sorted(kept),
-                target=self._target,
+                QuantizeOptions(sorted(kept), target=self._target),
                 largest=self._shapes,
             )
         seconds = self._estimator.estimate(precision, graph_model, peaks, fp16=True).seconds

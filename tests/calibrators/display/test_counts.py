@@ -2,7 +2,7 @@
 
 import pytest
 
-from calibrators.display.counts import counted, enumerated
+from calibrators.display.counts import counted, enumerated, megabytes
 
 
 @pytest.mark.parametrize(
@@ -16,3 +16,10 @@ def test_one_is_singular(number, form, text):
 @pytest.mark.parametrize(("names", "text"), [("", ""), ("ab", "a, b"), ("abc", "a, b and 1 more")])
 def test_what_is_left_out_is_counted(names, text):
     assert enumerated(names, 2) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0.000 MB"), (5_200, "0.005 MB"), (40e6, "40.0 MB"), (12e9, "12,000.0 MB")]
+)
+def test_bytes_are_megabytes(count, text):
+    assert megabytes(count) == text

@@ -101,6 +101,7 @@ def test_who_builds_with_fp16_is_told_of_layers_that_it_takes_out_of_int8(table,
     printed = capsys.readouterr()
     assert "with --fp16, 8 layers are in FP16 that could be in INT8, because INT8 is estimated" in printed.err
     assert "weighted layers in INT8 1 of 9" in " ".join(printed.out.replace("│", " ").split())
+    assert "TensorRT for RTX " in " ".join(printed.out.replace("│", " ").split())
     assert main([*command, "--keep-int8", "*"]) == 0
     printed = capsys.readouterr()
     assert "that could be in INT8" not in printed.err

@@ -267,8 +267,8 @@ def test_a_notebook_shows_what_is_known():
     for name, value in (
         ("input &#x27;images&#x27;", "float32 Nx3x?x16"),
         ("output &#x27;total&#x27;", "int64 scalar"),
-        ("layers", "1 in INT8"),
-        ("weights", "0.01 MB"),
+        ("weighted layers in INT8", "1 of 3"),
+        ("weight memory", "5.2 kB"),
         ("method", "entropy"),
     ):
         assert f">{name}</td>" in page and f">{value}</td>" in page

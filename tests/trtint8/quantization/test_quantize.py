@@ -39,11 +39,11 @@ def test_every_weighted_node_gets_pairs_and_the_model_stays_as_it_is(prepared):
 
 
 def test_nodes_that_are_kept_float_get_none(prepared):
-    model, placement = quantize_graph(prepared, TABLE, keep_float=["sec*"])
+    model, placement = quantize_graph(prepared, TABLE, QuantizeOptions(["sec*"]))
     assert placement.quantized_nodes == ("first",)
     assert [node.op_type for node in model.graph].count("QuantizeLinear") == 2
     with pytest.raises(ModelError, match="'third' matches no node"):
-        quantize_graph(prepared, TABLE, keep_float=["third"])
+        quantize_graph(prepared, TABLE, QuantizeOptions(["third"]))
 
 
 def test_a_table_must_be_of_the_model_and_cover_it(prepared):

@@ -13,7 +13,7 @@ from trtint8.models.serialization import to_proto
 from trtint8.quantization.float16.convert import to_float16
 from trtint8.quantization.float16.one_scale import dequantize_by_one_scale, one_scale
 from trtint8.quantization.placement import placed_tensors
-from trtint8.quantization.quantize import quantize_graph, with_float16
+from trtint8.quantization.quantize import QuantizeOptions, quantize_graph, with_float16
 from trtint8.quantization.targets import TARGETS
 
 LARGEST = 65504.0
@@ -61,7 +61,7 @@ def quantized(model, target="rtx", amax=3.0, float32_io=True, peaks=None):
     """The model in INT8 and FP16, for a target."""
     prepared = prepare(load_model(model))
     table = CalibrationTable(dict.fromkeys(placed_tensors(prepared.graph_model), amax))
-    graph_model, _ = quantize_graph(prepared, table, target=TARGETS[target])
+    graph_model, _ = quantize_graph(prepared, table, QuantizeOptions(target=TARGETS[target]))
     typed, _ = with_float16(
         graph_model, TARGETS[target], float32_io=float32_io, peaks=peaks or {}, name="model"
     )
@@ -153,7 +153,7 @@ def test_what_is_no_int8_convolution_is_left():
     )
     prepared = prepare(load_model(g.model({"x": [2, 4, 8, 8]}, y)))
     table = CalibrationTable({"x": 1.0, "kept_out": 1.0})
-    graph_model, _ = quantize_graph(prepared, table, ["kept"])
+    graph_model, _ = quantize_graph(prepared, table, QuantizeOptions(["kept"]))
     typed, _ = to_float16(graph_model, float32_io=True, peaks={}, name="model")
     assert dequantize_by_one_scale(typed, {}) == ()
     assert dequantize_by_one_scale(graph_model, {}) == ()  # all of it is float32
