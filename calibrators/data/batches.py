@@ -21,68 +21,23 @@ from calibrators.data.axes import BatchAxes, check_axes
 from calibrators.data.coco_boxes import read_coco_boxes
 from calibrators.data.datasets import BlockReader, block_batches, is_dataset
 from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows, listed
-from calibrators.data.folders import from_folder
+from calibrators.data.file_reader import FileReader, open_source
 from calibrators.data.indexed import SampleReader, has_columns, is_indexed, row_batches
 from calibrators.data.inputs import InputSpec
 from calibrators.data.items import as_array, is_tensor
 from calibrators.data.options import Array, DataOptions, LabelSource
 from calibrators.data.order import check_fixed, fixed_batches, runs, sample_order
 from calibrators.data.preprocessing import Preprocessing
-from calibrators.data.random_samples import RANDOM, random_samples
+from calibrators.data.random_samples import RANDOM
 from calibrators.data.recorded_steps import RecordedSteps, recorded_steps
 from calibrators.data.sample_names import in_data, numbered
 from calibrators.data.sequences import StateSequences
 from calibrators.data.shards import FeedReader, LabelledFeed, Reader, Shard
-from calibrators.data.sources import Source, from_array_file, from_arrays, load_labels
+from calibrators.data.sources import Source, load_labels
 from calibrators.data.streams import Stream, restartable
 from calibrators.errors import CalibrationDataError
-from calibrators.files import exists, is_folder
 
 __all__ = ["Batches", "DataSource", "FeedDict", "open_batches", "open_data"]
-
-
-class FileReader:
-    """Takes batches that are indices of samples in files, or of random samples.
-
-    Args:
-        data: An absolute path, or ``random:COUNT``.
-        binding: Says what feeds the model.
-        seed: Seed of random samples.
-        first: How many samples from the first on are taken; None where any may be.
-        source: The samples, opened. They are not pickled: a worker opens ``data`` itself.
-    """
-
-    def __init__(self, data: str, binding: Binding, seed: int, first: int | None, source: Source) -> None:
-        self._data, self._binding, self._seed, self._first = data, binding, seed, first
-        self._count = source.count
-        self._source: Source | None = source
-
-    def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_source": None}
-
-    def samples(self, batch: NDArray[np.intp]) -> int:
-        """How many indices there are."""
-        return len(batch)
-
-    def read(self, batch: NDArray[np.intp]) -> tuple[FeedDict, None]:
-        """What the model is fed.
-
-        Raises:
-            CalibrationDataError: A sample cannot be read, or the data has another number of samples than it
-                had where it was opened first.
-        """
-        if self._source is None:
-            self._source = self._opened_again()
-        return self._source.read(batch), None
-
-    def _opened_again(self) -> Source:
-        source = open_source(self._data, self._binding, self._seed, self._first)
-        if source.count != self._count:
-            raise CalibrationDataError(
-                f"'{self._data}' has {source.count} samples for a worker but {self._count} "
-                "for the program that cut it; put it where all machines see the same"
-            )
-        return source
 
 
 @dataclass(frozen=True, eq=False)
@@ -317,26 +272,6 @@ def open_data(data: DataSource, inputs: Sequence[InputSpec], options: DataOption
         size = options.batch_size or _fixed_batch(binding) or options.default_size(dict)
         data, options = partial(row_batches, data, binding), replace(options, batch_size=size)
     return _open_dataset(data, binding, options) if is_dataset(data) else _open_stream(data, binding, options)
-
-
-def open_source(data: Any, binding: Binding, seed: int, first: int | None = None) -> Source:
-    """The samples of arrays, of files or of ``random:COUNT``; only the first ones need be readable."""
-    if isinstance(data, np.ndarray):
-        return from_arrays({binding.only_input("an array").name: data}, binding)
-    if isinstance(data, Mapping):
-        return from_arrays(data, binding)
-    if isinstance(data, str) and data.startswith(RANDOM):
-        return random_samples(data.removeprefix(RANDOM), binding, seed)
-    path = Path(data)
-    if is_folder(path):
-        return from_folder(path, binding, first)
-    if not exists(path):
-        raise CalibrationDataError(f"the data '{path}' does not exist; check the path")
-    if path.suffix.lower() not in (".npz", ".npy"):
-        raise CalibrationDataError(
-            f"cannot take data from the file '{path}'; pass a .npz, a .npy, or a folder of these or of images"
-        )
-    return from_array_file(path, binding, first)
 
 
 def _open_samples(data: Any, binding: Binding, options: DataOptions) -> Batches:

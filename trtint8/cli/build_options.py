@@ -18,7 +18,11 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 def add_build_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options to a verb's parser."""
-    group = parser.add_argument_group("precisions")
+    _add_precisions(parser.add_argument_group("precisions"))
+    _add_building(parser.add_argument_group("building"))
+
+
+def _add_precisions(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--fp16",
         action=argparse.BooleanOptionalAction,
@@ -55,7 +59,9 @@ def add_build_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="makes the caches of the calibrators Entropy and Legacy portable",
     )
-    group = parser.add_argument_group("building")
+
+
+def _add_building(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--shape-values",
         action="append",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from pathlib import Path
 from typing import get_args
 
 from calibrators.display.counts import counted
@@ -56,6 +57,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="other samples to judge the result by; default every other batch of DATA",
     )
     add_method_option(parser)
+    _add_search_options(parser)
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    add_data_options(parser)
+
+
+def _add_search_options(parser: argparse.ArgumentParser) -> None:
+    """Adds what is searched for, and how long."""
     parser.add_argument(
         "--round-weights",
         action=argparse.BooleanOptionalAction,
@@ -97,19 +105,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="continue an interrupted search from OUT.onnx.checkpoint, where there is one; the data "
         "has to be the same",
     )
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    add_data_options(parser)
 
 
 def run(options: argparse.Namespace) -> None:
     """Tunes, writes the files and prints the result."""
     profile = named_values("--profile", map(parse_profile, options.profile), BuildError)
-    output = check_writable(options.output)
-    refuse_overwriting_arguments([output, *files_beside(output)], options)
-    checkpoint = output.with_name(f"{output.name}.checkpoint")
-    for path in (*files_beside(output), checkpoint):
-        check_writable(path)  # their names are longer
-    refuse_losing_files(output)
+    output, checkpoint = _paths(options)
     if checkpoint.exists() and not options.resume:
         say(f"'{checkpoint}' is left from an interrupted run: beginning anew, without --resume")
     progress = _Progress()
@@ -154,22 +155,24 @@ def run(options: argparse.Namespace) -> None:
     if tuned.complete:
         checkpoint.unlink(missing_ok=True)
     if options.json:
-        print_json(
-            {
-                "goal": str(tuned.goal),
-                "fits": tuned.fits,
-                "complete": tuned.complete,
-                "accuracy": tuned.accuracy,
-                "trials": tuned.trials,
-                "keep_float": tuned.candidate.keep_float,
-                "remedies": tuned.candidate.remedies,
-                "float_cost": tuned.float_cost,
-                "speed": tuned.speed,
-                "files": written,
-            }
-        )
+        _print_json(tuned, written)
     else:
         _print(tuned, written)
+
+
+def _paths(options: argparse.Namespace) -> tuple[Path, Path]:
+    """The output and the checkpoint.
+
+    Raises:
+        OutputError: They, or the files beside them, cannot be written or would replace others.
+    """
+    output = check_writable(options.output)
+    refuse_overwriting_arguments([output, *files_beside(output)], options)
+    checkpoint = output.with_name(f"{output.name}.checkpoint")
+    for path in (*files_beside(output), checkpoint):
+        check_writable(path)  # their names are longer
+    refuse_losing_files(output)
+    return output, checkpoint
 
 
 class _Progress:
@@ -204,6 +207,23 @@ def _say_speed_trial(trial: SpeedTrial) -> None:
 def _duration(seconds: float) -> str:
     """Seconds in words, not more precisely than an estimate is."""
     return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{math.ceil(seconds)} s"
+
+
+def _print_json(tuned: Tuned, written: Written) -> None:
+    print_json(
+        {
+            "goal": str(tuned.goal),
+            "fits": tuned.fits,
+            "complete": tuned.complete,
+            "accuracy": tuned.accuracy,
+            "trials": tuned.trials,
+            "keep_float": tuned.candidate.keep_float,
+            "remedies": tuned.candidate.remedies,
+            "float_cost": tuned.float_cost,
+            "speed": tuned.speed,
+            "files": written,
+        }
+    )
 
 
 def _print(tuned: Tuned, written: Written) -> None:

@@ -56,31 +56,14 @@ class BoundCall(Generic[OutputT]):
         with self._active:
             context.bind(feeds)
             bound = context.bound
-            if context.data_dependent:
-                raise UnsupportedError(
-                    "the size of an output is known only after the inference, so nothing can be bound "
-                    "beforehand; call infer"
-                )
-            targets = context.take_targets(outputs or {})
-            if targets.host:
-                raise CalibrationDataError(
-                    f"output '{next(iter(targets.host))}' of a bound call has a host array of its own; give "
-                    "arrays on the GPU, or call infer with outputs"
-                )
-            self._stream = context.order(stream, targets.device.values())
-            given = context.given(targets.device.values()) if stream is None else []
+            targets = _targets(context, outputs or {})
+            self._stream = context.order(stream, targets.values())
+            given = context.given(targets.values()) if stream is None else []
             self._orders = _orders(device, own.handle, self._stream, given)
             made = context.new_arrays(outputs or {}, self._stream) if on_device else {}
             pointers = {name: array.buffer.pointer for name, array in made.items()}
-            pointers |= {name: target.pointer for name, target in targets.device.items()}
-            placed = {name: pointer for name, pointer in pointers.items() if pointer % ALIGNMENT == 0}
-            in_place = bound.place_outputs(placed)
-            self._copies = tuple(
-                (pointer, source, context.nbytes(name, shape), own.handle)
-                for name, pointer in pointers.items()
-                for shape, source in (bound.output(name),)
-                if not in_place or name not in placed
-            )
+            pointers |= {name: target.pointer for name, target in targets.items()}
+            self._copies = _copies(context, pointers)
         self.inputs: dict[str, HostArray] = dict(bound.staged)
         self.outputs: Mapping[str, OutputT] = {
             name: cast("OutputT", made.get(name, (outputs or {}).get(name, array)))
@@ -201,6 +184,47 @@ class BoundCall(Generic[OutputT]):
         raise CalibrationDataError(
             f"the engine has no input '{unknown}'; it takes {', '.join(map(repr, self.inputs))}"
         )
+
+
+def _targets(context: ExecutionContext, outputs: Outputs) -> Mapping[str, DeviceInput]:
+    """The caller's arrays on the GPU by the names of the outputs that are written to them.
+
+    Raises:
+        CalibrationDataError: An array does not fit its output, is on the host, or is not of this GPU.
+        UnsupportedError: The size of an output is known only after the inference.
+    """
+    if context.data_dependent:
+        raise UnsupportedError(
+            "the size of an output is known only after the inference, so nothing can be bound "
+            "beforehand; call infer"
+        )
+    targets = context.take_targets(outputs)
+    if targets.host:
+        raise CalibrationDataError(
+            f"output '{next(iter(targets.host))}' of a bound call has a host array of its own; give "
+            "arrays on the GPU, or call infer with outputs"
+        )
+    return targets.device
+
+
+def _copies(context: ExecutionContext, pointers: Mapping[str, int]) -> tuple[tuple[int, int, int, int], ...]:
+    """Makes TensorRT write outputs to addresses where it can.
+
+    Args:
+        context: Bound to a feed.
+        pointers: Output name to the device address that it goes to.
+
+    Returns:
+        For each other output the arguments of the copy that follows every inference.
+    """
+    placed = {name: pointer for name, pointer in pointers.items() if pointer % ALIGNMENT == 0}
+    in_place = context.bound.place_outputs(placed)
+    return tuple(
+        (pointer, source, context.nbytes(name, shape), context.stream.handle)
+        for name, pointer in pointers.items()
+        for shape, source in (context.bound.output(name),)
+        if not in_place or name not in placed
+    )
 
 
 def _orders(

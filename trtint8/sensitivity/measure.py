@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -103,17 +102,12 @@ def measure(
         UnsupportedError: Ray is not installed, cannot be reached or has no room.
         WorkerError: Workers of Ray died again and again.
     """
-    given = {output.name for output in prepared.graph_model.graph.outputs}
-    known = frozenset(tensor_names(prepared.graph_model))
+    given, known = set(_output_names(prepared)), frozenset(tensor_names(prepared.graph_model))
     prepared = runnable_part(prepared)
     prepared = prepared.part(before_picks(prepared.graph_model))
-    outputs = [value.name or "" for value in prepared.graph_model.graph.outputs]
-    picked_from = tuple(name for name in outputs if name not in given)
+    picked_from = tuple(name for name in _output_names(prepared) if name not in given)
     placement = _checked_placement(prepared, table, known, keep_float)
-    # Nothing is to be seen in outputs that are constants.
-    constants = [value.name or "" for value in prepared.graph_model.graph.outputs if is_constant(value)]
-    computed = without_outputs(without_cached_outputs(prepared.graph_model), constants)
-    prepared = prepared.part(with_open_batch(computed))
+    prepared = _with_noisy_outputs(prepared)
     kept = None
     if checkpoint is not None:
         kept = measurement_checkpoint(checkpoint, prepared, table, keep_float, batches.batch_size)
@@ -140,31 +134,44 @@ def measure(
     labelled = is_class_indices(first.labels)
     seconds = probe.begin(first.feed, 0, labelled=labelled, name_of=batches.name_of)
     on_plan(Plan(len(layers), batches.num_samples, seconds, picked_from))
-    with contextlib.ExitStack() as stack:
-        if executor is None:
-            run = partial(probe.run, name_of=batches.name_of)
-            here = results_here(run, batches, description="Measuring", progress=progress)
-            results = stack.enter_context(here)
-        else:
-            assert probe.effects is not None and threads is not None
-            work = SensitivityWork(
-                stack.enter_context(runnable(prepared.graph_model)),
-                prepared.inputs,
-                {name: table.amax[name] for name in placement.tensors},
-                tuple(keep_float),
-                measurement.skip,
-                probe.effects,
-                batches.num_samples,
-                every_sample,
-                threads,
-            )
-            del probe  # and what it has opened
-            over_ray = results_in_order(
-                work, batches, executor, threads, description="Measuring", progress=progress
-            )
-            results = stack.enter_context(over_ray)
-        measurement.run(results)
+    if executor is None:
+        run = partial(probe.run, name_of=batches.name_of)
+        with results_here(run, batches, description="Measuring", progress=progress) as results:
+            measurement.run(results)
+        return measurement.result(table)
+    assert probe.effects is not None and threads is not None
+    with runnable(prepared.graph_model) as model:
+        work = SensitivityWork(
+            model,
+            prepared.inputs,
+            {name: table.amax[name] for name in placement.tensors},
+            tuple(keep_float),
+            measurement.skip,
+            probe.effects,
+            batches.num_samples,
+            every_sample,
+            threads,
+        )
+        del probe  # and what it has opened
+        with results_in_order(
+            work, batches, executor, threads, description="Measuring", progress=progress
+        ) as results:
+            measurement.run(results)
     return measurement.result(table)
+
+
+def _output_names(prepared: Model) -> list[str]:
+    return [value.name or "" for value in prepared.graph_model.graph.outputs]
+
+
+def _with_noisy_outputs(prepared: Model) -> Model:
+    """A network of batches of any size, without the outputs in which no noise is to be seen.
+
+    These are constants, and what the network caches.
+    """
+    constants = [value.name or "" for value in prepared.graph_model.graph.outputs if is_constant(value)]
+    computed = without_outputs(without_cached_outputs(prepared.graph_model), constants)
+    return prepared.part(with_open_batch(computed))
 
 
 def _checked_placement(

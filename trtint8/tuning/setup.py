@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from calibrators.data.batches import DataSource, open_data
+from calibrators.data.batches import Batches, DataSource, open_data
 from calibrators.data.feeds import FeedDict
+from calibrators.data.inputs import InputSpec
 from calibrators.data.options import DataOptions
 from calibrators.data.preflight import check_feed
 from calibrators.ray.run_options import RunOptions
@@ -79,17 +80,7 @@ def tune_from_sources(
     """
     whole, prepared = prepared, runnable_part(prepared)
     data_options = data_options.on_cpu(prepared.inputs, prepared.output_shapes)
-    # Data is shuffled where possible, so that both halves are alike.
-    shuffled = isinstance(data, (str, os.PathLike, Mapping, np.ndarray))
-    options_of_data = replace(data_options, shuffle=shuffled)
-    batches = open_data(data, prepared.inputs, options_of_data)
-    if held_out is None:
-        if size := smaller_batch_size(batches, data_options):
-            batches = open_data(data, prepared.inputs, replace(options_of_data, default_batch_size=size))
-        tuned_on, validated_on = split(batches)
-    else:
-        unlabelled = replace(data_options, labels=None)
-        tuned_on, validated_on = batches, open_data(held_out, prepared.inputs, unlabelled)
+    tuned_on, validated_on = _opened(data, held_out, prepared.inputs, data_options)
     calibration_data = replace(data_options, labels=None, limit=None)
 
     def calibrated(changed: Model, samples: Sequence[FeedDict] | None = None) -> CalibrationTable:
@@ -128,6 +119,20 @@ def tune_from_sources(
         target=target,
     )
     return tuned if whole is prepared else _with_plugins(tuned, whole)
+
+
+def _opened(
+    data: DataSource, held_out: DataSource | None, inputs: Sequence[InputSpec], data_options: DataOptions
+) -> tuple[Batches, Batches]:
+    """The samples to tune on, and those to validate with: what is held out, or else half of the data."""
+    # Data is shuffled where possible, so that both halves are alike.
+    shuffled = replace(data_options, shuffle=isinstance(data, (str, os.PathLike, Mapping, np.ndarray)))
+    batches = open_data(data, inputs, shuffled)
+    if held_out is not None:
+        return batches, open_data(held_out, inputs, replace(data_options, labels=None))
+    if size := smaller_batch_size(batches, data_options):
+        batches = open_data(data, inputs, replace(shuffled, default_batch_size=size))
+    return split(batches)
 
 
 def _with_plugins(tuned: Tuned, whole: Model) -> Tuned:

@@ -76,25 +76,6 @@ def test_every_kind_of_data(kind, options, request):
     _same(_read(open_batches(data, INPUTS, **options)), _expected(data, **options))
 
 
-def test_a_path_is_read_by_another_process_in_another_folder(npz, monkeypatch):
-    monkeypatch.chdir(npz.parent)
-    shards = open_batches("data.npz", INPUTS)
-    monkeypatch.chdir("/")
-    _same(_read(shards), _expected(npz))
-
-
-def test_only_numbers_of_samples_travel_where_data_is_a_path(npz):
-    shards = open_batches(npz, INPUTS, batch_size=4)
-    assert [batch.tolist() for shard in shards.cut(6) for batch in shard.batches][1] == [4, 5, 6, 7]
-
-
-def test_data_that_a_worker_sees_differently_is_refused(npz):
-    shards = open_batches(npz, INPUTS)
-    np.savez(npz, x=DATA[:9])
-    with pytest.raises(CalibrationDataError, match=r"data.npz' has 9 samples for a worker but 23"):
-        _read(shards)
-
-
 def test_an_iterable_is_copied_and_regrouped_here():
     buffer = np.empty((1, 3), np.float32)
 

@@ -136,13 +136,6 @@ class TestFiles:
         np.save(tmp_path / "d.npy", vectors(4))
         refused(tmp_path / "d.npy", "d.npy' names no input and the model has 2", [VECTOR, TOKENS])
 
-    def test_refuses_paths_it_cannot_use(self, tmp_path):
-        refused(tmp_path / "none.npz", "none.npz' does not exist")
-        (tmp_path / "d.csv").write_text("1")
-        refused(
-            tmp_path / "d.csv", "cannot take data from the file .*d.csv'; pass a .npz, a .npy, or a folder"
-        )
-
     @pytest.mark.parametrize("name", ["d.npz", "d.npy"])
     @pytest.mark.parametrize("content", [b"", b"nonsense", b"PK\x03\x04nonsense", b"\x93NUMPY"])
     def test_refuses_damaged_files(self, tmp_path, name, content):
