@@ -83,7 +83,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     merge.add_argument("other", metavar="B")
     merge.add_argument("-o", "--output", required=True, metavar="OUT")
     extract = actions.add_parser("extract", help="the table that a Q/DQ model contains")
-    extract.add_argument("model", metavar="MODEL.onnx")
+    extract.add_argument("table", metavar="MODEL.onnx")
     extract.add_argument("-o", "--output", required=True, metavar="OUT")
     change = actions.add_parser("set", help="set ranges by hand, or apply another method")
     change.add_argument("table", metavar="TABLE")
@@ -104,7 +104,7 @@ def run(options: argparse.Namespace) -> None:
     if options.action == "extract":
         output = check_writable(check_table_name(options.output))
         refuse_overwriting_arguments([output], options)
-        extract_table(load_model(options.model)).save(output)
+        extract_table(load_model(options.table)).save(output)
         return
     if options.action == "convert":
         _convert(options)

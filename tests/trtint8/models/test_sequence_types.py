@@ -10,6 +10,7 @@ from calibrators.errors import ModelError
 from trtint8.models.model import load_model, prepare
 from trtint8.models.sequence_types import declare_sequences
 from trtint8.models.serialization import to_proto
+from trtint8.models.session import open_model
 
 FLOAT = TensorProto.FLOAT
 X = np.random.default_rng(0).standard_normal((4, 4)).astype(np.float32)
@@ -61,7 +62,9 @@ def test_models_with_sequences_are_calibrated_and_quantized(nodes):
     np.testing.assert_allclose(run(to_proto(prepare(load_model(model)).graph_model)), run(model), rtol=1e-6)
     table = trtint8.calibrate(model, [{"x": X}], progress=False)
     assert set(table.amax) == {"x", "a", "b", "y"}
-    np.testing.assert_allclose(run(trtint8.quantize(model, table)), run(model), atol=0.2)
+    # Not by integer kernels, which saturate on processors without VNNI.
+    (quantized,) = open_model(load_model(trtint8.quantize(model, table))).run({"x": X})
+    np.testing.assert_allclose(quantized, run(model), atol=0.2)
 
 
 def test_types_are_declared_in_branches_too():
