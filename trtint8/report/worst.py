@@ -19,7 +19,7 @@ from calibrators.data.sources import is_class_indices
 from calibrators.display.counts import counted
 from calibrators.errors import CalibrationDataError, ModelError
 from calibrators.progress import progress_bar
-from trtint8.models.output_parts import OutputPart, split_outputs
+from trtint8.models.outputs.parts import OutputPart, split_outputs
 from trtint8.report.pictures import pixels
 from trtint8.validation.accuracy import Runner, ValidatedModel
 from trtint8.validation.batch import ArrayForm, count_rows

@@ -6,8 +6,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.trtint8.models.decoders import JOINED, WIDTH, decoder, whole_sequences
-from trtint8.models.cached_outputs import cached_outputs, without_cached_outputs
 from trtint8.models.model import load_model, prepare
+from trtint8.models.outputs.cached import cached_outputs, without_cached_outputs
 from trtint8.models.session import open_graph_model
 
 CONVERTED = f"""

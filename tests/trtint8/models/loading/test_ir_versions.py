@@ -6,7 +6,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import trtint8
-from trtint8.models.ir_versions import lower_ir_version
+from trtint8.models.loading.ir_versions import lower_ir_version
 
 
 def model(version, *opsets):

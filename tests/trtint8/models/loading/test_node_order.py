@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 import trtint8
-from trtint8.models.node_order import sort_nodes
+from trtint8.models.loading.node_order import sort_nodes
 
 
 def model(nodes, weights=()):

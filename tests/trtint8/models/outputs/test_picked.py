@@ -9,7 +9,7 @@ from tests.trtint8.detectors import PICKED_FROM, images, ranking_detector, suppr
 from tests.trtint8.onnx_models import Shaped
 from trtint8.models.fingerprint import fingerprint
 from trtint8.models.model import load_model, prepare
-from trtint8.models.picked_outputs import (
+from trtint8.models.outputs.picked import (
     Picks,
     before_picks,
     computes_all,

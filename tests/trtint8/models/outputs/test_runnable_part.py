@@ -9,9 +9,9 @@ from calibrators.errors import ModelError
 from tests.trtint8.detectors import PICKED_FROM, images, plugin_detector, unordered_detector
 from tests.trtint8.onnx_models import Graph
 from trtint8.models.fingerprint import fingerprint
+from trtint8.models.loading.plugins import plugin_nodes
 from trtint8.models.model import load_model, prepare
-from trtint8.models.plugins import plugin_nodes
-from trtint8.models.runnable_part import picks_of_plugins, runnable_part, with_plugins
+from trtint8.models.outputs.runnable_part import picks_of_plugins, runnable_part, with_plugins
 
 QUIET = {"progress": False}
 

@@ -8,9 +8,9 @@ from onnx_ir.passes import common
 
 from calibrators.error_text import in_words
 from calibrators.errors import ModelError
-from trtint8.models.old_operators import mend_old_operators, refuse_old_operators
-from trtint8.models.sequence_types import declare_sequences
-from trtint8.models.unknown_sizes import clear_new_names, names_to_keep
+from trtint8.models.loading.old_operators import mend_old_operators, refuse_old_operators
+from trtint8.models.loading.sequence_types import declare_sequences
+from trtint8.models.loading.unknown_sizes import clear_new_names, names_to_keep
 
 #: Initializers of up to so many bytes go through the converter, because it reads axes and shapes from them;
 #: larger ones are weights.

@@ -7,7 +7,7 @@ import pytest
 from tests.trtint8.detectors import BOXES, CLASSES, SCORES, Detector, detector
 from tests.trtint8.onnx_models import Shaped
 from trtint8.models.model import load_model, prepare
-from trtint8.models.output_parts import OutputPart, output_parts, split_outputs
+from trtint8.models.outputs.parts import OutputPart, output_parts, split_outputs
 
 IMAGES = {"images": ["N", 3, 8, 8]}
 WIDTH = 4 + CLASSES

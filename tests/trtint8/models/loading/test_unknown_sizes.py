@@ -6,8 +6,8 @@ import pytest
 from onnx import TensorProto, helper
 
 import trtint8
+from trtint8.models.loading.unknown_sizes import clear_unknown_sizes
 from trtint8.models.model import load_model
-from trtint8.models.unknown_sizes import clear_unknown_sizes
 
 
 def model(shape, output=("N", 3)):

@@ -8,7 +8,7 @@ import onnx_ir as ir
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.graph_constants import constant_integers, set_constant_input
 from trtint8.models.passes.infer_shapes import InferShapesPass
-from trtint8.models.separate_samples import gives_outputs_of_samples
+from trtint8.models.samples.separate import gives_outputs_of_samples
 from trtint8.models.static_shapes import declared_sizes
 
 #: What the first axis of every input is called.

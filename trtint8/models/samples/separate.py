@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from trtint8.models.batch_sizes import BatchSizes
 from trtint8.models.inner_graphs import holds_graphs
-from trtint8.models.sample_rules import RULES, SHAPING, Found
+from trtint8.models.samples.batch_sizes import BatchSizes
+from trtint8.models.samples.rules import RULES, SHAPING, Found
 
 
 def computes_samples_separately(graph_model: ir.Model) -> bool:

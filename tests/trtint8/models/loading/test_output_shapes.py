@@ -6,8 +6,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from calibrators.errors import ModelError
+from trtint8.models.loading.output_shapes import declare_output_shapes
 from trtint8.models.model import load_model
-from trtint8.models.output_shapes import declare_output_shapes
 
 
 def model(operator="Relu", domain=""):

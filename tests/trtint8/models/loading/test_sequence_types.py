@@ -7,8 +7,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import trtint8
 from calibrators.errors import ModelError
+from trtint8.models.loading.sequence_types import declare_sequences
 from trtint8.models.model import load_model, prepare
-from trtint8.models.sequence_types import declare_sequences
 from trtint8.models.serialization import to_proto
 
 FLOAT = TensorProto.FLOAT

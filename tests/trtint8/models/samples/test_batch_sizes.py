@@ -6,7 +6,7 @@ import onnx_ir as ir
 import pytest
 
 from tests.trtint8.onnx_models import Graph
-from trtint8.models.batch_sizes import BatchSizes
+from trtint8.models.samples.batch_sizes import BatchSizes
 
 
 def integers(g, *values):

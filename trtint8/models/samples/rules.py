@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from trtint8.models.batch_sizes import BatchSizes
 from trtint8.models.graph_constants import constant_input, constant_integers
+from trtint8.models.samples.batch_sizes import BatchSizes
 
 #: Operators that take the shape of what they compute as an input.
 SHAPING = ("Expand", "Reshape")

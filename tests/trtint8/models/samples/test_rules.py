@@ -7,7 +7,7 @@ import pytest
 from onnx import helper
 
 from tests.trtint8.onnx_models import Graph
-from trtint8.models.separate_samples import computes_samples_separately
+from trtint8.models.samples.separate import computes_samples_separately
 from trtint8.models.session import open_graph_model
 
 #: Values of x, of shape (samples, 4, 6, 6) or (samples, 6).

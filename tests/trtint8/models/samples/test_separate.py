@@ -8,7 +8,7 @@ from onnx import helper
 from tests.trtint8.onnx_models import Graph, conv_relu_conv
 from trtint8.data import DEMO_MODEL
 from trtint8.models.model import load_model, prepare
-from trtint8.models.separate_samples import computes_samples_separately, gives_outputs_of_samples
+from trtint8.models.samples.separate import computes_samples_separately, gives_outputs_of_samples
 
 
 def graph_of(message):

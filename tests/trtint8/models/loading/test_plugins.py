@@ -5,8 +5,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.trtint8.detectors import plugin_detector
+from trtint8.models.loading.plugins import DOMAIN, declare_plugins, plugin_nodes
 from trtint8.models.model import load_model
-from trtint8.models.plugins import DOMAIN, declare_plugins, plugin_nodes
 from trtint8.models.serialization import to_proto
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.trtint8.onnx_models import Shaped
 from trtint8.models.model import load_model, prepare
-from trtint8.models.open_batch import with_open_batch
+from trtint8.models.samples.open_batch import with_open_batch
 from trtint8.models.serialization import to_proto
 from trtint8.models.session import open_graph_model
 

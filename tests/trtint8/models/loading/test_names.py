@@ -3,8 +3,8 @@ import pytest
 
 from calibrators.errors import ModelError
 from tests.trtint8.onnx_models import conv_relu_conv, save_external
+from trtint8.models.loading.names import check_names
 from trtint8.models.model import load_model
-from trtint8.models.names import check_names
 
 PLACES = {
     "node": b"first",

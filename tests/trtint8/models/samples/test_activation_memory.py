@@ -3,8 +3,8 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper
 
-from trtint8.models.activation_memory import FittingBatchSize
 from trtint8.models.model import load_model, prepare
+from trtint8.models.samples.activation_memory import FittingBatchSize
 
 
 def _model(shape, last="Abs"):

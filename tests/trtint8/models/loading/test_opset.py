@@ -9,8 +9,8 @@ from calibrators.errors import ModelError
 from tests.trtint8.models.float_models import images, small
 from tests.trtint8.onnx_models import save_external
 from tests.trtint8.quantization.float16.half_models import network, run, weights
+from trtint8.models.loading.opset import with_opset
 from trtint8.models.model import load_model, prepare
-from trtint8.models.opset import with_opset
 from trtint8.models.serialization import to_proto
 
 

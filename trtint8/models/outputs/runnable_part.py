@@ -5,10 +5,10 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from calibrators.errors import ModelError
-from trtint8.models.cutting import tensors_before
+from trtint8.models.loading.plugins import plugin_nodes
 from trtint8.models.model import Model
-from trtint8.models.picked_outputs import NO_PICKS, Picks, before_picks, find_picks
-from trtint8.models.plugins import plugin_nodes
+from trtint8.models.outputs.cutting import tensors_before
+from trtint8.models.outputs.picked import NO_PICKS, Picks, before_picks, find_picks
 
 
 def picks_of_plugins(model: Model) -> Picks:

@@ -8,8 +8,8 @@ import pytest
 
 import trtint8
 from trtint8.cli.main import main
+from trtint8.models.loading.random_nodes import random_nodes
 from trtint8.models.model import load_model
-from trtint8.models.random_nodes import random_nodes
 
 X = np.random.default_rng(0).standard_normal((16, 8)).astype(np.float32)
 

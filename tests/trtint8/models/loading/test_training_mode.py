@@ -9,8 +9,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import trtint8
 from calibrators.host.weights import LightModel
+from trtint8.models.loading.training_mode import switch_to_inference
 from trtint8.models.model import load_model
-from trtint8.models.training_mode import switch_to_inference
 
 X = np.random.default_rng(0).standard_normal((32, 3, 8, 8)).astype(np.float32)
 
