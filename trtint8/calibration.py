@@ -15,7 +15,7 @@ import onnx_ir as ir
 from calibrators.checks import check_choice
 from calibrators.data.batches import DataSource, open_data
 from calibrators.data.options import DataOptions
-from calibrators.data.random_samples import warn_of_random
+from calibrators.data.sources.random_samples import warn_of_random
 from calibrators.errors import CalibrationDataError, ModelError, TableError
 from calibrators.files import check_writable
 from calibrators.histograms.thresholds import Method

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from calibrators.data.feeds import shape_text
-from calibrators.data.preprocessing import Preprocessing, check_preprocessing
+from calibrators.data.images.preprocessing import Preprocessing, check_preprocessing
 from calibrators.errors import CalibrationDataError, EngineError, UnsupportedError
 from calibrators.files import is_file
 from calibrators.tables.table import CalibrationTable

@@ -11,7 +11,7 @@ from calibrators.data.feeds import FeedDict, first_feeds
 from calibrators.data.inputs import InputSpec
 from calibrators.data.options import DataOptions
 from calibrators.data.preflight import Preflight
-from calibrators.data.random_samples import warn_of_random
+from calibrators.data.sources.random_samples import warn_of_random
 from calibrators.errors import TableError
 from calibrators.histograms.thresholds import Method
 from calibrators.ray.run_options import RunOptions

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from calibrators.data.batches import Batches
-from calibrators.data.sources import is_class_indices
+from calibrators.data.sources.arrays import is_class_indices
 from calibrators.ray.executor import WORKER_THREADS, RayExecutor
 from calibrators.ray.in_order import results_here, results_in_order
 from calibrators.tables.table import CalibrationTable

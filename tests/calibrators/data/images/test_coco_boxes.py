@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from calibrators.data.batches import open_batches
+from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import InputSpec
-from calibrators.data.preprocessing import Preprocessing
 from calibrators.errors import CalibrationDataError
 
 INPUTS = (InputSpec("x", np.dtype(np.float32), ("n", 3, 8, 8)),)

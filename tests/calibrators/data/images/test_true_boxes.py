@@ -6,9 +6,9 @@ import pytest
 Image = pytest.importorskip("PIL.Image")
 
 from calibrators.data.batches import open_batches
+from calibrators.data.images.preprocessing import Preprocessing
+from calibrators.data.images.true_boxes import label_folder
 from calibrators.data.inputs import InputSpec
-from calibrators.data.preprocessing import Preprocessing
-from calibrators.data.true_boxes import label_folder
 from calibrators.errors import CalibrationDataError
 from tests.calibrators.data.sample_data import hide
 

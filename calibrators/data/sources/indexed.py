@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.data.feeds import LABELS, Binding, FeedDict, shape_text
-from calibrators.data.items import LABEL_KEYS, are_numbers, named_arrays
+from calibrators.data.sources.items import LABEL_KEYS, are_numbers, named_arrays
 from calibrators.errors import CalibrationDataError
 
 
@@ -104,7 +104,7 @@ def sample_arrays(sample: object, binding: Binding) -> dict[str, Any]:
     """Names the parts of one sample after the model's inputs, and gives each a batch axis of 1.
 
     Args:
-        sample: What :func:`calibrators.data.items.named_arrays` takes, without the batch axis.
+        sample: What :func:`calibrators.data.sources.items.named_arrays` takes, without the batch axis.
         binding: Says what feeds the model.
 
     Returns:

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.data.preprocessing import Preprocessing
-from calibrators.data.true_boxes import placed_boxes, sizes_of
+from calibrators.data.images.preprocessing import Preprocessing
+from calibrators.data.images.true_boxes import placed_boxes, sizes_of
 from calibrators.error_text import in_words
 from calibrators.errors import CalibrationDataError
 
@@ -32,7 +32,7 @@ def read_coco_boxes(
         upright: Whether images are turned as their orientation tag says.
 
     Returns:
-        See :func:`calibrators.data.true_boxes.placed_boxes`.
+        See :func:`calibrators.data.images.true_boxes.placed_boxes`.
 
     Raises:
         CalibrationDataError: The file cannot be read, is not of COCO's format, lacks an image, has several

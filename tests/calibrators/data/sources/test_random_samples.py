@@ -7,7 +7,7 @@ import pytest
 
 from calibrators.data.batches import open_batches
 from calibrators.data.inputs import InputSpec
-from calibrators.data.random_samples import warn_of_random, with_shapes
+from calibrators.data.sources.random_samples import warn_of_random, with_shapes
 from tests.calibrators.data.sample_data import FLOAT, IMAGE, INT, TOKENS, VECTOR, refused
 
 IDS = InputSpec("ids", INT, ("N", "S"), 30)

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators import records
-from calibrators.data.images import image_size
-from calibrators.data.placing import Placing
-from calibrators.data.preprocessing import Preprocessing
+from calibrators.data.images.files import image_size
+from calibrators.data.images.placing import Placing
+from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.errors import CalibrationDataError
 from calibrators.files import is_folder
 from calibrators.user_warnings import warn_user

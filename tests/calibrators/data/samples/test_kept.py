@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrators.data.fingerprint import DataFingerprint
-from calibrators.data.sample import SampleKeeper
+from calibrators.data.samples.fingerprint import DataFingerprint
+from calibrators.data.samples.kept import SampleKeeper
 
 
 def keep(feeds, count=3, **limits):

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators import records
-from calibrators.data.images import MOST_PIXELS, resize_images
-from calibrators.data.placing import Placing, letterbox
+from calibrators.data.images.files import MOST_PIXELS, resize_images
+from calibrators.data.images.placing import Placing, letterbox
 from calibrators.errors import CalibrationDataError
 from calibrators.user_warnings import warn_user
 

@@ -11,9 +11,9 @@ from typing import Any, TypeGuard, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.data.archives import read_archive
 from calibrators.data.axes import count_samples, needs_single_feeds, one_sample
 from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows, shape_text
+from calibrators.data.sources.archives import read_archive
 from calibrators.error_text import in_words
 from calibrators.errors import CalibrationDataError
 from calibrators.files import exists, is_file

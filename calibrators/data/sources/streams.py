@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows
-from calibrators.data.items import are_numbers, named_arrays
-from calibrators.data.sources import as_labels
+from calibrators.data.sources.arrays import as_labels
+from calibrators.data.sources.items import are_numbers, named_arrays
 from calibrators.errors import CalibrationDataError
 from calibrators.user_warnings import warn_user
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from calibrators.data.feeds import Binding, FeedDict, is_float, listed, shape_text
 from calibrators.data.inputs import InputSpec, named_sizes
-from calibrators.data.sources import Source
+from calibrators.data.sources.arrays import Source
 from calibrators.errors import CalibrationDataError
 from calibrators.user_warnings import warn_user
 

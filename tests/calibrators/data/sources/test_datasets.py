@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrators.data.datasets import Slice, block_batches, is_dataset
+from calibrators.data.sources.datasets import Slice, block_batches, is_dataset
 
 
 class Blocks:

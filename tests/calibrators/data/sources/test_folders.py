@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from calibrators.data.batches import open_batches
 from calibrators.data.inputs import InputSpec
-from calibrators.data.sources import read_arrays
+from calibrators.data.sources.arrays import read_arrays
 from tests.calibrators.data.sample_data import (
     FLOAT,
     IMAGE,
@@ -50,7 +50,7 @@ class TestArrayFolders:
         batches = open_batches(tmp_path, [VECTOR], batch_size=6, shuffle=True, seed=1)
         read = []
         monkeypatch.setattr(
-            "calibrators.data.folders.read_arrays",
+            "calibrators.data.sources.folders.read_arrays",
             lambda path, binding: read.append(path.name) or read_arrays(path, binding),
         )
         order = np.random.default_rng(1).permutation(12)

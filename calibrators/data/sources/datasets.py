@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.data.feeds import LABELS, Binding, FeedDict
-from calibrators.data.sources import as_labels
-from calibrators.data.streams import warn_left_out
+from calibrators.data.sources.arrays import as_labels
+from calibrators.data.sources.streams import warn_left_out
 from calibrators.errors import CalibrationDataError
 
 

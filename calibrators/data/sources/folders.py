@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows, shape_text
-from calibrators.data.images import IMAGE_SUFFIXES, UNREAD_SUFFIXES, read_image
+from calibrators.data.images.files import IMAGE_SUFFIXES, UNREAD_SUFFIXES, read_image
+from calibrators.data.images.true_boxes import IMAGES, label_folder, read_true_boxes
+from calibrators.data.images.true_boxes import LABELS as BOXES
 from calibrators.data.inputs import InputSpec
-from calibrators.data.sources import ARRAY_SUFFIXES, Source, as_labels, read_arrays
-from calibrators.data.true_boxes import IMAGES, label_folder, read_true_boxes
-from calibrators.data.true_boxes import LABELS as BOXES
+from calibrators.data.sources.arrays import ARRAY_SUFFIXES, Source, as_labels, read_arrays
 from calibrators.display.counts import counted
 from calibrators.errors import CalibrationDataError
 from calibrators.files import exists
