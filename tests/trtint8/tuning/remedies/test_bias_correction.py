@@ -12,8 +12,8 @@ from tests.trtint8.tuning.networks import OPERATORS, array, every_operator, norm
 from trtint8.models.serialization import to_proto
 from trtint8.quantization.placement import place
 from trtint8.sensitivity.segments import Form, Quantizer, cut
-from trtint8.tuning.bias_correction import correct_biases
-from trtint8.tuning.layer_runs import float_layers
+from trtint8.tuning.remedies.bias_correction import correct_biases
+from trtint8.tuning.remedies.layer_runs import float_layers
 
 
 def ranges(model, feeds):

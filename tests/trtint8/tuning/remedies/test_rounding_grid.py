@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import arrays
 from trtint8.quantization.config import TensorQuantConfig
 from trtint8.quantization.integer.arithmetic import quantize
 from trtint8.quantization.qdq import weight_scale
-from trtint8.tuning.rounding_grid import RoundingGrid
+from trtint8.tuning.remedies.rounding_grid import RoundingGrid
 
 
 def config(axis):

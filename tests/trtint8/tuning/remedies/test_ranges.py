@@ -8,7 +8,7 @@ import pytest
 from trtint8.data import DEMO_MODEL
 from trtint8.models.model import load_model, prepare
 from trtint8.quantization.placement import place
-from trtint8.tuning.ranges import choose_ranges_anew
+from trtint8.tuning.remedies.ranges import choose_ranges_anew
 
 
 @pytest.fixture(scope="module")

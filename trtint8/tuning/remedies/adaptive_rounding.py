@@ -16,9 +16,9 @@ from trtint8.models.graph_constants import constant_input, set_constant_input
 from trtint8.quantization.operators import WEIGHTED
 from trtint8.quantization.placement import Placement
 from trtint8.sensitivity.segments import Layer, Quantizer, cut
-from trtint8.tuning.layer_runs import float_layers
-from trtint8.tuning.matrix_form import MatrixForm
-from trtint8.tuning.rounding_grid import RoundingGrid
+from trtint8.tuning.remedies.layer_runs import float_layers
+from trtint8.tuning.remedies.matrix_form import MatrixForm
+from trtint8.tuning.remedies.rounding_grid import RoundingGrid
 
 #: Places per sample that are used; neighbouring places read nearly the same values.
 _PLACES = 64

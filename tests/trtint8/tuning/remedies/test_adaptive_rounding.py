@@ -15,9 +15,9 @@ from trtint8.quantization.integer.arithmetic import quantize
 from trtint8.quantization.placement import place
 from trtint8.quantization.qdq import insert_qdq, weight_scale
 from trtint8.sensitivity.segments import Form, Quantizer, cut
-from trtint8.tuning import adaptive_rounding
-from trtint8.tuning.adaptive_rounding import adapt_rounding, descend
-from trtint8.tuning.layer_runs import float_layers
+from trtint8.tuning.remedies import adaptive_rounding
+from trtint8.tuning.remedies.adaptive_rounding import adapt_rounding, descend
+from trtint8.tuning.remedies.layer_runs import float_layers
 
 
 def column(*weights):

@@ -6,7 +6,7 @@ from tests.trtint8.onnx_models import Shaped
 from tests.trtint8.tuning.networks import normal, prepared
 from trtint8.quantization.placement import place
 from trtint8.sensitivity.segments import Form, Quantizer, cut
-from trtint8.tuning.layer_runs import float_layers
+from trtint8.tuning.remedies.layer_runs import float_layers
 
 
 def test_every_layer_reads_what_the_float_model_computes():
