@@ -144,7 +144,7 @@ def _ranges(table: Path) -> dict[str, float]:
 def accuracy(case: Case, rows: Sequence[Row], heldout: Path) -> dict[str, float]:
     """Top-1 in per cent of the model quantized with each table, and of the float model as `plain`."""
     import trtint8
-    from calibrators.data.preprocessing import Preprocessing
+    from calibrators.data.images.preprocessing import Preprocessing
     from calibrators.tables.table import CalibrationTable
 
     preprocessing = Preprocessing(mean=MEAN, std=STD)

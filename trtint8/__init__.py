@@ -14,8 +14,8 @@ from trtint8.version import __version__ as __version__
 if TYPE_CHECKING:
     from calibrators.data.axes import BatchAxes as BatchAxes
     from calibrators.data.batches import Batches as Batches
+    from calibrators.data.images.preprocessing import Preprocessing as Preprocessing
     from calibrators.data.inputs import InputSpec as InputSpec
-    from calibrators.data.preprocessing import Preprocessing as Preprocessing
     from calibrators.data.sequences import StateSequences as StateSequences
     from calibrators.errors import BuildError as BuildError
     from calibrators.errors import CalibrationDataError as CalibrationDataError
@@ -78,7 +78,7 @@ else:
         "calibrators.data.axes": ("BatchAxes",),
         "calibrators.data.batches": ("Batches",),
         "calibrators.data.inputs": ("InputSpec",),
-        "calibrators.data.preprocessing": ("Preprocessing",),
+        "calibrators.data.images.preprocessing": ("Preprocessing",),
         "calibrators.data.sequences": ("StateSequences",),
         "calibrators.errors": (
             "BuildError",

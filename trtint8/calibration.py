@@ -15,7 +15,7 @@ import onnx_ir as ir
 from calibrators.checks import check_choice
 from calibrators.data.batches import DataSource, open_data
 from calibrators.data.options import DataOptions
-from calibrators.data.random_samples import warn_of_random
+from calibrators.data.sources.random_samples import warn_of_random
 from calibrators.errors import CalibrationDataError, ModelError, TableError
 from calibrators.files import check_writable
 from calibrators.histograms.thresholds import Method
@@ -29,14 +29,14 @@ from calibrators.ray.run_options import RunOptions
 from calibrators.tables.loss_warning import loss_warning
 from calibrators.tables.table import CalibrationTable, Provenance
 from calibrators.user_warnings import warn_user
-from trtint8.models.activation_memory import FittingBatchSize
-from trtint8.models.cutting import cut_model
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.inner_graphs import graph_values
 from trtint8.models.model import Model, ModelSource, load_float_model, prepare
+from trtint8.models.outputs.cutting import cut_model
+from trtint8.models.outputs.runnable_part import runnable_part
 from trtint8.models.recorded_states import with_recorded_states
-from trtint8.models.runnable_part import runnable_part
-from trtint8.models.separate_samples import computes_samples_separately
+from trtint8.models.samples.activation_memory import FittingBatchSize
+from trtint8.models.samples.separate import computes_samples_separately
 from trtint8.models.serialization import light_or_file, runnable
 from trtint8.quantization.placement import placed_tensors
 from trtint8.range_choice.auto import AutoRanges

@@ -11,8 +11,8 @@ from typing import get_args
 import onnx_ir as ir
 
 from calibrators.checks import check_choice, several
-from calibrators.data.random_samples import RANDOM, warn_of_random, with_shapes
-from calibrators.data.sample_sizes import SampleSizes
+from calibrators.data.samples.sizes import SampleSizes
+from calibrators.data.sources.random_samples import RANDOM, warn_of_random, with_shapes
 from calibrators.display.counts import enumerated
 from calibrators.errors import BuildError, CalibrationDataError, ModelError, TableError, UnsupportedError
 from calibrators.files import check_writable, refuse_overwriting

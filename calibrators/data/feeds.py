@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import InputSpec, shape_text
-from calibrators.data.preprocessing import Preprocessing
 from calibrators.errors import CalibrationDataError
 
 #: Input name to array: what one run of a model is given.

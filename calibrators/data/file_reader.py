@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.data.feeds import Binding, FeedDict
-from calibrators.data.folders import from_folder
-from calibrators.data.random_samples import RANDOM, random_samples
-from calibrators.data.sources import Source, from_array_file, from_arrays
+from calibrators.data.sources.arrays import Source, from_array_file, from_arrays
+from calibrators.data.sources.folders import from_folder
+from calibrators.data.sources.random_samples import RANDOM, random_samples
 from calibrators.errors import CalibrationDataError
 from calibrators.files import exists, is_folder
 

@@ -11,8 +11,8 @@ from typing import TypeAlias
 import numpy as np
 
 from calibrators.checks import positive_integer
+from calibrators.data.images.preprocessing import Preprocessing, check_preprocessing
 from calibrators.data.inputs import InputSpec, OpenShape, named_sizes
-from calibrators.data.preprocessing import Preprocessing, check_preprocessing
 from calibrators.errors import CalibrationDataError
 
 #: Samples per batch where neither the model nor the user says.

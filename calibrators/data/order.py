@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from calibrators.data.inputs import InputSpec
 from calibrators.data.options import DataOptions
-from calibrators.data.streams import warn_left_out
+from calibrators.data.sources.streams import warn_left_out
 from calibrators.errors import CalibrationDataError
 
 

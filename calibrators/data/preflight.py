@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict, batch_rows, check_dtype, check_names, is_float
 from calibrators.data.inputs import InputSpec, shape_text
-from calibrators.data.sample_names import numbered
-from calibrators.data.sample_peaks import SamplePeaks, UnusualSamples
-from calibrators.data.sample_sizes import SampleSizes
+from calibrators.data.samples.names import numbered
+from calibrators.data.samples.peaks import SamplePeaks, UnusualSamples
+from calibrators.data.samples.sizes import SampleSizes
 from calibrators.display.counts import counted
 from calibrators.errors import CalibrationDataError
 

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.data.datasets import is_dataset
 from calibrators.data.feeds import LABELS, Binding, FeedDict
-from calibrators.data.folders import array_files
-from calibrators.data.indexed import is_indexed
 from calibrators.data.inputs import shape_text
-from calibrators.data.items import as_array, is_tensor, named_arrays
-from calibrators.data.random_samples import RANDOM
-from calibrators.data.sources import ARRAY_SUFFIXES, labels_array, read_arrays
-from calibrators.data.streams import restartable
+from calibrators.data.sources.arrays import ARRAY_SUFFIXES, labels_array, read_arrays
+from calibrators.data.sources.datasets import is_dataset
+from calibrators.data.sources.folders import array_files
+from calibrators.data.sources.indexed import is_indexed
+from calibrators.data.sources.items import as_array, is_tensor, named_arrays
+from calibrators.data.sources.random_samples import RANDOM
+from calibrators.data.sources.streams import restartable
 from calibrators.errors import CalibrationDataError
 from calibrators.files import exists, is_folder
 

@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 
 from calibrators.data.batches import Batches, FeedDict
 from calibrators.data.feeds import batch_rows, pieces
-from calibrators.data.fingerprint import DataFingerprint
 from calibrators.data.inputs import InputSpec, has_fixed_batch
 from calibrators.data.preflight import Preflight
-from calibrators.data.sample import Outputs, SampleKeeper
-from calibrators.data.sample_names import numbered
-from calibrators.data.sample_sizes import SampleSizes
+from calibrators.data.samples.fingerprint import DataFingerprint
+from calibrators.data.samples.kept import Outputs, SampleKeeper
+from calibrators.data.samples.names import numbered
+from calibrators.data.samples.sizes import SampleSizes
 from calibrators.errors import CalibrationDataError, TrtInt8Error
 from calibrators.histograms.counting import ParallelHistograms
 from calibrators.histograms.histogram import Histogram

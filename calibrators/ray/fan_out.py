@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from calibrators.data.batches import Batches
-from calibrators.data.datasets import BlockReader
+from calibrators.data.sources.datasets import BlockReader
 from calibrators.errors import ModelError
 from calibrators.ray.cluster import connected, import_ray, worker_count
 from calibrators.ray.executor import RayExecutor

@@ -19,9 +19,9 @@ import numpy as np
 from calibrators.checks import check_choice, positive_integer
 from calibrators.cuda import Device, open_device
 from calibrators.data.batches import Batches, open_batches
+from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import InputSpec
-from calibrators.data.preprocessing import Preprocessing
-from calibrators.data.sample_sizes import SampleSizes
+from calibrators.data.samples.sizes import SampleSizes
 from calibrators.errors import CalibrationDataError, TableError, UnsupportedError
 from calibrators.files import check_writable
 from calibrators.progress import progress_bar

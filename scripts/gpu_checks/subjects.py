@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.data.batches import open_batches
+from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import InputSpec
-from calibrators.data.preprocessing import Preprocessing
 from calibrators.errors import TrtInt8Error
 from gpu_checks import limits
 from gpu_checks.checking import Check

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from calibrators.data.batches import open_batches
-from calibrators.data.coco_boxes import read_coco_boxes
+from calibrators.data.images.coco_boxes import read_coco_boxes
+from calibrators.data.images.preprocessing import Preprocessing
+from calibrators.data.images.true_boxes import read_true_boxes
 from calibrators.data.inputs import InputSpec
 from calibrators.data.options import DataOptions
 from calibrators.data.preflight import check_feed
-from calibrators.data.preprocessing import Preprocessing
-from calibrators.data.sources import load_labels
-from calibrators.data.true_boxes import read_true_boxes
+from calibrators.data.sources.arrays import load_labels
 from calibrators.errors import TrtInt8Error
 from calibrators.host.checkpoint import Checkpoint
 from calibrators.tables.cache_origin import CacheOrigin
@@ -43,8 +43,8 @@ from trtint8.engine.plan import (
 from trtint8.engine.profiles import check_profile, parse_profile
 from trtint8.interop.extract import extract_table
 from trtint8.interop.lint import lint, mend
-from trtint8.models.cutting import cut_model
 from trtint8.models.model import load_model, prepare
+from trtint8.models.outputs.cutting import cut_model
 from trtint8.quantization.placement import place
 from trtint8.quantization.quantize import QuantizeOptions, quantize_graph
 from trtint8.quantization.targets import TARGETS

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from calibrators.cuda import gpu_problem, open_device, primary_context
-from calibrators.data.preprocessing import Preprocessing
+from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.errors import TrtInt8Error
 from calibrators.tensorrt import flavor as flavors
 from calibrators.tensorrt.messages import shared_logger

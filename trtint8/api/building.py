@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from calibrators.checks import several
+from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.options import DataOptions
-from calibrators.data.preprocessing import Preprocessing
 from calibrators.histograms.thresholds import Method
 from calibrators.tables.ranges import DynamicRanges, read_ranges
 from calibrators.tensorrt.flavor import Target

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 
 from calibrators.data.batches import DataSource
+from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import InputSpec
 from calibrators.data.options import DataOptions
-from calibrators.data.preprocessing import Preprocessing
 from calibrators.histograms.thresholds import Method
 from calibrators.host.checkpoint import SECONDS as CHECKPOINT_SECONDS
 from calibrators.ray.executor import Executor

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import onnx
 
-from trtint8.models import cutting
 from trtint8.models.model import load_float_model, prepare
+from trtint8.models.outputs import cutting
 from trtint8.models.serialization import to_proto
 from trtint8.models.torch_export import AnyModel, open_module
 

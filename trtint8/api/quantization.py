@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import onnx
 
 from calibrators.data.batches import DataSource
+from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.options import DataOptions
-from calibrators.data.preprocessing import Preprocessing
 from calibrators.tables.source import TableSource, as_table
 from trtint8.equalization.recalibration import equalize_and_calibrate
 from trtint8.models.model import load_float_model, prepare

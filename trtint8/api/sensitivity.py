@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable, Sequence
 
 from calibrators.data.batches import DataSource, open_data
+from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.options import DataOptions, LabelSource
-from calibrators.data.preprocessing import Preprocessing
 from calibrators.ray.executor import Executor
 from calibrators.ray.run_options import RunOptions
 from calibrators.tables.source import TableSource, as_table

@@ -8,8 +8,8 @@ from typing import get_args
 
 from calibrators.checks import check_choice
 from calibrators.data.batches import DataSource
+from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.options import DataOptions, LabelSource
-from calibrators.data.preprocessing import Preprocessing
 from calibrators.errors import BuildError
 from calibrators.histograms.thresholds import Method
 from calibrators.tables.table import CalibrationTable

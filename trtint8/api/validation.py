@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 
 from calibrators.data.batches import DataSource
+from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.options import DataOptions, LabelSource
-from calibrators.data.preprocessing import Preprocessing
 from calibrators.errors import CalibrationDataError
 from calibrators.ray.executor import Executor
 from calibrators.ray.run_options import RunOptions

@@ -12,7 +12,7 @@ from trtint8.auditing.gpus import Gpu
 from trtint8.auditing.results import Audit
 from trtint8.auditing.verdict import judge
 from trtint8.models.model import Model, prepare
-from trtint8.models.runnable_part import runnable_part
+from trtint8.models.outputs.runnable_part import runnable_part
 from trtint8.quantization.quantize import QuantizeOptions, quantize_graph
 
 

@@ -18,10 +18,10 @@ from trtint8.builder.config import load_plugins
 from trtint8.builder.monitor import deferred_interrupt
 from trtint8.builder.options import BuildOptions
 from trtint8.builder.parsing import network_flags, new_builder, parse_model, reason_of
-from trtint8.models.cutting import cut_model, tensors_before
 from trtint8.models.graph_constants import read_constant
 from trtint8.models.inner_graphs import all_nodes
 from trtint8.models.model import Model
+from trtint8.models.outputs.cutting import cut_model, tensors_before
 from trtint8.models.serialization import runnable
 
 #: What the builder says of a layer that it has no kernel for, after the layer's name.

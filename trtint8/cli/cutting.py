@@ -7,8 +7,8 @@ from pathlib import Path
 
 from calibrators.files import check_writable
 from trtint8.cli.arguments import refuse_overwriting_arguments
-from trtint8.models.cutting import CutModel, cut_model
 from trtint8.models.model import load_float_model, prepare
+from trtint8.models.outputs.cutting import CutModel, cut_model
 
 #: How the names of the files end that hold the float model up to the cut, and the rest of it.
 FLOAT, TAIL = "float.onnx", "tail.onnx"

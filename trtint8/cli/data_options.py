@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any, Literal, get_args
 
+from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.options import DataOptions
-from calibrators.data.preprocessing import Preprocessing
 from calibrators.errors import CalibrationDataError
 from calibrators.histograms.thresholds import Method
 from calibrators.ray.executor import RayExecutor

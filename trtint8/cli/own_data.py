@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from calibrators.data.axes import BatchAxes
-from calibrators.data.datasets import is_dataset
-from calibrators.data.indexed import has_columns, is_indexed
 from calibrators.data.sequences import StateSequences
+from calibrators.data.sources.datasets import is_dataset
+from calibrators.data.sources.indexed import has_columns, is_indexed
 from calibrators.error_text import in_one_line
 from calibrators.errors import CalibrationDataError, TrtInt8Error
 from calibrators.files import exists

@@ -9,8 +9,8 @@ from pathlib import Path
 from string import Template
 from typing import TypeAlias
 
+from calibrators.data.images.preprocessing import PADDING
 from calibrators.data.inputs import shape_text
-from calibrators.data.preprocessing import PADDING
 from trtint8.deployment.source import DeploySource
 
 #: A file's path in the folder to its content, or to the file that is copied there.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from calibrators.data.images.preprocessing import PADDING, Preprocessing
 from calibrators.data.inputs import shape_text
-from calibrators.data.preprocessing import PADDING, Preprocessing
 from calibrators.errors import UnsupportedError
 from calibrators.tables.formats import tensorrt_cache
 from calibrators.tables.table import CalibrationTable

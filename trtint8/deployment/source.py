@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from calibrators.data.images.preprocessing import Preprocessing, check_preprocessing
 from calibrators.data.inputs import shape_text
-from calibrators.data.preprocessing import Preprocessing, check_preprocessing
 from calibrators.errors import CalibrationDataError, EngineError, UnsupportedError
 from calibrators.files import is_file
 from calibrators.tables.table import CalibrationTable

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
-from calibrators.data.preprocessing import Preprocessing
+from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.errors import UnsupportedError
 from calibrators.files import new_folder
 from trtint8.deployment.content import Files

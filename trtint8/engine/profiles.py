@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from calibrators.data.inputs import InputSpec
-from calibrators.data.sample_sizes import SampleSizes
+from calibrators.data.samples.sizes import SampleSizes
 from calibrators.display.counts import counted
 from calibrators.errors import BuildError, ModelError
 

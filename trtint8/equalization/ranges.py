@@ -15,8 +15,8 @@ from calibrators.data.feeds import FeedDict, pieces
 from calibrators.errors import CalibrationDataError
 from calibrators.host.onnx_session import first_line, run_in_place
 from trtint8.equalization.following.channel_classes import Channels
-from trtint8.models.activation_memory import FittingBatchSize
-from trtint8.models.separate_samples import computes_samples_separately
+from trtint8.models.samples.activation_memory import FittingBatchSize
+from trtint8.models.samples.separate import computes_samples_separately
 from trtint8.models.session import open_graph_model
 
 #: The most values of one tensor that are kept; of its first sample there may be more.

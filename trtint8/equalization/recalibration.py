@@ -11,7 +11,7 @@ from calibrators.data.feeds import FeedDict, first_feeds
 from calibrators.data.inputs import InputSpec
 from calibrators.data.options import DataOptions
 from calibrators.data.preflight import Preflight
-from calibrators.data.random_samples import warn_of_random
+from calibrators.data.sources.random_samples import warn_of_random
 from calibrators.errors import TableError
 from calibrators.histograms.thresholds import Method
 from calibrators.ray.run_options import RunOptions
@@ -19,10 +19,10 @@ from calibrators.tables.table import CalibrationTable
 from calibrators.user_warnings import warn_user
 from trtint8.calibration import CalibrationOptions, calibrate_prepared
 from trtint8.equalization.equalize import Equalized, equalize
-from trtint8.models.activation_memory import FittingBatchSize
 from trtint8.models.model import Model, rebuilt
+from trtint8.models.outputs.runnable_part import runnable_part, with_plugins
 from trtint8.models.recorded_states import with_recorded_states
-from trtint8.models.runnable_part import runnable_part, with_plugins
+from trtint8.models.samples.activation_memory import FittingBatchSize
 from trtint8.quantization.placement import place
 from trtint8.quantization.quantize import tensor_names
 

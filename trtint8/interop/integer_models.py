@@ -13,8 +13,8 @@ from trtint8.interop.float_movement import FloatMovementPass
 from trtint8.interop.integer_product import FLOAT_COUNTERPARTS, IntegerProduct, integer_product
 from trtint8.interop.pairs import INTEGER_TYPES, agree, read_parameters
 from trtint8.models.graph_constants import is_constant
+from trtint8.models.loading.opset import with_opset
 from trtint8.models.model import OLDEST_OPSET
-from trtint8.models.opset import with_opset
 from trtint8.models.passes.name_nodes import NameNodesPass
 
 #: Operators that compute on integers whose scales are computed at run time, so that no Q/DQ pairs can replace

@@ -17,8 +17,8 @@ from trtint8.interop.integer_product import FLOAT_COUNTERPARTS
 from trtint8.interop.lint_rules import Finding, pair_findings
 from trtint8.interop.migration import plan_migration
 from trtint8.interop.unquantize import Unquantized, quantized_nodes, unquantize
+from trtint8.models.loading.opset import with_opset
 from trtint8.models.model import Model, prepare
-from trtint8.models.opset import with_opset
 from trtint8.models.origin import forget_origin
 from trtint8.models.passes.identities import RemoveIdentitiesPass
 from trtint8.models.passes.nan_guards import RemoveNanGuardsPass

@@ -24,13 +24,19 @@ from calibrators.user_warnings import warn_user
 from trtint8.models.fingerprint import fingerprint
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.inner_graphs import message_graphs
-from trtint8.models.input_bounds import input_bound
-from trtint8.models.ir_versions import lower_ir_version
-from trtint8.models.names import check_names
-from trtint8.models.node_order import sort_nodes
-from trtint8.models.opset import with_opset
+from trtint8.models.loading.input_bounds import input_bound
+from trtint8.models.loading.ir_versions import lower_ir_version
+from trtint8.models.loading.names import check_names
+from trtint8.models.loading.node_order import sort_nodes
+from trtint8.models.loading.opset import with_opset
+from trtint8.models.loading.output_shapes import declare_output_shapes
+from trtint8.models.loading.plugins import declare_plugins
+from trtint8.models.loading.random_nodes import random_nodes
+from trtint8.models.loading.sequence_types import check_outputs_are_tensors, declare_sequences
+from trtint8.models.loading.stored_tensors import check_stored_tensors, name_files, without_stored_tensors
+from trtint8.models.loading.training_mode import switch_to_inference
+from trtint8.models.loading.unknown_sizes import clear_unknown_sizes
 from trtint8.models.origin import record_float_model
-from trtint8.models.output_shapes import declare_output_shapes
 from trtint8.models.passes.einsum_products import EinsumProductsPass
 from trtint8.models.passes.float32 import ComputeInFloat32Pass
 from trtint8.models.passes.fold_batchnorm import FoldBatchNormPass
@@ -41,14 +47,8 @@ from trtint8.models.passes.lower_case_einsum import LowerCaseEinsumPass
 from trtint8.models.passes.name_nodes import NameNodesPass
 from trtint8.models.passes.nan_guards import RemoveNanGuardsPass
 from trtint8.models.passes.sums import SumsAsAddsPass
-from trtint8.models.plugins import declare_plugins
-from trtint8.models.random_nodes import random_nodes
-from trtint8.models.sequence_types import check_outputs_are_tensors, declare_sequences
 from trtint8.models.serialization import to_proto
 from trtint8.models.static_shapes import open_shape
-from trtint8.models.stored_tensors import check_stored_tensors, name_files, without_stored_tensors
-from trtint8.models.training_mode import switch_to_inference
-from trtint8.models.unknown_sizes import clear_unknown_sizes
 
 #: The first opset whose QuantizeLinear and DequantizeLinear take one scale per channel.
 OLDEST_OPSET = 13

@@ -13,9 +13,9 @@ from calibrators.data.feeds import FeedDict
 from calibrators.errors import CalibrationDataError, ModelError
 from calibrators.host.onnx_session import first_line, open_session
 from trtint8.models.model import Model
+from trtint8.models.outputs.picked import with_outputs
 from trtint8.models.passes.float32 import ComputeInFloat32Pass, computes_in
 from trtint8.models.passes.quantize_in_float32 import QuantizeInFloat32Pass, quantizes_half
-from trtint8.models.picked_outputs import with_outputs
 from trtint8.models.serialization import light_or_file
 
 

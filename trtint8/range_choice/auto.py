@@ -8,15 +8,15 @@ from functools import cached_property
 import onnx_ir as ir
 
 from calibrators.data.feeds import FeedDict
-from calibrators.data.sample import Outputs
+from calibrators.data.samples.kept import Outputs
 from calibrators.errors import ModelError
 from calibrators.histograms.histogram import Histogram
 from calibrators.tables.choice import RangeChoice
-from trtint8.models.activation_memory import FittingBatchSize
-from trtint8.models.cached_outputs import without_cached_outputs
 from trtint8.models.model import Model
-from trtint8.models.picked_outputs import before_picks
-from trtint8.models.separate_samples import gives_outputs_of_samples
+from trtint8.models.outputs.cached import without_cached_outputs
+from trtint8.models.outputs.picked import before_picks
+from trtint8.models.samples.activation_memory import FittingBatchSize
+from trtint8.models.samples.separate import gives_outputs_of_samples
 from trtint8.models.serialization import weight_bytes
 from trtint8.quantization.placement import Placement, place
 from trtint8.range_choice.choose import MOST_ROWS, choose_ranges, plain_ranges
@@ -95,8 +95,8 @@ class AutoRanges:
                 for what is not known. All have to be run where it is empty.
             reference: Gives what runs the float network on a feed, or None where that is not open; called
                 where it has to be run. It is not used where the model is large, or where other tensors than
-                its outputs are compared (:mod:`trtint8.models.picked_outputs`,
-                :mod:`trtint8.models.cached_outputs`).
+                its outputs are compared (:mod:`trtint8.models.outputs.picked`,
+                :mod:`trtint8.models.outputs.cached`).
             progress: Whether to show a progress bar on a terminal.
 
         Returns:

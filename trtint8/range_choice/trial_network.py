@@ -22,7 +22,7 @@ from calibrators.host.onnx_session import first_line, run_silently
 from calibrators.host.threads import available_threads, map_arrays
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.graph_constants import read_constant, set_constant_input
-from trtint8.models.output_parts import output_parts, split_outputs
+from trtint8.models.outputs.parts import output_parts, split_outputs
 from trtint8.models.serialization import light_or_file
 from trtint8.quantization.placement import Placement
 from trtint8.quantization.qdq import activation_scales, insert_qdq, rounded_weights

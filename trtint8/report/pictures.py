@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from calibrators.data.feeds import is_float
-from calibrators.data.preprocessing import Preprocessing
+from calibrators.data.images.preprocessing import Preprocessing
 
 #: Longest side of a picture in a page, in pixels; larger pictures are reduced.
 LONGEST = 160

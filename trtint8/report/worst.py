@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from calibrators.data.batches import Batches, FeedDict
 from calibrators.data.feeds import is_float
+from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import InputSpec
 from calibrators.data.preflight import check_feed
-from calibrators.data.preprocessing import Preprocessing
-from calibrators.data.sources import is_class_indices
+from calibrators.data.sources.arrays import is_class_indices
 from calibrators.display.counts import counted
 from calibrators.errors import CalibrationDataError, ModelError
 from calibrators.progress import progress_bar
-from trtint8.models.output_parts import OutputPart, split_outputs
+from trtint8.models.outputs.parts import OutputPart, split_outputs
 from trtint8.report.pictures import pixels
 from trtint8.validation.accuracy import Runner, ValidatedModel
 from trtint8.validation.batch import ArrayForm, count_rows

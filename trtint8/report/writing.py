@@ -14,7 +14,7 @@ from calibrators.data.options import DataOptions
 from calibrators.errors import CalibrationDataError, ModelError, UnsupportedError
 from calibrators.files import check_writable, refuse_overwriting, write_atomically
 from trtint8.models.model import load_model
-from trtint8.models.output_parts import output_parts
+from trtint8.models.outputs.parts import output_parts
 from trtint8.models.session import open_model
 from trtint8.report.files import ReportFiles, find_report_files
 from trtint8.runtime.loading import NO_CODE, LoadingOptions

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from functools import partial
 
 from calibrators.data.batches import Batches
-from calibrators.data.sources import is_class_indices
+from calibrators.data.sources.arrays import is_class_indices
 from calibrators.ray.executor import WORKER_THREADS, RayExecutor
 from calibrators.ray.in_order import results_here, results_in_order
 from calibrators.tables.table import CalibrationTable
-from trtint8.models.cached_outputs import without_cached_outputs, without_outputs
 from trtint8.models.graph_constants import is_constant
 from trtint8.models.model import Model
-from trtint8.models.open_batch import with_open_batch
-from trtint8.models.picked_outputs import before_picks
-from trtint8.models.runnable_part import runnable_part
+from trtint8.models.outputs.cached import without_cached_outputs, without_outputs
+from trtint8.models.outputs.picked import before_picks
+from trtint8.models.outputs.runnable_part import runnable_part
+from trtint8.models.samples.open_batch import with_open_batch
 from trtint8.models.serialization import runnable
 from trtint8.quantization.placement import Placement, place
 from trtint8.quantization.quantize import tensor_names
@@ -71,8 +71,8 @@ def measure(
     how many samples it has, each of them shows what layers cost.
 
     Where the network picks elements at its end, such as boxes, noise is that of the tensors that they are
-    picked from (:mod:`trtint8.models.picked_outputs`). Outputs that hold what it caches have no part in it
-    (:mod:`trtint8.models.cached_outputs`).
+    picked from (:mod:`trtint8.models.outputs.picked`). Outputs that hold what it caches have no part in it
+    (:mod:`trtint8.models.outputs.cached`).
 
     Stops before the data ends once the SQNR of every layer alone is known to within the tolerance (95 %
     interval) from 64 samples or more; layers that make less than 2 % of the noise may stay uncertain.

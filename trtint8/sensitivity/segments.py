@@ -21,7 +21,7 @@ from onnx import helper, numpy_helper
 from calibrators.errors import CalibrationDataError, ModelError
 from calibrators.host.onnx_session import first_line, open_session
 from trtint8.models.inner_graphs import values_read
-from trtint8.models.output_parts import OutputPart, output_parts, split_outputs
+from trtint8.models.outputs.parts import OutputPart, output_parts, split_outputs
 from trtint8.quantization.placement import Edge, Placement
 from trtint8.quantization.qdq import activation_scales, rounded_weights
 

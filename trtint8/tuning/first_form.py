@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from calibrators.data.batches import Batches
 from calibrators.data.preflight import check_feed
-from calibrators.data.sources import first_labels
+from calibrators.data.sources.arrays import first_labels
 from calibrators.errors import CalibrationDataError
 from trtint8.models.model import Model
 from trtint8.models.session import open_graph_model

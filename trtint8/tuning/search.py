@@ -23,14 +23,14 @@ from calibrators.tables.table import CalibrationTable
 from trtint8.equalization.equalize import equalize
 from trtint8.models.model import Model, rebuilt
 from trtint8.sensitivity.measure import measure
-from trtint8.tuning.adaptive_rounding import adapt_rounding
-from trtint8.tuning.bias_correction import correct_biases
 from trtint8.tuning.candidates import Candidate, Scorer
 from trtint8.tuning.costs import cost_shares, float_cost
 from trtint8.tuning.fewest_in_float import fewest, first_guess
 from trtint8.tuning.journal import Journal
 from trtint8.tuning.other_samples import gain_on_others
-from trtint8.tuning.ranges import choose_ranges_anew, single_samples
+from trtint8.tuning.remedies.adaptive_rounding import adapt_rounding
+from trtint8.tuning.remedies.bias_correction import correct_biases
+from trtint8.tuning.remedies.ranges import choose_ranges_anew, single_samples
 from trtint8.tuning.splitting import head
 from trtint8.tuning.time_limit import OutOfTimeError, TimeLimit
 from trtint8.tuning.trial import Trial

@@ -18,7 +18,7 @@ from calibrators.tables.source import table_among
 from calibrators.tables.table import CalibrationTable
 from trtint8.calibration import CalibrationOptions, calibrate_prepared
 from trtint8.models.model import Model, rebuilt
-from trtint8.models.runnable_part import runnable_part, with_plugins
+from trtint8.models.outputs.runnable_part import runnable_part, with_plugins
 from trtint8.quantization.targets import TARGETS, Target
 from trtint8.tuning.first_form import first_form
 from trtint8.tuning.journal import JournalFile

@@ -13,7 +13,7 @@ import numpy as np
 from calibrators.data.batches import Batches
 from calibrators.data.feeds import first_feeds
 from calibrators.data.options import DataOptions
-from calibrators.data.sample_names import numbered
+from calibrators.data.samples.names import numbered
 from calibrators.errors import CalibrationDataError
 
 

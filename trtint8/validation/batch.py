@@ -145,9 +145,9 @@ class BatchForm:
         rows: Number of samples in the batch.
         without_samples: Names of outputs whose axis 0 is known not to be the samples, whatever its length.
         picked: Names of outputs that hold what the network picks; see
-            :mod:`trtint8.models.picked_outputs`.
+            :mod:`trtint8.models.outputs.picked`.
         cached: Names of outputs that hold what the network caches, which are not compared; see
-            :mod:`trtint8.models.cached_outputs`.
+            :mod:`trtint8.models.outputs.cached`.
     """
 
     outputs: Mapping[str, ArrayForm]

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.data.inputs import shape_text
-from calibrators.data.sources import is_class_indices
+from calibrators.data.sources.arrays import is_class_indices
 from calibrators.errors import CalibrationDataError
 from trtint8.validation.batch import ArrayForm, Batch, BatchForm
 from trtint8.validation.measurand import PERCENT, Measurand

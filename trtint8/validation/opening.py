@@ -23,8 +23,8 @@ from trtint8.engine.qdq import load_engine_qdq
 from trtint8.engine.table import read_engine_table
 from trtint8.interop.integer_models import expand_static, integer_operators
 from trtint8.models.model import Model, ModelSource, load_model
-from trtint8.models.picked_outputs import computes_all
-from trtint8.models.runnable_part import runnable_part
+from trtint8.models.outputs.picked import computes_all
+from trtint8.models.outputs.runnable_part import runnable_part
 from trtint8.models.session import ModelSession, open_graph_model, open_model
 from trtint8.runtime.engine import Engine
 from trtint8.runtime.loading import NO_CODE, LoadingOptions

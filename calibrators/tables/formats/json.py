@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from calibrators import records
-from calibrators.data.sample_sizes import SampleSizes
+from calibrators.data.samples.sizes import SampleSizes
 from calibrators.errors import TableError
 from calibrators.histograms.histogram import Histogram
 from calibrators.records import Count, NonNegativeFloat32

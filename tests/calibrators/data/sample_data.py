@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from calibrators.data.batches import Batches, open_batches
+from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import InputSpec
-from calibrators.data.preprocessing import Preprocessing
 from calibrators.errors import CalibrationDataError
 
 FLOAT, INT = np.dtype(np.float32), np.dtype(np.int64)

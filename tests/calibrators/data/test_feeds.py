@@ -14,8 +14,8 @@ from calibrators.data.feeds import (
     is_image_batch,
     pieces,
 )
+from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import InputSpec
-from calibrators.data.preprocessing import Preprocessing
 from calibrators.errors import CalibrationDataError
 from tests.calibrators.data.sample_data import IMAGE, TOKENS, VECTOR, pixels, vectors
 

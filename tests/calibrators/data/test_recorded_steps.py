@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from calibrators.data.batches import open_batches
+from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import InputSpec
-from calibrators.data.preprocessing import Preprocessing
 from calibrators.data.recorded_steps import RecordedSteps
 from calibrators.data.sequences import StateSequences
 from calibrators.errors import CalibrationDataError

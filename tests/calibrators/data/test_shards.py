@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibrators.data.batches import Batches, open_batches
+from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import InputSpec
-from calibrators.data.preprocessing import Preprocessing
 from calibrators.errors import CalibrationDataError
 
 FLOAT = np.dtype(np.float32)

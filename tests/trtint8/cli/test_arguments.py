@@ -4,7 +4,7 @@ import argparse
 
 import pytest
 
-from calibrators.data.preprocessing import Preprocessing
+from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.errors import CalibrationDataError, OutputError
 from trtint8.cli.arguments import data_keywords, keywords, refuse_overwriting_arguments
 from trtint8.cli.data_options import add_data_options

@@ -4,7 +4,7 @@ import argparse
 
 import pytest
 
-from calibrators.data.preprocessing import Preprocessing
+from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.errors import CalibrationDataError
 from calibrators.ray.executor import RayExecutor
 from trtint8.cli.data_options import (

@@ -8,7 +8,7 @@ from importlib.resources import files
 import numpy as np
 import pytest
 
-from calibrators.data.preprocessing import Preprocessing
+from calibrators.data.images.preprocessing import Preprocessing
 from tests.trtint8.deployment.conftest import shapes
 from trtint8.deployment.content import build_command, build_script, readme, template
 from trtint8.engine.file import TensorSpec

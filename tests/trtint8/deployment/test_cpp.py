@@ -6,7 +6,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from calibrators.data.preprocessing import Preprocessing
+from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.errors import UnsupportedError
 from tests.trtint8.deployment.conftest import IMAGES, shapes
 from trtint8.deployment.cpp import cpp_files, model_header

@@ -5,7 +5,7 @@ import configparser
 import numpy as np
 import pytest
 
-from calibrators.data.preprocessing import Preprocessing
+from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.errors import UnsupportedError
 from calibrators.tables.formats.tensorrt_cache import parse
 from tests.trtint8.deployment.conftest import AMAX, IMAGES

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from calibrators.data.preprocessing import Preprocessing
+from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.errors import UnsupportedError
 from tests.trtint8.deployment.conftest import IMAGES, LOGITS, shapes
 from trtint8.deployment.docker import docker_files

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from calibrators.data.preprocessing import Preprocessing
+from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.errors import CalibrationDataError, EngineError, UnsupportedError
 from calibrators.tables.table import CalibrationTable
 from tests.trtint8.deployment.conftest import AMAX, IMAGES, LOGITS, shapes

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from calibrators.data.preprocessing import Preprocessing
+from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.errors import UnsupportedError
 from tests.trtint8.deployment.conftest import shapes
 from trtint8.deployment.triton import model_config, triton_files

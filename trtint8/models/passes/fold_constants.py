@@ -14,8 +14,8 @@ from onnx import defs, helper, numpy_helper, shape_inference
 
 from calibrators.errors import ModelError
 from trtint8.models.inner_graphs import holds_graphs
+from trtint8.models.loading.random_nodes import RANDOM_OPERATORS
 from trtint8.models.passes.constant_nodes import compute_node
-from trtint8.models.random_nodes import RANDOM_OPERATORS
 
 logger = logging.getLogger(__name__)
 

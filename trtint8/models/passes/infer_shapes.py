@@ -9,7 +9,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from trtint8.models.inner_graphs import all_nodes
-from trtint8.models.unknown_sizes import clear_new_names, names_to_keep
+from trtint8.models.loading.unknown_sizes import clear_new_names, names_to_keep
 
 #: Domains and names of operators of which ONNX infers nothing, to operators of ONNX whose output has the same
 #: type and shape.
@@ -29,7 +29,7 @@ class InferShapesPass(ir.passes.InPlacePass):
     """Declares the types and shapes of tensors, as far as ONNX infers them.
 
     Where sizes may be 0, names that ONNX gives to unknown ones are left out; see
-    :func:`trtint8.models.unknown_sizes.clear_new_names`.
+    :func:`trtint8.models.loading.unknown_sizes.clear_new_names`.
     """
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:

@@ -23,7 +23,7 @@ from trtint8.models.graph_constants import (
     take_name,
     value_names,
 )
-from trtint8.models.opset import with_opset
+from trtint8.models.loading.opset import with_opset
 from trtint8.models.passes.infer_shapes import InferShapesPass
 from trtint8.models.passes.name_nodes import NameNodesPass
 from trtint8.quantization.float16.rules import LARGEST, float32_nodes, signature

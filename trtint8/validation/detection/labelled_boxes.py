@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.data.true_boxes import NO_BOX
+from calibrators.data.images.true_boxes import NO_BOX
 from calibrators.errors import CalibrationDataError
 from trtint8.validation.batch import Batch, BatchForm
 from trtint8.validation.detection.average_precision import COCO_IOU, mean_average_precision, require_library

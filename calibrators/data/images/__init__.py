@@ -1,0 +1,1 @@
+"""Images: read, resized, placed and preprocessed, and the true boxes in them."""

@@ -1,0 +1,338 @@
+"""How raw images become what a model is fed: one description for calibration and validation alike."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrators import records
+from calibrators.data.images.files import MOST_PIXELS, resize_images
+from calibrators.data.images.placing import Placing, letterbox
+from calibrators.errors import CalibrationDataError
+from calibrators.user_warnings import warn_user
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # type: ignore[import-not-found, unused-ignore]  # only Python 3.10 needs it
+
+
+#: The value of the pixels around a letterboxed image, as ultralytics has it.
+PADDING = 114
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """Resize, crop or padding, channel order, scale, mean and standard deviation, layout; in this order.
+
+    Attributes:
+        resize: (height, width), or the length of the shorter side with the aspect ratio kept, or None.
+        crop: (height, width) of the centre crop, or None.
+        scale: What every uint8 value is multiplied with.
+        mean: Subtracted after scaling; one value, or one per channel in the order of ``channels``.
+        std: What is divided by after that; one value, or one per channel in the order of ``channels``.
+        layout: The order of the result's axes.
+        channels: Order of the result's channels; grey images have only one and ignore it.
+        letterbox: (height, width) that images are resized into with the aspect ratio kept, and padded to with
+            grey, as detectors have it; or None. It takes the place of ``resize`` and ``crop``.
+
+    Raises:
+        CalibrationDataError: A value has the wrong type, length or sign, or ``letterbox`` comes with
+            ``resize`` or ``crop``.
+
+    Warns:
+        UserWarning: ``mean`` and ``std`` are those of pixels and values are scaled, or the reverse.
+    """
+
+    resize: tuple[int, int] | int | None = None
+    crop: tuple[int, int] | None = None
+    scale: float = 1 / 255
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+    layout: Literal["NCHW", "NHWC"] = "NCHW"
+    channels: Literal["RGB", "BGR"] = "RGB"
+    letterbox: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        # Files and people give lists, arrays and single numbers; tuples keep the object hashable.
+        for name in ("resize", "crop", "mean", "std", "letterbox"):
+            object.__setattr__(self, name, _plain(getattr(self, name)))
+        for name in ("mean", "std"):
+            if _is_number(value := getattr(self, name)):
+                object.__setattr__(self, name, (value,))
+        if not (self.resize is None or _is_length(self.resize) or _is_size(self.resize)):
+            raise _refused("resize", self.resize, "a positive integer (the shorter side) or (height, width)")
+        if not (self.crop is None or _is_size(self.crop)):
+            raise _refused("crop", self.crop, "two positive integers: (height, width)")
+        if not (self.letterbox is None or _is_size(self.letterbox)):
+            raise _refused("letterbox", self.letterbox, "two positive integers: (height, width)")
+        if self.letterbox is not None and (self.resize is not None or self.crop is not None):
+            other = "crop" if self.resize is None else "resize"
+            raise CalibrationDataError(
+                f"preprocessing has letterbox and {other}, and letterbox is both; leave one out"
+            )
+        if not (_is_number(self.scale) and self.scale):
+            raise _refused("scale", self.scale, 'a number other than 0, or in a file "1/255"')
+        if not _is_per_channel(self.mean):
+            raise _refused("mean", self.mean, "a list of one number or of three")
+        if not (_is_per_channel(self.std) and all(value > 0 for value in self.std)):
+            raise _refused("std", self.std, "a list of one number or of three, all greater than 0")
+        if self.layout not in ("NCHW", "NHWC"):
+            raise _refused("layout", self.layout, "'NCHW' or 'NHWC'")
+        if self.channels not in ("RGB", "BGR"):
+            raise _refused("channels", self.channels, "'RGB' or 'BGR'")
+        self._warn_of_other_units()
+
+    def _warn_of_other_units(self) -> None:
+        """Warns of a mean and a standard deviation of pixels where values are scaled, and the reverse."""
+        largest = 255 * abs(self.scale)
+        if any(abs(value) > 2 * largest for value in self.mean):
+            advice = "give those of scaled values, such as 0.485 in place of 123.675, or a scale of 1"
+        elif self.scale >= 1 and 0 < max(self.mean) <= 1 and max(self.std) < 1:
+            advice = "give those of pixels, such as 123.675 in place of 0.485, or a scale of 1/255"
+        else:
+            return
+        mean, std = (", ".join(f"{value:g}" for value in values) for values in (self.mean, self.std))
+        warn_user(
+            f"preprocessing subtracts the mean {mean} and divides by the standard deviation {std}, but its "
+            f"scale makes pixels values up to {largest:g}; {advice}"
+        )
+
+    def __call__(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """Prepares a batch of images of one size.
+
+        Args:
+            images: uint8, shape (N, H, W, C), C either 1 (grey) or 3 (RGB).
+
+        Returns:
+            ``(x * scale - mean) / std``, float32, C-contiguous, shape (N, C, H', W') or (N, H', W', C).
+
+        Raises:
+            CalibrationDataError: The array is no such batch, is smaller than the crop, or has another
+                number of channels than ``mean`` or ``std``.
+            UnsupportedError: ``resize`` is set and Pillow is not installed.
+        """
+        if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] not in (1, 3):
+            raise CalibrationDataError(
+                f"preprocessing takes uint8 images of shape (N, H, W, 1) or (N, H, W, 3), not {images.dtype} "
+                f"of shape {images.shape}; convert or transpose them first"
+            )
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if len(values) not in (1, images.shape[3]):
+                raise CalibrationDataError(
+                    f"preprocessing has {len(values)} values for {name} but the images have "
+                    f"{images.shape[3]} channel; give one value"
+                )
+        placing = self.placing(*images.shape[1:3])
+        if self.resize is not None or self.letterbox is not None:
+            images = resize_images(images, placing.resized)
+        if self.crop is not None:
+            images = _centre_crop(images, placing)
+        if self.letterbox is not None:
+            images = _padded(images, placing)
+        if self.channels == "BGR":
+            images = images[..., ::-1]
+        values32 = images.astype(np.float32, order="C")
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused before it is fed
+            values32 *= np.float32(self.scale)
+            values32 -= np.array(self.mean, np.float32)
+            values32 /= np.array(self.std, np.float32)
+        return np.ascontiguousarray(values32.transpose(0, 3, 1, 2) if self.layout == "NCHW" else values32)
+
+    def prepared_size(self, height: int, width: int) -> tuple[int, int]:
+        """The size that images of one size come out with.
+
+        Args:
+            height: Rows of an image, at least 1.
+            width: Columns of an image, at least 1.
+
+        Returns:
+            Rows and columns after ``resize`` and ``crop``, or after ``letterbox``.
+
+        Raises:
+            CalibrationDataError: The image is smaller than the crop.
+        """
+        return self.placing(height, width).size
+
+    def placing(self, height: int, width: int) -> Placing:
+        """Where images of one size lie in what they become.
+
+        Args:
+            height: Rows of an image, at least 1.
+            width: Columns of an image, at least 1.
+
+        Raises:
+            CalibrationDataError: The image is smaller than the crop.
+        """
+        if self.letterbox is not None:
+            return letterbox(height, width, self.letterbox)
+        resized = (height, width) if self.resize is None else self._resized(height, width)
+        if self.crop is None:
+            return Placing(resized, (0, 0), resized)
+        _check_crop(*resized, self.crop)
+        # Half to even, as torchvision's CenterCrop does.
+        top, left = (-round((whole - part) / 2) for whole, part in zip(resized, self.crop, strict=True))
+        return Placing(resized, (top, left), self.crop)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Preprocessing:
+        """Reads a .toml or .json file whose keys are this class's attributes; absent ones keep their default.
+
+        Args:
+            path: The file. ``scale`` may be a number or a fraction as text, such as "1/255".
+
+        Returns:
+            The preprocessing.
+
+        Raises:
+            CalibrationDataError: The file cannot be read or parsed, has an unknown key, or a value that
+                cannot be used; names the key.
+        """
+        path = Path(path)
+        values = _read_table(path)
+        known = [field.name for field in fields(cls)]
+        if unknown := sorted(values.keys() - set(known)):
+            raise CalibrationDataError(
+                f"preprocessing file '{path}' has the unknown key {', '.join(map(repr, unknown))[:200]}; "
+                f"the known ones are {', '.join(known)}"
+            )
+        if isinstance(values.get("scale"), str):
+            values["scale"] = _fraction(values["scale"])
+        try:
+            return cls(**values)
+        except CalibrationDataError as error:
+            raise CalibrationDataError(f"preprocessing file '{path}': {error}") from error
+
+    def _resized(self, height: int, width: int) -> tuple[int, int]:
+        if isinstance(self.resize, tuple):
+            return self.resize
+        assert self.resize is not None
+        shorter = min(height, width)
+        # Rounded down, as torchvision's Resize does.
+        return self.resize * height // shorter, self.resize * width // shorter
+
+
+def check_preprocessing(given: object) -> None:
+    """Refuses what is no :class:`Preprocessing`, such as its values in a dict or the path of its file.
+
+    Args:
+        given: What was given as one; None for none.
+
+    Raises:
+        CalibrationDataError: It is something else.
+    """
+    if given is None or isinstance(given, Preprocessing):
+        return
+    advice = "give a trtint8.Preprocessing, such as trtint8.Preprocessing(mean=(0.5,), std=(0.5,))"
+    if isinstance(given, Mapping):
+        advice = "give trtint8.Preprocessing(**values), with its values as keywords"
+    elif isinstance(given, (str, os.PathLike)):
+        advice = "read the file with trtint8.Preprocessing.load(path)"
+    raise CalibrationDataError(f"preprocessing is a {type(given).__name__}; {advice}")
+
+
+def _centre_crop(images: NDArray[np.uint8], placing: Placing) -> NDArray[np.uint8]:
+    (top, left), (rows, columns) = placing.offset, placing.size
+    return images[:, -top : rows - top, -left : columns - left]
+
+
+def _padded(images: NDArray[np.uint8], placing: Placing) -> NDArray[np.uint8]:
+    (top, left), (rows, columns) = placing.offset, placing.size
+    if rows * columns > MOST_PIXELS:
+        raise CalibrationDataError(
+            f"letterbox of {rows} x {columns} makes images of more than {MOST_PIXELS:,} pixels; give a "
+            "smaller size"
+        )
+    padded = np.full((len(images), rows, columns, images.shape[3]), PADDING, np.uint8)
+    padded[:, top : top + images.shape[1], left : left + images.shape[2]] = images
+    return padded
+
+
+def _check_crop(height: int, width: int, size: tuple[int, int]) -> None:
+    rows, columns = size
+    if height < rows or width < columns:
+        raise CalibrationDataError(
+            f"preprocessing cannot crop {rows}x{columns} from images of {height}x{width} (height x width); "
+            "set resize or a smaller crop"
+        )
+
+
+def _read_table(path: Path) -> dict[str, Any]:
+    suffix = path.suffix.lower()
+    if suffix not in (".toml", ".json"):
+        raise CalibrationDataError(f"preprocessing file '{path}' must end in .toml or .json; rename it")
+    try:
+        text = records.decode_text(records.read_bytes(path))
+        values = tomllib.loads(text) if suffix == ".toml" else json.loads(text)
+    except RecursionError as error:
+        raise CalibrationDataError(
+            f"preprocessing file '{path}' is nested too deeply; give keys such as mean and std"
+        ) from error
+    except OSError as error:
+        raise CalibrationDataError(
+            f"cannot read the preprocessing file '{path}': {error.strerror or error}; check the path"
+        ) from error
+    except ValueError as error:  # either parser's error, or text in another encoding
+        raise CalibrationDataError(
+            f"preprocessing file '{path}' is not valid {suffix[1:].upper()}: {error}; correct it"
+        ) from error
+    if not isinstance(values, dict):
+        raise CalibrationDataError(
+            f"preprocessing file '{path}' holds a {type(values).__name__}; "
+            "give an object with keys such as mean and std"
+        )
+    return values
+
+
+def _fraction(text: str) -> float | str:
+    """The value of "a" or "a/b"; the text itself where it is neither, to be refused like any other."""
+    numerator, _, denominator = text.partition("/")
+    try:
+        return float(numerator) / float(denominator or 1)
+    except (ValueError, ZeroDivisionError):
+        return text
+
+
+def _refused(name: str, value: object, wanted: str) -> CalibrationDataError:
+    return CalibrationDataError(f"preprocessing's {name} is {_shortened(value)}; give {wanted}")
+
+
+def _shortened(value: object) -> str:
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no integer of more than 4300 digits
+        return "an integer too large to be written"
+    return text if len(text) <= 80 else f"{text[:80]}..."
+
+
+def _plain(value: object) -> object:
+    """A value of Python's types, a tuple where there are several."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    return tuple(map(_plain, value)) if isinstance(value, list | tuple) else value
+
+
+def _is_number(value: object) -> bool:
+    # Comparison takes integers of any size, which math.isfinite does not.
+    limit = float(np.finfo(np.float32).max)
+    return isinstance(value, int | float) and not isinstance(value, bool) and -limit <= value <= limit
+
+
+def _is_length(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _is_size(value: object) -> bool:
+    return isinstance(value, Sequence) and len(value) == 2 and all(map(_is_length, value))
+
+
+def _is_per_channel(value: object) -> bool:
+    return isinstance(value, Sequence) and len(value) in (1, 3) and all(map(_is_number, value))

@@ -1,0 +1,1 @@
+"""What samples are read from: one module for each kind of source."""

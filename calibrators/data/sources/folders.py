@@ -1,0 +1,324 @@
+"""Folders as data: image files, with one sub-folder per class or without, and array files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache, partial
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows
+from calibrators.data.images.files import IMAGE_SUFFIXES, UNREAD_SUFFIXES, read_image
+from calibrators.data.images.true_boxes import IMAGES, label_folder, read_true_boxes
+from calibrators.data.images.true_boxes import LABELS as BOXES
+from calibrators.data.inputs import InputSpec, shape_text
+from calibrators.data.sources.arrays import ARRAY_SUFFIXES, Source, as_labels, read_arrays
+from calibrators.display.counts import counted
+from calibrators.errors import CalibrationDataError
+from calibrators.files import exists
+from calibrators.user_warnings import warn_user
+
+
+def from_folder(folder: Path, binding: Binding, first: int | None = None) -> Source:
+    """A source over the files of a folder, in the order of their names. Hidden and other files are ignored.
+
+    Warnings name images of formats that are not read, links that lead nowhere, classes without images, and
+    sub-folders of classes, which are not read.
+
+    Args:
+        folder: Has either array files, or images, or sub-folders with images: one per class; or one
+            ``images`` and one ``labels`` with the true boxes (see :func:`read_true_boxes`). A folder of
+            images may be such a folder ``images`` itself, or in it: its images are then turned as their
+            orientation tag says. Others are taken as stored.
+        binding: Says what feeds the model.
+        first: How many samples from the first on are taken, whose boxes are read; None for all.
+
+    Raises:
+        CalibrationDataError: There are no such files, or several of these kinds; or boxes cannot be read.
+    """
+    entries = _visible(folder)
+    classes = [folder / entry.name for entry in entries if _is(entry.is_dir)]
+    if {folder / IMAGES, folder / BOXES} <= set(classes):
+        return _from_detection_folder(folder / IMAGES, binding, first)
+    arrays = _files(folder, entries, ARRAY_SUFFIXES)
+    images = _files(folder, entries, IMAGE_SUFFIXES)
+    in_classes = [_visible(path) for path in classes]
+    by_class = [
+        _files(path, inside, IMAGE_SUFFIXES) for path, inside in zip(classes, in_classes, strict=True)
+    ]
+    if sum(map(bool, (arrays, images, any(by_class)))) > 1:
+        raise CalibrationDataError(
+            f"the folder '{folder}' mixes arrays, images and sub-folders of images; keep one kind in a folder"
+        )
+    _warn_of_left_out(folder, chain(entries, *(in_classes if any(by_class) else ())))
+    if arrays:
+        return _from_array_files(arrays, binding)
+    if images:
+        return _from_flat_folder(folder, images, binding, first)
+    if any(by_class):
+        _warn_of_classes(
+            folder,
+            [path for path, paths in zip(classes, by_class, strict=True) if not paths],
+            [entry for entry in chain(*in_classes) if _is(entry.is_dir)],
+        )
+        labels = np.repeat(np.arange(len(classes)), [len(paths) for paths in by_class])
+        paths = [path for paths in by_class for path in paths]
+        return _from_image_files(paths, binding, labels, tuple(path.name for path in classes))
+    raise CalibrationDataError(
+        f"the folder '{folder}' has no samples; put images ({_endings(IMAGE_SUFFIXES)}) or arrays "
+        f"({_endings(ARRAY_SUFFIXES)}) into it, or images into one sub-folder per class"
+    )
+
+
+def _from_detection_folder(folder: Path, binding: Binding, first: int | None) -> Source:
+    """A source over a folder ``images`` that has a folder ``labels`` beside it."""
+    entries = _visible(folder)
+    images = _files(folder, entries, IMAGE_SUFFIXES)
+    if not images:
+        raise CalibrationDataError(
+            f"the folder '{folder}' has no images ({_endings(IMAGE_SUFFIXES)}); give the folder with those "
+            f"of one split, such as '{folder / 'val'}'"
+        )
+    _warn_of_left_out(folder, entries)
+    return _from_flat_folder(folder, images, binding, first)
+
+
+def _from_flat_folder(folder: Path, images: Sequence[Path], binding: Binding, first: int | None) -> Source:
+    """A source over the images in a folder, with the true boxes where there are any beside it."""
+    boxes = label_folder(folder)
+    if boxes is None:
+        return _from_image_files(images, binding, None)
+    labels = read_true_boxes(images[:first], boxes, binding.preprocessing, len(images))
+    return _from_image_files(images, binding, labels, upright=True)
+
+
+def array_files(folder: Path) -> list[Path]:
+    """The array files in a folder, in the order of their names."""
+    return _files(folder, _visible(folder), ARRAY_SUFFIXES)
+
+
+def _from_image_files(
+    paths: Sequence[Path],
+    binding: Binding,
+    labels: NDArray[Any] | None,
+    class_names: tuple[str, ...] | None = None,
+    *,
+    upright: bool = False,
+) -> Source:
+    spec = binding.only_input("a folder of images")
+    grey = _channels(spec, binding) == 1
+    # What every image will be, judged before the first is decoded.
+    binding.check({spec.name: np.empty((1, 1, 1, 3), np.uint8)})
+
+    def read_one(index: int) -> FeedDict:
+        path = paths[index]
+        check_size = partial(_check_size, path, spec, binding)
+        image = read_image(path, grey=grey, upright=upright, check_size=check_size)
+        return binding.prepare({spec.name: image[None]})
+
+    return Source(
+        len(paths),
+        _reader(read_one, paths),
+        labels,
+        class_names,
+        files=paths,
+        of_images=True,
+        upright=upright,
+    )
+
+
+def _check_size(path: Path, spec: InputSpec, binding: Binding, height: int, width: int) -> None:
+    """Refuses an image of a size that the input does not take, before it is decoded and takes memory."""
+    channels = _channels(spec, binding)
+    if spec.shape is None or len(spec.shape) != 4 or (isinstance(channels, int) and channels not in (1, 3)):
+        return  # the rank or the layout is not the input's: the check of the whole batch says so
+    layout, prepared = "NHWC", (height, width)
+    if binding.preprocessing is not None:
+        layout, prepared = binding.preprocessing.layout, binding.preprocessing.prepared_size(height, width)
+    for axis, size in zip("HW", prepared, strict=True):
+        wanted = spec.shape[layout.index(axis)]
+        if isinstance(wanted, int) and size != wanted:
+            raise CalibrationDataError(
+                f"the image '{path}' comes out as {prepared[0]}x{prepared[1]} (height x width), which "
+                f"input {spec} does not take; set resize or crop of the preprocessing"
+            )
+
+
+def _from_array_files(paths: Sequence[Path], binding: Binding) -> Source:
+    rows, labels = [], []
+    for path in paths:
+        feed, some = _read_block(path, binding)
+        rows.append(batch_rows(feed) or 0)
+        if some is not None:
+            labels.append(some)
+    if labels and len(labels) != len(paths):
+        raise CalibrationDataError(
+            f"only {len(labels)} of the {len(paths)} files in '{paths[0].parent}' have '{LABELS}'; "
+            "give labels in all of them or in none"
+        )
+    if not sum(rows):
+        raise CalibrationDataError(f"the files in '{paths[0].parent}' have no samples: all arrays are empty")
+    file_of = np.repeat(np.arange(len(paths)), rows)
+    row_of = np.concatenate([np.arange(n) for n in rows])
+    # Samples are read in the order of their files, and only one file has to be in memory.
+    block = lru_cache(maxsize=1)(lambda file: _read_block(paths[file], binding)[0])
+
+    def read_one(index: int) -> FeedDict:
+        row, arrays = row_of[index], block(int(file_of[index]))
+        # Copied, because a part of an array keeps all of it in memory.
+        return binding.prepare({name: array[row : row + 1].copy() for name, array in arrays.items()})
+
+    path_of = [paths[file] for file in file_of.tolist()]
+    own_labels = _joined(labels) if labels else None
+    return Source(len(file_of), _reader(read_one, path_of), own_labels, files=path_of)
+
+
+def _joined(labels: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """The labels of all files along axis 0."""
+    try:
+        return np.concatenate(labels)
+    except ValueError as error:
+        raise CalibrationDataError(
+            f"the labels of the files have different shapes ({error}); bring them to one shape"
+        ) from error
+
+
+def _read_block(path: Path, binding: Binding) -> tuple[FeedDict, NDArray[Any] | None]:
+    """One file as arrays with a batch axis, checked, and its labels."""
+    try:
+        feed, labels = binding.split(read_arrays(path, binding))
+        stored, feed = feed, _with_batch_axis(feed, binding.inputs)
+        binding.check(feed)
+        if (rows := batch_rows(feed)) is None:
+            raise CalibrationDataError("its arrays do not share a number of samples; store one sample a file")
+        if labels is not None:
+            labels = np.atleast_1d(labels)
+            if labels.shape != (1,) and any(feed[name] is not array for name, array in stored.items()):
+                labels = labels[None]  # the label of the file's only sample, stored without a batch axis too
+            return feed, as_labels(labels, rows, f"'{LABELS}'")
+    except CalibrationDataError as error:
+        raise CalibrationDataError(f"file '{path.name}': {error}") from error
+    return feed, None
+
+
+def _with_batch_axis(feed: FeedDict, inputs: Sequence[InputSpec]) -> FeedDict:
+    """Adds the axis where a file holds one sample: its rank is one less than its input's."""
+    missing = set()
+    for spec in inputs:
+        array = feed[spec.name]
+        if spec.shape is None:
+            raise CalibrationDataError(
+                f"the rank of input '{spec.name}' is unknown, so a sample cannot be told from a batch; "
+                "put all samples into one .npz"
+            )
+        if array.ndim not in (len(spec.shape) - 1, len(spec.shape)):
+            raise CalibrationDataError(
+                f"the array of shape {shape_text(array.shape)} is neither a sample nor a batch for input "
+                f"{spec}; give it the rank {len(spec.shape) - 1} or {len(spec.shape)}"
+            )
+        missing.add(array.ndim < len(spec.shape))
+    if len(missing) > 1:
+        raise CalibrationDataError(
+            "some of its arrays have a batch axis and some do not; give all of them one"
+        )
+    return {name: array[None] for name, array in feed.items()} if missing.pop() else feed
+
+
+def _reader(
+    read_one: Callable[[int], FeedDict], paths: Sequence[Path]
+) -> Callable[[NDArray[np.intp]], FeedDict]:
+    """Joins samples, each with a batch axis of 1, along that axis; ``paths`` are their files."""
+
+    def read(indices: NDArray[np.intp]) -> FeedDict:
+        # In the order of the data, so that a file with several of them is read once.
+        found = {index: read_one(index) for index in sorted(indices.tolist())}
+        samples = [found[index] for index in indices.tolist()]
+        first = samples[0]
+        for index, sample in zip(indices.tolist(), samples, strict=True):
+            for name, array in sample.items():
+                if array.shape != first[name].shape:
+                    raise CalibrationDataError(
+                        f"'{paths[index].name}' gives '{name}' the shape {shape_text(array.shape)} but "
+                        f"'{paths[int(indices[0])].name}' gives {shape_text(first[name].shape)}; "
+                        "bring all samples to one shape (for images: set resize or crop)"
+                    )
+        return {name: np.concatenate([sample[name] for sample in samples]) for name in first}
+
+    return read
+
+
+def _channels(spec: InputSpec, binding: Binding) -> int | str | None:
+    """The input's channel dimension: an int where it is fixed. Raw images are always fed NHWC."""
+    layout = binding.preprocessing.layout if binding.preprocessing else "NHWC"
+    return spec.shape[layout.index("C")] if spec.shape is not None and len(spec.shape) == 4 else None
+
+
+def _files(folder: Path, entries: Iterable[os.DirEntry[str]], suffixes: frozenset[str]) -> list[Path]:
+    endings = tuple(suffixes)
+    return [
+        folder / entry.name
+        for entry in entries
+        if entry.name.lower().endswith(endings) and _is(entry.is_file)
+    ]
+
+
+def _is(kind: Callable[[], bool]) -> bool:
+    """Whether an entry of a folder is of a kind; one that cannot be looked at, such as a loop, is of none."""
+    try:
+        return kind()
+    except OSError:
+        return False
+
+
+def _warn_of_left_out(folder: Path, entries: Iterable[os.DirEntry[str]]) -> None:
+    """Warns once of images that are not read and of links that lead nowhere; other files mean nothing."""
+    unread = tuple(UNREAD_SUFFIXES)
+    names = [
+        os.path.relpath(entry.path, folder)
+        for entry in entries
+        if entry.name.lower().endswith(unread) or (entry.is_symlink() and not exists(entry.path))
+    ]
+    if names:
+        number, verb = ("1 file", "is") if len(names) == 1 else (f"{len(names)} files", "are")
+        warn_user(
+            f"{number} of '{folder}' cannot be read and {verb} left out, such as '{names[0]}': a link leads "
+            f"nowhere, or the format is none of {_endings(IMAGE_SUFFIXES)}"
+        )
+
+
+def _warn_of_classes(folder: Path, empty: Sequence[Path], nested: Sequence[os.DirEntry[str]]) -> None:
+    """Warns of classes without images, and of folders inside those of classes."""
+    if empty:
+        warn_user(
+            f"'{folder}' has {counted(len(empty), 'sub-folder')} without images, such as '{empty[0].name}': "
+            "each keeps an index among the classes; move away what is no class"
+        )
+    if nested:
+        warn_user(
+            f"the sub-folders of '{folder}' have {counted(len(nested), 'sub-folder')} of their own, such as "
+            f"'{os.path.relpath(nested[0].path, folder)}', whose images are not read; move them one level up"
+        )
+
+
+def _visible(folder: Path) -> list[os.DirEntry[str]]:
+    """What a folder holds, by name. Entries know their kind, which spares a look at each of many files.
+
+    Raises:
+        CalibrationDataError: The folder cannot be read.
+    """
+    try:
+        with os.scandir(folder) as entries:
+            return sorted((one for one in entries if not one.name.startswith(".")), key=lambda one: one.name)
+    except OSError as error:
+        raise CalibrationDataError(
+            f"cannot read the folder '{folder}': {error.strerror or error}; make it readable, or give another"
+        ) from error
+
+
+def _endings(suffixes: frozenset[str]) -> str:
+    return " ".join(sorted(suffixes))

@@ -1,0 +1,134 @@
+"""True boxes from COCO's file of instances."""
+
+import json
+
+import numpy as np
+import pytest
+
+from calibrators.data.batches import open_batches
+from calibrators.data.images.preprocessing import Preprocessing
+from calibrators.data.inputs import InputSpec
+from calibrators.errors import CalibrationDataError
+
+INPUTS = (InputSpec("x", np.dtype(np.float32), ("n", 3, 8, 8)),)
+NONE = [-1.0] * 5
+
+INSTANCES = {
+    "images": [
+        {"id": 7, "file_name": "val/b.png", "width": 4, "height": 8},
+        {"id": 5, "file_name": "a.png", "width": 8, "height": 4},
+        {"id": 6, "file_name": "elsewhere.png", "width": 8, "height": 4},
+    ],
+    "annotations": [
+        {"image_id": 5, "category_id": 90, "bbox": [0, 0, 4, 4]},
+        {"image_id": 5, "category_id": 1, "bbox": [4, 0, 4, 2], "iscrowd": 0},
+        {"image_id": 5, "category_id": 1, "bbox": [0, 0, 8, 4], "iscrowd": 1},
+        {"image_id": 7, "category_id": 3, "bbox": [0, 4, 4, 2]},
+    ],
+    "categories": [{"id": 90}, {"id": 1}, {"id": 3}],
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    for name, size in (("a", (8, 4)), ("b", (4, 8))):
+        image.new("RGB", size).save(tmp_path / f"{name}.png")
+    (tmp_path / "instances.json").write_text(json.dumps(INSTANCES))
+    return tmp_path
+
+
+def labels_of(folder, **options):
+    raw = Preprocessing(letterbox=(8, 8))
+    labels = folder / "instances.json"
+    return open_batches(folder, INPUTS, preprocessing=raw, labels=labels, **options).labels.tolist()
+
+
+def test_boxes_by_file_name_and_class_by_the_order_of_ids(folder):
+    assert labels_of(folder) == [[[0, 2, 4, 6, 2], [4, 2, 8, 4, 0]], [[2, 4, 6, 6, 1], NONE]]
+    assert labels_of(folder, limit=1) == [[[0, 2, 4, 6, 2], [4, 2, 8, 4, 0]]]
+
+
+def test_boxes_of_samples_that_are_taken_in_turn_over_sub_folders(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    names = ["cam1/a.png", "cam1/b.png", "cam2/c.png", "cam2/d.png"]
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        image.new("RGB", (8, 8)).save(tmp_path / name)
+    entries = [{"id": n, "file_name": name, "width": 8, "height": 8} for n, name in enumerate(names)]
+    boxes = [{"image_id": n, "category_id": 1, "bbox": [n, n, 2, 2]} for n in range(4)]
+    document = {"images": entries, "annotations": boxes, "categories": [{"id": 1}]}
+    (tmp_path / "instances.json").write_text(json.dumps(document))
+    for options, order in (({}, [0, 1, 2, 3]), ({"limit": 2}, [0, 2]), ({"limit": 3}, [0, 2, 1])):
+        assert labels_of(tmp_path, **options) == [[[n, n, n + 2, n + 2, 0]] for n in order]
+    shuffled = np.random.default_rng(0).permutation(4)[:3].tolist()
+    found = labels_of(tmp_path, limit=3, shuffle=True)
+    assert found == [[[n, n, n + 2, n + 2, 0]] for n in shuffled]
+
+
+def test_images_of_one_name_are_told_apart_by_their_folders(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    names = ["cam1/a.png", "cam2/a.png", "north/cam2/a.png"]
+    entries = [{"id": n, "file_name": name, "width": 8, "height": 8} for n, name in enumerate(names)]
+    boxes = [{"image_id": n, "category_id": 1, "bbox": [n, n, 2, 2]} for n in range(3)]
+    document = {"images": entries, "annotations": boxes, "categories": [{"id": 1}]}
+    for n, name in enumerate(names):
+        (tmp_path / name).parent.mkdir(parents=True)
+        image.new("RGB", (8, 8)).save(tmp_path / name)
+        labels = tmp_path / name.replace("a.png", "instances.json")
+        labels.write_text(json.dumps(document))
+        assert labels_of(labels.parent) == [[[n, n, n + 2, n + 2, 0]]]
+    for images in (entries[:1] * 2, [entries[0], entries[1], entries[1]]):  # none that fits, and two
+        labels = tmp_path / "cam2" / "instances.json"
+        labels.write_text(json.dumps({**document, "images": images}))
+        words = r"of the name 'a.png', such as 'cam1/a.png', and not exactly one of them is '.*cam2/a.png'; w"
+        with pytest.raises(CalibrationDataError, match=words):
+            labels_of(tmp_path / "cam2")
+
+
+def test_an_image_that_was_labelled_upright_and_is_stored_on_its_side_is_refused(folder):
+    image = pytest.importorskip("PIL.Image")
+    exif = image.Exif()
+    exif[0x0112] = 6
+    image.new("RGB", (4, 8)).save(folder / "a.png", exif=exif)
+    words = "a.png' is read with 4 x 8 pixels, and labels file .* is for 8 x 4: it is turned by 90 degrees; s"
+    with pytest.raises(CalibrationDataError, match=words):
+        labels_of(folder)
+    # A folder that has ultralytics' labels too is read upright.
+    (folder / "images").mkdir()
+    (folder / "labels").mkdir()
+    for name in ("a.png", "b.png", "instances.json"):
+        (folder / name).rename(folder / "images" / name)
+    assert labels_of(folder / "images") == [[[0, 2, 4, 6, 2], [4, 2, 8, 4, 0]], [[2, 4, 6, 6, 1], NONE]]
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        (
+            "no JSON",
+            "does not hold COCO's instances, with images, .* and categories: JSONDecodeError",
+        ),
+        ([], "does not hold COCO's instances"),
+        ({**INSTANCES, "categories": []}, "categories: KeyError 90; correct it"),
+        ({**INSTANCES, "images": [{"id": 5, "file_name": "a.png"}]}, "KeyError 'width'"),
+        ({**INSTANCES, "images": [{**INSTANCES["images"][0], "width": 0}]}, "ZeroDivisionError"),
+        (
+            {**INSTANCES, "images": INSTANCES["images"][1:]},
+            "has 2 images, and 'b.png' is not among",
+        ),
+    ],
+)
+def test_what_is_no_such_file_is_refused(folder, document, message):
+    text = document if isinstance(document, str) else json.dumps(document)
+    (folder / "instances.json").write_text(text)
+    with pytest.raises(CalibrationDataError, match=message):
+        labels_of(folder)
+
+
+def test_a_missing_file_and_other_data_are_refused(folder):
+    (folder / "instances.json").unlink()
+    with pytest.raises(CalibrationDataError, match=r"cannot read the labels file .* No such file"):
+        labels_of(folder)
+    with pytest.raises(CalibrationDataError, match="of images, and the data is no folder of images; give"):
+        open_batches(np.zeros((2, 3, 8, 8), np.float32), INPUTS, labels="instances.json")

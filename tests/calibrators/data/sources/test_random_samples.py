@@ -1,0 +1,130 @@
+"""Random samples: the shapes that are asked for, and the integers that inputs take."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from calibrators.data.batches import open_batches
+from calibrators.data.inputs import InputSpec
+from calibrators.data.sources.random_samples import warn_of_random, with_shapes
+from tests.calibrators.data.sample_data import FLOAT, IMAGE, INT, TOKENS, VECTOR, refused
+
+IDS = InputSpec("ids", INT, ("N", "S"), 30)
+MASK = InputSpec("mask", INT, ("N", "S"), 2)
+
+
+def first(data, inputs, **options):
+    return next(iter(open_batches(data, inputs, **options)))
+
+
+def test_a_dynamic_image_gets_the_shape_that_is_asked_for():
+    feed = first("random:5,x=3x8x6", [IMAGE])
+    assert feed["x"].shape == (5, 3, 8, 6)
+    assert feed["x"].dtype == FLOAT
+
+
+def test_one_of_several_inputs_may_be_empty():
+    cached = InputSpec("cached", FLOAT, ("N", 2, "P", 4))
+    mask = InputSpec("mask", INT, ("N", "P"), 2)
+    feed = first("random:5,cached=2x0x4,ids=3", [IDS, cached, mask])
+    assert {name: array.shape for name, array in feed.items()} == {
+        "ids": (5, 3),
+        "cached": (5, 2, 0, 4),
+        "mask": (5, 0),
+    }
+
+
+def test_tokens_are_all_rows_of_the_table_with_the_same_probability():
+    feed = first("random:200,ids=40", [IDS], batch_size=200)
+    assert feed["ids"].dtype == INT
+    counts = np.bincount(feed["ids"].reshape(-1), minlength=30)
+    assert len(counts) == 30
+    # 267 are expected of each, with a standard deviation of 16.
+    assert counts.min() > 187
+    assert counts.max() < 347
+
+
+def test_a_dimension_of_the_same_name_gets_the_same_size():
+    feed = first("random:6,ids=9", [IDS, MASK])
+    assert feed["ids"].shape == feed["mask"].shape == (6, 9)
+    lengths = feed["mask"].sum(axis=1)
+    assert np.array_equal(feed["mask"], np.arange(9) < lengths[:, None])
+    assert 1 <= lengths.min() < lengths.max() <= 9
+
+
+def test_booleans_and_narrow_integers_are_within_their_type():
+    feed = first(
+        "random:32", [InputSpec("b", np.dtype(bool), ("N",)), InputSpec("i", np.dtype("i1"), ("N",), 9000)]
+    )
+    assert (feed["b"].dtype, set(feed["b"].tolist())) == (np.dtype(bool), {False, True})
+    assert feed["i"].dtype == np.dtype("i1")
+    assert 0 <= feed["i"].min() < feed["i"].max() == 127
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i1"])
+def test_the_largest_value_of_a_type_is_drawn_too(dtype):
+    largest = np.iinfo(dtype).max
+    for bound in (largest + 1, 9000):
+        spec = InputSpec("x", np.dtype(dtype), ("N", 4000), bound)
+        values = first("random:8", [spec])["x"]
+        assert (values.min(), values.max()) == (0, largest)
+    spec = InputSpec("x", np.dtype(dtype), ("N", 4000), largest)
+    assert first("random:8", [spec])["x"].max() == largest - 1
+
+
+def test_samples_do_not_depend_on_the_batch_size_or_on_the_others():
+    whole = first("random:8,ids=3", [IDS])["ids"]
+    parts = [feed["ids"] for feed in open_batches("random:8,ids=3", [IDS], batch_size=3)]
+    assert np.array_equal(np.concatenate(parts), whole)
+
+
+def test_a_name_may_hold_commas_and_equal_signs():
+    spec = InputSpec("a,b=c", FLOAT, ("N", "W"))
+    assert first("random:2,a,b=c=7", [spec])["a,b=c"].shape == (2, 7)
+
+
+@pytest.mark.parametrize(
+    ("data", "spec", "message"),
+    [
+        (
+            "random:4,x=3x8",
+            IMAGE,
+            r"shape 3x8 for a sample of input 'x' .*, which does not fit; leave the batch",
+        ),
+        ("random:4,x=4x8x8", IMAGE, "which does not fit"),
+        ("random:4,x=3x0x8", IMAGE, "no values: every sample of 'x' .* is empty; give one of"),
+        ("random:4,y=3x8x8", IMAGE, r"has a shape for 'y', and the model's inputs are 'x'"),
+        ("random:4,x", IMAGE, "'x' of 'random:...' is not NAME=SHAPE"),
+        ("random:4,x=3xHx8", IMAGE, "is not NAME=SHAPE"),
+        ("random:4,x=3x8x8,x=3x8x8", IMAGE, "with each input once"),
+        ("random:4", IMAGE, "say the shape of one sample, as in random:8,x=3x64x64, or pass"),
+        ("random:4", InputSpec("x", FLOAT, None), "as in random:8,x=3x64x64"),
+        ("random:4", InputSpec("x", FLOAT, ()), "it has no batch axis"),
+        ("random:4", TOKENS, "the graph does not tell which integers it takes"),
+        ("random:4,x=99999x99999x9", InputSpec("x", FLOAT, None), "values, and 268,435,456 are the most"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused(data, spec, message):
+    refused(data, message, [spec])
+
+
+def test_an_input_of_unknown_rank_takes_any_shape():
+    assert first("random:4,x=3x8", [InputSpec("x", FLOAT, None)])["x"].shape == (4, 3, 8)
+
+
+def test_shapes_are_added_for_what_is_dynamic_and_not_said():
+    shapes = {"x": (8, 3, 640, 480), "ids": (8, 128), "v": (8, 2)}
+    inputs = [IMAGE, IDS, InputSpec("v", FLOAT, ("N", 2)), VECTOR]
+    assert with_shapes("random:4", inputs, shapes) == "random:4,x=3x640x480,ids=128"
+    assert with_shapes("random:4,ids=16", inputs, shapes) == "random:4,ids=16,x=3x640x480"
+    assert with_shapes("random:4", inputs, {}) == "random:4"
+
+
+def test_ranges_of_random_values_are_warned_of():
+    with pytest.warns(
+        UserWarning, match="is 'random:16': the ranges of random values mean nothing for a trained"
+    ):
+        warn_of_random("random:16")
+    for data in ("randomly.npz", "folder", None, {"x": np.zeros((4, 3))}):
+        warn_of_random(data)  # and warnings are errors here

@@ -1,0 +1,101 @@
+"""Models in a newer opset."""
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from onnx import helper
+
+from calibrators.errors import ModelError
+from tests.trtint8.models.float_models import images, small
+from tests.trtint8.onnx_models import save_external
+from tests.trtint8.quantization.float16.half_models import network, run, weights
+from trtint8.models.loading.opset import with_opset
+from trtint8.models.model import load_model, prepare
+from trtint8.models.serialization import to_proto
+
+
+def test_an_old_opset_is_converted():
+    model = small()
+    model.opset_import[0].version = 11
+    prepared = prepare(load_model(model))
+    assert prepared.graph_model.opset_imports[""] >= 13
+    np.testing.assert_allclose(
+        run(to_proto(prepared.graph_model), {"images": images()}),
+        run(model, {"images": images()}),
+        rtol=1e-5,
+        atol=1e-5,
+    )
+
+
+def test_an_old_opset_with_weights_in_another_file_is_converted(tmp_path, monkeypatch):
+    model = small()
+    model.opset_import[0].version = 11
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    prepared = prepare(load_model(save_external(model, tmp_path)))
+    np.testing.assert_allclose(
+        run(to_proto(prepared.graph_model), {"images": images()}),
+        run(small(), {"images": images()}),
+        rtol=1e-5,
+        atol=1e-5,
+    )
+
+
+def test_a_newer_opset_while_an_array_of_weights_in_another_file_is_in_use(tmp_path):
+    graph_model = load_model(save_external(small(), tmp_path)).graph_model
+    name, value = next(iter(graph_model.graph.initializers.items()))
+    held = value.const_value.numpy()
+    new = with_opset(graph_model, 19, "model")
+    assert np.array_equal(new.graph.initializers[name].const_value.numpy(), held)
+    feed = {"images": images()}
+    np.testing.assert_array_equal(run(to_proto(new), feed), run(small(), feed))
+
+
+def test_a_newer_opset_keeps_large_weights_as_they_are():
+    source = network(("MatMul", [weights(64, 64)], {}), ("ReduceMean", [], {"axes": [1]}), shape=("N", 64))
+    old = load_model(source).graph_model
+    new = with_opset(old, 19, "model")
+    assert new.opset_imports[""] == 19
+    assert [value.name for value in new.graph.inputs] == ["x"]
+    assert np.array_equal(new.graph.initializers["constant0"].const_value.numpy(), weights(64, 64))
+    x = np.random.default_rng(0).standard_normal((3, 64)).astype(np.float32)
+    assert np.allclose(run(to_proto(new), {"x": x}), run(source, {"x": x}))
+    assert with_opset(new, 17, "model") is new
+
+
+def test_an_opset_that_onnx_cannot_reach_is_named():
+    source = network(("Relu", [], {}))
+    source.graph.node[0].op_type = "Upsample"
+    source.opset_import[0].version = 7
+    with pytest.raises(ModelError, match="'model' has opset 7, 19 is needed, and it cannot be converted"):
+        with_opset(ir.from_proto(source), 19, "model")
+
+
+def with_function(opset, inner):
+    """A product with weights, and a function of the model, whose nodes have an opset of their own."""
+    body = [
+        helper.make_node("Constant", [], ["two"], value_float=2.0),
+        helper.make_node("Mul", ["a", "two"], ["b"]),
+    ]
+    twice = helper.make_function("own", "Twice", ["a"], ["b"], body, [helper.make_opsetid("", inner)])
+    model = network(("MatMul", [weights(4, 4)], {}), ("Twice", [], {}), shape=("N", 4))
+    model.graph.node[1].domain = "own"
+    model.functions.append(twice)
+    model.opset_import[0].version = opset
+    model.opset_import.append(helper.make_opsetid("own", 1))
+    return model
+
+
+@pytest.mark.parametrize(("old", "new"), [(12, 17), (17, 19)])
+def test_functions_of_the_model_are_kept(old, new):
+    model = with_function(old, old)
+    converted = with_opset(load_model(model).graph_model, new, "model")
+    assert converted.opset_imports[""] == new
+    x = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
+    np.testing.assert_array_equal(run(to_proto(converted), {"x": x}), run(model, {"x": x}))
+
+
+def test_a_function_of_another_opset():
+    model = load_model(with_function(17, 16))
+    with pytest.raises(ModelError, match=r"has opset 17, 19 is needed, .*version 17 in the model but"):
+        with_opset(model.graph_model, 19, "model")

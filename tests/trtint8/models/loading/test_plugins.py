@@ -1,0 +1,67 @@
+"""Nodes that are plugins of TensorRT."""
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from tests.trtint8.detectors import plugin_detector
+from trtint8.models.loading.plugins import DOMAIN, declare_plugins, plugin_nodes
+from trtint8.models.model import load_model
+from trtint8.models.serialization import to_proto
+
+
+def model_of(nodes, *, functions=(), domains=()):
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 4]) for name in ("x", "y")]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:])
+    opsets = [helper.make_opsetid("", 17), *(helper.make_opsetid(name, 1) for name in domains)]
+    return helper.make_model(graph, opset_imports=opsets, functions=functions, ir_version=8)
+
+
+def names(model):
+    return [node.op_type for node in plugin_nodes(load_model(model).graph_model)]
+
+
+@pytest.mark.parametrize("domain", ["TRT", "trt.plugins", ""])
+def test_a_plugin_is_found_in_any_domain(domain):
+    assert names(plugin_detector(domain=domain)) == ["EfficientNMS_TRT"]
+
+
+def test_a_plugin_without_a_domain_gets_that_of_plugins():
+    model = plugin_detector(domain="")
+    loaded = to_proto(load_model(model).graph_model)
+    onnx.checker.check_model(loaded)
+    assert loaded.graph.node[-1].domain == DOMAIN
+    assert {opset.domain: opset.version for opset in loaded.opset_import} == {"": 17, DOMAIN: 1}
+    declare_plugins(loaded)
+    assert len(loaded.opset_import) == 2, "it has the domain already"
+
+
+def test_operators_of_onnx_and_of_onnx_runtime_are_no_plugins():
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"]),
+        helper.make_node("Gelu", ["a"], ["y"], domain="com.microsoft"),
+    ]
+    assert names(model_of(nodes, domains=["com.microsoft"])) == []
+
+
+def test_functions_of_the_model_are_no_plugins():
+    body = [helper.make_node("Relu", ["a"], ["b"])]
+    function = helper.make_function("mine", "Twice", ["a"], ["b"], body, [helper.make_opsetid("", 17)])
+    nodes = [helper.make_node("Twice", ["x"], ["y"], domain="mine")]
+    model = model_of(nodes, functions=[function], domains=["mine"])
+    assert names(model) == []
+    del model.functions[:]
+    assert names(model) == ["Twice"]
+
+
+def test_a_plugin_inside_a_branch_makes_a_plugin_of_the_node():
+    branches = {}
+    for name in ("then_branch", "else_branch"):
+        inner = helper.make_node("Mine" if name == "then_branch" else "Relu", ["x"], [name])
+        output = helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
+        branches[name] = helper.make_graph([inner], name, [], [output])
+    constant = helper.make_node(
+        "Constant", [], ["c"], value=helper.make_tensor("v", TensorProto.BOOL, [], [True])
+    )
+    model = model_of([constant, helper.make_node("If", ["c"], ["y"], "branches", **branches)])
+    assert names(model) == ["If"]

@@ -1,0 +1,113 @@
+"""Outputs in which several quantities are joined."""
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.trtint8.detectors import BOXES, CLASSES, SCORES, Detector, detector
+from tests.trtint8.onnx_models import Shaped
+from trtint8.models.model import load_model, prepare
+from trtint8.models.outputs.parts import OutputPart, output_parts, split_outputs
+
+IMAGES = {"images": ["N", 3, 8, 8]}
+WIDTH = 4 + CLASSES
+
+
+def names(model):
+    return [part.name for part in output_parts(load_model(model).graph_model)]
+
+
+def joined(g, axis=1):
+    return g.op("Concat", list(g.level("one")), "joined", axis=axis)
+
+
+def test_boxes_and_scores_are_two_parts():
+    parts = output_parts(load_model(detector()).graph_model)
+    assert [part.name for part in parts] == [BOXES, SCORES]
+    assert {part.output for part in parts} == {"joined_out"}
+    output = np.arange(2 * WIDTH * 64).reshape(2, WIDTH, 64)
+    found = split_outputs(parts, {"joined_out": output, "other": output})
+    assert list(found) == [BOXES, SCORES]
+    np.testing.assert_array_equal(found[BOXES], output[:, :4])
+    np.testing.assert_array_equal(found[SCORES], output[:, 4:])
+
+
+def test_prepared_models_have_the_same_parts():
+    model = load_model(detector())
+    assert output_parts(prepare(model).graph_model) == output_parts(model.graph_model)
+
+
+def test_sizes_that_the_model_does_not_say_are_inferred():
+    model = detector()
+    del model.graph.value_info[:]
+    graph_model = load_model(model).graph_model
+    assert [part.name for part in output_parts(graph_model)] == [BOXES, SCORES]
+    assert all(node.outputs[0].shape is None for node in list(graph_model.graph)[:-1]), "it is not changed"
+
+
+def test_open_sizes_of_images():
+    assert names(detector("S")) == [BOXES, SCORES]
+
+
+@pytest.mark.parametrize(
+    ("permutation", "name"),
+    [
+        ([0, 2, 3, 1], "turned_out[..., 0:4]"),
+        ([0, 2, 1, 3], "turned_out[:, :, 0:4]"),
+        ([0, 1, 3, 2], "turned_out[:, 0:4]"),
+    ],
+)
+def test_parts_follow_a_transposition(permutation, name):
+    g = Detector()
+    model = g.model(IMAGES, g.op("Transpose", [joined(g)], "turned", perm=permutation))
+    assert names(model)[0] == name
+
+
+def test_parts_of_levels_are_parts_of_the_output():
+    g = Detector()
+    levels = []
+    for name, stride in (("fine", 1), ("coarse", 2)):
+        both = g.op("Concat", list(g.level(name, stride=stride)), f"{name}_joined", axis=1)
+        levels.append(g.flat(both, WIDTH, f"{name}_flat"))
+    together = g.op("Concat", levels, "levels", axis=2)
+    output = g.op("Transpose", [together], "rows", perm=[0, 2, 1])
+    assert names(g.model(IMAGES, output)) == ["rows_out[..., 0:4]", f"rows_out[..., 4:{WIDTH}]"]
+
+
+def test_levels_of_one_quantity_are_one_part():
+    g = Detector()
+    levels = [g.flat(g.level(name)[0], 4, f"{name}_flat") for name in ("fine", "coarse")]
+    assert names(g.model(IMAGES, g.op("Concat", levels, "levels", axis=2))) == ["levels_out"]
+
+
+def test_a_reshaping_that_mixes_the_parts_leaves_one():
+    g = Detector()
+    mixed = g.op("Reshape", [joined(g), g.constant(np.int64([0, -1, 4]))], "mixed")
+    assert names(g.model(IMAGES, mixed)) == ["mixed_out"]
+
+
+@pytest.mark.parametrize("count", [8, 9])
+def test_a_join_of_many_is_one_part(count):
+    g = Shaped()
+    convolved = [g.op("Conv", ["images", g.weights(2, 3, 1, 1)], f"conv{number}") for number in range(count)]
+    found = names(g.model(IMAGES, g.op("Concat", convolved, "joined", axis=1)))
+    assert len(found) == (8 if count == 8 else 1)
+
+
+def test_samples_and_rows_of_scores_are_no_parts():
+    g = Detector()
+    assert names(g.model(IMAGES, g.op("Concat", ["images", "images"], "joined", axis=0))) == ["joined_out"]
+    g = Detector()
+    rows = [g.op("Flatten", [tensor], f"{tensor}_flat") for tensor in g.level("one")]
+    heads = [g.op("Relu", [row], f"{row}_relu") for row in rows]
+    assert names(g.model(IMAGES, g.op("Concat", heads, "heads", axis=1))) == ["heads_out"]
+
+
+def test_a_whole_output_stays_as_it_is():
+    g = Shaped()
+    model = g.model(IMAGES, g.op("Conv", ["images", g.weights(2, 3, 1, 1)], "conv"))
+    model.graph.output.append(onnx.helper.make_tensor_value_info("images", 1, ["N", 3, 8, 8]))
+    parts = output_parts(load_model(model).graph_model)
+    assert parts == (OutputPart("conv_out", "conv_out"), OutputPart("images", "images"))
+    array = np.ones((1, 2, 8, 8))
+    assert parts[0].of(array) is array

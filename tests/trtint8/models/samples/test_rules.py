@@ -1,0 +1,144 @@
+"""What each operator does with the samples of a batch."""
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx import helper
+
+from tests.trtint8.onnx_models import Graph
+from trtint8.models.samples.separate import computes_samples_separately
+from trtint8.models.session import open_graph_model
+
+#: Values of x, of shape (samples, 4, 6, 6) or (samples, 6).
+IMAGES = np.random.default_rng(0).normal(size=(3, 4, 6, 6)).astype(np.float32)
+ROWS = IMAGES[:, 0, 0]
+
+
+def integers(g, *values):
+    return g.constant(np.array(values, np.int64))
+
+
+def sizes(g, *parts):
+    """Sizes that are computed from the shape of x: numbers stand for themselves, strings for an axis of x."""
+    shape = g.op("Shape", ["x"], "shape")
+    pieces = [
+        g.op("Gather", [shape, integers(g, int(part))], f"size{part}")
+        if isinstance(part, str)
+        else integers(g, part)
+        for part in parts
+    ]
+    return g.op("Concat", pieces, "sizes", axis=0)
+
+
+def slope(g, shape):
+    return g.constant(np.full(shape, 0.25, np.float32))
+
+
+#: What is done with images, and whether samples stay apart.
+WITH_IMAGES = {
+    "Conv": (lambda g: g.op("Conv", ["x", g.weights(5, 4, 3, 3)], "y", pads=[1] * 4), True),
+    "ConvTranspose": (lambda g: g.op("ConvTranspose", ["x", g.weights(4, 5, 3, 3)], "y"), True),
+    "pooling": (lambda g: g.op("MaxPool", ["x"], "y", kernel_shape=[2, 2]), True),
+    "activation": (lambda g: g.op("Relu", ["x"], "y"), True),
+    "sum with itself": (lambda g: g.op("Add", ["x", g.op("Relu", ["x"], "r")], "y"), True),
+    "slope per channel": (lambda g: g.op("PRelu", ["x", slope(g, (4, 1, 1))], "y"), True),
+    "constant of one sample": (lambda g: g.op("Mul", ["x", slope(g, (1, 4, 1, 1))], "y"), True),
+    "constant of three samples": (lambda g: g.op("Mul", ["x", slope(g, (3, 1, 1, 1))], "y"), False),
+    "softmax of channels": (lambda g: g.op("Softmax", ["x"], "y", axis=1), True),
+    "softmax of samples": (lambda g: g.op("Softmax", ["x"], "y", axis=0), False),
+    "softmax of samples from the end": (lambda g: g.op("Softmax", ["x"], "y", axis=-4), False),
+    "turned in a sample": (lambda g: g.op("Transpose", ["x"], "y", perm=[0, 2, 3, 1]), True),
+    "turned": (lambda g: g.op("Transpose", ["x"], "y", perm=[1, 0, 2, 3]), False),
+    "turned without a word": (lambda g: g.op("Transpose", ["x"], "y"), False),
+    "joined channels": (lambda g: g.op("Concat", ["x", "x"], "y", axis=1), True),
+    "joined samples": (lambda g: g.op("Concat", ["x", "x"], "y", axis=0), False),
+    "mean of places": (lambda g: g.op("ReduceMean", ["x"], "y", axes=[2, 3]), True),
+    "mean of samples": (lambda g: g.op("ReduceMean", ["x"], "y", axes=[0]), False),
+    "mean of all": (lambda g: g.op("ReduceMean", ["x"], "y"), False),
+    "sum of channels": (lambda g: g.op("ReduceSum", ["x", integers(g, -3)], "y"), True),
+    "sum of samples": (lambda g: g.op("ReduceSum", ["x", integers(g, 0)], "y"), False),
+    "flat": (lambda g: g.op("Flatten", ["x"], "y"), True),
+    "flat across samples": (lambda g: g.op("Flatten", ["x"], "y", axis=2), False),
+    "same number of rows": (lambda g: g.op("Reshape", ["x", integers(g, 0, -1)], "y"), True),
+    "rows as long as samples": (lambda g: g.op("Reshape", ["x", integers(g, -1, 144)], "y"), True),
+    "shorter rows": (lambda g: g.op("Reshape", ["x", integers(g, -1, 36)], "y"), False),
+    "rows by the shape": (lambda g: g.op("Reshape", ["x", sizes(g, "0", -1)], "y"), True),
+    "heads by the shape": (lambda g: g.op("Reshape", ["x", sizes(g, "0", 2, 2, "2", "3")], "y"), True),
+    "another axis first": (lambda g: g.op("Reshape", ["x", sizes(g, "2", -1)], "y"), False),
+    "samples as a number": (
+        lambda g: g.op("Div", ["x", g.op("Cast", [sizes(g, "0")], "n", to=1)], "y"),
+        False,
+    ),
+    "part of the channels": (
+        lambda g: g.op("Slice", ["x", integers(g, 1), integers(g, 3), integers(g, 1)], "y"),
+        True,
+    ),
+    "part of the samples": (
+        lambda g: g.op("Slice", ["x", integers(g, 1), integers(g, 3), integers(g, 0)], "y"),
+        False,
+    ),
+    "every second channel": (lambda g: g.op("Gather", ["x", integers(g, 0, 2)], "y", axis=1), True),
+    "the first sample": (lambda g: g.op("Gather", ["x", integers(g, 0)], "y"), False),
+    "larger": (
+        lambda g: g.op("Resize", ["x", "", g.constant(np.array([1, 1, 2, 2], np.float32))], "y"),
+        True,
+    ),
+    "edges": (lambda g: g.op("Pad", ["x", integers(g, 0, 0, 1, 1, 0, 0, 1, 1)], "y"), True),
+    "another sample at the end": (
+        lambda g: g.op("Pad", ["x", integers(g, 0, 0, 0, 0, 1, 0, 0, 0)], "y"),
+        False,
+    ),
+    "a new axis": (lambda g: g.op("Unsqueeze", ["x", integers(g, 1)], "y"), True),
+    "a new axis before samples": (lambda g: g.op("Unsqueeze", ["x", integers(g, 0)], "y"), False),
+    "product of matrices": (lambda g: g.op("MatMul", ["x", g.weights(6, 5)], "y"), True),
+    "product of a sample with itself": (lambda g: g.op("MatMul", ["x", "x"], "y"), True),
+    "running sum of samples": (lambda g: g.op("CumSum", ["x", integers(g, 0)], "y"), False),
+    "a token for every sample": (
+        lambda g: g.op(
+            "Concat",
+            ["x", g.op("Expand", [g.weights(1, 1, 6, 6), sizes(g, "0", 1, 6, 6)], "token")],
+            "y",
+            axis=1,
+        ),
+        True,
+    ),
+}
+
+#: The same of rows.
+WITH_ROWS = {
+    "fully connected": (lambda g: g.op("Gemm", ["x", g.weights(6, 5), g.weights(5)], "y"), True),
+    "a bias per sample": (lambda g: g.op("Gemm", ["x", g.weights(6, 5), g.weights(3, 5)], "y"), False),
+    "turned product": (lambda g: g.op("Gemm", ["x", g.weights(3, 5)], "y", transA=1), False),
+    "product from the left": (lambda g: g.op("MatMul", [g.weights(2, 3), "x"], "y"), False),
+    "normalization": (lambda g: g.op("LayerNormalization", ["x", g.weights(6), g.weights(6)], "y"), True),
+    "parts": (lambda g: g.nodes.append(_split(axis=1)) or "y_out", True),
+    "parts of the batch": (lambda g: g.nodes.append(_split(axis=0)) or "y_out", False),
+}
+
+
+def _split(axis):
+    return helper.make_node("Split", ["x"], ["y_out", "rest"], name="y", axis=axis)
+
+
+def graph_of(build, shape):
+    """The graph with inferred shapes."""
+    g = Graph(quantized=False)
+    made = g.model({"x": shape}, build(g))
+    return ir.from_proto(onnx.shape_inference.infer_shapes(made, data_prop=True))
+
+
+@pytest.mark.parametrize(
+    ("cases", "values", "name"),
+    [(WITH_IMAGES, IMAGES, name) for name in WITH_IMAGES] + [(WITH_ROWS, ROWS, name) for name in WITH_ROWS],
+    ids=[*WITH_IMAGES, *WITH_ROWS],
+)
+def test_operators(cases, values, name):
+    build, separate = cases[name]
+    graph_model = graph_of(build, ["N", *values.shape[1:]])
+    assert computes_samples_separately(graph_model) == separate
+    if separate:  # then a sample alone gives what it gives among others
+        session = open_graph_model(graph_model)
+        (together,) = session.run({"x": values})[:1]
+        alone = [session.run({"x": values[i : i + 1]})[0] for i in range(len(values))]
+        np.testing.assert_allclose(np.concatenate(alone), together, rtol=1e-5, atol=1e-6)

@@ -1,0 +1,81 @@
+"""Converts models to a newer opset."""
+
+from __future__ import annotations
+
+import onnx
+import onnx_ir as ir
+from onnx_ir.passes import common
+
+from calibrators.error_text import in_words
+from calibrators.errors import ModelError
+from trtint8.models.loading.old_operators import mend_old_operators, refuse_old_operators
+from trtint8.models.loading.sequence_types import declare_sequences
+from trtint8.models.loading.unknown_sizes import clear_new_names, names_to_keep
+
+#: Initializers of up to so many bytes go through the converter, because it reads axes and shapes from them;
+#: larger ones are weights.
+_LARGEST_CONVERTED = 4096
+
+#: The first IR version for opset 19 and later; checkers refuse older ones.
+_IR_VERSION = 9
+
+
+def with_opset(graph_model: ir.Model, opset: int, name: str) -> ir.Model:
+    """Converts a model to an opset, unless its opset is at least as new.
+
+    Weights do not go through ONNX's converter, so the model may be larger than protobuf's limit of 2 GiB. The
+    converter knows no functions of the model, so their nodes take the place of those that call them.
+
+    Args:
+        graph_model: Any model; the result may share its weights.
+        opset: The oldest opset that is recent enough.
+        name: The model's name in messages.
+
+    Returns:
+        The model itself where its opset is recent enough, else a converted model.
+
+    Raises:
+        ModelError: It cannot be converted.
+    """
+    old = graph_model.opset_imports.get("", 0)
+    if old >= opset:
+        return graph_model
+    refuse_old_operators(graph_model, name)
+    copy = graph_model.clone()
+    weights = {
+        value.name or "": value.const_value
+        for value in copy.graph.initializers.values()
+        if value.const_value is not None and value.const_value.nbytes > _LARGEST_CONVERTED
+    }
+    for value in copy.graph.initializers.values():
+        # The converter does not read files with weights. Not by onnx-ir's own function: it closes them, also
+        # where arrays of them are still in use.
+        tensor = value.const_value
+        if isinstance(tensor, ir.ExternalTensor) and value.name not in weights:
+            value.const_value = ir.Tensor(tensor.numpy(), tensor.dtype, name=tensor.name)
+    listed = {value.name for value in copy.graph.inputs}
+    for weight in weights:
+        value = copy.graph.initializers.pop(weight)
+        if weight not in listed:
+            copy.graph.inputs.append(value)
+    try:
+        common.InlinePass()(copy)
+        message = onnx.version_converter.convert_version(ir.to_proto(copy), opset)
+    except Exception as error:
+        raise ModelError(
+            f"'{name}' has opset {old}, {opset} is needed, and it cannot be converted "
+            f"({in_words(error)}); export it with a newer opset"
+        ) from error
+    declare_sequences(message)  # the converter leaves their types out
+    converted = ir.from_proto(message)
+    inputs = {value.name or "": value for value in converted.graph.inputs}
+    for weight, tensor in weights.items():
+        value = inputs[weight]
+        value.const_value = tensor
+        if weight not in listed:
+            converted.graph.inputs.remove(value)
+        converted.graph.register_initializer(value)
+    clear_new_names(converted, names_to_keep(graph_model))
+    mend_old_operators(converted, old, name)
+    converted.ir_version = max(converted.ir_version, _IR_VERSION)
+    return converted
