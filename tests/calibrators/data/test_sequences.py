@@ -109,7 +109,7 @@ def test_steps_along_another_axis():
         (
             {"sound": SOUND, "rate": np.full((3, 2), 8)},
             {},
-            r"input 'rate' \(int64, scalar\) has the shape 3x2, and an input of one number is the same at every",
+            r"input 'rate' \(int64, scalar\) has the shape 3x2, and an input of one number is the same at",
         ),
         ({"sound": np.array(1), "rate": np.array(8)}, {}, "every input is one number, with no axis of steps"),
         (
