@@ -127,9 +127,9 @@ def calibrate_model(
     # Prepared here, where nothing else refers to it: it goes below, unless the method `auto` still needs it.
     loaded = load_float_model(model)
     if cut_at:
-        loaded = prepare(cut_model(prepare(loaded), cut_at).head)
+        loaded = cut_model(prepare(loaded), cut_at).head
     data = with_recorded_states(data, loaded, run.threads)
-    prepared = loaded if cut_at else prepare(loaded)
+    prepared = prepare(loaded)
     del loaded
     kept = open_checkpoint(prepared, checkpoint, run.device)
     calibration = open_calibration(prepared, data, options, data_options, run)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Sequence
 
-from calibrators.display.counts import enumerated
+from calibrators.display.counts import counted, enumerated
 from calibrators.errors import TableError
 from calibrators.user_warnings import warn_user
 
@@ -41,7 +41,7 @@ def check_model(
     """
     missing = [name for name in tensors if name not in names]
     shown = enumerated(f"'{name}'" for name in missing)
-    count = f"{len(missing)} tensor{'s' if len(missing) > 1 else ''}"
+    count = counted(len(missing), "tensor")
     made_for_other = made_for is not None and made_for != fingerprint
     if made_for_other and missing:
         raise TableError(

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from trtint8.models.inner_graphs import values_read
+from trtint8.models.kinds import RECURRENT
 from trtint8.models.model import Model
-from trtint8.models.multiply_adds import RECURRENT, multiply_adds
+from trtint8.models.multiply_adds import multiply_adds
 from trtint8.models.passes.infer_shapes import InferShapesPass
 from trtint8.models.static_shapes import StaticShapes
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from calibrators.data.options import DataOptions
 from calibrators.errors import ModelError
 from calibrators.files import check_writable, refuse_losing, written_together
 from calibrators.tables.table import CalibrationTable
@@ -82,7 +83,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Quantizes and writes the model."""
     refuse_without_float16(options.float16, options.float32_io, options.keep_int8)
-    _refuse_options_of_data(options)
+    data_options = _data_options(options)
     target = target_named(options.target or "tensorrt", options.compute_capability)
     output = check_writable(options.output)
     refuse_overwriting_arguments([output], options)
@@ -98,7 +99,7 @@ def run(options: argparse.Namespace) -> None:
         from trtint8.equalization.recalibration import equalize_and_calibrate
 
         data = data_from(options.equalize, options)
-        remade = equalize_and_calibrate(prepared, table, data, data_options_from(options))
+        remade = equalize_and_calibrate(prepared, table, data, data_options)
         prepared, table = remade.model, remade.table
     asked = QuantizeOptions(
         options.keep_float, options.keep_int8, target, options.float16, options.float32_io
@@ -127,12 +128,13 @@ def run(options: argparse.Namespace) -> None:
     print_table("Quantized", ("", ""), rows)
 
 
-def _refuse_options_of_data(options: argparse.Namespace) -> None:
-    """Refuses options that say how data is read where none is."""
+def _data_options(options: argparse.Namespace) -> DataOptions:
+    """How the samples of ``--equalize`` are read; refuses options that say so where there are none."""
     data_options = data_options_from(options)
     read = (data_options.batch_size, data_options.limit, data_options.preprocessing)
     if options.equalize is None and any((*read, options.batch_axis, options.state)):
         raise ModelError("options of data say how the samples of --equalize are read; add --equalize DATA")
+    return data_options
 
 
 def _files_beside(output: Path, options: argparse.Namespace) -> dict[str, Path]:

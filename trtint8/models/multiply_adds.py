@@ -9,6 +9,8 @@ from typing import TypeAlias
 
 import onnx_ir as ir
 
+from trtint8.models.kinds import RECURRENT
+
 #: Gives the dimensions of a tensor; None where they are not known.
 Sizes: TypeAlias = Callable[[ir.Value | None], tuple[int, ...] | None]
 
@@ -16,9 +18,6 @@ _EINSUM_OPERANDS = 2
 
 #: Operator to the fewest dimensions that its first operand has.
 _SMALLEST_RANK = {"Gemm": 2, "MatMul": 1}
-
-#: Operators of recurrent layers.
-RECURRENT = ("LSTM", "GRU", "RNN")
 
 
 def multiply_adds(node: ir.Node, sizes: Sizes) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from trtint8.report.files import ReportFiles
 from trtint8.validation.fidelity import Fidelity, least_faithful
@@ -30,12 +31,12 @@ class Headline:
         """Size of the engine file in bytes; None where there is none."""
         return self.files.paths["engine"].stat().st_size if "engine" in self.files.paths else None
 
-    @property
+    @cached_property
     def lowest(self) -> Fidelity | None:
         """The output, or part of one, with the lowest SQNR; None where it is not known."""
         return least_faithful(self.files.accuracy.outputs) if self.files.accuracy else None
 
-    @property
+    @cached_property
     def first_row(self) -> tuple[str, str, str] | None:
         """The first metric of a network that is no classifier; None where it is one, or has no metric.
 
@@ -47,7 +48,7 @@ class Headline:
         title, reference, value, *_ = self.rows[0]
         return title, reference, value
 
-    @property
+    @cached_property
     def verdicts(self) -> tuple[str, ...]:
         """One sentence per comparison, the one on top-1 first where there is one."""
         return tuple(verdicts(self.files.accuracy, VALIDATED)) if self.files.accuracy else ()
@@ -57,7 +58,7 @@ class Headline:
         """Names of the models in :attr:`rows`."""
         return (REFERENCE, VALIDATED, *(self.files.accuracy.also if self.files.accuracy else ()))
 
-    @property
+    @cached_property
     def rows(self) -> tuple[tuple[str, ...], ...]:
         """One row per metric, as texts: the metric's name and one value per model."""
         return tuple(accuracy_rows(self.files.accuracy)) if self.files.accuracy else ()

@@ -9,7 +9,7 @@ from calibrators.errors import CalibrationDataError
 from trtint8.models.model import Model
 from trtint8.models.session import open_graph_model
 from trtint8.validation.batch import BatchForm, count_rows
-from trtint8.validation.output_shapes import DeclaredOutputs
+from trtint8.validation.output_shapes import DeclaredOutputs, outputs_without_samples
 
 
 def first_form(model: Model, batches: Batches) -> BatchForm:
@@ -31,5 +31,7 @@ def first_form(model: Model, batches: Batches) -> BatchForm:
         outputs = dict(zip(session.output_names, session.run(batch.feed), strict=True))
         rows = count_rows(batch.feed, outputs)
         labels = first_labels(batch.labels, rows, 0)
-        return DeclaredOutputs.of(model.graph_model).form_of(outputs, labels, rows, model.inputs)
+        declared = DeclaredOutputs.of(model.graph_model)
+        without_samples = outputs_without_samples(declared.shapes, model.inputs)
+        return declared.form_of(outputs, labels, rows, without_samples)
     raise CalibrationDataError("the data has no samples; pass at least one")

@@ -44,6 +44,7 @@ from trtint8.validation.output_shapes import (
     DeclaredOutputs,
     check_comparable,
     differing_outputs,
+    outputs_without_samples,
 )
 from trtint8.validation.significance import Share, as_number
 
@@ -223,6 +224,7 @@ class OpenModels:
         self._outputs, self._inputs = tuple(output_names), tuple(inputs)
         whole = tuple(OutputPart(name, name) for name in output_names)
         self._declared = declared or DeclaredOutputs({}, whole)
+        self._without_samples = outputs_without_samples(self._declared.shapes, self._inputs)
         #: Outputs that are embeddings by the first batch's values, which those of another may contradict.
         self._embeddings: frozenset[str] | None = None
         self._layouts = SeenLayouts()
@@ -277,7 +279,7 @@ class OpenModels:
         wanted, wanted_sources = self._by_name(self._reference(feed), self._declared.sources)
         samples, rows = batch_rows(feed), count_rows(feed, wanted)
         own_labels = first_labels(labels, rows, first)
-        form = self._declared.form_of(wanted, own_labels, rows, self._inputs)
+        form = self._declared.form_of(wanted, own_labels, rows, self._without_samples)
         if self._embeddings is None:
             self._embeddings = form.embeddings
         form = self._layouts.applied_to(form.with_embeddings(self._embeddings))

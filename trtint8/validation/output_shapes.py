@@ -58,7 +58,7 @@ class DeclaredOutputs:
         return cls(declared_shapes(graph_model), parts, picks.outputs, sources, left_out, cached)
 
     def form_of(
-        self, outputs: Outputs, labels: NDArray[Any] | None, rows: int, inputs: Sequence[InputSpec]
+        self, outputs: Outputs, labels: NDArray[Any] | None, rows: int, without_samples: frozenset[str]
     ) -> BatchForm:
         """The form of a batch.
 
@@ -66,9 +66,8 @@ class DeclaredOutputs:
             outputs: The model's outputs, by name.
             labels: The labels of the batch, or None.
             rows: Number of samples in the batch.
-            inputs: The model's inputs.
+            without_samples: What :func:`outputs_without_samples` finds.
         """
-        without_samples = outputs_without_samples(self.shapes, inputs)
         return BatchForm.of(outputs, labels, rows, without_samples, self.picked, self.cached, self.shapes)
 
 

@@ -16,7 +16,7 @@ from onnx_ir.passes import common
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.graph_constants import is_constant
 from trtint8.models.inner_graphs import nodes_inside, values_read
-from trtint8.models.kinds import SHAPE_READERS, may_be_float
+from trtint8.models.kinds import RECURRENT, SHAPE_READERS, may_be_float
 from trtint8.models.loading.plugins import plugin_nodes
 from trtint8.models.outputs.cutting import values_behind
 from trtint8.models.outputs.parts import MOVING, inferred_copy
@@ -30,7 +30,7 @@ _PLACING = ("ArgMax", "ArgMin")
 
 #: Operators that compute with weights, or products of two activations. What they compute is worth comparing,
 #: also where it is computed from picked elements, as in a decoder that picks its queries.
-_LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Einsum", "Attention", "LSTM", "GRU", "RNN")
+_LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Einsum", "Attention", *RECURRENT)
 
 
 @dataclass(frozen=True)

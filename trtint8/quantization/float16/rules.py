@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from trtint8.models.graph_constants import read_constant
 from trtint8.models.inner_graphs import holds_graphs
+from trtint8.models.kinds import RECURRENT
 
 #: Inputs unlike those of calibration may cause larger values than these, by up to this factor.
 _MARGIN = 2.0
@@ -50,8 +51,8 @@ _DELICATE = {
     "Sqrt": "takes a root",
 }
 
-#: Operators along sequences, and the input that holds the sequences' lengths.
-_RECURRENT, _LENGTHS = frozenset({"GRU", "LSTM", "RNN"}), 4
+#: The input of a recurrent operator that holds the sequences' lengths.
+_LENGTHS = 4
 
 #: Operators that put the elements of their first input into other places.
 _MOVING = frozenset({"Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
@@ -190,7 +191,7 @@ def _readers(node: ir.Node) -> Iterator[ir.Node]:
 def _hides_by_length(node: ir.Node) -> bool:
     """Whether a node runs along sequences of given lengths."""
     lengths = node.inputs[_LENGTHS] if len(node.inputs) > _LENGTHS else None
-    return node.op_type in _RECURRENT and lengths is not None
+    return node.op_type in RECURRENT and lengths is not None
 
 
 def _beyond_half(node: ir.Node, magnitudes: Mapping[str, float]) -> float | None:
