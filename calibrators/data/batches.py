@@ -28,7 +28,7 @@ from calibrators.data.order import check_fixed, fixed_batches, runs, sample_orde
 from calibrators.data.recorded_steps import RecordedSteps, recorded_steps
 from calibrators.data.samples.names import in_data, numbered
 from calibrators.data.sequences import StateSequences
-from calibrators.data.shards import FeedReader, LabelledFeed, Reader, Shard
+from calibrators.data.shards import FeedReader, LabelledFeed, ReadAhead, Reader, Shard
 from calibrators.data.sources.arrays import Source, load_labels
 from calibrators.data.sources.datasets import BlockReader, block_batches, is_dataset
 from calibrators.data.sources.indexed import SampleReader, has_columns, is_indexed, row_batches
@@ -144,6 +144,23 @@ class Batches:
 
         only_head = replace(self, start=lambda: iter(head))
         return next(only_head.cut(len(head)), None), replace(self, start=lambda: chain(head, rest()))
+
+    def read_ahead(self, samples: int) -> tuple[tuple[LabelledFeed, ...], Batches]:
+        """Reads the first batches of a pass before the pass is continued.
+
+        Args:
+            samples: See :meth:`begun`.
+
+        Returns:
+            The batches; and the same data for the one pass that has begun, which gives these batches as they
+            are, the same objects.
+        """
+        head, batches = self.begun(samples)
+        if head is None:
+            return (), batches
+        first = tuple(Batches.of_shard(head, self.reader).labelled())
+        rest = islice(batches.start(), len(head.batches), None)
+        return first, replace(batches, start=lambda: chain(first, rest), reader=ReadAhead(self.reader))
 
 
 class RayDataset(Protocol):

@@ -82,3 +82,24 @@ class LabelledFeed:
     feed: FeedDict
     labels: NDArray[Any] | None
     first: int
+
+
+@dataclass(frozen=True)
+class ReadAhead:
+    """Reads as another reader does, where a batch was not read already.
+
+    Attributes:
+        reader: The other one.
+    """
+
+    reader: Reader
+
+    def samples(self, batch: Any) -> int:
+        """How many samples a batch has."""
+        if isinstance(batch, LabelledFeed):
+            return FeedReader().samples(batch.feed)
+        return self.reader.samples(batch)
+
+    def read(self, batch: Any) -> tuple[FeedDict, NDArray[Any] | None]:
+        """What the model is fed, and the labels where they are stored with the samples."""
+        return (batch.feed, batch.labels) if isinstance(batch, LabelledFeed) else self.reader.read(batch)

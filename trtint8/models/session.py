@@ -19,6 +19,21 @@ from trtint8.models.passes.quantize_in_float32 import QuantizeInFloat32Pass, qua
 from trtint8.models.serialization import light_or_file
 
 
+class StoppableRuns:
+    """Runs of sessions in another thread, which can be told to end early."""
+
+    def __init__(self) -> None:
+        import onnxruntime as ort
+
+        #: The ``onnxruntime.RunOptions`` of the runs.
+        self.options: Any = ort.RunOptions()
+        self.options.log_severity_level = 4  # it would write of every run that ends early
+
+    def stop(self) -> None:
+        """Lets the run that is under way fail behind its present operator, and every later one at once."""
+        self.options.terminate = True
+
+
 @dataclass(frozen=True, eq=False)
 class ModelSession:
     """A model that is open in ONNX Runtime.
@@ -34,21 +49,25 @@ class ModelSession:
         """Names of the model's outputs."""
         return [output.name for output in self.session.get_outputs()]
 
-    def run(self, feed: FeedDict, names: Sequence[str] | None = None) -> list[NDArray[Any]]:
+    def run(
+        self, feed: FeedDict, names: Sequence[str] | None = None, stoppable: StoppableRuns | None = None
+    ) -> list[NDArray[Any]]:
         """Runs the model on a batch.
 
         Args:
             feed: Input name to array.
             names: The outputs that are wanted; all, in their order, where None.
+            stoppable: Can end the run early.
 
         Returns:
             The outputs.
 
         Raises:
-            CalibrationDataError: ONNX Runtime fails on the batch.
+            CalibrationDataError: ONNX Runtime fails on the batch, or the run was stopped.
         """
         try:
-            outputs: list[NDArray[Any]] = self.session.run(names, dict(feed))
+            options = stoppable and stoppable.options
+            outputs: list[NDArray[Any]] = self.session.run(names, dict(feed), options)
         except Exception as error:
             raise CalibrationDataError(f"the model fails on a batch: {first_line(error)}") from error
         return outputs

@@ -19,6 +19,7 @@ from calibrators.data.feeds import batch_rows
 from calibrators.data.inputs import InputSpec
 from calibrators.data.preflight import check_feed
 from calibrators.data.samples.names import numbered
+from calibrators.data.shards import LabelledFeed
 from calibrators.data.sources.arrays import first_labels
 from calibrators.errors import CalibrationDataError, ModelError, TrtInt8Error
 from calibrators.ray.in_order import results_here
@@ -229,7 +230,7 @@ class OpenModels:
         self._embeddings: frozenset[str] | None = None
         self._layouts = SeenLayouts()
 
-    def look(self, batches: Batches) -> None:
+    def look(self, batches: Iterable[LabelledFeed]) -> None:
         """Finds how outputs hold detections by several batches, where that matters.
 
         Without it, the first batch that has detections decides.
@@ -239,7 +240,7 @@ class OpenModels:
         """
         seen = []
         with contextlib.suppress(TrtInt8Error):
-            for batch in batches.labelled():
+            for batch in batches:
                 if not reads_layouts(self.metrics, batch.labels, self._declared.picked):
                     return
                 check_feed(batch.feed, self._inputs, batch.first)

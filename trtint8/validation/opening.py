@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -25,7 +24,7 @@ from trtint8.interop.integer_models import expand_static, integer_operators
 from trtint8.models.model import Model, ModelSource, load_model
 from trtint8.models.outputs.picked import computes_all
 from trtint8.models.outputs.runnable_part import runnable_part
-from trtint8.models.session import ModelSession, open_graph_model, open_model
+from trtint8.models.session import open_graph_model, open_model
 from trtint8.runtime.engine import Engine
 from trtint8.runtime.loading import NO_CODE, LoadingOptions
 from trtint8.validation.accuracy import Runner, ValidatedModel
@@ -33,12 +32,13 @@ from trtint8.validation.comparison import OpenModels
 from trtint8.validation.feeding import as_fed, as_floats
 from trtint8.validation.metrics import Metric
 from trtint8.validation.output_shapes import DeclaredOutputs
+from trtint8.validation.running_reference import RunningReference
 
 
 @contextlib.contextmanager
 def open_models(
     models: Mapping[str, ModelSource],
-    reference: Future[ModelSession],
+    reference: RunningReference,
     inputs: Sequence[InputSpec],
     metrics: Sequence[Metric] | None,
     declared: DeclaredOutputs,
@@ -67,13 +67,13 @@ def open_models(
         GpuUnavailableError: A model is an engine without a Q/DQ model beside it, and there is no GPU.
     """
     read = {name: model if engine_path(model) else load_model(model) for name, model in models.items()}
-    original = reference.result()
+    reference.session()  # what is wrong with it is said first
     with contextlib.ExitStack() as stack:
         validated = [
             stack.enter_context(open_validated(name, model, inputs, declared, loading, threads=threads))
             for name, model in read.items()
         ]
-        yield OpenModels(validated, original.run, tuple(declared.shapes), inputs, metrics, declared)
+        yield OpenModels(validated, reference.run, tuple(declared.shapes), inputs, metrics, declared)
 
 
 @contextlib.contextmanager

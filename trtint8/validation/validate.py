@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
-from calibrators.data.batches import Batches, DataSource
+from calibrators.data.batches import DataSource
 from calibrators.data.options import DataOptions
 from calibrators.errors import ModelError
-from calibrators.host.threads import in_thread
 from calibrators.ray.run_options import RunOptions
 from trtint8.interop.integer_models import integer_operators
 from trtint8.models.model import Model, ModelSource, load_model
@@ -23,6 +23,7 @@ from trtint8.validation.metrics import Metric, reads_layouts
 from trtint8.validation.mistaken_comparisons import warn_of_models, warning_of_calibration_samples
 from trtint8.validation.opening import engine_path, open_models
 from trtint8.validation.reference import Reference
+from trtint8.validation.running_reference import RunningReference
 from trtint8.validation.workers import compare_over_ray
 
 
@@ -70,20 +71,15 @@ def validate_models(
     whole = load_model(reference)
     compared = Reference.of(whole)
     original, declared = compared.model, compared.declared
-    opening = None
-    if not run.ray:
-        # It opens while the other models are read and checked.
-        opening = in_thread(open_model, original, declared.sources, threads=run.threads)
     models = {VALIDATED: model, **also}
-    loaded = {name: engine_path(one) or load_model(one) for name, one in models.items()}
-    _refuse_exchanged(loaded, whole)
-    batches = compared.open_data(data, data_options, run.threads)
-    origins = warn_of_models(loaded, original)
-    head = None
-    unknown = metrics is None and batches.labels is None  # which labels are read with the samples, if any
-    if unknown or reads_layouts(metrics, batches.labels, declared.picked):
-        head, batches = batches.begun(LOOKED_AT)
     if run.ray:
+        loaded = _loaded(models, whole)
+        batches = compared.open_data(data, data_options, run.threads)
+        warn_of_models(loaded, original)
+        head = None
+        unknown = metrics is None and batches.labels is None  # which labels are read with the samples, if any
+        if unknown or reads_layouts(metrics, batches.labels, declared.picked):
+            head, batches = batches.begun(LOOKED_AT)
         return compare_over_ray(
             models,
             loaded,
@@ -99,22 +95,33 @@ def validate_models(
             threads=run.threads,
             progress=run.progress,
         )
-    assert opening is not None
-    with (
-        open_models(
-            loaded,
-            opening,
-            original.inputs,
-            metrics,
-            declared,
-            loading,
-            threads=run.threads,
-        ) as opened,
-        warning_of_calibration_samples(origins, batches) as samples,
-    ):
-        if head and len(head.batches) > 1:  # a single one is looked at where it is measured
-            opened.look(Batches.of_shard(head, batches.reader))
-        return compare_models(opened, samples, budget, progress=run.progress)
+    with RunningReference(partial(open_model, original, declared.sources, threads=run.threads)) as running:
+        first, batches = compared.open_data(data, data_options, run.threads).read_ahead(LOOKED_AT)
+        running.run_ahead([batch.feed for batch in first])
+        loaded = _loaded(models, whole)
+        origins = warn_of_models(loaded, original)
+        with (
+            open_models(
+                loaded,
+                running,
+                original.inputs,
+                metrics,
+                declared,
+                loading,
+                threads=run.threads,
+            ) as opened,
+            warning_of_calibration_samples(origins, batches) as samples,
+        ):
+            if len(first) > 1:  # a single one is looked at where it is measured
+                opened.look(first)
+            return compare_models(opened, samples, budget, progress=run.progress)
+
+
+def _loaded(models: Mapping[str, ModelSource], reference: Model) -> dict[str, Model | Path]:
+    """Models that are loaded, and paths of engines."""
+    loaded = {name: engine_path(one) or load_model(one) for name, one in models.items()}
+    _refuse_exchanged(loaded, reference)
+    return loaded
 
 
 def _refuse_exchanged(models: Mapping[str, Model | Path], reference: Model) -> None:

@@ -16,7 +16,6 @@ from calibrators.data.inputs import InputSpec
 from calibrators.data.shards import Reader, Shard
 from calibrators.errors import ModelError
 from calibrators.host.onnx_session import open_session
-from calibrators.host.threads import in_thread
 from calibrators.ray.executor import WORKER_THREADS, RayExecutor
 from calibrators.ray.fan_out import check_sees
 from calibrators.ray.in_order import BatchFunction, results_in_order
@@ -30,6 +29,7 @@ from trtint8.validation.comparison import BatchResult, OpenModels, merge_results
 from trtint8.validation.metrics import Metric, check_metrics
 from trtint8.validation.opening import open_models
 from trtint8.validation.output_shapes import DeclaredOutputs
+from trtint8.validation.running_reference import RunningReference
 from trtint8.validation.user_metrics import check_mergeable
 
 
@@ -134,7 +134,7 @@ class _ValidationWork:
         models = stack.enter_context(
             open_models(
                 self.models,
-                in_thread(self._open_reference),
+                stack.enter_context(RunningReference(self._open_reference)),
                 self.inputs,
                 self.metrics,
                 self.declared,
@@ -143,7 +143,7 @@ class _ValidationWork:
             )
         )
         if self.head:
-            models.look(Batches.of_shard(self.head, self.reader))
+            models.look(Batches.of_shard(self.head, self.reader).labelled())
         return _Validated(models, stack)
 
     def _open_reference(self) -> ModelSession:

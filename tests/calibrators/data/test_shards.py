@@ -218,3 +218,27 @@ def test_ray_is_not_imported_before_it_is_asked_for():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+@given(samples=st.integers(1, 30), batch_size=st.integers(1, 30))
+def test_batches_that_are_read_ahead_are_those_of_the_pass(samples, batch_size):
+    data = open_batches(DATA, INPUTS, batch_size=batch_size, labels=np.arange(23))
+    first, batches = data.read_ahead(samples)
+    passed, expected = list(batches.labelled()), list(data.labelled())
+    assert all(one.feed is other.feed for one, other in zip(first, passed, strict=False))
+    assert len(first) == -(-min(samples, 23) // batch_size)
+    _same([one.feed["x"] for one in passed], [one.feed["x"] for one in expected])
+    _same(*([one.labels[: len(one.feed["x"])] for one in pass_] for pass_ in (passed, expected)))
+    assert [one.first for one in passed] == [one.first for one in expected]
+
+
+def test_batches_that_are_read_ahead_of_a_loader_that_reuses_its_buffer():
+    def feeds():
+        buffer = np.empty((2, 3), np.float32)
+        for value in range(5):
+            buffer[:] = value
+            yield {"x": buffer}
+
+    first, batches = open_batches(feeds(), INPUTS).read_ahead(5)
+    assert [one.feed["x"][0, 0] for one in first] == [0, 1, 2]
+    assert [feed["x"][0, 0] for feed in batches] == [0, 1, 2, 3, 4]
