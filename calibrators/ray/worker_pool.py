@@ -11,6 +11,8 @@ from typing import Any, cast
 from calibrators.data.shards import Shard
 from calibrators.error_text import in_words
 from calibrators.errors import TrtInt8Error, WorkerError
+from calibrators.lazy_imports import import_lazily
+from calibrators.ray.cluster import import_ray
 from calibrators.ray.work import Task
 
 #: How many workers may die on one shard, or one after another before they are ready.
@@ -124,7 +126,7 @@ class WorkerPool:
             self._ray.kill(worker)
 
     def _start_worker(self) -> None:
-        worker = self._actor.remote(self._task)
+        worker = self._actor.remote([self._task])
         self._workers.add(worker)
         # Only workers that are ready get shards: others may wait for room in the cluster for ever.
         self._calls[worker.open.remote()] = _Call(worker, None)
@@ -249,16 +251,34 @@ def _as_raised(error: Any, where: str = "") -> Exception:
 
 
 class _Actor:
-    """A worker in a process of its own."""
+    """A worker in a process of its own.
 
-    def __init__(self, task: Task[Any]) -> None:
+    Args:
+        task: Ray's reference to the :class:`calibrators.ray.work.Task`, in a list, from which Ray does not
+            take it.
+    """
+
+    def __init__(self, task: list[Any]) -> None:
         self._task = task
         self._work_on: Callable[[Shard], Any] | None = None
 
     def open(self) -> None:
         """Makes the worker ready. An error in ``__init__`` would look like the worker's death."""
         if self._work_on is None:
-            self._work_on = self._task.open()
+            self._work_on = self._received().open()
+
+    def _received(self) -> Task[Any]:
+        """The task. To unpickle it imports what it is made of."""
+        import_lazily()
+        try:
+            return cast(Task[Any], import_ray().get(self._task[0]))
+        except Exception as error:
+            # Ray adds the worker's traceback.
+            what = in_words(error).partition(" traceback:")[0]
+            raise WorkerError(
+                f"a worker cannot load what it was sent: {what}; install what this program imports on every "
+                "machine of the Ray cluster"
+            ) from error
 
     def work(self, shard: Shard) -> tuple[None, Any]:
         """Does one shard; the first part of the answer tells that the second is there."""

@@ -4,6 +4,10 @@ import sys
 
 import pytest
 
+from tests.calibrators.ray.workers_here import workers_here
+
+__all__ = ["workers_here"]
+
 
 @pytest.fixture(scope="session")
 def _no_ray_afterwards():

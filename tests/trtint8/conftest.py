@@ -4,10 +4,10 @@ import pytest
 
 import trtint8
 from calibrators.tensorrt import flavor
-from tests.calibrators.conftest import _no_ray_afterwards, cluster, ray_data
+from tests.calibrators.conftest import _no_ray_afterwards, cluster, ray_data, workers_here
 from trtint8.data import DEMO_MODEL, load_digits_split
 
-__all__ = ["_no_ray_afterwards", "cluster", "ray_data"]
+__all__ = ["_no_ray_afterwards", "cluster", "ray_data", "workers_here"]
 
 
 @pytest.fixture(scope="session")

@@ -13,9 +13,9 @@ import warnings
 from collections.abc import Sequence
 
 from calibrators.errors import TrtInt8Error
+from calibrators.lazy_imports import import_lazily
 from trtint8.cli.completion import asked_to_complete, complete
 from trtint8.cli.interruption import STATUS, raise_if_stopped, stop
-from trtint8.cli.lazy_imports import import_lazily
 from trtint8.cli.option_names import names_of_options, with_options
 from trtint8.cli.output import say
 from trtint8.cli.parser import VerbParser

@@ -106,8 +106,12 @@ def _dying(tmp_path, deaths):
     return replace(shards, reader=Dying(shards.reader, tmp_path, 2))
 
 
+def test_the_table_is_that_of_one_process(cluster, images, expected, tmp_path):
+    assert _over_ray(images, tmp_path, workers=3, shard_batches=4) == expected
+
+
 @pytest.mark.parametrize("workers", [1, 2, 3])
-def test_the_table_does_not_depend_on_workers_and_shards(workers, cluster, images, expected, tmp_path):
+def test_the_table_does_not_depend_on_workers_and_shards(workers, workers_here, images, expected, tmp_path):
     for shard_batches, shards in ((17, 1), (4, 5), (1, 17)):
         assert -(-17 // shard_batches) == shards
         found = _over_ray(images, tmp_path, workers=workers, shard_batches=shard_batches)
@@ -120,7 +124,7 @@ def test_the_method_auto_is_among_what_does_not_depend_on_them(images, expected,
     assert _digest(table, tmp_path) == expected
 
 
-def test_workers_keep_the_samples_that_one_process_keeps(cluster):
+def test_workers_keep_the_samples_that_one_process_keeps(workers_here):
     alone = Observer(_model(), INPUTS, ["x", "y"]).observe(open_batches(DATA, INPUTS), progress=False, keep=7)
     seen = _observe(open_batches(DATA, INPUTS, batch_size=3), keep=7, workers=2, shard_batches=2)
     found, wanted = ([sample["x"].tolist() for sample in one.kept.samples] for one in (seen, alone))
@@ -128,12 +132,12 @@ def test_workers_keep_the_samples_that_one_process_keeps(cluster):
 
 
 @pytest.mark.parametrize("batch_size", [1, 25, None])
-def test_nor_on_the_batch_size(batch_size, cluster, images, expected, tmp_path):
+def test_nor_on_the_batch_size(batch_size, workers_here, images, expected, tmp_path):
     assert _over_ray(images, tmp_path, batch_size=batch_size, threads=2) == expected
 
 
 @pytest.mark.parametrize("kind", ["npz", "folder", "iterable"])
-def test_nor_on_where_the_samples_lie(kind, cluster, images, expected, tmp_path):
+def test_nor_on_where_the_samples_lie(kind, workers_here, images, expected, tmp_path):
     data = tmp_path / kind
     if kind == "npz":
         np.savez(data := data.with_suffix(".npz"), images=images)
@@ -288,7 +292,7 @@ def _wait_until(reached):
     pytest.fail("not within 10 minutes")
 
 
-def test_warnings_are_those_of_all_the_data(cluster):
+def test_warnings_are_those_of_all_the_data(workers_here):
     blank = np.full((40, 3), 2.5, np.float32)
     expected = ["input 'x' is 2.5 in all 40 samples; check that the data is not blank"]
     assert _observe(open_batches(blank, INPUTS, batch_size=5), shard_batches=1).warnings() == expected
@@ -296,13 +300,13 @@ def test_warnings_are_those_of_all_the_data(cluster):
     assert _observe(open_batches(blank, INPUTS, batch_size=5), shard_batches=1).warnings() == []
 
 
-def test_data_without_samples(cluster):
+def test_data_without_samples(workers_here):
     seen = _observe(open_batches(lambda: iter(()), INPUTS))
     with pytest.raises(CalibrationDataError, match="the data has no samples"):
         seen.warnings()
 
 
-def test_a_model_on_disk_must_be_seen_by_the_worker(cluster, tmp_path):
+def test_a_model_on_disk_must_be_seen_by_the_worker(workers_here, tmp_path):
     path = tmp_path / "model.onnx"
     shards = open_batches(DATA, INPUTS)
     with pytest.raises(ModelError, match=r"does not see '.*model.onnx'"):

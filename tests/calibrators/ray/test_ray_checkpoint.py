@@ -88,7 +88,7 @@ def whole():
 
 @pytest.mark.parametrize("size", [4, 7, 60])
 @pytest.mark.parametrize("how", [{"workers": 1, "shard_batches": 3}, {"workers": 3, "shard_batches": 1}])
-def test_what_one_process_began_is_continued_over_ray(how, size, whole, cluster, tmp_path):
+def test_what_one_process_began_is_continued_over_ray(how, size, whole, workers_here, tmp_path):
     with pytest.raises(ConnectionError):
         _alone(tmp_path / "c", _feeds(DATA, 4, stop=24))
     assert _samples(tmp_path / "c") == 20  # within a batch, and within a shard
@@ -97,7 +97,7 @@ def test_what_one_process_began_is_continued_over_ray(how, size, whole, cluster,
 
 @pytest.mark.parametrize("size", [3, 60])
 @pytest.mark.parametrize("continued", [_alone, _over_ray])
-def test_what_was_begun_over_ray_is_continued_anywhere(continued, size, whole, cluster, tmp_path):
+def test_what_was_begun_over_ray_is_continued_anywhere(continued, size, whole, workers_here, tmp_path):
     with pytest.raises(ConnectionError):
         _over_ray(tmp_path / "c", _feeds(DATA, 2, stop=50), workers=2, shard_batches=2)
     # The first shards have come back for certain, the last may still have been under way.
@@ -109,7 +109,7 @@ def test_what_was_begun_over_ray_is_continued_anywhere(continued, size, whole, c
 ONE = {"workers": 1, "shard_batches": 1}
 
 
-def test_interrupted_again_and_again_in_turn(whole, cluster, tmp_path):
+def test_interrupted_again_and_again_in_turn(whole, workers_here, tmp_path):
     reached = []
     for stop, run in zip((8, 20, 36, 44), itertools.cycle((_alone, partial(_over_ray, **ONE)))):
         with pytest.raises(ConnectionError):
@@ -119,7 +119,7 @@ def test_interrupted_again_and_again_in_turn(whole, cluster, tmp_path):
     _same(_over_ray(tmp_path / "c", _feeds(DATA, 4)), whole)
 
 
-def test_a_finished_checkpoint_counts_nothing_again(whole, cluster, tmp_path):
+def test_a_finished_checkpoint_counts_nothing_again(whole, workers_here, tmp_path):
     _same(_over_ray(tmp_path / "c", _feeds(DATA, 4)), whole)
     assert _samples(tmp_path / "c") == 60
     before = (tmp_path / "c").read_bytes()
@@ -130,7 +130,7 @@ def test_a_finished_checkpoint_counts_nothing_again(whole, cluster, tmp_path):
 @pytest.mark.parametrize(
     "data", [DATA + 1, DATA[::-1], DATA[:10], DATA[5:]], ids=["other", "order", "fewer", "moved"]
 )
-def test_other_data_is_refused(data, cluster, tmp_path):
+def test_other_data_is_refused(data, workers_here, tmp_path):
     with pytest.raises(ConnectionError):
         _alone(tmp_path / "c", _feeds(DATA, 4, stop=24))
     before = (tmp_path / "c").read_bytes()
@@ -139,7 +139,7 @@ def test_other_data_is_refused(data, cluster, tmp_path):
     assert (tmp_path / "c").read_bytes() == before
 
 
-def test_another_set_of_tensors_is_refused(cluster, tmp_path):
+def test_another_set_of_tensors_is_refused(workers_here, tmp_path):
     with pytest.raises(ConnectionError):
         _alone(tmp_path / "c", _feeds(DATA, 4, stop=24))
     observer = RayObserver(nullcontext(_model()), INPUTS, ["x"], None, RayExecutor(), "cpu", None)

@@ -1,8 +1,10 @@
 """Workers that die, and results that are lost."""
 
+import importlib
 import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -83,3 +85,20 @@ def test_workers_that_are_ended_while_they_start_free_their_processors(cluster, 
         assert asked == [(0, 3), (3, 0)]
     wait_for(lambda: ray.available_resources().get("CPU") == 3)
     assert ray.available_resources()["CPU"] == 3
+
+
+class Unknown:
+    """A reader of a module that workers do not have."""
+
+    def samples(self, batch):
+        return len(batch["x"])
+
+    def __reduce__(self):
+        return importlib.import_module, ("nowhere_to_be_found",)
+
+
+def test_workers_that_lack_a_module_say_so(cluster):
+    shards = replace(opened(), reader=Unknown())
+    sentence = r"^a worker cannot load what it was sent: .*No module named 'nowhere_to_be_found'; install "
+    with pytest.raises(WorkerError, match=sentence), fan_out_over(Echo, shards, workers=1) as results:
+        list(results)

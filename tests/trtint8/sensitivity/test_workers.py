@@ -54,16 +54,24 @@ def _bytes(found, folder):
     return found.save(folder / "s.json").read_bytes()
 
 
-@pytest.mark.parametrize(("workers", "shard_batches"), [(1, 3), (2, 50), (3, 1)])
-def test_the_result_is_that_of_one_process(workers, shard_batches, cluster, table, expected, tmp_path):
+def _check_workers(workers, shard_batches, table, expected, tmp_path):
     how = RayExecutor(workers=workers, shard_batches=shard_batches)
     found = _measured(table, tolerance_db=2.2, executor=how)
     assert found == expected
     assert _bytes(found, tmp_path) == _bytes(expected, tmp_path)
 
 
+@pytest.mark.parametrize(("workers", "shard_batches"), [(1, 3), (2, 50), (3, 1)])
+def test_the_result_is_that_of_one_process(workers, shard_batches, workers_here, table, expected, tmp_path):
+    _check_workers(workers, shard_batches, table, expected, tmp_path)
+
+
+def test_the_result_of_other_processes_is_that_of_one(cluster, table, expected, tmp_path):
+    _check_workers(2, 1, table, expected, tmp_path)
+
+
 @pytest.mark.parametrize("options", [{"labels": None}, {"batch_size": None, "keep_float": ["/stem/*"]}])
-def test_other_options(options, cluster, table):
+def test_other_options(options, workers_here, table):
     assert _measured(table, executor="ray", **options) == _measured(table, **options)
 
 
@@ -77,7 +85,7 @@ def _two_outputs():
     return model
 
 
-def test_outputs_are_weighed_by_the_first_batch_of_all(cluster):
+def test_outputs_are_weighed_by_the_first_batch_of_all(workers_here):
     model = _two_outputs()
     data = np.random.default_rng(4).standard_normal((60, 4, 6, 6)).astype(np.float32)
     data[:5] *= 7
@@ -88,7 +96,7 @@ def test_outputs_are_weighed_by_the_first_batch_of_all(cluster):
     assert found.quantized.agreement is None and found.samples == 60
 
 
-def test_what_lies_beyond_the_end_is_nobodys_business(cluster, table):
+def test_what_lies_beyond_the_end_is_nobodys_business(workers_here, table):
     """Samples that one process never sees may be as they like, and so may what would load them."""
     same = np.repeat(IMAGES[:1], 200, axis=0)
     same[70:] = np.nan
@@ -132,7 +140,7 @@ def test_a_ray_dataset_with_labels(ray_data, table, expected):
     assert found.quantized.sqnr_db == pytest.approx(expected.quantized.sqnr_db, abs=1e-4)
 
 
-def test_the_plan_is_told_before_the_work(cluster, table):
+def test_the_plan_is_told_before_the_work(workers_here, table):
     plans = []
     found = _measured(table, limit=40, executor="ray", on_plan=plans.append)
     (plan,) = plans
@@ -141,7 +149,7 @@ def test_the_plan_is_told_before_the_work(cluster, table):
 
 
 @pytest.mark.parametrize(("first", "then"), [("ray", "ray"), ("ray", "local"), ("local", "ray")])
-def test_an_interrupted_measurement_goes_on(first, then, cluster, table, tmp_path, monkeypatch):
+def test_an_interrupted_measurement_goes_on(first, then, workers_here, table, tmp_path, monkeypatch):
     monkeypatch.setattr("trtint8.sensitivity.checkpoint._SECONDS", 0.0)
     checkpoint = tmp_path / "c.json"
     options = {"tolerance_db": 0.0, "limit": 100}
@@ -161,7 +169,7 @@ def test_an_interrupted_measurement_goes_on(first, then, cluster, table, tmp_pat
     assert not checkpoint.exists()
 
 
-def test_a_checkpoint_of_other_samples_is_refused(cluster, table, tmp_path, monkeypatch):
+def test_a_checkpoint_of_other_samples_is_refused(workers_here, table, tmp_path, monkeypatch):
     monkeypatch.setattr("trtint8.sensitivity.checkpoint._SECONDS", 0.0)
     checkpoint = tmp_path / "c.json"
     bad = IMAGES.copy()
@@ -193,7 +201,7 @@ NAN[33, 0, 2, 2] = np.nan
         ("nowhere.npz", None),
     ],
 )
-def test_errors_are_those_of_one_process(data, labels, cluster, table):
+def test_errors_are_those_of_one_process(data, labels, workers_here, table):
     sentences = []
     for executor in ("local", RayExecutor(workers=3, shard_batches=1)):
         with pytest.raises(CalibrationDataError) as caught:
@@ -202,7 +210,7 @@ def test_errors_are_those_of_one_process(data, labels, cluster, table):
     assert sentences[0] == sentences[1] and len(sentences[0]) > 20
 
 
-def test_a_large_model_must_be_seen_by_the_workers(cluster, table, expected, tmp_path, monkeypatch):
+def test_a_large_model_must_be_seen_by_the_workers(workers_here, table, expected, tmp_path, monkeypatch):
     class OnDisk:
         """As where a model is beyond 2 GiB."""
 
@@ -239,7 +247,7 @@ def test_the_verb(cluster, table, tmp_path, capsys):
     assert "connected to a Ray cluster already" in capsys.readouterr().err
 
 
-def test_defaults_of_the_function(cluster, table):
+def test_defaults_of_the_function(workers_here, table):
     prepared = prepare(load_model(DEMO_MODEL))
     shards = open_batches(IMAGES, prepared.inputs, batch_size=10, labels=LABELS, limit=70)
     found = measure.measure(prepared, table, shards, executor=RayExecutor(workers=1), progress=False)

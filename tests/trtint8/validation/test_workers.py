@@ -76,7 +76,15 @@ def expected(quantized):
 
 
 @pytest.mark.parametrize(("workers", "shard_batches"), [(1, 4), (2, 17), (3, 1), (3, 4)])
-def test_the_result_is_that_of_one_process(workers, shard_batches, cluster, quantized, expected):
+def test_the_result_is_that_of_one_process(workers, shard_batches, workers_here, quantized, expected):
+    _check_workers(workers, shard_batches, quantized, expected)
+
+
+def test_the_result_of_other_processes_is_that_of_one(cluster, quantized, expected):
+    _check_workers(2, 4, quantized, expected)
+
+
+def _check_workers(workers, shard_batches, quantized, expected):
     how = RayExecutor(workers=workers, shard_batches=shard_batches)
     found = _validated(quantized, also={"FP16": DEMO_MODEL}, metrics=EVERYTHING, executor=how)
     assert found == expected
@@ -88,7 +96,7 @@ def _json(accuracy):
 
 
 @pytest.mark.parametrize("batch_size", [1, 25, None])
-def test_usual_metrics_and_other_batches(batch_size, cluster, quantized):
+def test_usual_metrics_and_other_batches(batch_size, workers_here, quantized):
     options = {"batch_size": batch_size, "limit": 70, "also": {"FP16": DEMO_MODEL}, "max_drop": 1.0}
     found = _validated(quantized, executor="ray", **options)
     assert found == _validated(quantized, **options)
@@ -96,7 +104,7 @@ def test_usual_metrics_and_other_batches(batch_size, cluster, quantized):
     assert found.judgement.step == 100 / 70
 
 
-def test_metrics_of_other_tasks(cluster):
+def test_metrics_of_other_tasks(workers_here):
     random = np.random.default_rng(0)
     maps, by = (random.standard_normal((count, 3, 4, 4)).astype(np.float32) for count in (23, 1))
     models = {"FP32": shifted(0 * by), "INT8": shifted(by / 2), "other": shifted(by)}
@@ -132,7 +140,7 @@ def _folder_of_classes(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["npz", "classes", "array", "file", "iterable"])
-def test_labels_from_anywhere(kind, cluster, quantized, tmp_path, monkeypatch):
+def test_labels_from_anywhere(kind, workers_here, quantized, tmp_path, monkeypatch):
     data, labels, options = IMAGES, LABELS, {}
     monkeypatch.chdir(tmp_path)
     if kind == "npz":
@@ -188,7 +196,7 @@ def test_workers_that_are_killed_leave_no_trace(deaths, cluster, quantized, tmp_
     assert found == alone
 
 
-def test_mean_average_precision(cluster):
+def test_mean_average_precision(workers_here):
     pytest.importorskip("faster_coco_eval", reason="faster-coco-eval is not installed")
     boxes = np.array([SQUARE, OTHER, SQUARE, OTHER, SQUARE], np.float32)
     boxes += np.arange(5, dtype=np.float32)[:, None]
@@ -213,7 +221,7 @@ def test_mean_average_precision(cluster):
             run(truth[:4], **options)
 
 
-def test_a_metric_that_does_not_merge(cluster, quantized):
+def test_a_metric_that_does_not_merge(workers_here, quantized):
     with pytest.raises(
         UnsupportedError,
         match=r"'sum' cannot be computed by several workers; .* merge\(other\)",
@@ -246,7 +254,7 @@ NAN[33, 0, 2, 2] = np.nan
         (IMAGES, None, {"threads": 0}, CalibrationDataError),
     ],
 )
-def test_errors_are_those_of_one_process(data, labels, options, error, cluster, quantized):
+def test_errors_are_those_of_one_process(data, labels, options, error, workers_here, quantized):
     with pytest.raises(error) as alone:
         _validated(quantized, data, labels=labels, **options)
     with pytest.raises(error) as shared:
@@ -256,7 +264,7 @@ def test_errors_are_those_of_one_process(data, labels, options, error, cluster, 
     assert len(str(alone.value)) > 20
 
 
-def test_a_mistake_in_a_users_function_is_the_users(cluster, quantized):
+def test_a_mistake_in_a_users_function_is_the_users(workers_here, quantized):
     refusal = r"^metric 'slow' failed on the batch that begins with sample 0: ZeroDivisionError; correct it$"
     with pytest.raises(CalibrationDataError, match=refusal):
         _validated(quantized, metrics=[Slow()], executor="ray")
@@ -299,7 +307,7 @@ def test_the_first_error_in_the_data_is_raised_not_the_first_in_time(
         _validated(quantized, data, metrics=[late], executor=RayExecutor(workers=3, shard_batches=1))
 
 
-def test_an_engine_is_judged_through_the_model_beside_it(cluster, quantized, tmp_path, monkeypatch):
+def test_an_engine_is_judged_through_the_model_beside_it(workers_here, quantized, tmp_path, monkeypatch):
     onnx.save(quantized, tmp_path / "e.qdq.onnx")
     spec, result = (TensorSpec(name, "float32", (None,)) for name in ("images", "logits"))
     info = EngineInfo("tensorrt", "10.0", ("8.6",), (spec,), (result,), (), None, (), None, "")
@@ -311,7 +319,7 @@ def test_an_engine_is_judged_through_the_model_beside_it(cluster, quantized, tmp
     assert found.judged.startswith("the engine's Q/DQ model 'e.qdq.onnx' as fake quantization")
 
 
-def test_models_on_disk_must_be_seen_by_the_workers(cluster, quantized, tmp_path, monkeypatch):
+def test_models_on_disk_must_be_seen_by_the_workers(workers_here, quantized, tmp_path, monkeypatch):
     paths = {"reference": tmp_path / "r.onnx", "model": tmp_path / "q.onnx"}
     onnx.save(onnx.load(DEMO_MODEL), paths["reference"])
     onnx.save(quantized, paths["model"])
@@ -323,7 +331,7 @@ def test_models_on_disk_must_be_seen_by_the_workers(cluster, quantized, tmp_path
         _validated("no.engine", executor="ray", **options)
 
 
-def test_different_stand_ins_are_not_mixed(cluster, quantized, monkeypatch):
+def test_different_stand_ins_are_not_mixed(workers_here, quantized, monkeypatch):
     """As where only some machines have a GPU."""
 
     class Different(validation_workers._ValidationWork):
@@ -361,7 +369,7 @@ def test_on_the_command_line(cluster, quantized, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("build", [ranking_detector, plugin_detector])
-def test_what_detections_are_picked_from(build, cluster):
+def test_what_detections_are_picked_from(build, workers_here):
     model = build()
     table = trtint8.calibrate(model, images(8), progress=False)
     how = {"reference": model, "labels": None, "batch_size": 2}
@@ -372,7 +380,7 @@ def test_what_detections_are_picked_from(build, cluster):
     assert found == alone and [output.name for output in found.outputs] == list(PICKED_FROM)
 
 
-def test_workers_read_detections_as_the_first_batches_show_them(cluster):
+def test_workers_read_detections_as_the_first_batches_show_them(workers_here):
     """Large objects alone, of which the second worker has only some, could be boxes by their corners, too."""
     rows = np.array([[[50, 50, side, side, 0.9, 2]] for side in (20, 30, 90, 80, 90, 80)], np.float32)
     labels = np.array([[[50 - one / 2] * 2 + [50 + one / 2] * 2 + [2]] for one in rows[:, 0, 2]], np.float32)

@@ -1,4 +1,4 @@
-"""Loads modules when they are first used, that others import and no verb needs."""
+"""Loads modules when they are first used, that others import and that neither verbs nor workers need."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import sys
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 
-#: onnx-ir computes symbolic shapes by SymPy, which takes 0.3 s to load; no verb has them computed.
+#: onnx-ir computes symbolic shapes by SymPy, which takes 0.3 to 0.5 s to load; nothing here
+#: has them computed.
 _LAZY = ("sympy", "onnx_ir._symbolic_shapes")
 
 
