@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict
 from trtint8.models.garbage_collection import pause_garbage_collection
+from trtint8.models.serialization import weight_bytes
 from trtint8.models.session import ModelSession, open_graph_model
 from trtint8.sensitivity.decisions import deciding_operators
 from trtint8.sensitivity.gradients.backward import append_gradients
@@ -48,6 +49,10 @@ _WANTED = 8 << 20
 #: The operator that picks what has the largest scores, as detectors pick queries, and how many layers may
 #: decide by it alone: each is run by itself, which takes a session with all weights.
 _PICKS, _MOST_PICKING = "TopK", 4
+
+#: Bytes of a session of a few hundred nodes without weights; how often it holds these, in float, rounded, and
+#: turned around for gradients; and how many times what the layers give for one run it keeps.
+_SESSION, _COPIES, _LAYERS_OUTPUTS = 2 << 20, 3, 6
 
 #: The oldest version of the operators in which elements can be added up at given places.
 _OLDEST_OPSET = 16
@@ -87,6 +92,7 @@ class ErrorNetwork:
         samples_per_run: How many samples one run takes, to keep memory small.
         sample_size: Bytes that the outputs of all layers take for one sample.
         fits_beside_others: Whether a run takes so little memory that several may go on at once.
+        runs_at_once: How many runs may go on at once, as it was opened.
         picking: Names of the layers that only decide which elements a TopK picks; their products are zero.
 
     Raises:
@@ -143,6 +149,8 @@ class ErrorNetwork:
                 self.picking = _picking(deciding_operators(nodes, floats, unseen))
             for layer, value in zip(layers, made, strict=True):
                 graph.outputs.append(self._product(writer, gradients.get(value), errors[layer.name]))
+        self.runs_at_once = 1
+        self._weight_bytes = weight_bytes(graph_model)
         self._model: ir.Model | None = model
         self._session: ModelSession | None = None
 
@@ -151,18 +159,29 @@ class ErrorNetwork:
         """Whether the session is open."""
         return self._session is not None
 
-    def open(self, threads: int | None) -> None:
+    def memory(self, samples: int) -> int:
+        """About how many bytes the network takes while it is open, after runs of batches.
+
+        Args:
+            samples: Samples per batch.
+        """
+        outputs = self.sample_size * min(samples, self.samples_per_run)
+        return _SESSION + _COPIES * self._weight_bytes + _LAYERS_OUTPUTS * outputs
+
+    def open(self, threads: int | None, runs_at_once: int = 1) -> None:
         """Opens the session, which takes memory; before the first run.
 
         Args:
             threads: Threads per operator; ONNX Runtime's choice where None.
+            runs_at_once: How many runs are to go on at once.
 
         Raises:
             ModelError: ONNX Runtime refuses the network.
         """
         assert self._model is not None, "it is open already"
         model, self._model = self._model, None
-        # It has the weights three times over already: in float, rounded, and turned around for gradients.
+        self.runs_at_once = runs_at_once
+        # It has the weights several times over already.
         self._session = open_graph_model(model, threads=threads, pack_weights=False, used_up=True)
 
     def _product(self, writer: GraphWriter, gradient: ir.Value | None, error: ir.Value) -> ir.Value:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import onnx_ir as ir
@@ -51,7 +51,13 @@ _PER_CLASS, _PER_CLASS_DRAWN = 8, 16
 #: samples with nearly certain classes it was 75 times, and good for 32; of a spectrogram 25,000 times.
 _CONTRADICTED = 1000.0
 
+#: Bytes of networks of errors for other sizes of inputs than the present batch has, that stay open.
+_KEPT = 256 << 20
+
 _Result = TypeVar("_Result")
+
+#: Names of inputs, and the shape of one sample of each.
+_Sizes: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 class QuickNetwork:
@@ -86,43 +92,49 @@ class QuickNetwork:
         self._every_sample = every_sample
         self._names = tuple(layer.name for layer in network.layers)
         self._open_inputs = open_inputs(graph_model)
-        self._sizes: dict[str, tuple[int, ...]] = {}
-        self._network_of_errors: ErrorNetwork | None = None
+        #: By the sizes of inputs that the network leaves open; the last one is that of the present batch.
+        self._networks: dict[_Sizes, ErrorNetwork] = {}
         if not self._open_inputs:
-            self._network_of_errors = ErrorNetwork(graph_model, quantizer, samples=samples)
+            self._networks[()] = ErrorNetwork(graph_model, quantizer, samples=samples)
         self._local: tuple[Tensors, LocalMeter] | None = None
         self._int8: ModelSession | None = None
         self._float: ModelSession | None = None
         self._alone: dict[str, ModelSession] = {}
-        self._runs_at_once = 1
 
     @property
     def _errors(self) -> ErrorNetwork:
-        assert self._network_of_errors is not None, "no batch has been looked at yet"
-        return self._network_of_errors
+        assert self._networks, "no batch has been looked at yet"
+        return next(reversed(self._networks.values()))
+
+    @property
+    def _runs_at_once(self) -> int:
+        return self._errors.runs_at_once
 
     def _adapt(self, feed: FeedDict) -> None:
         """Makes the network of errors for the shapes in a batch, which gradients depend on."""
-        sizes = {name: feed[name].shape[1:] for name in self._open_inputs}
-        if self._network_of_errors is None or sizes != self._sizes:
-            self._network_of_errors = None  # the one before takes memory
-            batch = {name: (0, *shape) for name, shape in sizes.items()}
-            self._network_of_errors = ErrorNetwork(self._graph_model, self._quantizer, batch, self._samples)
-            self._sizes = sizes
+        sizes = tuple((name, feed[name].shape[1:]) for name in self._open_inputs)
+        network = self._networks.pop(sizes, None)
+        if network is None:
+            # Those used last stay, as a decoder of text has the same sizes again with the next text.
+            kept, rows = list(self._networks), batch_rows(feed) or 1
+            while kept and (len(kept) + 1) * self._errors.memory(rows) > _KEPT:
+                del self._networks[kept.pop(0)]
+            batch = {name: (0, *shape) for name, shape in sizes}
+            network = ErrorNetwork(self._graph_model, self._quantizer, batch, self._samples)
+        self._networks[sizes] = network
 
     def _open(self, feed: FeedDict) -> None:
         """Opens the networks for batches like this one, where that is not done yet."""
         if self._errors.is_open:
             return
-        threads = self._threads
+        threads, runs_at_once = self._threads, 1
         available = threads or available_threads()
-        self._runs_at_once = 1
         parts = self._parts(batch_rows(feed) or 1, self._errors.samples_per_run)
         if self._errors.fits_beside_others and len(parts) >= available:
             # The threads of one run wait for each other at every operator; one thread for each is faster.
-            self._runs_at_once, threads = available, 1
+            runs_at_once, threads = available, 1
         # The largest one first: to open it takes several times what stays of it.
-        self._errors.open(threads)
+        self._errors.open(threads, runs_at_once)
         if self._int8 is None:
             placement = self._quantizer.placement
             self._int8 = self._quantized(placement, threads)

@@ -168,6 +168,28 @@ def test_where_a_size_is_open_gradients_are_those_of_each_batch():
     assert (found[0][1] != found[2][1]).any()
 
 
+@pytest.mark.parametrize(
+    ("kept", "made"), [(256 << 20, [3, 5, 4]), (5 << 20, [3, 5, 4, 3, 5]), (0, [3, 5, 3, 5, 4, 3, 5])]
+)
+def test_networks_for_sizes_that_come_again_are_made_once_while_they_fit(monkeypatch, kept, made):
+    """Five MiB hold two of them; the one that was used the longest ago goes."""
+    monkeypatch.setattr(quick_probe, "_KEPT", kept)
+    sizes, make = [], ErrorNetwork.__init__
+
+    def counted(self, graph_model, quantizer, batch, samples):
+        sizes.append(batch["x"][1])
+        make(self, graph_model, quantizer, batch, samples)
+
+    monkeypatch.setattr(ErrorNetwork, "__init__", counted)
+    network = pooled(["N", "rows", 2])
+    effects = EffectMeter(
+        [ALL, (ONLY, "first")], {"mean_out": 0.5}, classes=True, labelled=False, predicted=True
+    )
+    for first, rows in enumerate((3, 5, 3, 5, 4, 3, 5)):
+        network.measure({"x": np.ones((1, rows, 2), np.float32)}, None, 8 + first, effects)
+    assert sizes == made
+
+
 def test_the_first_samples_give_scales_and_a_time():
     opened = opened_products()
     network = QuickNetwork(opened.model, opened.quantizer, opened.network, threads=1)
