@@ -49,6 +49,7 @@ FLOORS = (
     "calibrators.files",
     "calibrators.checks",
     "calibrators.user_warnings",
+    "calibrators.lazy_imports",
     "calibrators.error_text",
     "calibrators.errors",
 )
